@@ -1,0 +1,1 @@
+"""The Kafka cluster behind the gateway: which brokers there are, and under which address clients reach each."""

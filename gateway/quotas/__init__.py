@@ -1,0 +1,1 @@
+"""Quota arithmetic: pure, every function is told the time."""

@@ -1,0 +1,26 @@
+"""What all sessions of a process count, as plain integers; `observe.metrics` reads them when Prometheus scrapes."""
+
+from collections import Counter
+
+LATENCY_BUCKETS = 28
+"""Histogram slot i counts upstream latencies below 2**i / 2**20 seconds (about 1 us, 2 us, ... 128 s)."""
+
+
+class Counters:
+    """Plain integers, written on the hot path by one thread.
+
+    `requests[api_key]` requests seen; `latency[api_key][i]` upstream latencies that fell in slot i (not cumulative) and
+    `latency_seconds[api_key]` their sum; `connections` open now; `muted` client connections muted now;
+    `rejected[reason]` connections refused or closed by a limit (`max_per_ip`, `broker_unreachable`, `idle`, ...);
+    `protocol_errors[reason]` connections closed for what they sent.
+    """
+
+    def __init__(self, api_keys: int = 128) -> None:
+        self.requests: list[int] = [0] * api_keys
+        self.latency: list[list[int]] = [[0] * (LATENCY_BUCKETS + 1) for _ in range(api_keys)]
+        self.latency_seconds: list[float] = [0.0] * api_keys
+        self.connections = 0
+        self.connections_total = 0
+        self.muted = 0
+        self.rejected: Counter[str] = Counter()
+        self.protocol_errors: Counter[str] = Counter()

@@ -1,0 +1,1 @@
+"""Real Kafka from Maven jars, the demo, the load scenarios and the comparisons."""
