@@ -1,0 +1,23 @@
+"""A real Apache Kafka on this machine: KRaft nodes and Kafka's own Java tools, from the jars that `make setup` fetches."""
+
+from loadtest.kafka.cluster import KafkaCluster
+from loadtest.kafka.jars import JarsMissingError
+from loadtest.kafka.node import KafkaNode, NodeError
+from loadtest.kafka.ports import free_port, free_port_range
+from loadtest.kafka.processes import spawn, stop
+from loadtest.kafka.tools import Tool, ToolError, run_tool, start_tool
+
+__all__ = [
+    "JarsMissingError",
+    "KafkaCluster",
+    "KafkaNode",
+    "NodeError",
+    "Tool",
+    "ToolError",
+    "free_port",
+    "free_port_range",
+    "run_tool",
+    "spawn",
+    "start_tool",
+    "stop",
+]

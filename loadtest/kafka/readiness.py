@@ -1,0 +1,45 @@
+"""Is a node there? Asked in Kafka's own protocol: one Metadata request, by hand, with no client in between."""
+
+import socket
+import struct
+
+_METADATA, _VERSION, _CORRELATION_ID = 3, 1, 7
+
+
+def live_brokers(host: str, port: int, timeout: float = 5.0) -> frozenset[int]:
+    """Return the ids of the brokers that the one at host:port counts as alive.
+
+    `timeout` is in seconds, for connecting and for each read. Raises OSError while it does not answer yet.
+    """
+    client_id = b"weir-readiness"
+    # Metadata v1, no topics: an empty array (null would ask for all of them).
+    header = struct.pack(">hhih", _METADATA, _VERSION, _CORRELATION_ID, len(client_id)) + client_id
+    request = header + struct.pack(">i", 0)
+    with socket.create_connection((host, port), timeout) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        (length,) = struct.unpack(">i", _read(connection, 4))
+        body = _read(connection, length)
+    return frozenset(_broker_ids(body))
+
+
+def _read(connection: socket.socket, count: int) -> bytes:
+    received = b""
+    while len(received) < count:
+        chunk = connection.recv(count - len(received))
+        if not chunk:
+            raise ConnectionError(f"closed after {len(received)} of {count} bytes")
+        received += chunk
+    return received
+
+
+def _broker_ids(body: bytes) -> list[int]:
+    ids = []
+    (count,) = struct.unpack_from(">i", body, 4)
+    at = 8
+    for _ in range(count):
+        node_id, host_length = struct.unpack_from(">ih", body, at)
+        at += 6 + host_length + 4
+        (rack_length,) = struct.unpack_from(">h", body, at)
+        at += 2 + max(rack_length, 0)
+        ids.append(node_id)
+    return ids
