@@ -1,0 +1,81 @@
+"""The config file: `load_config` reads it into a `WeirConfig`, or raises one `ConfigError` with all that is wrong."""
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from gateway.config.checks import cross_check, split_unsupported
+from gateway.config.document import read_document
+from gateway.config.explain import explain
+from gateway.config.model import (
+    DEFAULT,
+    AdminConfig,
+    ConnectionsConfig,
+    EntityQuota,
+    ListenerConfig,
+    PortRange,
+    QuotasConfig,
+    ServerAddress,
+    UpstreamConfig,
+    WeirConfig,
+    WindowConfig,
+)
+from gateway.config.problems import ConfigError, Problem
+
+__all__ = [
+    "DEFAULT",
+    "AdminConfig",
+    "ConfigError",
+    "ConnectionsConfig",
+    "EntityQuota",
+    "ListenerConfig",
+    "PortRange",
+    "Problem",
+    "QuotasConfig",
+    "ServerAddress",
+    "UpstreamConfig",
+    "WeirConfig",
+    "WindowConfig",
+    "load_config",
+    "parse_config",
+    "read_config_text",
+]
+
+
+def parse_config(text: str, *, source: str) -> WeirConfig:
+    """The config that a YAML text describes; `source` names it in messages. Raises ConfigError with all problems."""
+    document = read_document(text, source=source)
+    data, unsupported = split_unsupported(document)
+    problems = [*document.problems, *unsupported, *cross_check(data, document)]
+    try:
+        config = WeirConfig.model_validate(data)
+    except ValidationError as error:
+        # A section that is short of something only for the lack of an unsupported key has been explained already.
+        cut = [problem.key for problem in unsupported]
+        found = explain(error, document)
+        problems += [problem for problem in found if not any(key.startswith(f"{problem.key}.") for key in cut)]
+    else:
+        if not problems:
+            return config
+    raise ConfigError(source, sorted(problems, key=lambda problem: problem.line or 0))
+
+
+def load_config(path: Path) -> WeirConfig:
+    """Read and validate a config file. Raises ConfigError, also where the file can't be read."""
+    return parse_config(read_config_text(path), source=str(path))
+
+
+def read_config_text(path: Path) -> str:
+    """A config file's text. Raises ConfigError where it is missing, unreadable or not UTF-8."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        problem = Problem("(file)", "is not UTF-8 text", "save it as UTF-8", line=line)
+    except FileNotFoundError:
+        problem = Problem("(file)", "does not exist", f"create {path}, or name another with --config")
+    except IsADirectoryError:
+        problem = Problem("(file)", "is a directory", "name the file in it with --config")
+    except OSError as error:
+        problem = Problem("(file)", f"can't be read: {error.strerror}", "let the user that runs Weir read it")
+    raise ConfigError(str(path), [problem])

@@ -1,0 +1,175 @@
+"""What no single key can tell: ports that collide, entities given twice, keys of later releases.
+
+The checks run on the parts of a file that are valid by themselves, so that one bad key hides nothing that is wrong
+elsewhere.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from gateway.config.document import Document
+from gateway.config.explain import problem, without_indexes
+from gateway.config.model import (
+    SECTIONS,
+    AdminConfig,
+    EntityQuota,
+    ListenerConfig,
+    Server,
+    UpstreamConfig,
+    entity_quota,
+    is_wildcard,
+)
+from gateway.config.problems import KeyPath, Problem, key_path
+from gateway.quotas.kinds import KINDS
+
+_REMOVE = "remove it"
+_NOT_YET = "is not supported by this version of Weir"
+
+UNSUPPORTED: dict[tuple[str, ...], tuple[str, str]] = {
+    ("upstream", "tls"): (_NOT_YET, _REMOVE),
+    ("upstream", "sasl"): (_NOT_YET, _REMOVE),
+    ("listeners", "tls"): (_NOT_YET, _REMOVE),
+    ("listeners", "sni"): (_NOT_YET, "remove it and use broker_ports"),
+    ("quotas", "topics"): (_NOT_YET, _REMOVE),
+    ("quotas", "volumes"): (_NOT_YET, _REMOVE),
+    ("quotas", "entities", "ip"): (_NOT_YET, _REMOVE),
+    ("quotas", "entities", "controller_mutation_rate"): (_NOT_YET, _REMOVE),
+    ("quotas", "entities", "connection_creation_rate"): (_NOT_YET, _REMOVE),
+    ("quotas", "entities", "request_percentage"): (
+        "measures broker threads, which a gateway can't see",
+        "remove it and set it at the broker, whose throttle times pass through",
+    ),
+    ("sharing",): (_NOT_YET, _REMOVE),
+    ("ledger",): (_NOT_YET, _REMOVE),
+    ("quota_admins",): (_NOT_YET, _REMOVE),
+}
+"""Keys that Weir's documentation names and this version does not have, by path without indexes: message and remedy.
+
+A key of a registered quota kind is supported whatever stands here.
+"""
+
+_SUPPORTED = {("quotas", "entities", kind.config_key) for kind in KINDS.values()}
+
+_Listeners = list[tuple[int, ListenerConfig]]
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def split_unsupported(document: Document) -> tuple[object, list[Problem]]:
+    """The document's data without the keys of `UNSUPPORTED`, and a problem for each of those."""
+    problems: list[Problem] = []
+
+    def cut(data: object, path: KeyPath) -> object:
+        section = without_indexes(path)
+        if section not in SECTIONS:
+            return data
+        if isinstance(data, list):
+            return [cut(item, (*path, index)) for index, item in enumerate(data)]
+        if not isinstance(data, Mapping):
+            return data
+        kept = {}
+        for key, value in data.items():
+            child = (*section, str(key))
+            if child in UNSUPPORTED and child not in _SUPPORTED:
+                problems.append(problem(document, (*path, key), *UNSUPPORTED[child]))
+            else:
+                kept[key] = cut(value, (*path, str(key)))
+        return kept
+
+    return cut(document.data, ()), problems
+
+
+def cross_check(data: object, document: Document) -> list[Problem]:
+    """Everything that is wrong between keys, whatever else is wrong with the file."""
+    if not isinstance(data, Mapping):
+        return []
+    listeners = list(_valid_items(data.get("listeners"), ListenerConfig))
+    return [*_ports(data, listeners, document), *_loops(data, listeners, document), *_entities(data, document)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A key that takes the ports from `first` to `last` of `host`."""
+
+    path: KeyPath
+    host: str
+    first: int
+    last: int
+    value: object
+
+    def collides(self, other: "_Claim") -> bool:
+        one, two = self.host.replace("localhost", "127.0.0.1"), other.host.replace("localhost", "127.0.0.1")
+        same_host = one == two or is_wildcard(one) or is_wildcard(two)
+        return same_host and self.first <= other.last and other.first <= self.last
+
+
+def _ports(data: Mapping[str, Any], listeners: _Listeners, document: Document) -> Iterator[Problem]:
+    """Listeners and the admin server that would bind one port twice, and names given twice."""
+    claims: list[_Claim] = []
+    names: dict[str, int] = {}
+    for index, listener in listeners:
+        if listener.name in names:
+            message = f"is the name of listeners[{names[listener.name]}] too"
+            remedy = "give each a name of its own"
+            yield problem(document, ("listeners", index, "name"), message, remedy, value=listener.name)
+        names.setdefault(listener.name, index)
+        ports, port, host = listener.broker_ports, listener.bootstrap_port, listener.host
+        claims.append(_Claim(("listeners", index, "bootstrap_port"), host, port, port, port))
+        claims.append(_Claim(("listeners", index, "broker_ports"), host, ports.first, ports.last, str(ports)))
+    admin = _valid(data.get("admin", {}), AdminConfig)
+    if admin is not None:
+        claims.append(_Claim(("admin", "port"), admin.host, admin.port, admin.port, admin.port))
+    for position, claim in enumerate(claims):
+        for other in claims[:position]:
+            if claim.collides(other):
+                first, last = max(claim.first, other.first), min(claim.last, other.last)
+                both = f"{first}" if first == last else f"{first}-{last}"
+                message = f"takes port {both}, which {key_path(other.path)} takes too"
+                yield problem(document, claim.path, message, "give each a port of its own", value=claim.value)
+
+
+def _loops(data: Mapping[str, Any], listeners: _Listeners, document: Document) -> Iterator[Problem]:
+    """Upstream addresses that are the gateway's own."""
+    upstream = data.get("upstream")
+    servers = upstream.get("bootstrap_servers") if isinstance(upstream, Mapping) else None
+    if _valid({"bootstrap_servers": servers}, UpstreamConfig) is None:
+        return
+    for position, text in enumerate(servers or ()):
+        server = TypeAdapter(Server).validate_python(text)
+        for index, listener in listeners:
+            hosts = {listener.host, listener.advertised_host}
+            if server.port == listener.bootstrap_port and server.host.replace("localhost", "127.0.0.1") in hosts:
+                message = f"is listeners[{index}] of this gateway itself"
+                path: KeyPath = ("upstream", "bootstrap_servers", position)
+                yield problem(document, path, message, "name a Kafka broker", value=text)
+
+
+def _entities(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
+    quotas = data.get("quotas")
+    rows = quotas.get("entities") if isinstance(quotas, Mapping) else None
+    seen: dict[tuple[str | None, str | None], int] = {}
+    for index, row in enumerate(rows if isinstance(rows, list) else ()):
+        try:
+            entity: EntityQuota = entity_quota(row)
+        except ValueError:  # said where the row itself is validated
+            continue
+        first = seen.setdefault((entity.user, entity.client_id), index)
+        if first != index:
+            message = f"is the same entity as quotas.entities[{first}]: {entity}"
+            yield problem(document, ("quotas", "entities", index), message, "merge the two rows", value=row)
+
+
+def _valid(raw: object, model: type[_Model]) -> _Model | None:
+    try:
+        return model.model_validate(raw)
+    except ValidationError:
+        return None
+
+
+def _valid_items(raw: object, model: type[_Model]) -> Iterator[tuple[int, _Model]]:
+    for index, item in enumerate(raw if isinstance(raw, list) else ()):
+        valid = _valid(item, model)
+        if valid is not None:
+            yield index, valid

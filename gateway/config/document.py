@@ -1,0 +1,107 @@
+"""YAML text to plain data, with the line of every key, and duplicate keys refused instead of the last one winning."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from gateway.config.problems import ConfigError, KeyPath, Problem, key_path
+
+_MERGE_TAG = "tag:yaml.org,2002:merge"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a YAML file says: `data` as plain Python values, `lines` from a key's path to its line, counted from 1."""
+
+    data: Any
+    lines: dict[KeyPath, int]
+    problems: list[Problem]
+
+    def line(self, path: KeyPath) -> int | None:
+        """The line of the key at `path`, else of the nearest enclosing one, None for a file without any."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path)
+
+
+def read_document(text: str, *, source: str) -> Document:
+    """Parse YAML; duplicate keys become the document's `problems`. Raises ConfigError where it is not YAML at all."""
+    try:
+        loader = yaml.SafeLoader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                raise ConfigError(source, [_empty()])
+            lines: dict[KeyPath, int] = {}
+            problems = _index(node, lines)
+            data = loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        raise ConfigError(source, [_syntax(error)]) from None
+    except RecursionError:
+        raise ConfigError(source, [_not_yaml("is nested too deeply to be read", None)]) from None
+    except ValueError as error:  # PyYAML lets those of its scalar constructors through, such as the date 2026-13-45
+        raise ConfigError(source, [_not_yaml(f"holds a value that YAML can't read: {error}", None)]) from None
+    if data is None:
+        raise ConfigError(source, [_empty()])
+    return Document(data, lines, problems)
+
+
+def _index(root: yaml.Node, lines: dict[KeyPath, int]) -> list[Problem]:
+    """Note the line of every key and item, and find duplicate keys. A node that aliases repeat is entered once."""
+    problems: list[Problem] = []
+    entered: set[int] = set()
+    pending: list[tuple[KeyPath, yaml.Node]] = [((), root)]
+    while pending:
+        path, node = pending.pop()
+        lines.setdefault(path, node.start_mark.line + 1)
+        if id(node) in entered:
+            continue
+        entered.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            pending.extend(((*path, index), item) for index, item in enumerate(node.value))
+        elif isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE_TAG:
+                    continue
+                child, line = (*path, key.value), key.start_mark.line + 1
+                if child in lines:
+                    problems.append(
+                        Problem(
+                            key_path(child),
+                            f"is given twice, first on line {lines[child]}",
+                            "keep one of them",
+                            line=line,
+                        )
+                    )
+                else:
+                    lines[child] = line
+                    pending.append((child, value))
+    return problems
+
+
+def _syntax(error: yaml.YAMLError) -> Problem:
+    """A parser's complaint as a problem; tabs and stray document marks get words of their own."""
+    if isinstance(error, yaml.reader.ReaderError):
+        return _not_yaml(f"holds the character #x{int(error.character):04x}, which YAML does not allow", None)
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return _not_yaml(f"is not valid YAML: {error}", None)
+    mark = error.problem_mark or error.context_mark
+    line = mark.line + 1 if mark else None
+    what = error.problem or error.context or "it can't be parsed"
+    if "'\\t'" in what:
+        return Problem("(file)", "is indented with a tab, which YAML does not allow", "use spaces", line=line)
+    if "single document" in (error.context or ""):
+        return Problem("(file)", "holds more than one YAML document", "keep one, without '---' in between", line=line)
+    context = f" {error.context}," if error.context and error.context != what else ""
+    return _not_yaml(f"is not valid YAML:{context} {what}", line)
+
+
+def _not_yaml(message: str, line: int | None) -> Problem:
+    return Problem("(file)", message, "correct it at or just above that line" if line else "correct it", line=line)
+
+
+def _empty() -> Problem:
+    return Problem("(file)", "is empty", "give it at least upstream.bootstrap_servers and one of listeners")

@@ -1,0 +1,144 @@
+"""Pydantic's complaints as problems: what is wrong and what to write instead, in the words of the file's author."""
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from gateway.config.document import Document
+from gateway.config.model import SECTIONS
+from gateway.config.problems import KeyPath, Problem, key_path, nearest, shown
+
+_EXAMPLES = {
+    "upstream": '"upstream: {bootstrap_servers: [\\"127.0.0.1:9092\\"]}"',
+    "upstream.bootstrap_servers": '["127.0.0.1:9092"]',
+    "listeners": '"listeners: [{name: clients, bootstrap_port: 29092}]"',
+    "listeners.name": '"name: clients"',
+    "listeners.bootstrap_port": '"bootstrap_port: 29092"',
+}
+"""What to write for the keys without a default, by their path without list indexes."""
+
+_WANTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing_size": "a whole number of a sane size",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "model_type": "a section with keys of its own",
+    "model_attributes_type": "a section with keys of its own",
+    "dict_type": "a section with keys of its own",
+}
+_LIMITS = {
+    "greater_than": ("gt", "above"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "below"),
+    "less_than_equal": ("le", "at most"),
+}
+
+
+def without_indexes(path: KeyPath) -> tuple[str, ...]:
+    """The path of a key's kind rather than of one key: `listeners[0].name` and `listeners[7].name` have the same."""
+    return tuple(part for part in path if isinstance(part, str))
+
+
+def known_keys(section: tuple[str, ...]) -> list[str]:
+    """The keys that a section can have, as the file spells them."""
+    return [field.alias or name for name, field in SECTIONS[section].model_fields.items()]
+
+
+def explain(error: ValidationError, document: Document) -> list[Problem]:
+    """A problem for each of pydantic's errors."""
+    return [_explain(details, document) for details in error.errors(include_url=False)]
+
+
+def problem(document: Document, path: KeyPath, message: str, remedy: str, *, value: object = None) -> Problem:
+    """A problem of the document at `path`. A value of None is not shown."""
+    return Problem(key_path(path), message, remedy, None if value is None else shown(value), document.line(path))
+
+
+def _explain(details: ErrorDetails, document: Document) -> Problem:
+    path, kind, value = details["loc"], details["type"], details["input"]
+    context: dict[str, Any] = details.get("ctx", {})
+    section = without_indexes(path)
+    if kind == "weir":
+        return problem(document, path, context["message"], context["remedy"], value=value)
+    if kind == "missing":
+        example = _EXAMPLES.get(".".join(section))
+        return problem(document, path, "is missing", f"add it, such as {example}" if example else "add it")
+    if kind == "extra_forbidden":
+        return problem(document, path, *_unknown(section), value=value)
+    if value is None:
+        return problem(document, path, "is empty", "fill it in, or remove the key if it has a default")
+    if kind in _LIMITS:
+        name, words = _LIMITS[kind]
+        limit = f"{words} {context[name]:g}" if isinstance(context[name], float) else f"{words} {context[name]}"
+        return problem(document, path, f"must be {limit}", f"write a number {limit}", value=value)
+    if kind == "literal_error":
+        return problem(document, path, "is not a choice that there is", f"write {context['expected']}", value=value)
+    if kind in {"too_short", "string_too_short"}:
+        example = _EXAMPLES.get(".".join(section))
+        remedy = f"fill it in, such as {example}" if example else "fill it in"
+        return problem(document, path, "is empty", remedy, value=value)
+    if kind == "invalid_key":
+        return problem(document, path, "is not a key, because it is not text", "remove it, or put the key in quotes")
+    wanted = _WANTED.get(kind)
+    if wanted is None:
+        return problem(document, path, f"is not valid: {details['msg']}", "correct it", value=value)
+    return problem(document, path, f"must be {wanted}, not {_kind_of(value)}", _rewrite(kind, value), value=value)
+
+
+def _unknown(section: tuple[str, ...]) -> tuple[str, str]:
+    """Message and remedy for a key that its section does not have."""
+    *parent, key = section
+    known = known_keys(tuple(parent))
+    place = f"a key of {'.'.join(parent)}" if parent else "a key of the file"
+    if meant := nearest(key, known):
+        return f"is not {place}", f"did you mean {meant}?"
+    homes = [".".join(other) or "the top level" for other in SECTIONS if key in known_keys(other)]
+    if homes:
+        return f"is not {place}", f"it belongs under {homes[0]}"
+    return f"is not {place}", f"remove it; the keys there are {', '.join(known)}"
+
+
+def _kind_of(value: object) -> str:
+    match value:
+        case bool():
+            return "true or false"
+        case int():
+            return "a number"
+        case float():
+            return "a number with a fraction"
+        case str():
+            return "text"
+        case list():
+            return "a list"
+        case Mapping():
+            return "a section with keys"
+        case datetime.date():
+            return "a date"
+        case _:
+            return f"a YAML {type(value).__name__}"
+
+
+def _rewrite(kind: str, value: object) -> str:
+    """How to write a value of the wrong type so that it is of the right one."""
+    match _WANTED[kind], value:
+        case "text", bool() | int() | float() | datetime.date():
+            return "put it in quotes, so that YAML reads it as text"
+        case "text", _:
+            return "write one name"
+        case "a list", _:
+            return "write a list: [..] or one '- ' line per item"
+        case "true or false", _:
+            return "write true or false, without quotes"
+        case "a section with keys of its own", _:
+            return "write keys and values below it, indented"
+        case wanted, str():
+            return f"write {wanted} in plain digits, without quotes or a unit"
+        case wanted, _:
+            return f"write {wanted} in plain digits"

@@ -1,0 +1,330 @@
+"""The sections of the config file, frozen. What they hold has been checked; nobody behind them checks again."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    create_model,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from gateway.quotas.kinds import KINDS
+
+DEFAULT = "<default>"
+"""Kafka's name, in its tools and here, for the default user and the default client-id."""
+
+SESSION_TIMEOUT_SECONDS = 45.0
+"""Kafka consumers' default session.timeout.ms (KIP-735): who is muted for longer is taken for dead by many a client."""
+
+_FULL_REQUEST_BYTES = 1_048_576
+_MAX_PORT = 65_535
+_MAX_INT64 = 2**63 - 1
+_PORT_RANGE = re.compile(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*", re.ASCII)
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?", re.ASCII)
+_WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- recognised here, not bound
+
+
+class ServerAddress(NamedTuple):
+    """A host, without the brackets of IPv6, and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class PortRange:
+    """The ports from `first` to `last`, both included."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
+    @property
+    def ports(self) -> range:
+        """Every port of it, lowest first."""
+        return range(self.first, self.last + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class EntityQuota:
+    """One row of `quotas.entities`: what an entity may use.
+
+    `user` and `client_id` are None where the row does not name one, and `DEFAULT` for the default entity. `limits` maps
+    the `config_key` of a quota kind to units per second, above 0; it is empty where `exempt` is set.
+    """
+
+    user: str | None
+    client_id: str | None
+    exempt: bool
+    limits: Mapping[str, float]
+
+    def __str__(self) -> str:
+        names = (("user", self.user), ("client-id", self.client_id))
+        return ", ".join(f"{key}={name}" for key, name in names if name is not None)
+
+
+def invalid(message: str, remedy: str) -> PydanticCustomError:
+    """The error that a validator of this module raises: what is wrong, and what to do about it."""
+    return PydanticCustomError("weir", "{message}", {"message": message, "remedy": remedy})
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether a server that binds `host` listens on every address of the machine."""
+    return host in _WILDCARDS
+
+
+def _host(text: str) -> str:
+    try:
+        return str(ip_address(text.removeprefix("[").removesuffix("]")))
+    except ValueError:
+        if not _HOST.fullmatch(text) or len(text) > 253 or text.replace(".", "").isdigit():
+            raise invalid("is not a host name or address", "give one alone, without a port or a scheme") from None
+        return text
+
+
+def _advertised_host(text: str) -> str:
+    host = _host(text)
+    if is_wildcard(host):
+        raise invalid(
+            "is what clients are told to connect to, and no client can connect to a wildcard address",
+            "set advertised_host to a name or address of this machine that clients reach",
+        )
+    return host
+
+
+def _address(value: object) -> ServerAddress:
+    remedy = 'write "host:port", such as "broker1:9092" or "[::1]:9092"'
+    if not isinstance(value, str):
+        raise invalid("is not a broker's address", remedy)
+    host, colon, port = value.strip().rpartition(":")
+    if not colon or not host:
+        raise invalid("has no port", remedy)
+    if "," in host:
+        raise invalid("holds more than one address", f"make each an item of the list; {remedy}")
+    if "://" in host:
+        raise invalid("has a scheme in front", remedy)
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise invalid("is an IPv6 address without brackets, or has one colon too many", remedy)
+    if not (port.isascii() and port.isdigit() and 0 < int(port) <= _MAX_PORT):
+        raise invalid(f"has a port that is not a number from 1 to {_MAX_PORT}", remedy)
+    return ServerAddress(_host(host), int(port))
+
+
+def _port_range(value: object) -> PortRange:
+    remedy = 'write the first and the last port, such as "29093-29192"'
+    match = _PORT_RANGE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise invalid("is not a range of ports", remedy)
+    first, last = int(match[1]), int(match[2])
+    if not (0 < first <= _MAX_PORT and 0 < last <= _MAX_PORT):
+        raise invalid(f"leaves the ports that there are, 1 to {_MAX_PORT}", remedy)
+    if first > last:
+        raise invalid("runs backwards", f'write the lower port first: "{last}-{first}"')
+    return PortRange(first, last)
+
+
+def _one_worker(value: int) -> int:
+    if value != 1:
+        raise invalid("more or less than one process is not supported by this version of Weir", "remove it")
+    return value
+
+
+def _entity_name(value: object) -> object:
+    # None would silently widen the row to every user or client-id, so it is not the same as an absent key.
+    if value is None or value == "":
+        raise invalid("names nobody", f'write a name, "{DEFAULT}" for the default entity, or remove the key')
+    return value
+
+
+Host = Annotated[str, AfterValidator(_host)]
+AdvertisedHost = Annotated[str, AfterValidator(_advertised_host)]
+Port = Annotated[int, Field(ge=1, le=_MAX_PORT)]
+Ports = Annotated[PortRange, PlainValidator(_port_range), PlainSerializer(str)]
+Server = Annotated[ServerAddress, PlainValidator(_address), PlainSerializer(str)]
+EntityName = Annotated[str | None, BeforeValidator(_entity_name)]
+
+
+class Section(BaseModel):
+    """What all sections are: frozen, without unknown keys, and nothing converted (no "1" for 1, no 1 for true)."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class UpstreamConfig(Section):
+    """`upstream`: the Kafka cluster that the gateway stands in front of."""
+
+    bootstrap_servers: Annotated[tuple[Server, ...], Field(strict=False, min_length=1)]
+
+
+class ListenerConfig(Section):
+    """One of `listeners`: where clients connect, and what they are told. Ports as in `bind`, one per broker."""
+
+    name: Annotated[str, Field(min_length=1)]
+    host: Host
+    advertised_host: AdvertisedHost
+    bootstrap_port: Port
+    broker_ports: Ports
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, data: object) -> object:
+        """The defaults that depend on other keys; what is wrong with those others is said where they stand."""
+        if not isinstance(data, dict):
+            return data
+        filled: dict[Any, Any] = {"host": "127.0.0.1", **data}
+        host, port = filled["host"], filled.get("bootstrap_port")
+        filled.setdefault("advertised_host", host if isinstance(host, str) and host else "127.0.0.1")
+        if isinstance(port, int) and 0 < port <= _MAX_PORT:
+            filled.setdefault("broker_ports", f"{port + 1}-{port + 100}")
+        else:
+            filled.setdefault("broker_ports", "1-1")
+        return filled
+
+
+class WindowConfig(Section):
+    """`quotas.window`: Kafka's quota.window.num and quota.window.size.seconds. They set the burst too."""
+
+    samples: Annotated[int, Field(ge=2, le=10_000)] = 11
+    seconds: Annotated[int, Field(ge=1, le=86_400)] = 1
+
+
+class _EntityKeys(Section):
+    """The keys of an entity's row that are not quotas; those are added to it from the registry of kinds."""
+
+    user: EntityName = None
+    client_id: EntityName = Field(default=None, alias="client-id")
+    exempt: bool = False
+
+
+_LIMITS: dict[str, Any] = {
+    kind.config_key: (Annotated[int if kind.integral else float, Field(gt=0, le=_MAX_INT64)], None)
+    for kind in KINDS.values()
+}
+EntityRow = create_model("EntityRow", __base__=_EntityKeys, **_LIMITS)
+"""A row of `quotas.entities` as it stands in the file."""
+
+
+def entity_quota(value: object) -> EntityQuota:
+    """Validate a row of `quotas.entities`. Raises ValueError: pydantic's, for keys, or its custom one, for the row."""
+    if isinstance(value, EntityQuota):
+        return value
+    row = EntityRow.model_validate(value)
+    limits = {key: limit for key in _LIMITS if (limit := getattr(row, key)) is not None}
+    if row.user is None and row.client_id is None:
+        raise invalid("names no entity", f'give it user, client-id or both; "{DEFAULT}" is the default entity')
+    if row.exempt and limits:
+        raise invalid(f"is exempt and yet has {', '.join(limits)}", "remove exempt or the quotas")
+    if not row.exempt and not limits:
+        raise invalid("sets nothing", f"give it one of {', '.join(_LIMITS)}, or exempt: true, or remove it")
+    return EntityQuota(row.user, row.client_id, row.exempt, MappingProxyType(limits))
+
+
+def _entity_row(entity: EntityQuota) -> dict[str, object]:
+    names = {"user": entity.user, "client-id": entity.client_id, "exempt": entity.exempt or None}
+    return {key: value for key, value in names.items() if value is not None} | dict(entity.limits)
+
+
+class QuotasConfig(Section):
+    """`quotas`: who may use how much, and how that is worked out."""
+
+    enforce: bool = True
+    algorithm: Literal["token_bucket", "window"] = "token_bucket"
+    window: WindowConfig = WindowConfig()
+    entities: Annotated[
+        tuple[Annotated[EntityQuota, PlainValidator(entity_quota), PlainSerializer(_entity_row)], ...],
+        Field(strict=False),
+    ] = ()
+
+    def table(self) -> list[EntityQuota]:
+        """The rows in the file's order; no two of them name the same entity."""
+        return list(self.entities)
+
+
+class ConnectionsConfig(Section):
+    """`connections`: bounds on each client connection, in milliseconds, bytes and seconds as the names say."""
+
+    max_idle_ms: Annotated[int, Field(gt=0, le=_MAX_INT64)] = 600_000
+    max_per_ip: Annotated[int, Field(gt=0, le=_MAX_INT64)] = 1_000
+    max_frame_bytes: Annotated[int, Field(gt=0, le=2**31 - 1)] = 104_857_600
+    drain_seconds: Annotated[float, Field(ge=0, le=86_400)] = 10.0
+
+
+class AdminConfig(Section):
+    """`admin`: where metrics, health and the admin API are served."""
+
+    host: Host = "127.0.0.1"
+    port: Port = 9644
+
+
+class WeirConfig(Section):
+    """A whole config file that has been validated."""
+
+    upstream: UpstreamConfig
+    listeners: Annotated[tuple[ListenerConfig, ...], Field(strict=False, min_length=1)]
+    quotas: QuotasConfig = QuotasConfig()
+    connections: ConnectionsConfig = ConnectionsConfig()
+    admin: AdminConfig = AdminConfig()
+    workers: Annotated[int, AfterValidator(_one_worker)] = 1
+
+    def warnings(self) -> list[str]:
+        """What is valid but probably not meant, one line each, naming the key."""
+        found: list[str] = []
+        rate_key = KINDS["produce"].config_key
+        for index, entity in enumerate(self.quotas.entities):
+            rate = entity.limits.get(rate_key)
+            if rate is not None and _FULL_REQUEST_BYTES / rate > SESSION_TIMEOUT_SECONDS:
+                found.append(
+                    f"quotas.entities[{index}].{rate_key}: {rate} bytes/s for {entity} means that one full request of "
+                    f"1 MiB holds its connection for {_FULL_REQUEST_BYTES / rate:.0f} s, longer than the usual session "
+                    f"timeout ({SESSION_TIMEOUT_SECONDS:.0f} s) — raise it, or lower max.request.size at the client"
+                )
+        if not self.quotas.entities:
+            found.append("quotas.entities: is empty, nobody is limited — add entities")
+        elif not self.quotas.enforce:
+            found.append("quotas.enforce: is false, usage is measured but nobody is delayed — set it to true to delay")
+        if not _is_loopback(self.admin.host):
+            found.append(
+                f"admin.host: {self.admin.host} is reachable from other machines, and the admin server asks for no "
+                "password — bind 127.0.0.1, or let a firewall or NetworkPolicy decide who reaches it"
+            )
+        return found
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        return address.ipv4_mapped.is_loopback
+    return address.is_loopback
+
+
+SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
+    (): WeirConfig,
+    ("upstream",): UpstreamConfig,
+    ("listeners",): ListenerConfig,
+    ("quotas",): QuotasConfig,
+    ("quotas", "window"): WindowConfig,
+    ("quotas", "entities"): EntityRow,
+    ("connections",): ConnectionsConfig,
+    ("admin",): AdminConfig,
+}
+"""The model of each section by its path without list indexes, for messages that name a section's keys."""

@@ -1,0 +1,67 @@
+"""What is wrong with a config file, in words for the person who wrote it."""
+
+import json
+import reprlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+KeyPath = tuple[str | int, ...]
+"""Where a value stands in the document: keys and list indexes, outermost first; () is the document itself."""
+
+_VALUE_WIDTH = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong: at which key, what, and what to do about it.
+
+    `key` is a path such as `listeners[0].broker_ports`, or `(file)` for the document as a whole; `value` is what stands
+    there, as it would look in YAML, None where nothing does; `line` counts from 1, None where there is no line to name.
+    """
+
+    key: str
+    message: str
+    remedy: str
+    value: str | None = None
+    line: int | None = None
+
+    def __str__(self) -> str:
+        where = [f"value {self.value}"] if self.value is not None else []
+        if self.line is not None:
+            where.append(f"line {self.line}")
+        found = f" ({', '.join(where)})" if where else ""
+        return f"{self.key}: {self.message}{found} — {self.remedy}"
+
+
+class ConfigError(Exception):
+    """A config file that can't be used; `problems`, never empty, lists all that is wrong in the file's order."""
+
+    def __init__(self, source: str, problems: Iterable[Problem]) -> None:
+        self.source = source
+        self.problems = list(problems)
+        super().__init__("\n".join(f"{source}: {problem}" for problem in self.problems))
+
+
+def key_path(path: KeyPath) -> str:
+    """`("listeners", 0, "name")` as `listeners[0].name`; the empty path as `(file)`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text or "(file)"
+
+
+def shown(value: object) -> str:
+    """A value as it would look in YAML's flow style, cut to a readable width."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except (ValueError, TypeError, RecursionError):
+        text = reprlib.repr(value)
+    return text if len(text) <= _VALUE_WIDTH else f"{text[: _VALUE_WIDTH - 3]}..."
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that a person who wrote `word` most likely meant, None where none is near."""
+    by_folded = {candidate.casefold().replace("-", "_").replace(".", "_"): candidate for candidate in known}
+    matches = get_close_matches(word.casefold().replace("-", "_").replace(".", "_"), by_folded, n=1, cutoff=0.7)
+    return by_folded[matches[0]] if matches else None
