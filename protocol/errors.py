@@ -12,9 +12,17 @@ class ProtocolError(Exception):
         self.reason = reason
 
 
-class InvalidFrame(ProtocolError):
+class InvalidFrame(ProtocolError):  # noqa: N818 - named for what it says of the frame
     """A length, count or string that does not fit into the frame that holds it."""
 
 
-class UnsupportedVersion(ProtocolError):
+class UnsupportedVersion(ProtocolError):  # noqa: N818 - Kafka's own name
     """An API key, or a version of one, that was never advertised to the client."""
+
+
+class Incomplete(Exception):  # noqa: N818 - not an error: the answer is to wait for more bytes
+    """The bytes seen so far end before what was asked for; hold them and ask again with more.
+
+    Not a `ProtocolError`: nothing is wrong yet. Where the frame is known to be complete, the caller treats it as an
+    `InvalidFrame`: the fields do not fit into the frame's length.
+    """

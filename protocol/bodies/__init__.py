@@ -1,1 +1,1 @@
-"""One module for each API whose bodies are opened."""
+"""The bodies that are opened: one module per API, each reading or changing only what the gateway needs."""

@@ -1,0 +1,158 @@
+"""Fetch: what a quota needs of a request, and of a response of which perhaps only the first part is there.
+
+Layouts: ``FetchRequest.json`` and ``FetchResponse.json`` of Kafka 4.3 (v4-18), KIP-896 for v0-3; fetch sessions: KIP-227.
+"""
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from protocol.cursor import INT16, INT32, Buffer, Reader
+from protocol.errors import Incomplete, InvalidFrame
+
+_MAX_BYTES_SINCE: Final = 3
+_ISOLATION_SINCE: Final = 4
+_LOG_START_SINCE: Final = 5
+_SESSION_SINCE: Final = 7
+_PREFERRED_REPLICA_SINCE: Final = 11
+_FLEXIBLE_SINCE: Final = 12
+_TOPIC_ID_SINCE: Final = 13
+_REPLICA_STATE_SINCE: Final = 15
+
+_THREE_INTS: Final = Struct(">iii")
+_TWO_INTS: Final = Struct(">ii")
+_NO_MAX_BYTES: Final = 2**31 - 1
+_COMPACT_EMPTY: Final = 1  # the count of a compact array without elements; 0 is null
+_UUID_BYTES: Final = 16
+_ABORTED_TRANSACTION_BYTES: Final = 16
+_BATCH_LENGTH_AT: Final = 8  # behind the base offset; the same place in message formats v0 and v1
+_BATCH_PREFIX_BYTES: Final = 12
+
+
+class FetchHead(NamedTuple):
+    """The fixed fields of a Fetch request; offsets are absolute in the buffer they were read from.
+
+    `max_bytes_offset` is -1 and `max_bytes` 2**31 - 1 (no limit) up to v2; `session_id` is 0 and `session_epoch` -1 up
+    to v6, which is how a request outside any session says so. Times are ms, sizes bytes.
+    """
+
+    max_wait_offset: int
+    min_bytes_offset: int
+    max_bytes_offset: int
+    max_wait: int
+    min_bytes: int
+    max_bytes: int
+    session_id: int
+    session_epoch: int
+    has_topics: bool
+
+
+def peek_fetch(buf: Buffer, body_offset: int, end: int, version: int) -> FetchHead:
+    """The head of the Fetch request whose body starts at `body_offset`; at most 29 bytes of it are looked at.
+
+    Raises `Incomplete` while it goes on behind `end`.
+    """
+    at = body_offset if version >= _REPLICA_STATE_SINCE else body_offset + 4
+    if version >= _SESSION_SINCE:
+        compact = version >= _FLEXIBLE_SINCE
+        topics = at + 21
+        if topics + (1 if compact else 4) > end:
+            raise Incomplete
+        max_wait, min_bytes, max_bytes = _THREE_INTS.unpack_from(buf, at)
+        session_id, epoch = _TWO_INTS.unpack_from(buf, at + 13)
+        # The first byte of a compact count tells: that of a longer varint has its top bit set.
+        has_topics = buf[topics] > _COMPACT_EMPTY if compact else INT32.unpack_from(buf, topics)[0] > 0
+        return FetchHead(at, at + 4, at + 8, max_wait, min_bytes, max_bytes, session_id, epoch, has_topics)
+    return _peek_sessionless(buf, at, end, version)
+
+
+def _peek_sessionless(buf: Buffer, at: int, end: int, version: int) -> FetchHead:
+    topics = at + 8 + 4 * (version >= _MAX_BYTES_SINCE) + (version >= _ISOLATION_SINCE)
+    if topics + 4 > end:
+        raise Incomplete
+    max_wait, min_bytes = _TWO_INTS.unpack_from(buf, at)
+    max_bytes_offset, max_bytes = -1, _NO_MAX_BYTES
+    if version >= _MAX_BYTES_SINCE:
+        max_bytes_offset = at + 8
+        max_bytes = INT32.unpack_from(buf, max_bytes_offset)[0]
+    has_topics = INT32.unpack_from(buf, topics)[0] > 0
+    return FetchHead(at, at + 4, max_bytes_offset, max_wait, min_bytes, max_bytes, 0, -1, has_topics)
+
+
+def empty_response(version: int, correlation_id: int, session_id: int, throttle_ms: int) -> bytes:
+    """A whole response frame without partitions, as a broker gives it to a client that is over its quota (KIP-219)."""
+    body = bytearray(INT32.pack(correlation_id))
+    if version >= _FLEXIBLE_SINCE:
+        body.append(0)
+    if version >= 1:
+        body += INT32.pack(throttle_ms)
+    if version >= _SESSION_SINCE:
+        body += INT16.pack(0) + INT32.pack(session_id)
+    body += b"\x01\x00" if version >= _FLEXIBLE_SINCE else INT32.pack(0)
+    return INT32.pack(len(body)) + bytes(body)
+
+
+def top_level_error(buf: Buffer, start: int, end: int, version: int) -> int:
+    """The error code of the response as a whole, 0 where the version has none (up to v6).
+
+    `buf[start]` is the first byte of the frame's length. Raises `Incomplete` while the code lies behind `end`,
+    `InvalidFrame` where the frame is too short to have one.
+    """
+    if version < _SESSION_SINCE:
+        return 0
+    reader = Reader.of_response(buf, start, end, header_version=int(version >= _FLEXIBLE_SINCE))
+    reader.skip(4)
+    return reader.int16()
+
+
+def first_batch_size(buf: Buffer, start: int, end: int, version: int) -> int:
+    """The size in bytes of the first record batch in the response at `start`, 0 where the bytes before `end` don't show it.
+
+    A broker returns at least one batch however small max_bytes is, so this is the least that a consumer has to be let
+    through in one piece. Counted with its base offset and length fields (12 + batchLength). Never raises for the peer's
+    bytes.
+    """
+    try:
+        reader = Reader.of_response(buf, start, end, header_version=int(version >= _FLEXIBLE_SINCE))
+        at = _first_records(reader, version)
+        if at < 0:
+            return 0
+        reader.pos = at
+        reader.skip(_BATCH_PREFIX_BYTES)
+    except (Incomplete, InvalidFrame):
+        return 0
+    batch_length: int = INT32.unpack_from(buf, at + _BATCH_LENGTH_AT)[0]
+    return _BATCH_PREFIX_BYTES + batch_length if batch_length > 0 else 0
+
+
+def _first_records(reader: Reader, version: int) -> int:
+    compact = version >= _FLEXIBLE_SINCE
+    reader.skip(4 * (version >= 1) + 6 * (version >= _SESSION_SINCE))
+    for _ in range(reader.count(compact=compact)):
+        if version >= _TOPIC_ID_SINCE:
+            reader.skip(_UUID_BYTES)
+        else:
+            reader.skip_string(compact=compact)
+        for _ in range(reader.count(compact=compact)):
+            _skip_partition_head(reader, version)
+            size = reader.size(compact=compact, wide=True)
+            if size >= _BATCH_PREFIX_BYTES:
+                return reader.pos
+            reader.skip(max(size, 0))
+            if compact:
+                reader.skip_tags()
+        if compact:
+            reader.skip_tags()
+    return -1
+
+
+def _skip_partition_head(reader: Reader, version: int) -> None:
+    """Everything of a partition before its records."""
+    compact = version >= _FLEXIBLE_SINCE
+    reader.skip(14 + 8 * (version >= _ISOLATION_SINCE) + 8 * (version >= _LOG_START_SINCE))
+    if version >= _ISOLATION_SINCE:
+        for _ in range(reader.count(compact=compact)):
+            reader.skip(_ABORTED_TRANSACTION_BYTES)
+            if compact:
+                reader.skip_tags()
+    if version >= _PREFERRED_REPLICA_SINCE:
+        reader.skip(4)

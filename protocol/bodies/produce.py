@@ -1,0 +1,125 @@
+"""Produce: the acks of a request, and the way through a response.
+
+Layouts: ``ProduceRequest.json`` and ``ProduceResponse.json`` of Kafka 4.3 (v3-13), KIP-896 for the versions before.
+"""
+
+import sys
+from typing import Final
+
+from protocol.cursor import CORRELATION_BYTES, INT16, INT32, LENGTH_BYTES, Buffer, Reader
+from protocol.errors import Incomplete
+
+_TRANSACTIONAL_SINCE: Final = 3
+_RECORD_ERRORS_SINCE: Final = 8
+_FLEXIBLE_SINCE: Final = 9
+_TOPIC_ID_SINCE: Final = 13
+
+_ACKS_BYTES: Final = 2
+_ARRAY_BYTES: Final = 4
+_BATCH_INDEX_BYTES: Final = 4
+_INT32_ONE: Final = 1
+_THROTTLE_BYTES: Final = 4
+_UUID_BYTES: Final = 16
+
+_COMPACT_ONE: Final = 2  # the count of a compact array with one element
+_MAX_ONE_BYTE_VARINT: Final = 0x7F
+# No record errors, no error message, no tagged field in the partition and in the topic: 01 00 00 00.
+_COMPACT_NOTHING_ELSE: Final = 0x01000000
+_COMPACT_NOTHING_ELSE_BYTES: Final = 4
+
+
+def peek_acks(buf: Buffer, body_offset: int, end: int, version: int) -> int:
+    """acks of the Produce request whose body starts at `body_offset`: 0, 1 or -1 (all).
+
+    A request with 0 gets no response, so this has to be known before one is waited for. `end` bounds the bytes seen.
+    Raises `Incomplete` while acks lies behind `end`, `InvalidFrame` where the transactional id has an impossible length.
+    """
+    pos = body_offset
+    if version >= _TRANSACTIONAL_SINCE:
+        compact = version >= _FLEXIBLE_SINCE
+        if compact and pos < end and buf[pos] <= 1:  # null, or empty
+            pos += 1
+        else:
+            reader = Reader(buf, pos, end, sys.maxsize)
+            reader.skip_string(compact=compact)
+            pos = reader.pos
+    if pos + _ACKS_BYTES > end:
+        raise Incomplete
+    acks: int = INT16.unpack_from(buf, pos)[0]
+    return acks
+
+
+def skip_topics(reader: Reader, version: int) -> None:
+    """Step over the topics of a response; what follows is throttle_time_ms (v1+), then the tagged fields (v9+)."""
+    compact = version >= _FLEXIBLE_SINCE
+    partition_bytes = _partition_bytes(version)
+    for _ in range(reader.count(compact=compact)):
+        if version >= _TOPIC_ID_SINCE:
+            reader.skip(_UUID_BYTES)
+        else:
+            reader.skip_string(compact=compact)
+        for _ in range(reader.count(compact=compact)):
+            reader.skip(partition_bytes)
+            if version >= _RECORD_ERRORS_SINCE:
+                _skip_errors(reader, compact)
+            if compact:
+                reader.skip_tags()
+        if compact:
+            reader.skip_tags()
+
+
+def _skip_errors(reader: Reader, compact: bool) -> None:
+    for _ in range(reader.count(compact=compact)):
+        reader.skip(_BATCH_INDEX_BYTES)
+        reader.skip_string(compact=compact)
+        if compact:
+            reader.skip_tags()
+    reader.skip_string(compact=compact)
+
+
+def _partition_bytes(version: int) -> int:
+    """index, error_code, base_offset; log_append_time from v2; log_start_offset from v5."""
+    return 14 + 8 * (version >= 2) + 8 * (version >= 5)
+
+
+def single_partition_throttle(frame: Buffer, start: int, end: int, version: int) -> int:
+    """The offset of throttle_time_ms in the response that nearly every producer gets: one topic, one partition, no texts.
+
+    -1 where the frame at `start` is not of that shape or its throttle time is not among the bytes before `end`; then
+    only the walk with `skip_topics` can tell. For v1 and later. Never raises.
+    """
+    pos = start + LENGTH_BYTES + CORRELATION_BYTES
+    if version < _FLEXIBLE_SINCE:
+        return _plain_single_partition_throttle(frame, pos, end, version)
+    if pos + 3 > end or frame[pos] or frame[pos + 1] != _COMPACT_ONE:
+        return -1
+    pos += 2
+    if version >= _TOPIC_ID_SINCE:
+        pos += _UUID_BYTES
+    elif frame[pos] <= _MAX_ONE_BYTE_VARINT:
+        pos += max(frame[pos], 1)
+    else:
+        return -1
+    rest = pos + 1 + _partition_bytes(version)
+    offset = rest + _COMPACT_NOTHING_ELSE_BYTES
+    if offset + _THROTTLE_BYTES > end or frame[pos] != _COMPACT_ONE:
+        return -1
+    return offset if INT32.unpack_from(frame, rest)[0] == _COMPACT_NOTHING_ELSE else -1
+
+
+def _plain_single_partition_throttle(frame: Buffer, pos: int, end: int, version: int) -> int:
+    if pos + _ARRAY_BYTES + 2 > end or INT32.unpack_from(frame, pos)[0] != _INT32_ONE:
+        return -1
+    name_bytes = INT16.unpack_from(frame, pos + _ARRAY_BYTES)[0]
+    pos += _ARRAY_BYTES + 2 + max(name_bytes, 0)
+    rest = pos + _ARRAY_BYTES + _partition_bytes(version)
+    offset = rest
+    if version >= _RECORD_ERRORS_SINCE:
+        offset += _ARRAY_BYTES + 2
+    if offset + _THROTTLE_BYTES > end or INT32.unpack_from(frame, pos)[0] != _INT32_ONE:
+        return -1
+    if version >= _RECORD_ERRORS_SINCE:
+        no_record_errors = INT32.unpack_from(frame, rest)[0] == 0
+        if not no_record_errors or INT16.unpack_from(frame, rest + _ARRAY_BYTES)[0] > 0:
+            return -1
+    return offset

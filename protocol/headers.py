@@ -1,0 +1,93 @@
+"""Request headers, read at an offset without copying (KIP-482, ``RequestHeader.json``)."""
+
+import sys
+from struct import Struct
+from typing import Final, NamedTuple
+
+from protocol.api_keys import APIS, ApiKey
+from protocol.cursor import Buffer, Reader
+from protocol.errors import Incomplete, InvalidFrame, UnsupportedVersion
+
+_FIXED: Final = Struct(">hhih")  # api_key, api_version, correlation_id, length of client_id
+# Kafka 4.3 defines no tagged field for request headers: these bound what is held and rescanned for one that is unknown.
+_MAX_TAGS: Final = 32
+_MAX_TAG_BYTES: Final = 4096
+
+# Plain dicts of ints: they are looked into for every request.
+_MAX_VERSION: Final = {key: spec.max_version for key, spec in APIS.items() if spec.on_broker_listener}
+_FLEXIBLE_SINCE: Final = {key: spec.flexible_since for key, spec in APIS.items()}
+
+
+class RequestHeader(NamedTuple):
+    """A request's header. `body_offset` is absolute in the buffer it was read from; `client_id` is None where null."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_offset: int
+
+
+def parse_request_header(buf: Buffer, start: int, end: int, frame_end: int = sys.maxsize) -> RequestHeader:
+    """The header that starts at `start` (behind the frame's length), from the bytes of `buf` before `end`.
+
+    `frame_end`, where known, is the offset behind the frame's last byte. Raises `Incomplete` while the header goes on
+    behind `end`, `InvalidFrame` where it goes on behind `frame_end` or makes no sense, `UnsupportedVersion` for a key or
+    version that is never advertised to a client. ApiVersions passes in every version: a newer client learns from the
+    answer which versions there are (KIP-511), and the fields read here keep their layout.
+    """
+    seen = end if end < frame_end else frame_end
+    pos = start + _FIXED.size
+    if pos > seen:
+        _overrun(pos, frame_end)
+    api_key, version, correlation_id, client_id_length = _FIXED.unpack_from(buf, start)
+    if not 0 <= version <= _MAX_VERSION.get(api_key, -1):
+        _require_api_versions(api_key, version)
+
+    client_id = None
+    if client_id_length >= 0:
+        after = pos + client_id_length
+        if after > seen:
+            _overrun(after, frame_end)
+        client_id = str(buf[pos:after], "utf-8", "replace")
+        pos = after
+    elif client_id_length != -1:
+        raise InvalidFrame("bad_count", f"client_id has length {client_id_length} in a request with key {api_key}")
+
+    if version >= _FLEXIBLE_SINCE[api_key]:
+        if pos < seen and buf[pos] == 0:
+            pos += 1
+        else:
+            pos = _skip_tags(buf, pos, seen, frame_end)
+    return RequestHeader(api_key, version, correlation_id, client_id, pos)
+
+
+def _overrun(after: int, frame_end: int) -> None:
+    if after > frame_end:
+        raise InvalidFrame("overrun", f"the request header goes {after - frame_end} bytes beyond its frame")
+    raise Incomplete
+
+
+def _require_api_versions(api_key: int, version: int) -> None:
+    if api_key == ApiKey.API_VERSIONS and version >= 0:
+        return
+    spec = APIS.get(api_key)
+    if spec is None or not spec.on_broker_listener:
+        raise UnsupportedVersion("unknown_api", f"no client is offered API key {api_key}")
+    raise UnsupportedVersion(
+        "unsupported_version", f"{spec.name} v{version}: clients are offered v{spec.min_version}-{spec.max_version}"
+    )
+
+
+def _skip_tags(buf: Buffer, pos: int, seen: int, frame_end: int) -> int:
+    reader = Reader(buf, pos, seen, frame_end)
+    count = reader.tag_count()
+    if count > _MAX_TAGS:
+        raise InvalidFrame("bad_count", f"{count} tagged fields in a request header, at most {_MAX_TAGS} make sense")
+    for _ in range(count):
+        reader.uvarint()
+        size = reader.uvarint()
+        if size > _MAX_TAG_BYTES:
+            raise InvalidFrame("bad_count", f"a tagged field of {size} bytes in a request header")
+        reader.skip(size)
+    return reader.pos
