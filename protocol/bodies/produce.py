@@ -28,11 +28,12 @@ _COMPACT_NOTHING_ELSE: Final = 0x01000000
 _COMPACT_NOTHING_ELSE_BYTES: Final = 4
 
 
-def peek_acks(buf: Buffer, body_offset: int, end: int, version: int) -> int:
-    """acks of the Produce request whose body starts at `body_offset`: 0, 1 or -1 (all).
+def peek_acks(buf: Buffer, body_offset: int, end: int, version: int) -> tuple[int, int]:
+    """acks of the Produce request whose body starts at `body_offset`, and the offset behind it.
 
-    A request with 0 gets no response, so this has to be known before one is waited for. `end` bounds the bytes seen.
-    Raises `Incomplete` while acks lies behind `end`, `InvalidFrame` where the transactional id has an impossible length.
+    acks is 0, 1 or -1 (all). A request with 0 gets no response, so this has to be known before one is waited for. `end`
+    bounds the bytes seen. Raises `Incomplete` while acks lies behind `end`, `InvalidFrame` where the transactional id has an
+    impossible length.
     """
     pos = body_offset
     if version >= _TRANSACTIONAL_SINCE:
@@ -43,10 +44,10 @@ def peek_acks(buf: Buffer, body_offset: int, end: int, version: int) -> int:
             reader = Reader(buf, pos, end, sys.maxsize)
             reader.skip_string(compact=compact)
             pos = reader.pos
-    if pos + _ACKS_BYTES > end:
+    after = pos + _ACKS_BYTES
+    if after > end:
         raise Incomplete
-    acks: int = INT16.unpack_from(buf, pos)[0]
-    return acks
+    return INT16.unpack_from(buf, pos)[0], after
 
 
 def skip_topics(reader: Reader, version: int) -> None:
