@@ -12,7 +12,7 @@ from protocol.errors import Incomplete, InvalidFrame
 _MAX_BYTES_SINCE: Final = 3
 _ISOLATION_SINCE: Final = 4
 _LOG_START_SINCE: Final = 5
-_SESSION_SINCE: Final = 7
+SESSION_SINCE: Final = 7
 _PREFERRED_REPLICA_SINCE: Final = 11
 _FLEXIBLE_SINCE: Final = 12
 _TOPIC_ID_SINCE: Final = 13
@@ -52,7 +52,7 @@ def peek_fetch(buf: Buffer, body_offset: int, end: int, version: int) -> FetchHe
     Raises `Incomplete` while it goes on behind `end`.
     """
     at = body_offset if version >= _REPLICA_STATE_SINCE else body_offset + 4
-    if version >= _SESSION_SINCE:
+    if version >= SESSION_SINCE:
         compact = version >= _FLEXIBLE_SINCE
         topics = at + 21
         if topics + (1 if compact else 4) > end:
@@ -85,7 +85,7 @@ def empty_response(version: int, correlation_id: int, session_id: int, throttle_
         body.append(0)
     if version >= 1:
         body += INT32.pack(throttle_ms)
-    if version >= _SESSION_SINCE:
+    if version >= SESSION_SINCE:
         body += INT16.pack(0) + INT32.pack(session_id)
     body += b"\x01\x00" if version >= _FLEXIBLE_SINCE else INT32.pack(0)
     return INT32.pack(len(body)) + bytes(body)
@@ -97,7 +97,7 @@ def top_level_error(buf: Buffer, start: int, end: int, version: int) -> int:
     `buf[start]` is the first byte of the frame's length. Raises `Incomplete` while the code lies behind `end`,
     `InvalidFrame` where the frame is too short to have one.
     """
-    if version < _SESSION_SINCE:
+    if version < SESSION_SINCE:
         return 0
     reader = Reader.of_response(buf, start, end, header_version=int(version >= _FLEXIBLE_SINCE))
     reader.skip(4)
@@ -126,7 +126,7 @@ def first_batch_size(buf: Buffer, start: int, end: int, version: int) -> int:
 
 def _first_records(reader: Reader, version: int) -> int:
     compact = version >= _FLEXIBLE_SINCE
-    reader.skip(4 * (version >= 1) + 6 * (version >= _SESSION_SINCE))
+    reader.skip(4 * (version >= 1) + 6 * (version >= SESSION_SINCE))
     for _ in range(reader.count(compact=compact)):
         if version >= _TOPIC_ID_SINCE:
             reader.skip(_UUID_BYTES)
