@@ -53,7 +53,12 @@ def known_keys(section: tuple[str, ...]) -> list[str]:
 
 def explain(error: ValidationError, document: Document) -> list[Problem]:
     """A problem for each of pydantic's errors."""
-    return [_explain(details, document) for details in error.errors(include_url=False)]
+    # Pydantic counts the valid items only: it calls a list of nothing but bad items too short as well.
+    return [
+        _explain(details, document)
+        for details in error.errors(include_url=False)
+        if not (details["type"] == "too_short" and details["input"])
+    ]
 
 
 def problem(document: Document, path: KeyPath, message: str, remedy: str, *, value: object = None) -> Problem:
@@ -73,7 +78,9 @@ def _explain(details: ErrorDetails, document: Document) -> Problem:
     if kind == "extra_forbidden":
         return problem(document, path, *_unknown(section), value=value)
     if value is None:
-        return problem(document, path, "is empty", "fill it in, or remove the key if it has a default")
+        example = _EXAMPLES.get(".".join(section))
+        remedy = f"fill it in, such as {example}" if example else "fill it in, or remove the key to get its default"
+        return problem(document, path, "is empty", remedy)
     if kind in _LIMITS:
         name, words = _LIMITS[kind]
         limit = f"{words} {context[name]:g}" if isinstance(context[name], float) else f"{words} {context[name]}"

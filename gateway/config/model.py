@@ -99,6 +99,13 @@ def _host(text: str) -> str:
         return text
 
 
+def _is_host(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(_host(value))
+    except PydanticCustomError:
+        return False
+
+
 def _advertised_host(text: str) -> str:
     host = _host(text)
     if is_wildcard(host):
@@ -190,7 +197,7 @@ class ListenerConfig(Section):
             return data
         filled: dict[Any, Any] = {"host": "127.0.0.1", **data}
         host, port = filled["host"], filled.get("bootstrap_port")
-        filled.setdefault("advertised_host", host if isinstance(host, str) and host else "127.0.0.1")
+        filled.setdefault("advertised_host", host if _is_host(host) else "127.0.0.1")
         if isinstance(port, int) and 0 < port <= _MAX_PORT:
             filled.setdefault("broker_ports", f"{port + 1}-{port + 100}")
         else:
@@ -214,8 +221,7 @@ class _EntityKeys(Section):
 
 
 _LIMITS: dict[str, Any] = {
-    kind.config_key: (Annotated[int if kind.integral else float, Field(gt=0, le=_MAX_INT64)], None)
-    for kind in KINDS.values()
+    kind.config_key: (Annotated[int if kind.integral else float, Field(gt=0, le=_MAX_INT64)], None) for kind in KINDS.values()
 }
 EntityRow = create_model("EntityRow", __base__=_EntityKeys, **_LIMITS)
 """A row of `quotas.entities` as it stands in the file."""

@@ -1,0 +1,441 @@
+"""Config files, good and bad: what is read from them, and what their author is told."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.config import (
+    ConfigError,
+    EntityQuota,
+    PortRange,
+    Problem,
+    ServerAddress,
+    WeirConfig,
+    load_config,
+    parse_config,
+)
+from gateway.config.checks import UNSUPPORTED
+from gateway.quotas.kinds import KINDS
+
+UPSTREAM = 'upstream: {bootstrap_servers: ["127.0.0.1:9092"]}\n'
+LISTENERS = "listeners: [{name: clients, bootstrap_port: 29092}]\n"
+MINIMAL = UPSTREAM + LISTENERS
+
+
+def entities(*rows: str) -> str:
+    return MINIMAL + "quotas:\n  entities:\n" + "".join(f"    - {row}\n" for row in rows)
+
+
+def listeners(*rows: str) -> str:
+    return UPSTREAM + "listeners:\n" + "".join(f"  - {row}\n" for row in rows)
+
+
+def servers(text: str) -> str:
+    return LISTENERS + f"upstream: {{bootstrap_servers: {text}}}\n"
+
+
+def problems_of(text: str) -> list[Problem]:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, source="weir.yaml")
+    return caught.value.problems
+
+
+def test_everything_but_upstream_and_listeners_has_a_default() -> None:
+    config = parse_config(MINIMAL, source="weir.yaml")
+    assert config.upstream.bootstrap_servers == (ServerAddress("127.0.0.1", 9092),)
+    (listener,) = config.listeners
+    assert (listener.host, listener.advertised_host) == ("127.0.0.1", "127.0.0.1")
+    assert listener.broker_ports == PortRange(29093, 29192)
+    assert len(listener.broker_ports.ports) == 100
+    assert (config.quotas.enforce, config.quotas.algorithm, config.quotas.table()) == (True, "token_bucket", [])
+    assert (config.quotas.window.samples, config.quotas.window.seconds) == (11, 1)
+    connections = config.connections
+    assert (connections.max_idle_ms, connections.max_per_ip) == (600_000, 1_000)
+    assert (connections.max_frame_bytes, connections.drain_seconds) == (104_857_600, 10.0)
+    assert (config.admin.host, config.admin.port) == ("127.0.0.1", 9644)
+
+
+def test_every_key_is_read() -> None:
+    config = parse_config(
+        """
+        upstream:
+          bootstrap_servers: ["kafka-1.example.com:9092", "[::1]:9093", 'kafka_2:9094']
+        listeners:
+          - {name: in, host: 0.0.0.0, advertised_host: weir.example.com, bootstrap_port: 1000, broker_ports: 2000-2009}
+          - {name: v6, host: "::1", bootstrap_port: 3000}
+        quotas:
+          enforce: false
+          algorithm: window
+          window: {samples: 21, seconds: 2}
+          entities:
+            - {user: alice, client-id: etl, producer_byte_rate: 1048576, consumer_byte_rate: 2097152}
+            - {user: "<default>", producer_byte_rate: 100000}
+            - {client-id: mirror-maker, exempt: true}
+        connections: {max_idle_ms: 1, max_per_ip: 2, max_frame_bytes: 3, drain_seconds: 0.5}
+        admin: {host: localhost, port: 4}
+        workers: 1
+        """,
+        source="weir.yaml",
+    )
+    assert config.upstream.bootstrap_servers == (("kafka-1.example.com", 9092), ("::1", 9093), ("kafka_2", 9094))
+    assert [str(server) for server in config.upstream.bootstrap_servers][1] == "[::1]:9093"
+    assert config.listeners[0].advertised_host == "weir.example.com"
+    assert config.listeners[0].broker_ports == PortRange(2000, 2009)
+    assert config.listeners[1].advertised_host == "::1"
+    assert (config.quotas.enforce, config.quotas.algorithm) == (False, "window")
+    assert (config.quotas.window.samples, config.quotas.window.seconds) == (21, 2)
+    assert config.quotas.table() == [
+        EntityQuota("alice", "etl", False, {"producer_byte_rate": 1048576, "consumer_byte_rate": 2097152}),
+        EntityQuota("<default>", None, False, {"producer_byte_rate": 100000}),
+        EntityQuota(None, "mirror-maker", True, {}),
+    ]
+    connections = config.connections
+    assert (connections.max_idle_ms, connections.max_per_ip, connections.max_frame_bytes) == (1, 2, 3)
+    assert connections.drain_seconds == 0.5
+    assert (config.admin.host, config.admin.port) == ("localhost", 4)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_every_kind_of_the_registry_is_a_key_of_an_entity(kind) -> None:
+    config = parse_config(entities(f"{{user: a, {kind.config_key}: 7}}"), source="weir.yaml")
+    assert config.quotas.table()[0].limits == {kind.config_key: 7}
+
+
+def test_a_config_can_be_written_as_json_and_read_again() -> None:
+    config = parse_config(
+        entities("{user: a, client-id: <default>, producer_byte_rate: 50000}", "{client-id: b, exempt: true}"),
+        source="weir.yaml",
+    )
+    text = config.model_dump_json()
+    assert parse_config(text, source="json") == config
+    assert json.loads(text)["listeners"][0]["broker_ports"] == "29093-29192"
+
+
+def test_a_config_is_frozen() -> None:
+    config = parse_config(entities("{user: a, producer_byte_rate: 50000}"), source="weir.yaml")
+    with pytest.raises(ValueError, match="frozen"):
+        config.quotas.enforce = False  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        config.quotas.table()[0].limits["producer_byte_rate"] = 1  # type: ignore[index]
+
+
+BAD = [
+    # the file itself
+    ("", "(file)", "is empty", "upstream.bootstrap_servers"),
+    ("# nothing but a comment\n", "(file)", "is empty", "upstream.bootstrap_servers"),
+    ("null\n", "(file)", "is empty", "upstream.bootstrap_servers"),
+    ("- a\n", "(file)", "must be a section with keys of its own, not a list", "indented"),
+    ("just words\n", "(file)", "must be a section with keys of its own, not text", "indented"),
+    ("upstream: [\n", "(file)", "is not valid YAML", "correct it"),
+    ("upstream:\n\tbootstrap_servers: []\n", "(file)", "is indented with a tab", "use spaces"),
+    (MINIMAL + "---\n" + MINIMAL, "(file)", "more than one YAML document", "keep one"),
+    ("a: !!python/object:os.system {}\n", "(file)", "is not valid YAML", "correct it"),
+    ("a: \x00\n", "(file)", "the character #x0000", "correct it"),
+    ("a: 2026-13-45\n", "(file)", "a value that YAML can't read", "correct it"),
+    ("a: " + "[" * 2000 + "\n", "(file)", "nested too deeply", "correct it"),
+    ("? [a]\n: b\n", "(file)", "unhashable key", "correct it"),
+    (MINIMAL + "1: 2\n", "[1]", "is not a key, because it is not text", "quotes"),
+    (MINIMAL + LISTENERS, "listeners", "is given twice, first on line 2", "keep one"),
+    (MINIMAL + "admin:\n  port: 1\n  port: 2\n", "admin.port", "is given twice, first on line 4", "keep one"),
+    # keys
+    (LISTENERS, "upstream", "is missing", "bootstrap_servers"),
+    (UPSTREAM, "listeners", "is missing", "bootstrap_port: 29092"),
+    (MINIMAL + "foo: 1\n", "foo", "is not a key of the file", "the keys there are upstream, listeners"),
+    (MINIMAL + "quota: {}\n", "quota", "is not a key of the file", "did you mean quotas?"),
+    (MINIMAL + "entities: []\n", "entities", "is not a key of the file", "belongs under quotas"),
+    (MINIMAL + "admin: {Port: 1}\n", "admin.Port", "is not a key of admin", "did you mean port?"),
+    (MINIMAL + "quotas:\n", "quotas", "is empty", "remove the key"),
+    (MINIMAL + "quotas: {enforced: true}\n", "quotas.enforced", "is not a key of quotas", "did you mean enforce?"),
+    # upstream
+    (LISTENERS + "upstream:\n", "upstream", "is empty", "bootstrap_servers"),
+    (LISTENERS + "upstream: {}\n", "upstream.bootstrap_servers", "is missing", "127.0.0.1:9092"),
+    (servers("[]"), "upstream.bootstrap_servers", "is empty", "127.0.0.1:9092"),
+    (servers("'a:1,b:2'"), "upstream.bootstrap_servers", "must be a list, not text", "write a list"),
+    (servers('["a:1,b:2"]'), "upstream.bootstrap_servers[0]", "more than one address", "make each an item"),
+    (servers("[kafka]"), "upstream.bootstrap_servers[0]", "has no port", "host:port"),
+    (servers('[":9092"]'), "upstream.bootstrap_servers[0]", "has no port", "host:port"),
+    (servers("['a:1', 'kafka:x']"), "upstream.bootstrap_servers[1]", "not a number from 1 to 65535", "host:port"),
+    (servers("['kafka:0']"), "upstream.bootstrap_servers[0]", "not a number from 1 to 65535", "host:port"),
+    (servers("['kafka:65536']"), "upstream.bootstrap_servers[0]", "not a number from 1 to 65535", "host:port"),
+    (servers("['PLAINTEXT://kafka:9092']"), "upstream.bootstrap_servers[0]", "has a scheme in front", "host:port"),
+    (servers("['::1:9092']"), "upstream.bootstrap_servers[0]", "without brackets", "[::1]:9092"),
+    (servers("['a b:9092']"), "upstream.bootstrap_servers[0]", "is not a host name", "give one alone"),
+    (servers("['1.2.3:9092']"), "upstream.bootstrap_servers[0]", "is not a host name", "give one alone"),
+    (servers("[{kafka: 9092}]"), "upstream.bootstrap_servers[0]", "is not a broker's address", "host:port"),
+    (servers("['localhost:29092']"), "upstream.bootstrap_servers[0]", "is listeners[0] of this gateway", "name a Kafka"),
+    # listeners
+    (listeners(), "listeners", "is empty", "bootstrap_port: 29092"),
+    (UPSTREAM + "listeners: []\n", "listeners", "is empty", "bootstrap_port: 29092"),
+    (UPSTREAM + "listeners: {name: a}\n", "listeners", "must be a list, not a section with keys", "write a list"),
+    (listeners("clients"), "listeners[0]", "must be a section with keys of its own, not text", "indented"),
+    (listeners("{bootstrap_port: 1}"), "listeners[0].name", "is missing", "name: clients"),
+    (listeners('{name: "", bootstrap_port: 1}'), "listeners[0].name", "is empty", "name: clients"),
+    (listeners("{name: 7, bootstrap_port: 1}"), "listeners[0].name", "must be text, not a number", "quotes"),
+    (listeners("{name: yes, bootstrap_port: 1}"), "listeners[0].name", "must be text, not true or false", "quotes"),
+    (listeners("{name: 2026-01-01, bootstrap_port: 1}"), "listeners[0].name", "must be text, not a date", "quotes"),
+    (listeners("{name: [a], bootstrap_port: 1}"), "listeners[0].name", "must be text, not a list", "write one name"),
+    (listeners("{name: a}"), "listeners[0].bootstrap_port", "is missing", "bootstrap_port: 29092"),
+    (listeners("{name: a, bootstrap_port: 0}"), "listeners[0].bootstrap_port", "must be at least 1", "at least 1"),
+    (listeners("{name: a, bootstrap_port: 70000}"), "listeners[0].bootstrap_port", "must be at most 65535", "at most"),
+    (listeners('{name: a, bootstrap_port: "1"}'), "listeners[0].bootstrap_port", "must be a whole number, not text", "w"),
+    (listeners("{name: a, bootstrap_port: 1.5}"), "listeners[0].bootstrap_port", "not a number with a fraction", "digits"),
+    (listeners("{name: a, bootstrap_port: true}"), "listeners[0].bootstrap_port", "not true or false", "digits"),
+    (listeners("{name: a, bootstrap_port: 65500}"), "listeners[0].broker_ports", "leaves the ports", "first and the last"),
+    (listeners("{name: a, bootstrap_port: 1, host: a:1}"), "listeners[0].host", "is not a host name", "without a port"),
+    (listeners("{name: a, bootstrap_port: 1, host: 0.0.0.0}"), "listeners[0].advertised_host", "a wildcard", "set adv"),
+    (listeners('{name: a, bootstrap_port: 1, host: "::"}'), "listeners[0].advertised_host", "a wildcard", "set adv"),
+    (listeners("{name: a, bootstrap_port: 1, broker_ports: 9-2}"), "listeners[0].broker_ports", "runs backwards", '"2-9"'),
+    (listeners("{name: a, bootstrap_port: 1, broker_ports: 9}"), "listeners[0].broker_ports", "is not a range", "29093-"),
+    (listeners("{name: a, bootstrap_port: 1, broker_ports: a-b}"), "listeners[0].broker_ports", "is not a range", "2909"),
+    (listeners("{name: a, bootstrap_port: 1, broker_ports: 0-5}"), "listeners[0].broker_ports", "leaves the ports", "w"),
+    (
+        listeners("{name: a, bootstrap_port: 5, broker_ports: 1-9}"),
+        "listeners[0].broker_ports",
+        "takes port 5, which listeners[0].bootstrap_port takes too",
+        "a port of its own",
+    ),
+    (
+        listeners("{name: a, bootstrap_port: 100}", "{name: b, bootstrap_port: 150, broker_ports: 1-9}"),
+        "listeners[1].bootstrap_port",
+        "takes port 150, which listeners[0].broker_ports takes too",
+        "a port of its own",
+    ),
+    (
+        listeners(
+            "{name: a, bootstrap_port: 1, broker_ports: 100-200}",
+            "{name: b, host: localhost, bootstrap_port: 2, broker_ports: 190-290}",
+        ),
+        "listeners[1].broker_ports",
+        "takes port 190-200, which listeners[0].broker_ports takes too",
+        "a port of its own",
+    ),
+    (
+        listeners("{name: a, host: 0.0.0.0, advertised_host: a, bootstrap_port: 9644}"),
+        "admin.port",
+        "takes port 9644, which listeners[0].bootstrap_port takes too",
+        "a port of its own",
+    ),
+    (
+        listeners("{name: a, bootstrap_port: 100}", "{name: a, bootstrap_port: 1000}"),
+        "listeners[1].name",
+        "is the name of listeners[0] too",
+        "a name of its own",
+    ),
+    # quotas
+    (MINIMAL + "quotas: {enforce: 'no'}\n", "quotas.enforce", "must be true or false, not text", "without quotes"),
+    (MINIMAL + "quotas: {algorithm: leaky}\n", "quotas.algorithm", "is not a choice", "'token_bucket' or 'window'"),
+    (MINIMAL + "quotas: {window: {samples: 1}}\n", "quotas.window.samples", "must be at least 2", "at least 2"),
+    (MINIMAL + "quotas: {window: {seconds: 0}}\n", "quotas.window.seconds", "must be at least 1", "at least 1"),
+    (MINIMAL + "quotas: {window: 11}\n", "quotas.window", "must be a section with keys", "indented"),
+    (MINIMAL + "quotas: {entities: }\n", "quotas.entities", "is empty", "remove the key"),
+    (entities("alice"), "quotas.entities[0]", "must be a section with keys", "indented"),
+    (entities("{user: a}"), "quotas.entities[0]", "sets nothing", "producer_byte_rate"),
+    (entities("{user: a, exempt: false}"), "quotas.entities[0]", "sets nothing", "exempt: true"),
+    (entities("{producer_byte_rate: 5}"), "quotas.entities[0]", "names no entity", "<default>"),
+    (entities("{user: a, exempt: true, consumer_byte_rate: 5}"), "quotas.entities[0]", "is exempt and yet", "remove"),
+    (entities("{user: , client-id: b, exempt: true}"), "quotas.entities[0].user", "names nobody", "<default>"),
+    (entities('{client-id: "", exempt: true}'), "quotas.entities[0].client-id", "names nobody", "<default>"),
+    (entities("{user: 12, exempt: true}"), "quotas.entities[0].user", "must be text, not a number", "quotes"),
+    (entities("{client_id: a, exempt: true}"), "quotas.entities[0].client_id", "is not a key", "mean client-id?"),
+    (entities("{user: a, exempt: 1}"), "quotas.entities[0].exempt", "must be true or false, not a number", "write true"),
+    (entities("{user: a, producer_byte_rate: 0}"), "quotas.entities[0].producer_byte_rate", "must be above 0", "above 0"),
+    (entities("{user: a, producer_byte_rate: -5}"), "quotas.entities[0].producer_byte_rate", "must be above 0", "above"),
+    (entities("{user: a, producer_byte_rate: 10MB}"), "quotas.entities[0].producer_byte_rate", "not text", "a unit"),
+    (entities("{user: a, producer_byte_rate: 1e6}"), "quotas.entities[0].producer_byte_rate", "not text", "digits"),
+    (entities("{user: a, producer_byte_rate: .inf}"), "quotas.entities[0].producer_byte_rate", "must be", "write"),
+    (entities("{user: a, producer_byte_rate: true}"), "quotas.entities[0].producer_byte_rate", "not true", "digits"),
+    (entities("{user: a, producer_byte_rate: }"), "quotas.entities[0].producer_byte_rate", "is empty", "remove the key"),
+    (entities("{user: a, producer_byte_rates: 5}"), "quotas.entities[0].producer_byte_rates", "is not a key", "did you"),
+    (entities(f"{{user: a, producer_byte_rate: {10**30}}}"), "quotas.entities[0].producer_byte_rate", "must be", "write"),
+    (
+        entities("{user: a, client-id: b, exempt: true}", "{client-id: b, user: a, producer_byte_rate: 5}"),
+        "quotas.entities[1]",
+        "is the same entity as quotas.entities[0]: user=a, client-id=b",
+        "merge",
+    ),
+    # connections, admin, workers
+    (MINIMAL + "connections: {max_idle_ms: 0}\n", "connections.max_idle_ms", "must be above 0", "above 0"),
+    (MINIMAL + "connections: {max_per_ip: none}\n", "connections.max_per_ip", "must be a whole number", "digits"),
+    (MINIMAL + "connections: {max_frame_bytes: 2147483648}\n", "connections.max_frame_bytes", "at most 2147483647", "at"),
+    (MINIMAL + "connections: {drain_seconds: -1}\n", "connections.drain_seconds", "must be at least 0", "at least 0"),
+    (MINIMAL + "connections: {drain_seconds: .nan}\n", "connections.drain_seconds", "must be", "write"),
+    (MINIMAL + "admin: {port: 99999}\n", "admin.port", "must be at most 65535", "at most 65535"),
+    (MINIMAL + "admin: {host: 'http://x'}\n", "admin.host", "is not a host name", "without a port or a scheme"),
+    (MINIMAL + "workers: 2\n", "workers", "not supported by this version of Weir", "remove it"),
+]
+
+
+@pytest.mark.parametrize(("text", "key", "message", "remedy"), BAD, ids=[f"{key}-{words}" for _, key, words, _ in BAD])
+def test_a_bad_file_names_the_key_what_is_wrong_and_the_remedy(text: str, key: str, message: str, remedy: str) -> None:
+    (problem,) = problems_of(text)
+    assert problem.key == key
+    assert message in problem.message
+    assert remedy in problem.remedy
+
+
+@pytest.mark.parametrize("keys", UNSUPPORTED, ids=".".join)
+def test_a_key_of_a_later_release_is_refused_not_ignored(keys: tuple[str, ...]) -> None:
+    document: dict = {
+        "upstream": {"bootstrap_servers": ["127.0.0.1:9092"]},
+        "listeners": [{"name": "clients", "bootstrap_port": 29092}],
+    }
+    match keys:
+        case ("upstream", key):
+            document["upstream"] |= {key: {}}
+        case ("listeners", key):
+            document["listeners"][0][key] = {}
+        case ("quotas", "entities", key):
+            document["quotas"] = {"entities": [{"user": "a", key: 5}]}
+        case ("quotas", key):
+            document["quotas"] = {key: {}}
+        case (key,):
+            document[key] = {}
+    (problem,) = problems_of(json.dumps(document))
+    assert re.sub(r"\[\d+\]", "", problem.key) == ".".join(keys)
+    assert "remove it" in problem.remedy
+
+
+def test_all_problems_are_listed_at_once_in_the_order_of_the_file() -> None:
+    found = problems_of(
+        """\
+upstream:
+  bootstrap_servers: [kafka]
+  tls: {}
+listeners:
+  - {name: a, bootstrap_port: 100}
+  - {name: a, bootstrap_port: 150, hots: x}
+  - {name: b, bootstrap_port: 150, broker_ports: 1-9}
+quotas:
+  enforce: maybe
+  enforce: true
+  entities:
+    - {user: a, producer_byte_rate: -1}
+    - {user: b, producer_byte_rate: 1}
+    - {user: b, producer_byte_rate: 2}
+sharing: {}
+"""
+    )
+    assert [(problem.key, problem.line) for problem in found] == [
+        ("upstream.bootstrap_servers[0]", 2),
+        ("upstream.tls", 3),
+        ("listeners[1].hots", 6),
+        ("listeners[2].bootstrap_port", 7),
+        ("quotas.enforce", 10),
+        ("quotas.entities[0].producer_byte_rate", 12),
+        ("quotas.entities[2]", 14),
+        ("sharing", 15),
+    ]
+
+
+def test_a_problem_reads_as_one_line_with_key_value_line_and_remedy() -> None:
+    (problem,) = problems_of(MINIMAL + "admin: {port: 99999}\n")
+    assert str(problem) == "admin.port: must be at most 65535 (value 99999, line 3) — write a number at most 65535"
+
+
+def test_a_long_value_is_cut() -> None:
+    (problem,) = problems_of(MINIMAL + f"admin: {{port: {'x' * 5000}}}\n")
+    assert len(str(problem)) < 300
+
+
+def test_a_document_that_contains_itself_is_refused() -> None:
+    assert problems_of(MINIMAL + "quotas: &q {entities: *q}\n")
+
+
+def test_aliases_and_merge_keys_work() -> None:
+    config = parse_config(
+        entities("&a {user: a, producer_byte_rate: 50000}", "{<<: *a, user: b}", "{<<: *a, user: c}"), source="x"
+    )
+    assert [(row.user, row.limits) for row in config.quotas.table()] == [
+        (user, {"producer_byte_rate": 50000}) for user in "abc"
+    ]
+
+
+def test_the_same_port_on_two_addresses_is_no_collision() -> None:
+    text = listeners("{name: a, host: 127.0.0.1, bootstrap_port: 100}", "{name: b, host: 127.0.0.2, bootstrap_port: 100}")
+    assert len(parse_config(text, source="weir.yaml").listeners) == 2
+
+
+@given(st.text(max_size=200))
+def test_no_text_raises_anything_but_a_config_error(text: str) -> None:
+    assert all(problem.message and problem.remedy for problem in problems_of(text))
+
+
+_SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+_KEYS = st.sampled_from(["upstream", "listeners", "quotas", "connections", "admin", "entities", "window", "user", "name"])
+_VALUES = st.recursive(
+    _SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60)
+@given(st.dictionaries(_KEYS, _VALUES, max_size=5))
+def test_no_structure_raises_anything_but_a_config_error(document: dict) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(json.dumps(document), source="weir.yaml")
+    assert str(caught.value)
+
+
+class TestLoad:
+    def test_a_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "weir.yaml"
+        path.write_bytes(b"\xef\xbb\xbf" + MINIMAL.encode())
+        assert load_config(path) == parse_config(MINIMAL, source="weir.yaml")
+
+    def test_a_missing_file(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"nowhere\.yaml: \(file\): does not exist — create .*--config"):
+            load_config(tmp_path / "nowhere.yaml")
+
+    def test_a_directory(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="is a directory — name the file in it"):
+            load_config(tmp_path)
+
+    def test_a_file_that_is_not_text(self, tmp_path: Path) -> None:
+        path = tmp_path / "weir.yaml"
+        path.write_bytes(b"a: b\nc: \xff\n")
+        with pytest.raises(ConfigError, match=r"is not UTF-8 text \(line 2\) — save it as UTF-8"):
+            load_config(path)
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
+    def test_an_unreadable_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "weir.yaml"
+        path.write_text(MINIMAL)
+        path.chmod(0)
+        with pytest.raises(ConfigError, match="can't be read: Permission denied — let the user that runs Weir read it"):
+            load_config(path)
+
+    def test_a_link_to_itself(self, tmp_path: Path) -> None:
+        path = tmp_path / "weir.yaml"
+        path.symlink_to(path)
+        with pytest.raises(ConfigError, match="can't be read: Too many levels of symbolic links"):
+            load_config(path)
+
+
+class TestWarnings:
+    def warnings(self, text: str) -> list[str]:
+        config: WeirConfig = parse_config(text, source="weir.yaml")
+        return config.warnings()
+
+    def test_a_quota_that_mutes_for_longer_than_the_session_timeout(self) -> None:
+        (warning,) = self.warnings(entities("{user: a, producer_byte_rate: 23301}", "{user: b, producer_byte_rate: 23302}"))
+        assert warning.startswith("quotas.entities[0].producer_byte_rate: 23301 bytes/s for user=a")
+
+    def test_nobody_limited(self) -> None:
+        (warning,) = self.warnings(MINIMAL)
+        assert warning.startswith("quotas.entities: is empty")
+
+    def test_nobody_delayed(self) -> None:
+        text = MINIMAL + "quotas: {enforce: false, entities: [{user: a, exempt: true}]}\n"
+        (warning,) = self.warnings(text)
+        assert warning.startswith("quotas.enforce: is false")
+
+    @pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("weir.example.com", True), ("localhost", False)])
+    def test_an_admin_server_that_others_reach(self, host: str, warned: bool) -> None:
+        found = self.warnings(entities("{user: a, exempt: true}") + f"admin: {{host: {host}}}\n")
+        assert [warning.split(":")[0] for warning in found] == ["admin.host"] * warned
