@@ -48,7 +48,7 @@ $(STAMPS)/venv: pyproject.toml | $(STAMPS)/prerequisites
 $(STAMPS)/kafka: loadtest/kafka/pom.xml | $(STAMPS)/prerequisites
 	@echo "setup: fetching Kafka's jars with Maven (55 MB) ..."
 	@rm -rf .cache/kafka && mkdir -p .cache/kafka
-	@mvn --quiet --batch-mode --file $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.cache/kafka/unfinished
+	@mvn --quiet --batch-mode -Dstyle.color=never --file $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.cache/kafka/unfinished
 	@mv .cache/kafka/unfinished .cache/kafka/libs
 	@touch $@
 

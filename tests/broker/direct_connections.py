@@ -1,0 +1,77 @@
+"""Sees who connects to a broker's own address, as the kernel's socket tables tell it."""
+
+import os
+import threading
+from collections.abc import Collection
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_INTERVAL_SECONDS = 0.02
+
+
+class DirectConnections:
+    """Within its `with` block, collects in `found` every process outside `allowed` that holds a connection to `ports`.
+
+    It samples: a connection that lives for less than 20 ms may escape. Kafka's clients keep theirs until they are
+    closed, so that one to a leaked address is there for as long as the client uses it.
+    """
+
+    def __init__(self, ports: Collection[int], allowed: Collection[int]) -> None:
+        self.found: set[str] = set()
+        self._ports = {f"{port:04X}" for port in ports}
+        self._allowed = [str(pid) for pid in allowed]
+        self._innocent: set[str] = set()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _watch(self) -> None:
+        while not self._end.wait(_INTERVAL_SECONDS):
+            self._sample()
+
+    def _sample(self) -> None:
+        unknown = self._connected() - self._innocent
+        if unknown:
+            self._innocent |= {inode for pid in self._allowed for inode in _sockets(pid)}
+        for inode in unknown - self._innocent:
+            owner = _owner(inode)
+            # Nobody's: it was closed meanwhile. An allowed process may have made it after its sockets were listed.
+            if owner is not None and owner not in self._allowed:
+                command = Path(f"/proc/{owner}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                self.found.add(f"process {owner}: {command[:200]}")
+
+    def _connected(self) -> set[str]:
+        inodes = set()
+        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+            if not os.path.exists(table):  # noqa: PTH110 -- a machine without IPv6
+                continue
+            for line in Path(table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[2].rpartition(":")[2] in self._ports and fields[9] != "0":
+                    inodes.add(fields[9])
+        return inodes
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._end.set()
+        self._thread.join()
+        self._sample()
+
+
+def _sockets(pid: str) -> set[str]:
+    inodes = set()
+    try:
+        for descriptor in os.scandir(f"/proc/{pid}/fd"):
+            target = os.readlink(descriptor.path)
+            if target.startswith("socket:["):
+                inodes.add(target[len("socket:[") : -1])
+    except OSError:
+        pass  # the process, or the descriptor, has gone meanwhile
+    return inodes
+
+
+def _owner(inode: str) -> str | None:
+    return next((pid for pid in os.listdir("/proc") if pid.isdigit() and inode in _sockets(pid)), None)

@@ -1,0 +1,43 @@
+"""What the tests send, and the check that exactly this arrived."""
+
+import itertools
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+ACKS = ["0", "1", "all"]
+PARTITIONS = 3
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record of a topic, as producers give it and consumers get it."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: tuple[tuple[str, bytes], ...]
+
+
+def records(count: int = 40) -> list[Record]:
+    """Records of every awkward kind over all partitions: null, empty, large, incompressible, with repeated headers."""
+    random_bytes = random.Random(42).randbytes
+    keys = [None, b"", b"key", "ключ".encode()]
+    values = [b"value", None, b"", b"compressible " * 2_000, random_bytes(20_000)]
+    headers: list[tuple[tuple[str, bytes], ...]] = [(), (("h", b""), ("h", b"\x00\xff"), ("заголовок", b"x" * 300))]
+    kinds = itertools.cycle(itertools.product(keys, values, headers))
+    return [
+        Record(index % PARTITIONS, key, value, 1_700_000_000_000 + index, header)
+        for index, (key, value, header) in enumerate(itertools.islice(kinds, count))
+    ]
+
+
+def assert_same(arrived: Iterable[Record], sent: Iterable[Record]) -> None:
+    """Fail unless each partition holds exactly what was sent to it, in that order."""
+
+    def by_partition(some: Iterable[Record]) -> dict[int, list[Record]]:
+        return {n: [record for record in some if record.partition == n] for n in range(PARTITIONS)}
+
+    assert by_partition(list(arrived)) == by_partition(list(sent))

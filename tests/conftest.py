@@ -1,0 +1,67 @@
+"""The real things that tests run against: Kafka clusters and the gateway, each started when a test first asks for it."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtest.kafka import KafkaCluster
+from tests.weir_process import Weir
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """One broker, shared by all tests: they use topics and groups of their own and leave it running."""
+    with KafkaCluster(tmp_path_factory.mktemp("kafka"), 1) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def kafka3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Three brokers, replication factor 3, min.insync.replicas 2; shared like `kafka`."""
+    with KafkaCluster(tmp_path_factory.mktemp("kafka3"), 3) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def weir(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
+    """A gateway without quotas in front of `kafka`, shared by all tests."""
+    yield from _running(Weir(tmp_path_factory.mktemp("weir"), kafka.bootstrap_servers))
+
+
+@pytest.fixture(scope="session")
+def weir3(kafka3: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
+    """A gateway without quotas in front of `kafka3`, shared by all tests."""
+    yield from _running(Weir(tmp_path_factory.mktemp("weir3"), kafka3.bootstrap_servers))
+
+
+def _running(weir: Weir) -> Iterator[Weir]:
+    weir.start()
+    yield weir
+    weir.stop()
+
+
+@pytest.fixture
+def start_weir(tmp_path: Path) -> Iterator[Callable[..., Weir]]:
+    """`start_weir(bootstrap_servers, quotas={...}, ...)`: a gateway for one test, its config's sections as keywords."""
+    started: list[Weir] = []
+
+    def start(bootstrap_servers: str, **config: Any) -> Weir:
+        started.append(gateway := Weir(tmp_path / f"weir-{len(started)}", bootstrap_servers, config))
+        gateway.start()
+        return gateway
+
+    yield start
+    for gateway in started:
+        gateway.stop()
+
+
+@pytest.fixture(scope="session")
+def kcat() -> str:
+    """The kcat program, or a skipped test."""
+    program = shutil.which("kcat")
+    if program is None:
+        pytest.skip("kcat is not on the PATH and `make setup` could not fetch it: install Debian's package kcat")
+    return program

@@ -1,0 +1,119 @@
+"""The gateway as its users run it: a process of its own with a config file."""
+
+import os
+import signal
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from loadtest.kafka import free_port, free_port_range, spawn, stop
+
+BROKER_PORTS = 8
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout: float = 30.0) -> Any:
+    """Return the first true value of `condition`, asked again and again. Fails naming `what` after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {what}"
+        time.sleep(0.02)
+    return value
+
+
+class Weir:
+    """`weir serve` in front of a cluster, on free ports. `config` is merged over what every test needs."""
+
+    def __init__(self, directory: Path, bootstrap_servers: str, config: Mapping[str, Any] | None = None) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        first = free_port_range(1 + BROKER_PORTS)
+        self.bootstrap_servers = f"127.0.0.1:{first}"
+        self.ports = range(first, first + 1 + BROKER_PORTS)
+        self.admin = f"http://127.0.0.1:{(admin_port := free_port())}"
+        self.config: dict[str, Any] = {
+            "upstream": {"bootstrap_servers": bootstrap_servers.split(",")},
+            "listeners": [
+                {
+                    "name": "clients",
+                    "host": "127.0.0.1",
+                    "advertised_host": "127.0.0.1",
+                    "bootstrap_port": first,
+                    "broker_ports": f"{first + 1}-{first + BROKER_PORTS}",
+                }
+            ],
+            "admin": {"host": "127.0.0.1", "port": admin_port},
+            **(config or {}),
+        }
+        self.config_file = directory / "weir.yaml"
+        self.log_file = directory / "weir.log"
+        self.write_config(self.config)
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Replace the config file in one step, as editors and config management do."""
+        new = self.config_file.with_suffix(".new")
+        new.write_text(yaml.safe_dump(dict(config)))
+        new.replace(self.config_file)
+
+    def start(self, timeout: float = 30.0) -> None:
+        """Start it and return once /readyz says yes."""
+        command = [sys.executable, "-m", "gateway", "serve", "--config", str(self.config_file)]
+        with self.log_file.open("a") as log:
+            self.process = spawn(command, stdout=log, stderr=log)
+        wait_until(self._ready, f"/readyz of {self.admin} answers 200", timeout)
+
+    def _ready(self) -> bool:
+        assert self.process.poll() is None, f"weir ended with exit code {self.process.returncode}: {self.log()}"
+        try:
+            return self.get("/readyz") is not None
+        except (urllib.error.URLError, ConnectionError):
+            return False
+
+    def stop(self) -> None:
+        """SIGTERM; fails unless it drains, ends with exit code 0 and never had an exception that nobody expected."""
+        code = stop(self.process, timeout=30.0)
+        log = self.log()
+        assert code == 0, f"weir ended with exit code {code}: {log[-4000:]}"
+        assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:4000]
+
+    def reload(self) -> None:
+        """SIGHUP: read the config file again."""
+        self.process.send_signal(signal.SIGHUP)
+
+    def log(self) -> str:
+        """Everything that it has logged so far."""
+        return self.log_file.read_text(errors="replace")
+
+    def get(self, path: str) -> str:
+        """The body of an admin page. Raises urllib.error.URLError where there is none."""
+        with urllib.request.urlopen(self.admin + path, timeout=10) as answer:
+            return str(answer.read().decode())
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of all samples of a metric that carry these labels; 0 where there is none."""
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(self.get("/metrics"))
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+    def sockets(self) -> int:
+        """How many sockets the process holds open, as the kernel counts them."""
+        count = 0
+        for descriptor in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            try:
+                count += os.readlink(descriptor).startswith("socket:")
+            except FileNotFoundError:
+                pass  # closed since the folder was listed
+        return count
+
+    def resident_bytes(self) -> int:
+        """The process's resident memory."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS:"))
