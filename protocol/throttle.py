@@ -10,12 +10,11 @@ from typing import Final
 
 from protocol.api_keys import APIS, NEVER, WALK, ApiKey
 from protocol.bodies import produce
+from protocol.bodies.api_versions import UNSUPPORTED_VERSION
 from protocol.cursor import CORRELATION_BYTES, INT32, LENGTH_BYTES, Buffer, Reader
 
 MAX_THROTTLE_MS: Final = 2**31 - 1
 _THROTTLE_BYTES: Final = 4
-UNSUPPORTED_VERSION: Final = 35
-"""Kafka's error code UNSUPPORTED_VERSION."""
 _ERROR_BYTES: Final = 2
 _TIMESTAMPS_BYTES: Final = 24  # issue, expiry and max timestamp
 _TOKEN_REQUESTER_SINCE: Final = 3

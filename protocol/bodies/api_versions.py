@@ -1,0 +1,58 @@
+"""ApiVersions: what a client may use is what both its broker and this gateway know (KIP-511, ``ApiVersionsResponse.json``).
+
+The response's header has version 0 always, and its body the layout of v0 where the error is UNSUPPORTED_VERSION: so a
+client can read it before it knows what the broker speaks.
+"""
+
+from struct import Struct
+from typing import Final
+
+from protocol.api_keys import APIS, ApiKey
+from protocol.bodies import addresses
+from protocol.cursor import INT16, INT32, Buffer, Reader
+
+UNSUPPORTED_VERSION: Final = 35
+"""Kafka's error code."""
+
+_RANGE: Final = Struct(">hhh")  # key, min version, max version
+_SPEC: Final = APIS[ApiKey.API_VERSIONS]
+
+
+def rewrite_response(version: int, frame: Buffer) -> bytes:
+    """The whole response frame with each API's versions cut to those in `APIS`, other APIs left out.
+
+    APIs that only controllers or brokers among themselves use are left out too. The features in the tagged fields, and
+    what is unknown there, stay. Raises `InvalidFrame`.
+    """
+    reader = Reader.of_whole_response(frame, header_version=0)
+    compact = reader.int16() != UNSUPPORTED_VERSION and version >= _SPEC.flexible_since
+    start = reader.pos
+    kept = [b""]
+    for _ in range(reader.count(compact=compact)):
+        at = reader.skip(_RANGE.size)
+        if compact:
+            reader.skip_tags()
+        common = _intersection(*_RANGE.unpack_from(frame, at))
+        if common:
+            kept.append(_RANGE.pack(*common) + bytes(frame[at + _RANGE.size : reader.pos]))
+    count = len(kept) - 1
+    kept[0] = addresses.encode_uvarint(count + 1) if compact else INT32.pack(count)
+    return addresses.spliced(frame, [(start, reader.pos, b"".join(kept))])
+
+
+def _intersection(key: int, low: int, high: int) -> tuple[int, int, int] | None:
+    spec = APIS.get(key)
+    if spec is None or not spec.on_broker_listener:
+        return None
+    low, high = max(low, spec.min_version), min(high, spec.max_version)
+    return (key, low, high) if low <= high else None
+
+
+def unsupported_version_response(correlation_id: int) -> bytes:
+    """The whole answer to an ApiVersions request newer than this gateway: which versions of ApiVersions itself there are.
+
+    For brokers that would understand the request, and answer it in a layout not known here.
+    """
+    only_itself = _RANGE.pack(ApiKey.API_VERSIONS, _SPEC.min_version, _SPEC.max_version)
+    body = INT32.pack(correlation_id) + INT16.pack(UNSUPPORTED_VERSION) + INT32.pack(1) + only_itself
+    return INT32.pack(len(body)) + body

@@ -1,0 +1,84 @@
+"""FindCoordinator: where a group's or transaction's coordinator is (``FindCoordinatorResponse.json``, v0-6).
+
+One coordinator per response up to v3, an array of them from v4 (KIP-699). A coordinator that isn't known has node id -1,
+an empty host and port -1.
+"""
+
+from typing import Final, NamedTuple
+
+from protocol.bodies import addresses
+from protocol.bodies.addresses import Translate
+from protocol.cursor import INT16, INT32, Buffer, Reader
+
+COORDINATOR_NOT_AVAILABLE: Final = 15
+"""Kafka's error code; clients ask again."""
+
+_THROTTLE_SINCE: Final = 1
+_ERROR_MESSAGE_SINCE: Final = 1
+_FLEXIBLE_SINCE: Final = 3
+_ARRAY_SINCE: Final = 4
+_NO_NODE: Final = -1
+
+
+class _Coordinator(NamedTuple):
+    """A coordinator's address, from `start` to `end` in the frame, and where its error code stands."""
+
+    node_id: int
+    host: str
+    port: int
+    start: int
+    end: int
+    error_at: int
+
+
+def read_brokers(version: int, frame: Buffer) -> list[tuple[int, str, int]]:
+    """(node id, host, port) of every known coordinator in a whole response frame. Raises `InvalidFrame`."""
+    return [(found.node_id, found.host, found.port) for found in _scan(version, frame) if found.host]
+
+
+def rewrite_response(version: int, frame: Buffer, translate: Translate) -> bytes:
+    """The whole response frame with the coordinators' addresses translated.
+
+    One that `translate` gives None for becomes "not available": error code 15 and no node. Raises `InvalidFrame`.
+    """
+    compact = version >= _FLEXIBLE_SINCE
+    pieces: list[tuple[int, int, bytes]] = []
+    for found in _scan(version, frame):
+        if not found.host:
+            continue
+        address = translate(found.node_id, found.host, found.port)
+        node_id, (host, port) = (found.node_id, address) if address else (_NO_NODE, ("", -1))
+        new = INT32.pack(node_id) + addresses.encode_string(host, compact=compact) + INT32.pack(port)
+        pieces.append((found.start, found.end, new))
+        if not address:
+            pieces.append((found.error_at, found.error_at + INT16.size, INT16.pack(COORDINATOR_NOT_AVAILABLE)))
+    return addresses.spliced(frame, sorted(pieces))
+
+
+def _scan(version: int, frame: Buffer) -> list[_Coordinator]:
+    compact = version >= _FLEXIBLE_SINCE
+    reader = Reader.of_whole_response(frame, header_version=int(compact))
+    if version >= _THROTTLE_SINCE:
+        reader.skip(INT32.size)
+    if version >= _ARRAY_SINCE:
+        return [_read_element(reader) for _ in range(reader.count(compact=True))]
+    error_at = reader.skip(INT16.size)
+    if version >= _ERROR_MESSAGE_SINCE:
+        reader.skip_string(compact=compact)
+    return [_read_address(reader, compact)._replace(error_at=error_at)]
+
+
+def _read_element(reader: Reader) -> _Coordinator:
+    reader.skip_string(compact=True)  # the group or transactional id
+    found = _read_address(reader, compact=True)._replace(error_at=reader.skip(INT16.size))
+    reader.skip_string(compact=True)  # error message
+    reader.skip_tags()
+    return found
+
+
+def _read_address(reader: Reader, compact: bool) -> _Coordinator:
+    start = reader.pos
+    node_id = reader.int32()
+    host = reader.string(compact=compact)
+    port = reader.int32()
+    return _Coordinator(node_id, host or "", port, start, reader.pos, -1)

@@ -1,0 +1,188 @@
+"""NodeEndpoints: new leaders' addresses at the end of Produce, Fetch, ShareFetch and ShareAcknowledge (KIP-951).
+
+A broker adds them where a partition has moved; one that leaks makes a client go around the gateway. They are tagged field
+0 of Produce v10+ and Fetch v16+, and the last regular field of the share APIs.
+
+Fetch and ShareFetch responses are too large to hold. Their records pass through while a `TailScanner` finds where the
+endpoints' section begins; only what follows, the tail, is held and rewritten. By then the frame's length has gone out, so
+the new tail has to be as long as the old one: `rewrite_tail` fills up with a tagged field that no client knows.
+"""
+
+from typing import Final, NamedTuple
+
+from protocol.api_keys import NEVER, ApiKey
+from protocol.bodies import addresses, produce
+from protocol.bodies.addresses import Broker, BrokerShape, Translate, encode_uvarint
+from protocol.bodies.tail_scanner import TailScanner
+from protocol.cursor import INT32, LENGTH_BYTES, Buffer, Reader
+from protocol.errors import Incomplete, InvalidFrame
+
+__all__ = ["TailScanner", "endpoints_since", "produce_has_endpoints", "rewrite_frame", "rewrite_tail"]
+
+_SINCE: Final[dict[int, int]] = {ApiKey.PRODUCE: 10, ApiKey.FETCH: 16, ApiKey.SHARE_FETCH: 0, ApiKey.SHARE_ACKNOWLEDGE: 0}
+_TAGGED: Final = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
+_SHAPE: Final = BrokerShape(compact=True)
+_ENDPOINTS_TAG: Final = 0
+_EMPTY_ARRAY: Final = b"\x01"
+_NO_TAGS: Final = 0
+_THROTTLE_BYTES: Final = 4
+
+# Tag numbers that no field of Kafka's is near to, the preferred one first. Of every length a varint has, since the number,
+# the varint of the padding's size and the padding together have to make up a given length.
+_PADDING_TAGS: Final = (9_999, 127, 999_999, 99_999_999, 2**31 - 1)
+_MAX_VARINT_BYTES: Final = 5
+
+
+def endpoints_since(api_key: int) -> int:
+    """The first version of a response that can hold node endpoints, `NEVER` for other APIs."""
+    return _SINCE.get(api_key, NEVER)
+
+
+class _Tag(NamedTuple):
+    number: int
+    encoded: bytes  # number, size and content
+
+
+class _Tail(NamedTuple):
+    """A tail taken apart; `tags` are the tagged fields except the endpoints."""
+
+    tagged: bool
+    brokers: list[Broker]
+    tags: list[_Tag]
+
+    def encode(self, array: bytes | None, padding: _Tag | None = None) -> bytes:
+        """The tail with `array` for its endpoints; None is none at all."""
+        tags = [*self.tags, padding] if padding else self.tags
+        before = b""
+        if not self.tagged:
+            before = array or _EMPTY_ARRAY
+        elif array is not None:
+            tags = [_Tag(_ENDPOINTS_TAG, encode_uvarint(_ENDPOINTS_TAG) + encode_uvarint(len(array)) + array), *tags]
+        return before + encode_uvarint(len(tags)) + b"".join(tag.encoded for tag in tags)
+
+
+def rewrite_frame(api_key: int, version: int, frame: Buffer, translate: Translate) -> bytes:
+    """The whole response frame with its endpoints' addresses translated, without those that `translate` gives None for.
+
+    Its length may change. Raises `InvalidFrame`; `KeyError` for an API without endpoints.
+    """
+    if version < _SINCE[api_key]:
+        return bytes(frame)
+    start = _section_start(api_key, version, frame)
+    section = bytes(frame[start:])
+    tail = _parse(api_key, section)
+    if not tail.brokers:
+        return bytes(frame)
+    new = tail.encode(addresses.replaced(section, tail.brokers, _SHAPE, translate))
+    return addresses.spliced(frame, [(start, len(frame), new)])
+
+
+def rewrite_tail(api_key: int, version: int, tail: Buffer, translate: Translate) -> bytes:
+    """`tail`, all of a response frame from where a `TailScanner` stopped, with translated addresses and the same length.
+
+    Where the new addresses don't fit, the endpoints are dropped: a client then refreshes its metadata, as it did before
+    KIP-951. Raises `InvalidFrame`; `KeyError` for an API or version without endpoints.
+    """
+    if version < _SINCE[api_key]:
+        raise KeyError(f"API key {api_key} v{version} has no node endpoints")
+    old = bytes(tail)
+    parsed = _parse(api_key, old)
+    if not parsed.brokers:
+        return old
+    translated = addresses.replaced(old, parsed.brokers, _SHAPE, translate)
+    for array in (translated, None):
+        fitted = _fitted(parsed, array, len(old))
+        if fitted is not None:
+            return fitted
+    raise InvalidFrame("bad_tags", f"the tagged fields up to number {parsed.tags[-1].number} leave no room to pad")
+
+
+def _fitted(tail: _Tail, array: bytes | None, length: int) -> bytes | None:
+    """`tail` with `array`, padded to `length` bytes; None where there is no way."""
+    bare = tail.encode(array)
+    if len(bare) == length:
+        return bare
+    last = tail.tags[-1].number if tail.tags else _ENDPOINTS_TAG
+    for number in (number for number in _PADDING_TAGS if number > last):
+        room = length - len(tail.encode(array, _Tag(number, encode_uvarint(number))))
+        for size_bytes in range(1, _MAX_VARINT_BYTES + 1):
+            size = encode_uvarint(max(room - size_bytes, 0))
+            if size_bytes <= room and len(size) == size_bytes:
+                return tail.encode(array, _Tag(number, encode_uvarint(number) + size + bytes(room - size_bytes)))
+    return None
+
+
+def _section_start(api_key: int, version: int, frame: Buffer) -> int:
+    reader = Reader.of_whole_response(frame, header_version=1)
+    if api_key == ApiKey.PRODUCE:
+        produce.skip_topics(reader, version)
+        reader.skip(_THROTTLE_BYTES)
+        return reader.pos
+    scanner = TailScanner(api_key, version)
+    start = scanner.feed(frame, 0, len(frame))
+    if not scanner.reached:
+        raise InvalidFrame("overrun", f"the response with key {api_key} ends before its node endpoints")
+    return start
+
+
+def _parse(api_key: int, section: bytes) -> _Tail:
+    reader = Reader(section, 0, len(section), len(section))
+    tagged = api_key in _TAGGED
+    brokers = [] if tagged else addresses.read_brokers(reader, _SHAPE)
+    tags = []
+    previous = -1
+    for _ in range(reader.tag_count()):
+        start = reader.pos
+        number = reader.uvarint()
+        if number <= previous:
+            raise InvalidFrame("bad_tags", f"tagged field {number} comes after {previous}")
+        previous = number
+        end = reader.uvarint() + reader.pos
+        if tagged and number == _ENDPOINTS_TAG:
+            brokers = _parse_field(reader, end)
+        else:
+            reader.skip(end - reader.pos)
+            tags.append(_Tag(number, section[start:end]))
+    if reader.pos != len(section):
+        raise InvalidFrame("bad_length", f"{len(section) - reader.pos} bytes follow the tagged fields")
+    return _Tail(tagged, brokers, tags)
+
+
+def _parse_field(reader: Reader, end: int) -> list[Broker]:
+    start = reader.pos
+    reader.skip(end - start)
+    inner = Reader(reader.buf, start, end, end)
+    brokers = addresses.read_brokers(inner, _SHAPE)
+    if inner.pos != end:
+        raise InvalidFrame("bad_length", f"{end - inner.pos} bytes follow the node endpoints in their tagged field")
+    return brokers
+
+
+def produce_has_endpoints(frame: Buffer, start: int, end: int, version: int) -> bool:
+    """Whether the Produce response at `start` holds node endpoints; cheap for one topic, one partition and no error.
+
+    True also for an endpoints field that is empty. Raises `Incomplete` where the frame goes on behind `end`, and
+    `InvalidFrame`.
+    """
+    if version < _SINCE[ApiKey.PRODUCE]:
+        return False
+    throttle = produce.single_partition_throttle(frame, start, end, version)
+    if throttle >= 0:
+        tags = throttle + _THROTTLE_BYTES
+        length: int = INT32.unpack_from(frame, start)[0]
+        if tags < end and frame[tags] == _NO_TAGS and tags + 1 == start + LENGTH_BYTES + length:
+            return False
+    return _scan_for_endpoints(frame, start, end, version)
+
+
+def _scan_for_endpoints(frame: Buffer, start: int, end: int, version: int) -> bool:
+    reader = Reader.of_response(frame, start, end, header_version=1)
+    if reader.seen < reader.end:
+        raise Incomplete
+    produce.skip_topics(reader, version)
+    reader.skip(_THROTTLE_BYTES)
+    found = False
+    for _ in range(reader.tag_count()):
+        found |= reader.uvarint() == _ENDPOINTS_TAG
+        reader.skip(reader.uvarint())
+    return found

@@ -1,0 +1,222 @@
+"""Finds where a response's node endpoints begin (KIP-951), while the bytes before them pass through.
+
+Layouts: ``FetchResponse.json`` v16-18, ``ShareFetchResponse.json`` and ``ShareAcknowledgeResponse.json`` v0-2 of Kafka
+4.3. All of them are flexible versions (KIP-482).
+"""
+
+from collections.abc import Callable, Generator
+from typing import Final
+
+from protocol.api_keys import ApiKey
+from protocol.cursor import CORRELATION_BYTES, LENGTH_BYTES, Buffer
+from protocol.errors import InvalidFrame
+
+_UUID_BYTES: Final = 16
+_LEADER_BYTES: Final = 8
+_ERROR_BYTES: Final = 2
+_INDEX_AND_ERROR_BYTES: Final = 6
+_THROTTLE_AND_ERROR_BYTES: Final = 6
+_LOCK_TIMEOUT_BYTES: Final = 4
+
+_FETCH_HEAD_BYTES: Final = 10  # throttle time, error, session id
+_FETCH_PARTITION_BYTES: Final = 30  # index, error, high watermark, last stable offset, log start offset
+_ABORTED_TRANSACTION_BYTES: Final = 16
+_PREFERRED_REPLICA_BYTES: Final = 4
+_ACQUIRED_RECORDS_BYTES: Final = 18
+
+_MAX_VARINT_BYTES: Final = 5
+_VARINT_BITS: Final = 32
+_COMPACT_EMPTY: Final = 1
+
+_Steps = Generator[None, None, None]
+_Number = Generator[None, None, int]
+
+
+class TailScanner:
+    """Fed one response frame in stretches of any length, tells how much of each precedes the node endpoints' section.
+
+    The section is the top-level tagged fields in Fetch (v16+), the array NodeEndpoints in ShareFetch and
+    ShareAcknowledge. Holds a few numbers and no bytes: stepping over records costs a subtraction per stretch.
+    """
+
+    __slots__ = ("_data", "_end", "_frame_left", "_pos", "_steps", "reached")
+
+    def __init__(self, api_key: int, version: int) -> None:
+        """Raises `KeyError` for an API that is not one of the three."""
+        self.reached = False
+        """Whether the section's first byte is the one after those that `feed` has counted."""
+        self._data: Buffer = b""
+        self._pos = 0
+        self._end = 0
+        self._frame_left = LENGTH_BYTES
+        # Each walk is written as if all bytes were there; it stands still in a `yield` wherever they run out.
+        self._steps = self._walk_frame(_WALKS[api_key], version)
+        next(self._steps)
+
+    def feed(self, data: Buffer, start: int, end: int) -> int:
+        """How many of `data[start:end]`, the frame's next bytes, precede the section: all until it is reached, then none.
+
+        The first stretch begins with the frame's length. Raises `InvalidFrame` where a field doesn't fit into the frame;
+        the scanner is of no further use then.
+        """
+        if self.reached:
+            return 0
+        self._data, self._pos, self._end = data, start, end
+        try:
+            self._steps.send(None)
+        except StopIteration:
+            self.reached = True
+        self._data = b""
+        return self._pos - start
+
+    def _walk_frame(self, walk_body: "Callable[[TailScanner, int], _Steps]", version: int) -> _Steps:
+        yield  # until the first stretch
+        length = 0
+        for _ in range(LENGTH_BYTES):
+            length = length << 8 | (yield from self._byte())
+        if length >> 31:
+            raise InvalidFrame("bad_length", f"frame length {length - 2**32} is negative")
+        self._frame_left = length
+        yield from self._skip(CORRELATION_BYTES)
+        yield from self._skip_tags()
+        yield from walk_body(self, version)
+        if self._frame_left == 0:
+            raise InvalidFrame("overrun", "the frame ends before its tagged fields")
+
+    def _walk_fetch(self, _version: int) -> _Steps:
+        yield from self._skip(_FETCH_HEAD_BYTES)
+        for _ in range((yield from self._count())):
+            yield from self._skip(_UUID_BYTES)
+            for _ in range((yield from self._count())):
+                if not self._skip_plain_partition():
+                    yield from self._skip_partition()
+            yield from self._skip_tags()
+
+    def _skip_partition(self) -> _Steps:
+        yield from self._skip(_FETCH_PARTITION_BYTES)
+        for _ in range((yield from self._count())):
+            yield from self._skip(_ABORTED_TRANSACTION_BYTES)
+            yield from self._skip_tags()
+        yield from self._skip(_PREFERRED_REPLICA_BYTES)
+        yield from self._skip_counted()  # records
+        yield from self._skip_tags()
+
+    def _skip_plain_partition(self) -> bool:
+        """`_skip_partition` for one that is here as a whole, without aborted transactions and tags, as nearly all are.
+
+        Returns False, and has done nothing, for every other.
+        """
+        data, pos = self._data, self._pos + _FETCH_PARTITION_BYTES
+        if pos + 1 + _PREFERRED_REPLICA_BYTES + _MAX_VARINT_BYTES > self._end or data[pos] > _COMPACT_EMPTY:
+            return False
+        pos += 1 + _PREFERRED_REPLICA_BYTES
+        size = data[pos]
+        pos += 1
+        if size >= 0x80:
+            size &= 0x7F
+            shift = 7
+            while data[pos] >= 0x80 and shift < _VARINT_BITS - 7:
+                size |= (data[pos] & 0x7F) << shift
+                shift += 7
+                pos += 1
+            size |= data[pos] << shift
+            pos += 1
+        pos += max(size - 1, 0)
+        taken = pos + 1 - self._pos
+        if pos >= self._end or data[pos] != 0 or taken > self._frame_left:
+            return False
+        self._frame_left -= taken
+        self._pos = pos + 1
+        return True
+
+    def _walk_share_fetch(self, version: int) -> _Steps:
+        yield from self._skip(_THROTTLE_AND_ERROR_BYTES)
+        yield from self._skip_counted()  # error message
+        if version >= 1:
+            yield from self._skip(_LOCK_TIMEOUT_BYTES)
+        for _ in range((yield from self._count())):
+            yield from self._skip(_UUID_BYTES)
+            for _ in range((yield from self._count())):
+                yield from self._skip(_INDEX_AND_ERROR_BYTES)
+                yield from self._skip_counted()  # error message
+                yield from self._skip(_ERROR_BYTES)
+                yield from self._skip_counted()  # acknowledgement's error message
+                yield from self._skip(_LEADER_BYTES)
+                yield from self._skip_tags()  # the leader's
+                yield from self._skip_counted()  # records
+                for _ in range((yield from self._count())):
+                    yield from self._skip(_ACQUIRED_RECORDS_BYTES)
+                    yield from self._skip_tags()
+                yield from self._skip_tags()
+            yield from self._skip_tags()
+
+    def _walk_share_acknowledge(self, version: int) -> _Steps:
+        yield from self._skip(_THROTTLE_AND_ERROR_BYTES)
+        yield from self._skip_counted()  # error message
+        if version >= 2:
+            yield from self._skip(_LOCK_TIMEOUT_BYTES)
+        for _ in range((yield from self._count())):
+            yield from self._skip(_UUID_BYTES)
+            for _ in range((yield from self._count())):
+                yield from self._skip(_INDEX_AND_ERROR_BYTES)
+                yield from self._skip_counted()  # error message
+                yield from self._skip(_LEADER_BYTES)
+                yield from self._skip_tags()  # the leader's
+                yield from self._skip_tags()
+            yield from self._skip_tags()
+
+    def _skip(self, size: int) -> _Steps:
+        if size > self._frame_left:
+            raise InvalidFrame("overrun", f"a field of {size} bytes with {self._frame_left} left in the frame")
+        self._frame_left -= size
+        while size > (here := self._end - self._pos):
+            size -= here
+            self._pos = self._end
+            yield
+        self._pos += size
+
+    def _byte(self) -> _Number:
+        if self._frame_left < 1:
+            raise InvalidFrame("overrun", "a field with no byte left in the frame")
+        self._frame_left -= 1
+        while self._pos >= self._end:
+            yield
+        self._pos += 1
+        return self._data[self._pos - 1]
+
+    def _uvarint(self) -> _Number:
+        value = 0
+        for index in range(_MAX_VARINT_BYTES):
+            part = yield from self._byte()
+            value |= (part & 0x7F) << 7 * index
+            if part < 0x80:
+                if value >> _VARINT_BITS:
+                    break
+                return value
+        raise InvalidFrame("bad_varint", "a varint is longer than 32 bits")
+
+    def _count(self) -> _Number:
+        """A compact length or count; 0 for null."""
+        count = (yield from self._uvarint()) - 1
+        if count > self._frame_left:
+            raise InvalidFrame("bad_count", f"a count of {count} with {self._frame_left} bytes left in the frame")
+        return max(count, 0)
+
+    def _skip_counted(self) -> _Steps:
+        yield from self._skip((yield from self._count()))
+
+    def _skip_tags(self) -> _Steps:
+        count = yield from self._uvarint()
+        if count > self._frame_left:
+            raise InvalidFrame("bad_count", f"{count} tagged fields with {self._frame_left} bytes left in the frame")
+        for _ in range(count):
+            yield from self._uvarint()
+            yield from self._skip((yield from self._uvarint()))
+
+
+# Every walk ends where the endpoints' section begins.
+_WALKS: Final[dict[int, Callable[[TailScanner, int], _Steps]]] = {
+    ApiKey.FETCH: TailScanner._walk_fetch,
+    ApiKey.SHARE_FETCH: TailScanner._walk_share_fetch,
+    ApiKey.SHARE_ACKNOWLEDGE: TailScanner._walk_share_acknowledge,
+}
