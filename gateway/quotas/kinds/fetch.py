@@ -1,4 +1,4 @@
-"""Bytes that a client fetches (KIP-13, KIP-55): four bytes and the body of every Fetch response with records in it."""
+"""Bytes that a client fetches (KIP-13, KIP-55): four bytes and the body of every Fetch response."""
 
 from gateway.quotas.kinds.kind import QuotaKind
 

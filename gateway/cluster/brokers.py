@@ -1,0 +1,50 @@
+"""Which brokers there are, and where each listens.
+
+Learnt from Weir's own look at the cluster and from every answer with addresses that passes by: whichever is seen first. So a
+broker that has just joined, or moved, has its address here before any client is told of it.
+"""
+
+import logging
+from collections.abc import Callable
+
+_log = logging.getLogger("weir.cluster")
+
+Address = tuple[str, int]
+
+
+class Brokers:
+    """The cluster's brokers by node id."""
+
+    def __init__(self, bootstrap: list[Address]) -> None:
+        self.bootstrap = bootstrap
+        self._addresses: dict[int, Address] = {}
+        self._on_new: list[Callable[[int], None]] = []
+
+    def on_new(self, callback: Callable[[int], None]) -> None:
+        """Call back with the node id of each broker that is new, before anybody else learns of it."""
+        self._on_new.append(callback)
+
+    def learn(self, node_id: int, host: str, port: int) -> None:
+        """A broker is known to listen there."""
+        old = self._addresses.get(node_id)
+        if old == (host, port):
+            return
+        self._addresses[node_id] = (host, port)
+        if old is None:
+            _log.info("broker %d is at %s:%d", node_id, host, port, extra={"broker": node_id})
+            for callback in self._on_new:
+                callback(node_id)
+        else:
+            _log.info("broker %d moved from %s:%d to %s:%d", node_id, *old, host, port, extra={"broker": node_id})
+
+    def address(self, node_id: int) -> Address:
+        """Where a broker listens; KeyError for one that nobody has heard of."""
+        return self._addresses[node_id]
+
+    def anyone(self) -> list[Address]:
+        """Where to begin: the configured servers, then the brokers that are known, each address once."""
+        return list(dict.fromkeys((*self.bootstrap, *self._addresses.values())))
+
+    def known(self) -> dict[int, Address]:
+        """All brokers, by node id."""
+        return dict(sorted(self._addresses.items()))

@@ -1,0 +1,65 @@
+"""Weir's own look at the cluster: which brokers there are now, asked from time to time, with its own connection."""
+
+import asyncio
+import logging
+
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError
+
+from gateway.cluster.brokers import Brokers
+
+REFRESH_SECONDS = 5.0
+RETRY_SECONDS = 1.0
+
+_log = logging.getLogger("weir.cluster")
+
+
+class Discovery:
+    """Keeps `Brokers` up to date, as long as any broker can be reached."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+        self._reached = asyncio.Event()
+        self.problem = "the cluster has not been reached yet"
+
+    @property
+    def reached(self) -> bool:
+        """Whether the cluster answered the last time that it was asked."""
+        return not self.problem
+
+    async def wait_reached(self) -> None:
+        """Return once the cluster has answered for the first time."""
+        await self._reached.wait()
+
+    async def run(self) -> None:
+        """Ask for ever; to be cancelled."""
+        while True:
+            client = AIOKafkaClient(
+                bootstrap_servers=[f"{host}:{port}" for host, port in self._brokers.anyone()],
+                client_id="weir",
+                request_timeout_ms=5_000,
+            )
+            try:
+                await client.bootstrap()
+                while await client.force_metadata_update():
+                    self._note(client)
+                    await asyncio.sleep(REFRESH_SECONDS)
+                self._lost("no broker answers")
+            except (KafkaError, OSError) as error:
+                self._lost(str(error))
+            finally:
+                await client.close()
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _note(self, client: AIOKafkaClient) -> None:
+        if self.problem:
+            _log.info("the cluster answers")
+        self.problem = ""
+        for broker in client.cluster.brokers():
+            self._brokers.learn(broker.nodeId, broker.host, broker.port)
+        self._reached.set()
+
+    def _lost(self, problem: str) -> None:
+        if not self.problem:
+            _log.warning("the cluster can't be reached: %s", problem)
+        self.problem = f"the cluster can't be reached: {problem}"

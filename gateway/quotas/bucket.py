@@ -1,0 +1,210 @@
+"""One entity's use of one quota kind: what was measured, what is allowed, what was decided."""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+
+from gateway.quotas.entity import Resolution
+from gateway.quotas.kinds import QuotaKind
+from gateway.quotas.meter import Meter
+from gateway.quotas.snapshot import THROTTLE_BOUNDS, UsageRow
+
+
+class KindTotals:
+    """The throttle decisions of one kind, all entities together."""
+
+    __slots__ = ("buckets", "seconds")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(THROTTLE_BOUNDS) + 1)
+        self.seconds = 0.0
+
+    def note(self, delay: float) -> None:
+        """Count one decision of `delay` seconds."""
+        self.buckets[bisect_left(THROTTLE_BOUNDS, delay)] += 1
+        self.seconds += delay
+
+
+class Policy:
+    """What all buckets of an engine share."""
+
+    __slots__ = ("enforce", "tick_times")
+
+    def __init__(self, enforce: bool, window_samples: int) -> None:
+        self.enforce = enforce
+        self.tick_times: deque[float] = deque(maxlen=window_samples)
+
+
+class Bucket:
+    """Shared by all connections whose clients have the same tags.
+
+    `amount_total` (bytes) is written by sessions on their hot path; `connections` is how many of them hold this bucket.
+    """
+
+    __slots__ = (
+        "amount_total",
+        "connections",
+        "early_total",
+        "kind",
+        "last_used",
+        "marks",
+        "meter",
+        "policy",
+        "resolution",
+        "throttle_seconds_total",
+        "throttled_total",
+        "totals",
+    )
+
+    def __init__(
+        self, kind: QuotaKind, resolution: Resolution, meter: Meter | None, policy: Policy, totals: KindTotals, now: float
+    ) -> None:
+        self.kind = kind
+        self.resolution = resolution
+        self.meter = meter
+        self.policy = policy
+        self.totals = totals
+        self.connections = 0
+        self.amount_total = 0
+        self.throttled_total = 0
+        self.throttle_seconds_total = 0.0
+        self.early_total = 0
+        self.last_used = now
+        self.marks: deque[int] = deque(maxlen=policy.tick_times.maxlen)
+
+    def charge(self, amount: int, now: float) -> float:
+        """Measure `amount`; return the seconds for which the client is to be held, 0.0 for not at all.
+
+        A bucket whose quotas are not enforced counts what it would have done, as if the client had waited each time.
+        """
+        self.amount_total += amount
+        if self.meter is None:
+            return 0.0
+        delay = self.meter.charge(amount, now)
+        if delay <= 0.0:
+            return 0.0
+        return self._verdict(self.meter, delay, now)
+
+    def refuse(self, now: float) -> float:
+        """The seconds for which a request has to wait that may only begin within the quota (Fetch); 0.0: it may begin.
+
+        A wait that rounds to 0 ms is none.
+        """
+        if self.meter is None:
+            return 0.0
+        delay = self.meter.delay(now)
+        if delay < 0.0005:
+            return 0.0
+        return self._verdict(self.meter, delay, now)
+
+    def fetch_allowance(self, batch_bytes: int, now: float) -> int | None:
+        """How many bytes a Fetch that begins now may ask for, at least 1; None for as many as it likes.
+
+        Brokers cut their answer anywhere and send the batch that was cut once more, which wastes the quota; so the
+        allowance is a whole number of batches of `batch_bytes`, where that is known (not 0). The first batch comes
+        whole however little is asked for (KIP-74).
+        """
+        if self.meter is None or not self.policy.enforce:
+            return None
+        allowance = int(self.meter.fetch_allowance(now))
+        if batch_bytes > 0:
+            allowance -= allowance % batch_bytes
+        return max(allowance, 1)
+
+    def throttle_left(self, now: float) -> float:
+        """For how many seconds a request that arrives now would be held."""
+        return self.meter.delay(now) if self.meter is not None and self.policy.enforce else 0.0
+
+    def tick(self) -> None:
+        """Once a second: remember the total, from which the rate is worked out."""
+        self.marks.append(self.amount_total)
+
+    def rebind(self, policy: Policy) -> None:
+        """Follow another policy, whose window begins now."""
+        self.policy = policy
+        self.marks = deque(maxlen=policy.tick_times.maxlen)
+        self.marks.append(self.amount_total)
+
+    def used_lately(self) -> int:
+        """The amount within the quota window, which ends now."""
+        complete = len(self.marks) == self.marks.maxlen
+        return self.amount_total - (self.marks[0] if complete else 0)
+
+    def rate(self, now: float) -> float:
+        """The rate per second over the quota window, or since the bucket is there if that is longer."""
+        if self.meter is not None and (observed := self.meter.rate(now)) is not None:
+            return observed
+        ticks = self.policy.tick_times
+        span = float(ticks.maxlen or 1) - 1.0
+        elapsed = now - ticks[-len(self.marks)] if self.marks else 0.0
+        return self.used_lately() / max(elapsed, span, 1.0)
+
+    def row(self, now: float) -> UsageRow:
+        """This bucket as metrics and tables show it."""
+        limit, rate = self.resolution.limit, self.rate(now)
+        return UsageRow(
+            kind=self.kind.name,
+            user=self.resolution.tags.user or "",
+            client_id=self.resolution.tags.client_id or "",
+            level=str(self.resolution.entity or "") + (" (exempt)" if self.resolution.exempt else ""),
+            limit=limit,
+            rate=rate,
+            used_ratio=rate / limit if limit else 0.0,
+            tokens=self.meter.tokens(now) if self.meter is not None else None,
+            amount_total=self.amount_total,
+            throttled_total=self.throttled_total,
+            throttle_seconds_total=self.throttle_seconds_total,
+            early_total=self.early_total,
+            throttle_left=self.throttle_left(now),
+            connections=self.connections,
+        )
+
+    def forgettable(self, now: float, idle_seconds: float) -> bool:
+        """Whether a new bucket in its place would decide alike, and nobody will miss its figures."""
+        return self.connections == 0 and now - self.last_used >= idle_seconds and (self.meter is None or self.meter.idle(now))
+
+    def _verdict(self, meter: Meter, delay: float, now: float) -> float:
+        self.throttled_total += 1
+        self.throttle_seconds_total += delay
+        self.totals.note(delay)
+        if self.policy.enforce:
+            return delay
+        meter.forgive(now)
+        return 0.0
+
+
+def merged_row(kind: QuotaKind, buckets: Sequence[Bucket], retired: "Retired", now: float) -> UsageRow:
+    """One row for the buckets that are too many to have one each, and for those that are gone."""
+    return UsageRow(
+        kind=kind.name,
+        user="<other>",
+        client_id="<other>",
+        level="",
+        limit=None,
+        rate=sum(bucket.rate(now) for bucket in buckets),
+        used_ratio=0.0,
+        tokens=None,
+        amount_total=retired.amount + sum(bucket.amount_total for bucket in buckets),
+        throttled_total=retired.throttled + sum(bucket.throttled_total for bucket in buckets),
+        throttle_seconds_total=retired.throttle_seconds + sum(bucket.throttle_seconds_total for bucket in buckets),
+        early_total=retired.early + sum(bucket.early_total for bucket in buckets),
+        throttle_left=0.0,
+        connections=sum(bucket.connections for bucket in buckets),
+    )
+
+
+class Retired:
+    """What unlabelled buckets had counted when they were dropped, so that their sum never falls."""
+
+    __slots__ = ("amount", "early", "throttle_seconds", "throttled")
+
+    def __init__(self) -> None:
+        self.amount = self.throttled = self.early = 0
+        self.throttle_seconds = 0.0
+
+    def add(self, bucket: Bucket) -> None:
+        """Keep the counts of a bucket that goes."""
+        self.amount += bucket.amount_total
+        self.throttled += bucket.throttled_total
+        self.early += bucket.early_total
+        self.throttle_seconds += bucket.throttle_seconds_total

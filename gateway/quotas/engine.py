@@ -1,0 +1,167 @@
+"""All buckets of a gateway: found by a client's entity, changed live, bounded in number."""
+
+from dataclasses import dataclass, field, replace
+
+from gateway.quotas.bucket import Bucket, KindTotals, Policy, Retired, merged_row
+from gateway.quotas.entity import EntityQuota, QuotaTable, Resolution, Tags
+from gateway.quotas.kinds import KINDS, QuotaKind
+from gateway.quotas.meter import Meter, Window
+from gateway.quotas.rate import WindowMeter
+from gateway.quotas.snapshot import ThrottleTotals, UsageRow
+from gateway.quotas.token_bucket import TokenBucket
+
+BUCKET_IDLE_SECONDS = 3600.0
+"""Kafka's: a bucket that nobody used for an hour is dropped."""
+
+_OTHER = "<other>"
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaSettings:
+    """Everything that can be changed while the gateway runs. `algorithm` is `token_bucket` or `window`."""
+
+    quotas: tuple[EntityQuota, ...] = ()
+    enforce: bool = True
+    algorithm: str = "token_bucket"
+    window: Window = field(default_factory=Window)
+
+
+class QuotaEngine:
+    """Hands out buckets. A session keeps the bucket until `generation` changes, then releases it and asks again.
+
+    At most `max_buckets` buckets per kind exist; a client past that shares a bucket with the others of its quota level
+    (`overflowed` counts them). At most `max_labelled` per kind are shown by name, the rest as one row.
+    """
+
+    def __init__(self, settings: QuotaSettings, now: float, *, max_buckets: int = 10_000, max_labelled: int = 1_000) -> None:
+        self.settings = settings
+        self.generation = 0
+        self.overflowed = 0
+        self._max_buckets = max_buckets
+        self._max_labelled = max_labelled
+        self._table = QuotaTable(settings.quotas)
+        self._policy = Policy(settings.enforce, settings.window.samples)
+        self._buckets: dict[str, dict[Tags, Bucket]] = {name: {} for name in KINDS}
+        self._labelled: dict[str, set[Tags]] = {name: set() for name in KINDS}
+        self._totals = {name: KindTotals() for name in KINDS}
+        self._retired = {name: Retired() for name in KINDS}
+        self._policy.tick_times.append(now)
+
+    def acquire(self, kind: str, user: str, client_id: str, now: float, *, used: float = 0) -> Bucket:
+        """The bucket of a client; the caller gives it back with `release`.
+
+        `used` is what the client has used lately of another bucket: a new one does not begin with a burst on top of it.
+        """
+        resolution = self._table.resolve(KINDS[kind].config_key, user, client_id)
+        buckets = self._buckets[kind]
+        bucket = buckets.get(resolution.tags)
+        if bucket is None and len(buckets) >= self._max_buckets:
+            self.overflowed += 1
+            resolution = replace(resolution, tags=Tags(_OTHER, str(resolution.entity or _OTHER)))
+            bucket = buckets.get(resolution.tags)
+        if bucket is None:
+            bucket = self._create(KINDS[kind], resolution, now)
+            _precharge(bucket.meter, used, now)
+        bucket.connections += 1
+        bucket.last_used = now
+        return bucket
+
+    def release(self, bucket: Bucket, now: float) -> None:
+        """A session no longer uses the bucket."""
+        if bucket.connections <= 0:
+            raise ValueError(f"bucket {bucket.resolution} was released more often than acquired")
+        bucket.connections -= 1
+        bucket.last_used = now
+
+    def apply(self, settings: QuotaSettings, now: float) -> None:
+        """Change the configuration under live traffic.
+
+        A changed limit takes effect on the next request; usage is kept wherever a client keeps its bucket. Sessions find
+        out by `generation`. A change of the algorithm begins with empty histories.
+        """
+        same_algorithm = (settings.algorithm, settings.window) == (self.settings.algorithm, self.settings.window)
+        self.settings = settings
+        self._table = QuotaTable(settings.quotas)
+        self._policy.enforce = settings.enforce
+        if self._policy.tick_times.maxlen != settings.window.samples:
+            self._restart_rates(settings, now)
+        for name, buckets in self._buckets.items():
+            for bucket in buckets.values():
+                if bucket.resolution.tags.user != _OTHER:
+                    self._reconfigure(KINDS[name], bucket, now, keep_usage=same_algorithm)
+        self.generation += 1
+
+    def tick(self, now: float) -> None:
+        """To be called once a second: rates move on, buckets that hold nothing are dropped."""
+        self._policy.tick_times.append(now)
+        for name, buckets in self._buckets.items():
+            crowded = len(buckets) > self._max_buckets // 2
+            idle_seconds = self.settings.window.seconds if crowded else BUCKET_IDLE_SECONDS
+            gone = []
+            for tags, bucket in buckets.items():
+                if bucket.amount_total != (bucket.marks[-1] if bucket.marks else 0):
+                    bucket.last_used = now
+                bucket.tick()
+                if bucket.forgettable(now, idle_seconds):
+                    gone.append(tags)
+            for tags in gone:
+                self._drop(name, tags)
+
+    def snapshot(self, now: float) -> list[UsageRow]:
+        """A row for each bucket that is shown by name, and one per kind for all others."""
+        rows: list[UsageRow] = []
+        for name, buckets in self._buckets.items():
+            labelled = self._labelled[name]
+            rows.extend(bucket.row(now) for tags, bucket in buckets.items() if tags in labelled)
+            rest = [bucket for tags, bucket in buckets.items() if tags not in labelled]
+            other = merged_row(KINDS[name], rest, self._retired[name], now)
+            if rest or other.amount_total:
+                rows.append(other)
+        return rows
+
+    def throttle_totals(self) -> list[ThrottleTotals]:
+        """The throttle decisions of each kind."""
+        return [ThrottleTotals(name, tuple(total.buckets), total.seconds) for name, total in self._totals.items()]
+
+    def _create(self, kind: QuotaKind, resolution: Resolution, now: float) -> Bucket:
+        bucket = Bucket(kind, resolution, self._meter(resolution, now), self._policy, self._totals[kind.name], now)
+        self._buckets[kind.name][resolution.tags] = bucket
+        if len(self._labelled[kind.name]) < self._max_labelled:
+            self._labelled[kind.name].add(resolution.tags)
+        return bucket
+
+    def _drop(self, kind: str, tags: Tags) -> None:
+        bucket = self._buckets[kind].pop(tags)
+        if tags in self._labelled[kind]:
+            self._labelled[kind].remove(tags)
+        else:
+            self._retired[kind].add(bucket)
+
+    def _meter(self, resolution: Resolution, now: float) -> Meter | None:
+        if resolution.limit is None:
+            return None
+        if self.settings.algorithm == "window":
+            return WindowMeter(resolution.limit, self.settings.window)
+        return TokenBucket.for_bytes(resolution.limit, self.settings.window, now)
+
+    def _reconfigure(self, kind: QuotaKind, bucket: Bucket, now: float, *, keep_usage: bool) -> None:
+        bucket.resolution = self._table.for_tags(kind.config_key, bucket.resolution.tags)
+        limit = bucket.resolution.limit
+        if limit is not None and bucket.meter is not None and keep_usage:
+            bucket.meter.set_limit(limit, now)
+            return
+        bucket.meter = self._meter(bucket.resolution, now)
+        _precharge(bucket.meter, bucket.used_lately(), now)
+
+    def _restart_rates(self, settings: QuotaSettings, now: float) -> None:
+        self._policy = Policy(settings.enforce, settings.window.samples)
+        self._policy.tick_times.append(now)
+        for buckets in self._buckets.values():
+            for bucket in buckets.values():
+                bucket.rebind(self._policy)
+
+
+def _precharge(meter: Meter | None, used: float, now: float) -> None:
+    """Take off a new meter what its client has used lately, but leave it no debt from a time without a quota."""
+    if meter is not None:
+        meter.charge(min(used, meter.capacity), now)

@@ -1,0 +1,120 @@
+"""Who has which quota: Kafka's client quota entities and their eight levels of precedence.
+
+Source: `ClientQuotaManager.DefaultQuotaCallback.quotaMetricTags` and `quotaLimit` (KIP-13, KIP-55, KIP-546).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+
+class Default(Enum):
+    """The default entity, which is not an entity that happens to be named `<default>`."""
+
+    DEFAULT = "<default>"
+
+
+DEFAULT: Final = Default.DEFAULT
+
+EntityName = str | Default | None
+"""A name, the default entity, or None where the entity has no part of this type."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaEntity:
+    """What a quota is configured for: a user, a client-id, or a pair; each by name or as the default."""
+
+    user: EntityName = None
+    client_id: EntityName = None
+
+    def __str__(self) -> str:
+        parts = (("user", self.user), ("client-id", self.client_id))
+        return ", ".join(
+            f"{kind}={name.value if isinstance(name, Default) else name}" for kind, name in parts if name is not None
+        )
+
+    @property
+    def names_only(self) -> bool:
+        """Whether no part of it is a default."""
+        return self.user is not DEFAULT and self.client_id is not DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class EntityQuota:
+    """One configured entity: its limits by quota key (`producer_byte_rate`: bytes/s), or its exemption from all of them."""
+
+    entity: ClientQuotaEntity
+    limits: Mapping[str, float] = field(default_factory=dict)
+    exempt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """What tells one bucket from another. None: the level does not look at it (Kafka's metrics show that as "", which we can't
+    do: a client-id may be empty)."""
+
+    user: str | None
+    client_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """The quota that applies to a client: its bucket's tags, the limit per second (None: unlimited) and where it is from."""
+
+    tags: Tags
+    limit: float | None
+    entity: ClientQuotaEntity | None
+    exempt: bool = False
+
+
+class QuotaTable:
+    """All configured entities. Immutable: a change of configuration makes a new table."""
+
+    def __init__(self, quotas: Iterable[EntityQuota] = ()) -> None:
+        self._limits: dict[str, dict[ClientQuotaEntity, float]] = {}
+        self._exempt: set[ClientQuotaEntity] = set()
+        for quota in quotas:
+            if quota.exempt:
+                self._exempt.add(quota.entity)
+            for key, limit in quota.limits.items():
+                self._limits.setdefault(key, {})[quota.entity] = limit
+
+    def resolve(self, key: str, user: str, client_id: str) -> Resolution:
+        """The quota `key` of a client.
+
+        The first configured of the eight levels wins, as in Kafka. An exemption stands at its entity's own level; besides, one
+        that names its client beats a limit that is some default's, for that is what an operator means who writes both.
+
+        Unlike Kafka, an empty client-id is a client-id like any other, so that nobody escapes a default by sending none
+        (KAFKA-13341).
+        """
+        pair, whole_user, whole_client = Tags(user, client_id), Tags(user, None), Tags(None, client_id)
+        levels = [level for tags in (pair, whole_user, whole_client) for level in _levels(tags)]
+        return self._first(key, levels) or Resolution(whole_client, None, None)
+
+    def for_tags(self, key: str, tags: Tags) -> Resolution:
+        """The quota `key` of a bucket that is already there: its levels are those that lead to its tags."""
+        return self._first(key, _levels(tags)) or Resolution(tags, None, None)
+
+    def _first(self, key: str, levels: Sequence[tuple[ClientQuotaEntity, Tags]]) -> Resolution | None:
+        limits = self._limits.get(key, {})
+        for index, (entity, tags) in enumerate(levels):
+            if entity in self._exempt:
+                return Resolution(tags, None, entity, exempt=True)
+            limit = limits.get(entity)
+            if limit is None:
+                continue
+            if not entity.names_only:
+                for later, later_tags in levels[index:]:
+                    if later.names_only and later in self._exempt:
+                        return Resolution(later_tags, None, later, exempt=True)
+            return Resolution(tags, limit, entity)
+        return None
+
+
+def _levels(tags: Tags) -> Sequence[tuple[ClientQuotaEntity, Tags]]:
+    """The entities whose quota gives a client these tags, most specific first: together Kafka's eight levels."""
+    users: tuple[EntityName, ...] = (None,) if tags.user is None else (tags.user, DEFAULT)
+    client_ids: tuple[EntityName, ...] = (None,) if tags.client_id is None else (tags.client_id, DEFAULT)
+    return [(ClientQuotaEntity(user, client_id), tags) for user in users for client_id in client_ids]

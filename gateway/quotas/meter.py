@@ -1,0 +1,64 @@
+"""The interface of a rate limit, behind which the two algorithms stand."""
+
+from dataclasses import dataclass
+from math import floor
+from typing import Protocol
+
+MAX_THROTTLE_TIME_MS = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Kafka's `quota.window.num` and `quota.window.size.seconds`."""
+
+    samples: int = 11
+    seconds: float = 1.0
+
+
+class Meter(Protocol):
+    """What has been used of one limit, and how long who is over it has to wait. `now` is in monotonic seconds."""
+
+    def charge(self, amount: float, now: float) -> float:
+        """Record `amount`; return the delay in seconds after which the limit is kept again, 0.0 where it is kept now."""
+        ...
+
+    def delay(self, now: float) -> float:
+        """The delay in seconds that a charge of nothing would get."""
+        ...
+
+    def rate(self, now: float) -> float | None:
+        """The observed rate per second, where the algorithm keeps one."""
+        ...
+
+    def tokens(self, now: float) -> float | None:
+        """What is left, below zero for a debt, where the algorithm keeps it."""
+        ...
+
+    def fetch_allowance(self, now: float) -> float:
+        """How much a response may hold that is asked for now, if whoever asks is to be served evenly."""
+        ...
+
+    @property
+    def capacity(self) -> float:
+        """How much may be used at once by who has used nothing yet."""
+        ...
+
+    def set_limit(self, limit: float, now: float) -> None:
+        """Change the limit; what has been used stays."""
+        ...
+
+    def forgive(self, now: float) -> None:
+        """Act as if whoever is over the limit had waited: for measuring without enforcing."""
+        ...
+
+    def idle(self, now: float) -> bool:
+        """Whether nothing that was used still counts, so that a new meter would answer alike."""
+        ...
+
+
+def throttle_time_ms(delay: float) -> int:
+    """Seconds as Kafka's int32 of milliseconds, rounded half up.
+
+    A long delay saturates: Kafka keeps the low 32 bits of it, which may be negative and let the client through.
+    """
+    return min(floor(delay * 1000.0 + 0.5), MAX_THROTTLE_TIME_MS)

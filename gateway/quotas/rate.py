@@ -1,0 +1,142 @@
+"""Kafka's sampled rate (KIP-13): what was recorded in the last samples, over the time that they cover.
+
+Source: `SampledStat`, `WindowedSum`, `Rate` and `QuotaUtils.throttleTime` of Kafka 3.8 and later, whose samples stay whole as
+long as an event in them lies inside the monitored span. Times inside are integral milliseconds, as they are in Kafka.
+"""
+
+from gateway.quotas.meter import Window
+
+
+class _Sample:
+    __slots__ = ("last_event", "start", "total")
+
+    def __init__(self, now: int) -> None:
+        self.reset(now)
+
+    def reset(self, now: int) -> None:
+        self.start = self.last_event = now
+        self.total = 0.0
+
+
+class SampledRate:
+    """A rate per second over `window.samples` samples of `window.seconds` each."""
+
+    __slots__ = ("_current", "_ring", "_sample_ms", "_samples")
+
+    def __init__(self, window: Window) -> None:
+        self._samples = window.samples
+        self._sample_ms = round(window.seconds * 1000)
+        self._ring: list[_Sample] = []
+        self._current = 0
+
+    def record(self, amount: float, now: float) -> None:
+        """Add `amount` to the current sample, beginning a new one where that is over."""
+        now_ms = _ms(now)
+        sample = self._sample(now_ms)
+        if now_ms - sample.start >= self._sample_ms:
+            sample = self._advance(now_ms)
+        sample.total += amount
+        sample.last_event = now_ms
+
+    def measure(self, now: float) -> float:
+        """The observed rate per second."""
+        now_ms = _ms(now)
+        window_ms = self.window_ms(now)
+        return sum(sample.total for sample in self._purged(now_ms)) / (window_ms / 1000.0)
+
+    def window_ms(self, now: float) -> int:
+        """The time that the samples cover, in ms: at least all but one of the full samples."""
+        now_ms = _ms(now)
+        self._sample(now_ms)
+        elapsed = now_ms - min(sample.start for sample in self._purged(now_ms))
+        full = elapsed // self._sample_ms
+        if full < self._samples - 1:
+            elapsed += (self._samples - 1 - full) * self._sample_ms
+        return max(elapsed, 1)
+
+    def live_samples(self, now: float) -> int:
+        """How many samples hold an event that still counts."""
+        now_ms = _ms(now)
+        return sum(1 for sample in self._ring if now_ms - sample.last_event < self._samples * self._sample_ms)
+
+    @property
+    def total(self) -> float:
+        """What the samples hold, purged or not yet."""
+        return sum(sample.total for sample in self._ring)
+
+    def _sample(self, now_ms: int) -> _Sample:
+        if not self._ring:
+            self._ring.append(_Sample(now_ms))
+        return self._ring[self._current]
+
+    def _advance(self, now_ms: int) -> _Sample:
+        self._current = (self._current + 1) % (self._samples + 1)
+        if self._current >= len(self._ring):
+            self._ring.append(_Sample(now_ms))
+        else:
+            self._ring[self._current].reset(now_ms)
+        return self._ring[self._current]
+
+    def _purged(self, now_ms: int) -> list[_Sample]:
+        span = self._samples * self._sample_ms
+        for sample in self._ring:
+            if now_ms - sample.last_event >= span:
+                sample.reset(now_ms)
+        return self._ring
+
+
+class WindowMeter:
+    """A byte quota as Kafka keeps it: over the limit for as long as the sampled rate is above it."""
+
+    __slots__ = ("_limit", "_rate", "_span")
+
+    def __init__(self, limit: float, window: Window) -> None:
+        self._limit = limit
+        self._rate = SampledRate(window)
+        self._span = (window.samples - 1) * window.seconds
+
+    def charge(self, amount: float, now: float) -> float:
+        """Record, then check (so that the request which goes over is let through): KIP-13's delay in seconds."""
+        self._rate.record(amount, now)
+        return self.delay(now)
+
+    def delay(self, now: float) -> float:
+        """(observed - bound) / bound * window, which is KIP-13's (overall - bound * window) / bound; 0.0 up to the bound."""
+        observed = self._rate.measure(now)
+        if observed <= self._limit:
+            return 0.0
+        return (observed - self._limit) / self._limit * self._rate.window_ms(now) / 1000.0
+
+    def rate(self, now: float) -> float:
+        """The observed rate per second."""
+        return self._rate.measure(now)
+
+    def tokens(self, now: float) -> None:  # noqa: ARG002
+        """A window has none."""
+        return
+
+    def fetch_allowance(self, now: float) -> float:  # noqa: ARG002
+        """The capacity, as Kafka has it (KAFKA-9677)."""
+        return self.capacity
+
+    @property
+    def capacity(self) -> float:
+        """What the whole window may hold: `getMaxValueInQuotaWindow`."""
+        return self._limit * self._span
+
+    def set_limit(self, limit: float, now: float) -> None:  # noqa: ARG002
+        """Swap the bound; the history stays."""
+        if limit <= 0:
+            raise ValueError(f"limit {limit} must be positive")
+        self._limit = limit
+
+    def forgive(self, now: float) -> None:
+        """Nothing to do: what was measured is forgotten with its sample."""
+
+    def idle(self, now: float) -> bool:
+        """Whether all samples have left the window."""
+        return self._rate.live_samples(now) == 0
+
+
+def _ms(now: float) -> int:
+    return round(now * 1000.0)

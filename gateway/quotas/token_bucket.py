@@ -1,0 +1,83 @@
+"""A token bucket that may go below zero: KIP-599's, used for bytes as well.
+
+Source: `org.apache.kafka.common.metrics.stats.TokenBucket`. It allows the same burst as Kafka's sampled window but then flows
+evenly at exactly the quota, where the window stands still until the burst's sample has left it.
+"""
+
+from gateway.quotas.meter import Window
+
+FETCH_SLICE_SECONDS = 0.1
+"""A fetch that finds nothing saved up may take this much of the quota at once: small enough to flow evenly, large enough that
+a fast consumer is not slowed by round trips."""
+
+
+class TokenBucket:
+    """Refilled at `limit` per second up to `limit * burst_seconds`; starts full."""
+
+    __slots__ = ("_burst", "_burst_seconds", "_last", "_limit", "_tokens")
+
+    def __init__(self, limit: float, burst_seconds: float, now: float) -> None:
+        if limit <= 0 or burst_seconds <= 0:
+            raise ValueError(f"limit {limit} and burst_seconds {burst_seconds} must be positive")
+        self._limit = limit
+        self._burst_seconds = burst_seconds
+        self._burst = limit * burst_seconds
+        self._tokens = self._burst
+        self._last = now
+
+    @classmethod
+    def for_bytes(cls, limit: float, window: Window, now: float) -> "TokenBucket":
+        """The bucket with the burst that Kafka's window of bytes allows: all but one of its samples."""
+        return cls(limit, max(window.samples - 1, 1) * window.seconds, now)
+
+    def charge(self, amount: float, now: float) -> float:
+        """Take `amount` tokens (negative: give back); return the seconds until the balance is no longer negative."""
+        tokens = self._tokens + (now - self._last) * self._limit
+        if tokens > self._burst:
+            tokens = self._burst
+        tokens -= amount
+        if tokens > self._burst:
+            tokens = self._burst
+        self._tokens = tokens
+        self._last = now
+        return -tokens / self._limit if tokens < 0.0 else 0.0
+
+    def delay(self, now: float) -> float:
+        """Seconds until the balance is no longer negative."""
+        return max(0.0, -self.tokens(now) / self._limit)
+
+    def tokens(self, now: float) -> float:
+        """The balance."""
+        return min(self._burst, self._tokens + (now - self._last) * self._limit)
+
+    def rate(self, now: float) -> None:  # noqa: ARG002
+        """No rate is kept: the balance says it all."""
+        return
+
+    def fetch_allowance(self, now: float) -> float:
+        """What has been saved up, or a slice of the quota if that is more."""
+        return max(self.tokens(now), self._limit * FETCH_SLICE_SECONDS)
+
+    @property
+    def capacity(self) -> float:
+        """The burst."""
+        return self._burst
+
+    def set_limit(self, limit: float, now: float) -> None:
+        """Change the quota; tokens and debts are kept, clipped to the new burst."""
+        if limit <= 0:
+            raise ValueError(f"limit {limit} must be positive")
+        self._tokens = self.tokens(now)
+        self._last = now
+        self._limit = limit
+        self._burst = limit * self._burst_seconds
+        self._tokens = min(self._tokens, self._burst)
+
+    def forgive(self, now: float) -> None:
+        """Cancel a debt."""
+        self._tokens = max(0.0, self.tokens(now))
+        self._last = now
+
+    def idle(self, now: float) -> bool:
+        """Whether it is full: a full bucket remembers nothing."""
+        return self.tokens(now) >= self._burst

@@ -1,0 +1,51 @@
+"""One client connection and its broker connection, without I/O: bytes and times in, calls of a `Wire` out."""
+
+from collections import deque
+
+from gateway.session.context import SessionContext
+from gateway.session.identity import Client
+from gateway.session.inflight import InFlight
+from gateway.session.requests import STOP_IN_FLIGHT, RequestStream
+from gateway.session.responses import ResponseStream
+from gateway.session.throttle import ChannelThrottle
+from gateway.session.wire import Wire
+
+
+class SessionCore:
+    """Joins the two directions. All times are monotonic seconds; any call may raise ProtocolError, which ends the session."""
+
+    __slots__ = ("client", "in_flight", "requests", "responses", "throttle")
+
+    def __init__(self, wire: Wire, context: SessionContext) -> None:
+        self.in_flight: InFlight = deque()
+        self.client = Client(context.engine)
+        self.throttle = ChannelThrottle(wire, context.counters)
+        self.responses = ResponseStream(wire, context, self.client, self.throttle, self.in_flight)
+        self.requests = RequestStream(wire, context, self.client, self.throttle, self.in_flight, self.responses.answer_own)
+
+    def client_data(self, chunk: bytes, now: float) -> None:
+        """The client has sent `chunk`."""
+        self.requests.feed(chunk, now)
+
+    def broker_data(self, chunk: bytes, now: float) -> None:
+        """The broker has sent `chunk`."""
+        responses = self.responses
+        responses.feed(chunk, now)
+        if responses.resumable or self.requests.stops & STOP_IN_FLIGHT:
+            responses.resumable = False
+            self.requests.go_on(now)
+
+    def wake(self, now: float) -> None:
+        """The time that `Wire.wake_at` was told has come."""
+        if self.throttle.wake(now):
+            self.requests.go_on(now)
+
+    def close(self, now: float) -> None:
+        """The session is over."""
+        self.throttle.abandon()
+        self.client.leave(now)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request waits for its answer."""
+        return not self.in_flight

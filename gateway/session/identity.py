@@ -1,0 +1,49 @@
+"""Whose requests a connection carries, and which buckets they are charged to."""
+
+from gateway.quotas.bucket import Bucket
+from gateway.quotas.engine import QuotaEngine
+
+ANONYMOUS = "ANONYMOUS"
+"""Kafka's name of the principal of a connection that has not authenticated."""
+
+
+class Client:
+    """A connection's user and its client-id of the moment; their buckets are looked up once and kept until either changes."""
+
+    __slots__ = ("_buckets", "_engine", "batch_bytes", "client_id", "generation", "user")
+
+    def __init__(self, engine: QuotaEngine) -> None:
+        self._engine = engine
+        self._buckets: dict[str, Bucket] = {}
+        self.user = ANONYMOUS
+        self.client_id = ""
+        self.batch_bytes = 0  # of the first batch in the last Fetch response: how large its batches are likely to be
+        self.generation = engine.generation
+
+    def use(self, client_id: str | None, now: float) -> None:
+        """The next request's client-id (null counts as empty, as in Kafka); also follows a change of the configuration."""
+        name = client_id or ""
+        if name == self.client_id and self.generation == self._engine.generation:
+            return
+        same_client = name == self.client_id
+        self.client_id = name
+        self.generation = self._engine.generation
+        old, self._buckets = self._buckets, {}
+        for kind, bucket in old.items():
+            if same_client:
+                used = bucket.used_lately()
+                self._buckets[kind] = self._engine.acquire(kind, self.user, name, now, used=used)
+            self._engine.release(bucket, now)
+
+    def bucket(self, kind: str, now: float) -> Bucket:
+        """The bucket of this client for a quota kind."""
+        bucket = self._buckets.get(kind)
+        if bucket is None:
+            bucket = self._buckets[kind] = self._engine.acquire(kind, self.user, self.client_id, now)
+        return bucket
+
+    def leave(self, now: float) -> None:
+        """The connection is gone: give the buckets back."""
+        for bucket in self._buckets.values():
+            self._engine.release(bucket, now)
+        self._buckets = {}

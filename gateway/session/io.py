@@ -1,0 +1,270 @@
+"""A session's sockets: asyncio on one side, `SessionCore` on the other."""
+
+import asyncio
+import logging
+from array import array
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from fcntl import ioctl
+from termios import FIONREAD
+from typing import cast
+
+from gateway.clock import monotonic
+from gateway.session.context import SessionContext
+from gateway.session.core import SessionCore
+from gateway.session.sessions import Sessions
+from gateway.session.wire import Data
+from protocol.errors import ProtocolError
+
+WRITE_BUFFER_HIGH = 256 * 1024
+"""Bytes that may wait for a slow peer before the other side is no longer read."""
+
+CONNECT_SECONDS = 10.0
+
+_log = logging.getLogger("weir.session")
+
+# Why the client's socket is not read.
+_CORE = 1
+_BROKER_FULL = 2
+_CONNECTING = 4
+
+Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[asyncio.Transport]]
+"""Connects a protocol to a broker; raises OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionHost:
+    """What a session finds around it: the shared parts, the other sessions, and the way to its broker."""
+
+    context: SessionContext
+    sessions: Sessions
+    dial: Dial
+    broker: str
+
+
+class BrokerEnd(asyncio.Protocol):
+    """The connection to the broker."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Connected; the session learns of it when its dial returns."""
+        cast("asyncio.Transport", transport).set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
+
+    def data_received(self, data: bytes) -> None:
+        """The broker answers."""
+        self._session.broker_data(data)
+
+    def pause_writing(self) -> None:
+        """The broker reads slower than the client writes."""
+        self._session.pause(_BROKER_FULL)
+
+    def resume_writing(self) -> None:
+        """The broker has caught up."""
+        self._session.resume(_BROKER_FULL)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The broker is gone, so the client has to go: its next connection may find another one."""
+        self._session.broker_lost(exc)
+
+
+class Session(asyncio.Protocol):
+    """The connection of a client, and everything that belongs to it. Implements `Wire` for its core."""
+
+    write_client: Callable[[Data], None]
+    write_broker: Callable[[Data], None]
+
+    def __init__(self, host: SessionHost) -> None:
+        self._host = host
+        self._core = SessionCore(self, host.context)
+        self._loop = asyncio.get_running_loop()
+        self._client: asyncio.Transport | None = None
+        self._broker: asyncio.Transport | None = None
+        self._dialing: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._paused = 0
+        self._draining = False
+        self._socket_fd = -1
+        self.peer_ip = ""
+        self.peer = ""
+        self.last_active = monotonic()
+
+    # The client's connection.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected: go and connect to its broker, then read."""
+        self._client = client = cast("asyncio.Transport", transport)
+        peer = client.get_extra_info("peername") or ("", 0)
+        self.peer_ip = str(peer[0])
+        self.peer = f"{peer[0]}:{peer[1]}"
+        if not self._host.sessions.admit(self):
+            _log.warning(
+                "connection refused: the address has connections.max_per_ip=%d already",
+                self._host.sessions.max_per_ip,
+                extra={"peer_ip": self.peer_ip, "reason": "max_per_ip"},
+            )
+            client.abort()
+            return
+        self._socket_fd = client.get_extra_info("socket").fileno()
+        client.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
+        self.write_client = client.write
+        self.pause(_CONNECTING)
+        self._dialing = self._loop.create_task(self._dial())
+
+    def data_received(self, data: bytes) -> None:
+        """The client sends."""
+        self.last_active = now = monotonic()
+        try:
+            self._core.client_data(data, now)
+        except ProtocolError as error:
+            self._refuse("client", error)
+        except Exception:
+            self._fail()
+
+    def pause_writing(self) -> None:
+        """The client reads slower than the broker writes."""
+        if self._broker is not None:
+            self._broker.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        if self._broker is not None and not self._broker.is_closing():
+            self._broker.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """The client is gone. What it had sent still goes to the broker: acks=0 producers close without waiting."""
+        if self._dialing is not None:
+            self._dialing.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._broker is not None:
+            self._broker.close()
+        self._core.close(monotonic())
+        self._host.sessions.remove(self)
+
+    # The broker's connection.
+
+    async def _dial(self) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                self._broker = await self._host.dial(lambda: BrokerEnd(self))
+        except (OSError, TimeoutError) as error:
+            self._host.context.counters.rejected["broker_unreachable"] += 1
+            _log.warning(
+                "%s can't be reached: %s",
+                self._host.broker,
+                error or f"no answer within {CONNECT_SECONDS:.0f} s",
+                extra={"reason": "broker_unreachable", "broker": self._host.broker, "peer": self.peer},
+            )
+            self.abort()
+            return
+        finally:
+            self._dialing = None
+        if self._client is None or self._client.is_closing():
+            self._broker.close()
+            return
+        self.write_broker = self._broker.write
+        self.resume(_CONNECTING)
+
+    def broker_data(self, data: bytes) -> None:
+        """The broker has sent something."""
+        self.last_active = now = monotonic()
+        try:
+            self._core.broker_data(data, now)
+        except ProtocolError as error:
+            self._refuse("broker", error)
+        except Exception:
+            self._fail()
+        if self._draining and self._core.idle:
+            self.close("drained")
+
+    def broker_lost(self, exc: Exception | None) -> None:
+        """The broker has closed, or is gone."""
+        if self._client is not None and not self._client.is_closing():
+            _log.info(
+                "%s closed the connection%s", self._host.broker, f": {exc}" if exc else "",
+                extra={"broker": self._host.broker, "peer": self.peer},
+            )  # fmt: skip
+            self._client.close()
+
+    # What the core asks for.
+
+    def pause_client(self) -> None:
+        """Stop reading from the client."""
+        self.pause(_CORE)
+
+    def resume_client(self) -> None:
+        """Read from the client again."""
+        self.resume(_CORE)
+
+    def wake_at(self, when: float) -> None:
+        """Wake the core at a monotonic time."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(max(0.0, when - monotonic()), self._wake)
+
+    def unread_client_bytes(self) -> int:
+        """What the kernel holds of the client's bytes."""
+        if self._client is None or self._client.is_closing():
+            return 0
+        size = array("i", [0])
+        ioctl(self._socket_fd, FIONREAD, size)
+        return size[0]
+
+    def _wake(self) -> None:
+        self._timer = None
+        try:
+            self._core.wake(monotonic())
+        except ProtocolError as error:
+            self._refuse("client", error)
+        except Exception:
+            self._fail()
+
+    def pause(self, why: int) -> None:
+        """One more reason not to read the client."""
+        if not self._paused and self._client is not None:
+            self._client.pause_reading()
+        self._paused |= why
+
+    def resume(self, why: int) -> None:
+        """One reason less; with none left the client is read again."""
+        if not self._paused:
+            return
+        self._paused &= ~why
+        if not self._paused and self._client is not None and not self._client.is_closing():
+            self._client.resume_reading()
+
+    # The end.
+
+    def close(self, why: str) -> None:
+        """End the session, after what is already written has gone out."""
+        _log.info("connection closed: %s", why, extra={"peer": self.peer, "broker": self._host.broker, "reason": why})
+        if self._client is not None:
+            self._client.close()
+
+    def abort(self) -> None:
+        """End the session at once."""
+        if self._client is not None:
+            self._client.abort()
+        if self._broker is not None:
+            self._broker.abort()
+
+    def drain(self) -> None:
+        """End the session as soon as no request is under way."""
+        self._draining = True
+        if self._core.idle:
+            self.close("drained")
+
+    def _refuse(self, whose: str, error: ProtocolError) -> None:
+        self._host.context.counters.protocol_errors[error.reason] += 1
+        _log.warning(
+            "connection closed, the %s broke the protocol: %s", whose, error,
+            extra={"peer": self.peer, "broker": self._host.broker, "reason": error.reason},
+        )  # fmt: skip
+        self.abort()
+
+    def _fail(self) -> None:
+        self._host.context.counters.protocol_errors["internal"] += 1
+        _log.exception("connection closed, for a bug of Weir's", extra={"peer": self.peer, "reason": "internal"})
+        self.abort()

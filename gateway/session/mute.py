@@ -1,0 +1,70 @@
+"""When a client's connection is not read: KIP-219's channel mute states, as a table.
+
+Source: `KafkaChannel.handleChannelMuteEvent`. A connection is muted by the request that is throttled, and read again only when
+both that request's response is out and the throttle time is over.
+"""
+
+from enum import Enum, auto
+
+
+class MuteState(Enum):
+    """Kafka's `ChannelMuteState`."""
+
+    NOT_MUTED = auto()
+    MUTED = auto()
+    MUTED_AND_RESPONSE_PENDING = auto()
+    MUTED_AND_THROTTLED = auto()
+    MUTED_AND_THROTTLED_AND_RESPONSE_PENDING = auto()
+
+
+class MuteEvent(Enum):
+    """Kafka's `ChannelMuteEvent`, and the mute itself."""
+
+    MUTE = auto()
+    REQUEST_RECEIVED = auto()
+    THROTTLE_STARTED = auto()
+    RESPONSE_SENT = auto()
+    THROTTLE_ENDED = auto()
+    UNMUTE = auto()
+
+
+class IllegalMuteEventError(Exception):
+    """An event that cannot happen in the state that the connection is in: a bug, never the peer's doing."""
+
+
+_S, _E = MuteState, MuteEvent
+
+TRANSITIONS: dict[tuple[MuteState, MuteEvent], MuteState] = {
+    (_S.NOT_MUTED, _E.MUTE): _S.MUTED,
+    (_S.MUTED, _E.MUTE): _S.MUTED,
+    (_S.MUTED, _E.REQUEST_RECEIVED): _S.MUTED_AND_RESPONSE_PENDING,
+    (_S.MUTED, _E.UNMUTE): _S.NOT_MUTED,
+    (_S.MUTED_AND_RESPONSE_PENDING, _E.THROTTLE_STARTED): _S.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING,
+    (_S.MUTED_AND_RESPONSE_PENDING, _E.RESPONSE_SENT): _S.MUTED,
+    (_S.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING, _E.RESPONSE_SENT): _S.MUTED_AND_THROTTLED,
+    (_S.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING, _E.THROTTLE_ENDED): _S.MUTED_AND_RESPONSE_PENDING,
+    (_S.MUTED_AND_THROTTLED, _E.THROTTLE_ENDED): _S.MUTED,
+    # An unmute comes too early as long as something is pending; it is then without effect, as in Kafka.
+    (_S.NOT_MUTED, _E.UNMUTE): _S.NOT_MUTED,
+    (_S.MUTED_AND_RESPONSE_PENDING, _E.UNMUTE): _S.MUTED_AND_RESPONSE_PENDING,
+    (_S.MUTED_AND_THROTTLED, _E.UNMUTE): _S.MUTED_AND_THROTTLED,
+    (_S.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING, _E.UNMUTE): _S.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING,
+}
+"""Every legal transition; whatever is not here raises."""
+
+
+class Mute:
+    """The mute state of one client connection."""
+
+    __slots__ = ("state",)
+
+    def __init__(self) -> None:
+        self.state = MuteState.NOT_MUTED
+
+    def fire(self, event: MuteEvent) -> MuteState:
+        """Go on to the next state and return it; raises `IllegalMuteEventError`."""
+        try:
+            self.state = TRANSITIONS[self.state, event]
+        except KeyError:
+            raise IllegalMuteEventError(f"{event.name} in state {self.state.name}") from None
+        return self.state

@@ -1,0 +1,274 @@
+"""What a client sends: split into requests, measured, and passed on to its broker as it came.
+
+The chunk that was read goes on in one piece wherever it can. Only Fetch requests of clients with a quota are changed (their
+limits lowered), and throttled ones are answered here or reduced to nearly nothing.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+
+from gateway.quotas.bucket import Bucket
+from gateway.session.context import SessionContext
+from gateway.session.identity import Client
+from gateway.session.inflight import ChargedFetch, Entry, InFlight, ThrottledFetch
+from gateway.session.throttle import ChannelThrottle
+from gateway.session.wire import Wire
+from protocol.api_keys import APIS, ApiKey
+from protocol.bodies import fetch, produce
+from protocol.errors import Incomplete, InvalidFrame
+from protocol.framing import MIN_REQUEST_BYTES, Framing
+from protocol.headers import RequestHeader, parse_request_header
+
+MAX_IN_FLIGHT = 1024
+"""A client with so many unanswered requests is not read until half of them are answered. Brokers take one at a time."""
+
+_HEAD = Struct(">iIi")  # length, api key and version as one number, correlation id
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+
+_PRODUCE, _FETCH, _SHARE_FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.SHARE_FETCH)
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
+_UNKNOWN_VERSION = 0x7FFF
+
+
+# Why the client is not read. Plain ints, as they are looked at for each chunk.
+STOP_MUTED = 1
+STOP_IN_FLIGHT = 2
+
+Stream = bytes | bytearray
+"""What was read, or a changed copy of it."""
+
+
+class RequestStream:
+    """The direction from the client to its broker."""
+
+    __slots__ = (
+        "_answer_own",
+        "_client",
+        "_counts",
+        "_discarding",
+        "_engine",
+        "_framing",
+        "_held",
+        "_hot_answered",
+        "_hot_bucket",
+        "_hot_generation",
+        "_hot_key",
+        "_hot_min",
+        "_hot_rest",
+        "_in_flight",
+        "_max_bytes",
+        "_throttle",
+        "_wire",
+        "stops",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        wire: Wire,
+        context: SessionContext,
+        client: Client,
+        throttle: ChannelThrottle,
+        in_flight: InFlight,
+        answer_own: Callable[[float], None],
+    ) -> None:
+        self._wire = wire
+        self._engine = context.engine
+        self._counts = context.counters.requests
+        self._max_bytes = context.max_frame_bytes
+        self._client = client
+        self._throttle = throttle
+        self._in_flight = in_flight
+        self._answer_own = answer_own
+        self._framing = Framing(min_bytes=MIN_REQUEST_BYTES, max_bytes=context.max_frame_bytes)
+        self._discarding = False
+        self._held = b""
+        self.stops = 0
+        # A connection's Produce requests are alike up to their length and correlation id. So the first one is parsed, and the
+        # next ones are only compared with it: key and version, and all that stands from the client-id to the end of acks.
+        self._hot_key = -1
+        self._hot_rest = b""
+        self._hot_min = 0
+        self._hot_answered = True
+        self._hot_generation = -1
+        self._hot_bucket: Bucket | None = None
+
+    def feed(self, chunk: bytes, now: float) -> None:
+        """Take the next bytes of the client. Raises ProtocolError, after which the connection is to be closed."""
+        if self._held:  # stopped, and yet more came: what the event loop had read already
+            self._held += chunk
+            return
+        framing = self._framing
+        if framing.head:
+            chunk = framing.join(chunk)
+        end = len(chunk)
+        pos = framing.skip
+        start = 0
+        if pos:  # the chunk begins inside a request
+            if self._discarding:
+                start = min(pos, end)
+            if pos > end:
+                framing.skip = pos - end
+                if not start:
+                    self._wire.write_broker(chunk)
+                return
+            framing.skip = 0
+            self._discarding = False
+        data: Stream = chunk
+        throttle = self._throttle
+        hot_rest = self._hot_rest
+        while pos < end:
+            if throttle.active:
+                self._held = bytes(data[pos:])
+                break
+            if end - pos < 12:
+                framing.hold(data, pos)
+                break
+            size, key, correlation_id = _HEAD.unpack_from(data, pos)
+            if (
+                key == self._hot_key
+                and data.startswith(hot_rest, pos + 12)
+                and self._hot_min <= size <= self._max_bytes
+                and self._hot_generation == self._engine.generation
+                and self._hot_bucket is not None
+            ):
+                self._counts[_PRODUCE] += 1
+                delay = self._hot_bucket.charge(size, now)
+                if self._hot_answered:
+                    entry = (correlation_id, key, now, None)
+                    self._in_flight.append(entry)
+                    if delay > 0.0:
+                        throttle.start(delay, now, self._hot_bucket, entry)
+                elif delay > 0.0:
+                    throttle.start(delay, now, self._hot_bucket, None)
+                pos += 4 + size
+                continue
+            framing.check(size)
+            after = pos + 4 + size
+            try:
+                header = parse_request_header(data, pos + 4, min(after, end), after)
+                if header.api_key == _FETCH:
+                    data, forward = self._fetch(data, header, after, now)
+                    if not forward:
+                        if pos > start:
+                            self._wire.write_broker(data[start:pos])
+                        start = min(after, end)
+                        self._discarding = after > end
+                elif header.api_key == _PRODUCE:
+                    self._produce(data, header, key, after, size, now)
+                    hot_rest = self._hot_rest
+                else:
+                    data = self._other(data, header, pos, key, now)
+            except Incomplete:
+                if after <= end:
+                    raise InvalidFrame("overrun", f"a request of {size} bytes ends inside its own head") from None
+                framing.hold(data, pos)
+                break
+            self._counts[header.api_key] += 1
+            pos = after
+        if pos > end:
+            framing.skip = pos - end
+            pos = end
+        if start == 0 and pos == end:
+            self._wire.write_broker(data)
+        elif pos > start:
+            self._wire.write_broker(data[start:pos])
+        if throttle.active and not framing.skip:
+            self._stop(STOP_MUTED)
+        if len(self._in_flight) > MAX_IN_FLIGHT and not framing.skip:
+            self._stop(STOP_IN_FLIGHT)
+
+    def go_on(self, now: float) -> None:
+        """The mute is over, or enough requests were answered: take up what was left, then read on."""
+        stops = 0
+        if self._throttle.active:
+            stops |= STOP_MUTED
+        if len(self._in_flight) > MAX_IN_FLIGHT // 2:
+            stops |= STOP_IN_FLIGHT & self.stops
+        if stops:
+            self.stops = stops
+            return
+        stopped, self.stops = self.stops, stops
+        held, self._held = self._held, b""
+        if held:
+            self.feed(held, now)
+        if stopped and not self.stops:
+            self._wire.resume_client()
+
+    def _produce(self, data: Stream, header: RequestHeader, key: int, after: int, size: int, now: float) -> None:
+        """Charge a Produce request and remember what its likes look like."""
+        acks, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
+        if acks_end > after:
+            raise InvalidFrame("overrun", f"a Produce request of {size} bytes ends before its acks")
+        self._client.use(header.client_id, now)
+        bucket = self._client.bucket("produce", now)
+        head = after - size - 4
+        self._hot_key = key
+        self._hot_rest = bytes(data[head + 12 : acks_end])
+        self._hot_min = acks_end - head - 4
+        self._hot_answered = acks != 0
+        self._hot_generation = self._client.generation
+        self._hot_bucket = bucket
+        delay = bucket.charge(size, now)
+        entry: Entry | None = None
+        if acks != 0:
+            entry = (header.correlation_id, key, now, None)
+            self._in_flight.append(entry)
+        if delay > 0.0:
+            self._throttle.start(delay, now, bucket, entry)
+
+    def _fetch(self, data: Stream, header: RequestHeader, after: int, now: float) -> tuple[Stream, bool]:
+        """Admit a Fetch request as far as the quota goes; returns the data, perhaps changed, and whether to forward it."""
+        version = header.api_version
+        head = fetch.peek_fetch(data, header.body_offset, min(after, len(data)), version)
+        self._client.use(header.client_id, now)
+        bucket = self._client.bucket("fetch", now)
+        key = _FETCH << 16 | version
+        closes_session = version >= fetch.SESSION_SINCE and head.session_epoch == -1 and not head.has_topics
+        delay = 0.0 if closes_session else bucket.refuse(now)
+        if delay > 0.0:
+            forward = head.session_epoch != -1
+            entry: Entry = (header.correlation_id, key, now, ThrottledFetch(forward))
+            self._in_flight.append(entry)
+            self._throttle.start(delay, now, bucket, entry)
+            if not forward:
+                self._answer_own(now)
+                return data, False
+            return _with_limits(data, head, max_wait=0, min_bytes=0, max_bytes=1), True
+        self._in_flight.append((header.correlation_id, key, now, ChargedFetch(bucket)))
+        allowance = bucket.fetch_allowance(self._client.batch_bytes, now)
+        if allowance is None or head.max_bytes <= allowance:
+            return data, True
+        return _with_limits(
+            data, head, max_wait=head.max_wait, min_bytes=min(head.min_bytes, allowance), max_bytes=allowance
+        ), True
+
+    def _other(self, data: Stream, header: RequestHeader, pos: int, key: int, now: float) -> Stream:
+        """Note any other request. An ApiVersions that is newer than what is known here is made one that no broker knows,
+        so that the answer is one that is known here: the error, and the versions there are (KIP-511)."""
+        if header.api_key == _API_VERSIONS and header.api_version > APIS[_API_VERSIONS].max_version:
+            data = bytearray(data)
+            _INT16.pack_into(data, pos + 6, _UNKNOWN_VERSION)
+            key = _API_VERSIONS << 16
+        special: object = None
+        if header.api_key == _SHARE_FETCH:
+            # It carries acknowledgements, so it is never refused: its answer is charged and the mute holds the client.
+            self._client.use(header.client_id, now)
+            special = ChargedFetch(self._client.bucket("fetch", now))
+        self._in_flight.append((header.correlation_id, key, now, special))
+        return data
+
+    def _stop(self, why: int) -> None:
+        if not self.stops:
+            self._wire.pause_client()
+        self.stops |= why
+
+
+def _with_limits(data: Stream, head: fetch.FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int) -> bytearray:
+    """A copy of the data in which the Fetch request with that head has other limits (ms, bytes)."""
+    changed = data if isinstance(data, bytearray) else bytearray(data)
+    _INT32.pack_into(changed, head.max_wait_offset, max_wait)
+    _INT32.pack_into(changed, head.min_bytes_offset, min_bytes)
+    if head.max_bytes_offset >= 0:
+        _INT32.pack_into(changed, head.max_bytes_offset, max_bytes)
+    return changed

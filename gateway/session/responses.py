@@ -1,0 +1,310 @@
+"""What a broker answers: matched by order, measured where it is a Fetch, and passed on as it came wherever it can be.
+
+Opened are only the answers that carry addresses or the versions of APIs, and the throttle time of those that leave while
+the client is throttled.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+
+from gateway.session.bodies import Body, Collected, Dropped, Searched
+from gateway.session.context import SessionContext
+from gateway.session.counters import LATENCY_BUCKETS
+from gateway.session.identity import Client
+from gateway.session.inflight import ChargedFetch, Entry, InFlight, ThrottledFetch
+from gateway.session.throttle import ChannelThrottle
+from gateway.session.wire import Data, Wire
+from protocol.api_keys import APIS, ApiKey
+from protocol.bodies import api_versions, describe_cluster, fetch, find_coordinator, metadata, node_endpoints
+from protocol.bodies.addresses import Translate
+from protocol.errors import Incomplete, InvalidFrame
+from protocol.framing import MIN_RESPONSE_BYTES, Framing
+from protocol.throttle import patch_throttle, read_throttle, throttle_offset
+
+FETCH_HEAD_BYTES = 24
+"""The most that stands before the first topic of a Fetch response, its length included."""
+
+_HEAD = Struct(">ii")  # length, correlation id
+_INT32 = Struct(">i")
+_SLOTS_PER_SECOND = 1 << 20
+
+Rewrite = Callable[[int, bytes, Translate], bytes]
+
+
+def _endpoints(api_key: ApiKey) -> Rewrite:
+    return lambda version, frame, translate: node_endpoints.rewrite_frame(api_key, version, frame, translate)
+
+
+_REWRITES: dict[int, tuple[int, Rewrite]] = {
+    ApiKey.METADATA: (0, metadata.rewrite_response),
+    ApiKey.FIND_COORDINATOR: (0, find_coordinator.rewrite_response),
+    ApiKey.DESCRIBE_CLUSTER: (0, describe_cluster.rewrite_response),
+    ApiKey.API_VERSIONS: (0, lambda version, frame, _: api_versions.rewrite_response(version, frame)),
+    ApiKey.PRODUCE: (10, _endpoints(ApiKey.PRODUCE)),
+    ApiKey.SHARE_ACKNOWLEDGE: (0, _endpoints(ApiKey.SHARE_ACKNOWLEDGE)),
+}
+"""Responses that may carry addresses or versions, since which version, and what changes them."""
+
+_SEARCHED = {ApiKey.FETCH: 16, ApiKey.SHARE_FETCH: 0}
+"""Responses with records that may carry addresses behind them, and since which version."""
+
+_OPENED = _REWRITES.keys() | _SEARCHED.keys()
+
+_PLAIN = frozenset(
+    spec.key << 16 | version
+    for spec in APIS.values()
+    for version in range(spec.max_version + 1)
+    if spec.key not in _OPENED or version < (_SEARCHED.get(spec.key) or _REWRITES[spec.key][0])
+)
+"""api key << 16 | version of every response that is passed on unopened as long as its client is not throttled."""
+
+_PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
+
+
+class ResponseStream:
+    """The direction from the broker to its client."""
+
+    __slots__ = (
+        "_body", "_client", "_context", "_current", "_framing", "_in_flight", "_latency", "_latency_seconds", "_throttle",
+        "_wire", "resumable",
+    )  # fmt: skip
+
+    def __init__(
+        self, wire: Wire, context: SessionContext, client: Client, throttle: ChannelThrottle, in_flight: InFlight
+    ) -> None:
+        self._wire = wire
+        self._context = context
+        self._client = client
+        self._latency = context.counters.latency
+        self._latency_seconds = context.counters.latency_seconds
+        self._throttle = throttle
+        self._in_flight = in_flight
+        # A broker is trusted with the size of its answers: fetch.max.bytes is its own affair, and so are huge metadata.
+        self._framing = Framing(min_bytes=MIN_RESPONSE_BYTES, max_bytes=2**31 - 1)
+        self._current: Entry | None = None  # whose response has begun and is not over
+        self._body: Body | None = None  # what becomes of it, None: it is passed on
+        self.resumable = False
+
+    def feed(self, chunk: bytes, now: float) -> None:
+        """Take the next bytes of the broker. Raises ProtocolError, after which the connection is to be closed.
+
+        `resumable` is set where the client may be read again because of them.
+        """
+        framing = self._framing
+        if framing.head:
+            chunk = framing.join(chunk)
+        end = len(chunk)
+        pos = framing.skip
+        start = 0  # what is before it stands in `pieces`
+        pieces: list[Data] = []
+        if pos:  # the chunk begins inside a response
+            if self._body is not None:
+                start = min(pos, end)
+                pieces.append(self._body.feed(chunk, 0, start))
+            if pos > end:
+                framing.skip = pos - end
+                self._write(pieces, chunk, start, end)
+                return
+            start = self._finish_current(pieces, chunk, start, pos, now)
+        throttle = self._throttle
+        while pos < end:
+            if end - pos < 8:
+                framing.hold(chunk, pos)
+                end = pos
+                break
+            size, correlation_id = _HEAD.unpack_from(chunk, pos)
+            if size < MIN_RESPONSE_BYTES:
+                framing.check(size)
+            entry = self._due(correlation_id)
+            key = entry[1]
+            after = pos + 4 + size
+            if throttle.active or entry[3] is not None or key not in _PLAIN:
+                try:
+                    start = self._open(pieces, chunk, start, pos, after, entry, now)
+                except Incomplete:
+                    if after <= end:
+                        raise InvalidFrame("broker_overrun", f"a response of {size} bytes ends inside its own head") from None
+                    framing.hold(chunk, pos)
+                    end = pos
+                    break
+            self._in_flight.popleft()
+            api_key = key >> 16
+            latency = now - entry[2]
+            slot = int(latency * _SLOTS_PER_SECOND).bit_length()
+            self._latency[api_key][slot if slot < LATENCY_BUCKETS else LATENCY_BUCKETS] += 1
+            self._latency_seconds[api_key] += latency
+            pos = after
+            if pos > end:
+                self._current = entry
+                framing.skip = pos - end
+            elif throttle.active:
+                start = self._answered(pieces, chunk, start, pos, entry, now)
+        if start == 0 and not pieces and end == len(chunk):
+            self._wire.write_client(chunk)
+        else:
+            self._write(pieces, chunk, start, end)
+
+    def answer_own(self, now: float) -> None:
+        """Write the answers that are made here and due."""
+        if self._current is None:
+            pieces: list[Data] = []
+            self._own_answers(pieces, now)
+            self._write(pieces, b"", 0, 0)
+
+    def _due(self, correlation_id: int) -> Entry:
+        if not self._in_flight:
+            raise InvalidFrame("broker_unasked", f"the broker answers {correlation_id}, which nobody asked")
+        entry = self._in_flight[0]
+        if entry[0] != correlation_id:
+            raise InvalidFrame("broker_order", f"the broker answers {correlation_id} while {entry[0]} is due")
+        return entry
+
+    def _open(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
+        """Begin a response at `pos` that is not just passed on; returns up to where the chunk stands in `pieces` then."""
+        api_key, version, special = entry[1] >> 16, entry[1] & 0xFFFF, entry[3]
+        end = min(after, len(chunk))
+        if isinstance(special, ThrottledFetch | ChargedFetch) and end < after:
+            if end - pos < FETCH_HEAD_BYTES:
+                raise Incomplete
+            throttle_offset(api_key, version, chunk, pos, end)  # so that it can't be Incomplete once the bytes are charged
+        if isinstance(special, ThrottledFetch) and fetch.top_level_error(chunk, pos, end, version) == 0:
+            pieces += (memoryview(chunk)[start:pos], self._emptied(chunk, pos, end, entry, now))
+            self._body = None if after == end else Dropped()
+            return end
+        if isinstance(special, ChargedFetch):
+            self._charge(special, chunk, pos, after, entry, now)
+        if api_key in _SEARCHED and version >= _SEARCHED[ApiKey(api_key)]:
+            return self._search(pieces, chunk, start, pos, after, entry, now)
+        if api_key in _REWRITES and version >= _REWRITES[api_key][0]:
+            if api_key == _PRODUCE and end == after and not node_endpoints.produce_has_endpoints(chunk, pos, end, version):
+                return self._patch(pieces, chunk, start, pos, after, entry, now)
+            rewrite = _REWRITES[api_key][1]
+            translate = self._context.translate
+            return self._collect(
+                pieces, chunk, start, pos, after, lambda frame: self._patched(rewrite(version, frame, translate), entry, now)
+            )
+        return self._patch(pieces, chunk, start, pos, after, entry, now)
+
+    def _charge(self, special: ChargedFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float) -> None:
+        """Charge a Fetch response: four bytes and its body (`FetchResponse.sizeOf`)."""
+        api_key, version = entry[1] >> 16, entry[1] & 0xFFFF
+        size = after - pos - 4
+        if version >= APIS[api_key].flexible_since:
+            size -= 1
+        delay = special.bucket.charge(size, now)
+        if api_key == _FETCH and special.bucket.meter is not None:
+            batch = fetch.first_batch_size(chunk, pos, min(after, len(chunk)), version)
+            self._client.batch_bytes = batch or self._client.batch_bytes
+        if delay > 0.0:
+            self._throttle.start(delay, now, special.bucket, entry)
+
+    def _emptied(self, chunk: bytes, pos: int, end: int, entry: Entry, now: float) -> bytes:
+        """In place of a throttled Fetch's answer, one without partitions and with the same session id."""
+        version = entry[1] & 0xFFFF
+        session_id, theirs = 0, 0
+        offset = throttle_offset(ApiKey.FETCH, version, chunk, pos, end)
+        if offset >= 0:
+            theirs = read_throttle(chunk, offset)
+        if version >= fetch.SESSION_SINCE:
+            session_id = _INT32.unpack_from(chunk, offset + 6)[0]
+        return fetch.empty_response(version, entry[0], session_id, max(theirs, self._throttle.time_left_ms(now)))
+
+    def _search(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
+        """Pass on a response with records, but for addresses behind these."""
+        api_key, version = entry[1] >> 16, entry[1] & 0xFFFF
+        translate = self._context.translate
+        if after <= len(chunk):
+            scanner = node_endpoints.TailScanner(api_key, version)
+            tail = pos + scanner.feed(chunk, pos, after)
+            if chunk[tail:after] == b"\0" or tail == after:
+                return self._patch(pieces, chunk, start, pos, after, entry, now)
+            frame = node_endpoints.rewrite_frame(api_key, version, chunk[pos:after], translate)
+            pieces += (memoryview(chunk)[start:pos], self._patched(frame, entry, now))
+            return after
+        body = Searched(api_key, version, translate)
+        first = body.feed(chunk, pos, len(chunk))
+        patched = self._patch_head(bytes(first[:FETCH_HEAD_BYTES]), entry, now)
+        pieces.append(memoryview(chunk)[start:pos])
+        pieces += (first,) if patched is None else (patched, first[len(patched) :])
+        self._body = body
+        return len(chunk)
+
+    def _patch(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
+        """Pass on a response that may need our throttle time."""
+        if not self._throttle.active:
+            return start
+        try:
+            offset = throttle_offset(entry[1] >> 16, entry[1] & 0xFFFF, chunk, pos, min(after, len(chunk)))
+        except Incomplete:
+            return self._collect(pieces, chunk, start, pos, after, lambda frame: self._patched(frame, entry, now))
+        left = self._throttle.time_left_ms(now)
+        if offset < 0 or read_throttle(chunk, offset) >= left:
+            return start
+        pieces += (memoryview(chunk)[start:offset], _INT32.pack(left))
+        return offset + 4
+
+    def _collect(
+        self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, change: Callable[[bytes], Data]
+    ) -> int:
+        """Change a response that has to be seen whole."""
+        pieces.append(memoryview(chunk)[start:pos])
+        if after <= len(chunk):
+            pieces.append(change(chunk[pos:after]))
+            return after
+        self._body = Collected(change)
+        self._body.feed(chunk, pos, len(chunk))
+        return len(chunk)
+
+    def _patched(self, frame: bytes, entry: Entry, now: float) -> Data:
+        """A whole frame with our throttle time, where that is the longer one."""
+        return self._patch_head(frame, entry, now) or frame
+
+    def _patch_head(self, frame: bytes, entry: Entry, now: float) -> bytearray | None:
+        """The same for the first bytes of a frame; None where there is nothing to change."""
+        left = self._throttle.time_left_ms(now)
+        if left == 0:
+            return None
+        offset = throttle_offset(entry[1] >> 16, entry[1] & 0xFFFF, frame, 0, len(frame))
+        if offset < 0 or read_throttle(frame, offset) >= left:
+            return None
+        changed = bytearray(frame)
+        patch_throttle(changed, offset, left)
+        return changed
+
+    def _finish_current(self, pieces: list[Data], chunk: bytes, start: int, pos: int, now: float) -> int:
+        """The response that earlier chunks began ends at `pos`."""
+        self._framing.skip = 0
+        if self._body is not None:
+            pieces.append(self._body.finish())
+            self._body = None
+        entry, self._current = self._current, None
+        return start if entry is None else self._answered(pieces, chunk, start, pos, entry, now)
+
+    def _answered(self, pieces: list[Data], chunk: bytes, start: int, pos: int, entry: Entry, now: float) -> int:
+        """A response is complete at `pos`: that may end a mute, and it may be our own answers' turn."""
+        if self._throttle.answered(entry):
+            self.resumable = True
+        own: list[Data] = []
+        self._own_answers(own, now)
+        if not own:
+            return start
+        pieces += (memoryview(chunk)[start:pos], *own)
+        return pos
+
+    def _own_answers(self, pieces: list[Data], now: float) -> None:
+        while self._in_flight:
+            entry = self._in_flight[0]
+            special = entry[3]
+            if not isinstance(special, ThrottledFetch) or special.forwarded:
+                return
+            self._in_flight.popleft()
+            pieces.append(fetch.empty_response(entry[1] & 0xFFFF, entry[0], 0, self._throttle.time_left_ms(now)))
+            if self._throttle.answered(entry):
+                self.resumable = True
+
+    def _write(self, pieces: list[Data], chunk: bytes, start: int, end: int) -> None:
+        for piece in pieces:
+            if piece:
+                self._wire.write_client(piece)
+        if start < end:
+            self._wire.write_client(chunk if start == 0 and end == len(chunk) else memoryview(chunk)[start:end])

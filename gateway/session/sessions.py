@@ -1,0 +1,71 @@
+"""All open sessions of a process: how many an address may have, which have been idle too long, how they end."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Protocol
+
+from gateway.session.counters import Counters
+
+
+class OpenSession(Protocol):
+    """What is asked of a session once it is open."""
+
+    peer_ip: str
+    last_active: float
+
+    def close(self, why: str) -> None:
+        """End it, after what is already written has gone out."""
+        ...
+
+    def abort(self) -> None:
+        """End it at once."""
+        ...
+
+    def drain(self) -> None:
+        """End it as soon as no request is under way."""
+        ...
+
+
+class Sessions:
+    """Keeps count. Times are monotonic seconds."""
+
+    def __init__(self, counters: Counters, *, max_per_ip: int, max_idle_seconds: float) -> None:
+        self._counters = counters
+        self._open: set[OpenSession] = set()
+        self._per_ip: Counter[str] = Counter()
+        self.max_per_ip = max_per_ip
+        self.max_idle_seconds = max_idle_seconds
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[OpenSession]:
+        return iter(tuple(self._open))
+
+    def admit(self, session: OpenSession) -> bool:
+        """Count a new connection, or refuse it: its address has `max_per_ip` already."""
+        if self._per_ip[session.peer_ip] >= self.max_per_ip:
+            self._counters.rejected["max_per_ip"] += 1
+            return False
+        self._per_ip[session.peer_ip] += 1
+        self._open.add(session)
+        self._counters.connections += 1
+        self._counters.connections_total += 1
+        return True
+
+    def remove(self, session: OpenSession) -> None:
+        """The connection is closed. Whoever was not admitted may be removed as well."""
+        if session not in self._open:
+            return
+        self._open.remove(session)
+        self._counters.connections -= 1
+        self._per_ip[session.peer_ip] -= 1
+        if not self._per_ip[session.peer_ip]:
+            del self._per_ip[session.peer_ip]
+
+    def close_idle(self, now: float) -> None:
+        """Close whoever was silent for too long, muted or not, as Kafka does (KIP-219)."""
+        for session in self:
+            if now - session.last_active > self.max_idle_seconds:
+                self._counters.rejected["idle"] += 1
+                session.close("idle")

@@ -1,0 +1,93 @@
+"""One connection's throttle: how long it is muted, and what has to happen before it is read again (KIP-219)."""
+
+from gateway.quotas.bucket import Bucket
+from gateway.quotas.meter import throttle_time_ms
+from gateway.session.counters import Counters
+from gateway.session.inflight import Entry
+from gateway.session.mute import Mute, MuteEvent, MuteState
+from gateway.session.wire import Wire
+
+TIMER_SLACK_SECONDS = 0.001
+"""Timers of the event loop count whole milliseconds, so they may be early by as much."""
+
+
+class ChannelThrottle:
+    """Joins Kafka's mute states with our pipelining.
+
+    Kafka reads one request at a time; here many may be under way when one of them goes over. That one (`entry`) mutes the
+    connection; others whose answers go over meanwhile make the time longer. `active` is True from the mute to the unmute.
+    """
+
+    __slots__ = ("_bucket", "_counters", "_entry", "_mute", "_unread_when_told", "_wire", "active", "until")
+
+    def __init__(self, wire: Wire, counters: Counters) -> None:
+        self._wire = wire
+        self._counters = counters
+        self._mute = Mute()
+        self._entry: Entry | None = None
+        self._bucket: Bucket | None = None
+        self._unread_when_told = -1
+        self.active = False
+        self.until = 0.0
+
+    def start(self, delay: float, now: float, bucket: Bucket, entry: Entry | None) -> None:
+        """Throttle for `delay` seconds. `entry` is the request that went over; None: it gets no answer (acks=0)."""
+        until = now + max(1, throttle_time_ms(delay)) / 1000.0
+        if self.active and self._mute.state is not MuteState.MUTED_AND_RESPONSE_PENDING:
+            if until > self.until:
+                self.until = until
+                self._wire.wake_at(until)
+            return
+        if not self.active:
+            self.active = True
+            self._counters.muted += 1
+            self._mute.fire(MuteEvent.MUTE)
+            self._mute.fire(MuteEvent.REQUEST_RECEIVED)
+            self._entry = entry
+        self._mute.fire(MuteEvent.THROTTLE_STARTED)
+        self._bucket = bucket
+        self._unread_when_told = -1
+        self.until = until
+        self._wire.wake_at(until)
+        if self._entry is None:
+            self._mute.fire(MuteEvent.RESPONSE_SENT)
+
+    def time_left_ms(self, now: float) -> int:
+        """What is left of the throttle time, for a response that is written now."""
+        return throttle_time_ms(max(0.0, self.until - now)) if self.active else 0
+
+    def answered(self, entry: Entry) -> bool:
+        """A response is out; True if the connection may be read again."""
+        if entry is not self._entry:
+            return False
+        self._entry = None
+        if self._mute.fire(MuteEvent.RESPONSE_SENT) is MuteState.MUTED_AND_THROTTLED:
+            self._unread_when_told = self._wire.unread_client_bytes()
+        return self._unmute()
+
+    def wake(self, now: float) -> bool:
+        """The timer went off; True if the connection may be read again."""
+        if not self.active or self._mute.state is MuteState.MUTED_AND_RESPONSE_PENDING:
+            return False
+        if now < self.until - TIMER_SLACK_SECONDS:
+            self._wire.wake_at(self.until)
+            return False
+        self._mute.fire(MuteEvent.THROTTLE_ENDED)
+        return self._unmute()
+
+    def abandon(self) -> None:
+        """The connection is gone."""
+        if self.active:
+            self.active = False
+            self._counters.muted -= 1
+
+    def _unmute(self) -> bool:
+        if self._mute.fire(MuteEvent.UNMUTE) is not MuteState.NOT_MUTED:
+            return False
+        # Bytes that came after the client had been told how long to wait were sent before that time was over.
+        if self._bucket is not None and 0 <= self._unread_when_told < self._wire.unread_client_bytes():
+            self._bucket.early_total += 1
+        self._bucket = None
+        self.active = False
+        self._counters.muted -= 1
+        return True
