@@ -19,17 +19,13 @@ class Discovery:
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
-        self._reached = asyncio.Event()
+        self._reached = False
         self.problem = "the cluster has not been reached yet"
 
     @property
-    def reached(self) -> bool:
-        """Whether the cluster answered the last time that it was asked."""
-        return not self.problem
-
-    async def wait_reached(self) -> None:
-        """Return once the cluster has answered for the first time."""
-        await self._reached.wait()
+    def reached_once(self) -> bool:
+        """Whether the cluster has ever answered."""
+        return self._reached
 
     async def run(self) -> None:
         """Ask for ever; to be cancelled."""
@@ -57,7 +53,7 @@ class Discovery:
         self.problem = ""
         for broker in client.cluster.brokers():
             self._brokers.learn(broker.nodeId, broker.host, broker.port)
-        self._reached.set()
+        self._reached = True
 
     def _lost(self, problem: str) -> None:
         if not self.problem:

@@ -68,6 +68,10 @@ class Listener:
         mine = self._ports.get(node_id)
         return None if mine is None else (self._config.advertised_host, mine)
 
+    def limit_frames(self, max_bytes: int) -> None:
+        """Requests of connections from now on may be so long."""
+        self._context.max_frame_bytes = max_bytes
+
     @property
     def ports(self) -> dict[int, int]:
         """The port of each broker, by node id."""

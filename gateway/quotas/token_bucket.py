@@ -6,7 +6,7 @@ evenly at exactly the quota, where the window stands still until the burst's sam
 
 from gateway.quotas.meter import Window
 
-FETCH_SLICE_SECONDS = 0.1
+FETCH_SLICE_SECONDS = 0.05
 """A fetch that finds nothing saved up may take this much of the quota at once: small enough to flow evenly, large enough that
 a fast consumer is not slowed by round trips."""
 

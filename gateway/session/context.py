@@ -7,7 +7,7 @@ from gateway.session.counters import Counters
 from protocol.bodies.addresses import Translate
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SessionContext:
     """The gateway around a session: its quotas, its counters, the addresses that its clients are told, its limits (bytes)."""
 

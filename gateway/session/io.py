@@ -83,6 +83,7 @@ class Session(asyncio.Protocol):
         self._broker: asyncio.Transport | None = None
         self._dialing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._early: list[Data] = []
         self._paused = 0
         self._draining = False
         self._socket_fd = -1
@@ -109,7 +110,7 @@ class Session(asyncio.Protocol):
         self._socket_fd = client.get_extra_info("socket").fileno()
         client.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
         self.write_client = client.write
-        self.pause(_CONNECTING)
+        self.write_broker = self._write_early
         self._dialing = self._loop.create_task(self._dial())
 
     def data_received(self, data: bytes) -> None:
@@ -165,6 +166,9 @@ class Session(asyncio.Protocol):
             self._broker.close()
             return
         self.write_broker = self._broker.write
+        for data in self._early:
+            self._broker.write(data)
+        self._early = []
         self.resume(_CONNECTING)
 
     def broker_data(self, data: bytes) -> None:
@@ -189,6 +193,12 @@ class Session(asyncio.Protocol):
             self._client.close()
 
     # What the core asks for.
+
+    def _write_early(self, data: Data) -> None:
+        """Keep what the client sends before its broker is connected. It is read no further (before its first bytes come it
+        can't be paused: uvloop starts to read behind `connection_made`)."""
+        self._early.append(data)
+        self.pause(_CONNECTING)
 
     def pause_client(self) -> None:
         """Stop reading from the client."""

@@ -14,7 +14,7 @@ from gateway.session.identity import Client
 from gateway.session.inflight import ChargedFetch, Entry, InFlight, ThrottledFetch
 from gateway.session.throttle import ChannelThrottle
 from gateway.session.wire import Data, Wire
-from protocol.api_keys import APIS, ApiKey
+from protocol.api_keys import APIS, NEVER, ApiKey
 from protocol.bodies import api_versions, describe_cluster, fetch, find_coordinator, metadata, node_endpoints
 from protocol.bodies.addresses import Translate
 from protocol.errors import Incomplete, InvalidFrame
@@ -48,13 +48,13 @@ _REWRITES: dict[int, tuple[int, Rewrite]] = {
 _SEARCHED = {ApiKey.FETCH: 16, ApiKey.SHARE_FETCH: 0}
 """Responses with records that may carry addresses behind them, and since which version."""
 
-_OPENED = _REWRITES.keys() | _SEARCHED.keys()
+_OPENED_SINCE = {key: since for key, (since, _) in _REWRITES.items()} | {int(key): since for key, since in _SEARCHED.items()}
 
 _PLAIN = frozenset(
     spec.key << 16 | version
     for spec in APIS.values()
     for version in range(spec.max_version + 1)
-    if spec.key not in _OPENED or version < (_SEARCHED.get(spec.key) or _REWRITES[spec.key][0])
+    if version < _OPENED_SINCE.get(spec.key, NEVER)
 )
 """api key << 16 | version of every response that is passed on unopened as long as its client is not throttled."""
 

@@ -1,5 +1,6 @@
 """All open sessions of a process: how many an address may have, which have been idle too long, how they end."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from typing import Protocol
@@ -33,6 +34,7 @@ class Sessions:
         self._counters = counters
         self._open: set[OpenSession] = set()
         self._per_ip: Counter[str] = Counter()
+        self._empty: asyncio.Future[None] | None = None
         self.max_per_ip = max_per_ip
         self.max_idle_seconds = max_idle_seconds
 
@@ -62,6 +64,14 @@ class Sessions:
         self._per_ip[session.peer_ip] -= 1
         if not self._per_ip[session.peer_ip]:
             del self._per_ip[session.peer_ip]
+        if not self._open and self._empty is not None and not self._empty.done():
+            self._empty.set_result(None)
+
+    async def wait_empty(self) -> None:
+        """Return once nobody is connected."""
+        if self._open:
+            self._empty = asyncio.get_running_loop().create_future()
+            await self._empty
 
     def close_idle(self, now: float) -> None:
         """Close whoever was silent for too long, muted or not, as Kafka does (KIP-219)."""

@@ -1,0 +1,160 @@
+"""The composition root: builds a gateway from a config, runs it, reloads it, drains it."""
+
+import asyncio
+import gc
+import logging
+import signal
+from pathlib import Path
+
+from gateway import clock
+from gateway.cluster.brokers import Brokers
+from gateway.cluster.discovery import Discovery
+from gateway.cluster.listeners import BindError, Listener
+from gateway.config import DEFAULT as DEFAULT_NAME
+from gateway.config import QuotasConfig, WeirConfig
+from gateway.observe.admin import AdminBindError, AdminServer
+from gateway.observe.effective import EffectiveConfig
+from gateway.observe.view import AdminView
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityName, EntityQuota
+from gateway.quotas.meter import Window
+from gateway.reload import Reloader
+from gateway.session.counters import Counters
+from gateway.session.sessions import Sessions
+
+OK, CANNOT_BIND = 0, 3
+
+TICK_SECONDS = 1.0
+GC_THRESHOLD = 10_000
+"""Sessions make a tuple for each request and drop it in order: there is little for the collector to find."""
+
+_log = logging.getLogger("weir.app")
+
+
+async def serve(path: Path, config: WeirConfig) -> int:
+    """Run the gateway until SIGTERM or SIGINT; returns the exit code. `path` is watched for changes of the config."""
+    gateway = Gateway(path, config)
+    try:
+        await gateway.start()
+    except (BindError, AdminBindError) as error:
+        _log.error("%s", error)
+        await gateway.stop()
+        return CANNOT_BIND
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, stopped.set)
+    await gateway.run(stopped)
+    return OK
+
+
+class Gateway:
+    """Everything that one process consists of."""
+
+    def __init__(self, path: Path, config: WeirConfig) -> None:
+        self._config = config
+        self._counters = Counters()
+        self._engine = QuotaEngine(quota_settings(config.quotas), clock.monotonic())
+        self._sessions = Sessions(self._counters, max_per_ip=0, max_idle_seconds=0.0)
+        self._limit_sessions(config)
+        self._brokers = Brokers([(server.host, server.port) for server in config.upstream.bootstrap_servers])
+        self._discovery = Discovery(self._brokers)
+        self._listeners = [
+            Listener(listener, self._brokers, self._engine, self._counters, self._sessions, config.connections.max_frame_bytes)
+            for listener in config.listeners
+        ]
+        self._effective = EffectiveConfig(config, clock.wall())
+        self._reloader = Reloader(path, config, self._apply, self._effective.record)
+        view = AdminView(self._engine, self._counters, self._effective, self._not_ready)
+        self._admin = AdminServer(view, config.admin.host, config.admin.port)
+        self._draining = False
+
+    async def start(self) -> None:
+        """Bind every address. Raises BindError or AdminBindError."""
+        await self._admin.start()
+        for listener in self._listeners:
+            await listener.start()
+        gc.freeze()
+        gc.set_threshold(GC_THRESHOLD, 20, 50)
+        _log.info("serving", extra={"listeners": [listener.name for listener in self._config.listeners]})
+
+    async def run(self, stopped: asyncio.Event) -> None:
+        """Serve until `stopped`, then drain and stop."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._discovery.run(), name="discover brokers"),
+                group.create_task(self._reloader.run(), name="reload the config"),
+                group.create_task(self._tick(), name="tick"),
+            ]
+            await stopped.wait()
+            await self._drain()
+            for task in tasks:
+                task.cancel()
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Close whatever is open."""
+        for listener in self._listeners:
+            await listener.close()
+        for session in self._sessions:
+            session.abort()
+        await self._admin.stop()
+
+    async def _drain(self) -> None:
+        """Accept nobody any more, and give those who are connected time to get their answers."""
+        seconds = self._effective.config.connections.drain_seconds
+        self._draining = True
+        _log.info("draining %d connections for up to %g s", len(self._sessions), seconds)
+        for listener in self._listeners:
+            await listener.close()
+        for session in self._sessions:
+            session.drain()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._sessions.wait_empty()
+        except TimeoutError:
+            _log.warning("%d connections had requests under way after %g s and are cut", len(self._sessions), seconds)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            now = clock.monotonic()
+            self._engine.tick(now)
+            self._sessions.close_idle(now)
+
+    def _apply(self, old: WeirConfig, new: WeirConfig) -> list[str]:
+        """Put a new config into effect, on open connections as well."""
+        if new.quotas != old.quotas:
+            self._engine.apply(quota_settings(new.quotas), clock.monotonic())
+        self._limit_sessions(new)
+        if new.connections.max_frame_bytes == old.connections.max_frame_bytes:
+            return []
+        for listener in self._listeners:
+            listener.limit_frames(new.connections.max_frame_bytes)
+        return ["connections.max_frame_bytes holds for connections from now on"]
+
+    def _limit_sessions(self, config: WeirConfig) -> None:
+        self._sessions.max_per_ip = config.connections.max_per_ip
+        self._sessions.max_idle_seconds = config.connections.max_idle_ms / 1000.0
+
+    def _not_ready(self) -> str | None:
+        if self._draining:
+            return "draining"
+        return None if self._discovery.reached_once else self._discovery.problem
+
+
+def quota_settings(config: QuotasConfig) -> QuotaSettings:
+    """The quotas of a config file as the engine takes them."""
+    return QuotaSettings(
+        quotas=tuple(
+            EntityQuota(ClientQuotaEntity(_name(row.user), _name(row.client_id)), row.limits, row.exempt)
+            for row in config.table()
+        ),
+        enforce=config.enforce,
+        algorithm=config.algorithm,
+        window=Window(config.window.samples, float(config.window.seconds)),
+    )
+
+
+def _name(name: str | None) -> EntityName:
+    return DEFAULT if name == DEFAULT_NAME else name
