@@ -1,0 +1,101 @@
+"""Writes data/api_facts.json: what Kafka's own jar says about each API, for the table in protocol/api_keys.py to match.
+
+And data/message_specs.json: the layouts of the messages that kafka-python has no codec for, without Kafka's texts.
+
+    python tests/protocol/generate_api_facts.py .../kafka-clients-4.3.0.jar
+
+Versions, flexibility and fields come from the message specifications in the jar; from which version on a client throttles
+itself comes from the bytecode of each response's shouldClientThrottle, by `javap` (JDK).
+"""
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+DATA = Path(__file__).parent / "data"
+NOT_IN_KAFKA_PYTHON = (38, 39, 40, 41, 64, 68, 69, 71, 72, *range(76, 82), *range(83, 93))
+LAYOUT = ("name", "type", "versions", "nullableVersions", "taggedVersions", "tag", "default")
+REQUESTS = "org.apache.kafka.common.requests"
+
+
+def read_specs(jar: zipfile.ZipFile) -> dict[int, dict[str, dict]]:
+    specs: dict[int, dict[str, dict]] = {}
+    for name in jar.namelist():
+        if re.fullmatch(r"common/message/\w+\.json", name):
+            spec = json.loads(re.sub(r"(?m)(^|\s)//.*$", "", jar.read(name).decode()))
+            if "apiKey" in spec:
+                specs.setdefault(spec["apiKey"], {})[spec["type"]] = spec
+    return specs
+
+
+def client_throttles_since(jar_path: Path, jar: zipfile.ZipFile) -> dict[str, int]:
+    """{"Fetch": 8, ...}; responses that keep AbstractResponse's `false` are missing."""
+    path = REQUESTS.replace(".", "/")
+    classes = [n for n in jar.namelist() if re.fullmatch(rf"{path}/\w+Response\.class", n)]
+    names = [n.removesuffix(".class").replace("/", ".") for n in classes]
+    listing = subprocess.run(["javap", "-c", "-cp", jar_path, *names], check=True, capture_output=True, text=True).stdout
+    since = {}
+    for name, body in re.findall(r"class [\w.]+\.(\w+)Response (?:extends|\{)(.*?)\n}\n", listing, re.S):
+        code = re.search(r"boolean shouldClientThrottle\(short\);\n\s+Code:\n(.*?)ireturn", body, re.S)
+        if code and name != "Abstract":
+            compared = re.search(r"(?:iconst_|bipush\s+)(\d+)\s+\d+: if_icmplt", code[1])
+            since[name] = int(compared[1]) if compared else 0
+    return since
+
+
+def first(versions: str) -> int | None:
+    return None if versions == "none" else int(re.match(r"\d+", versions)[0])
+
+
+def layout_of(field: dict, structs: dict[str, list]) -> dict:
+    layout = {key: field[key] for key in LAYOUT if key in field}
+    inner = field.get("fields") or structs.get(field["type"].removeprefix("[]"))
+    return layout | {"fields": [layout_of(each, structs) for each in inner]} if inner else layout
+
+
+def message_layout(spec: dict) -> dict:
+    structs = {struct["name"]: struct["fields"] for struct in spec.get("commonStructs", [])}
+    head = {key: spec[key] for key in ("apiKey", "type", "name", "validVersions", "flexibleVersions")}
+    return head | {"fields": [layout_of(field, structs) for field in spec["fields"]]}
+
+
+def write_lines(name: str, rows: list[dict]) -> None:
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    (DATA / name).write_text(f"[\n{lines}\n]\n")
+
+
+def main() -> None:
+    jar_path = Path(sys.argv[1])
+    with zipfile.ZipFile(jar_path) as jar:
+        specs = read_specs(jar)
+        throttling = client_throttles_since(jar_path, jar)
+    facts = []
+    for key, spec in sorted(specs.items()):
+        request, response = spec["request"], spec["response"]
+        if request["validVersions"] == "none":  # removed in 4.0; nothing but the key is left in the jar
+            continue
+        name = request["name"].removesuffix("Request")
+        fields = [f for f in response["fields"] if "taggedVersions" not in f]
+        place = next((i for i, f in enumerate(fields) if f["name"] == "ThrottleTimeMs"), None)
+        facts.append(
+            {
+                "key": key,
+                "name": name,
+                "max_version": int(request["validVersions"].split("-")[-1]),
+                "flexible_since": first(request["flexibleVersions"]),
+                "response_flexible_since": first(response["flexibleVersions"]),
+                "throttle_since": None if place is None else first(fields[place]["versions"]),
+                "before_throttle": None if place is None else [f["type"] for f in fields[:place]],
+                "client_throttles_since": throttling.get(name),
+                "on_broker_listener": "broker" in request["listeners"],
+            }
+        )
+    write_lines("api_facts.json", facts)
+    write_lines("message_specs.json", [message_layout(m) for k in NOT_IN_KAFKA_PYTHON for m in specs[k].values()])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.api_keys import APIS, NEVER, ApiKey
+from protocol.errors import Incomplete, InvalidFrame, UnsupportedVersion
+from protocol.headers import RequestHeader, parse_request_header
+from tests.protocol import codec
+
+FOR_CLIENTS = sorted(key for key, spec in APIS.items() if spec.on_broker_listener and key in codec.KEYS)
+
+
+def header_bytes(key=3, version=1, correlation_id=5, client_id=b"me", tags=b""):
+    fixed = key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True)
+    size = -1 if client_id is None else len(client_id)
+    text = size.to_bytes(2, "big", signed=True) + (client_id or b"")
+    return fixed + correlation_id.to_bytes(4, "big", signed=True) + text + tags
+
+
+@pytest.mark.parametrize("key", FOR_CLIENTS, ids=lambda key: APIS[key].name)
+@pytest.mark.parametrize("client_id", [None, "", "etl-läufer"])
+def test_the_body_starts_where_an_independent_encoder_put_it(key, client_id):
+    for version in (0, *range(1, min(APIS[key].max_version, codec.request_class(key).max_version) + 1)):
+        message = codec.request_class(key)(version=version)
+        message.with_header(correlation_id=77, client_id=client_id)
+        frame = bytes(message.encode(header=True, framed=True))
+        body = len(frame) - len(message.encode())
+        assert parse_request_header(frame, 4, len(frame), len(frame)) == (key, version, 77, client_id, body)
+
+
+def test_tagged_fields_of_the_header_are_stepped_over():
+    header = header_bytes(version=9, tags=b"\x02\x00\x01x\x05\x02yz")
+    assert parse_request_header(header + b"body", 0, len(header) + 4).body_offset == len(header)
+
+
+def test_a_client_id_that_is_not_utf_8_is_no_error():
+    assert parse_request_header(header_bytes(client_id=b"a\xff"), 0, 99, 99).client_id == "a\ufffd"
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_any_buffer_at_any_offset(kind):
+    buf = kind(b"junk" + header_bytes() + b"rest")
+    assert parse_request_header(buf, 4, len(buf)) == RequestHeader(3, 1, 5, "me", 4 + 12)
+
+
+@pytest.mark.parametrize("header", [header_bytes(), header_bytes(version=12, tags=b"\x01\x07\x03abc")])
+def test_a_header_cut_anywhere_is_incomplete_or_in_a_frame_that_ends_there_invalid(header):
+    for cut in range(len(header)):
+        with pytest.raises(Incomplete):
+            parse_request_header(header, 0, cut)
+        with pytest.raises(Incomplete):
+            parse_request_header(header[:cut], 0, cut, len(header))
+        with pytest.raises(InvalidFrame):
+            parse_request_header(header, 0, len(header), cut)
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "reason"),
+    [
+        (999, 0, "unknown_api"),
+        (-1, 0, "unknown_api"),
+        (ApiKey.VOTE, 0, "unknown_api"),
+        (ApiKey.METADATA, 14, "unsupported_version"),
+        (ApiKey.METADATA, -1, "unsupported_version"),
+        (ApiKey.API_VERSIONS, -1, "unsupported_version"),
+    ],
+)
+def test_what_no_client_was_offered_is_refused(key, version, reason):
+    with pytest.raises(UnsupportedVersion) as refused:
+        parse_request_header(header_bytes(key, version), 0, 99)
+    assert refused.value.reason == reason
+
+
+def test_api_versions_of_a_newer_client_passes_so_that_it_can_be_told():
+    header = parse_request_header(header_bytes(ApiKey.API_VERSIONS, 30, 9, tags=b"\x00"), 0, 99)
+    assert (header.api_version, header.correlation_id) == (30, 9)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        header_bytes()[:8] + b"\xff\xfe" + b"x" * 9,
+        header_bytes(version=12, tags=b"\x21" + b"\x01\x00" * 40),
+        header_bytes(version=12, tags=b"\x01\x01\xff\x7f" + b"x" * 20_000),
+        header_bytes(version=12, tags=b"\xff\xff\xff\xff\xff\x01"),
+    ],
+    ids=["length -2", "33 tags", "a tag of 16383 bytes", "a varint of 6 bytes"],
+)
+def test_headers_that_make_no_sense_are_invalid(header):
+    with pytest.raises(InvalidFrame):
+        parse_request_header(header, 0, len(header))
+
+
+@given(st.binary(max_size=60), st.integers(0, 60))
+def test_random_bytes_give_a_header_or_one_of_three_answers(data, frame_end):
+    try:
+        header = parse_request_header(data, 0, len(data), frame_end)
+    except (Incomplete, InvalidFrame, UnsupportedVersion):
+        return
+    assert header.body_offset <= min(len(data), frame_end)
+    assert NEVER > header.api_version >= 0
