@@ -14,7 +14,7 @@ from gateway import clock
 from gateway.config import ConfigError, EntityQuota, Problem, WeirConfig, parse_config, read_config_text
 from gateway.observe.effective import ReloadResult
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("weir.reload")
 
 RESTART_ONLY = frozenset({"upstream", "listeners", "admin", "workers"})
 """Sections that are bound to sockets or processes: a file that changes one of them is refused as a whole."""

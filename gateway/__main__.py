@@ -1,0 +1,164 @@
+"""The command line: `weir serve`, `weir check`, `weir quotas`."""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import uvloop
+from rich.console import Console
+
+from gateway.config import ConfigError, WeirConfig, load_config
+from gateway.observe.build import weir_version
+from gateway.observe.log import configure_logging
+from gateway.observe.table import AdminUnreachableError, show_quotas
+
+OK, CONFIG_ERROR, USAGE, CANNOT_BIND = 0, 1, 2, 3
+"""Exit codes. `weir quotas` exits with 1 where the gateway can't be reached; argparse itself exits with 2."""
+
+_PIPE_WIDTH = 140
+DEFAULT_ADMIN = "http://127.0.0.1:9644"
+
+_ABOUT = """\
+Weir stands in front of Apache Kafka. Clients connect to it as if it were the broker; it measures what
+each of them uses and slows down whoever goes over a quota, evenly and politely (KIP-219).
+"""
+
+_EXAMPLES = """\
+examples:
+  weir check --config weir.yaml      is the file right? lists everything that is wrong with it
+  weir serve --config weir.yaml      run the gateway; edits of the file take effect while it runs
+  weir quotas                        who uses how much now (press Ctrl-C to stop)
+  weir quotas --json | jq .rows      the same for scripts
+
+the smallest weir.yaml:
+  upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
+  listeners: [{name: clients, bootstrap_port: 29092}]
+  quotas:
+    entities:
+      - {user: "<default>", producer_byte_rate: 1048576, consumer_byte_rate: 2097152}
+
+exit codes: 0 clean, 1 config error or gateway not reached, 2 wrong usage, 3 an address can't be bound
+"""
+
+_SERVE = """\
+Runs the gateway in the foreground until SIGTERM or Ctrl-C, then drains: no new connections, open ones
+finish what is in flight for up to connections.drain_seconds.
+
+A changed file (and SIGHUP) reloads it: quotas and limits change on open connections. A file with an error,
+or one that changes upstream, listeners or admin, is refused as a whole; what is in effect stays, and the log,
+/api/config and weir_config_reloads_total say so.
+
+Logs go to stderr. Metrics, health and the admin API are served at admin.host:admin.port (127.0.0.1:9644).
+"""
+
+_CHECK = """\
+Reads the file as `weir serve` would and prints one line for each error, with the key's path, the value, the line
+and the remedy. Exits with 0 if it is valid, with 1 if not. Connects to nothing and changes nothing.
+"""
+
+_QUOTAS = """\
+Shows each client's rate beside its limit, the greediest first, from a running gateway. On a terminal the table
+is drawn again each second; written to a file or a pipe it is printed once.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except ConfigError as error:
+        # For `weir check` they are what was asked for, for `weir serve` they are what went wrong.
+        for problem in error.problems:
+            print(problem, file=sys.stdout if options.run is _check else sys.stderr)
+        plural = "error" if len(error.problems) == 1 else "errors"
+        print(f"{error.source}: {len(error.problems)} {plural}", file=sys.stderr)
+        return CONFIG_ERROR
+    except KeyboardInterrupt:
+        return OK
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes there
+        return OK
+
+
+def _serve(options: argparse.Namespace) -> int:
+    path: Path = options.config
+    config = load_config(path)
+    configure_logging(options.log_format, level=logging.DEBUG if options.verbose else logging.INFO)
+    for warning in config.warnings():
+        logging.getLogger("weir.config").warning("%s: %s", path, warning)
+    from gateway.app import serve  # here, so that `weir check` and `weir quotas` start without all of the gateway
+
+    return uvloop.run(serve(path, config))
+
+
+def _check(options: argparse.Namespace) -> int:
+    config = load_config(options.config)
+    for warning in config.warnings():
+        print(f"warning: {warning}")
+    print(f"{options.config}: valid: {_summary(config)}")
+    return OK
+
+
+def _summary(config: WeirConfig) -> str:
+    listeners = ", ".join(
+        f"{listener.name} on {listener.host}:{listener.bootstrap_port} and {listener.broker_ports}"
+        for listener in config.listeners
+    )
+    entities = config.quotas.entities
+    exempt = sum(entity.exempt for entity in entities)
+    how = f"{config.quotas.algorithm}, {'enforced' if config.quotas.enforce else 'not enforced'}"
+    return (
+        f"{listeners}; upstream {', '.join(map(str, config.upstream.bootstrap_servers))}; "
+        f"{len(entities) - exempt} with quotas and {exempt} exempt ({how}); admin {config.admin.host}:{config.admin.port}"
+    )
+
+
+def _quotas(options: argparse.Namespace) -> int:
+    # Rich takes a pipe for 80 columns wide, too narrow for the table.
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    try:
+        asyncio.run(show_quotas(options.admin, once=options.once, as_json=options.json, console=console))
+    except AdminUnreachableError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return OK
+
+
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address such as {DEFAULT_ADMIN}")
+    return text
+
+
+def _parser() -> argparse.ArgumentParser:
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="weir", description=_ABOUT, epilog=_EXAMPLES, formatter_class=layout)
+    parser.add_argument("--version", action="version", version=f"weir {weir_version()}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    serve = commands.add_parser("serve", help="run the gateway", description=_SERVE, formatter_class=layout)
+    serve.add_argument("--log-format", choices=["json", "text"], default="json", help="of the log (default: json)")
+    serve.add_argument("--verbose", action="store_true", help="log what each connection does")
+    serve.set_defaults(run=_serve)
+    check = commands.add_parser("check", help="validate a config file", description=_CHECK, formatter_class=layout)
+    check.set_defaults(run=_check)
+    for command in (serve, check):
+        command.add_argument("--config", type=Path, required=True, metavar="FILE", help="the config file, such as weir.yaml")
+
+    quotas = commands.add_parser("quotas", help="show who uses what now", description=_QUOTAS, formatter_class=layout)
+    quotas.add_argument("--admin", type=_url, default=DEFAULT_ADMIN, metavar="URL", help=f"of the gateway ({DEFAULT_ADMIN})")
+    quotas.add_argument("--once", action="store_true", help="print the table once, also on a terminal")
+    quotas.add_argument("--json", action="store_true", help="print what the gateway answers, once, as JSON")
+    quotas.set_defaults(run=_quotas)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Logs on stderr: one JSON object per line, or text for people."""
+
+import json
+import logging
+import sys
+from collections import OrderedDict
+from typing import Literal, TextIO
+
+from gateway.observe.admin import iso
+
+LogFormat = Literal["json", "text"]
+
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+"""What every log record has; the rest of its attributes came by `extra`."""
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as a line of JSON: ts (ISO 8601, UTC), level, logger, msg, the fields of `extra`, error with a traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, without its end."""
+        line: dict[str, object] = {
+            "ts": iso(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "msg": record.getMessage(),
+        }
+        line.update((key, value) for key, value in vars(record).items() if key not in _OWN and key not in line)
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class TextFormatter(logging.Formatter):
+    """A record as a line that people read: time (UTC), level, message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, followed by a traceback where there is one."""
+        line = f"{iso(record.created)} {record.levelname:7} {record.getMessage()}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class OncePer:
+    """Tells the first of a kind from its repetitions, so that a peer that misbehaves in a loop is logged once.
+
+    A key is news again `seconds` after it was last news. At most `size` keys are remembered, the oldest are forgotten.
+    """
+
+    def __init__(self, seconds: float, size: int = 1_000) -> None:
+        self._seconds = seconds
+        self._size = size
+        self._since: OrderedDict[tuple[str, ...], float] = OrderedDict()
+        self._repeated: dict[tuple[str, ...], int] = {}
+
+    def news(self, now: float, *key: str) -> int | None:
+        """How many repetitions were passed over since the last news of this key, None if this is one of them."""
+        since = self._since.get(key)
+        if since is not None and now - since < self._seconds:
+            self._repeated[key] += 1
+            return None
+        self._since[key] = now
+        self._since.move_to_end(key)
+        passed_over = self._repeated.get(key, 0)
+        self._repeated[key] = 0
+        if len(self._since) > self._size:
+            oldest, _ = self._since.popitem(last=False)
+            del self._repeated[oldest]
+        return passed_over
+
+
+def configure_logging(log_format: LogFormat, *, level: int = logging.INFO, stream: TextIO | None = None) -> None:
+    """Send all logs of the process to `stream` (stderr), and nowhere else."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    logging.captureWarnings(capture=True)
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    # It reports every change in the config file's directory, whether or not it concerns the file.
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)

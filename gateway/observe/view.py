@@ -1,0 +1,36 @@
+"""What metrics and the admin API see of a running gateway."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from gateway import clock
+from gateway.observe.effective import EffectiveConfig
+from gateway.quotas.snapshot import ThrottleTotals, UsageRow
+from gateway.session.counters import Counters
+
+
+class EngineView(Protocol):
+    """The part of the quota engine that is looked at."""
+
+    @property
+    def overflowed(self) -> int:
+        """How often a client had to share a bucket because there are too many."""
+
+    def snapshot(self, now: float) -> list[UsageRow]:
+        """A row for each bucket that is shown by name; the number of rows is bounded. `now` is monotonic, in seconds."""
+
+    def throttle_totals(self) -> list[ThrottleTotals]:
+        """The throttle decisions of each kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminView:
+    """A running gateway. `not_ready` gives the reason why clients should not be sent here, None once they should."""
+
+    engine: EngineView
+    counters: Counters
+    effective: EffectiveConfig
+    not_ready: Callable[[], str | None]
+    monotonic: Callable[[], float] = clock.monotonic
+    wall: Callable[[], float] = clock.wall

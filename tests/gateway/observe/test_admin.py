@@ -1,0 +1,169 @@
+"""The admin server, asked by a real client over a real socket."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.config import Problem, parse_config
+from gateway.observe.admin import AdminBindError, AdminServer, iso
+from gateway.observe.effective import ReloadResult
+from gateway.observe.view import AdminView
+
+PORT = 21210
+
+
+@pytest.fixture
+async def server(view: AdminView) -> AsyncIterator[AdminServer]:
+    server = AdminServer(view, "127.0.0.1", PORT)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def client(server: AdminServer) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session:
+        yield session
+
+
+async def ask(client: aiohttp.ClientSession, path: str) -> dict:
+    async with client.get(path) as response:
+        assert response.status == 200
+        assert response.content_type == "application/json"
+        assert response.headers["Cache-Control"] == "no-store"
+        return await response.json()
+
+
+async def test_metrics(client: aiohttp.ClientSession) -> None:
+    async with client.get("/metrics") as response:
+        assert response.status == 200
+        assert response.headers["Content-Type"].startswith("text/plain")
+        families = {family.name: family for family in text_string_to_metric_families(await response.text())}
+    assert families["weir_connections"].samples[0].value == 3
+    assert families["weir_throttle_time_seconds"].type == "histogram"
+
+
+async def test_metrics_as_open_metrics(client: aiohttp.ClientSession) -> None:
+    async with client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"}) as response:
+        assert response.content_type == "application/openmetrics-text"
+        assert (await response.text()).endswith("# EOF\n")
+
+
+async def test_scrapes_at_the_same_time(client: aiohttp.ClientSession) -> None:
+    async def scrape() -> int:
+        async with client.get("/metrics") as response:
+            await response.read()
+            return response.status
+
+    assert await asyncio.gather(*(scrape() for _ in range(10))) == [200] * 10
+
+
+async def test_livez(client: aiohttp.ClientSession) -> None:
+    async with client.get("/livez") as response:
+        assert (response.status, await response.text()) == (200, "live\n")
+
+
+async def test_readyz_tells_the_reason(client: aiohttp.ClientSession, readiness) -> None:
+    async with client.get("/readyz") as response:
+        assert (response.status, await response.text()) == (200, "ready\n")
+    readiness.reason = "no broker of upstream.bootstrap_servers answers"
+    async with client.get("/readyz") as response:
+        assert (response.status, await response.text()) == (503, "no broker of upstream.bootstrap_servers answers\n")
+
+
+async def test_quotas(client: aiohttp.ClientSession, view: AdminView) -> None:
+    answer = await ask(client, "/api/quotas")
+    assert answer["generated_at"] == "2026-01-01T00:00:00.250Z"
+    assert answer["enforce"] is True
+    assert answer["units"]["produce"] == "bytes"
+    assert len(answer["rows"]) == len(view.engine.snapshot(view.monotonic()))
+    (alice,) = [row for row in answer["rows"] if row["user"] == "alice"]
+    assert alice["throttle_left"] == pytest.approx(3.0)
+    assert alice["level"] == "user=<default>, client-id=<default>"
+    assert (alice["kind"], alice["client_id"], alice["limit"], alice["early_total"]) == ("produce", "etl", 100_000, 2)
+
+
+async def test_throttles_are_those_of_now(client: aiohttp.ClientSession) -> None:
+    answer = await ask(client, "/api/throttles")
+    assert [row["user"] for row in answer["rows"]] == ["alice"]
+    assert answer["muted_connections"] == 1
+
+
+async def test_config(client: aiohttp.ClientSession, view: AdminView) -> None:
+    answer = await ask(client, "/api/config")
+    assert (answer["version"], answer["loaded_at"]) == (1, "2026-01-01T00:00:00.250Z")
+    assert answer["last_reload"] is None
+    assert parse_config(json.dumps(answer["config"]), source="/api/config") == view.effective.config
+
+
+async def test_a_refused_reload_shows(client: aiohttp.ClientSession, view: AdminView) -> None:
+    problem = Problem("admin.port", "must be at most 65535", "write a number at most 65535", "99999", 3)
+    view.effective.record(ReloadResult(5_000.0, view.effective.config, problems=(problem,)))
+    answer = await ask(client, "/api/config")
+    assert answer["version"] == 1
+    assert answer["reloads"] == {"success": 0, "failure": 1}
+    assert answer["last_reload"] == {
+        "result": "failure",
+        "at": "1970-01-01T01:23:20.000Z",
+        "changes": [],
+        "problems": [
+            {
+                "key": "admin.port",
+                "message": "must be at most 65535",
+                "remedy": "write a number at most 65535",
+                "value": "99999",
+                "line": 3,
+            }
+        ],
+    }
+
+
+async def test_the_index_links_to_every_page(client: aiohttp.ClientSession) -> None:
+    async with client.get("/") as response:
+        assert response.content_type == "text/html"
+        page = await response.text()
+    links = [part.split('"')[0] for part in page.split('href="')[1:]]
+    assert links == ["/metrics", "/livez", "/readyz", "/api/quotas", "/api/throttles", "/api/config"]
+    for link in links:
+        async with client.get(link) as response:
+            assert response.status == 200
+
+
+async def test_nothing_can_be_changed(client: aiohttp.ClientSession) -> None:
+    async with client.post("/api/config") as response:
+        assert response.status == 405
+
+
+async def test_a_port_that_is_taken_is_named(server: AdminServer, view: AdminView) -> None:
+    second = AdminServer(view, "127.0.0.1", server.port)
+    with pytest.raises(AdminBindError, match=rf"^admin\.port: 127\.0\.0\.1:{PORT} can't be bound: .*choose another"):
+        await second.start()
+    await second.stop()
+
+
+async def test_an_address_of_another_machine_is_named(view: AdminView) -> None:
+    with pytest.raises(AdminBindError, match=r"^admin\.port: 192\.0\.2\.1:21211 can't be bound: .*choose another"):
+        await AdminServer(view, "192.0.2.1", 21211).start()
+
+
+async def test_the_port_is_free_again_after_stop(view: AdminView) -> None:
+    for _ in range(2):
+        server = AdminServer(view, "127.0.0.1", 21212)
+        await server.start()
+        await server.stop()
+        await server.stop()
+
+
+async def test_the_system_can_choose_the_port(view: AdminView) -> None:
+    server = AdminServer(view, "127.0.0.1", 0)
+    await server.start()
+    assert server.port > 0
+    await server.stop()
+
+
+def test_times_are_iso_8601_in_utc() -> None:
+    assert iso(1_767_225_600) == "2026-01-01T00:00:00.000Z"
