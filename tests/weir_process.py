@@ -1,12 +1,12 @@
 """The gateway as its users run it: a process of its own with a config file."""
 
-import os
 import signal
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,10 +107,8 @@ class Weir:
         """How many sockets the process holds open, as the kernel counts them."""
         count = 0
         for descriptor in Path(f"/proc/{self.process.pid}/fd").iterdir():
-            try:
-                count += os.readlink(descriptor).startswith("socket:")
-            except FileNotFoundError:
-                pass  # closed since the folder was listed
+            with suppress(FileNotFoundError):  # closed since the folder was listed
+                count += str(descriptor.readlink()).startswith("socket:")
         return count
 
     def resident_bytes(self) -> int:

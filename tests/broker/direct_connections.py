@@ -1,6 +1,5 @@
 """Sees who connects to a broker's own address, as the kernel's socket tables tell it."""
 
-import os
 import threading
 from collections.abc import Collection
 from pathlib import Path
@@ -42,10 +41,8 @@ class DirectConnections:
 
     def _connected(self) -> set[str]:
         inodes = set()
-        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-            if not os.path.exists(table):  # noqa: PTH110 -- a machine without IPv6
-                continue
-            for line in Path(table).read_text().splitlines()[1:]:
+        for table in Path("/proc/net").glob("tcp*"):
+            for line in table.read_text().splitlines()[1:]:
                 fields = line.split()
                 if fields[2].rpartition(":")[2] in self._ports and fields[9] != "0":
                     inodes.add(fields[9])
@@ -64,8 +61,8 @@ class DirectConnections:
 def _sockets(pid: str) -> set[str]:
     inodes = set()
     try:
-        for descriptor in os.scandir(f"/proc/{pid}/fd"):
-            target = os.readlink(descriptor.path)
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            target = str(descriptor.readlink())
             if target.startswith("socket:["):
                 inodes.add(target[len("socket:[") : -1])
     except OSError:
@@ -74,4 +71,5 @@ def _sockets(pid: str) -> set[str]:
 
 
 def _owner(inode: str) -> str | None:
-    return next((pid for pid in os.listdir("/proc") if pid.isdigit() and inode in _sockets(pid)), None)
+    processes = (folder.name for folder in Path("/proc").iterdir() if folder.name.isdigit())
+    return next((pid for pid in processes if inode in _sockets(pid)), None)

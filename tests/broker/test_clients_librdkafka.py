@@ -29,6 +29,7 @@ from confluent_kafka.admin import (
 
 from tests.broker.conftest import Target
 from tests.broker.records import ACKS, CODECS, PARTITIONS, Record, assert_same, records
+from tests.weir_process import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -175,15 +176,22 @@ def test_administration(target: Target) -> None:
     with pytest.raises(KafkaException, match="already exists"):
         result(admin.create_topics([NewTopic(topic, 1)]))
     result(admin.create_partitions([NewPartitions(topic, PARTITIONS + 1)]))
-    described = admin.list_topics(topic, timeout=TIMEOUT).topics[topic]
-    assert len(described.partitions) == PARTITIONS + 1
-    assert {len(partition.replicas) for partition in described.partitions.values()} == {target.brokers}
+
+    def replicas() -> list[int]:
+        described = admin.list_topics(topic, timeout=TIMEOUT).topics[topic]
+        return [len(partition.replicas) for partition in described.partitions.values()]
+
+    wait_until(lambda: replicas() == [target.brokers] * (PARTITIONS + 1), "a partition more")
 
     change = ConfigEntry("retention.ms", "3600000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[change])
     result(admin.incremental_alter_configs([resource]))
-    configs = result(admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]))
-    assert configs["retention.ms"].value == "3600000"
+
+    def retention() -> str:
+        configs = result(admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]))
+        return str(configs["retention.ms"].value)
+
+    wait_until(lambda: retention() == "3600000", "retention.ms is described")
 
     assert produce(Producer(config(target)), topic, records(30)) == []
     result(admin.delete_records([TopicPartition(topic, 0, 4)]))
@@ -203,4 +211,4 @@ def test_administration(target: Target) -> None:
     if target.ports is not None:
         assert all(node.port in target.ports for node in nodes)
     result(admin.delete_topics([topic]))
-    assert topic not in admin.list_topics(timeout=TIMEOUT).topics
+    wait_until(lambda: topic not in admin.list_topics(timeout=TIMEOUT).topics, "topic is no longer listed")

@@ -1,0 +1,190 @@
+"""kafka-python: what passes directly passes through Weir."""
+
+import gc
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.errors import NoError, TopicAlreadyExistsError
+from kafka.structs import OffsetAndMetadata
+
+from tests.broker.conftest import Target
+from tests.broker.records import ACKS, CODECS, PARTITIONS, Record, assert_same, records
+from tests.weir_process import wait_until
+
+# Its clients leave the socket pair that wakes their own thread to the garbage collector.
+pytestmark = [pytest.mark.broker, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+TIMEOUT = 30.0
+
+
+@pytest.fixture(autouse=True)
+def collect_garbage_here() -> Iterator[None]:
+    """So that what this client leaves behind is not held against another test."""
+    yield
+    gc.collect()
+
+
+def producer_of(target: Target, **config: Any) -> "closing[KafkaProducer]":
+    return closing(KafkaProducer(bootstrap_servers=target.bootstrap_servers, **config))
+
+
+def consumer_of(target: Target, *topics: str, **config: Any) -> "closing[KafkaConsumer]":
+    config = {"auto_offset_reset": "earliest", "metadata_max_age_ms": 1_000} | config
+    return closing(KafkaConsumer(*topics, bootstrap_servers=target.bootstrap_servers, **config))
+
+
+def admin_of(target: Target) -> "closing[KafkaAdminClient]":
+    return closing(KafkaAdminClient(bootstrap_servers=target.bootstrap_servers))
+
+
+def produce(producer: KafkaProducer, topic: str, sent: list[Record]) -> None:
+    """Send and wait for every acknowledgement, or with acks=0 until all is written."""
+    waiting = [
+        producer.send(
+            topic,
+            record.value,
+            record.key,
+            partition=record.partition,
+            timestamp_ms=record.timestamp,
+            headers=list(record.headers),
+        )
+        for record in sent
+    ]
+    producer.flush(TIMEOUT)
+    for future in waiting:
+        future.get(TIMEOUT)
+
+
+def poll(consumer: KafkaConsumer, count: int, timeout: float = TIMEOUT) -> list[Record]:
+    """Return `count` records, or fewer after `timeout` seconds."""
+    arrived: list[Record] = []
+    deadline = time.monotonic() + timeout
+    while len(arrived) < count and time.monotonic() < deadline:
+        for batch in consumer.poll(timeout_ms=200, max_records=count - len(arrived)).values():
+            arrived += [Record(each.partition, each.key, each.value, each.timestamp, tuple(each.headers)) for each in batch]
+    return arrived
+
+
+def read_all(target: Target, topic: str, count: int, **config: Any) -> list[Record]:
+    """Return what the topic holds: `count` records and whatever follows them at once."""
+    with consumer_of(target, **config) as consumer:
+        consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
+        return poll(consumer, count) + poll(consumer, 1, timeout=0.5)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("acks", ACKS)
+def test_every_record_arrives_as_sent(target: Target, acks: str, codec: str) -> None:
+    topic, sent = target.create_topic(), records()
+    config: dict[str, Any] = {
+        "acks": "all" if acks == "all" else int(acks),
+        "compression_type": None if codec == "none" else codec,
+        "enable_idempotence": False,
+    }
+    with producer_of(target, **config) as producer:
+        produce(producer, topic, sent)
+    assert_same(read_all(target, topic, len(sent)), sent)
+
+
+def test_idempotent_producer(target: Target) -> None:
+    topic, sent = target.create_topic(), records(400)
+    with producer_of(target, enable_idempotence=True) as producer:
+        produce(producer, topic, sent)
+    assert_same(read_all(target, topic, len(sent)), sent)
+
+
+def test_group_shares_partitions_and_resumes(target: Target) -> None:
+    topic, group, sent = target.create_topic(), target.name("group"), records(60)
+    with consumer_of(target, topic, group_id=group) as first, consumer_of(target, topic, group_id=group) as second:
+        deadline = time.monotonic() + TIMEOUT
+        while sorted(len(member.assignment()) for member in (first, second)) != [1, 2]:
+            assert time.monotonic() < deadline, "both have partitions"
+            for member in (first, second):
+                assert member.poll(timeout_ms=50) == {}
+        with producer_of(target) as producer:
+            produce(producer, topic, sent)
+        arrived: list[Record] = []
+        while len(arrived) < len(sent) and time.monotonic() < deadline:
+            arrived += poll(first, 100, timeout=0.3) + poll(second, 100, timeout=0.3)
+        assert_same(arrived, sent)
+        first.commit()
+        second.commit()
+    later = records(6)
+    with producer_of(target) as producer:
+        produce(producer, topic, later)
+    with consumer_of(target, topic, group_id=group) as resumed:
+        assert_same(poll(resumed, len(later)), later)
+
+
+def test_transactions_with_the_consumers_offsets_in_them(target: Target) -> None:
+    source, sink, group, sent = target.create_topic(), target.create_topic(), target.name("group"), records(30)
+    with producer_of(target) as producer:
+        produce(producer, source, sent)
+    with (
+        producer_of(target, transactional_id=target.name("transaction")) as producer,
+        consumer_of(target, source, group_id=group, enable_auto_commit=False) as consumer,
+    ):
+        producer.init_transactions()
+        copied = poll(consumer, len(sent))
+        producer.begin_transaction()
+        produce(producer, sink, copied[:7])
+        producer.abort_transaction()
+
+        producer.begin_transaction()
+        produce(producer, sink, copied)
+        offsets = {partition: OffsetAndMetadata(consumer.position(partition), "", -1) for partition in consumer.assignment()}
+        producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+        producer.commit_transaction()
+        for partition, value in offsets.items():
+            wait_until(lambda: consumer.committed(partition) == value.offset, f"commit of {partition}", TIMEOUT)  # noqa: B023
+    assert_same(read_all(target, sink, len(sent), isolation_level="read_committed"), sent)
+    assert_same(read_all(target, sink, len(sent) + 7), copied[:7] + sent)
+
+
+def test_administration(target: Target) -> None:
+    topic, group = target.name("kafka-python"), target.name("group")
+    wanted = {topic: {"num_partitions": PARTITIONS, "replication_factor": target.brokers}}
+    with admin_of(target) as admin, producer_of(target) as producer:
+        admin.create_topics(wanted, wait_for_metadata=True)
+        with pytest.raises(TopicAlreadyExistsError):
+            admin.create_topics(wanted)
+        produce(producer, topic, records(30))
+        admin.create_partitions({topic: PARTITIONS + 1})
+
+        def replicas() -> list[int]:
+            (described,) = admin.describe_topics([topic])
+            return [len(partition["replica_nodes"]) for partition in described["partitions"]]
+
+        wait_until(lambda: replicas() == [target.brokers] * (PARTITIONS + 1), "a partition more")
+
+        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "3600000"})])
+
+        def retention() -> str | None:
+            # Only what differs from its default is described; its own retention is the broker's log.retention.ms before.
+            configs = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+            return configs["topic"][topic].get("retention.ms", {}).get("value")
+
+        wait_until(lambda: retention() == "3600000", "retention.ms is described")
+
+        first = TopicPartition(topic, 0)
+        assert admin.delete_records({first: 4})[first]["low_watermark"] == 4
+        with consumer_of(target) as consumer:
+            assert consumer.beginning_offsets([first]) == {first: 4}
+        second = TopicPartition(topic, 1)
+        assert admin.alter_group_offsets(group, {second: OffsetAndMetadata(3, "", -1)}) == {second: NoError}
+        offsets = admin.list_group_offsets([group])[group]
+        assert {partition: value.offset for partition, value in offsets.items()} == {second: 3}
+        assert group in {listed["group_id"] for listed in admin.list_groups()}
+        admin.delete_groups([group])
+        assert group not in {listed["group_id"] for listed in admin.list_groups()}
+
+        ports = [broker["port"] for broker in admin.describe_cluster()["brokers"]]
+        assert len(set(ports)) == target.brokers
+        assert target.ports is None or all(port in target.ports for port in ports)
+        admin.delete_topics([topic])
+        wait_until(lambda: topic not in admin.list_topics(), "topic is no longer listed")
