@@ -4,12 +4,12 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
 
 from gateway.observe.effective import ReloadResult
+from gateway.observe.log import iso
 from gateway.observe.metrics import Scrape, exposition
 from gateway.observe.view import AdminView
 from gateway.quotas.kinds import KINDS
@@ -123,11 +123,6 @@ class AdminServer:
     def _json(self, answer: dict[str, Any]) -> web.Response:
         body = {"generated_at": iso(self._view.wall()), **answer}
         return web.json_response(body, dumps=_strict_json, headers={"Cache-Control": "no-store"})
-
-
-def iso(seconds: float) -> str:
-    """Wall clock seconds as ISO 8601 in UTC, to the millisecond."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _strict_json(value: object) -> str:

@@ -4,14 +4,18 @@ import json
 import logging
 import sys
 from collections import OrderedDict
+from datetime import UTC, datetime
 from typing import Literal, TextIO
-
-from gateway.observe.admin import iso
 
 LogFormat = Literal["json", "text"]
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """What every log record has; the rest of its attributes came by `extra`."""
+
+
+def iso(seconds: float) -> str:
+    """Wall clock seconds as ISO 8601 in UTC, to the millisecond."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class JsonFormatter(logging.Formatter):

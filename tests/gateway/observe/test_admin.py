@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.config import Problem, parse_config
-from gateway.observe.admin import AdminBindError, AdminServer, iso
+from gateway.observe.admin import AdminBindError, AdminServer
 from gateway.observe.effective import ReloadResult
 from gateway.observe.view import AdminView
 
@@ -163,7 +163,3 @@ async def test_the_system_can_choose_the_port(view: AdminView) -> None:
     await server.start()
     assert server.port > 0
     await server.stop()
-
-
-def test_times_are_iso_8601_in_utc() -> None:
-    assert iso(1_767_225_600) == "2026-01-01T00:00:00.000Z"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.observe.log import LogFormat, OncePer, configure_logging
+from gateway.observe.log import LogFormat, OncePer, configure_logging, iso
 
 
 @pytest.fixture
@@ -100,3 +100,7 @@ def test_once_per_forgets_the_oldest() -> None:
     assert once.news(1.0, "b") is None
     assert once.news(1.0, "c") is None
     assert once.news(1.0, "a") == 0
+
+
+def test_times_are_iso_8601_in_utc() -> None:
+    assert iso(1_767_225_600) == "2026-01-01T00:00:00.000Z"

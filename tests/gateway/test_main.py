@@ -1,0 +1,213 @@
+"""The command line, as a user runs it."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.__main__ import main
+
+ADMIN = "http://127.0.0.1:21230"
+CONFIG = """\
+upstream: {bootstrap_servers: ["127.0.0.1:21239"]}
+listeners: [{name: clients, bootstrap_port: 21231, broker_ports: 21232-21235}]
+quotas: {entities: [{user: "<default>", producer_byte_rate: 100000}]}
+admin: {port: 21230}
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "weir.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def weir(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "gateway", *arguments], capture_output=True, text=True, timeout=60)
+
+
+class TestCheck:
+    def test_a_valid_file(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["check", "--config", str(path)]) == 0
+        out, err = capsys.readouterr()
+        assert out == (
+            f"{path}: valid: clients on 127.0.0.1:21231 and 21232-21235; upstream 127.0.0.1:21239; "
+            "1 with quotas and 0 exempt (token_bucket, enforced); admin 127.0.0.1:21230\n"
+        )
+        assert err == ""
+
+    def test_warnings_are_shown_and_are_no_errors(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path.write_text(CONFIG.replace("100000", "10"))
+        assert main(["check", "--config", str(path)]) == 0
+        first, second = capsys.readouterr().out.splitlines()
+        assert first.startswith("warning: quotas.entities[0].producer_byte_rate: 10 bytes/s")
+        assert "valid" in second
+
+    def test_a_line_for_each_error(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path.write_text(CONFIG.replace("100000", "-1").replace("21231", "99999"))
+        assert main(["check", "--config", str(path)]) == 1
+        out, err = capsys.readouterr()
+        keys = [line.split(": ")[0] for line in out.splitlines()]
+        assert keys == ["listeners[0].bootstrap_port", "quotas.entities[0].producer_byte_rate"]
+        assert all(" — " in line for line in out.splitlines())
+        assert err == f"{path}: 2 errors\n"
+
+    def test_a_missing_file(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["check", "--config", str(tmp_path / "nowhere.yaml")]) == 1
+        out, err = capsys.readouterr()
+        assert out.startswith("(file): does not exist — create ")
+        assert err.endswith("nowhere.yaml: 1 error\n")
+
+
+class TestUsage:
+    @pytest.mark.parametrize(
+        ("command", "words"),
+        [
+            ([], ["KIP-219", "weir check --config weir.yaml", "exit codes: 0 clean"]),
+            (["serve"], ["--config FILE", "SIGTERM", "SIGHUP", "connections.drain_seconds", "9644"]),
+            (["check"], ["--config FILE", "one line for each error", "with 1 if not"]),
+            (["quotas"], ["--admin URL", "--once", "--json", "each second"]),
+        ],
+        ids=["weir", "serve", "check", "quotas"],
+    )
+    def test_help_explains(self, command: list[str], words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as ended:
+            main([*command, "--help"])
+        assert ended.value.code == 0
+        text = capsys.readouterr().out
+        assert [word for word in words if word not in text] == []
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [[], ["check"], ["serve"], ["nonsense"], ["quotas", "--admin", "9644"], ["quotas", "--admin", "ftp://x"]],
+        ids=" ".join,
+    )
+    def test_wrong_usage_exits_with_2(self, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 2
+        assert "usage: weir" in capsys.readouterr().err
+
+    def test_the_config_in_the_help_is_valid(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit):
+            main(["--help"])
+        text = capsys.readouterr().out
+        example = re.search(r"the smallest weir\.yaml:\n((?: .*\n)+)", text)
+        assert example
+        path.write_text("\n".join(line[2:] for line in example[1].splitlines()))
+        assert main(["check", "--config", str(path)]) == 0
+
+    def test_the_version(self) -> None:
+        result = weir("--version")
+        assert result.returncode == 0
+        assert result.stdout.startswith("weir ")
+
+
+class TestQuotasWithoutGateway:
+    def test_it_says_what_it_could_not_reach(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["quotas", "--admin", "http://127.0.0.1:21238"]) == 1
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("http://127.0.0.1:21238/api/quotas can't be reached: ")
+        assert "--admin" in err
+
+
+class Served:
+    """`weir serve` as a process, and its log."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def logged(self, wanted: Callable[[dict], bool]) -> dict:
+        """The next line of the log that is wanted; every line before it is JSON too."""
+        assert self.process.stderr
+        for line in self.process.stderr:
+            record = json.loads(line)
+            assert "error" not in record, record["error"]
+            if wanted(record):
+                return record
+        raise AssertionError("weir ended without the line")
+
+    def get(self, page: str) -> str:
+        with urllib.request.urlopen(ADMIN + page, timeout=10) as response:
+            return response.read().decode()
+
+
+@contextmanager
+def serving(path: Path) -> Iterator[Served]:
+    command = [sys.executable, "-m", "gateway", "serve", "--config", str(path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            served = Served(process)
+            served.logged(lambda record: record["msg"] == "serving")
+            yield served
+        finally:
+            process.kill()
+
+
+class TestServe:
+    def test_it_serves_reloads_and_ends_cleanly(self, path: Path) -> None:
+        with serving(path) as served:
+            assert served.get("/livez") == "live\n"
+            config = json.loads(served.get("/api/config"))
+            assert (config["version"], config["config"]["listeners"][0]["bootstrap_port"]) == (1, 21231)
+
+            path.write_text(CONFIG.replace("100000", "200000"))
+            served.logged(lambda record: "producer_byte_rate 200000" in record["msg"])
+            assert json.loads(served.get("/api/config"))["version"] == 2
+
+            path.write_text(CONFIG.replace("100000", "none"))
+            refused = served.logged(lambda record: record["level"] == "error" and record["logger"] == "weir.reload")
+            assert refused["key"] == "quotas.entities[0].producer_byte_rate"
+            page = served.get("/metrics")
+            assert 'weir_config_reloads_total{result="failure"} 1.0' in page
+            assert 'weir_config_reloads_total{result="success"} 1.0' in page
+
+            os.kill(served.process.pid, signal.SIGHUP)
+            served.logged(lambda record: record["level"] == "error" and record["logger"] == "weir.reload")
+
+            result = weir("quotas", "--admin", ADMIN)
+            assert (result.returncode, result.stderr) == (0, "")
+            assert "No client has used a quota yet." in result.stdout
+            result = weir("quotas", "--admin", ADMIN, "--json")
+            assert json.loads(result.stdout)["rows"] == []
+
+            served.process.send_signal(signal.SIGTERM)
+            assert served.process.wait(30) == 0
+
+    def test_a_reader_that_has_seen_enough_is_no_error(self, path: Path) -> None:
+        with serving(path):
+            command = [sys.executable, "-m", "gateway", "quotas", "--admin", ADMIN, "--json"]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+                assert process.stdout
+                assert process.stderr
+                process.stdout.close()
+                assert process.stderr.read() == b""
+
+    def test_a_bad_file_ends_it_before_it_serves(self, path: Path) -> None:
+        path.write_text(CONFIG.replace("21230", "99999"))
+        result = weir("serve", "--config", str(path))
+        assert result.returncode == 1
+        first, last = result.stderr.splitlines()
+        assert first.startswith("admin.port: must be at most 65535 (value 99999, line 4) — ")
+        assert last == f"{path}: 1 error"
+
+    @pytest.mark.parametrize(("port", "key"), [(21230, "admin.port"), (21231, "bootstrap_port")])
+    def test_a_port_that_is_taken_is_named(self, path: Path, port: int, key: str) -> None:
+        with socket.create_server(("127.0.0.1", port)):
+            result = weir("serve", "--config", str(path))
+        assert result.returncode == 3
+        (line,) = [json.loads(line) for line in result.stderr.splitlines() if '"error"' in line]
+        assert key in line["msg"]
+        assert str(port) in line["msg"]
+        assert "Traceback" not in result.stderr
