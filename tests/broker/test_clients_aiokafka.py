@@ -121,7 +121,11 @@ async def test_group_shares_partitions_and_resumes(target: Target) -> None:
         consumer_of(target, topic, group_id=group) as first,
         consumer_of(target, topic, group_id=group) as second,
     ):
-        await until(lambda: sorted(len(member.assignment()) for member in (first, second)) == [1, 2], "both have partitions")
+
+        async def shares() -> list[int]:
+            return sorted(len(member.assignment()) for member in (first, second))
+
+        await until_equal(shares, [1, 2])
         async with producer_of(target) as producer:
             await produce(producer, topic, sent)
         arrived: list[Record] = []
