@@ -59,4 +59,6 @@ def _plain(kind: str, rng: random.Random) -> Any:
         return "ä" * rng.choice((0, 1, 5, 63, 64, 200))
     if kind in ("bytes", "records"):
         return rng.randbytes(rng.choice((0, 1, 126, 127, 128, 300)))
+    if kind == "bitfield":  # kafka-python's own kind: the numbers of the bits that are set
+        return {rng.randrange(1, 12), 3}
     return {"bool": rng.random() < 0.5, "float64": rng.random(), "uuid": uuid.UUID(int=rng.getrandbits(128))}[kind]

@@ -1,0 +1,87 @@
+import pytest
+
+from protocol.api_keys import APIS, ApiKey
+from protocol.bodies import api_versions
+from protocol.errors import InvalidFrame
+from protocol.throttle import throttle_offset
+from tests.protocol import codec
+from tests.protocol.golden import golden
+from tests.protocol.samples import with_length
+
+GOLDEN = golden(ApiKey.API_VERSIONS)
+VERSIONS = range(5)
+
+
+def ranges(version, frame):
+    rows = codec.decode_response(ApiKey.API_VERSIONS, version, frame)["api_keys"]
+    return {row["api_key"]: (row["min_version"], row["max_version"]) for row in rows}
+
+
+def made_up(version, *rows, **values):
+    keys = [{"api_key": key, "min_version": low, "max_version": high} for key, low, high in rows]
+    return codec.encode_response(ApiKey.API_VERSIONS, version, {"api_keys": keys} | values)
+
+
+@pytest.mark.parametrize("real", GOLDEN, ids=str)
+def test_kafka_4_3_passes_unchanged(real):
+    assert api_versions.rewrite_response(real.version, real.frame) == real.frame
+
+
+@pytest.mark.parametrize("real", GOLDEN, ids=str)
+def test_librdkafka_still_sees_produce_from_version_0_on(real):
+    assert ranges(real.version, api_versions.rewrite_response(real.version, real.frame))[ApiKey.PRODUCE] == (0, 13)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_versions_are_the_intersection_of_both_sides(version):
+    produce, fetch = APIS[ApiKey.PRODUCE].max_version, APIS[ApiKey.FETCH].max_version
+    frame = made_up(
+        version,
+        (ApiKey.PRODUCE, 0, produce + 5),  # newer broker: capped
+        (ApiKey.FETCH, 4, fetch - 2),  # older broker: its own
+        (ApiKey.METADATA, 100, 101),  # nothing in common: dropped
+        (ApiKey.VOTE, 0, 1),  # not for clients
+        (ApiKey.UPDATE_METADATA, 0, 8),
+        (999, 0, 3),  # unknown here
+    )
+    assert ranges(version, api_versions.rewrite_response(version, frame)) == {
+        ApiKey.PRODUCE: (0, produce),
+        ApiKey.FETCH: (4, fetch - 2),
+    }
+
+
+@pytest.mark.parametrize("real", [real for real in GOLDEN if real.version >= 3], ids=str)
+def test_features_and_tagged_fields_nobody_knows_survive(real):
+    tags = throttle_offset(ApiKey.API_VERSIONS, real.version, real.frame, 0, len(real.frame)) + 4
+    more_tags = bytes([real.frame[tags] + 1]) + real.frame[tags + 1 :] + b"\x63\x02hi"
+    unknown_api = (999).to_bytes(2, "big") + bytes(5)
+    count = 10  # behind length, correlation id and error code
+    grown = real.frame[4:count] + bytes([real.frame[count] + 1]) + unknown_api + real.frame[count + 1 : tags] + more_tags
+    rewritten = api_versions.rewrite_response(real.version, with_length(grown))
+    assert codec.decode_response(ApiKey.API_VERSIONS, real.version, rewritten)["finalized_features"] != []
+    assert rewritten == with_length(real.frame[4:tags] + more_tags)
+
+
+@pytest.mark.parametrize("version", [*VERSIONS, 9])
+def test_the_answer_to_a_version_the_broker_does_not_have_is_in_version_0(version):
+    frame = made_up(0, (ApiKey.API_VERSIONS, 0, 9), (ApiKey.VOTE, 0, 1), error_code=35)
+    assert ranges(0, api_versions.rewrite_response(version, frame)) == {ApiKey.API_VERSIONS: (0, 4)}
+
+
+def test_the_own_answer_to_a_version_not_known_here():
+    frame = api_versions.unsupported_version_response(correlation_id=-5)
+    decoded = codec.decode_response(ApiKey.API_VERSIONS, 0, frame)
+    assert (decoded["correlation_id"], decoded["error_code"]) == (-5, 35)
+    assert ranges(0, frame) == {ApiKey.API_VERSIONS: (0, 4)}
+    assert api_versions.rewrite_response(0, frame) == frame
+
+
+@pytest.mark.parametrize("real", GOLDEN, ids=str)
+def test_a_frame_cut_within_the_array_is_invalid(real):
+    after_array = 400
+    for cut in range(len(real.frame)):
+        with pytest.raises(InvalidFrame):
+            api_versions.rewrite_response(real.version, real.frame[:cut])
+        if cut < after_array:
+            with pytest.raises(InvalidFrame):
+                api_versions.rewrite_response(real.version, with_length(real.frame[4:cut]))

@@ -1,0 +1,76 @@
+import pytest
+
+from protocol.api_keys import ApiKey
+from protocol.bodies import find_coordinator
+from protocol.errors import InvalidFrame
+from tests.protocol import codec
+from tests.protocol.bodies.addressing import TRANSLATIONS, gateway, nothing, same
+from tests.protocol.golden import golden
+from tests.protocol.samples import with_header_tag, with_length
+
+GOLDEN = golden(ApiKey.FIND_COORDINATOR)
+NO_NODE = {"node_id": -1, "host": "", "port": -1}
+KNOWN = {"node_id": 3, "host": "kafka-3", "port": 9095, "error_code": 0, "error_message": None}
+UNKNOWN = NO_NODE | {"error_code": 15, "error_message": "none yet"}
+
+
+def made_up(version, *found):
+    if version >= 4:
+        return codec.encode_response(
+            ApiKey.FIND_COORDINATOR, version, {"coordinators": [each | {"key": "ä" * 100} for each in found]}
+        )
+    values = {name: value for name, value in found[0].items() if version or name != "error_message"}
+    return codec.encode_response(ApiKey.FIND_COORDINATOR, version, values)
+
+
+FRAMES = [(g.version, g.frame) for g in GOLDEN]
+FRAMES += [(version, made_up(version, KNOWN, UNKNOWN, KNOWN | {"node_id": 4})) for version in range(7)]
+FRAMES += [(version, made_up(version, UNKNOWN)) for version in range(7)]
+
+
+def translated(coordinator, translate):
+    if not coordinator["host"]:
+        return coordinator
+    address = translate(coordinator["node_id"], coordinator["host"], coordinator["port"])
+    return coordinator | ({"host": address[0], "port": address[1]} if address else NO_NODE | {"error_code": 15})
+
+
+@pytest.mark.parametrize(("version", "frame"), FRAMES)
+@pytest.mark.parametrize("translate", TRANSLATIONS)
+def test_only_the_addresses_change(version, frame, translate):
+    before = codec.decode_response(ApiKey.FIND_COORDINATOR, version, frame)
+    if version >= 4:
+        expected = before | {"coordinators": [translated(each, translate) for each in before["coordinators"]]}
+    else:
+        expected = translated(before, translate)
+    rewritten = find_coordinator.rewrite_response(version, frame, translate)
+    assert codec.decode_response(ApiKey.FIND_COORDINATOR, version, rewritten) == expected
+    if translate is same:
+        assert rewritten == frame
+        if version >= 3:
+            tagged = with_header_tag(frame)
+            assert find_coordinator.rewrite_response(version, tagged, same) == tagged
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_a_coordinator_without_an_address_for_clients_is_not_available(version):
+    rewritten = find_coordinator.rewrite_response(version, made_up(version, KNOWN), nothing)
+    assert find_coordinator.read_brokers(version, rewritten) == []
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_known_coordinators_are_read(version):
+    expected = [(3, "kafka-3", 9095)]
+    assert find_coordinator.read_brokers(version, made_up(version, KNOWN, UNKNOWN)) == expected
+    assert find_coordinator.read_brokers(version, made_up(version, UNKNOWN)) == []
+
+
+@pytest.mark.parametrize("real", GOLDEN, ids=str)
+def test_a_frame_cut_anywhere_is_invalid(real):
+    last_address = real.frame.rindex(b"127.0.0.1") + 13
+    for cut in range(len(real.frame)):
+        with pytest.raises(InvalidFrame):
+            find_coordinator.rewrite_response(real.version, real.frame[:cut], gateway)
+        if cut < last_address:
+            with pytest.raises(InvalidFrame):
+                find_coordinator.rewrite_response(real.version, with_length(real.frame[4:cut]), gateway)

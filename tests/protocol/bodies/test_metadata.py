@@ -1,0 +1,75 @@
+import random
+
+import pytest
+
+from protocol.api_keys import ApiKey
+from protocol.bodies import metadata
+from protocol.errors import InvalidFrame
+from tests.protocol import codec
+from tests.protocol.bodies.addressing import TRANSLATIONS, gateway, same
+from tests.protocol.golden import golden
+from tests.protocol.samples import response_frame, with_header_tag, with_length
+
+BROKERS = [{"node_id": n, "host": f"kafka-{n}", "port": 9092 + n} for n in range(5)]
+GOLDEN = golden(ApiKey.METADATA)
+
+
+def made_up(version):
+    brokers = [broker | ({"rack": "r" if broker["node_id"] else None} if version else {}) for broker in BROKERS]
+    return response_frame(ApiKey.METADATA, version, random.Random(version), brokers=brokers)
+
+
+FRAMES = [(g.version, g.frame) for g in GOLDEN] + [(version, made_up(version)) for version in range(14)]
+
+
+@pytest.mark.parametrize(("version", "frame"), FRAMES)
+@pytest.mark.parametrize("translate", TRANSLATIONS)
+def test_only_the_addresses_change(version, frame, translate):
+    expected = codec.decode_response(ApiKey.METADATA, version, frame)
+    kept = []
+    for broker in expected["brokers"]:
+        address = translate(broker["node_id"], broker["host"], broker["port"])
+        if address:
+            kept.append(broker | {"host": address[0], "port": address[1]})
+    rewritten = metadata.rewrite_response(version, frame, translate)
+    assert codec.decode_response(ApiKey.METADATA, version, rewritten) == expected | {"brokers": kept}
+    assert int.from_bytes(rewritten[:4], "big") == len(rewritten) - 4
+    if translate is same:
+        assert rewritten == frame
+
+
+@pytest.mark.parametrize(("version", "frame"), FRAMES)
+def test_brokers_are_read(version, frame):
+    brokers = codec.decode_response(ApiKey.METADATA, version, frame)["brokers"]
+    assert metadata.read_brokers(version, frame) == [(b["node_id"], b["host"], b["port"]) for b in brokers] != []
+
+
+def test_tagged_fields_nobody_knows_survive():
+    """In the header, in a broker and at the end."""
+    frame = with_header_tag(made_up(12))
+    broker = frame.index(b"\x08kafka-0") + 8 + 4 + 1  # behind host, port and rack
+    assert frame[broker] == 0
+    tagged = with_length(frame[4:broker] + b"\x01\x07\x02hi" + frame[broker + 1 : -1] + b"\x01\x2a\x01!")
+    assert metadata.rewrite_response(12, tagged, same) == tagged
+    rewritten = metadata.rewrite_response(12, tagged, gateway)
+    assert b"\x01\x63\x03abc" in rewritten[:20]
+    assert b"\x01\x07\x02hi" in rewritten
+    assert rewritten.endswith(b"\x01\x2a\x01!")
+
+
+def test_a_host_longer_than_127_bytes_gets_a_longer_length():
+    frame = made_up(12)
+    rewritten = metadata.rewrite_response(12, frame, lambda node_id, host, port: ("h" * 200, 1))
+    assert {broker[1] for broker in metadata.read_brokers(12, rewritten)} == {"h" * 200}
+
+
+@pytest.mark.parametrize("real", GOLDEN, ids=str)
+def test_a_frame_cut_anywhere_is_invalid_or_rewritten(real):
+    for cut in range(len(real.frame)):
+        with pytest.raises(InvalidFrame):
+            metadata.rewrite_response(real.version, real.frame[:cut], gateway)
+        try:
+            metadata.rewrite_response(real.version, with_length(real.frame[4:cut]), gateway)
+        except InvalidFrame:
+            continue
+        assert cut >= real.frame.index(b"127.0.0.1") + 13

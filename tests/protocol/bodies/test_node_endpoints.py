@@ -1,0 +1,203 @@
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.api_keys import NEVER, ApiKey
+from protocol.bodies.addresses import encode_uvarint
+from protocol.bodies.node_endpoints import (
+    TailScanner,
+    endpoints_since,
+    produce_has_endpoints,
+    rewrite_frame,
+    rewrite_tail,
+)
+from protocol.errors import Incomplete, InvalidFrame
+from tests.protocol import codec
+from tests.protocol.bodies.addressing import TRANSLATIONS, gateway, nothing, same
+from tests.protocol.golden import GOLDEN
+from tests.protocol.samples import response_frame, with_length
+
+VERSIONS = {
+    ApiKey.PRODUCE: range(10, 14),
+    ApiKey.FETCH: range(16, 19),
+    ApiKey.SHARE_FETCH: range(3),
+    ApiKey.SHARE_ACKNOWLEDGE: range(3),
+}
+KINDS = [(key, version) for key, versions in VERSIONS.items() for version in versions]
+STREAMED = [(key, version) for key, version in KINDS if key != ApiKey.PRODUCE]
+TAGGED = (ApiKey.PRODUCE, ApiKey.FETCH)
+
+hosts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60)
+nodes = st.builds(
+    lambda node_id, host, port, rack: {"node_id": node_id, "host": host, "port": port, "rack": rack},
+    st.integers(0, 2**31 - 1),
+    hosts,
+    st.integers(1, 65_535),
+    st.none() | hosts,
+)
+endpoint_lists = st.lists(nodes, max_size=4, unique_by=lambda node: node["node_id"])
+
+
+def made_up(key, version, endpoints, seed=1):
+    return response_frame(key, version, random.Random(seed), node_endpoints=endpoints)
+
+
+def translated(endpoints, translate):
+    moved = [(node, translate(node["node_id"], node["host"], node["port"])) for node in endpoints]
+    return [node | {"host": address[0], "port": address[1]} for node, address in moved if address]
+
+
+def split(key, version, frame):
+    """What precedes the endpoints' section, and the tail."""
+    at = TailScanner(key, version).feed(frame, 0, len(frame))
+    return frame[:at], frame[at:]
+
+
+def without_padding(decoded):
+    return {name: value for name, value in decoded.items() if name != "unknown_tags"}
+
+
+@pytest.mark.parametrize(("key", "version"), KINDS)
+@given(endpoints=endpoint_lists, translate=st.sampled_from(TRANSLATIONS))
+def test_a_whole_frame_is_rewritten(key, version, endpoints, translate):
+    frame = made_up(key, version, endpoints)
+    before = codec.decode_response(key, version, frame)
+    rewritten = rewrite_frame(key, version, frame, translate)
+    expected = before | {"node_endpoints": translated(endpoints, translate)}
+    assert codec.decode_response(key, version, rewritten) == expected
+    if translate is same or not endpoints:
+        assert rewritten == frame
+
+
+@pytest.mark.parametrize(("key", "version"), STREAMED)
+@given(endpoints=endpoint_lists, translate=st.sampled_from(TRANSLATIONS))
+def test_a_tail_keeps_its_length_and_never_an_old_address(key, version, endpoints, translate):
+    frame = made_up(key, version, endpoints)
+    head, tail = split(key, version, frame)
+    rewritten = rewrite_tail(key, version, tail, translate)
+    assert len(rewritten) == len(tail)
+    before = codec.decode_response(key, version, frame)
+    after = codec.decode_response(key, version, head + rewritten)
+    assert after["node_endpoints"] in (translated(endpoints, translate), [])
+    others = {"node_endpoints": None}
+    assert without_padding(after) | others == without_padding(before) | others
+    if translate is same or not endpoints:
+        assert rewritten == tail
+
+
+@pytest.mark.parametrize(("key", "version"), STREAMED)
+def test_addresses_are_dropped_only_where_they_do_not_fit(key, version):
+    """One endpoint with a host of 400 bytes; new hosts of every length from 1 byte to more than there is room for."""
+    _, tail = split(key, version, made_up(key, version, [{"node_id": 1, "host": "o" * 400, "port": 1, "rack": "r"}]))
+    head, _ = split(key, version, made_up(key, version, []))
+    dropped = []
+    for length in range(1, 410):
+        rewritten = rewrite_tail(key, version, tail, lambda node_id, host, port, n=length: ("n" * n, 9))
+        assert len(rewritten) == len(tail)
+        kept = codec.decode_response(key, version, with_length(head[4:] + rewritten))["node_endpoints"]
+        if kept:
+            assert kept == [{"node_id": 1, "host": "n" * length, "port": 9, "rack": "r"}]
+        else:
+            dropped.append(length)
+    # 399 leaves one byte, and a tagged field takes two at least.
+    assert dropped == [399, *range(401, 410)]
+
+
+@pytest.mark.parametrize(("key", "version"), STREAMED)
+def test_tagged_fields_nobody_knows_stay_in_ascending_order(key, version):
+    _, tail = split(key, version, made_up(key, version, [{"node_id": 1, "host": "old.example.com", "port": 1}]))
+    known = 1 if key in TAGGED else 0
+    end = len(tail) if key in TAGGED else len(tail) - 1
+    for number in (5, 127, 200, 9_999, 20_000, 3_000_000):
+        own = encode_uvarint(number) + b"\x02hi"
+        if key in TAGGED:
+            tagged = b"\x02" + tail[1:] + own
+        else:
+            tagged = tail[:end] + b"\x01" + own
+        for translate, expected in ((lambda *_: ("n", 2), [(1, "n", 2)]), (nothing, [])):
+            rewritten = rewrite_tail(key, version, tagged, translate)
+            assert len(rewritten) == len(tagged)
+            assert own in rewritten
+            head, _ = split(key, version, made_up(key, version, []))
+            decoded = codec.decode_response(key, version, with_length(head[4:] + rewritten))
+            assert [(e["node_id"], e["host"], e["port"]) for e in decoded["node_endpoints"]] == expected
+            numbers = [int(name.removeprefix("_")) for name in decoded["unknown_tags"]]
+            assert numbers == sorted(numbers)
+            assert number in numbers
+            assert known + len(numbers) >= 2
+
+
+@pytest.mark.parametrize(("key", "version"), KINDS)
+def test_a_broken_frame_is_invalid(key, version):
+    endpoints = [{"node_id": 1, "host": "kafka", "port": 9092, "rack": "r"}] * 2
+    frame = made_up(key, version, endpoints, seed=8)
+    for cut in range(len(frame)):
+        with pytest.raises(InvalidFrame):
+            rewrite_frame(key, version, frame[:cut], gateway)
+        with pytest.raises(InvalidFrame):
+            rewrite_frame(key, version, with_length(frame[4:cut]), gateway)
+    with pytest.raises(InvalidFrame):
+        rewrite_frame(key, version, with_length(frame[4:] + b"\x00"), gateway)
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b"\x02\x01\x00\x00\x01\x01",  # tag 1, then 0
+        b"\x02\x00\x01\x01\x00\x01\x01",  # endpoints twice
+        b"\x01\x00\x02\x01\x00",  # a byte behind the array
+        b"\x01\x00\x05\x02\x00\x00\x00\x01",  # an array longer than its field
+        b"",
+    ],
+)
+def test_tags_out_of_order_or_out_of_bounds_are_invalid(tail):
+    with pytest.raises(InvalidFrame):
+        rewrite_tail(ApiKey.FETCH, 16, tail, gateway)
+
+
+@given(st.binary(max_size=80), st.sampled_from(STREAMED))
+def test_a_random_tail_is_rewritten_to_its_length_or_invalid(tail, kind):
+    try:
+        assert len(rewrite_tail(*kind, tail, gateway)) == len(tail)
+    except InvalidFrame:
+        pass
+
+
+@pytest.mark.parametrize("version", VERSIONS[ApiKey.PRODUCE])
+@given(seed=st.integers(0, 10_000), endpoints=endpoint_lists)
+def test_no_endpoint_in_a_produce_response_is_missed(version, seed, endpoints):
+    frame = made_up(ApiKey.PRODUCE, version, endpoints, seed)
+    assert produce_has_endpoints(frame, 0, len(frame), version) == bool(endpoints)
+    moved = b"xyz" + frame + b"next frame"
+    assert produce_has_endpoints(moved, 3, 3 + len(frame), version) == bool(endpoints)
+
+
+@pytest.mark.parametrize("version", VERSIONS[ApiKey.PRODUCE])
+def test_one_partition_with_endpoints_is_not_taken_for_the_common_response(version):
+    topic = {"partition_responses": [{"index": 0, "error_code": 6}]} | ({"name": "t"} if version < 13 else {})
+    endpoints = [{"node_id": 1, "host": "kafka", "port": 9092}]
+    for node_endpoints in (endpoints, []):
+        values = {"responses": [topic], "node_endpoints": node_endpoints}
+        frame = codec.encode_response(ApiKey.PRODUCE, version, values)
+        assert produce_has_endpoints(frame, 0, len(frame), version) == bool(node_endpoints)
+        for cut in range(len(frame)):
+            with pytest.raises(Incomplete):
+                produce_has_endpoints(frame, 0, cut, version)
+            if cut >= 4:
+                with pytest.raises(InvalidFrame):
+                    produce_has_endpoints(with_length(frame[4:cut]), 0, cut, version)
+
+
+@pytest.mark.parametrize("real", [real for real in GOLDEN if real.api_key == ApiKey.PRODUCE], ids=str)
+def test_a_real_produce_response_has_no_endpoints(real):
+    assert not produce_has_endpoints(real.frame, 0, len(real.frame), real.version)
+
+
+def test_versions_before_the_endpoints():
+    frame = made_up(ApiKey.FETCH, 15, [])
+    assert rewrite_frame(ApiKey.FETCH, 15, frame, gateway) == frame
+    with pytest.raises(KeyError):
+        rewrite_tail(ApiKey.FETCH, 15, b"\x00", gateway)
+    assert [endpoints_since(key) for key in (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, 999)] == [10, 16, NEVER, NEVER]
