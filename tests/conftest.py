@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -28,34 +29,26 @@ def kafka3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
 @pytest.fixture(scope="session")
 def weir(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
     """A gateway without quotas in front of `kafka`, shared by all tests."""
-    yield from _running(Weir(tmp_path_factory.mktemp("weir"), kafka.bootstrap_servers))
+    with Weir(tmp_path_factory.mktemp("weir"), kafka.bootstrap_servers) as gateway:
+        yield gateway
 
 
 @pytest.fixture(scope="session")
 def weir3(kafka3: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
     """A gateway without quotas in front of `kafka3`, shared by all tests."""
-    yield from _running(Weir(tmp_path_factory.mktemp("weir3"), kafka3.bootstrap_servers))
-
-
-def _running(weir: Weir) -> Iterator[Weir]:
-    weir.start()
-    yield weir
-    weir.stop()
+    with Weir(tmp_path_factory.mktemp("weir3"), kafka3.bootstrap_servers) as gateway:
+        yield gateway
 
 
 @pytest.fixture
 def start_weir(tmp_path: Path) -> Iterator[Callable[..., Weir]]:
     """`start_weir(bootstrap_servers, quotas={...}, ...)`: a gateway for one test, its config's sections as keywords."""
-    started: list[Weir] = []
+    with ExitStack() as running:
 
-    def start(bootstrap_servers: str, **config: Any) -> Weir:
-        started.append(gateway := Weir(tmp_path / f"weir-{len(started)}", bootstrap_servers, config))
-        gateway.start()
-        return gateway
+        def start(bootstrap_servers: str, **config: Any) -> Weir:
+            return running.enter_context(Weir(tmp_path / "weir", bootstrap_servers, config))
 
-    yield start
-    for gateway in started:
-        gateway.stop()
+        yield start
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """The gateway as its users run it: a process of its own with a config file."""
 
+import json
 import signal
 import sys
 import time
@@ -8,7 +9,8 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
@@ -81,6 +83,13 @@ class Weir:
         assert code == 0, f"weir ended with exit code {code}: {log[-4000:]}"
         assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:4000]
 
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.stop()
+
     def reload(self) -> None:
         """SIGHUP: read the config file again."""
         self.process.send_signal(signal.SIGHUP)
@@ -88,6 +97,10 @@ class Weir:
     def log(self) -> str:
         """Everything that it has logged so far."""
         return self.log_file.read_text(errors="replace")
+
+    def events(self) -> list[dict[str, Any]]:
+        """The lines of its log."""
+        return [json.loads(line) for line in self.log().splitlines()]
 
     def get(self, path: str) -> str:
         """The body of an admin page. Raises urllib.error.URLError where there is none."""
@@ -103,13 +116,22 @@ class Weir:
             if sample.name == name and labels.items() <= sample.labels.items()
         )
 
-    def sockets(self) -> int:
-        """How many sockets the process holds open, as the kernel counts them."""
-        count = 0
+    def sockets(self) -> set[str]:
+        """The inodes of the sockets that the process holds open."""
+        inodes = set()
         for descriptor in Path(f"/proc/{self.process.pid}/fd").iterdir():
             with suppress(FileNotFoundError):  # closed since the folder was listed
-                count += str(descriptor.readlink()).startswith("socket:")
-        return count
+                target = str(descriptor.readlink())
+                if target.startswith("socket:["):
+                    inodes.add(target[len("socket:[") : -1])
+        return inodes
+
+    def client_sockets(self) -> int:
+        """How many client connections it holds open as the kernel counts them, dead ones that it keeps included."""
+        mine, ports = self.sockets(), {f"{port:04X}" for port in self.ports}
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        listening = "0A"
+        return sum(row[1][-4:] in ports and row[3] != listening and row[9] in mine for row in rows)
 
     def resident_bytes(self) -> int:
         """The process's resident memory."""

@@ -1,0 +1,175 @@
+"""A broker dies, freezes and moves under load: nothing is lost, nothing comes twice, nothing is left open."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+from loadtest.kafka import KafkaCluster, start_tool
+from tests.broker.records import PARTITIONS
+from tests.broker.topics import create_topic
+from tests.weir_process import Weir, wait_until
+
+pytestmark = pytest.mark.broker
+
+RATE = 500
+"""Records a second."""
+FREEZE_SECONDS = 20
+MEBIBYTE = 1024 * 1024
+
+
+class Producing:
+    """Kafka's VerifiableProducer, acks=all, idempotent, with as many retries as it needs."""
+
+    def __init__(self, directory: Path, gateway: Weir, topic: str) -> None:
+        properties = directory / "producer.properties"
+        properties.write_text("enable.idempotence=true\nretries=2147483647\ndelivery.timeout.ms=120000\n")
+        self.acknowledged: list[tuple[int, int, str]] = []
+        self.errors: list[str] = []
+        self._tool = start_tool(
+            "org.apache.kafka.tools.VerifiableProducer",
+            *("--bootstrap-server", gateway.bootstrap_servers, "--topic", topic, "--acks", "-1"),
+            *("--throughput", str(RATE), "--command-config", str(properties)),
+        )
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        for line in self._tool:
+            event = json.loads(line)
+            if event["name"] == "producer_send_success":
+                self.acknowledged.append((event["partition"], event["offset"], event["value"]))
+            elif event["name"] == "producer_send_error":
+                self.errors.append(line)
+
+    def wait_for(self, more: int) -> None:
+        """Return when this many records more than now are acknowledged."""
+        goal = len(self.acknowledged) + more
+        wait_until(lambda: len(self.acknowledged) >= goal, f"{more} more records are acknowledged", timeout=120)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        """Stop producing; what is under way is acknowledged or fails before this returns."""
+        self._tool.stop(timeout=60)
+        self._thread.join()
+
+
+class Consuming:
+    """A consumer of the whole topic from its beginning, which keeps its own position."""
+
+    def __init__(self, gateway: Weir, topic: str) -> None:
+        self.arrived: list[tuple[int, int, str]] = []
+        self._consumer = Consumer({"bootstrap.servers": gateway.bootstrap_servers, "group.id": topic})
+        self._consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while not self._end.is_set():
+            for message in self._consumer.consume(1_000, timeout=0.2):
+                if message.error() is None:
+                    self.arrived.append((message.partition(), message.offset(), message.value().decode()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._end.set()
+        self._thread.join()
+        self._consumer.close()
+
+
+@pytest.fixture(scope="module")
+def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    with KafkaCluster(tmp_path_factory.mktemp("kafka"), 1) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def own_kafka3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    with KafkaCluster(tmp_path_factory.mktemp("kafka3"), 3) as cluster:
+        yield cluster
+
+
+def kill_and_restart(cluster: KafkaCluster) -> None:
+    cluster.brokers[0].kill()
+    cluster.brokers[0].start()
+
+
+def freeze(cluster: KafkaCluster) -> None:
+    cluster.brokers[0].freeze()
+    time.sleep(FREEZE_SECONDS)  # the length of the freeze is what is tested
+    cluster.brokers[0].thaw()
+
+
+def move(cluster: KafkaCluster) -> None:
+    cluster.brokers[0].move()
+    cluster.wait_until_ready()
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("brokers", "disturb"),
+    [(1, kill_and_restart), (1, freeze), (3, kill_and_restart), (3, freeze), (3, move)],
+    ids=["kill-1", "freeze-1", "kill-3", "freeze-3", "move-3"],
+)
+def test_nothing_is_lost_doubled_or_left_open(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    start_weir: Callable[..., Weir],
+    brokers: int,
+    disturb: Callable[[KafkaCluster], None],
+) -> None:
+    cluster: KafkaCluster = request.getfixturevalue("own_kafka" if brokers == 1 else "own_kafka3")
+    topic = create_topic(cluster.bootstrap_servers, f"{disturb.__name__}-{brokers}", replicas=brokers)
+    gateway = start_weir(cluster.bootstrap_servers)
+    sockets, memory = len(gateway.sockets()), gateway.resident_bytes()
+
+    with Consuming(gateway, topic) as consuming:
+        with Producing(tmp_path, gateway, topic) as producing:
+            producing.wait_for(2 * RATE)
+            disturb(cluster)
+            producing.wait_for(2 * RATE)
+            wait_until(
+                lambda: gateway.metric("weir_connections") == gateway.client_sockets() > 0,
+                "weir_connections is what the kernel counts",
+            )
+        sent = producing.acknowledged
+        wait_until(lambda: len(consuming.arrived) >= len(sent), f"{len(sent)} records arrive", timeout=90)
+    assert producing.errors == []
+    assert sorted(consuming.arrived) == sorted(sent)
+    values = sorted(int(value) for _, _, value in consuming.arrived)
+    assert values == list(range(len(sent)))
+
+    wait_until(lambda: gateway.metric("weir_connections") == gateway.client_sockets() == 0, "no client is left")
+    wait_until(lambda: len(gateway.sockets()) <= sockets, f"{len(gateway.sockets())} sockets are {sockets} again")
+    assert gateway.resident_bytes() < memory + 64 * MEBIBYTE
+
+
+def test_client_that_gives_up_on_a_frozen_broker_leaves_nothing_open(
+    own_kafka: KafkaCluster, start_weir: Callable[..., Weir]
+) -> None:
+    gateway = start_weir(own_kafka.bootstrap_servers)
+    sockets = len(gateway.sockets())
+    own_kafka.brokers[0].freeze()
+    try:
+        for _ in range(20):
+            consumer = Consumer(
+                {"bootstrap.servers": gateway.bootstrap_servers, "group.id": "frozen", "socket.timeout.ms": 1_000}
+            )
+            consumer.subscribe(["anything"])
+            consumer.poll(0.05)
+            consumer.close()
+        wait_until(lambda: gateway.metric("weir_connections") == gateway.client_sockets() == 0, "no client is left")
+        wait_until(lambda: len(gateway.sockets()) <= sockets, f"{sockets} sockets as before")
+    finally:
+        own_kafka.brokers[0].thaw()
