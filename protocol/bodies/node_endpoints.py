@@ -50,13 +50,13 @@ class _Tail(NamedTuple):
     brokers: list[Broker]
     tags: list[_Tag]
 
-    def encode(self, array: bytes | None, padding: _Tag | None = None) -> bytes:
-        """The tail with `array` for its endpoints; None is none at all."""
+    def encode(self, array: bytes, padding: _Tag | None = None) -> bytes:
+        """The tail with `array` for its endpoints; an empty one is no tagged field at all, as Kafka writes it."""
         tags = [*self.tags, padding] if padding else self.tags
         before = b""
         if not self.tagged:
-            before = array or _EMPTY_ARRAY
-        elif array is not None:
+            before = array
+        elif array != _EMPTY_ARRAY:
             tags = [_Tag(_ENDPOINTS_TAG, encode_uvarint(_ENDPOINTS_TAG) + encode_uvarint(len(array)) + array), *tags]
         return before + encode_uvarint(len(tags)) + b"".join(tag.encoded for tag in tags)
 
@@ -90,14 +90,14 @@ def rewrite_tail(api_key: int, version: int, tail: Buffer, translate: Translate)
     if not parsed.brokers:
         return old
     translated = addresses.replaced(old, parsed.brokers, _SHAPE, translate)
-    for array in (translated, None):
+    for array in (translated, _EMPTY_ARRAY):
         fitted = _fitted(parsed, array, len(old))
         if fitted is not None:
             return fitted
     raise InvalidFrame("bad_tags", f"the tagged fields up to number {parsed.tags[-1].number} leave no room to pad")
 
 
-def _fitted(tail: _Tail, array: bytes | None, length: int) -> bytes | None:
+def _fitted(tail: _Tail, array: bytes, length: int) -> bytes | None:
     """`tail` with `array`, padded to `length` bytes; None where there is no way."""
     bare = tail.encode(array)
     if len(bare) == length:

@@ -1,3 +1,4 @@
+import contextlib
 import random
 
 import pytest
@@ -105,28 +106,23 @@ def test_addresses_are_dropped_only_where_they_do_not_fit(key, version):
     assert dropped == [399, *range(401, 410)]
 
 
+@pytest.mark.parametrize("number", [5, 127, 200, 9_999, 20_000, 3_000_000])
 @pytest.mark.parametrize(("key", "version"), STREAMED)
-def test_tagged_fields_nobody_knows_stay_in_ascending_order(key, version):
+def test_tagged_fields_nobody_knows_stay_in_ascending_order(key, version, number):
+    head, _ = split(key, version, made_up(key, version, []))
     _, tail = split(key, version, made_up(key, version, [{"node_id": 1, "host": "old.example.com", "port": 1}]))
-    known = 1 if key in TAGGED else 0
-    end = len(tail) if key in TAGGED else len(tail) - 1
-    for number in (5, 127, 200, 9_999, 20_000, 3_000_000):
-        own = encode_uvarint(number) + b"\x02hi"
-        if key in TAGGED:
-            tagged = b"\x02" + tail[1:] + own
-        else:
-            tagged = tail[:end] + b"\x01" + own
-        for translate, expected in ((lambda *_: ("n", 2), [(1, "n", 2)]), (nothing, [])):
-            rewritten = rewrite_tail(key, version, tagged, translate)
-            assert len(rewritten) == len(tagged)
-            assert own in rewritten
-            head, _ = split(key, version, made_up(key, version, []))
-            decoded = codec.decode_response(key, version, with_length(head[4:] + rewritten))
-            assert [(e["node_id"], e["host"], e["port"]) for e in decoded["node_endpoints"]] == expected
-            numbers = [int(name.removeprefix("_")) for name in decoded["unknown_tags"]]
-            assert numbers == sorted(numbers)
-            assert number in numbers
-            assert known + len(numbers) >= 2
+    own = encode_uvarint(number) + b"\x02hi"
+    tagged = b"\x02" + tail[1:] + own if key in TAGGED else tail[:-1] + b"\x01" + own
+    for translate, expected in ((lambda *_: ("n", 2), [(1, "n", 2)]), (nothing, [])):
+        rewritten = rewrite_tail(key, version, tagged, translate)
+        assert len(rewritten) == len(tagged)
+        assert own in rewritten
+        decoded = codec.decode_response(key, version, with_length(head[4:] + rewritten))
+        assert [(e["node_id"], e["host"], e["port"]) for e in decoded["node_endpoints"]] == expected
+        numbers = [int(name.removeprefix("_")) for name in decoded["unknown_tags"]]
+        assert numbers == sorted(numbers)
+        assert len(numbers) == 2
+        assert numbers[0] == number
 
 
 @pytest.mark.parametrize(("key", "version"), KINDS)
@@ -159,10 +155,8 @@ def test_tags_out_of_order_or_out_of_bounds_are_invalid(tail):
 
 @given(st.binary(max_size=80), st.sampled_from(STREAMED))
 def test_a_random_tail_is_rewritten_to_its_length_or_invalid(tail, kind):
-    try:
+    with contextlib.suppress(InvalidFrame):
         assert len(rewrite_tail(*kind, tail, gateway)) == len(tail)
-    except InvalidFrame:
-        pass
 
 
 @pytest.mark.parametrize("version", VERSIONS[ApiKey.PRODUCE])

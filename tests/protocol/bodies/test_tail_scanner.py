@@ -1,3 +1,4 @@
+import itertools
 import random
 
 import pytest
@@ -27,7 +28,7 @@ def scanned(key, version, frame, cuts=()):
     scanner = TailScanner(key, version)
     before = 0
     edges = [0, *sorted(cuts), len(frame)]
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         padded = b"???" + frame[start:end] + b"???"
         taken = scanner.feed(padded, 3, 3 + end - start)
         assert taken == end - start or scanner.reached
