@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from typing import Final
 
 from protocol.api_keys import ApiKey
-from protocol.cursor import CORRELATION_BYTES, LENGTH_BYTES, Buffer
+from protocol.cursor import CORRELATION_BYTES, INT32, LENGTH_BYTES, Buffer
 from protocol.errors import InvalidFrame
 
 _UUID_BYTES: Final = 16
@@ -71,6 +71,13 @@ class TailScanner:
 
     def _walk_frame(self, walk_body: "Callable[[TailScanner, int], _Steps]", version: int) -> _Steps:
         yield  # until the first stretch
+        if not self._skip_plain_header():
+            yield from self._skip_header()
+        yield from walk_body(self, version)
+        if self._frame_left == 0:
+            raise InvalidFrame("overrun", "the frame ends before its tagged fields")
+
+    def _skip_header(self) -> _Steps:
         length = 0
         for _ in range(LENGTH_BYTES):
             length = length << 8 | (yield from self._byte())
@@ -79,9 +86,19 @@ class TailScanner:
         self._frame_left = length
         yield from self._skip(CORRELATION_BYTES)
         yield from self._skip_tags()
-        yield from walk_body(self, version)
-        if self._frame_left == 0:
-            raise InvalidFrame("overrun", "the frame ends before its tagged fields")
+
+    def _skip_plain_header(self) -> bool:
+        """`_skip_header` for one that is here as a whole and has no tags. Returns False, and has done nothing, else."""
+        data, pos = self._data, self._pos
+        after = pos + LENGTH_BYTES + CORRELATION_BYTES + 1
+        if after > self._end or data[after - 1] != 0:
+            return False
+        length: int = INT32.unpack_from(data, pos)[0]
+        if length <= CORRELATION_BYTES:
+            return False
+        self._frame_left = length - CORRELATION_BYTES - 1
+        self._pos = after
+        return True
 
     def _walk_fetch(self, _version: int) -> _Steps:
         yield from self._skip(_FETCH_HEAD_BYTES)
@@ -197,7 +214,13 @@ class TailScanner:
 
     def _count(self) -> _Number:
         """A compact length or count; 0 for null."""
-        count = (yield from self._uvarint()) - 1
+        pos = self._pos
+        if pos < self._end and self._data[pos] < 0x80 and self._frame_left > 0:  # nearly always
+            self._pos += 1
+            self._frame_left -= 1
+            count = self._data[pos] - 1
+        else:
+            count = (yield from self._uvarint()) - 1
         if count > self._frame_left:
             raise InvalidFrame("bad_count", f"a count of {count} with {self._frame_left} bytes left in the frame")
         return max(count, 0)
@@ -206,6 +229,11 @@ class TailScanner:
         yield from self._skip((yield from self._count()))
 
     def _skip_tags(self) -> _Steps:
+        pos = self._pos
+        if pos < self._end and self._data[pos] == 0 and self._frame_left > 0:  # nearly always
+            self._pos += 1
+            self._frame_left -= 1
+            return
         count = yield from self._uvarint()
         if count > self._frame_left:
             raise InvalidFrame("bad_count", f"{count} tagged fields with {self._frame_left} bytes left in the frame")
