@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from itertools import chain
+from typing import cast
 
 from gateway.cluster.brokers import Address, Brokers
 from gateway.config import ListenerConfig
@@ -128,7 +129,8 @@ class Listener:
     async def _serve(self, bound: socket.socket, dial: Dial, broker: str) -> None:
         host = SessionHost(self._context, self._sessions, dial, broker)
         loop = asyncio.get_running_loop()
-        self._servers.append(await loop.create_server(lambda: Session(host), sock=bound, backlog=BACKLOG))
+        server = await loop.create_server(lambda: cast("asyncio.Protocol", Session(host)), sock=bound, backlog=BACKLOG)
+        self._servers.append(server)
 
     async def _dial_broker(self, node_id: int, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
         return await _connect(self._brokers.address(node_id), protocol)

@@ -1,8 +1,8 @@
 """The interface of a rate limit, behind which the two algorithms stand."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import floor
-from typing import Protocol
 
 MAX_THROTTLE_TIME_MS = 2**31 - 1
 
@@ -15,45 +15,45 @@ class Window:
     seconds: float = 1.0
 
 
-class Meter(Protocol):
+class Meter(ABC):
     """What has been used of one limit, and how long who is over it has to wait. `now` is in monotonic seconds."""
 
+    @abstractmethod
     def charge(self, amount: float, now: float) -> float:
         """Record `amount`; return the delay in seconds after which the limit is kept again, 0.0 where it is kept now."""
-        ...
 
+    @abstractmethod
     def delay(self, now: float) -> float:
         """The delay in seconds that a charge of nothing would get."""
-        ...
 
+    @abstractmethod
     def rate(self, now: float) -> float | None:
         """The observed rate per second, where the algorithm keeps one."""
-        ...
 
+    @abstractmethod
     def tokens(self, now: float) -> float | None:
         """What is left, below zero for a debt, where the algorithm keeps it."""
-        ...
 
+    @abstractmethod
     def fetch_allowance(self, now: float) -> float:
         """How much a response may hold that is asked for now, if whoever asks is to be served evenly."""
-        ...
 
     @property
+    @abstractmethod
     def capacity(self) -> float:
         """How much may be used at once by who has used nothing yet."""
-        ...
 
+    @abstractmethod
     def set_limit(self, limit: float, now: float) -> None:
         """Change the limit; what has been used stays."""
-        ...
 
+    @abstractmethod
     def forgive(self, now: float) -> None:
         """Act as if whoever is over the limit had waited: for measuring without enforcing."""
-        ...
 
+    @abstractmethod
     def idle(self, now: float) -> bool:
         """Whether nothing that was used still counts, so that a new meter would answer alike."""
-        ...
 
 
 def throttle_time_ms(delay: float) -> int:

@@ -4,7 +4,7 @@ Source: `SampledStat`, `WindowedSum`, `Rate` and `QuotaUtils.throttleTime` of Ka
 long as an event in them lies inside the monitored span. Times inside are integral milliseconds, as they are in Kafka.
 """
 
-from gateway.quotas.meter import Window
+from gateway.quotas.meter import Meter, Window
 
 
 class _Sample:
@@ -85,7 +85,7 @@ class SampledRate:
         return self._ring
 
 
-class WindowMeter:
+class WindowMeter(Meter):
     """A byte quota as Kafka keeps it: over the limit for as long as the sampled rate is above it."""
 
     __slots__ = ("_limit", "_rate", "_span")

@@ -4,14 +4,14 @@ Source: `org.apache.kafka.common.metrics.stats.TokenBucket`. It allows the same 
 evenly at exactly the quota, where the window stands still until the burst's sample has left it.
 """
 
-from gateway.quotas.meter import Window
+from gateway.quotas.meter import Meter, Window
 
 FETCH_SLICE_SECONDS = 0.05
 """A fetch that finds nothing saved up may take this much of the quota at once: small enough to flow evenly, large enough that
 a fast consumer is not slowed by round trips."""
 
 
-class TokenBucket:
+class TokenBucket(Meter):
     """Refilled at `limit` per second up to `limit * burst_seconds`; starts full."""
 
     __slots__ = ("_burst", "_burst_seconds", "_last", "_limit", "_tokens")

@@ -12,7 +12,10 @@ from gateway.session.wire import Wire
 
 
 class SessionCore:
-    """Joins the two directions. All times are monotonic seconds; any call may raise ProtocolError, which ends the session."""
+    """Joins the two directions. What the client sends goes straight to `requests.feed`.
+
+    All times are monotonic seconds; any call may raise ProtocolError, which ends the session.
+    """
 
     __slots__ = ("client", "in_flight", "requests", "responses", "throttle")
 
@@ -22,10 +25,6 @@ class SessionCore:
         self.throttle = ChannelThrottle(wire, context.counters)
         self.responses = ResponseStream(wire, context, self.client, self.throttle, self.in_flight)
         self.requests = RequestStream(wire, context, self.client, self.throttle, self.in_flight, self.responses.answer_own)
-
-    def client_data(self, chunk: bytes, now: float) -> None:
-        """The client has sent `chunk`."""
-        self.requests.feed(chunk, now)
 
     def broker_data(self, chunk: bytes, now: float) -> None:
         """The broker has sent `chunk`."""

@@ -1,4 +1,8 @@
-"""A session's sockets: asyncio on one side, `SessionCore` on the other."""
+"""A session's sockets: asyncio on one side, `SessionCore` on the other.
+
+The protocols here don't inherit from asyncio's, whose methods do nothing anyway: this module is among those that mypyc
+compiles (see setup.py), and a compiled class can't inherit from an interpreted one.
+"""
 
 import asyncio
 import logging
@@ -42,8 +46,8 @@ class SessionHost:
     broker: str
 
 
-class BrokerEnd(asyncio.Protocol):
-    """The connection to the broker."""
+class BrokerEnd:
+    """The connection to the broker: an asyncio protocol."""
 
     def __init__(self, session: "Session") -> None:
         self._session = session
@@ -64,13 +68,16 @@ class BrokerEnd(asyncio.Protocol):
         """The broker has caught up."""
         self._session.resume(_BROKER_FULL)
 
+    def eof_received(self) -> None:
+        """The broker has closed its side: the transport closes ours."""
+
     def connection_lost(self, exc: Exception | None) -> None:
         """The broker is gone, so the client has to go: its next connection may find another one."""
         self._session.broker_lost(exc)
 
 
-class Session(asyncio.Protocol):
-    """The connection of a client, and everything that belongs to it. Implements `Wire` for its core."""
+class Session:
+    """The connection of a client, and everything that belongs to it: an asyncio protocol, and the `Wire` of its core."""
 
     write_client: Callable[[Data], None]
     write_broker: Callable[[Data], None]
@@ -78,6 +85,7 @@ class Session(asyncio.Protocol):
     def __init__(self, host: SessionHost) -> None:
         self._host = host
         self._core = SessionCore(self, host.context)
+        self._requests = self._core.requests
         self._loop = asyncio.get_running_loop()
         self._client: asyncio.Transport | None = None
         self._broker: asyncio.Transport | None = None
@@ -117,7 +125,7 @@ class Session(asyncio.Protocol):
         """The client sends."""
         self.last_active = now = monotonic()
         try:
-            self._core.client_data(data, now)
+            self._requests.feed(data, now)
         except ProtocolError as error:
             self._refuse("client", error)
         except Exception:
@@ -132,6 +140,9 @@ class Session(asyncio.Protocol):
         """The client has caught up."""
         if self._broker is not None and not self._broker.is_closing():
             self._broker.resume_reading()
+
+    def eof_received(self) -> None:
+        """The client has closed its side: the transport closes ours."""
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """The client is gone. What it had sent still goes to the broker: acks=0 producers close without waiting."""
@@ -149,7 +160,7 @@ class Session(asyncio.Protocol):
     async def _dial(self) -> None:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                self._broker = await self._host.dial(lambda: BrokerEnd(self))
+                self._broker = await self._host.dial(lambda: cast("asyncio.Protocol", BrokerEnd(self)))
         except (OSError, TimeoutError) as error:
             self._host.context.counters.rejected["broker_unreachable"] += 1
             _log.warning(

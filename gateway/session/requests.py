@@ -7,6 +7,8 @@ limits lowered), and throttled ones are answered here or reduced to nearly nothi
 from collections.abc import Callable
 from struct import Struct
 
+from librt.strings import read_i32_be
+
 from gateway.quotas.bucket import Bucket
 from gateway.session.context import SessionContext
 from gateway.session.identity import Client
@@ -22,21 +24,16 @@ from protocol.headers import RequestHeader, parse_request_header
 MAX_IN_FLIGHT = 1024
 """A client with so many unanswered requests is not read until half of them are answered. Brokers take one at a time."""
 
-_HEAD = Struct(">iIi")  # length, api key and version as one number, correlation id
-_INT16 = Struct(">h")
 _INT32 = Struct(">i")
 
 _PRODUCE, _FETCH, _SHARE_FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.SHARE_FETCH)
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
-_UNKNOWN_VERSION = 0x7FFF
+_UNKNOWN_VERSION = b"\x7f\xff"
 
 
 # Why the client is not read. Plain ints, as they are looked at for each chunk.
 STOP_MUTED = 1
 STOP_IN_FLIGHT = 2
-
-Stream = bytes | bytearray
-"""What was read, or a changed copy of it."""
 
 
 class RequestStream:
@@ -57,11 +54,12 @@ class RequestStream:
         "_hot_min",
         "_hot_rest",
         "_in_flight",
+        "_irregular",
         "_max_bytes",
         "_throttle",
         "_wire",
         "stops",
-    )  # fmt: skip
+    )
 
     def __init__(
         self,
@@ -84,6 +82,7 @@ class RequestStream:
         self._discarding = False
         self._held = b""
         self.stops = 0
+        self._irregular = False  # bytes are held, or are not to be forwarded
         # A connection's Produce requests are alike up to their length and correlation id. So the first one is parsed, and the
         # next ones are only compared with it: key and version, and all that stands from the client-id to the end of acks.
         self._hot_key = -1
@@ -95,54 +94,64 @@ class RequestStream:
 
     def feed(self, chunk: bytes, now: float) -> None:
         """Take the next bytes of the client. Raises ProtocolError, after which the connection is to be closed."""
+        framing = self._framing
+        pos = framing.skip
+        bucket = self._hot_bucket
+        if self._irregular or bucket is None or self._throttle.active or self._hot_generation != self._engine.generation:
+            self._feed_any(chunk, now)
+            return
+        end = len(chunk)
+        rest = self._hot_rest
+        rest_end = 12 + len(rest)
+        while end - pos >= rest_end:
+            size = read_i32_be(chunk, pos)
+            if (
+                read_i32_be(chunk, pos + 4) != self._hot_key
+                or not self._hot_min <= size <= self._max_bytes
+                or chunk[pos + 12 : pos + rest_end] != rest
+            ):
+                break
+            delay = bucket.charge(size, now)
+            entry: Entry | None = None
+            if self._hot_answered:
+                entry = (read_i32_be(chunk, pos + 8), self._hot_key, now, None)
+                self._in_flight.append(entry)
+            self._counts[_PRODUCE] += 1
+            pos += 4 + size
+            if delay > 0.0:
+                self._throttle.start(delay, now, bucket, entry)
+                break
+        if pos < end or self._throttle.active or len(self._in_flight) > MAX_IN_FLIGHT:
+            self._go_through(chunk, 0, pos, now)
+        else:
+            framing.skip = pos - end
+            self._wire.write_broker(chunk)
+
+    def _feed_any(self, chunk: bytes, now: float) -> None:
+        """The same, whatever state the stream is in."""
         if self._held:  # stopped, and yet more came: what the event loop had read already
             self._held += chunk
             return
         framing = self._framing
-        if framing.head:
-            chunk = framing.join(chunk)
-        end = len(chunk)
+        chunk = framing.join(chunk)
         pos = framing.skip
-        start = 0
-        if pos:  # the chunk begins inside a request
-            if self._discarding:
-                start = min(pos, end)
-            if pos > end:
-                framing.skip = pos - end
-                if not start:
-                    self._wire.write_broker(chunk)
-                return
-            framing.skip = 0
+        start = min(pos, len(chunk)) if self._discarding else 0
+        if pos <= len(chunk):
             self._discarding = False
-        data: Stream = chunk
-        throttle = self._throttle
-        hot_rest = self._hot_rest
+        self._go_through(chunk, start, pos, now)
+
+    def _go_through(self, data: bytes, start: int, pos: int, now: float) -> None:
+        """Take the requests that begin in `data` from `pos` on, and forward it from `start` on."""
+        framing = self._framing
+        end = len(data)
         while pos < end:
-            if throttle.active:
-                self._held = bytes(data[pos:])
+            if self._throttle.active:
+                self._held = data[pos:]
                 break
             if end - pos < 12:
                 framing.hold(data, pos)
                 break
-            size, key, correlation_id = _HEAD.unpack_from(data, pos)
-            if (
-                key == self._hot_key
-                and data.startswith(hot_rest, pos + 12)
-                and self._hot_min <= size <= self._max_bytes
-                and self._hot_generation == self._engine.generation
-                and self._hot_bucket is not None
-            ):
-                self._counts[_PRODUCE] += 1
-                delay = self._hot_bucket.charge(size, now)
-                if self._hot_answered:
-                    entry = (correlation_id, key, now, None)
-                    self._in_flight.append(entry)
-                    if delay > 0.0:
-                        throttle.start(delay, now, self._hot_bucket, entry)
-                elif delay > 0.0:
-                    throttle.start(delay, now, self._hot_bucket, None)
-                pos += 4 + size
-                continue
+            size = read_i32_be(data, pos)
             framing.check(size)
             after = pos + 4 + size
             try:
@@ -155,10 +164,9 @@ class RequestStream:
                         start = min(after, end)
                         self._discarding = after > end
                 elif header.api_key == _PRODUCE:
-                    self._produce(data, header, key, after, size, now)
-                    hot_rest = self._hot_rest
+                    self._produce(data, header, after, size, now)
                 else:
-                    data = self._other(data, header, pos, key, now)
+                    data = self._other(data, header, pos, now)
             except Incomplete:
                 if after <= end:
                     raise InvalidFrame("overrun", f"a request of {size} bytes ends inside its own head") from None
@@ -166,17 +174,16 @@ class RequestStream:
                 break
             self._counts[header.api_key] += 1
             pos = after
-        if pos > end:
-            framing.skip = pos - end
-            pos = end
-        if start == 0 and pos == end:
-            self._wire.write_broker(data)
-        elif pos > start:
-            self._wire.write_broker(data[start:pos])
-        if throttle.active and not framing.skip:
-            self._stop(STOP_MUTED)
-        if len(self._in_flight) > MAX_IN_FLIGHT and not framing.skip:
-            self._stop(STOP_IN_FLIGHT)
+        framing.skip = max(pos - end, 0)
+        pos = min(pos, end)
+        if pos > start:
+            self._wire.write_broker(data if start == 0 and pos == end else data[start:pos])
+        if not framing.skip:  # a request is never cut in the middle
+            if self._throttle.active:
+                self._stop(STOP_MUTED)
+            if len(self._in_flight) > MAX_IN_FLIGHT:
+                self._stop(STOP_IN_FLIGHT)
+        self._irregular = bool(self._held or framing.head or self._discarding)
 
     def go_on(self, now: float) -> None:
         """The mute is over, or enough requests were answered: take up what was left, then read on."""
@@ -184,18 +191,17 @@ class RequestStream:
         if self._throttle.active:
             stops |= STOP_MUTED
         if len(self._in_flight) > MAX_IN_FLIGHT // 2:
-            stops |= STOP_IN_FLIGHT & self.stops
-        if stops:
-            self.stops = stops
-            return
+            stops |= self.stops & STOP_IN_FLIGHT
         stopped, self.stops = self.stops, stops
+        if stops:
+            return
         held, self._held = self._held, b""
         if held:
-            self.feed(held, now)
+            self._feed_any(held, now)
         if stopped and not self.stops:
             self._wire.resume_client()
 
-    def _produce(self, data: Stream, header: RequestHeader, key: int, after: int, size: int, now: float) -> None:
+    def _produce(self, data: bytes, header: RequestHeader, after: int, size: int, now: float) -> None:
         """Charge a Produce request and remember what its likes look like."""
         acks, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
         if acks_end > after:
@@ -203,8 +209,9 @@ class RequestStream:
         self._client.use(header.client_id, now)
         bucket = self._client.bucket("produce", now)
         head = after - size - 4
+        key = _PRODUCE << 16 | header.api_version
         self._hot_key = key
-        self._hot_rest = bytes(data[head + 12 : acks_end])
+        self._hot_rest = data[head + 12 : acks_end]
         self._hot_min = acks_end - head - 4
         self._hot_answered = acks != 0
         self._hot_generation = self._client.generation
@@ -217,7 +224,7 @@ class RequestStream:
         if delay > 0.0:
             self._throttle.start(delay, now, bucket, entry)
 
-    def _fetch(self, data: Stream, header: RequestHeader, after: int, now: float) -> tuple[Stream, bool]:
+    def _fetch(self, data: bytes, header: RequestHeader, after: int, now: float) -> tuple[bytes, bool]:
         """Admit a Fetch request as far as the quota goes; returns the data, perhaps changed, and whether to forward it."""
         version = header.api_version
         head = fetch.peek_fetch(data, header.body_offset, min(after, len(data)), version)
@@ -243,12 +250,12 @@ class RequestStream:
             data, head, max_wait=head.max_wait, min_bytes=min(head.min_bytes, allowance), max_bytes=allowance
         ), True
 
-    def _other(self, data: Stream, header: RequestHeader, pos: int, key: int, now: float) -> Stream:
+    def _other(self, data: bytes, header: RequestHeader, pos: int, now: float) -> bytes:
         """Note any other request. An ApiVersions that is newer than what is known here is made one that no broker knows,
         so that the answer is one that is known here: the error, and the versions there are (KIP-511)."""
+        key = header.api_key << 16 | header.api_version
         if header.api_key == _API_VERSIONS and header.api_version > APIS[_API_VERSIONS].max_version:
-            data = bytearray(data)
-            _INT16.pack_into(data, pos + 6, _UNKNOWN_VERSION)
+            data = data[: pos + 6] + _UNKNOWN_VERSION + data[pos + 8 :]
             key = _API_VERSIONS << 16
         special: object = None
         if header.api_key == _SHARE_FETCH:
@@ -264,11 +271,11 @@ class RequestStream:
         self.stops |= why
 
 
-def _with_limits(data: Stream, head: fetch.FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int) -> bytearray:
+def _with_limits(data: bytes, head: fetch.FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int) -> bytes:
     """A copy of the data in which the Fetch request with that head has other limits (ms, bytes)."""
-    changed = data if isinstance(data, bytearray) else bytearray(data)
+    changed = bytearray(data)
     _INT32.pack_into(changed, head.max_wait_offset, max_wait)
     _INT32.pack_into(changed, head.min_bytes_offset, min_bytes)
     if head.max_bytes_offset >= 0:
         _INT32.pack_into(changed, head.max_bytes_offset, max_bytes)
-    return changed
+    return bytes(changed)

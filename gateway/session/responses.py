@@ -7,6 +7,8 @@ the client is throttled.
 from collections.abc import Callable
 from struct import Struct
 
+from librt.strings import read_i32_be
+
 from gateway.session.bodies import Body, Collected, Dropped, Searched
 from gateway.session.context import SessionContext
 from gateway.session.counters import LATENCY_BUCKETS
@@ -15,7 +17,7 @@ from gateway.session.inflight import ChargedFetch, Entry, InFlight, ThrottledFet
 from gateway.session.throttle import ChannelThrottle
 from gateway.session.wire import Data, Wire
 from protocol.api_keys import APIS, NEVER, ApiKey
-from protocol.bodies import api_versions, describe_cluster, fetch, find_coordinator, metadata, node_endpoints
+from protocol.bodies import api_versions, describe_cluster, fetch, find_coordinator, metadata, node_endpoints, produce
 from protocol.bodies.addresses import Translate
 from protocol.errors import Incomplete, InvalidFrame
 from protocol.framing import MIN_RESPONSE_BYTES, Framing
@@ -24,9 +26,11 @@ from protocol.throttle import patch_throttle, read_throttle, throttle_offset
 FETCH_HEAD_BYTES = 24
 """The most that stands before the first topic of a Fetch response, its length included."""
 
-_HEAD = Struct(">ii")  # length, correlation id
 _INT32 = Struct(">i")
 _SLOTS_PER_SECOND = 1 << 20
+_NO_ERROR = b"\0\0"
+_THROTTLE_AND_TAGS = 5
+_ERROR_TO_THROTTLE = 30  # error_code, base_offset, log_append_time, log_start_offset and four empty fields
 
 Rewrite = Callable[[int, bytes, Translate], bytes]
 
@@ -65,9 +69,22 @@ class ResponseStream:
     """The direction from the broker to its client."""
 
     __slots__ = (
-        "_body", "_client", "_context", "_current", "_framing", "_in_flight", "_latency", "_latency_seconds", "_throttle",
-        "_wire", "resumable",
-    )  # fmt: skip
+        "_body",
+        "_clean_error",
+        "_clean_head",
+        "_clean_key",
+        "_clean_size",
+        "_client",
+        "_context",
+        "_current",
+        "_framing",
+        "_in_flight",
+        "_latency",
+        "_latency_seconds",
+        "_throttle",
+        "_wire",
+        "resumable",
+    )
 
     def __init__(
         self, wire: Wire, context: SessionContext, client: Client, throttle: ChannelThrottle, in_flight: InFlight
@@ -83,6 +100,12 @@ class ResponseStream:
         self._framing = Framing(min_bytes=MIN_RESPONSE_BYTES, max_bytes=2**31 - 1)
         self._current: Entry | None = None  # whose response has begun and is not over
         self._body: Body | None = None  # what becomes of it, None: it is passed on
+        # What the last Produce response looked like if it was for one partition and held nothing but what it must: the next
+        # one with the same beginning and length, and no error, can't hold anything more either.
+        self._clean_key = -1
+        self._clean_size = 0
+        self._clean_head = b""
+        self._clean_error = 0
         self.resumable = False
 
     def feed(self, chunk: bytes, now: float) -> None:
@@ -91,58 +114,96 @@ class ResponseStream:
         `resumable` is set where the client may be read again because of them.
         """
         framing = self._framing
-        if framing.head:
-            chunk = framing.join(chunk)
+        pos = framing.skip
+        if self._throttle.active or self._body is not None or framing.head:
+            self._feed_any(chunk, now)
+            return
+        end = len(chunk)
+        if 0 < pos <= end:
+            self._current = None
+        in_flight = self._in_flight
+        while end - pos >= 8 and in_flight:
+            entry = in_flight[0]
+            key = entry[1]
+            size = read_i32_be(chunk, pos)
+            if key == self._clean_key:
+                # a Produce response in which nothing can be but what the last one had
+                error = pos + self._clean_error
+                if (
+                    size != self._clean_size
+                    or chunk[pos + 8 : error - 4] != self._clean_head
+                    or chunk[error : error + 2] != _NO_ERROR
+                ):
+                    break
+            elif entry[3] is not None or key not in _PLAIN:
+                break
+            if entry[0] != read_i32_be(chunk, pos + 4) or size < MIN_RESPONSE_BYTES:
+                break
+            in_flight.popleft()
+            self._note_latency(entry, now)
+            pos += 4 + size
+            if pos > end:
+                self._current = entry
+        if pos < end:
+            self._go_through([], chunk, 0, pos, now)
+        else:
+            framing.skip = pos - end
+            self._wire.write_client(chunk)
+
+    def _feed_any(self, chunk: bytes, now: float) -> None:
+        """The same, whatever state the stream is in."""
+        framing = self._framing
+        chunk = framing.join(chunk)
         end = len(chunk)
         pos = framing.skip
-        start = 0  # what is before it stands in `pieces`
+        start = 0
         pieces: list[Data] = []
         if pos:  # the chunk begins inside a response
             if self._body is not None:
                 start = min(pos, end)
                 pieces.append(self._body.feed(chunk, 0, start))
-            if pos > end:
-                framing.skip = pos - end
-                self._write(pieces, chunk, start, end)
-                return
-            start = self._finish_current(pieces, chunk, start, pos, now)
-        throttle = self._throttle
+            if pos <= end:
+                start = self._finish_current(pieces, chunk, start, pos, now)
+        self._go_through(pieces, chunk, start, pos, now)
+
+    def _go_through(self, pieces: list[Data], chunk: bytes, start: int, pos: int, now: float) -> None:
+        """Take the responses that begin in `chunk` from `pos` on; what is before `start` stands in `pieces` already."""
+        framing = self._framing
+        end = len(chunk)
+        framing.skip = max(pos - end, 0)
         while pos < end:
             if end - pos < 8:
                 framing.hold(chunk, pos)
                 end = pos
                 break
-            size, correlation_id = _HEAD.unpack_from(chunk, pos)
-            if size < MIN_RESPONSE_BYTES:
-                framing.check(size)
-            entry = self._due(correlation_id)
-            key = entry[1]
+            size = read_i32_be(chunk, pos)
+            framing.check(size)
+            entry = self._due(read_i32_be(chunk, pos + 4))
             after = pos + 4 + size
-            if throttle.active or entry[3] is not None or key not in _PLAIN:
-                try:
-                    start = self._open(pieces, chunk, start, pos, after, entry, now)
-                except Incomplete:
-                    if after <= end:
-                        raise InvalidFrame("broker_overrun", f"a response of {size} bytes ends inside its own head") from None
-                    framing.hold(chunk, pos)
-                    end = pos
-                    break
+            try:
+                start = self._open(pieces, chunk, start, pos, after, entry, now)
+            except Incomplete:
+                if after <= end:
+                    raise InvalidFrame("broker_overrun", f"a response of {size} bytes ends inside its own head") from None
+                framing.hold(chunk, pos)
+                end = pos
+                break
             self._in_flight.popleft()
-            api_key = key >> 16
-            latency = now - entry[2]
-            slot = int(latency * _SLOTS_PER_SECOND).bit_length()
-            self._latency[api_key][slot if slot < LATENCY_BUCKETS else LATENCY_BUCKETS] += 1
-            self._latency_seconds[api_key] += latency
+            self._note_latency(entry, now)
             pos = after
             if pos > end:
                 self._current = entry
                 framing.skip = pos - end
-            elif throttle.active:
+            elif self._throttle.active:
                 start = self._answered(pieces, chunk, start, pos, entry, now)
-        if start == 0 and not pieces and end == len(chunk):
-            self._wire.write_client(chunk)
-        else:
-            self._write(pieces, chunk, start, end)
+        self._write(pieces, chunk, start, end)
+
+    def _note_latency(self, entry: Entry, now: float) -> None:
+        api_key = entry[1] >> 16
+        latency = now - entry[2]
+        slot = min(int(latency * _SLOTS_PER_SECOND).bit_length(), LATENCY_BUCKETS)
+        self._latency[api_key][slot] += 1
+        self._latency_seconds[api_key] += latency
 
     def answer_own(self, now: float) -> None:
         """Write the answers that are made here and due."""
@@ -177,6 +238,7 @@ class ResponseStream:
             return self._search(pieces, chunk, start, pos, after, entry, now)
         if api_key in _REWRITES and version >= _REWRITES[api_key][0]:
             if api_key == _PRODUCE and end == after and not node_endpoints.produce_has_endpoints(chunk, pos, end, version):
+                self._remember_clean(chunk, pos, after, entry[1])
                 return self._patch(pieces, chunk, start, pos, after, entry, now)
             rewrite = _REWRITES[api_key][1]
             translate = self._context.translate
@@ -184,6 +246,16 @@ class ResponseStream:
                 pieces, chunk, start, pos, after, lambda frame: self._patched(rewrite(version, frame, translate), entry, now)
             )
         return self._patch(pieces, chunk, start, pos, after, entry, now)
+
+    def _remember_clean(self, chunk: bytes, pos: int, after: int, key: int) -> None:
+        throttle = produce.single_partition_throttle(chunk, pos, after, key & 0xFFFF)
+        if throttle + _THROTTLE_AND_TAGS != after:
+            return
+        error = throttle - _ERROR_TO_THROTTLE
+        self._clean_key = key
+        self._clean_size = after - pos - 4
+        self._clean_head = chunk[pos + 8 : error - 4]
+        self._clean_error = error - pos
 
     def _charge(self, special: ChargedFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float) -> None:
         """Charge a Fetch response: four bytes and its body (`FetchResponse.sizeOf`)."""
