@@ -1,10 +1,11 @@
-"""A real Apache Kafka on this machine: KRaft nodes and Kafka's own Java tools, from the jars that `make setup` fetches."""
+"""A real Apache Kafka on this machine: KRaft nodes and Kafka's own Java tools, from the jars of `make setup`."""
 
 from loadtest.kafka.cluster import KafkaCluster
 from loadtest.kafka.jars import JarsMissingError
 from loadtest.kafka.node import KafkaNode, NodeError
 from loadtest.kafka.ports import free_port, free_port_range
 from loadtest.kafka.processes import spawn, stop
+from loadtest.kafka.readiness import live_brokers
 from loadtest.kafka.tools import Tool, ToolError, run_tool, start_tool
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "ToolError",
     "free_port",
     "free_port_range",
+    "live_brokers",
     "run_tool",
     "spawn",
     "start_tool",

@@ -151,7 +151,8 @@ def test_nothing_is_lost_doubled_or_left_open(
     assert values == list(range(len(sent)))
 
     wait_until(lambda: gateway.metric("weir_connections") == gateway.client_sockets() == 0, "no client is left")
-    wait_until(lambda: len(gateway.sockets()) <= sockets, f"{len(gateway.sockets())} sockets are {sockets} again")
+    # Its own look at the cluster had one connection then and may have one to each broker now.
+    wait_until(lambda: len(gateway.sockets()) < sockets + brokers, f"{sockets} sockets as before")
     assert gateway.resident_bytes() < memory + 64 * MEBIBYTE
 
 

@@ -1,0 +1,29 @@
+"""The check that no client connects to a broker's own address would see one that does."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from loadtest.kafka import KafkaCluster, live_brokers, spawn, stop
+from tests.broker.direct_connections import DirectConnections
+from tests.weir_process import wait_until
+
+pytestmark = pytest.mark.broker
+
+CONNECT = "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); print('connected'); s.recv(1)"
+
+
+def test_sees_a_process_that_connects(kafka: KafkaCluster) -> None:
+    port = kafka.brokers[0].port
+    with DirectConnections([port], allowed=[os.getpid(), kafka.brokers[0].pid]) as direct:
+        live_brokers("127.0.0.1", port)  # by this process, which may
+        process = spawn([sys.executable, "-c", CONNECT, str(port)], stdout=subprocess.PIPE)
+        try:
+            wait_until(lambda: direct.found, "the connection is seen")
+        finally:
+            stop(process)
+            assert process.stdout is not None
+            process.stdout.close()
+    assert [f"process {process.pid}: " in found for found in direct.found] == [True]
