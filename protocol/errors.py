@@ -12,15 +12,15 @@ class ProtocolError(Exception):
         self.reason = reason
 
 
-class InvalidFrame(ProtocolError):  # noqa: N818 - named for what it says of the frame
+class InvalidFrame(ProtocolError):
     """A length, count or string that does not fit into the frame that holds it."""
 
 
-class UnsupportedVersion(ProtocolError):  # noqa: N818 - Kafka's own name
+class UnsupportedVersion(ProtocolError):
     """An API key, or a version of one, that was never advertised to the client."""
 
 
-class Incomplete(Exception):  # noqa: N818 - not an error: the answer is to wait for more bytes
+class Incomplete(Exception):
     """The bytes seen so far end before what was asked for; hold them and ask again with more.
 
     Not a `ProtocolError`: nothing is wrong yet. Where the frame is known to be complete, the caller treats it as an

@@ -13,7 +13,7 @@ MIN_RESPONSE_BYTES = 4
 """correlation_id: the shortest response header (v0)."""
 
 MAX_HEAD_BYTES = 256 * 1024
-"""The most of a frame that is held until its head can be read: three strings of 32 KiB and their tags would be hostile already."""
+"""The most of a frame that is held until its head can be read: three strings of 32 KiB and tags are hostile already."""
 
 _TLS_HANDSHAKE = 0x16
 

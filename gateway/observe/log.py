@@ -44,37 +44,45 @@ class TextFormatter(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
-class OncePer:
-    """Tells the first of a kind from its repetitions, so that a peer that misbehaves in a loop is logged once.
+class OncePerPeer(logging.Filter):
+    """Lets a peer that misbehaves in a loop be logged once in `seconds`, with how often it was passed over.
 
-    A key is news again `seconds` after it was last news. At most `size` keys are remembered, the oldest are forgotten.
+    It looks at records below ERROR that have a `reason`, by that and by the host of their `peer`. At most `size` keys are
+    remembered, the oldest are forgotten.
     """
 
-    def __init__(self, seconds: float, size: int = 1_000) -> None:
+    def __init__(self, seconds: float = 60.0, size: int = 1_000) -> None:
+        super().__init__()
         self._seconds = seconds
         self._size = size
-        self._since: OrderedDict[tuple[str, ...], float] = OrderedDict()
-        self._repeated: dict[tuple[str, ...], int] = {}
+        self._since: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._repeated: dict[tuple[str, str], int] = {}
 
-    def news(self, now: float, *key: str) -> int | None:
-        """How many repetitions were passed over since the last news of this key, None if this is one of them."""
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is news; `repeated` is added to it where others like it were passed over."""
+        reason = getattr(record, "reason", None)
+        if reason is None or record.levelno >= logging.ERROR:
+            return True
+        key = (str(reason), str(getattr(record, "peer", "")).rpartition(":")[0])
         since = self._since.get(key)
-        if since is not None and now - since < self._seconds:
+        if since is not None and record.created - since < self._seconds:
             self._repeated[key] += 1
-            return None
-        self._since[key] = now
+            return False
+        if repeated := self._repeated.get(key, 0):
+            record.repeated = repeated
+        self._since[key] = record.created
         self._since.move_to_end(key)
-        passed_over = self._repeated.get(key, 0)
         self._repeated[key] = 0
         if len(self._since) > self._size:
             oldest, _ = self._since.popitem(last=False)
             del self._repeated[oldest]
-        return passed_over
+        return True
 
 
 def configure_logging(log_format: LogFormat, *, level: int = logging.INFO, stream: TextIO | None = None) -> None:
     """Send all logs of the process to `stream` (stderr), and nowhere else."""
     handler = logging.StreamHandler(stream or sys.stderr)
+    handler.addFilter(OncePerPeer())
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.captureWarnings(capture=True)
     logging.basicConfig(level=level, handlers=[handler], force=True)

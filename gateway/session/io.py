@@ -111,7 +111,7 @@ class Session:
             _log.warning(
                 "connection refused: the address has connections.max_per_ip=%d already",
                 self._host.sessions.max_per_ip,
-                extra={"peer_ip": self.peer_ip, "reason": "max_per_ip"},
+                extra={"peer": self.peer, "reason": "max_per_ip"},
             )
             client.abort()
             return

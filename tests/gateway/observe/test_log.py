@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.observe.log import LogFormat, OncePer, configure_logging, iso
+from gateway.observe.log import LogFormat, OncePerPeer, configure_logging, iso
 
 
 @pytest.fixture
@@ -83,23 +83,37 @@ def test_configuring_twice_does_not_log_twice(stream: io.StringIO) -> None:
     assert len(lines(stream)) == 1
 
 
-def test_once_per_key_and_time() -> None:
-    once = OncePer(60.0)
-    assert once.news(0.0, "bad frame", "10.0.0.1") == 0
-    assert once.news(1.0, "bad frame", "10.0.0.1") is None
-    assert once.news(2.0, "bad frame", "10.0.0.2") == 0
-    assert once.news(59.0, "bad frame", "10.0.0.1") is None
-    assert once.news(60.0, "bad frame", "10.0.0.1") == 2
-    assert once.news(120.0, "bad frame", "10.0.0.1") == 0
+def record(*, at: float, reason: str | None = "frame_too_large", peer: str = "10.0.0.1:1234", level: int = logging.WARNING):
+    made = logging.makeLogRecord({"levelno": level, "created": at, "peer": peer})
+    if reason is not None:
+        made.reason = reason
+    return made
 
 
-def test_once_per_forgets_the_oldest() -> None:
-    once = OncePer(60.0, size=2)
-    for peer in "abc":
-        assert once.news(0.0, peer) == 0
-    assert once.news(1.0, "b") is None
-    assert once.news(1.0, "c") is None
-    assert once.news(1.0, "a") == 0
+def test_a_peer_that_misbehaves_in_a_loop_is_logged_once_and_its_repetitions_are_counted():
+    once = OncePerPeer(60.0)
+    assert once.filter(record(at=0.0))
+    assert not once.filter(record(at=1.0, peer="10.0.0.1:1235"))
+    assert not once.filter(record(at=59.9))
+    assert once.filter(record(at=1.0, peer="10.0.0.2:1")), "another peer is news"
+    assert once.filter(record(at=1.0, reason="negative_length")), "another reason is news"
+    again = record(at=60.0)
+    assert once.filter(again)
+    assert again.repeated == 2
+
+
+@pytest.mark.parametrize("always", [{"reason": None}, {"level": logging.ERROR}])
+def test_what_has_no_reason_and_what_is_an_error_always_passes(always):
+    once = OncePerPeer(60.0)
+    assert all(once.filter(record(at=0.0, **always)) for _ in range(3))
+
+
+def test_only_so_many_peers_are_remembered():
+    once = OncePerPeer(60.0, size=2)
+    for peer in ("a:1", "b:1", "c:1"):
+        assert once.filter(record(at=0.0, peer=peer))
+    assert once.filter(record(at=1.0, peer="a:1")), "the oldest was forgotten"
+    assert not once.filter(record(at=1.0, peer="c:1"))
 
 
 def test_times_are_iso_8601_in_utc() -> None:
