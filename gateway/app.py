@@ -126,6 +126,8 @@ class Gateway:
         """Put a new config into effect, on open connections as well."""
         if new.quotas != old.quotas:
             self._engine.apply(quota_settings(new.quotas), clock.monotonic())
+            for session in self._sessions:
+                session.reconsider()
         self._limit_sessions(new)
         if new.connections.max_frame_bytes == old.connections.max_frame_bytes:
             return []

@@ -6,6 +6,7 @@ compiles (see setup.py), and a compiled class can't inherit from an interpreted 
 
 import asyncio
 import logging
+import socket
 from array import array
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -115,7 +116,9 @@ class Session:
             )
             client.abort()
             return
-        self._socket_fd = client.get_extra_info("socket").fileno()
+        connection = client.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._socket_fd = connection.fileno()
         client.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
         self.write_client = client.write
         self.write_broker = self._write_early
@@ -276,6 +279,10 @@ class Session:
         self._draining = True
         if self._core.idle:
             self.close("drained")
+
+    def reconsider(self) -> None:
+        """Look again at how long the client is muted, as the quotas have changed."""
+        self._core.throttle.reconsider(monotonic())
 
     def _refuse(self, whose: str, error: ProtocolError) -> None:
         self._host.context.counters.protocol_errors[error.reason] += 1

@@ -26,6 +26,10 @@ class OpenSession(Protocol):
         """End it as soon as no request is under way."""
         ...
 
+    def reconsider(self) -> None:
+        """Look again at how long it is muted, as the quotas have changed."""
+        ...
+
 
 class Sessions:
     """Keeps count. Times are monotonic seconds."""

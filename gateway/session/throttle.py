@@ -75,6 +75,14 @@ class ChannelThrottle:
         self._mute.fire(MuteEvent.THROTTLE_ENDED)
         return self._unmute()
 
+    def reconsider(self, now: float) -> None:
+        """The configuration has changed: whoever would be held for less time by now is held for less."""
+        if self.active and self._bucket is not None:
+            until = now + self._bucket.throttle_left(now)
+            if until < self.until:
+                self.until = until
+                self._wire.wake_at(until)
+
     def abandon(self) -> None:
         """The connection is gone."""
         if self.active:
