@@ -85,6 +85,14 @@ class Bucket:
             return 0.0
         return self._verdict(self.meter, delay, now)
 
+    def take_back(self, amount: int, now: float) -> bool:
+        """Undo the charge, made at `now`, of a response that went over and is not to be sent; False: it is to be sent."""
+        if self.meter is None or not self.meter.takes_back:
+            return False
+        self.meter.charge(-amount, now)
+        self.amount_total -= amount
+        return True
+
     def refuse(self, now: float) -> float:
         """The seconds for which a request has to wait that may only begin within the quota (Fetch); 0.0: it may begin.
 

@@ -40,6 +40,11 @@ class Meter(ABC):
 
     @property
     @abstractmethod
+    def takes_back(self) -> bool:
+        """Whether a response that goes over is not charged and not sent, as in Kafka, rather than sent and waited for."""
+
+    @property
+    @abstractmethod
     def capacity(self) -> float:
         """How much may be used at once by who has used nothing yet."""
 

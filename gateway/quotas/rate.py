@@ -120,6 +120,11 @@ class WindowMeter(Meter):
         return self.capacity
 
     @property
+    def takes_back(self) -> bool:
+        """`recordAndGetThrottleTimeMs`, then `unrecordQuotaSensor`: an empty answer in its place."""
+        return True
+
+    @property
     def capacity(self) -> float:
         """What the whole window may hold: `getMaxValueInQuotaWindow`."""
         return self._limit * self._span

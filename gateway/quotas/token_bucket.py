@@ -59,6 +59,11 @@ class TokenBucket(Meter):
         return max(self.tokens(now), self._limit * FETCH_SLICE_SECONDS)
 
     @property
+    def takes_back(self) -> bool:
+        """It is sent, and the debt is waited for: nothing is read in vain."""
+        return False
+
+    @property
     def capacity(self) -> float:
         """The burst."""
         return self._burst

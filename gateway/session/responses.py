@@ -229,11 +229,9 @@ class ResponseStream:
                 raise Incomplete
             throttle_offset(api_key, version, chunk, pos, end)  # so that it can't be Incomplete once the bytes are charged
         if isinstance(special, ThrottledFetch) and fetch.top_level_error(chunk, pos, end, version) == 0:
-            pieces += (memoryview(chunk)[start:pos], self._emptied(chunk, pos, end, entry, now))
-            self._body = None if after == end else Dropped()
-            return end
-        if isinstance(special, ChargedFetch):
-            self._charge(special, chunk, pos, after, entry, now)
+            return self._empty(pieces, chunk, start, pos, after, entry, now)
+        if isinstance(special, ChargedFetch) and not self._charge(special, chunk, pos, after, entry, now):
+            return self._empty(pieces, chunk, start, pos, after, entry, now)
         if api_key in _SEARCHED and version >= _SEARCHED[ApiKey(api_key)]:
             return self._search(pieces, chunk, start, pos, after, entry, now)
         if api_key in _REWRITES and version >= _REWRITES[api_key][0]:
@@ -257,8 +255,8 @@ class ResponseStream:
         self._clean_head = chunk[pos + 8 : error - 4]
         self._clean_error = error - pos
 
-    def _charge(self, special: ChargedFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float) -> None:
-        """Charge a Fetch response: four bytes and its body (`FetchResponse.sizeOf`)."""
+    def _charge(self, special: ChargedFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float) -> bool:
+        """Charge a Fetch response: four bytes and its body (`FetchResponse.sizeOf`). False: it is not to be sent."""
         api_key, version = entry[1] >> 16, entry[1] & 0xFFFF
         size = after - pos - 4
         if version >= APIS[api_key].flexible_since:
@@ -267,8 +265,17 @@ class ResponseStream:
         if api_key == _FETCH and special.bucket.meter is not None:
             batch = fetch.first_batch_size(chunk, pos, min(after, len(chunk)), version)
             self._client.batch_bytes = batch or self._client.batch_bytes
-        if delay > 0.0:
-            self._throttle.start(delay, now, special.bucket, entry)
+        if delay <= 0.0:
+            return True
+        self._throttle.start(delay, now, special.bucket, entry)
+        return not (api_key == _FETCH and special.bucket.take_back(size, now))
+
+    def _empty(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
+        """Send an empty answer in place of a throttled Fetch's."""
+        end = min(after, len(chunk))
+        pieces += (memoryview(chunk)[start:pos], self._emptied(chunk, pos, end, entry, now))
+        self._body = None if after == end else Dropped()
+        return end
 
     def _emptied(self, chunk: bytes, pos: int, end: int, entry: Entry, now: float) -> bytes:
         """In place of a throttled Fetch's answer, one without partitions and with the same session id."""
