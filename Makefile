@@ -52,17 +52,21 @@ $(STAMPS)/prerequisites: .ci/check-prerequisites
 $(STAMPS)/venv: pyproject.toml | $(STAMPS)/prerequisites
 	@echo "setup: making .venv and installing the project and its development tools (a minute or two) ..."
 	@"$$(cat $(STAMPS)/prerequisites)" -m venv .venv
+	@# mypyc reads pyproject.toml with the virtual environment's own setuptools, which is old in Python 3.11 and absent later.
+	@$(BIN)/python -m pip install --quiet 'setuptools>=77'
 	@$(BIN)/python -m pip install --quiet --editable '.[dev]' --config-settings editable_mode=compat
 	@touch $@
 
 $(STAMPS)/compiled: $(COMPILED) $(STAMPS)/venv
 	@find . -maxdepth 1 -name '*__mypyc*.so' -delete
 	@find gateway protocol -name '*.so' -delete
-	@if command -v "$${CC:-cc}" > /dev/null; then \
+	@headers=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))'); \
+	if command -v "$${CC:-cc}" > /dev/null && [ -e "$$headers/Python.h" ]; then \
 	  echo "setup: compiling the hot path with mypyc (half a minute) ..."; \
 	  $(BIN)/mypyc $(COMPILED) > .cache/mypyc.log 2>&1 || { tail -n 20 .cache/mypyc.log; exit 1; }; \
 	else \
-	  echo "setup: no C compiler (cc): Weir runs interpreted, at about twice the CPU. To change that: apt-get install gcc"; \
+	  echo "setup: no C compiler (cc) or no Python.h: Weir runs interpreted, at about twice the CPU."; \
+	  echo "       To change that: apt-get install gcc python3-dev, then make clean setup"; \
 	fi
 	@touch $@
 
