@@ -1,0 +1,108 @@
+"""`python -m loadtest.bench`: the paired performance comparison. Every proxy stands before the same broker in the same run."""
+
+import argparse
+import json
+import signal
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from loadtest.bench import report
+from loadtest.bench.proxies import ABSENT, WAYS
+from loadtest.bench.rounds import (
+    CONNECTIONS,
+    DEPTHS,
+    FETCH_BYTES,
+    SIZES,
+    Cell,
+    Measured,
+    broker,
+    measure,
+    measure_latency,
+    started,
+    warm_up,
+)
+from loadtest.gateway_process import GatewayError
+from loadtest.kafka import JarsMissingError, NodeError
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+_TURN = 1.0
+_LATENCY_TURN = 2.0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m loadtest.bench", description=__doc__)
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=24.0,
+        help="load per request size and proxy, split over connections and depths (default: 24; start-up comes on top)",
+    )
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="of a request, in bytes (default: %(default)s)")
+    parser.add_argument("--proxies", default=",".join(WAYS), help="of %(default)s; direct is no proxy")
+    parser.add_argument("--out", type=Path, help="folder for DATE-bench.md and .json (a full run: loadtest/results)")
+    options = parser.parse_args()
+    try:
+        options.sizes = tuple(int(size) for size in options.sizes.split(","))
+    except ValueError:
+        parser.error(f"--sizes {options.sizes}: give numbers of bytes, such as 100,16384")
+    options.proxies = tuple(options.proxies.split(","))
+    unknown = [name for name in options.proxies if name not in WAYS]
+    if unknown:
+        parser.error(f"--proxies {', '.join(unknown)}: not known; choose from {', '.join(WAYS)}")
+    options.full = set(options.sizes) == set(SIZES) and set(options.proxies) == set(WAYS)
+    if options.full and options.out is None:
+        options.out = RESULTS
+    return options
+
+
+def main() -> int:
+    """Measure, print, write; returns the exit code."""
+    options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    loads = [(connections, depth) for connections in CONNECTIONS for depth in DEPTHS]
+    rounds = max(1, round(options.seconds / len(loads) / _TURN))
+    cells = [Cell("produce", size, *load) for size in options.sizes for load in loads]
+    if options.full:
+        cells.append(Cell("fetch", FETCH_BYTES, 8, 1))
+    try:
+        measured = _measure(console, options.proxies, cells, rounds, latency=options.full)
+    except (JarsMissingError, NodeError, GatewayError, RuntimeError) as error:
+        console.print(f"bench: {error}", markup=False)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    grids = report.grids(measured)
+    for grid in grids:
+        console.print(grid.rich())
+    for name, why in measured.absent.items():
+        console.print(f"{name}: {why}", markup=False)
+    if options.out is not None:
+        day = datetime.now(UTC).date().isoformat()
+        options.out.mkdir(parents=True, exist_ok=True)
+        file = options.out / f"{day}-bench"
+        file.with_suffix(".md").write_text(report.markdown(measured, grids, rounds, _TURN, day))
+        file.with_suffix(".json").write_text(json.dumps(report.raw(measured), indent=1) + "\n")
+        console.print(f"written: {file}.md and .json", markup=False)
+    return 0
+
+
+def _measure(console: Console, names: tuple[str, ...], cells: list[Cell], rounds: int, *, latency: bool) -> Measured:
+    console.print("bench: starting Kafka ...")
+    with broker() as (cluster, directory), started(names, cluster.bootstrap_servers, directory) as (ways, absent):
+        console.print(f"bench: warming up; then {rounds} rounds of {_TURN:g} s of: {', '.join(ways)}")
+        for name, why in absent.items():
+            console.print(f"bench: {name}: {why}", markup=False)
+        warm_up(cluster.bootstrap_servers, sorted({cell.size for cell in cells if cell.api == "produce"}))
+        results = measure(
+            ways, cells, rounds, _TURN, lambda cell, samples: console.print(report.interim(cell, samples), markup=False)
+        )
+        latencies = measure_latency(ways, rounds, _LATENCY_TURN) if latency else {}
+    return Measured(list(ways), {**absent, **(ABSENT if latency else {})}, results, latencies)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

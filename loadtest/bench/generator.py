@@ -1,0 +1,247 @@
+"""The load: closed loops over plain connections, in a process of its own so that the proxy's CPU time stands alone.
+
+    python -m loadtest.bench.generator '{"mode": "saturate", "address": "127.0.0.1:9092", ...}'
+
+prints one JSON object. The generator itself reads the CPU clock of the processes that it is told of, at the same instants
+as its own count of requests.
+"""
+
+import asyncio
+import json
+import socket
+import statistics
+import struct
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Literal, cast
+
+import uvloop
+
+from loadtest.bench.frames import Load, fetch_load, produce_load
+
+_BUFFER_BYTES = 256 * 1024
+_PATIENCE_SECONDS = 20.0
+
+
+class LoadError(RuntimeError):
+    """A response was not what every response of this load is, or none came."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to send where. `size` is in bytes: of a Produce's batch, or of what a Fetch asks for.
+
+    `saturate` keeps `depth` requests in flight on each connection; `pace` sends `rate` a second on one, one at a time.
+    CPU time is that of the processes `pids` together.
+    """
+
+    address: str
+    topic: str
+    partitions: int
+    size: int
+    api: Literal["produce", "fetch"] = "produce"
+    mode: Literal["saturate", "pace"] = "saturate"
+    connections: int = 1
+    depth: int = 1
+    rate: float = 0.0
+    seconds: float = 1.0
+    warmup: float = 0.3
+    pids: tuple[int, ...] = ()
+
+    def load(self, connection: int) -> Load:
+        """Return what a connection sends: connections take the partitions in turn."""
+        make = produce_load if self.api == "produce" else fetch_load
+        return make(self.topic, connection % self.partitions, self.size, self.depth)
+
+
+@dataclass(frozen=True)
+class Saturated:
+    """`requests` answered within `seconds`, for which the processes used `cpu` seconds; `bytes_moved` either way."""
+
+    requests: int
+    bytes_moved: int
+    seconds: float
+    cpu: float
+
+
+@dataclass(frozen=True)
+class Paced:
+    """Latencies in microseconds."""
+
+    requests: int
+    p50: float
+    p99: float
+
+
+def cpu_seconds(pids: tuple[int, ...]) -> float:
+    """Return the CPU time (user and system) of all threads of these processes, those that have ended included.
+
+    It is what clock_getcpuclockid(3) gives: exact to the nanosecond, where /proc/PID/stat counts in hundredths.
+    """
+    return sum(time.clock_gettime((~pid << 3) | 2) for pid in pids)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One closed loop: each answer sends the next request. Of an answer it looks at no more than its head."""
+
+    def __init__(self, load: Load, failed: "asyncio.Future[None]") -> None:
+        self.load = load
+        self._frames = load.frames
+        self._expected = load.expected
+        self._expected_at = load.expected_at
+        self._head_length = load.expected_at + len(load.expected)
+        self._failed = failed
+        self._next = 0
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._head = b""
+        self._rest = 0
+        self._length = 0
+        self.answered = 0
+        self.received = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def start(self) -> None:
+        """Send the first requests."""
+        for frame in self._frames:
+            self._transport.write(frame)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.received += nbytes
+        at = 0
+        while at < nbytes:
+            if self._rest:
+                step = min(self._rest, nbytes - at)
+                self._rest -= step
+                if not self._rest:
+                    self._answered()
+            else:
+                step = min(self._head_length - len(self._head), nbytes - at)
+                self._head += self._buffer[at : at + step]
+                if len(self._head) == self._head_length and not self._begin():
+                    return
+            at += step
+
+    def _begin(self) -> bool:
+        head, self._head = self._head, b""
+        length, correlation_id = struct.unpack_from(">ii", head)
+        self._length = self._length or length
+        error = head[self._expected_at :]
+        if correlation_id == self._next and error == self._expected and length == self._length:
+            self._rest = 4 + length - self._head_length
+            return True
+        self._fail(
+            f"answer {self.answered + 1}: {length} bytes (before: {self._length}), correlation id {correlation_id} "
+            f"(sent: {self._next}), error {error.hex()}"
+        )
+        return False
+
+    def _answered(self) -> None:
+        self.answered += 1
+        self._transport.write(self._frames[self._next])
+        self._next = (self._next + 1) % len(self._frames)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(f"the connection was closed after {self.answered} answers: {exc or 'end of stream'}")
+
+    def _fail(self, why: str) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(LoadError(why))
+
+    def close(self) -> None:
+        """Leave without waiting for answers."""
+        self._transport.abort()
+
+
+async def saturate(job: Job) -> Saturated:
+    """Run closed loops; measure after the warm-up. Raises LoadError, OSError."""
+    loop = asyncio.get_running_loop()
+    failed: asyncio.Future[None] = loop.create_future()
+    host, port = _address(job.address)
+    connections = []
+    for index in range(job.connections):
+        load = job.load(index)
+        _, connection = await loop.create_connection(lambda load=load: Connection(load, failed), host, port)  # type: ignore[misc]
+        connections.append(connection)
+    for connection in connections:
+        connection.start()
+
+    async def wait(seconds: float) -> None:
+        await asyncio.wait([failed], timeout=seconds)
+        if failed.done():
+            failed.result()
+
+    def now() -> tuple[float, float, int, int]:
+        answered = sum(connection.answered for connection in connections)
+        received = sum(connection.received for connection in connections)
+        return time.perf_counter(), cpu_seconds(job.pids), answered, received
+
+    await wait(job.warmup)
+    began, cpu, answered, received = now()
+    await wait(job.seconds)
+    ended, cpu_after, answered_after, received_after = now()
+    failed.cancel()
+    for connection in connections:
+        connection.close()
+    requests = answered_after - answered
+    sent = requests * len(connections[0].load.frames[0])
+    return Saturated(requests, sent + received_after - received, ended - began, cpu_after - cpu)
+
+
+def pace(job: Job) -> Paced:
+    """Send at a steady rate, one request at a time, and time each answer. Raises LoadError, OSError."""
+    load = job.load(0)
+    latencies: list[float] = []
+    with socket.create_connection(_address(job.address), timeout=_PATIENCE_SECONDS) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        due = time.perf_counter()
+        measure_from, end = due + job.warmup, due + job.warmup + job.seconds
+        while due < end:
+            time.sleep(max(0.0, due - time.perf_counter()))
+            began = time.perf_counter()
+            connection.sendall(load.frames[0])
+            answer = _receive(connection, 4)
+            answer += _receive(connection, int.from_bytes(answer, "big"))
+            if began >= measure_from:
+                latencies.append(time.perf_counter() - began)
+            error = answer[load.expected_at : load.expected_at + len(load.expected)]
+            if error != load.expected:
+                raise LoadError(f"error {error.hex()}: {answer[:100].hex()}")
+            due += 1 / job.rate
+    percentiles = statistics.quantiles(latencies, n=100)
+    return Paced(len(latencies), percentiles[49] * 1e6, percentiles[98] * 1e6)
+
+
+def _receive(connection: socket.socket, count: int) -> bytes:
+    received = bytearray()
+    while len(received) < count:
+        chunk = connection.recv(count - len(received))
+        if not chunk:
+            raise LoadError(f"the connection was closed after {len(received)} of {count} bytes")
+        received += chunk
+    return bytes(received)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host, int(port)
+
+
+def main() -> None:
+    """Do the job given as the only argument; an error is the exit code 1 and its message."""
+    fields = json.loads(sys.argv[1])
+    job = Job(**{**fields, "pids": tuple(fields["pids"])})
+    try:
+        result = uvloop.run(saturate(job)) if job.mode == "saturate" else pace(job)
+    except (LoadError, OSError) as error:
+        sys.exit(f"{job.address}: {error}")
+    print(json.dumps(asdict(result)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""The ways to the broker that are compared: none, Weir, HAProxy with three settings, and kafka-proxy where it is found."""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+from loadtest.gateway_process import HOST, GatewayProcess
+from loadtest.kafka import free_port, spawn, stop
+
+_CHECKOUT = Path(__file__).resolve().parents[2]
+_PLENTY = 10**12
+_START_SECONDS = 10.0
+
+
+class ProxyUnavailableError(RuntimeError):
+    """This proxy can't be measured here; the message says why."""
+
+
+class Way(ABC):
+    """A way to the broker: where clients connect, and the processes whose CPU time it costs."""
+
+    about: ClassVar[str]
+    address: str
+    pids: tuple[int, ...] = ()
+
+    @abstractmethod
+    def start(self, broker: str, directory: Path) -> None:
+        """Start it in front of `broker` (`host:port`). Raises ProxyUnavailableError."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop it; harmless where it does not run."""
+
+
+class Direct(Way):
+    """No proxy."""
+
+    about = "the clients' connections go to the broker"
+
+    def start(self, broker: str, directory: Path) -> None:  # noqa: ARG002
+        """Nothing to start."""
+        self.address = broker
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+
+class Weir(Way):
+    """Weir with every quota that it has on the clients, high enough to hold nobody."""
+
+    about = "produce and fetch quotas measured and enforced, none exceeded; rows at all eight levels of precedence"
+    _gateway: GatewayProcess | None = None
+
+    def start(self, broker: str, directory: Path) -> None:
+        """Start the gateway. Raises GatewayError."""
+        self._gateway = GatewayProcess(directory, broker, quota_rows(), connections={"max_per_ip": 1_000})
+        self._gateway.start()
+        self.address = self._gateway.bootstrap_servers
+        self.pids = (self._gateway.pid,)
+
+    def stop(self) -> None:
+        """Stop the gateway."""
+        if self._gateway is not None:
+            self._gateway.stop()
+
+
+def quota_rows() -> list[dict[str, Any]]:
+    """Return rows for the bench's client (by client-id, found as the last but one level) and for many others."""
+    limits = {"producer_byte_rate": _PLENTY, "consumer_byte_rate": _PLENTY}
+    others = [{"user": f"user-{n}", "client-id": f"app-{n}", **limits} for n in range(20)]
+    others += [{"user": f"user-{n}", "client-id": "<default>", **limits} for n in range(20)]
+    others += [{"user": f"user-{n}", **limits} for n in range(20)]
+    others += [{"client-id": f"app-{n}", **limits} for n in range(20)]
+    others += [{"user": "<default>", "client-id": f"app-{n}", **limits} for n in range(20)]
+    return [*others, {"client-id": "bench", **limits}, {"client-id": "<default>", **limits}]
+
+
+class HAProxy(Way):
+    """HAProxy in TCP mode, one thread, as Debian has it."""
+
+    about = "mode tcp, nbthread 1, default buffers (tune.bufsize 16384)"
+    tune: ClassVar[str] = ""
+    options: ClassVar[str] = ""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self, broker: str, directory: Path) -> None:
+        """Start it in the foreground, without a master process. Raises ProxyUnavailableError."""
+        binary = find("haproxy")
+        port = free_port()
+        directory.mkdir(parents=True, exist_ok=True)
+        config = directory / "haproxy.cfg"
+        config.write_text(
+            f"global\n    nbthread 1\n    maxconn 4000\n{self.tune}"
+            "defaults\n    mode tcp\n    timeout connect 5s\n    timeout client 1h\n    timeout server 1h\n"
+            f"{self.options}"
+            f"frontend clients\n    bind {HOST}:{port}\n    default_backend kafka\n"
+            f"backend kafka\n    server broker {broker}\n"
+        )
+        log = directory / "haproxy.log"
+        with log.open("w") as out:
+            self._process = spawn([binary, "-db", "-f", str(config)], stdout=out, stderr=out)
+        self.address = f"{HOST}:{port}"
+        self.pids = (self._process.pid,)
+        _wait_listening(self._process, port, log)
+
+    def stop(self) -> None:
+        """Stop it."""
+        if self._process is not None:
+            self._process.kill()  # on SIGTERM it waits for its clients
+            self._process.wait()
+
+
+class HAProxyBigBuffers(HAProxy):
+    """HAProxy with buffers of 64 KiB, as for large requests."""
+
+    about = "the same with tune.bufsize 65536"
+    tune = "    tune.bufsize 65536\n"
+
+
+class HAProxySplice(HAProxy):
+    """HAProxy that lets the kernel move the bytes, where it finds that worth while."""
+
+    about = "the same as haproxy with option splice-auto (zero copy)"
+    options = "    option splice-auto\n"
+
+
+class KafkaProxy(Way):
+    """grepplabs/kafka-proxy (Go), which parses Kafka's protocol but has no quotas."""
+
+    about = "grepplabs/kafka-proxy, GOMAXPROCS 1"
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self, broker: str, directory: Path) -> None:
+        """Start it. Raises ProxyUnavailableError."""
+        binary = find("kafka-proxy")
+        port = free_port()
+        directory.mkdir(parents=True, exist_ok=True)
+        log = directory / "kafka-proxy.log"
+        command = [binary, "server", "--bootstrap-server-mapping", f"{broker},{HOST}:{port}"]
+        command += ["--dynamic-listeners-disable", "--http-disable"]
+        with log.open("w") as out:
+            self._process = spawn(command, stdout=out, stderr=out, env={**os.environ, "GOMAXPROCS": "1"})
+        self.address = f"{HOST}:{port}"
+        self.pids = (self._process.pid,)
+        _wait_listening(self._process, port, log)
+
+    def stop(self) -> None:
+        """Stop it."""
+        if self._process is not None:
+            stop(self._process, timeout=2.0)
+
+
+WAYS: dict[str, type[Way]] = {
+    "direct": Direct,
+    "weir": Weir,
+    "haproxy": HAProxy,
+    "haproxy-64k": HAProxyBigBuffers,
+    "haproxy-splice": HAProxySplice,
+    "kafka-proxy": KafkaProxy,
+}
+"""By the names that `--proxies` takes."""
+
+ABSENT = {
+    "kroxylicious": "not measured: its distribution could not be had (io.kroxylicious:kroxylicious-app 0.9.0 and 0.11.0 did "
+    "not resolve from the Maven repository that this project's machine reaches)",
+}
+"""What should stand beside the others and does not, with the reason."""
+
+
+def find(name: str) -> str:
+    """Return a binary's path: from PATH or what `make setup` fetched. Raises ProxyUnavailableError."""
+    folders = [
+        os.environ.get("PATH", ""),
+        "/usr/sbin",
+        *(str(_CHECKOUT / ".cache" / place) for place in ("tools/bin", "gobin")),
+    ]
+    found = shutil.which(name, path=os.pathsep.join(folders))
+    if found is None:
+        raise ProxyUnavailableError(f"not measured: no {name} in PATH, .cache/tools/bin or .cache/gobin")
+    return found
+
+
+def _wait_listening(process: "subprocess.Popen[str]", port: int, log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            socket.create_connection((HOST, port), timeout=1.0).close()
+        except OSError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                stop(process, timeout=1.0)
+                raise ProxyUnavailableError(f"not measured: it did not start: {log.read_text()[-500:]}") from None
+            time.sleep(0.05)
+        else:
+            return

@@ -1,0 +1,209 @@
+"""What the rounds say: medians of ratios between ways that were measured in the same round."""
+
+import os
+import platform
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.table import Table
+
+from loadtest.bench.generator import Paced, Saturated
+from loadtest.bench.proxies import WAYS
+from loadtest.bench.rounds import PACED_RATE, PACED_SIZE, Cell, Measured, Samples
+
+BASE = "haproxy"
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table before it is drawn: on a terminal or as Markdown."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+    def rich(self) -> Table:
+        """Return it for a terminal."""
+        table = Table(title=self.title, title_justify="left")
+        for index, name in enumerate(self.head):
+            table.add_column(name, justify="left" if index == 0 else "right")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+    def markdown(self) -> str:
+        """Return it as a Markdown table under its title."""
+        lines = [self.head, ("---", *["---:"] * (len(self.head) - 1)), *self.rows]
+        return f"### {self.title}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def cpu_per_request(sample: Saturated) -> float:
+    """Microseconds of the proxy's CPU for one request and its answer."""
+    return sample.cpu / sample.requests * 1e6
+
+
+def paired(samples: Samples, name: str, base: str, value: Callable[[Saturated], float]) -> list[float]:
+    """Return name's value over base's, round by round."""
+    return [value(mine) / value(other) for mine, other in zip(samples[name], samples[base], strict=True)]
+
+
+def cell_name(cell: Cell) -> str:
+    """Name a load as tables do."""
+    return f"{size_name(cell.size)}, {cell.connections} connections, depth {cell.depth}"
+
+
+def size_name(size: int) -> str:
+    """Name a size: 100 B, 16 KiB, 1 MiB."""
+    for unit, bytes_ in (("MiB", _MIB), ("KiB", 1024)):
+        if size >= bytes_:
+            return f"{size // bytes_} {unit}"
+    return f"{size} B"
+
+
+def interim(cell: Cell, samples: Samples) -> str:
+    """Return one line on a cell that has just been measured."""
+    parts = []
+    for name, taken in samples.items():
+        per_second = statistics.median(sample.requests / sample.seconds for sample in taken)
+        part = f"{name} {per_second:,.0f}/s"
+        if any(sample.cpu for sample in taken):
+            part += f" {statistics.median(map(cpu_per_request, taken)):.1f} us"
+            if BASE in samples and name != BASE:
+                part += f" x{statistics.median(paired(samples, name, BASE, cpu_per_request)):.2f}"
+        parts.append(part)
+    return f"{cell.api} {cell_name(cell)}: {'; '.join(parts)}"
+
+
+def grids(measured: Measured) -> list[Grid]:
+    """Return the tables of everything that was measured."""
+    proxies = [name for name in measured.ways if name != "direct"]
+    produce = {cell: samples for cell, samples in measured.cells.items() if cell.api == "produce"}
+    fetch = {cell: samples for cell, samples in measured.cells.items() if cell.api == "fetch"}
+    found = []
+    if produce and BASE in proxies:
+        found += [_ratios_by_size(produce, proxies), _ratios(produce, proxies)]
+    if produce:
+        found.append(_absolute("Proxy CPU per Produce request, us (this machine, this day)", produce, proxies, 1.0))
+        found.append(_throughput(produce, measured.ways))
+    if fetch:
+        scale = {cell.size / _MIB for cell in fetch}.pop()
+        found.append(_absolute("Proxy CPU per MiB fetched, us (this machine, this day)", fetch, proxies, scale))
+        if BASE in proxies:
+            found.append(_ratios(fetch, proxies, "Proxy CPU per MiB fetched, as a multiple of HAProxy's"))
+    if measured.latencies and "direct" in measured.latencies:
+        found.append(_latency(measured.latencies))
+    return found
+
+
+def _ratios_by_size(cells: dict[Cell, Samples], proxies: Sequence[str]) -> Grid:
+    rows = []
+    for size in dict.fromkeys(cell.size for cell in cells):
+        row = [size_name(size)]
+        for name in proxies:
+            every = [
+                ratio
+                for cell, samples in cells.items()
+                if cell.size == size
+                for ratio in paired(samples, name, BASE, cpu_per_request)
+            ]
+            row.append(_spread(every) if name != BASE else "1")
+        rows.append(tuple(row))
+    title = "Proxy CPU per Produce request, as a multiple of HAProxy's: all connections and depths together"
+    return Grid(title, ("request", *proxies), rows)
+
+
+def _ratios(cells: dict[Cell, Samples], proxies: Sequence[str], title: str = "The same, load by load") -> Grid:
+    rows = [
+        (
+            cell_name(cell),
+            *(_spread(paired(samples, name, BASE, cpu_per_request)) if name != BASE else "1" for name in proxies),
+        )
+        for cell, samples in cells.items()
+    ]
+    return Grid(title, ("load", *proxies), rows)
+
+
+def _absolute(title: str, cells: dict[Cell, Samples], proxies: Sequence[str], per: float) -> Grid:
+    rows = [
+        (
+            cell_name(cell),
+            *(f"{statistics.median(map(cpu_per_request, samples[name])) / per:.1f}" for name in proxies),
+        )
+        for cell, samples in cells.items()
+    ]
+    return Grid(title, ("load", *proxies), rows)
+
+
+def _throughput(cells: dict[Cell, Samples], ways: Sequence[str]) -> Grid:
+    def rate(sample: Saturated) -> float:
+        return sample.requests / sample.seconds
+
+    rows = []
+    for cell, samples in cells.items():
+        row = [cell_name(cell)]
+        for name in ways:
+            if "direct" in ways and name != "direct":
+                row.append(f"x{statistics.median(paired(samples, name, 'direct', rate)):.2f}")
+            else:
+                row.append(f"{statistics.median(map(rate, samples[name])):,.0f}/s")
+        rows.append(tuple(row))
+    title = "Requests answered per second, broker, generator and proxy sharing this machine's cores"
+    return Grid(title, ("load", *ways), rows)
+
+
+def _latency(latencies: dict[str, list[Paced]]) -> Grid:
+    direct = latencies["direct"]
+    rows: list[tuple[str, ...]] = []
+    for name, taken in latencies.items():
+        p50 = statistics.median(sample.p50 for sample in taken)
+        p99 = statistics.median(sample.p99 for sample in taken)
+        added50 = statistics.median(mine.p50 - other.p50 for mine, other in zip(taken, direct, strict=True))
+        added99 = statistics.median(mine.p99 - other.p99 for mine, other in zip(taken, direct, strict=True))
+        added = (f"+{added50:.0f}", f"{added99:+.0f}") if name != "direct" else ("", "")
+        rows.append((name, f"{p50:.0f}", f"{p99:.0f}", *added))
+    title = f"Latency of a {size_name(PACED_SIZE)} Produce at {PACED_RATE:.0f}/s on one connection, us"
+    return Grid(title, ("way", "p50", "p99", "added p50", "added p99"), rows)
+
+
+def _spread(ratios: Sequence[float]) -> str:
+    """Return the median and the middle half of the rounds."""
+    if len(ratios) < 4:
+        return f"{statistics.median(ratios):.2f}"
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return f"{middle:.2f} ({low:.2f}-{high:.2f})"
+
+
+def machine() -> str:
+    """Name what this was measured on."""
+    return f"{platform.system()} {platform.release()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+
+
+def markdown(measured: Measured, grids_: Sequence[Grid], rounds: int, turn: float, day: str) -> str:
+    """Return the whole report."""
+    ways = "\n".join(f"- `{name}`: {WAYS[name].about}" for name in measured.ways)
+    absent = "".join(f"- `{name}`: {why}\n" for name, why in measured.absent.items())
+    return (
+        f"# Paired performance comparison, {day}\n\n"
+        "Made by `make bench`. One real broker (Apache Kafka 4.3.0, one KRaft node); closed loops of pre-encoded Produce v11 "
+        "requests (acks=1) from a process of its own, `depth` requests in flight on each connection. The ways take turns of "
+        f"{turn:g} s, {rounds} rounds a load, every other round backwards. CPU is user and system time of all threads of the "
+        "proxy. A ratio is formed within a round; shown are the median of the rounds and, in brackets, their middle half. "
+        f"Absolute figures hold for nothing but this machine ({machine()}).\n\n{ways}\n{absent}\n"
+        + "\n".join(grid.markdown() for grid in grids_)
+    )
+
+
+def raw(measured: Measured) -> dict[str, Any]:
+    """Return every sample, for whoever wants to compute something else from them."""
+    return {
+        "machine": machine(),
+        "absent": measured.absent,
+        "cells": [
+            {**asdict(cell), "samples": {name: [asdict(sample) for sample in taken] for name, taken in samples.items()}}
+            for cell, samples in measured.cells.items()
+        ],
+        "latencies": {name: [asdict(sample) for sample in taken] for name, taken in measured.latencies.items()},
+    }

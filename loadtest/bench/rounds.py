@@ -1,0 +1,178 @@
+"""Who is measured when: every way to the broker once per round, in short turns, so that noise falls on all alike."""
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from loadtest.bench.generator import Job, Paced, Saturated
+from loadtest.bench.proxies import WAYS, ProxyUnavailableError, Way
+from loadtest.kafka import KafkaCluster, run_tool, spawn
+
+PRODUCE_TOPIC, FETCH_TOPIC = "bench-produce", "bench-fetch"
+PARTITIONS = 8
+CONNECTIONS = (8, 64)
+DEPTHS = (1, 5)
+"""Requests in flight on a connection; 5 is the Java producer's max.in.flight.requests.per.connection."""
+
+SIZES = (100, 1024, 16 * 1024, 1024 * 1024)
+FETCH_BYTES = 1024 * 1024
+PACED_SIZE, PACED_RATE = 1024, 250.0
+
+_ROOMY = 8 * 1024**3
+_PATIENCE_SECONDS = 60.0
+_BROKER = {
+    # What is produced here is rubbish within a second: it is deleted as fast as Kafka can.
+    "log.retention.check.interval.ms": "1000",
+    "log.initial.task.delay.ms": "1000",
+    "log.segment.delete.delay.ms": "0",
+    "num.replica.fetchers": "1",
+}
+_RUBBISH = ("retention.bytes=33554432", "segment.bytes=16777216", "file.delete.delay.ms=0")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One kind of load."""
+
+    api: str
+    size: int
+    connections: int
+    depth: int
+
+
+Samples = dict[str, list[Saturated]]
+"""By way; the n-th of each belongs to the n-th round."""
+
+
+@dataclass
+class Measured:
+    """Everything that was measured, in the order of `cells` and of rounds."""
+
+    ways: list[str]
+    absent: dict[str, str]
+    cells: dict[Cell, Samples]
+    latencies: dict[str, list[Paced]]
+
+
+@contextmanager
+def broker() -> Iterator[tuple[KafkaCluster, Path]]:
+    """A broker with the topics of the bench, and a folder for others. In memory where that is large enough."""
+    shm = Path("/dev/shm")
+    in_memory = shm.is_dir() and shutil.disk_usage(shm).free > _ROOMY
+    with tempfile.TemporaryDirectory(prefix="weir-bench-", dir=shm if in_memory else None) as name:
+        directory = Path(name)
+        with KafkaCluster(directory, properties=_BROKER) as cluster:
+            _create_topic(cluster, PRODUCE_TOPIC, *_RUBBISH)
+            _create_topic(cluster, FETCH_TOPIC)
+            yield cluster, directory
+
+
+def _create_topic(cluster: KafkaCluster, name: str, *configs: str) -> None:
+    arguments = ["--bootstrap-server", cluster.bootstrap_servers, "--create", "--topic", name]
+    arguments += ["--partitions", str(PARTITIONS), *(part for config in configs for part in ("--config", config))]
+    run_tool("org.apache.kafka.tools.TopicCommand", *arguments)
+
+
+@contextmanager
+def started(names: Sequence[str], address: str, directory: Path) -> Iterator[tuple[dict[str, Way], dict[str, str]]]:
+    """Start the ways; those that can't be measured here come second, each with the reason."""
+    ways: dict[str, Way] = {}
+    absent: dict[str, str] = {}
+    try:
+        for name in names:
+            way = WAYS[name]()
+            try:
+                way.start(address, directory / name)
+            except ProxyUnavailableError as error:
+                absent[name] = str(error)
+            else:
+                ways[name] = way
+        yield ways, absent
+    finally:
+        for way in ways.values():
+            way.stop()
+
+
+def run(job: Job) -> Saturated | Paced:
+    """Run a generator to its end. Raises RuntimeError with what it said."""
+    command = [sys.executable, "-m", "loadtest.bench.generator", json.dumps(asdict(job))]
+    process = spawn(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    output, errors = process.communicate(timeout=_PATIENCE_SECONDS)
+    if process.returncode:
+        raise RuntimeError(f"the load generator failed: {errors.strip()}")
+    fields = json.loads(output)
+    return Saturated(**fields) if job.mode == "saturate" else Paced(**fields)
+
+
+def saturated(job: Job) -> Saturated:
+    """Run a job that saturates. Raises RuntimeError."""
+    result = run(job)
+    assert isinstance(result, Saturated)
+    return result
+
+
+def paced(job: Job) -> Paced:
+    """Run a job that paces. Raises RuntimeError."""
+    result = run(job)
+    assert isinstance(result, Paced)
+    return result
+
+
+def warm_up(address: str, sizes: Sequence[int]) -> None:
+    """Let the broker's compiler see each load, and fill the topic that is fetched from."""
+    for size in sizes:
+        saturated(Job(address, PRODUCE_TOPIC, PARTITIONS, size, connections=8, depth=5, seconds=2.0))
+    fill = Job(address, FETCH_TOPIC, PARTITIONS, FETCH_BYTES // 4, connections=PARTITIONS, depth=1, seconds=0.3)
+    saturated(fill)
+    saturated(replace(fill, api="fetch", size=FETCH_BYTES, seconds=1.0))
+
+
+def measure(
+    ways: Mapping[str, Way], cells: Sequence[Cell], rounds: int, turn: float, report: Callable[[Cell, Samples], None]
+) -> dict[Cell, Samples]:
+    """Measure each cell for `rounds` turns of `turn` seconds a way; `report` hears of each cell that is done."""
+    results: dict[Cell, Samples] = {}
+    for cell in cells:
+        samples: Samples = {name: [] for name in ways}
+        for number in range(rounds):
+            for name in _order(list(ways), number):
+                samples[name].append(saturated(_job(ways[name], cell, turn)))
+        results[cell] = samples
+        report(cell, samples)
+    return results
+
+
+def measure_latency(ways: Mapping[str, Way], rounds: int, turn: float) -> dict[str, list[Paced]]:
+    """Measure latency at low load: one connection, one small request at a time, at a steady rate."""
+    latencies: dict[str, list[Paced]] = {name: [] for name in ways}
+    for number in range(rounds):
+        for name in _order(list(ways), number):
+            job = Job(ways[name].address, PRODUCE_TOPIC, 1, PACED_SIZE, mode="pace", rate=PACED_RATE, seconds=turn)
+            latencies[name].append(paced(job))
+    return latencies
+
+
+def _order(names: list[str], number: int) -> list[str]:
+    """Every other round backwards: nobody always comes after the same one."""
+    return names if number % 2 == 0 else names[::-1]
+
+
+def _job(way: Way, cell: Cell, seconds: float) -> Job:
+    topic = PRODUCE_TOPIC if cell.api == "produce" else FETCH_TOPIC
+    return Job(
+        way.address,
+        topic,
+        PARTITIONS,
+        cell.size,
+        api="produce" if cell.api == "produce" else "fetch",
+        connections=cell.connections,
+        depth=cell.depth,
+        seconds=seconds,
+        pids=way.pids,
+    )
