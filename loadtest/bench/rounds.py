@@ -24,6 +24,7 @@ SIZES = (100, 1024, 16 * 1024, 1024 * 1024)
 FETCH_BYTES = 1024 * 1024
 PACED_SIZE, PACED_RATE = 1024, 250.0
 
+_LARGE = 256 * 1024
 _ROOMY = 8 * 1024**3
 _PATIENCE_SECONDS = 60.0
 _BROKER = {
@@ -174,5 +175,7 @@ def _job(way: Way, cell: Cell, seconds: float) -> Job:
         connections=cell.connections,
         depth=cell.depth,
         seconds=seconds,
+        # Until as many large requests are answered as are sent, what is in flight would be counted as work for nothing.
+        warmup=0.3 if cell.size < _LARGE else 1.0,
         pids=way.pids,
     )
