@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import resource
 import signal
 from pathlib import Path
 
@@ -74,9 +75,10 @@ class Gateway:
         await self._admin.start()
         for listener in self._listeners:
             await listener.start()
+        files = _allow_open_files()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD, 20, 50)
-        _log.info("serving", extra={"listeners": [listener.name for listener in self._config.listeners]})
+        _log.info("serving", extra={"listeners": [listener.name for listener in self._config.listeners], "open_files": files})
 
     async def run(self, stopped: asyncio.Event) -> None:
         """Serve until `stopped`, then drain and stop."""
@@ -143,6 +145,13 @@ class Gateway:
         if self._draining:
             return "draining"
         return None if self._discovery.reached_once else self._discovery.problem
+
+
+def _allow_open_files() -> int:
+    """Raise the soft limit of open files to the hard one (a client takes two) and return it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
 
 
 def quota_settings(config: QuotasConfig) -> QuotaSettings:
