@@ -29,6 +29,8 @@ TICK_SECONDS = 1.0
 GC_THRESHOLD = 10_000
 """Sessions make a tuple for each request and drop it in order: there is little for the collector to find."""
 
+OPEN_FILES = 1 << 20
+
 _log = logging.getLogger("weir.app")
 
 
@@ -148,9 +150,14 @@ class Gateway:
 
 
 def _allow_open_files() -> int:
-    """Raise the soft limit of open files to the hard one (a client takes two) and return it."""
+    """Raise the limit of open files (a client takes two) as far as it goes, and return it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    for limit in (max(hard, OPEN_FILES), hard):
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        except (ValueError, OSError):  # only root may raise the hard limit, and not beyond fs.nr_open
+            continue
+        return limit
     return hard
 
 

@@ -103,7 +103,7 @@ class Session:
     # The client's connection.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected: go and connect to its broker, then read."""
+        """A client has connected."""
         self._client = client = cast("asyncio.Transport", transport)
         peer = client.get_extra_info("peername") or ("", 0)
         self.peer_ip = str(peer[0])
@@ -122,7 +122,6 @@ class Session:
         client.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
         self.write_client = client.write
         self.write_broker = self._write_early
-        self._dialing = self._loop.create_task(self._dial())
 
     def data_received(self, data: bytes) -> None:
         """The client sends."""
@@ -169,16 +168,14 @@ class Session:
             _log.warning(
                 "%s can't be reached: %s",
                 self._host.broker,
-                error or f"no answer within {CONNECT_SECONDS:.0f} s",
+                str(error) or f"no answer within {CONNECT_SECONDS:.0f} s",
                 extra={"reason": "broker_unreachable", "broker": self._host.broker, "peer": self.peer},
             )
-            self.abort()
+            if self._client is not None:
+                self._client.close()
             return
         finally:
             self._dialing = None
-        if self._client is None or self._client.is_closing():
-            self._broker.close()
-            return
         self.write_broker = self._broker.write
         for data in self._early:
             self._broker.write(data)
@@ -209,10 +206,12 @@ class Session:
     # What the core asks for.
 
     def _write_early(self, data: Data) -> None:
-        """Keep what the client sends before its broker is connected. It is read no further (before its first bytes come it
-        can't be paused: uvloop starts to read behind `connection_made`)."""
+        """The client's first bytes: connect to its broker, and read no more until then. Who sends nothing costs a broker
+        nothing."""
         self._early.append(data)
         self.pause(_CONNECTING)
+        if self._dialing is None:
+            self._dialing = self._loop.create_task(self._dial())
 
     def pause_client(self) -> None:
         """Stop reading from the client."""
