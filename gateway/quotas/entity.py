@@ -90,7 +90,12 @@ class QuotaTable:
         (KAFKA-13341).
         """
         pair, whole_user, whole_client = Tags(user, client_id), Tags(user, None), Tags(None, client_id)
-        levels = [level for tags in (pair, whole_user, whole_client) for level in _levels(tags)]
+        levels = [
+            (ClientQuotaEntity(user_name, client_name), tags)
+            for user_name in (user, DEFAULT)
+            for client_name, tags in ((client_id, pair), (DEFAULT, pair), (None, whole_user))
+        ]
+        levels += _levels(whole_client)
         return self._first(key, levels) or Resolution(whole_client, None, None)
 
     def for_tags(self, key: str, tags: Tags) -> Resolution:
