@@ -15,6 +15,8 @@ BUCKET_IDLE_SECONDS = 3600.0
 
 _OTHER = "<other>"
 
+_MIN_TICKS, _MAX_TICKS = 2, 121
+
 
 @dataclass(frozen=True, slots=True)
 class QuotaSettings:
@@ -40,12 +42,11 @@ class QuotaEngine:
         self._max_buckets = max_buckets
         self._max_labelled = max_labelled
         self._table = QuotaTable(settings.quotas)
-        self._policy = Policy(settings.enforce, settings.window.samples)
+        self._policy = Policy(settings.enforce, _window_ticks(settings.window), now)
         self._buckets: dict[str, dict[Tags, Bucket]] = {name: {} for name in KINDS}
         self._labelled: dict[str, set[Tags]] = {name: set() for name in KINDS}
         self._totals = {name: KindTotals() for name in KINDS}
         self._retired = {name: Retired() for name in KINDS}
-        self._policy.tick_times.append(now)
 
     def acquire(self, kind: str, user: str, client_id: str, now: float, *, used: float = 0) -> Bucket:
         """The bucket of a client; the caller gives it back with `release`.
@@ -57,7 +58,7 @@ class QuotaEngine:
         bucket = buckets.get(resolution.tags)
         if bucket is None and len(buckets) >= self._max_buckets:
             self.overflowed += 1
-            resolution = replace(resolution, tags=Tags(_OTHER, str(resolution.entity or _OTHER)))
+            resolution = replace(resolution, tags=Tags(_OTHER, str(resolution.entity or _OTHER)), overflow=True)
             bucket = buckets.get(resolution.tags)
         if bucket is None:
             bucket = self._create(KINDS[kind], resolution, now)
@@ -83,12 +84,11 @@ class QuotaEngine:
         self.settings = settings
         self._table = QuotaTable(settings.quotas)
         self._policy.enforce = settings.enforce
-        if self._policy.tick_times.maxlen != settings.window.samples:
+        if self._policy.tick_times.maxlen != _window_ticks(settings.window):
             self._restart_rates(settings, now)
         for name, buckets in self._buckets.items():
             for bucket in buckets.values():
-                if bucket.resolution.tags.user != _OTHER:
-                    self._reconfigure(KINDS[name], bucket, now, keep_usage=same_algorithm)
+                self._reconfigure(KINDS[name], bucket, now, keep_usage=same_algorithm)
         self.generation += 1
 
     def tick(self, now: float) -> None:
@@ -99,7 +99,7 @@ class QuotaEngine:
             idle_seconds = self.settings.window.seconds if crowded else BUCKET_IDLE_SECONDS
             gone = []
             for tags, bucket in buckets.items():
-                if bucket.amount_total != (bucket.marks[-1] if bucket.marks else 0):
+                if bucket.amount_total != bucket.marks[-1]:
                     bucket.last_used = now
                 bucket.tick()
                 if bucket.forgettable(now, idle_seconds):
@@ -126,7 +126,7 @@ class QuotaEngine:
     def _create(self, kind: QuotaKind, resolution: Resolution, now: float) -> Bucket:
         bucket = Bucket(kind, resolution, self._meter(resolution, now), self._policy, self._totals[kind.name], now)
         self._buckets[kind.name][resolution.tags] = bucket
-        if len(self._labelled[kind.name]) < self._max_labelled:
+        if not resolution.overflow and len(self._labelled[kind.name]) < self._max_labelled:
             self._labelled[kind.name].add(resolution.tags)
         return bucket
 
@@ -145,7 +145,7 @@ class QuotaEngine:
         return TokenBucket.for_bytes(resolution.limit, self.settings.window, now)
 
     def _reconfigure(self, kind: QuotaKind, bucket: Bucket, now: float, *, keep_usage: bool) -> None:
-        bucket.resolution = self._table.for_tags(kind.config_key, bucket.resolution.tags)
+        bucket.resolution = self._table.again(kind.config_key, bucket.resolution)
         limit = bucket.resolution.limit
         if limit is not None and bucket.meter is not None and keep_usage:
             bucket.meter.set_limit(limit, now)
@@ -154,11 +154,15 @@ class QuotaEngine:
         _precharge(bucket.meter, bucket.used_lately(), now)
 
     def _restart_rates(self, settings: QuotaSettings, now: float) -> None:
-        self._policy = Policy(settings.enforce, settings.window.samples)
-        self._policy.tick_times.append(now)
+        self._policy = Policy(settings.enforce, _window_ticks(settings.window), now)
         for buckets in self._buckets.values():
             for bucket in buckets.values():
                 bucket.rebind(self._policy)
+
+
+def _window_ticks(window: Window) -> int:
+    """How many ticks, a second apart, the rate is worked out over: the quota window's, within reason."""
+    return min(max(round(window.samples * window.seconds), _MIN_TICKS), _MAX_TICKS)
 
 
 def _precharge(meter: Meter | None, used: float, now: float) -> None:

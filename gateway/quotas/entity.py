@@ -4,7 +4,7 @@ Source: `ClientQuotaManager.DefaultQuotaCallback.quotaMetricTags` and `quotaLimi
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -60,12 +60,16 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The quota that applies to a client: its bucket's tags, the limit per second (None: unlimited) and where it is from."""
+    """The quota that applies to a client: its bucket's tags, the limit per second (None: unlimited) and where it is from.
+
+    `overflow`: the bucket is no client's own, but that of all who found no room for one and whose limit is from `entity`.
+    """
 
     tags: Tags
     limit: float | None
     entity: ClientQuotaEntity | None
     exempt: bool = False
+    overflow: bool = False
 
 
 class QuotaTable:
@@ -98,9 +102,13 @@ class QuotaTable:
         levels += _levels(whole_client)
         return self._first(key, levels) or Resolution(whole_client, None, None)
 
-    def for_tags(self, key: str, tags: Tags) -> Resolution:
-        """The quota `key` of a bucket that is already there: its levels are those that lead to its tags."""
-        return self._first(key, _levels(tags)) or Resolution(tags, None, None)
+    def again(self, key: str, bucket: Resolution) -> Resolution:
+        """The quota `key` of a bucket that another table gave: its levels are those that lead to its tags."""
+        tags, entity = bucket.tags, bucket.entity
+        if not bucket.overflow:
+            return self._first(key, _levels(tags)) or Resolution(tags, None, None)
+        own = self._first(key, [(entity, tags)]) if entity is not None else None
+        return replace(own or Resolution(tags, None, entity), overflow=True)
 
     def _first(self, key: str, levels: Sequence[tuple[ClientQuotaEntity, Tags]]) -> Resolution | None:
         limits = self._limits.get(key, {})
