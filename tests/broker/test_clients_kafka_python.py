@@ -38,6 +38,12 @@ def consumer_of(target: Target, *topics: str, **config: Any) -> "closing[KafkaCo
     return closing(KafkaConsumer(*topics, bootstrap_servers=target.bootstrap_servers, **config))
 
 
+def join(consumer: KafkaConsumer, topic: str) -> None:
+    """Subscribe with the topic's partitions known: a leader that does not know them yet assigns none, for good."""
+    wait_until(lambda: consumer.partitions_for_topic(topic), f"partitions of {topic} are known", TIMEOUT)
+    consumer.subscribe([topic])
+
+
 def admin_of(target: Target) -> "closing[KafkaAdminClient]":
     return closing(KafkaAdminClient(bootstrap_servers=target.bootstrap_servers))
 
@@ -100,7 +106,9 @@ def test_idempotent_producer(target: Target) -> None:
 
 def test_group_shares_partitions_and_resumes(target: Target) -> None:
     topic, group, sent = target.create_topic(), target.name("group"), records(60)
-    with consumer_of(target, topic, group_id=group) as first, consumer_of(target, topic, group_id=group) as second:
+    with consumer_of(target, group_id=group) as first, consumer_of(target, group_id=group) as second:
+        join(first, topic)
+        join(second, topic)
         deadline = time.monotonic() + TIMEOUT
         while sorted(len(member.assignment()) for member in (first, second)) != [1, 2]:
             assert time.monotonic() < deadline, "both have partitions"
@@ -117,7 +125,8 @@ def test_group_shares_partitions_and_resumes(target: Target) -> None:
     later = records(6)
     with producer_of(target) as producer:
         produce(producer, topic, later)
-    with consumer_of(target, topic, group_id=group) as resumed:
+    with consumer_of(target, group_id=group) as resumed:
+        join(resumed, topic)
         assert_same(poll(resumed, len(later)), later)
 
 
@@ -127,9 +136,10 @@ def test_transactions_with_the_consumers_offsets_in_them(target: Target) -> None
         produce(producer, source, sent)
     with (
         producer_of(target, transactional_id=target.name("transaction")) as producer,
-        consumer_of(target, source, group_id=group, enable_auto_commit=False) as consumer,
+        consumer_of(target, group_id=group, enable_auto_commit=False) as consumer,
     ):
         producer.init_transactions()
+        join(consumer, source)
         copied = poll(consumer, len(sent))
         producer.begin_transaction()
         produce(producer, sink, copied[:7])
