@@ -55,14 +55,14 @@ class SampledRate:
         return max(elapsed, 1)
 
     def live_samples(self, now: float) -> int:
-        """How many samples hold an event that still counts."""
+        """How many samples hold something that still counts. (One that was purged is as new as the last look at it.)"""
         now_ms = _ms(now)
-        return sum(1 for sample in self._ring if now_ms - sample.last_event < self._samples * self._sample_ms)
+        return sum(1 for sample in self._ring if sample.total and now_ms - sample.last_event < self._samples * self._sample_ms)
 
-    @property
-    def total(self) -> float:
-        """What the samples hold, purged or not yet."""
-        return sum(sample.total for sample in self._ring)
+    def scale(self, factor: float) -> None:
+        """Act as if each amount had been `factor` of what it was."""
+        for sample in self._ring:
+            sample.total *= factor
 
     def _sample(self, now_ms: int) -> _Sample:
         if not self._ring:
@@ -136,7 +136,10 @@ class WindowMeter(Meter):
         self._limit = limit
 
     def forgive(self, now: float) -> None:
-        """Nothing to do: what was measured is forgotten with its sample."""
+        """Cut what was recorded to what the limit allows: who waits uses no more."""
+        observed = self._rate.measure(now)
+        if observed > self._limit:
+            self._rate.scale(self._limit / observed)
 
     def idle(self, now: float) -> bool:
         """Whether all samples have left the window."""
