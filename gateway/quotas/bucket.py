@@ -30,9 +30,9 @@ class Policy:
 
     __slots__ = ("enforce", "tick_times")
 
-    def __init__(self, enforce: bool, window_samples: int) -> None:
+    def __init__(self, enforce: bool, window_ticks: int, now: float) -> None:
         self.enforce = enforce
-        self.tick_times: deque[float] = deque(maxlen=window_samples)
+        self.tick_times: deque[float] = deque([now], maxlen=window_ticks)
 
 
 class Bucket:
@@ -70,7 +70,7 @@ class Bucket:
         self.throttle_seconds_total = 0.0
         self.early_total = 0
         self.last_used = now
-        self.marks: deque[int] = deque(maxlen=policy.tick_times.maxlen)
+        self.marks: deque[int] = deque([0], maxlen=policy.tick_times.maxlen)
 
     def charge(self, amount: int, now: float) -> float:
         """Measure `amount`; return the seconds for which the client is to be held, 0.0 for not at all.
@@ -128,24 +128,22 @@ class Bucket:
         self.marks.append(self.amount_total)
 
     def rebind(self, policy: Policy) -> None:
-        """Follow another policy, whose window begins now."""
+        """Follow another policy, whose window begins now; what was used lately counts as if it had been used just now."""
+        before = self.amount_total - self.used_lately()
         self.policy = policy
-        self.marks = deque(maxlen=policy.tick_times.maxlen)
-        self.marks.append(self.amount_total)
+        self.marks = deque([before], maxlen=policy.tick_times.maxlen)
 
     def used_lately(self) -> int:
         """The amount within the quota window, which ends now."""
-        complete = len(self.marks) == self.marks.maxlen
-        return self.amount_total - (self.marks[0] if complete else 0)
+        return self.amount_total - self.marks[0]
 
     def rate(self, now: float) -> float:
-        """The rate per second over the quota window, or since the bucket is there if that is longer."""
-        if self.meter is not None and (observed := self.meter.rate(now)) is not None:
+        """The rate per second over the quota window: the meter's own, unless that is made to forget what goes over."""
+        if self.policy.enforce and self.meter is not None and (observed := self.meter.rate(now)) is not None:
             return observed
         ticks = self.policy.tick_times
         span = float(ticks.maxlen or 1) - 1.0
-        elapsed = now - ticks[-len(self.marks)] if self.marks else 0.0
-        return self.used_lately() / max(elapsed, span, 1.0)
+        return self.used_lately() / max(now - ticks[-len(self.marks)], span)
 
     def row(self, now: float) -> UsageRow:
         """This bucket as metrics and tables show it."""
