@@ -1,0 +1,136 @@
+"""`make demo`: runs until Ctrl-C, or for DEMO_SECONDS. Stops everything that it has started."""
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from loadtest.demo.clients import CLICKS, ORDERS, ROLES, Client
+from loadtest.demo.picture import Tally, line, table
+from loadtest.gateway_process import GatewayError, GatewayProcess
+from loadtest.kafka import JarsMissingError, KafkaCluster, NodeError, ToolError, run_tool
+
+_RUN = Path(__file__).resolve().parents[2] / ".run"
+_SETTLE_SECONDS = 5.0
+_SECOND = 1.0
+# A bucket that holds one second's worth, so that a demo of half a minute is not a third burst.
+_QUOTAS = {"window": {"samples": 2, "seconds": 1}}
+_CONFIGS = ("retention.bytes=67108864", "segment.bytes=16777216")
+
+
+def main() -> int:
+    """Run it; the exit code: 0 however it is ended, 1 if something did not work."""
+    try:
+        seconds = _seconds()
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    try:
+        return _demo(console, seconds)
+    except KeyboardInterrupt:
+        console.print("demo: stopped")
+        return 0
+    except (JarsMissingError, NodeError, ToolError, GatewayError, OSError) as error:
+        console.print(f"demo: {error}", markup=False)
+        return 1
+
+
+def _seconds() -> float | None:
+    """Return DEMO_SECONDS, None where it is not set. Raises ValueError."""
+    text = os.environ.get("DEMO_SECONDS", "")
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"DEMO_SECONDS={text}: give a number of seconds above 0, or leave it away and end with Ctrl-C")
+    return seconds
+
+
+def _demo(console: Console, seconds: float | None) -> int:
+    _RUN.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="demo-", dir=_RUN) as name:
+        directory = Path(name)
+        console.print("demo: starting Kafka (one KRaft node) ...")
+        with KafkaCluster(directory) as kafka:
+            console.print(f"demo: Kafka is at {kafka.bootstrap_servers}; making topics ...")
+            for topic in (ORDERS, CLICKS):
+                _create_topic(kafka.bootstrap_servers, topic)
+            entities = [role.entity() for role in ROLES]
+            with GatewayProcess(directory / "weir", kafka.bootstrap_servers, entities, quotas=_QUOTAS) as gateway:
+                console.print(
+                    f"demo: Weir is at {gateway.bootstrap_servers}; admin {gateway.admin}/ metrics {gateway.admin}/metrics"
+                )
+                with _clients(gateway.bootstrap_servers) as clients:
+                    return _watch(console, gateway, clients, seconds)
+
+
+def _create_topic(bootstrap_servers: str, topic: str) -> None:
+    arguments = ["--bootstrap-server", bootstrap_servers, "--create", "--topic", topic]
+    run_tool("org.apache.kafka.tools.TopicCommand", *arguments, *(part for item in _CONFIGS for part in ("--config", item)))
+
+
+@contextmanager
+def _clients(bootstrap_servers: str) -> Iterator[list[Client]]:
+    clients = [Client(role, bootstrap_servers) for role in ROLES]
+    for client in clients:
+        client.start()
+    try:
+        yield clients
+    finally:
+        for client in clients:
+            client.stop()
+        for client in clients:
+            client.join()
+
+
+def _watch(console: Console, gateway: GatewayProcess, clients: list[Client], seconds: float | None) -> int:
+    tally = Tally(ROLES, _SETTLE_SECONDS)
+    live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+    began = time.monotonic()
+    try:
+        if live:
+            live.start()
+        while seconds is None or time.monotonic() - began < seconds:
+            left = None if seconds is None else began + seconds - time.monotonic()
+            time.sleep(_SECOND if left is None else min(_SECOND, max(0.0, left)))
+            failed = [f"{client.role.name}: {client.failure}" for client in clients if client.failure]
+            if failed:
+                console.print(f"demo: {'; '.join(failed)}", markup=False)
+                return 1
+            elapsed = time.monotonic() - began
+            looks = tally.look(gateway.usage(), {client.role.name: client.told for client in clients}, elapsed)
+            if live:
+                live.update(
+                    table(looks, gateway.admin, elapsed, None if left is None else max(0.0, left - _SECOND)), refresh=True
+                )
+            else:
+                console.print(line(looks, elapsed), markup=False)
+    except KeyboardInterrupt:
+        pass  # the end that was asked for
+    finally:
+        if live:
+            live.stop()
+    console.print(f"demo: mean rates after the first {_SETTLE_SECONDS:.0f} s, against the quotas:")
+    for text in tally.summary({client.role.name: client.told_total for client in clients}):
+        console.print(text, markup=False)
+    unseen = tally.unseen()
+    if unseen:
+        console.print(f"demo: nothing was seen of {', '.join(unseen)}")
+        return 0 if seconds is None else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""The demo's clients: librdkafka, each with its own temperament, in threads of this process."""
+
+import threading
+import time
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaException, Producer, ThrottleEvent
+
+ORDERS, CLICKS = "orders", "clicks"
+
+_KIB = 1024
+_MIB = 1024 * _KIB
+_RECORD = bytes(_KIB - 1)
+_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Role:
+    """A client of the demo. `wants` is what it asks for, in bytes a second; None is as much as it can get."""
+
+    name: str
+    kind: str
+    topic: str
+    quota: int
+    wants: int | None
+    about: str
+
+    def entity(self) -> dict[str, object]:
+        """Return its row of `quotas.entities`."""
+        key = "producer_byte_rate" if self.kind == "produce" else "consumer_byte_rate"
+        return {"client-id": self.name, key: self.quota}
+
+
+ROLES = (
+    Role("well-behaved", "produce", ORDERS, _MIB, _MIB // 2, "sends half of what it may: nobody slows it down"),
+    Role("greedy", "produce", CLICKS, _MIB, None, "sends without a pause: held at its quota, in small even steps"),
+    Role("reader", "fetch", CLICKS, _MIB // 2, None, "reads what greedy sends, but may only read half as fast"),
+)
+
+
+class Client:
+    """A thread that produces or consumes until it is told to stop."""
+
+    def __init__(self, role: Role, bootstrap_servers: str) -> None:
+        self.role = role
+        self.told = 0.0
+        self.told_total = 0.0
+        self.failure = ""
+        self._bootstrap_servers = bootstrap_servers
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=role.name, daemon=True)
+
+    def start(self) -> None:
+        """Begin; a failure ends up in `failure`."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Tell it to end; `join` waits for it."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Wait until it has left."""
+        self._thread.join(timeout=10.0)
+
+    def _run(self) -> None:
+        try:
+            if self.role.kind == "produce":
+                self._produce()
+            else:
+                self._consume()
+        except KafkaException as error:
+            self.failure = str(error)
+
+    def _settings(self) -> dict[str, object]:
+        return {
+            "bootstrap.servers": self._bootstrap_servers,
+            "client.id": self.role.name,
+            "throttle_cb": self._throttled,
+            "log_level": 0,
+        }
+
+    def _throttled(self, event: ThrottleEvent) -> None:
+        """Note the broker's (here: Weir's) throttle_time_ms as it reached the client."""
+        self.told = event.throttle_time
+        self.told_total += event.throttle_time
+
+    def _produce(self) -> None:
+        # Small requests and a short queue: what is seen is the quota, not the client's own batching.
+        limits = {"batch.size": 64 * _KIB, "queue.buffering.max.kbytes": 2 * _KIB, "linger.ms": 20}
+        producer = Producer({**self._settings(), **limits})
+        began, sent = time.monotonic(), 0
+        while not self._stop.is_set():
+            if self.role.wants is not None:
+                ahead = began + sent / self.role.wants - time.monotonic()
+                if ahead > 0:
+                    producer.poll(min(ahead, _POLL_SECONDS))
+                    continue
+            try:
+                producer.produce(self.role.topic, _RECORD)
+                sent += len(_RECORD)
+            except BufferError:  # as much as it holds is on its way
+                producer.poll(_POLL_SECONDS)
+        producer.purge()
+        producer.flush(_POLL_SECONDS)
+
+    def _consume(self) -> None:
+        group = {"group.id": "readers", "auto.offset.reset": "earliest", "fetch.message.max.bytes": 64 * _KIB}
+        consumer = Consumer({**self._settings(), **group})
+        consumer.subscribe([self.role.topic])
+        while not self._stop.is_set():
+            consumer.consume(num_messages=500, timeout=_POLL_SECONDS)
+        consumer.close()
