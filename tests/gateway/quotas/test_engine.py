@@ -1,0 +1,386 @@
+from dataclasses import replace
+
+import pytest
+
+from gateway.quotas.engine import BUCKET_IDLE_SECONDS, QuotaEngine, QuotaSettings
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
+from gateway.quotas.kinds import KINDS
+from gateway.quotas.meter import Window
+from gateway.quotas.snapshot import THROTTLE_BOUNDS
+
+START = 5_000.0
+ALGORITHMS = ["token_bucket", "window"]
+
+
+def settings(*limits, exempt=(), **rest):
+    """`limits`: (user, client-id, bytes per second) for all kinds."""
+    quotas = [
+        EntityQuota(ClientQuotaEntity(user, client), {kind.config_key: limit for kind in KINDS.values()})
+        for user, client, limit in limits
+    ]
+    quotas += [EntityQuota(ClientQuotaEntity(*entity), exempt=True) for entity in exempt]
+    return QuotaSettings(tuple(quotas), **rest)
+
+
+ALICE_1000 = settings(("alice", None, 1_000.0))
+
+
+def engine(of=ALICE_1000, **bounds):
+    return QuotaEngine(of, START, **bounds)
+
+
+def rows(subject, now):
+    return {(row.kind, row.user, row.client_id): row for row in subject.snapshot(now)}
+
+
+def ticks(subject, first, last):
+    """Once a second, from `first` to `last` seconds after the start."""
+    for second in range(first, last + 1):
+        subject.tick(START + second)
+
+
+# Who shares what.
+
+
+def test_clients_of_the_same_tags_share_a_bucket_and_its_connections_are_counted():
+    subject = engine()
+    one, two = (subject.acquire("produce", "alice", client, START) for client in ("etl", "app"))
+    assert one is two
+    assert one.connections == 2
+    assert subject.acquire("fetch", "alice", "etl", START) is not one
+    subject.release(one, START)
+    subject.release(one, START)
+    with pytest.raises(ValueError, match="released more often"):
+        subject.release(one, START)
+
+
+def test_a_client_without_a_quota_is_measured_and_never_held():
+    subject = engine(settings())
+    bucket = subject.acquire("produce", "bob", "etl", START)
+    assert [bucket.charge(10**12, START), bucket.refuse(START), bucket.throttle_left(START)] == [0.0, 0.0, 0.0]
+    assert bucket.fetch_allowance(0, START) is None
+    row = rows(subject, START)["produce", "", "etl"]
+    assert (row.amount_total, row.limit, row.used_ratio, row.tokens, row.level) == (10**12, None, 0.0, None, "")
+
+
+def test_an_exempt_client_says_so():
+    subject = engine(settings((DEFAULT, None, 1.0), exempt=[(None, "mirror")]))
+    bucket = subject.acquire("produce", "bob", "mirror", START)
+    assert bucket.charge(10**9, START) == 0.0
+    assert rows(subject, START)["produce", "", "mirror"].level == "client-id=mirror (exempt)"
+
+
+# One bucket.
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_who_goes_over_is_held_and_that_is_counted(algorithm):
+    subject = engine(replace(ALICE_1000, algorithm=algorithm))
+    bucket = subject.acquire("produce", "alice", "etl", START)
+    assert bucket.charge(10_000, START) == 0.0
+    assert bucket.charge(500, START) == pytest.approx(0.5)
+    row = rows(subject, START)["produce", "alice", ""]
+    assert (row.amount_total, row.throttled_total, row.throttle_seconds_total) == (10_500, 1, pytest.approx(0.5))
+    assert (row.level, row.limit, row.throttle_left) == ("user=alice", 1_000.0, pytest.approx(0.5))
+    assert row.tokens == (-500.0 if algorithm == "token_bucket" else None)
+
+
+@pytest.mark.parametrize(
+    ("over", "wait"),
+    [(0, 0.0), (-1, 0.0), (0.4, 0.0), (0.5, 0.0005), (100, 0.1)],
+)
+def test_a_fetch_is_refused_where_the_wait_does_not_round_to_nothing(over, wait):
+    subject = engine()
+    bucket = subject.acquire("fetch", "alice", "etl", START)
+    bucket.meter.charge(10_000 + over, START)
+    assert bucket.refuse(START) == pytest.approx(wait)
+    assert bucket.throttled_total == (1 if wait else 0)
+    assert bucket.amount_total == 0
+
+
+@pytest.mark.parametrize(
+    ("used", "batch_bytes", "allowance"),
+    [
+        (0, 0, 10_000),
+        (4_000, 0, 6_000),
+        (4_000, 2_500, 5_000),  # a whole number of batches
+        (4_000, 7_000, 1),  # less than one: the broker sends the first one whole
+        (10_000, 0, 50),
+        (10_000, 20, 40),
+        (9_000, 1_000, 1_000),
+    ],
+)
+def test_what_a_fetch_may_ask_for(used, batch_bytes, allowance):
+    subject = engine()
+    bucket = subject.acquire("fetch", "alice", "etl", START)
+    bucket.charge(used, START)
+    assert bucket.fetch_allowance(batch_bytes, START) == allowance
+    subject.apply(replace(ALICE_1000, enforce=False), START)
+    assert bucket.fetch_allowance(batch_bytes, START) is None
+
+
+@pytest.mark.parametrize("delay", [*THROTTLE_BOUNDS, 0.0007, 700.0])
+def test_throttle_decisions_make_a_histogram(delay):
+    subject = engine()
+    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket.meter.charge(10_000, START)
+    bucket.charge(round(delay * 1000), START)
+    totals = {total.kind: total for total in subject.throttle_totals()}
+    held = round(delay * 1000) / 1000
+    expected = [0] * (len(THROTTLE_BOUNDS) + 1)
+    expected[sum(bound < held for bound in THROTTLE_BOUNDS)] += 1
+    assert totals["produce"].buckets == tuple(expected)
+    assert totals["produce"].seconds == pytest.approx(held)
+    assert (sum(totals["fetch"].buckets), totals["fetch"].seconds) == (0, 0.0)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_without_enforcing_it_is_counted_as_if_each_client_had_waited(algorithm):
+    subject = engine(replace(ALICE_1000, algorithm=algorithm, enforce=False))
+    bucket = subject.acquire("produce", "alice", "etl", START)
+    assert bucket.charge(10_000, START) == 0.0
+    for _ in range(4):  # each of them half a second's worth too much; nobody waits, so that no debt adds up
+        assert (bucket.charge(500, START), bucket.refuse(START), bucket.throttle_left(START)) == (0.0, 0.0, 0.0)
+    row = rows(subject, START)["produce", "alice", ""]
+    assert (row.throttled_total, row.throttle_seconds_total) == (4, pytest.approx(2.0))
+    assert (row.amount_total, row.rate, row.used_ratio) == (12_000, 1_200.0, 1.2)  # what was really used
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_when_enforcing_begins_there_is_neither_an_old_debt_nor_a_new_burst(algorithm):
+    subject = engine(replace(ALICE_1000, algorithm=algorithm, enforce=False))
+    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket.charge(1_000_000, START)
+    subject.apply(replace(ALICE_1000, algorithm=algorithm), START)
+    assert bucket.charge(100, START) == pytest.approx(0.1)
+
+
+# Changes under live traffic.
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(("limit", "delay"), [(2_000.0, 0.0), (500.0, 21.0), (1_000.0, 5.5)])
+def test_a_changed_limit_keeps_what_was_used(algorithm, limit, delay):
+    subject = engine(replace(ALICE_1000, algorithm=algorithm))
+    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket.charge(15_000, START)
+    subject.apply(settings(("alice", None, limit), algorithm=algorithm), START)
+    assert subject.generation == 1
+    assert subject.acquire("produce", "alice", "etl", START) is bucket
+    if algorithm == "token_bucket":  # a debt of 5000 bytes, or what is over the new limit's window
+        delay = 5_500 / limit
+    assert bucket.charge(500, START) == pytest.approx(delay)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_limit_for_who_had_none_gives_no_burst_on_top_of_recent_use_and_no_debt_either(algorithm):
+    subject = engine(settings(algorithm=algorithm))
+    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket.charge(1_000_000, START)
+    subject.apply(settings((None, "etl", 1_000.0), algorithm=algorithm), START)
+    assert bucket.throttle_left(START) == 0.0
+    assert bucket.charge(500, START) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_use_of_long_ago_does_not_count_against_a_new_limit(algorithm):
+    subject = engine(settings(algorithm=algorithm))
+    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket.charge(1_000_000, START)
+    ticks(subject, 1, 20)
+    subject.apply(settings((None, "etl", 1_000.0), algorithm=algorithm), START + 20)
+    assert bucket.charge(10_000, START + 20) == 0.0
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_client_whose_tags_change_takes_its_recent_use_along(algorithm):
+    subject = engine(settings(algorithm=algorithm))
+    old = subject.acquire("produce", "alice", "etl", START)
+    old.charge(9_000, START)
+    subject.apply(settings(("alice", None, 1_000.0), algorithm=algorithm), START)
+    new = subject.acquire("produce", "alice", "etl", START, used=old.used_lately())
+    assert new is not old
+    assert new.resolution.tags == Tags("alice", None)
+    assert new.charge(1_500, START) == pytest.approx(0.5)
+
+
+def test_a_limit_that_is_taken_away_holds_nobody():
+    subject = engine()
+    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket.charge(50_000, START)
+    subject.apply(settings(), START)
+    assert (bucket.charge(50_000, START), bucket.throttle_left(START)) == (0.0, 0.0)
+    assert rows(subject, START)["produce", "alice", ""].amount_total == 100_000
+
+
+@pytest.mark.parametrize(("algorithm", "other"), [ALGORITHMS, ALGORITHMS[::-1]])
+def test_another_algorithm_begins_with_recent_use_and_without_a_debt(algorithm, other):
+    subject = engine(replace(ALICE_1000, algorithm=algorithm))
+    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket.charge(15_000, START)
+    subject.apply(replace(ALICE_1000, algorithm=other), START)
+    assert bucket.throttle_left(START) == 0.0
+    assert bucket.charge(500, START) == pytest.approx(0.5)
+
+
+def test_another_window_keeps_recent_use_and_forgets_what_was_before():
+    subject = engine()
+    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket.charge(90_000, START)
+    ticks(subject, 1, 200)
+    bucket.charge(2_000, START + 200)
+    subject.apply(replace(ALICE_1000, window=Window(21, 1.0)), START + 200)
+    assert rows(subject, START + 200)["produce", "alice", ""].rate == 100.0
+    assert bucket.meter.tokens(START + 200) == 18_000.0
+    ticks(subject, 201, 222)
+    assert rows(subject, START + 222)["produce", "alice", ""].rate == 0.0
+
+
+# Rates.
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_used_ratio_is_one_at_the_quota(algorithm):
+    subject = engine(replace(ALICE_1000, algorithm=algorithm))
+    bucket = subject.acquire("produce", "alice", "etl", START)
+    for second in range(1, 41):
+        bucket.charge(1_000, START + second - 0.5)
+        subject.tick(START + second)
+    row = rows(subject, START + 40)["produce", "alice", ""]
+    assert (row.rate, row.used_ratio) == (pytest.approx(1_000.0, rel=0.06), pytest.approx(1.0, rel=0.06))
+
+
+def test_a_rate_falls_to_zero_once_its_use_has_left_the_window():
+    subject = engine()
+    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket.charge(5_000, START)
+    seen = []
+    for second in range(1, 13):
+        subject.tick(START + second)
+        seen.append(rows(subject, START + second)["produce", "alice", ""].rate)
+    assert seen == [500.0] * 10 + [0.0] * 2
+
+
+def test_a_long_window_is_watched_for_two_minutes_at_most():
+    subject = engine(settings((None, "etl", 1_000.0), window=Window(10_000, 60)))
+    bucket = subject.acquire("produce", "alice", "etl", START)
+    ticks(subject, 1, 1_000)
+    assert len(bucket.marks) == 121
+
+
+# Bounds.
+
+
+def crowd(subject, count, first=0, kind="produce"):
+    return [subject.acquire(kind, "u", f"client-{number}", START) for number in range(first, first + count)]
+
+
+def test_who_finds_no_room_shares_a_bucket_with_the_others_of_its_level():
+    subject = engine(settings((None, DEFAULT, 1_000.0), ("alice", None, 7.0)), max_buckets=3)
+    own = crowd(subject, 3)
+    shared = crowd(subject, 5, first=3)
+    assert len({id(bucket) for bucket in (*own, *shared)}) == 4
+    assert subject.overflowed == 5
+    assert shared[0].resolution.limit == 1_000.0
+    assert subject.acquire("produce", "alice", "x", START).resolution.limit == 7.0
+    assert crowd(subject, 3) == own  # who has one keeps it
+    assert subject.acquire("fetch", "u", "client-4", START).resolution.tags == Tags(None, "client-4")  # a kind for itself
+
+
+@pytest.mark.parametrize(
+    ("changed", "limit"), [((None, DEFAULT, 500.0), 500.0), ((None, "client-0", 5.0), None)], ids=["changed", "taken away"]
+)
+def test_a_change_reaches_a_bucket_that_is_shared_for_want_of_room(changed, limit):
+    subject = engine(settings((None, DEFAULT, 1_000.0)), max_buckets=1)
+    crowd(subject, 2)
+    subject.apply(settings(changed), START)
+    (shared,) = {id(bucket): bucket for bucket in crowd(subject, 1, first=5)}.values()
+    assert shared.resolution.limit == limit
+    assert (shared.meter is None) == (limit is None)
+    if limit:
+        assert shared.meter.capacity == 10 * limit
+        subject.apply(settings(changed, exempt=[(None, DEFAULT)]), START)
+        assert shared.meter is None
+
+
+def test_as_many_as_may_be_are_shown_by_name_and_the_rest_as_one():
+    subject = engine(settings(), max_labelled=2)
+    for number, bucket in enumerate(crowd(subject, 5)):
+        bucket.charge(10**number, START)
+    shown = rows(subject, START)
+    assert {name: row.amount_total for name, row in shown.items()} == {
+        ("produce", "", "client-0"): 1,
+        ("produce", "", "client-1"): 10,
+        ("produce", "<other>", "<other>"): 11_100,
+    }
+    other = shown["produce", "<other>", "<other>"]
+    assert (other.connections, other.limit, other.rate) == (3, None, 1_110.0)
+
+
+def test_no_two_rows_have_the_same_name():
+    subject = engine(settings(), max_buckets=2, max_labelled=10)
+    crowd(subject, 6)
+    names = [(row.kind, row.user, row.client_id) for row in subject.snapshot(START)]
+    assert len(names) == len(set(names)) == 3
+
+
+def test_what_a_dropped_bucket_had_counted_stays_in_the_sum_of_the_unnamed():
+    subject = engine(settings(), max_labelled=0)
+    for bucket in crowd(subject, 3):
+        bucket.charge(100, START)
+        bucket.early_total += 1
+        subject.release(bucket, START)
+    ticks(subject, 1, 1)
+    subject.tick(START + 2 * BUCKET_IDLE_SECONDS)
+    (other,) = subject.snapshot(START + 2 * BUCKET_IDLE_SECONDS)
+    assert (other.client_id, other.amount_total, other.early_total, other.connections) == ("<other>", 300, 3, 0)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("after", "connected", "dropped"),
+    [
+        (BUCKET_IDLE_SECONDS - 2, False, False),
+        (BUCKET_IDLE_SECONDS + 2, False, True),
+        (BUCKET_IDLE_SECONDS + 2, True, False),
+    ],
+)
+def test_a_bucket_that_nobody_used_for_an_hour_is_dropped(algorithm, after, connected, dropped):
+    subject = engine(replace(ALICE_1000, algorithm=algorithm))
+    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket.charge(100, START)
+    if not connected:
+        subject.release(bucket, START)
+    subject.tick(START + 1)
+    subject.tick(START + after)
+    assert (("produce", "alice", "") not in rows(subject, START + after)) == dropped
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_debt_is_never_dropped(algorithm):
+    subject = engine(settings(("alice", None, 1.0), algorithm=algorithm, window=Window(2, 7_200)))
+    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket.charge(10**6, START)
+    subject.release(bucket, START)
+    subject.tick(START + 1)
+    subject.tick(START + BUCKET_IDLE_SECONDS + 10)
+    assert subject.acquire("produce", "alice", "etl", START + BUCKET_IDLE_SECONDS + 10) is bucket
+
+
+def test_in_a_crowd_buckets_go_sooner_and_make_room():
+    subject = engine(settings(), max_buckets=4)
+    for bucket in crowd(subject, 4):
+        subject.release(bucket, START)
+    subject.tick(START + 2)
+    crowd(subject, 4, first=4)
+    assert subject.overflowed == 0
+
+
+def test_a_bucket_that_is_charged_without_being_acquired_again_stays():
+    subject = engine(settings())
+    bucket = subject.acquire("fetch", "alice", "etl", START)
+    subject.release(bucket, START)
+    for half_hour in range(1, 9):  # a response that is charged after its client has changed its name
+        bucket.charge(1, START + half_hour * 1800)
+        subject.tick(START + half_hour * 1800)
+    assert subject.acquire("fetch", "alice", "etl", START + 9 * 1800) is bucket

@@ -1,0 +1,163 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, QuotaTable, Resolution, Tags
+
+KEY = "producer_byte_rate"
+
+# Kafka's eight levels in their order: what is configured, and the tags of the bucket that it gives user U with client-id C.
+LEVELS = [
+    (ClientQuotaEntity("U", "C"), Tags("U", "C")),
+    (ClientQuotaEntity("U", DEFAULT), Tags("U", "C")),
+    (ClientQuotaEntity("U", None), Tags("U", None)),
+    (ClientQuotaEntity(DEFAULT, "C"), Tags("U", "C")),
+    (ClientQuotaEntity(DEFAULT, DEFAULT), Tags("U", "C")),
+    (ClientQuotaEntity(DEFAULT, None), Tags("U", None)),
+    (ClientQuotaEntity(None, "C"), Tags(None, "C")),
+    (ClientQuotaEntity(None, DEFAULT), Tags(None, "C")),
+]
+
+
+def table(*entities, exempt=()):
+    """The n-th of `entities` has a limit of n bytes per second, from 1 on; those of `exempt` have none."""
+    limited = [EntityQuota(entity, {KEY: float(limit)}) for limit, entity in enumerate(entities, 1)]
+    return QuotaTable([*limited, *(EntityQuota(entity, exempt=True) for entity in exempt)])
+
+
+@pytest.mark.parametrize("first", range(8))
+def test_the_first_level_that_is_configured_wins(first):
+    entity, tags = LEVELS[first]
+    configured = [entity for entity, _ in LEVELS[first:]]
+    assert table(*configured).resolve(KEY, "U", "C") == Resolution(tags, 1.0, entity)
+    assert table(*reversed(configured)).resolve(KEY, "U", "C") == Resolution(tags, 8.0 - first, entity)
+
+
+@pytest.mark.parametrize(
+    ("entity", "shared", "apart"),
+    [
+        (ClientQuotaEntity("U", None), [("U", "C"), ("U", "D"), ("U", "")], [("V", "C")]),
+        (ClientQuotaEntity(DEFAULT, None), [("U", "C"), ("U", "D")], [("V", "C")]),
+        (ClientQuotaEntity(None, "C"), [("U", "C"), ("V", "C")], [("U", "D")]),
+        (ClientQuotaEntity(None, DEFAULT), [("U", "C"), ("V", "C")], [("U", "D"), ("U", "")]),
+        (ClientQuotaEntity(DEFAULT, DEFAULT), [("U", "C")], [("U", "D"), ("V", "C"), ("U", "")]),
+        (ClientQuotaEntity("U", DEFAULT), [("U", "C")], [("U", "D"), ("U", ""), ("V", "C")]),
+    ],
+    ids=str,
+)
+def test_who_shares_a_bucket(entity, shared, apart):
+    quotas = table(entity)
+    tags = {quotas.resolve(KEY, *client).tags for client in shared}
+    assert len(tags) == 1
+    assert all(quotas.resolve(KEY, *client).tags not in tags for client in apart)
+
+
+@pytest.mark.parametrize("entity", [LEVELS[i][0] for i in (1, 4, 7)], ids=str)
+def test_who_sends_no_client_id_does_not_escape_a_default(entity):
+    assert table(entity).resolve(KEY, "U", "").limit == 1.0
+
+
+def test_without_any_quota_a_client_is_measured_by_its_client_id():
+    assert QuotaTable().resolve(KEY, "U", "C") == Resolution(Tags(None, "C"), None, None)
+
+
+def test_a_quota_of_another_kind_does_not_count():
+    assert table(LEVELS[0][0]).resolve("consumer_byte_rate", "U", "C").limit is None
+
+
+@pytest.mark.parametrize("literal", [("<default>", "<default>"), ("<default>", "C"), ("U", "<default>")])
+def test_who_is_literally_named_default_is_not_the_default(literal):
+    assert table(ClientQuotaEntity(*literal)).resolve(KEY, "U", "C").entity is None
+    assert table(ClientQuotaEntity(*literal)).resolve(KEY, *literal).limit == 1.0
+    assert table(ClientQuotaEntity(DEFAULT, DEFAULT)).resolve(KEY, *literal).tags == Tags(*literal)
+
+
+U, C, D = "U", "C", DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("limited", "exempt", "exempted_by"),
+    [
+        ((), (None, C), (None, C)),
+        ((None, D), (None, C), (None, C)),  # at its own level it stands before the limit
+        ((D, D), (None, C), (None, C)),  # a name beats a default, whatever the level
+        ((U, D), (None, C), (None, C)),
+        ((D, C), (U, None), (U, None)),
+        ((U, None), (None, C), None),  # a limit that names the client stands
+        ((U, C), (U, None), None),
+        ((U, None), (U, C), (U, C)),
+        ((D, None), (None, D), None),  # a default exempts only at its own level
+        ((None, D), (D, None), (D, None)),
+        ((None, C), (D, D), (D, D)),
+        ((U, None), (None, "other"), None),
+    ],
+)
+def test_exemptions(limited, exempt, exempted_by):
+    limits = [ClientQuotaEntity(*limited)] if limited else []
+    resolution = table(*limits, exempt=[ClientQuotaEntity(*exempt)]).resolve(KEY, "U", "C")
+    if exempted_by is None:
+        assert (resolution.limit, resolution.exempt) == (1.0, False)
+    else:
+        assert (resolution.limit, resolution.exempt, resolution.entity) == (None, True, ClientQuotaEntity(*exempted_by))
+
+
+def test_an_exempt_client_has_a_bucket_of_its_own_entitys_tags():
+    exempt = ClientQuotaEntity(None, "mirror-maker")
+    quotas = table(ClientQuotaEntity(DEFAULT, None), exempt=[exempt])
+    assert quotas.resolve(KEY, "U", "mirror-maker") == Resolution(Tags(None, "mirror-maker"), None, exempt, exempt=True)
+    assert quotas.resolve(KEY, "U", "other").tags == Tags("U", None)
+
+
+def test_an_entity_with_limits_may_be_exempt_from_them():
+    entity = ClientQuotaEntity("U", None)
+    both = QuotaTable([EntityQuota(entity, {KEY: 5.0}, exempt=True)])
+    assert both.resolve(KEY, "U", "C") == Resolution(Tags("U", None), None, entity, exempt=True)
+
+
+@pytest.mark.parametrize(
+    ("entity", "text"),
+    [
+        (ClientQuotaEntity("alice", DEFAULT), "user=alice, client-id=<default>"),
+        (ClientQuotaEntity(DEFAULT, None), "user=<default>"),
+        (ClientQuotaEntity(None, ""), "client-id="),
+    ],
+)
+def test_an_entity_reads_as_it_is_written_in_the_config(entity, text):
+    assert str(entity) == text
+
+
+names = st.sampled_from(["U", "C", "", "<default>"])
+parts = st.one_of(names, st.just(DEFAULT), st.none())
+entities = st.builds(ClientQuotaEntity, parts, parts).filter(lambda entity: (entity.user, entity.client_id) != (None, None))
+
+
+def naive(limits, exempt, user, client_id):
+    """The table of kafka-quotas.md, row by row, and the rule of exemptions as README states it; no tags, no order of keys."""
+    rows = [(user, client_id), (user, DEFAULT), (user, None), (DEFAULT, client_id), (DEFAULT, DEFAULT), (DEFAULT, None)]
+    rows += [(None, client_id), (None, DEFAULT)]
+    named = [row for row in rows if DEFAULT not in row]
+    for row in rows:
+        entity = ClientQuotaEntity(*row)
+        if entity in exempt:
+            return None
+        if entity in limits:
+            exempt_by_name = any(ClientQuotaEntity(*name) in exempt for name in named)
+            return None if row not in named and exempt_by_name else limits[entity]
+    return None
+
+
+@given(st.dictionaries(entities, st.floats(1, 100), max_size=8), st.sets(entities, max_size=3), names, names)
+def test_a_naive_model_of_the_eight_levels_agrees(limits, exempt, user, client_id):
+    quotas = [EntityQuota(entity, {KEY: limit}) for entity, limit in limits.items()]
+    quotas += [EntityQuota(entity, exempt=True) for entity in exempt]
+    resolution = QuotaTable(quotas).resolve(KEY, user, client_id)
+    assert resolution.limit == naive(limits, exempt, user, client_id)
+    assert resolution.tags.user in (None, user)
+    assert resolution.tags.client_id in (None, client_id)
+
+
+@given(st.dictionaries(entities, st.floats(1, 100), max_size=8), names, names)
+def test_what_a_client_is_given_is_what_its_bucket_is_given_when_the_table_is_made_again(limits, user, client_id):
+    quotas = QuotaTable(EntityQuota(entity, {KEY: limit}) for entity, limit in limits.items())
+    resolution = quotas.resolve(KEY, user, client_id)
+    assert quotas.again(KEY, resolution) == resolution

@@ -1,0 +1,149 @@
+"""Frames for transcripts, made by an independent codec: requests by what they ask, responses by what they answer."""
+
+from typing import Any
+
+from protocol.api_keys import ApiKey
+from tests.protocol import codec
+
+TOPIC = "payments"
+
+
+def _topic(version: int, name_field: str) -> dict[str, Any]:
+    return {name_field: TOPIC} if version < 13 else {}
+
+
+def _padded(make: Any, size: int) -> bytes:
+    """What `make` gives for as many bytes of records as make its frame's length field `size`."""
+    records = size
+    for _ in range(4):
+        frame: bytes = make(bytes(records))
+        records += size - (len(frame) - 4)
+        if len(frame) == size + 4:
+            return frame
+    raise AssertionError(f"no frame of this kind has the length {size}")
+
+
+def produce(correlation_id: int, *, version: int = 9, acks: int = -1, size: int | None = None, client_id: str = "etl") -> bytes:
+    """A Produce request; `size` is what its length field says, which is what it is charged."""
+
+    def make(records: bytes) -> bytes:
+        partitions = [{"index": 0, "records": records}]
+        values = {"acks": acks, "timeout_ms": 1000, "topic_data": [_topic(version, "name") | {"partition_data": partitions}]}
+        return codec.encode_request(ApiKey.PRODUCE, version, values, correlation_id, client_id)
+
+    return make(b"some records") if size is None else _padded(make, size)
+
+
+def produced(correlation_id: int, *, version: int = 9, throttle_time_ms: int = 0, partitions: int = 1, **values: Any) -> bytes:
+    """The response to `produce`."""
+    answers = [{"index": index, "error_code": 0, "base_offset": 77} for index in range(partitions)]
+    values |= {"responses": [_topic(version, "name") | {"partition_responses": answers}]}
+    if version >= 1:
+        values["throttle_time_ms"] = throttle_time_ms
+    return codec.encode_response(ApiKey.PRODUCE, version, values, correlation_id)
+
+
+def fetch(
+    correlation_id: int,
+    *,
+    version: int = 12,
+    session: tuple[int, int] = (0, 0),
+    topics: bool = True,
+    max_wait_ms: int = 500,
+    min_bytes: int = 1,
+    max_bytes: int = 50_000_000,
+    client_id: str = "etl",
+) -> bytes:
+    """A Fetch request. `session` is its id and epoch (from v7 on): (0, 0) begins one, epoch -1 is outside of any."""
+    wanted = [{"partition": 0, "fetch_offset": 5, "partition_max_bytes": 1 << 20}]
+    values = {"max_wait_ms": max_wait_ms, "min_bytes": min_bytes}
+    values["topics"] = [_topic(version, "topic") | {"partitions": wanted}] if topics else []
+    if version >= 3:
+        values["max_bytes"] = max_bytes
+    if version >= 7:
+        values["session_id"], values["session_epoch"] = session
+    return codec.encode_request(ApiKey.FETCH, version, values, correlation_id, client_id)
+
+
+def fetched(
+    correlation_id: int,
+    *,
+    version: int = 12,
+    size: int | None = None,
+    records: bytes | None = b"some records",
+    throttle_time_ms: int = 0,
+    session_id: int = 0,
+    **values: Any,
+) -> bytes:
+    """The response to `fetch`; `size` is what it is charged: four bytes and its body. `records` None: no partitions at all."""
+    if version >= 1:
+        values["throttle_time_ms"] = throttle_time_ms
+    if version >= 7:
+        values["session_id"] = session_id
+
+    def make(records: bytes | None) -> bytes:
+        partitions = [{"partition_index": 0, "error_code": 0, "high_watermark": 9, "records": records}]
+        values["responses"] = [] if records is None else [_topic(version, "topic") | {"partitions": partitions}]
+        return codec.encode_response(ApiKey.FETCH, version, values, correlation_id)
+
+    return make(records) if size is None else _padded(make, size + (version >= 12))
+
+
+def fetched_nothing(correlation_id: int, *, version: int = 12, throttle_time_ms: int = 0, session_id: int = 0) -> bytes:
+    """The empty response of a throttled Fetch (KIP-219)."""
+    return fetched(correlation_id, version=version, records=None, throttle_time_ms=throttle_time_ms, session_id=session_id)
+
+
+def batch(size: int) -> bytes:
+    """As much of a record batch of `size` bytes as anybody here looks at."""
+    return bytes(8) + (size - 12).to_bytes(4, "big") + bytes(size - 12)
+
+
+def metadata(correlation_id: int, *, version: int = 12, client_id: str = "etl") -> bytes:
+    """A Metadata request for all topics."""
+    return codec.encode_request(ApiKey.METADATA, version, {"topics": None}, correlation_id, client_id)
+
+
+BROKERS = [(0, "kafka-0.internal", 9092), (1, "kafka-1.internal", 9093)]
+
+
+def node_endpoints(brokers: list[tuple[int, str, int]]) -> list[dict[str, Any]]:
+    """Brokers' addresses, as a list of them stands in a message."""
+    return [{"node_id": node_id, "host": host, "port": port, "rack": "r"} for node_id, host, port in brokers]
+
+
+def described(
+    correlation_id: int, brokers: list[tuple[int, str, int]], *, version: int = 12, throttle_time_ms: int = 0
+) -> bytes:
+    """The response to `metadata`."""
+    topics = [{"error_code": 0, "name": f"topic-{number}", "partitions": []} for number in range(20)]
+    values = {"brokers": node_endpoints(brokers), "topics": topics, "throttle_time_ms": throttle_time_ms}
+    return codec.encode_response(ApiKey.METADATA, version, values, correlation_id)
+
+
+def api_versions(correlation_id: int, *, version: int = 3) -> bytes:
+    """An ApiVersions request."""
+    values = {"client_software_name": "test", "client_software_version": "1"} if version >= 3 else {}
+    return codec.encode_request(ApiKey.API_VERSIONS, version, values, correlation_id, "etl")
+
+
+def versions_are(
+    correlation_id: int, ranges: list[tuple[int, int, int]], *, version: int = 3, throttle_time_ms: int = 0, error_code: int = 0
+) -> bytes:
+    """The response to `api_versions`: (API key, lowest version, highest version) each."""
+    keys = [dict(zip(("api_key", "min_version", "max_version"), each, strict=True)) for each in ranges]
+    values: dict[str, Any] = {"api_keys": keys, "error_code": error_code}
+    if version >= 1:
+        values["throttle_time_ms"] = throttle_time_ms
+    return codec.encode_response(ApiKey.API_VERSIONS, version, values, correlation_id)
+
+
+def heartbeat(correlation_id: int, *, version: int = 4) -> bytes:
+    """A Heartbeat request, of which nothing is ever opened."""
+    values = {"group_id": "g", "generation_id": 1, "member_id": "m"}
+    return codec.encode_request(ApiKey.HEARTBEAT, version, values, correlation_id, "etl")
+
+
+def beat(correlation_id: int, *, version: int = 4, throttle_time_ms: int = 0) -> bytes:
+    """The response to `heartbeat`."""
+    return codec.encode_response(ApiKey.HEARTBEAT, version, {"throttle_time_ms": throttle_time_ms}, correlation_id)

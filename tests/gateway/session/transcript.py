@@ -1,0 +1,145 @@
+"""A session without sockets, written as a transcript: who sends what, and what the others get because of it."""
+
+from typing import Any
+
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.session.context import SessionContext
+from gateway.session.core import SessionCore
+from gateway.session.counters import Counters
+from gateway.session.wire import Data
+from protocol.bodies.addresses import Translate
+
+START = 1_000.0
+
+
+def limits(produce: float | None = None, fetch: float | None = None, *, client_id: str = "etl", **rest: Any) -> QuotaSettings:
+    """Bytes per second for one client-id; the burst is ten seconds' worth."""
+    by_key = {"producer_byte_rate": produce, "consumer_byte_rate": fetch}
+    entity = ClientQuotaEntity(None, client_id)
+    quota = EntityQuota(entity, {key: limit for key, limit in by_key.items() if limit is not None})
+    return QuotaSettings((quota,), **rest)
+
+
+def gateway_address(node_id: int, host: str, port: int) -> tuple[str, int]:
+    """What clients are told of a broker."""
+    return "weir.example.com", 29_093 + node_id
+
+
+class SilentWire:
+    """A wire that leads nowhere."""
+
+    def write_client(self, data: Data) -> None: ...
+
+    def write_broker(self, data: Data) -> None: ...
+
+    def pause_client(self) -> None: ...
+
+    def resume_client(self) -> None: ...
+
+    def wake_at(self, when: float) -> None: ...
+
+    def unread_client_bytes(self) -> int:
+        return 0
+
+
+class Transcript:
+    """A `Wire` between a client and a broker that are both the test.
+
+    What the client sends while it is not read waits in its `socket`, as it would in the kernel. Time stands still but for
+    `passes`. Whatever somebody gets stays there to be asserted, all of it, in order.
+    """
+
+    def __init__(
+        self,
+        settings: QuotaSettings | None = None,
+        *,
+        engine: QuotaEngine | None = None,
+        translate: Translate = gateway_address,
+        max_frame_bytes: int = 100 * 1024 * 1024,
+    ) -> None:
+        self.now = START
+        self.engine = engine or QuotaEngine(settings or QuotaSettings(), START)
+        self.counters = Counters()
+        self.core = SessionCore(self, SessionContext(self.engine, self.counters, translate, max_frame_bytes))
+        self.paused = False
+        self.socket = b""
+        self.alarm: float | None = None
+        self._client_inbox = bytearray()
+        self._broker_inbox = bytearray()
+
+    # The wire.
+
+    def write_client(self, data: Data) -> None:
+        self._client_inbox += data
+
+    def write_broker(self, data: Data) -> None:
+        self._broker_inbox += data
+
+    def pause_client(self) -> None:
+        self.paused = True
+
+    def resume_client(self) -> None:
+        self.paused = False
+
+    def wake_at(self, when: float) -> None:
+        self.alarm = when
+
+    def unread_client_bytes(self) -> int:
+        return len(self.socket)
+
+    # The script.
+
+    def client_sends(self, *frames: bytes, by: int | None = None) -> None:
+        """The frames arrive in one chunk, or in chunks of `by` bytes."""
+        for chunk in _chunks(b"".join(frames), by):
+            self.socket += chunk
+            self._read_socket()
+
+    def client_sends_into_the_loop(self, *frames: bytes) -> None:
+        """These had been read from the socket already when reading it was stopped."""
+        self.core.requests.feed(b"".join(frames), self.now)
+
+    def broker_answers(self, *frames: bytes, by: int | None = None) -> None:
+        """The frames arrive in one chunk, or in chunks of `by` bytes."""
+        for chunk in _chunks(b"".join(frames), by):
+            self.core.broker_data(chunk, self.now)
+            self._read_socket()
+
+    def passes(self, seconds: float) -> None:
+        """Time goes on, and the timer rings if it is set to before then."""
+        until = self.now + seconds
+        while self.alarm is not None and self.alarm <= until + 1e-9:
+            self.now, self.alarm = max(self.now, self.alarm), None
+            self.core.wake(self.now)
+            self._read_socket()
+        self.now = until
+
+    def broker_got(self, *frames: bytes) -> None:
+        """These frames and not a byte more since it was last asked."""
+        got, self._broker_inbox = bytes(self._broker_inbox), bytearray()
+        assert got == b"".join(frames)
+
+    def client_got(self, *frames: bytes) -> None:
+        """These frames and not a byte more since it was last asked."""
+        got, self._client_inbox = bytes(self._client_inbox), bytearray()
+        assert got == b"".join(frames)
+
+    def configure(self, settings: QuotaSettings) -> None:
+        """The configuration changes."""
+        self.engine.apply(settings, self.now)
+
+    def row(self, kind: str = "produce", client_id: str = "etl") -> Any:
+        """The usage of a client-id."""
+        (row,) = (row for row in self.engine.snapshot(self.now) if (row.kind, row.client_id) == (kind, client_id))
+        return row
+
+    def _read_socket(self) -> None:
+        while self.socket and not self.paused:
+            chunk, self.socket = self.socket, b""
+            self.core.requests.feed(chunk, self.now)
+
+
+def _chunks(data: bytes, by: int | None) -> list[bytes]:
+    by = by or len(data)
+    return [data[start : start + by] for start in range(0, len(data), by)]
