@@ -116,6 +116,15 @@ class Weir:
             if sample.name == name and labels.items() <= sample.labels.items()
         )
 
+    def label_values(self, name: str, label: str) -> set[str]:
+        """The values of a label among the samples of a metric that are above 0."""
+        return {
+            sample.labels[label]
+            for family in text_string_to_metric_families(self.get("/metrics"))
+            for sample in family.samples
+            if sample.name == name and sample.value > 0
+        }
+
     def sockets(self) -> set[str]:
         """The inodes of the sockets that the process holds open."""
         inodes = set()
