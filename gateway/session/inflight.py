@@ -5,11 +5,31 @@ from dataclasses import dataclass
 
 from gateway.quotas.bucket import Bucket
 
-Entry = tuple[int, int, float, object]
-"""(correlation id, api key << 16 | version, time of the request, what is special about it: None, or one of the below).
 
-A plain tuple, because one is made for each request.
-"""
+class Entry:
+    """A request on its way. `key` is its api key << 16 | version, `since` when it came (monotonic seconds).
+
+    `special` is None, or one of the below. Entries are told apart by identity: correlation ids are the client's own affair.
+    """
+
+    __slots__ = ("correlation_id", "key", "since", "special")
+
+    def __init__(self, correlation_id: int, key: int, since: float, special: "Special | None" = None) -> None:
+        self.correlation_id = correlation_id
+        self.key = key
+        self.since = since
+        self.special = special
+
+    @property
+    def api_key(self) -> int:
+        """Kafka's number of the API."""
+        return self.key >> 16
+
+    @property
+    def version(self) -> int:
+        """The version of the request, and of its answer."""
+        return self.key & 0xFFFF
+
 
 InFlight = deque[Entry]
 
@@ -27,3 +47,6 @@ class ThrottledFetch:
     in step, and its answer is to be emptied; otherwise the answer is made here."""
 
     forwarded: bool
+
+
+Special = ChargedFetch | ThrottledFetch

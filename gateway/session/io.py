@@ -19,7 +19,7 @@ from gateway.session.context import SessionContext
 from gateway.session.core import SessionCore
 from gateway.session.sessions import Sessions
 from gateway.session.wire import Data
-from protocol.errors import ProtocolError
+from protocol.errors import InvalidFrame, ProtocolError
 
 WRITE_BUFFER_HIGH = 256 * 1024
 """Bytes that may wait for a slow peer before the other side is no longer read."""
@@ -145,6 +145,8 @@ class Session:
 
     def eof_received(self) -> None:
         """The client has closed its side: the transport closes ours."""
+        if self._requests.unfinished:
+            self._refuse("client", InvalidFrame("truncated", "it closed in the middle of a request"))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """The client is gone. What it had sent still goes to the broker: acks=0 producers close without waiting."""

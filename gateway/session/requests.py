@@ -114,7 +114,7 @@ class RequestStream:
             delay = bucket.charge(size, now)
             entry: Entry | None = None
             if self._hot_answered:
-                entry = (read_i32_be(chunk, pos + 8), self._hot_key, now, None)
+                entry = Entry(read_i32_be(chunk, pos + 8), self._hot_key, now)
                 self._in_flight.append(entry)
             self._counts[_PRODUCE] += 1
             pos += 4 + size
@@ -185,6 +185,11 @@ class RequestStream:
                 self._stop(STOP_IN_FLIGHT)
         self._irregular = bool(self._held or framing.head or self._discarding)
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether the client has sent a part of a request and not the rest."""
+        return self._framing.skip > 0 or bool(self._framing.head)
+
     def go_on(self, now: float) -> None:
         """The mute is over, or enough requests were answered: take up what was left, then read on."""
         stops = 0
@@ -219,7 +224,7 @@ class RequestStream:
         delay = bucket.charge(size, now)
         entry: Entry | None = None
         if acks != 0:
-            entry = (header.correlation_id, key, now, None)
+            entry = Entry(header.correlation_id, key, now)
             self._in_flight.append(entry)
         if delay > 0.0:
             self._throttle.start(delay, now, bucket, entry)
@@ -235,14 +240,14 @@ class RequestStream:
         delay = 0.0 if closes_session else bucket.refuse(now)
         if delay > 0.0:
             forward = head.session_epoch != -1
-            entry: Entry = (header.correlation_id, key, now, ThrottledFetch(forward))
+            entry = Entry(header.correlation_id, key, now, ThrottledFetch(forward))
             self._in_flight.append(entry)
             self._throttle.start(delay, now, bucket, entry)
             if not forward:
                 self._answer_own(now)
                 return data, False
             return _with_limits(data, head, max_wait=0, min_bytes=0, max_bytes=1), True
-        self._in_flight.append((header.correlation_id, key, now, ChargedFetch(bucket)))
+        self._in_flight.append(Entry(header.correlation_id, key, now, ChargedFetch(bucket)))
         allowance = bucket.fetch_allowance(self._client.batch_bytes, now)
         if allowance is None or head.max_bytes <= allowance:
             return data, True
@@ -257,12 +262,12 @@ class RequestStream:
         if header.api_key == _API_VERSIONS and header.api_version > APIS[_API_VERSIONS].max_version:
             data = data[: pos + 6] + _UNKNOWN_VERSION + data[pos + 8 :]
             key = _API_VERSIONS << 16
-        special: object = None
+        special: ChargedFetch | None = None
         if header.api_key == _SHARE_FETCH:
             # It carries acknowledgements, so it is never refused: its answer is charged and the mute holds the client.
             self._client.use(header.client_id, now)
             special = ChargedFetch(self._client.bucket("fetch", now))
-        self._in_flight.append((header.correlation_id, key, now, special))
+        self._in_flight.append(Entry(header.correlation_id, key, now, special))
         return data
 
     def _stop(self, why: int) -> None:

@@ -124,7 +124,7 @@ class ResponseStream:
         in_flight = self._in_flight
         while end - pos >= 8 and in_flight:
             entry = in_flight[0]
-            key = entry[1]
+            key = entry.key
             size = read_i32_be(chunk, pos)
             if key == self._clean_key:
                 # a Produce response in which nothing can be but what the last one had
@@ -135,9 +135,9 @@ class ResponseStream:
                     or chunk[error : error + 2] != _NO_ERROR
                 ):
                     break
-            elif entry[3] is not None or key not in _PLAIN:
+            elif entry.special is not None or key not in _PLAIN:
                 break
-            if entry[0] != read_i32_be(chunk, pos + 4) or size < MIN_RESPONSE_BYTES:
+            if entry.correlation_id != read_i32_be(chunk, pos + 4) or size < MIN_RESPONSE_BYTES:
                 break
             in_flight.popleft()
             self._note_latency(entry, now)
@@ -199,8 +199,8 @@ class ResponseStream:
         self._write(pieces, chunk, start, end)
 
     def _note_latency(self, entry: Entry, now: float) -> None:
-        api_key = entry[1] >> 16
-        latency = now - entry[2]
+        api_key = entry.api_key
+        latency = now - entry.since
         slot = min(int(latency * _SLOTS_PER_SECOND).bit_length(), LATENCY_BUCKETS)
         self._latency[api_key][slot] += 1
         self._latency_seconds[api_key] += latency
@@ -216,13 +216,13 @@ class ResponseStream:
         if not self._in_flight:
             raise InvalidFrame("broker_unasked", f"the broker answers {correlation_id}, which nobody asked")
         entry = self._in_flight[0]
-        if entry[0] != correlation_id:
-            raise InvalidFrame("broker_order", f"the broker answers {correlation_id} while {entry[0]} is due")
+        if entry.correlation_id != correlation_id:
+            raise InvalidFrame("broker_order", f"the broker answers {correlation_id} while {entry.correlation_id} is due")
         return entry
 
     def _open(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
         """Begin a response at `pos` that is not just passed on; returns up to where the chunk stands in `pieces` then."""
-        api_key, version, special = entry[1] >> 16, entry[1] & 0xFFFF, entry[3]
+        api_key, version, special = entry.api_key, entry.version, entry.special
         end = min(after, len(chunk))
         if isinstance(special, ThrottledFetch | ChargedFetch) and end < after:
             if end - pos < FETCH_HEAD_BYTES:
@@ -236,7 +236,7 @@ class ResponseStream:
             return self._search(pieces, chunk, start, pos, after, entry, now)
         if api_key in _REWRITES and version >= _REWRITES[api_key][0]:
             if api_key == _PRODUCE and end == after and not node_endpoints.produce_has_endpoints(chunk, pos, end, version):
-                self._remember_clean(chunk, pos, after, entry[1])
+                self._remember_clean(chunk, pos, after, entry.key)
                 return self._patch(pieces, chunk, start, pos, after, entry, now)
             rewrite = _REWRITES[api_key][1]
             translate = self._context.translate
@@ -257,7 +257,7 @@ class ResponseStream:
 
     def _charge(self, special: ChargedFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float) -> bool:
         """Charge a Fetch response: four bytes and its body (`FetchResponse.sizeOf`). False: it is not to be sent."""
-        api_key, version = entry[1] >> 16, entry[1] & 0xFFFF
+        api_key, version = entry.api_key, entry.version
         size = after - pos - 4
         if version >= APIS[api_key].flexible_since:
             size -= 1
@@ -279,18 +279,18 @@ class ResponseStream:
 
     def _emptied(self, chunk: bytes, pos: int, end: int, entry: Entry, now: float) -> bytes:
         """In place of a throttled Fetch's answer, one without partitions and with the same session id."""
-        version = entry[1] & 0xFFFF
+        version = entry.version
         session_id, theirs = 0, 0
         offset = throttle_offset(ApiKey.FETCH, version, chunk, pos, end)
         if offset >= 0:
             theirs = read_throttle(chunk, offset)
         if version >= fetch.SESSION_SINCE:
             session_id = _INT32.unpack_from(chunk, offset + 6)[0]
-        return fetch.empty_response(version, entry[0], session_id, max(theirs, self._throttle.time_left_ms(now)))
+        return fetch.empty_response(version, entry.correlation_id, session_id, max(theirs, self._throttle.time_left_ms(now)))
 
     def _search(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
         """Pass on a response with records, but for addresses behind these."""
-        api_key, version = entry[1] >> 16, entry[1] & 0xFFFF
+        api_key, version = entry.api_key, entry.version
         translate = self._context.translate
         if after <= len(chunk):
             scanner = node_endpoints.TailScanner(api_key, version)
@@ -313,7 +313,7 @@ class ResponseStream:
         if not self._throttle.active:
             return start
         try:
-            offset = throttle_offset(entry[1] >> 16, entry[1] & 0xFFFF, chunk, pos, min(after, len(chunk)))
+            offset = throttle_offset(entry.api_key, entry.version, chunk, pos, min(after, len(chunk)))
         except Incomplete:
             return self._collect(pieces, chunk, start, pos, after, lambda frame: self._patched(frame, entry, now))
         left = self._throttle.time_left_ms(now)
@@ -343,7 +343,7 @@ class ResponseStream:
         left = self._throttle.time_left_ms(now)
         if left == 0:
             return None
-        offset = throttle_offset(entry[1] >> 16, entry[1] & 0xFFFF, frame, 0, len(frame))
+        offset = throttle_offset(entry.api_key, entry.version, frame, 0, len(frame))
         if offset < 0 or read_throttle(frame, offset) >= left:
             return None
         changed = bytearray(frame)
@@ -373,11 +373,11 @@ class ResponseStream:
     def _own_answers(self, pieces: list[Data], now: float) -> None:
         while self._in_flight:
             entry = self._in_flight[0]
-            special = entry[3]
+            special = entry.special
             if not isinstance(special, ThrottledFetch) or special.forwarded:
                 return
             self._in_flight.popleft()
-            pieces.append(fetch.empty_response(entry[1] & 0xFFFF, entry[0], 0, self._throttle.time_left_ms(now)))
+            pieces.append(fetch.empty_response(entry.version, entry.correlation_id, 0, self._throttle.time_left_ms(now)))
             if self._throttle.answered(entry):
                 self.resumable = True
 
