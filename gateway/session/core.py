@@ -33,6 +33,8 @@ class SessionCore:
         if responses.resumable or self.requests.stops & STOP_IN_FLIGHT:
             responses.resumable = False
             self.requests.go_on(now)
+        if self.throttle.active:
+            self.requests.hold_back()
 
     def wake(self, now: float) -> None:
         """The time that `Wire.wake_at` was told has come."""

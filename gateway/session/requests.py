@@ -190,14 +190,18 @@ class RequestStream:
         """Whether the client has sent a part of a request and not the rest."""
         return self._framing.skip > 0 or bool(self._framing.head)
 
+    def hold_back(self) -> None:
+        """The client is muted, perhaps by a response: read no more of it than to the end of its request."""
+        if not self._framing.skip:
+            self._stop(STOP_MUTED)
+
     def go_on(self, now: float) -> None:
         """The mute is over, or enough requests were answered: take up what was left, then read on."""
-        stops = 0
-        if self._throttle.active:
+        stopped = self.stops
+        stops = stopped & STOP_IN_FLIGHT if len(self._in_flight) > MAX_IN_FLIGHT // 2 else 0
+        if stopped and self._throttle.active:
             stops |= STOP_MUTED
-        if len(self._in_flight) > MAX_IN_FLIGHT // 2:
-            stops |= self.stops & STOP_IN_FLIGHT
-        stopped, self.stops = self.stops, stops
+        self.stops = stops
         if stops:
             return
         held, self._held = self._held, b""
