@@ -20,11 +20,14 @@ class Client:
         self.batch_bytes = 0  # of the first batch in the last Fetch response: how large its batches are likely to be
         self.generation = engine.generation
 
-    def use(self, client_id: str | None, now: float) -> None:
-        """The next request's client-id (null counts as empty, as in Kafka); also follows a change of the configuration."""
+    def use(self, client_id: str | None, now: float) -> bool:
+        """The next request's client-id (null counts as empty, as in Kafka); also follows a change of the configuration.
+
+        Returns whether the buckets that it had are given back.
+        """
         name = client_id or ""
         if name == self.client_id and self.generation == self._engine.generation:
-            return
+            return False
         same_client = name == self.client_id
         self.client_id = name
         self.generation = self._engine.generation
@@ -34,6 +37,7 @@ class Client:
                 used = bucket.used_lately()
                 self._buckets[kind] = self._engine.acquire(kind, self.user, name, now, used=used)
             self._engine.release(bucket, now)
+        return True
 
     def bucket(self, kind: str, now: float) -> Bucket:
         """The bucket of this client for a quota kind."""

@@ -215,8 +215,7 @@ class RequestStream:
         acks, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
         if acks_end > after:
             raise InvalidFrame("overrun", f"a Produce request of {size} bytes ends before its acks")
-        self._client.use(header.client_id, now)
-        bucket = self._client.bucket("produce", now)
+        bucket = self._bucket("produce", header, now)
         head = after - size - 4
         key = _PRODUCE << 16 | header.api_version
         self._hot_key = key
@@ -237,8 +236,7 @@ class RequestStream:
         """Admit a Fetch request as far as the quota goes; returns the data, perhaps changed, and whether to forward it."""
         version = header.api_version
         head = fetch.peek_fetch(data, header.body_offset, min(after, len(data)), version)
-        self._client.use(header.client_id, now)
-        bucket = self._client.bucket("fetch", now)
+        bucket = self._bucket("fetch", header, now)
         key = _FETCH << 16 | version
         closes_session = version >= fetch.SESSION_SINCE and head.session_epoch == -1 and not head.has_topics
         delay = 0.0 if closes_session else bucket.refuse(now)
@@ -269,10 +267,15 @@ class RequestStream:
         special: ChargedFetch | None = None
         if header.api_key == _SHARE_FETCH:
             # It carries acknowledgements, so it is never refused: its answer is charged and the mute holds the client.
-            self._client.use(header.client_id, now)
-            special = ChargedFetch(self._client.bucket("fetch", now))
+            special = ChargedFetch(self._bucket("fetch", header, now))
         self._in_flight.append(Entry(header.correlation_id, key, now, special))
         return data
+
+    def _bucket(self, kind: str, header: RequestHeader, now: float) -> Bucket:
+        """The bucket of who sends the request. Where that is not who sent the last one, the hot bucket was given back."""
+        if self._client.use(header.client_id, now):
+            self._hot_bucket = None
+        return self._client.bucket(kind, now)
 
     def _stop(self, why: int) -> None:
         if not self.stops:
