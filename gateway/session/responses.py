@@ -26,6 +26,10 @@ from protocol.throttle import patch_throttle, read_throttle, throttle_offset
 FETCH_HEAD_BYTES = 24
 """The most that stands before the first topic of a Fetch response, its length included."""
 
+_THROTTLE_TO_SESSION_END = 10  # throttle time, error code and session id
+_LEAST_THROTTLE_MS = 1
+"""Java and kafka-python take an empty answer to a full Fetch for an error if it has no throttle time."""
+
 _INT32 = Struct(">i")
 _SLOTS_PER_SECOND = 1 << 20
 _NO_ERROR = b"\0\0"
@@ -227,7 +231,9 @@ class ResponseStream:
         if isinstance(special, ThrottledFetch | ChargedFetch) and end < after:
             if end - pos < FETCH_HEAD_BYTES:
                 raise Incomplete
-            throttle_offset(api_key, version, chunk, pos, end)  # so that it can't be Incomplete once the bytes are charged
+            # so that nothing of it can be Incomplete once the bytes are charged
+            if throttle_offset(api_key, version, chunk, pos, end) + _THROTTLE_TO_SESSION_END > end:
+                raise Incomplete
         if isinstance(special, ThrottledFetch) and fetch.top_level_error(chunk, pos, end, version) == 0:
             return self._empty(pieces, chunk, start, pos, after, entry, now)
         if isinstance(special, ChargedFetch) and not self._charge(special, chunk, pos, after, entry, now):
@@ -285,8 +291,11 @@ class ResponseStream:
         if offset >= 0:
             theirs = read_throttle(chunk, offset)
         if version >= fetch.SESSION_SINCE:
+            if offset + _THROTTLE_TO_SESSION_END > end:
+                raise Incomplete
             session_id = _INT32.unpack_from(chunk, offset + 6)[0]
-        return fetch.empty_response(version, entry.correlation_id, session_id, max(theirs, self._throttle.time_left_ms(now)))
+        left = max(theirs, self._throttle.time_left_ms(now), _LEAST_THROTTLE_MS)
+        return fetch.empty_response(version, entry.correlation_id, session_id, left)
 
     def _search(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
         """Pass on a response with records, but for addresses behind these."""
@@ -302,7 +311,8 @@ class ResponseStream:
             return after
         body = Searched(api_key, version, translate)
         first = body.feed(chunk, pos, len(chunk))
-        patched = self._patch_head(bytes(first[:FETCH_HEAD_BYTES]), entry, now)
+        head = throttle_offset(api_key, version, chunk, pos, len(chunk)) - pos + _INT32.size
+        patched = self._patch_head(bytes(first[:head]), entry, now)
         pieces.append(memoryview(chunk)[start:pos])
         pieces += (first,) if patched is None else (patched, first[len(patched) :])
         self._body = body
@@ -377,7 +387,8 @@ class ResponseStream:
             if not isinstance(special, ThrottledFetch) or special.forwarded:
                 return
             self._in_flight.popleft()
-            pieces.append(fetch.empty_response(entry.version, entry.correlation_id, 0, self._throttle.time_left_ms(now)))
+            left = max(self._throttle.time_left_ms(now), _LEAST_THROTTLE_MS)
+            pieces.append(fetch.empty_response(entry.version, entry.correlation_id, 0, left))
             if self._throttle.answered(entry):
                 self.resumable = True
 
