@@ -41,6 +41,7 @@ class GatewayProcess:
         first = free_port_range(1 + _BROKER_PORTS)
         self._admin_port = free_port()
         self.bootstrap_servers = f"{HOST}:{first}"
+        self.ports = range(first, first + 1 + _BROKER_PORTS)
         self.admin = f"http://{HOST}:{self._admin_port}"
         self.log_file = directory / "weir.log"
         self._config_file = directory / "weir.yaml"
