@@ -15,8 +15,8 @@ class Body(Protocol):
         """The next bytes of the frame; what can go out because of them."""
         ...
 
-    def finish(self) -> Data:
-        """The frame is complete: what has to go out still."""
+    def finish(self, now: float) -> Data:
+        """The frame is complete: what has to go out still, at that time (monotonic seconds)."""
         ...
 
 
@@ -27,7 +27,7 @@ class Dropped:
         """Nothing goes out."""
         return b""
 
-    def finish(self) -> Data:
+    def finish(self, now: float) -> Data:  # noqa: ARG002
         """Nothing goes out."""
         return b""
 
@@ -35,7 +35,7 @@ class Dropped:
 class Collected:
     """A response that has to be seen whole before it can be changed."""
 
-    def __init__(self, change: Callable[[bytes], Data]) -> None:
+    def __init__(self, change: Callable[[bytes, float], Data]) -> None:
         self._change = change
         self._frame = bytearray()
 
@@ -44,9 +44,9 @@ class Collected:
         self._frame += memoryview(chunk)[start:end]
         return b""
 
-    def finish(self) -> Data:
+    def finish(self, now: float) -> Data:
         """The changed frame."""
-        return self._change(bytes(self._frame))
+        return self._change(bytes(self._frame), now)
 
 
 class Searched:
@@ -73,7 +73,7 @@ class Searched:
             self._tail = bytearray(view[tail:end])
         return view[start:tail]
 
-    def finish(self) -> Data:
+    def finish(self, now: float) -> Data:  # noqa: ARG002
         """The addresses, if there are any."""
         if not self._tail or self._tail == b"\0":
             return bytes(self._tail or b"")

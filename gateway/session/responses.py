@@ -247,8 +247,9 @@ class ResponseStream:
             rewrite = _REWRITES[api_key][1]
             translate = self._context.translate
             return self._collect(
-                pieces, chunk, start, pos, after, lambda frame: self._patched(rewrite(version, frame, translate), entry, now)
-            )
+                pieces, chunk, start, pos, after, now,
+                lambda frame, then: self._patched(rewrite(version, frame, translate), entry, then),
+            )  # fmt: skip
         return self._patch(pieces, chunk, start, pos, after, entry, now)
 
     def _remember_clean(self, chunk: bytes, pos: int, after: int, key: int) -> None:
@@ -325,7 +326,7 @@ class ResponseStream:
         try:
             offset = throttle_offset(entry.api_key, entry.version, chunk, pos, min(after, len(chunk)))
         except Incomplete:
-            return self._collect(pieces, chunk, start, pos, after, lambda frame: self._patched(frame, entry, now))
+            return self._collect(pieces, chunk, start, pos, after, now, lambda frame, then: self._patched(frame, entry, then))
         left = self._throttle.time_left_ms(now)
         if offset < 0 or read_throttle(chunk, offset) >= left:
             return start
@@ -333,12 +334,19 @@ class ResponseStream:
         return offset + 4
 
     def _collect(
-        self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, change: Callable[[bytes], Data]
+        self,
+        pieces: list[Data],
+        chunk: bytes,
+        start: int,
+        pos: int,
+        after: int,
+        now: float,
+        change: Callable[[bytes, float], Data],
     ) -> int:
         """Change a response that has to be seen whole."""
         pieces.append(memoryview(chunk)[start:pos])
         if after <= len(chunk):
-            pieces.append(change(chunk[pos:after]))
+            pieces.append(change(chunk[pos:after], now))
             return after
         self._body = Collected(change)
         self._body.feed(chunk, pos, len(chunk))
@@ -364,7 +372,7 @@ class ResponseStream:
         """The response that earlier chunks began ends at `pos`."""
         self._framing.skip = 0
         if self._body is not None:
-            pieces.append(self._body.finish())
+            pieces.append(self._body.finish(now))
             self._body = None
         entry, self._current = self._current, None
         return start if entry is None else self._answered(pieces, chunk, start, pos, entry, now)
