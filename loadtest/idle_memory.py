@@ -1,0 +1,108 @@
+"""`python -m loadtest.idle_memory`: what idle connections cost the gateway in memory, in front of a real broker.
+
+Each connection has asked once (ApiVersions) and then stays silent: it has its session, its quota's bucket and its connection
+to the broker, as a client between two bursts does.
+"""
+
+import argparse
+import resource
+import socket
+import struct
+import sys
+import tempfile
+from pathlib import Path
+
+from loadtest.gateway_process import GatewayError, GatewayProcess
+from loadtest.kafka import JarsMissingError, KafkaCluster, NodeError
+
+_RUN = Path(__file__).resolve().parents[1] / ".run"
+_MIB = 1024 * 1024
+_SPARE_FILES = 512
+_CLIENT_ID = b"idle"
+_REQUEST = struct.pack(">ihhih", 10 + len(_CLIENT_ID), 18, 0, 1, len(_CLIENT_ID)) + _CLIENT_ID
+"""ApiVersions v0 with correlation id 1."""
+
+
+class TooFewFilesError(RuntimeError):
+    """The system does not let a process open as many sockets as it takes."""
+
+
+def resident_bytes(pid: int) -> int:
+    """Return a process's resident memory."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS:"))
+
+
+def allow_files(count: int) -> None:
+    """Raise the limit of open files, for this process and those that it starts. Raises TooFewFilesError."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= count:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, max(hard, count)))
+    except (ValueError, OSError):
+        raise TooFewFilesError(
+            f"the limit of open files is {hard}, {count} are needed (two sockets a connection): raise it (ulimit -Hn), or "
+            f"measure fewer: --connections {(hard - _SPARE_FILES) // 2}"
+        ) from None
+
+
+def connect(address: str) -> socket.socket:
+    """Open a connection, ask once, read the answer. Raises OSError."""
+    host, _, port = address.rpartition(":")
+    connection = socket.create_connection((host, int(port)), timeout=30.0)
+    connection.sendall(_REQUEST)
+    answer = bytearray()
+    while len(answer) < 4 or len(answer) < 4 + int.from_bytes(answer[:4], "big"):
+        chunk = connection.recv(65536)
+        if not chunk:
+            raise ConnectionError(f"{address} closed the connection instead of answering")
+        answer += chunk
+    return connection
+
+
+def measure(count: int) -> tuple[int, int]:
+    """Return the gateway's resident bytes without connections and with `count` idle ones. Raises as its parts do."""
+    allow_files(2 * count + _SPARE_FILES)
+    _RUN.mkdir(exist_ok=True)
+    entities = [{"client-id": "<default>", "producer_byte_rate": _MIB, "consumer_byte_rate": _MIB}]
+    with (
+        tempfile.TemporaryDirectory(prefix="idle-", dir=_RUN) as directory,
+        KafkaCluster(Path(directory)) as kafka,
+        GatewayProcess(
+            Path(directory) / "weir", kafka.bootstrap_servers, entities, connections={"max_per_ip": count + 10}
+        ) as gateway,
+    ):
+        before = resident_bytes(gateway.pid)
+        connections = []
+        try:
+            for number in range(1, count + 1):
+                connections.append(connect(gateway.bootstrap_servers))
+                if number % 1000 == 0:
+                    print(f"{number} connections: {resident_bytes(gateway.pid) / _MIB:.0f} MiB", flush=True)
+            return before, resident_bytes(gateway.pid)
+        finally:
+            for connection in connections:
+                connection.close()
+
+
+def main() -> int:
+    """Measure and print; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m loadtest.idle_memory", description=__doc__)
+    parser.add_argument("--connections", type=int, default=10_000, help="how many (default: 10000)")
+    options = parser.parse_args()
+    if options.connections < 1:
+        parser.error(f"--connections {options.connections}: give 1 or more")
+    try:
+        before, after = measure(options.connections)
+    except (TooFewFilesError, JarsMissingError, NodeError, GatewayError, OSError) as error:
+        print(f"idle_memory: {error}", file=sys.stderr)
+        return 1
+    each = (after - before) / options.connections / 1024
+    print(f"resident memory of the gateway: {before / _MIB:.0f} MiB without connections, {after / _MIB:.0f} MiB with")
+    print(f"{options.connections} idle ones: {each:.1f} KiB each")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

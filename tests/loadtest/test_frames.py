@@ -1,0 +1,43 @@
+"""The bench's requests are what a broker reads, and what this project's own parsers see in them."""
+
+import struct
+
+import pytest
+from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.producer import ProduceRequest
+from kafka.record.memory_records import MemoryRecords
+
+from loadtest.bench.frames import CLIENT_ID, PRODUCE_VERSION, fetch_load, produce_load
+
+
+@pytest.mark.parametrize(
+    ("size", "records", "record"), [(100, 1, 100), (1024, 8, 100), (16384, 15, 1024), (1048576, 1014, 1024)]
+)
+def test_a_produce_holds_one_valid_batch_of_about_its_size(size: int, records: int, record: int) -> None:
+    (frame,) = produce_load("topic", 3, size, depth=1).frames
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    request = ProduceRequest.decode(frame[4:], version=PRODUCE_VERSION, header=True)
+    assert request._header.client_id == CLIENT_ID
+    assert request.acks == 1
+    (topic,) = request.topic_data
+    (partition,) = topic.partition_data
+    assert (topic.name, partition.index) == ("topic", 3)
+    batch = MemoryRecords(bytes(partition.records)).next_batch()
+    assert batch.validate_crc()
+    assert [len(each.value) for each in batch] == [record] * records
+    assert size * 0.9 < len(frame) < size + 150
+
+
+def test_frames_differ_in_their_correlation_ids_alone() -> None:
+    frames = produce_load("topic", 0, 100, depth=3).frames
+    assert [struct.unpack_from(">i", frame, 8)[0] for frame in frames] == [0, 1, 2]
+    assert len({frame[:8] + frame[12:] for frame in frames}) == 1
+
+
+def test_a_fetch_asks_from_the_start_for_as_much_as_it_is_told() -> None:
+    (frame,) = fetch_load("topic", 2, 1000, depth=1).frames
+    request = FetchRequest.decode(frame[4:], version=12, header=True)
+    (topic,) = request.topics
+    (partition,) = topic.partitions
+    assert (request.session_epoch, request.max_bytes) == (-1, 1000)
+    assert (topic.topic, partition.partition, partition.fetch_offset, partition.partition_max_bytes) == ("topic", 2, 0, 1000)

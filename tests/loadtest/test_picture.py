@@ -1,0 +1,59 @@
+"""The demo's figures come from the gateway's counters."""
+
+import io
+
+from rich.console import Console
+
+from loadtest.demo.clients import Role
+from loadtest.demo.picture import Tally, line, table
+
+GREEDY = Role("greedy", "produce", "clicks", 1024, None, "sends without a pause")
+SHY = Role("shy", "fetch", "clicks", 1024, 512, "reads little")
+
+
+def row(role: Role, total: int, throttled: int = 0) -> dict[str, object]:
+    return {"client_id": role.name, "kind": role.kind, "amount_total": total, "throttled_total": throttled}
+
+
+def test_a_rate_is_what_came_since_the_last_look() -> None:
+    tally = Tally([GREEDY], settle=0.0)
+    (first,) = tally.look([row(GREEDY, 4096)], {}, 1.0)
+    (second,) = tally.look([row(GREEDY, 5120, 7)], {"greedy": 0.25}, 3.0)
+    assert (first.rate, second.rate, second.used, second.throttled, second.told) == (4096.0, 512.0, 0.5, 7, 0.25)
+
+
+def test_the_mean_leaves_out_the_beginning() -> None:
+    tally = Tally([GREEDY], settle=5.0)
+    for second, total in ((1.0, 90_000), (5.0, 100_000), (10.0, 105_120)):
+        tally.look([row(GREEDY, total, 3)], {}, second)
+    assert tally.mean(GREEDY) == 1024.0
+    assert (
+        "1.00 KiB/s of 1.00 KiB/s (100.0%): 3 requests throttled, told to wait for 2.5 s" in tally.summary({"greedy": 2.5})[0]
+    )
+
+
+def test_a_client_of_which_nothing_was_seen_is_named() -> None:
+    tally = Tally([GREEDY, SHY], settle=0.0)
+    tally.look([row(GREEDY, 1), {**row(SHY, 5), "kind": "produce"}], {}, 1.0)
+    assert tally.unseen() == ["shy"]
+    assert tally.summary({})[1].split(maxsplit=1) == ["shy", "nothing came through"]
+
+
+def test_terminal_and_log_show_the_same() -> None:
+    looks = Tally([GREEDY, SHY], settle=0.0).look([row(GREEDY, 1024, 5), row(SHY, 512)], {"greedy": 0.06}, 1.0)
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(table(looks, "http://127.0.0.1:9644", 12.0, None))
+    drawn = console.export_text()
+    for text in (
+        "Ctrl-C ends it",
+        "1.00 KiB/s",
+        "100%",
+        "5 requests",
+        "60 ms",
+        "reads little",
+        "http://127.0.0.1:9644/metrics",
+    ):
+        assert text in drawn
+    assert line(looks, 12.0) == (
+        "  12 s  greedy 1.00 KiB/s of 1.00 KiB/s (100%) 5 throttled, told 60 ms | shy 512 B/s of 1.00 KiB/s (50%)"
+    )
