@@ -7,6 +7,9 @@ from gateway.session.wire import Data
 from protocol.bodies.addresses import Translate
 from protocol.bodies.node_endpoints import TailScanner, rewrite_tail
 
+Change = Callable[[bytes, float], Data]
+"""A whole frame and the time at which it is written (monotonic seconds) -> what is written instead."""
+
 
 class Body(Protocol):
     """Takes the bytes of one response frame and gives those that the client gets instead."""
@@ -35,7 +38,7 @@ class Dropped:
 class Collected:
     """A response that has to be seen whole before it can be changed."""
 
-    def __init__(self, change: Callable[[bytes, float], Data]) -> None:
+    def __init__(self, change: Change) -> None:
         self._change = change
         self._frame = bytearray()
 

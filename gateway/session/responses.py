@@ -9,7 +9,7 @@ from struct import Struct
 
 from librt.strings import read_i32_be
 
-from gateway.session.bodies import Body, Collected, Dropped, Searched
+from gateway.session.bodies import Body, Change, Collected, Dropped, Searched
 from gateway.session.context import SessionContext
 from gateway.session.counters import LATENCY_BUCKETS
 from gateway.session.identity import Client
@@ -333,16 +333,7 @@ class ResponseStream:
         pieces += (memoryview(chunk)[start:offset], _INT32.pack(left))
         return offset + 4
 
-    def _collect(
-        self,
-        pieces: list[Data],
-        chunk: bytes,
-        start: int,
-        pos: int,
-        after: int,
-        now: float,
-        change: Callable[[bytes, float], Data],
-    ) -> int:
+    def _collect(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, now: float, change: Change) -> int:
         """Change a response that has to be seen whole."""
         pieces.append(memoryview(chunk)[start:pos])
         if after <= len(chunk):
