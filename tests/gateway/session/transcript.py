@@ -65,16 +65,16 @@ class Transcript:
         self.paused = False
         self.socket = b""
         self.alarm: float | None = None
-        self._client_inbox = bytearray()
-        self._broker_inbox = bytearray()
+        self.client_inbox = bytearray()
+        self.broker_inbox = bytearray()
 
     # The wire.
 
     def write_client(self, data: Data) -> None:
-        self._client_inbox += data
+        self.client_inbox += data
 
     def write_broker(self, data: Data) -> None:
-        self._broker_inbox += data
+        self.broker_inbox += data
 
     def pause_client(self) -> None:
         self.paused = True
@@ -117,17 +117,18 @@ class Transcript:
 
     def broker_got(self, *frames: bytes) -> None:
         """These frames and not a byte more since it was last asked."""
-        got, self._broker_inbox = bytes(self._broker_inbox), bytearray()
+        got, self.broker_inbox = bytes(self.broker_inbox), bytearray()
         assert got == b"".join(frames)
 
     def client_got(self, *frames: bytes) -> None:
         """These frames and not a byte more since it was last asked."""
-        got, self._client_inbox = bytes(self._client_inbox), bytearray()
+        got, self.client_inbox = bytes(self.client_inbox), bytearray()
         assert got == b"".join(frames)
 
     def configure(self, settings: QuotaSettings) -> None:
-        """The configuration changes."""
+        """The configuration changes, and whom it holds is looked at again."""
         self.engine.apply(settings, self.now)
+        self.core.throttle.reconsider(self.now)
 
     def row(self, kind: str = "produce", client_id: str = "etl") -> Any:
         """The usage of a client-id."""
@@ -141,5 +142,5 @@ class Transcript:
 
 
 def _chunks(data: bytes, by: int | None) -> list[bytes]:
-    by = by or len(data)
+    by = by or max(len(data), 1)
     return [data[start : start + by] for start in range(0, len(data), by)]

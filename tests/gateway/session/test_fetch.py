@@ -1,0 +1,329 @@
+"""Fetch under a quota, as a transcript: admitted, capped, charged by its response, or answered empty."""
+
+import pytest
+
+from gateway.session.requests import STOP_MUTED
+from protocol.api_keys import ApiKey
+from tests.gateway.session import messages as m
+from tests.gateway.session.transcript import Transcript, limits
+from tests.protocol import codec
+from tests.protocol.samples import with_length
+
+BURST = 10_000
+OUTSIDE = (0, -1)  # a Fetch outside of any fetch session
+VERSIONS = [4, 7, 11, 12, 13, 16, 17, 18]
+WITH_SESSIONS = VERSIONS[1:]
+
+
+def over_quota(*, by=0.5, version=12):
+    """A consumer that has just had `by` seconds' worth too much, and whose throttle time is over; another one goes on."""
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(90, version=version))
+    t.broker_answers(m.fetched(90, version=version, size=BURST))
+    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(round(by * 1_000), t.now)
+    t.broker_got(m.fetch(90, version=version, max_bytes=BURST))
+    t.client_got(m.fetched(90, version=version, size=BURST))
+    assert not t.paused
+    return t
+
+
+# Charged by its response.
+
+
+@pytest.mark.parametrize("version", [0, 1, *VERSIONS])
+def test_a_fetch_is_charged_four_bytes_and_the_body_of_its_response(version):
+    t = Transcript()
+    response = m.fetched(1, version=version, records=bytes(777))
+    t.client_sends(m.fetch(1, version=version))
+    t.broker_answers(response)
+    header = 4 + 4 + (1 if version >= 12 else 0)
+    assert t.row("fetch").amount_total == 4 + len(response) - header
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("by", [None, 1, 24, 1_000])
+def test_the_response_that_goes_over_says_so_and_its_client_is_not_read(version, by):
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1, version=version))
+    t.broker_answers(m.fetched(1, version=version, size=BURST + 500), by=by)
+    t.client_got(m.fetched(1, version=version, size=BURST + 500, throttle_time_ms=500))
+    assert t.paused
+    t.client_sends(m.metadata(2))
+    t.broker_got(m.fetch(1, version=version, max_bytes=BURST))
+    t.passes(0.5)
+    t.broker_got(m.metadata(2))
+    assert not t.paused
+
+
+def test_the_first_versions_have_no_field_to_say_so_and_the_client_waits_all_the_same():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1, version=0))
+    t.broker_answers(m.fetched(1, version=0, size=BURST + 500))
+    t.client_got(m.fetched(1, version=0, size=BURST + 500))
+    assert t.paused
+
+
+def test_consumers_that_do_not_wait_are_counted():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1))
+    t.broker_answers(m.fetched(1, size=BURST + 500))
+    t.passes(0.1)
+    t.client_sends(m.fetch(2))
+    t.passes(0.4)
+    assert t.row("fetch").early_total == 1
+    t.broker_got(m.fetch(1, max_bytes=BURST), m.fetch(2, max_bytes=50))
+
+
+def test_a_throttle_that_ends_and_another_that_begins_with_the_next_response_stop_the_client_again():
+    """The first one's time is over while its response still comes in; the second begins in the same chunk."""
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1), m.fetch(2))
+    first, second = m.fetched(1, size=BURST + 500), m.fetched(2, size=2_000)
+    t.broker_answers(first[:100])
+    t.passes(1)
+    t.broker_answers(first[100:] + second)
+    assert t.core.requests.stops == STOP_MUTED
+    t.client_sends(m.metadata(3))
+    assert t.paused
+    assert t.socket == m.metadata(3)
+    t.passes(1.5)
+    assert not t.paused
+    t.broker_got(m.fetch(1, max_bytes=BURST), m.fetch(2, max_bytes=BURST), m.metadata(3))
+
+
+def test_responses_that_were_pipelined_make_the_time_longer():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1), m.fetch(2))
+    t.broker_answers(m.fetched(1, size=BURST + 500))
+    t.passes(0.1)
+    t.broker_answers(m.fetched(2, size=1_000))
+    t.client_got(m.fetched(1, size=BURST + 500, throttle_time_ms=500), m.fetched(2, size=1_000, throttle_time_ms=1_400))
+    t.passes(1.399)
+    assert t.paused
+    t.passes(0.001)
+    assert not t.paused
+
+
+def test_a_fetch_is_charged_to_who_sent_it_even_if_the_name_has_changed_since():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1), m.produce(2, client_id="other"))
+    t.broker_answers(m.fetched(1, size=BURST + 500), m.produced(2))
+    assert t.row("fetch").amount_total == BURST + 500
+    assert t.paused
+
+
+# Its limits are lowered.
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("asked", "gets"),
+    [
+        ({"max_bytes": 50_000_000, "min_bytes": 1}, {"max_bytes": BURST, "min_bytes": 1}),
+        ({"max_bytes": 50_000_000, "min_bytes": 20_000}, {"max_bytes": BURST, "min_bytes": BURST}),
+        ({"max_bytes": BURST, "min_bytes": 5_000}, {"max_bytes": BURST, "min_bytes": 5_000}),
+        ({"max_bytes": 9_000, "min_bytes": 20}, {"max_bytes": 9_000, "min_bytes": 20}),
+    ],
+)
+def test_nobody_asks_for_more_than_there_is(version, asked, gets):
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.metadata(1), m.fetch(2, version=version, **asked), m.metadata(3))
+    t.broker_got(m.metadata(1), m.fetch(2, version=version, **gets), m.metadata(3))
+
+
+def test_up_to_v2_there_is_only_min_bytes_to_lower():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1, version=2, min_bytes=20_000))
+    t.broker_got(m.fetch(1, version=2, min_bytes=BURST))
+
+
+def test_once_a_batch_was_seen_the_limit_is_a_whole_number_of_batches():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1))
+    t.broker_answers(m.fetched(1, records=m.batch(3_000)))
+    t.client_sends(m.fetch(2))
+    t.broker_got(m.fetch(1, max_bytes=BURST), m.fetch(2, max_bytes=6_000))
+
+
+def test_without_enforcing_nothing_is_lowered():
+    t = Transcript(limits(fetch=1_000, enforce=False))
+    t.client_sends(m.fetch(1))
+    t.broker_got(m.fetch(1))
+
+
+# Throttled.
+
+
+@pytest.mark.parametrize("version", [0, 1, *VERSIONS])
+def test_outside_of_a_session_the_answer_is_made_here(version):
+    t = over_quota(version=version) if version >= 3 else over_quota()
+    t.client_sends(m.metadata(1), m.fetch(2, version=version, session=OUTSIDE), m.metadata(3))
+    t.broker_got(m.metadata(1))
+    t.client_got()  # not before its turn
+    t.passes(0.1)
+    t.broker_answers(m.described(1, []))
+    t.client_got(m.described(1, [], throttle_time_ms=400), m.fetched_nothing(2, version=version, throttle_time_ms=400))
+    assert t.paused
+    t.passes(0.4)
+    t.broker_got(m.metadata(3))
+    assert t.row("fetch").amount_total == BURST + 500  # charged nothing
+
+
+def test_an_own_answer_that_nobody_is_before_goes_out_at_once():
+    t = over_quota()
+    t.client_sends(m.fetch(2, session=OUTSIDE))
+    t.broker_got()
+    t.client_got(m.fetched_nothing(2, throttle_time_ms=500))
+    assert t.core.idle
+
+
+def test_an_own_answer_waits_for_a_response_that_has_begun():
+    t = over_quota()
+    t.client_sends(m.heartbeat(1))
+    t.broker_answers(m.beat(1)[:9])
+    t.client_sends(m.fetch(2, session=OUTSIDE))
+    t.client_got(m.beat(1)[:9])
+    t.broker_answers(m.beat(1)[9:])
+    t.client_got(m.beat(1)[9:], m.fetched_nothing(2, throttle_time_ms=500))
+
+
+@pytest.mark.parametrize("by", [1, 7, 50])
+def test_a_throttled_request_that_comes_in_pieces_never_reaches_the_broker(by):
+    t = over_quota()
+    t.client_sends(m.metadata(1), m.fetch(2, session=OUTSIDE), m.metadata(3), by=by)
+    t.broker_got(m.metadata(1))
+    t.broker_answers(m.described(1, []))
+    t.client_got(m.described(1, [], throttle_time_ms=500), m.fetched_nothing(2, throttle_time_ms=500))
+    t.passes(0.5)
+    t.broker_got(m.metadata(3))
+    assert not t.paused
+
+
+def test_an_empty_answer_always_has_a_throttle_time():
+    """Java and kafka-python take an empty full answer without one for an error; here the time is over before its turn."""
+    for session in (OUTSIDE, (0, 0)):
+        t = over_quota()
+        t.client_sends(m.metadata(1), m.fetch(2, session=session))
+        t.passes(3)
+        t.broker_answers(m.described(1, []))
+        if session != OUTSIDE:
+            t.broker_answers(m.fetched(2, session_id=4))
+        t.client_got(m.described(1, []), m.fetched_nothing(2, throttle_time_ms=1, session_id=0 if session == OUTSIDE else 4))
+        assert not t.paused
+
+
+@pytest.mark.parametrize("version", WITH_SESSIONS)
+@pytest.mark.parametrize("session", [(0, 0), (77, 3)], ids=["first", "incremental"])
+@pytest.mark.parametrize("by", [None, 1, 30])
+def test_in_a_session_the_broker_is_asked_for_next_to_nothing_and_its_answer_emptied(version, session, by):
+    t = over_quota(version=version)
+    asked = {"version": version, "session": session}
+    t.client_sends(m.fetch(2, **asked, max_bytes=700, min_bytes=20), m.metadata(3))
+    t.broker_got(m.fetch(2, **asked, max_bytes=1, min_bytes=0, max_wait_ms=0))
+    t.broker_answers(m.fetched(2, version=version, session_id=77, size=3_000), by=by)
+    t.client_got(m.fetched_nothing(2, version=version, session_id=77, throttle_time_ms=500))
+    t.passes(0.5)
+    t.broker_got(m.metadata(3))
+    t.broker_answers(m.described(3, []))
+    t.client_got(m.described(3, []))
+    assert t.row("fetch").amount_total == BURST + 500
+
+
+def test_an_emptied_answer_tells_the_longer_of_the_two_times():
+    t = over_quota()
+    t.client_sends(m.fetch(2))
+    t.broker_answers(m.fetched(2, session_id=5, throttle_time_ms=3_000))
+    t.client_got(m.fetched_nothing(2, session_id=5, throttle_time_ms=3_000))
+
+
+@pytest.mark.parametrize("by", [None, 1])
+def test_an_error_of_the_whole_fetch_passes_through(by):
+    t = over_quota()
+    t.client_sends(m.fetch(2, session=(77, 3)))
+    t.broker_answers(m.fetched(2, error_code=71, records=None), by=by)
+    t.client_got(m.fetched(2, error_code=71, records=None, throttle_time_ms=500))
+
+
+@pytest.mark.parametrize("version", WITH_SESSIONS)
+def test_who_closes_its_session_is_never_throttled(version):
+    t = over_quota(version=version)
+    t.client_sends(m.fetch(2, version=version, session=(77, -1), topics=False, max_bytes=20))
+    t.broker_got(m.fetch(2, version=version, session=(77, -1), topics=False, max_bytes=20))
+    assert t.row("fetch").throttled_total == 1  # what `over_quota` did
+
+
+@pytest.mark.parametrize("version", [12, 17])
+@pytest.mark.parametrize("tag", [b"\x63\x03abc", b"\x63\x40" + bytes(64)], ids=["short", "long"])
+@pytest.mark.parametrize("by", [None, 1, 10, 30])
+def test_a_response_whose_header_has_tags_is_charged_once(version, tag, by):
+    def tagged(frame):
+        return with_length(frame[4:8] + b"\x01" + tag + frame[9:])
+
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1, version=version))
+    t.broker_answers(tagged(m.fetched(1, version=version, size=BURST + 500)), by=by)
+    t.client_got(tagged(m.fetched(1, version=version, size=BURST + 500, throttle_time_ms=500 + len(tag))))
+    assert t.row("fetch").amount_total == BURST + 500 + len(tag)
+
+
+@pytest.mark.parametrize("by", [None, 1, 10, 30])
+def test_a_response_whose_header_has_tags_is_emptied_too(by):
+    t = over_quota()
+    t.client_sends(m.fetch(2, session=(77, 3)))
+    answer = m.fetched(2, session_id=77)
+    t.broker_answers(with_length(answer[4:8] + b"\x01\x63\x20" + bytes(32) + answer[9:]), by=by)
+    t.client_got(m.fetched_nothing(2, session_id=77, throttle_time_ms=500))
+
+
+# `algorithm: window`, where a response that goes over is not sent, as in Kafka.
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("by", [None, 1, 30])
+def test_in_a_window_a_response_that_goes_over_is_emptied_and_not_charged(version, by):
+    t = Transcript(limits(fetch=1_000, algorithm="window"))
+    session_id = 77 if version >= 7 else 0
+    t.client_sends(m.fetch(1, version=version), m.fetch(2, version=version))
+    t.broker_answers(m.fetched(1, version=version, size=9_000, session_id=session_id))
+    t.broker_answers(m.fetched(2, version=version, size=3_000, session_id=session_id), by=by)
+    t.client_got(
+        m.fetched(1, version=version, size=9_000, session_id=session_id),
+        m.fetched_nothing(2, version=version, session_id=session_id, throttle_time_ms=2_000),
+    )
+    assert t.paused
+    assert t.row("fetch").amount_total == 9_000
+    t.passes(2)
+    assert not t.paused
+    t.client_sends(m.fetch(3, version=version))
+    t.broker_answers(m.fetched(3, version=version, size=900))
+    t.client_got(m.fetched(3, version=version, size=900))
+
+
+def test_in_a_window_a_share_fetch_that_goes_over_is_sent():
+    t = Transcript(limits(fetch=1_000, algorithm="window"))
+    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(BURST, t.now)
+    t.client_sends(SHARE_FETCH)
+    t.broker_answers(shared(0))
+    t.client_got(shared(len(shared(0)) - 5))
+    assert t.paused
+
+
+# Share groups.
+
+SHARE_FETCH = codec.encode_request(ApiKey.SHARE_FETCH, 1, {"group_id": "g", "member_id": "m", "topics": []}, 2, "etl")
+
+
+def shared(throttle_time_ms):
+    values = {"throttle_time_ms": throttle_time_ms, "responses": []}
+    return codec.encode_response(ApiKey.SHARE_FETCH, 1, values, 2)
+
+
+def test_a_share_fetch_is_never_refused_and_charged_by_its_response():
+    t = over_quota()
+    t.client_sends(SHARE_FETCH)
+    t.broker_got(SHARE_FETCH)
+    t.broker_answers(shared(0))
+    charged = len(shared(0)) - 5
+    t.client_got(shared(500 + charged))
+    assert t.row("fetch").amount_total == BURST + 500 + charged
+    assert t.paused

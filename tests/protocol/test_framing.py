@@ -1,0 +1,84 @@
+import pytest
+
+from protocol.errors import InvalidFrame
+from protocol.framing import MAX_HEAD_BYTES, MIN_REQUEST_BYTES, MIN_RESPONSE_BYTES, Framing
+
+
+def framing(min_bytes=MIN_REQUEST_BYTES, max_bytes=1_000_000):
+    return Framing(min_bytes=min_bytes, max_bytes=max_bytes)
+
+
+@pytest.mark.parametrize(
+    ("size", "reason"),
+    [
+        (MIN_REQUEST_BYTES, None),
+        (1_000_000, None),
+        (MIN_REQUEST_BYTES - 1, "frame_too_short"),
+        (0, "frame_too_short"),
+        (-1, "negative_length"),
+        (-(2**31), "negative_length"),
+        (1_000_001, "frame_too_large"),
+        (2**31 - 1, "frame_too_large"),
+        (0x15FFFFFF, "frame_too_large"),
+        (0x16030100, "tls_on_plaintext"),
+        (0x16FFFFFF, "tls_on_plaintext"),
+        (0x17000000, "frame_too_large"),
+    ],
+)
+def test_a_frames_length_is_checked_before_it_is_trusted(size, reason):
+    for check in (framing().check, lambda size: framing().hold(b"xx" + size.to_bytes(4, "big", signed=True), 2)):
+        if reason is None:
+            check(size)
+            continue
+        with pytest.raises(InvalidFrame) as caught:
+            check(size)
+        assert caught.value.reason == reason
+        assert str(size) in str(caught.value)
+
+
+def test_the_limit_says_which_key_sets_it():
+    with pytest.raises(InvalidFrame, match=r"1000001 is above the limit of 1000000 bytes \(connections.max_frame_bytes\)"):
+        framing().check(1_000_001)
+
+
+def test_what_could_be_tls_is_a_frame_where_frames_may_be_so_long():
+    framing(max_bytes=2**31 - 1).check(0x16030100)
+
+
+def test_the_shortest_response_is_a_correlation_id():
+    framing(min_bytes=MIN_RESPONSE_BYTES).check(4)
+
+
+def test_what_is_held_comes_before_the_next_chunk_and_only_there():
+    position = framing()
+    assert position.join(b"abc") == b"abc"
+    position.hold(b"..ab", 2)
+    assert position.head == b"ab"
+    assert position.join(b"cd") == b"abcd"
+    assert position.head == b""
+    assert position.join(b"ef") == b"ef"
+
+
+@pytest.mark.parametrize("seen", [1, 2, 3])
+def test_a_length_that_is_not_there_yet_is_not_checked(seen):
+    position = framing()
+    position.hold(b"\xff\xff\xff\xff"[:seen], 0)
+    assert position.head == b"\xff\xff\xff\xff"[:seen]
+
+
+def test_a_head_is_held_up_to_a_bound():
+    length = (900_000).to_bytes(4, "big")
+    position = framing()
+    position.hold(length + bytes(MAX_HEAD_BYTES - 4), 0)
+    assert len(position.head) == MAX_HEAD_BYTES
+    with pytest.raises(InvalidFrame) as caught:
+        position.hold(length + bytes(MAX_HEAD_BYTES - 3), 0)
+    assert caught.value.reason == "head_too_long"
+
+
+def test_a_mutable_chunk_may_be_held():
+    position = framing()
+    chunk = bytearray(b"abc")
+    position.hold(chunk, 1)
+    chunk[1] = 0
+    assert position.head == b"bc"
