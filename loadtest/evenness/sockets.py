@@ -1,21 +1,17 @@
-"""The instrument: the bytes that the kernel has moved over a process's connections, as TCP_INFO counts them.
+"""The instrument for consumers: the bytes that the kernel has received on a process's connections (TCP_INFO).
 
-It looks at clients from outside, and is the same for producers and consumers, with a gateway between or without. Of a
-producer it counts what the other end's kernel has acknowledged; it runs ahead of what the broker has by the requests in
-flight, which with a full pipeline is always the same amount.
+It looks at clients from outside, and is the same with a gateway between or without.
 """
 
 import re
 import shutil
 import subprocess
 import threading
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-INTERVAL_SECONDS = 0.25
+from loadtest.evenness.sampling import Sampler, Series
 
-_ACKED = re.compile(r"\bbytes_acked:(\d+)")
 _RECEIVED = re.compile(r"\bbytes_received:(\d+)")
 _PID = re.compile(r"\bpid=(\d+)")
 _LOCAL = re.compile(r"^\s*\d+\s+\d+\s+\S+:(\d+)\s+\S+:\d+")
@@ -27,10 +23,9 @@ class InstrumentMissingError(RuntimeError):
 
 @dataclass(frozen=True)
 class Counted:
-    """One connection: its local port, its bytes so far, and whose it is (0: `ss` was not asked, or can't tell)."""
+    """One connection: its local port, the bytes it has received, and whose it is (0: `ss` was not asked, or can't tell)."""
 
     port: int
-    acked: int
     received: int
     pid: int
 
@@ -42,69 +37,44 @@ def parse(output: str) -> list[Counted]:
         local, pid = _LOCAL.match(line), _PID.search(line)
         if local is None:
             continue
-        acked, received = _ACKED.search(line), _RECEIVED.search(line)
-        found.append(
-            Counted(
-                int(local[1]),
-                # The first byte that is acknowledged is the SYN's; a counter that is 0 is left out.
-                int(acked[1]) if acked else 0,
-                int(received[1]) if received else 0,
-                int(pid[1]) if pid else 0,
-            )
-        )
+        received = _RECEIVED.search(line)  # left out while it is 0
+        found.append(Counted(int(local[1]), int(received[1]) if received else 0, int(pid[1]) if pid else 0))
     return found
 
 
-class ByteCounter:
-    """Samples all connections to `ports` until it is closed; `series` holds what processes have moved."""
+class ReceivedCounter(Sampler):
+    """Samples all connections to `ports`; `series` holds what processes have received."""
 
     def __init__(self, ports: Iterable[int]) -> None:
         """Raises InstrumentMissingError where there is no `ss`."""
+        super().__init__()
         binary = shutil.which("ss")
         if binary is None:
             raise InstrumentMissingError("there is no ss, which counts the clients' bytes: install Debian's iproute2")
         self._command = [binary, "-tinHO", "state", "established", " or ".join(f"dport = :{port}" for port in ports)]
         self._owners: dict[int, int] = {}
-        self._bytes: dict[int, Counted] = {}
-        self._totals: dict[int, tuple[int, int]] = {}
+        self._last: dict[int, int] = {}
+        self._totals: dict[int, int] = {}
         self._connections: dict[int, int] = {}
-        self._series: dict[int, list[tuple[float, int, int]]] = {}
-        self._end = threading.Event()
+        self._series: dict[int, Series] = {}
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def start(self) -> None:
-        """Begin to sample."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Sample no more."""
-        self._end.set()
-        self._thread.join()
-
-    def series(self, pids: Iterable[int]) -> list[tuple[float, int, int]]:
-        """Return (monotonic seconds, bytes sent, bytes received) of these processes together, one for each sample."""
-        together: dict[float, tuple[int, int]] = {}
+    def series(self, pids: Iterable[int]) -> Series:
+        """Return what these processes together have received at each sample."""
+        together: dict[float, int] = {}
         with self._lock:
             for pid in pids:
-                for when, sent, received in self._series.get(pid, []):
-                    so_far = together.get(when, (0, 0))
-                    together[when] = (so_far[0] + sent, so_far[1] + received)
-        return [(when, *counts) for when, counts in sorted(together.items())]
+                for when, received in self._series.get(pid, []):
+                    together[when] = together.get(when, 0) + received
+        return sorted(together.items())
 
     def connections(self, pids: Iterable[int]) -> int:
         """Return how many connections these processes have opened so far."""
         with self._lock:
             return sum(self._connections.get(pid, 0) for pid in pids)
 
-    def _run(self) -> None:
-        due = time.monotonic()
-        while not self._end.wait(max(0.0, due - time.monotonic())):
-            self._sample()
-            due += INTERVAL_SECONDS
-
-    def _sample(self) -> None:
-        now = time.monotonic()
+    def sample(self, now: float) -> None:
+        """Ask `ss`."""
         seen = self._ask()
         if any(connection.port not in self._owners for connection in seen):
             # Whose a connection is takes `ss` a look at every process, so it is asked only about new ones.
@@ -114,19 +84,17 @@ class ByteCounter:
                 pid = self._owners.get(connection.port)
                 if pid is not None:
                     self._add(pid, connection)
-            for port in self._bytes.keys() - {connection.port for connection in seen}:
-                del self._bytes[port], self._owners[port]
-            for pid, (sent, received) in self._totals.items():
-                self._series.setdefault(pid, []).append((now, sent, received))
+            for port in self._last.keys() - {connection.port for connection in seen}:
+                del self._last[port], self._owners[port]
+            for pid, received in self._totals.items():
+                self._series.setdefault(pid, []).append((now, received))
 
     def _add(self, pid: int, connection: Counted) -> None:
-        before = self._bytes.get(connection.port)
-        if before is None:
+        if connection.port not in self._last:
             self._connections[pid] = self._connections.get(pid, 0) + 1
-        had = (before.acked, before.received) if before else (0, 0)
-        sent, received = self._totals.get(pid, (0, 0))
-        self._totals[pid] = (sent + connection.acked - had[0], received + connection.received - had[1])
-        self._bytes[connection.port] = connection
+        had = self._last.get(connection.port, 0)
+        self._totals[pid] = self._totals.get(pid, 0) + connection.received - had
+        self._last[connection.port] = connection.received
 
     def _ask(self, *options: str) -> list[Counted]:
         command = [self._command[0], *options, *self._command[1:]]

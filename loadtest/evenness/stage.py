@@ -9,8 +9,10 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from loadtest.evenness.logs import LogCounter
+from loadtest.evenness.sampling import Series
 from loadtest.evenness.scenarios import BROKER, PRODUCE, RECORD_BYTES, SOURCE_TOPIC, WEIR, WINDOW, Run, start
-from loadtest.evenness.sockets import ByteCounter
+from loadtest.evenness.sockets import ReceivedCounter
 from loadtest.gateway_process import GatewayProcess
 from loadtest.kafka import KafkaCluster, Tool, run_tool, start_tool
 
@@ -25,7 +27,7 @@ class Watched:
     """What was seen of a run: (seconds, bytes so far), and what its clients said on leaving."""
 
     run: Run
-    series: list[tuple[float, int]]
+    series: Series
     connections: int
     throttle_avg: list[float] = field(default_factory=list)
     throttle_max: list[float] = field(default_factory=list)
@@ -47,11 +49,14 @@ class Stage:
             gateway = stack.enter_context(GatewayProcess(folder, kafka.bootstrap_servers, entities, quotas=quotas))
             self._servers[way] = gateway.bootstrap_servers
             ports += gateway.ports
-        self._counter = ByteCounter(ports)
-        self._counter.start()
-        stack.callback(self._counter.stop)
+        topics = [run.name for run in runs if run.scenario.api == PRODUCE]
+        self._received = ReceivedCounter(ports)
+        self._appended = LogCounter(kafka.brokers[0].directory / "data", topics)
+        for sampler in (self._received, self._appended):
+            sampler.start()
+            stack.callback(sampler.stop)
         self._set_quotas([run for run in runs if run.way == BROKER])
-        self._create_topics([SOURCE_TOPIC, *(run.name for run in runs if run.scenario.api == PRODUCE)])
+        self._create_topics([SOURCE_TOPIC, *topics])
 
     def fill(self, count: int) -> None:
         """Write `count` bytes for consumers to read. Raises ToolError."""
@@ -84,9 +89,8 @@ class Stage:
 
     def _watched(self, run: Run, tools: Sequence[Tool]) -> Watched:
         pids = [tool.process.pid for tool in tools]
-        sends = run.scenario.api == PRODUCE
-        series = [(when, sent if sends else received) for when, sent, received in self._counter.series(pids)]
-        watched = Watched(run, series, self._counter.connections(pids))
+        series = self._appended.series(run.name) if run.scenario.api == PRODUCE else self._received.series(pids)
+        watched = Watched(run, series, self._received.connections(pids))
         for tool in tools:
             said = "\n".join(tool)
             for kind, value in _METRIC.findall(said):
