@@ -1,8 +1,9 @@
 """What all sessions of a process count, as plain integers; `observe.metrics` reads them when Prometheus scrapes."""
 
 from collections import Counter
+from typing import Final
 
-LATENCY_BUCKETS = 28
+LATENCY_BUCKETS: Final = 28
 """Histogram slot i counts upstream latencies below 2**i / 2**20 seconds (about 1 us, 2 us, ... 128 s)."""
 
 

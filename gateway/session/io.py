@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from fcntl import ioctl
 from termios import FIONREAD
-from typing import cast
+from typing import Final, cast
 
 from gateway.clock import monotonic
 from gateway.session.context import SessionContext
@@ -21,17 +21,17 @@ from gateway.session.sessions import Sessions
 from gateway.session.wire import Data
 from protocol.errors import InvalidFrame, ProtocolError
 
-WRITE_BUFFER_HIGH = 256 * 1024
+WRITE_BUFFER_HIGH: Final = 256 * 1024
 """Bytes that may wait for a slow peer before the other side is no longer read."""
 
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS: Final = 10.0
 
 _log = logging.getLogger("weir.session")
 
 # Why the client's socket is not read.
-_CORE = 1
-_BROKER_FULL = 2
-_CONNECTING = 4
+_CORE: Final = 1
+_BROKER_FULL: Final = 2
+_CONNECTING: Final = 4
 
 Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[asyncio.Transport]]
 """Connects a protocol to a broker; raises OSError."""
@@ -80,9 +80,6 @@ class BrokerEnd:
 class Session:
     """The connection of a client, and everything that belongs to it: an asyncio protocol, and the `Wire` of its core."""
 
-    write_client: Callable[[Data], None]
-    write_broker: Callable[[Data], None]
-
     def __init__(self, host: SessionHost) -> None:
         self._host = host
         self._core = SessionCore(self, host.context)
@@ -120,8 +117,7 @@ class Session:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket_fd = connection.fileno()
         client.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
-        self.write_client = client.write
-        self.write_broker = self._write_early
+        self._core.responses.write = client.write
 
     def data_received(self, data: bytes) -> None:
         """The client sends."""
@@ -178,7 +174,7 @@ class Session:
             return
         finally:
             self._dialing = None
-        self.write_broker = self._broker.write
+        self._requests.write = self._broker.write
         for data in self._early:
             self._broker.write(data)
         self._early = []
@@ -207,7 +203,12 @@ class Session:
 
     # What the core asks for.
 
-    def _write_early(self, data: Data) -> None:
+    def write_client(self, data: Data) -> None:
+        """Send to the client."""
+        if self._client is not None:
+            self._client.write(data)
+
+    def write_broker(self, data: Data) -> None:
         """The client's first bytes: connect to its broker, and read no more until then. Who sends nothing costs a broker
         nothing."""
         self._early.append(data)

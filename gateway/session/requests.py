@@ -6,6 +6,7 @@ limits lowered), and throttled ones are answered here or reduced to nearly nothi
 
 from collections.abc import Callable
 from struct import Struct
+from typing import Final
 
 from librt.strings import read_i32_be
 
@@ -14,26 +15,28 @@ from gateway.session.context import SessionContext
 from gateway.session.identity import Client
 from gateway.session.inflight import ChargedFetch, Entry, InFlight, ThrottledFetch
 from gateway.session.throttle import ChannelThrottle
-from gateway.session.wire import Wire
+from gateway.session.wire import Wire, Write
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import fetch, produce
 from protocol.errors import Incomplete, InvalidFrame
 from protocol.framing import MIN_REQUEST_BYTES, Framing
 from protocol.headers import RequestHeader, parse_request_header
 
-MAX_IN_FLIGHT = 1024
+MAX_IN_FLIGHT: Final = 1024
 """A client with so many unanswered requests is not read until half of them are answered. Brokers take one at a time."""
 
 _INT32 = Struct(">i")
 
-_PRODUCE, _FETCH, _SHARE_FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.SHARE_FETCH)
-_API_VERSIONS = int(ApiKey.API_VERSIONS)
-_UNKNOWN_VERSION = b"\x7f\xff"
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+_FETCH: Final = int(ApiKey.FETCH)
+_SHARE_FETCH: Final = int(ApiKey.SHARE_FETCH)
+_API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+_UNKNOWN_VERSION: Final = b"\x7f\xff"
 
 
 # Why the client is not read. Plain ints, as they are looked at for each chunk.
-STOP_MUTED = 1
-STOP_IN_FLIGHT = 2
+STOP_MUTED: Final = 1
+STOP_IN_FLIGHT: Final = 2
 
 
 class RequestStream:
@@ -59,6 +62,7 @@ class RequestStream:
         "_throttle",
         "_wire",
         "stops",
+        "write",
     )
 
     def __init__(
@@ -78,6 +82,7 @@ class RequestStream:
         self._throttle = throttle
         self._in_flight = in_flight
         self._answer_own = answer_own
+        self.write: Write = wire.write_broker
         self._framing = Framing(min_bytes=MIN_REQUEST_BYTES, max_bytes=context.max_frame_bytes)
         self._discarding = False
         self._held = b""
@@ -125,7 +130,7 @@ class RequestStream:
             self._go_through(chunk, 0, pos, now)
         else:
             framing.skip = pos - end
-            self._wire.write_broker(chunk)
+            self.write(chunk)
 
     def _feed_any(self, chunk: bytes, now: float) -> None:
         """The same, whatever state the stream is in."""
@@ -160,7 +165,7 @@ class RequestStream:
                     data, forward = self._fetch(data, header, after, now)
                     if not forward:
                         if pos > start:
-                            self._wire.write_broker(data[start:pos])
+                            self.write(data[start:pos])
                         start = min(after, end)
                         self._discarding = after > end
                 elif header.api_key == _PRODUCE:
@@ -177,7 +182,7 @@ class RequestStream:
         framing.skip = max(pos - end, 0)
         pos = min(pos, end)
         if pos > start:
-            self._wire.write_broker(data if start == 0 and pos == end else data[start:pos])
+            self.write(data if start == 0 and pos == end else data[start:pos])
         if not framing.skip:  # a request is never cut in the middle
             if self._throttle.active:
                 self._stop(STOP_MUTED)

@@ -6,6 +6,7 @@ the client is throttled.
 
 from collections.abc import Callable
 from struct import Struct
+from typing import Final
 
 from librt.strings import read_i32_be
 
@@ -15,7 +16,7 @@ from gateway.session.counters import LATENCY_BUCKETS
 from gateway.session.identity import Client
 from gateway.session.inflight import ChargedFetch, Entry, InFlight, ThrottledFetch
 from gateway.session.throttle import ChannelThrottle
-from gateway.session.wire import Data, Wire
+from gateway.session.wire import Data, Wire, Write
 from protocol.api_keys import APIS, NEVER, ApiKey
 from protocol.bodies import api_versions, describe_cluster, fetch, find_coordinator, metadata, node_endpoints, produce
 from protocol.bodies.addresses import Translate
@@ -23,18 +24,18 @@ from protocol.errors import Incomplete, InvalidFrame
 from protocol.framing import MIN_RESPONSE_BYTES, Framing
 from protocol.throttle import patch_throttle, read_throttle, throttle_offset
 
-FETCH_HEAD_BYTES = 24
+FETCH_HEAD_BYTES: Final = 24
 """The most that stands before the first topic of a Fetch response, its length included."""
 
-_THROTTLE_TO_SESSION_END = 10  # throttle time, error code and session id
-_LEAST_THROTTLE_MS = 1
+_THROTTLE_TO_SESSION_END: Final = 10  # throttle time, error code and session id
+_LEAST_THROTTLE_MS: Final = 1
 """Java and kafka-python take an empty answer to a full Fetch for an error if it has no throttle time."""
 
 _INT32 = Struct(">i")
-_SLOTS_PER_SECOND = 1 << 20
-_NO_ERROR = b"\0\0"
-_THROTTLE_AND_TAGS = 5
-_ERROR_TO_THROTTLE = 30  # error_code, base_offset, log_append_time, log_start_offset and four empty fields
+_SLOTS_PER_SECOND: Final = 1 << 20
+_NO_ERROR: Final = b"\0\0"
+_THROTTLE_AND_TAGS: Final = 5
+_ERROR_TO_THROTTLE: Final = 30  # error_code, base_offset, log_append_time, log_start_offset and four empty fields
 
 Rewrite = Callable[[int, bytes, Translate], bytes]
 
@@ -58,7 +59,7 @@ _SEARCHED = {ApiKey.FETCH: 16, ApiKey.SHARE_FETCH: 0}
 
 _OPENED_SINCE = {key: since for key, (since, _) in _REWRITES.items()} | {int(key): since for key, since in _SEARCHED.items()}
 
-_PLAIN = frozenset(
+_PLAIN: Final = frozenset(
     spec.key << 16 | version
     for spec in APIS.values()
     for version in range(spec.max_version + 1)
@@ -66,7 +67,8 @@ _PLAIN = frozenset(
 )
 """api key << 16 | version of every response that is passed on unopened as long as its client is not throttled."""
 
-_PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+_FETCH: Final = int(ApiKey.FETCH)
 
 
 class ResponseStream:
@@ -86,14 +88,14 @@ class ResponseStream:
         "_latency",
         "_latency_seconds",
         "_throttle",
-        "_wire",
         "resumable",
+        "write",
     )
 
     def __init__(
         self, wire: Wire, context: SessionContext, client: Client, throttle: ChannelThrottle, in_flight: InFlight
     ) -> None:
-        self._wire = wire
+        self.write: Write = wire.write_client
         self._context = context
         self._client = client
         self._latency = context.counters.latency
@@ -152,7 +154,7 @@ class ResponseStream:
             self._go_through([], chunk, 0, pos, now)
         else:
             framing.skip = pos - end
-            self._wire.write_client(chunk)
+            self.write(chunk)
 
     def _feed_any(self, chunk: bytes, now: float) -> None:
         """The same, whatever state the stream is in."""
@@ -394,6 +396,6 @@ class ResponseStream:
     def _write(self, pieces: list[Data], chunk: bytes, start: int, end: int) -> None:
         for piece in pieces:
             if piece:
-                self._wire.write_client(piece)
+                self.write(piece)
         if start < end:
-            self._wire.write_client(chunk if start == 0 and end == len(chunk) else memoryview(chunk)[start:end])
+            self.write(chunk if start == 0 and end == len(chunk) else memoryview(chunk)[start:end])

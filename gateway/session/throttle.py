@@ -1,5 +1,7 @@
 """One connection's throttle: how long it is muted, and what has to happen before it is read again (KIP-219)."""
 
+from typing import Final
+
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.meter import throttle_time_ms
 from gateway.session.counters import Counters
@@ -7,7 +9,7 @@ from gateway.session.inflight import Entry
 from gateway.session.mute import Mute, MuteEvent, MuteState
 from gateway.session.wire import Wire
 
-TIMER_SLACK_SECONDS = 0.001
+TIMER_SLACK_SECONDS: Final = 0.001
 """Timers of the event loop count whole milliseconds, so they may be early by as much."""
 
 

@@ -1,8 +1,12 @@
 """What a session core asks of the world around it."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 Data = bytes | bytearray | memoryview
+
+Write = Callable[[Data], None]
+"""What a stream writes to. It begins as its wire's method and is replaced by the transport's own, to save a call a chunk."""
 
 
 class Wire(Protocol):
