@@ -330,6 +330,8 @@ def test_what_a_dropped_bucket_had_counted_stays_in_the_sum_of_the_unnamed():
         bucket.charge(100, START)
         bucket.early_total += 1
         subject.release(bucket, START)
+    (other,) = subject.snapshot(START)
+    assert (other.amount_total, other.early_total) == (300, 3)
     ticks(subject, 1, 1)
     subject.tick(START + 2 * BUCKET_IDLE_SECONDS)
     (other,) = subject.snapshot(START + 2 * BUCKET_IDLE_SECONDS)

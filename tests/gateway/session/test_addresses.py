@@ -82,6 +82,13 @@ def test_new_leaders_in_a_produce_response(version, by, quota):
     t.client_got(m.produced(1, version=version, node_endpoints=m.node_endpoints(TOLD), throttle_time_ms=told))
 
 
+def test_new_leaders_in_a_response_whose_own_throttle_time_is_the_longer_one():
+    t = Transcript(limits(produce=1_000))
+    t.client_sends(m.produce(1, version=11, size=10_500))
+    t.broker_answers(m.produced(1, version=11, node_endpoints=m.node_endpoints(m.BROKERS), throttle_time_ms=900))
+    t.client_got(m.produced(1, version=11, node_endpoints=m.node_endpoints(TOLD), throttle_time_ms=900))
+
+
 def test_new_leaders_are_seen_among_produce_responses_that_are_alike():
     t = Transcript()
     plain = [m.produced(number, version=11) for number in range(4)]

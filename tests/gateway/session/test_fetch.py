@@ -104,6 +104,34 @@ def test_responses_that_were_pipelined_make_the_time_longer():
     assert not t.paused
 
 
+def test_a_throttle_that_is_over_begins_again_before_the_response_that_it_waits_for():
+    t = Transcript(limits(produce=1_000, fetch=1_000))
+    t.client_sends(m.fetch(1), m.produce(2, size=BURST + 500))
+    t.passes(1)
+    t.broker_answers(m.fetched(1, size=BURST + 300))
+    t.broker_answers(m.produced(2))
+    t.client_got(m.fetched(1, size=BURST + 300, throttle_time_ms=300), m.produced(2, throttle_time_ms=300))
+    t.passes(0.299)
+    assert t.paused
+    t.passes(0.001)
+    assert not t.paused
+
+
+def test_a_client_in_the_middle_of_a_request_is_read_to_its_end_when_a_response_mutes_it():
+    t = Transcript(limits(fetch=1_000))
+    request = m.produce(2, size=5_000)
+    t.client_sends(m.fetch(1), request[:500])
+    t.broker_answers(m.fetched(1, size=BURST + 500))
+    assert not t.paused
+    assert t.core.requests.unfinished
+    t.client_sends(request[500:], m.heartbeat(3))
+    assert t.paused
+    t.broker_got(m.fetch(1, max_bytes=BURST), request)
+    t.passes(0.5)
+    t.broker_got(m.heartbeat(3))
+    assert not t.core.requests.unfinished
+
+
 def test_a_fetch_is_charged_to_who_sent_it_even_if_the_name_has_changed_since():
     t = Transcript(limits(fetch=1_000))
     t.client_sends(m.fetch(1), m.produce(2, client_id="other"))
@@ -197,6 +225,18 @@ def test_a_throttled_request_that_comes_in_pieces_never_reaches_the_broker(by):
     t.passes(0.5)
     t.broker_got(m.metadata(3))
     assert not t.paused
+
+
+@pytest.mark.parametrize("by", [None, 1, 9])
+def test_the_end_of_a_request_that_was_answered_is_dropped_even_after_its_throttle_time(by):
+    t = over_quota()
+    request = m.fetch(2, session=OUTSIDE)
+    t.client_sends(request[:60])
+    t.client_got(m.fetched_nothing(2, throttle_time_ms=500))
+    t.passes(0.5)
+    assert not t.paused
+    t.client_sends(request[60:], m.metadata(3), by=by)
+    t.broker_got(m.metadata(3))
 
 
 def test_an_empty_answer_always_has_a_throttle_time():
@@ -297,6 +337,14 @@ def test_in_a_window_a_response_that_goes_over_is_emptied_and_not_charged(versio
     t.client_sends(m.fetch(3, version=version))
     t.broker_answers(m.fetched(3, version=version, size=900))
     t.client_got(m.fetched(3, version=version, size=900))
+
+
+def test_in_a_window_the_first_version_is_emptied_without_a_word_of_why():
+    t = Transcript(limits(fetch=1_000, algorithm="window"))
+    t.client_sends(m.fetch(1, version=0))
+    t.broker_answers(m.fetched(1, version=0, size=BURST + 500))
+    t.client_got(m.fetched_nothing(1, version=0))
+    assert t.paused
 
 
 def test_in_a_window_a_share_fetch_that_goes_over_is_sent():

@@ -99,6 +99,15 @@ def test_the_longest_frame_there_may_be_passes():
     assert caught.value.reason == "frame_too_large"
 
 
+@pytest.mark.parametrize("cut", [1, 4, 12, 20, 100])
+def test_a_request_without_its_end_is_known(cut):
+    t = Transcript()
+    t.client_sends(m.heartbeat(1), m.produce(2, size=200)[:cut])
+    assert t.core.requests.unfinished
+    t.client_sends(m.produce(2, size=200)[cut:])
+    assert not t.core.requests.unfinished
+
+
 def test_a_head_without_end_is_not_held():
     transactional_id = b"\x00" + b"\xff\xff\x7f" + bytes(2 * MAX_HEAD_BYTES)
     t = Transcript()

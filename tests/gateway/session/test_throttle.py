@@ -18,6 +18,17 @@ def over_quota(**rest):
 
 
 @pytest.mark.parametrize("version", [3, 7, 9, 11, 13])
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("by", [None, 1, 40])
+def test_the_time_is_found_in_responses_of_any_shape(version, partitions, by):
+    t = over_quota()
+    t.client_sends(m.produce(1, version=version), m.produce(2, version=version, size=OVER))
+    t.broker_answers(*(m.produced(number, version=version, partitions=partitions) for number in (1, 2)), by=by)
+    held = round((len(m.produce(1, version=version)) - 4 + OVER) - 10_000)
+    t.client_got(*(m.produced(number, version=version, partitions=partitions, throttle_time_ms=held) for number in (1, 2)))
+
+
+@pytest.mark.parametrize("version", [3, 7, 9, 11, 13])
 def test_a_produce_over_the_quota_is_forwarded_and_its_client_not_read_for_a_while(version):
     t = over_quota()
     t.client_sends(m.produce(1, version=version, size=OVER))
@@ -198,6 +209,7 @@ def test_clients_that_do_not_wait_are_counted():
 def test_a_closed_connection_is_no_longer_muted():
     t = over_quota()
     t.client_sends(m.produce(1, size=OVER))
+    t.core.close(t.now)
     t.core.close(t.now)
     assert t.counters.muted == 0
     assert t.row().connections == 0
