@@ -44,7 +44,3 @@ class Brokers:
     def anyone(self) -> list[Address]:
         """Where to begin: the configured servers, then the brokers that are known, each address once."""
         return list(dict.fromkeys((*self.bootstrap, *self._addresses.values())))
-
-    def known(self) -> dict[int, Address]:
-        """All brokers, by node id."""
-        return dict(sorted(self._addresses.items()))

@@ -73,11 +73,6 @@ class Listener:
         """Requests of connections from now on may be so long."""
         self._context.max_frame_bytes = max_bytes
 
-    @property
-    def ports(self) -> dict[int, int]:
-        """The port of each broker, by node id."""
-        return dict(sorted(self._ports.items()))
-
     async def close(self) -> None:
         """Accept nobody any more; open sessions go on."""
         self._closed = True

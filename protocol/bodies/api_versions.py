@@ -9,7 +9,7 @@ from typing import Final
 
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import addresses
-from protocol.cursor import INT16, INT32, Buffer, Reader
+from protocol.cursor import INT32, Buffer, Reader
 
 UNSUPPORTED_VERSION: Final = 35
 """Kafka's error code."""
@@ -46,13 +46,3 @@ def _intersection(key: int, low: int, high: int) -> tuple[int, int, int] | None:
         return None
     low, high = max(low, spec.min_version), min(high, spec.max_version)
     return (key, low, high) if low <= high else None
-
-
-def unsupported_version_response(correlation_id: int) -> bytes:
-    """The whole answer to an ApiVersions request newer than this gateway: which versions of ApiVersions itself there are.
-
-    For brokers that would understand the request, and answer it in a layout not known here.
-    """
-    only_itself = _RANGE.pack(ApiKey.API_VERSIONS, _SPEC.min_version, _SPEC.max_version)
-    body = INT32.pack(correlation_id) + INT16.pack(UNSUPPORTED_VERSION) + INT32.pack(1) + only_itself
-    return INT32.pack(len(body)) + body

@@ -68,14 +68,6 @@ def test_the_answer_to_a_version_the_broker_does_not_have_is_in_version_0(versio
     assert ranges(0, api_versions.rewrite_response(version, frame)) == {ApiKey.API_VERSIONS: (0, 4)}
 
 
-def test_the_own_answer_to_a_version_not_known_here():
-    frame = api_versions.unsupported_version_response(correlation_id=-5)
-    decoded = codec.decode_response(ApiKey.API_VERSIONS, 0, frame)
-    assert (decoded["correlation_id"], decoded["error_code"]) == (-5, 35)
-    assert ranges(0, frame) == {ApiKey.API_VERSIONS: (0, 4)}
-    assert api_versions.rewrite_response(0, frame) == frame
-
-
 @pytest.mark.parametrize("real", GOLDEN, ids=str)
 def test_a_frame_cut_within_the_array_is_invalid(real):
     after_array = 400
