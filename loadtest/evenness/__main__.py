@@ -115,7 +115,7 @@ def _outcome(watched: Watched, seconds: float) -> Outcome | None:
 
 
 def _report(outcomes: Sequence[Outcome], seconds: float) -> str:
-    head = ("scenario", "held by", "mean / quota", "deviation / quota", "empty seconds", "longest gap",
+    head = ("scenario", "held by", "mean / quota", "deviation / quota", "seconds under 10 %", "empty seconds", "longest gap",
             "throttle time avg", "max", "warnings")  # fmt: skip
     rows: list[tuple[str, ...]] = []
     for outcome in sorted(outcomes, key=_order):
@@ -126,7 +126,8 @@ def _report(outcomes: Sequence[Outcome], seconds: float) -> str:
                 outcome.way,
                 f"{found.mean:.3f}",
                 f"{found.deviation:.3f}",
-                f"{found.empty} of {found.seconds}",
+                f"{found.starved} of {found.seconds}",
+                str(found.empty),
                 f"{found.gap:.1f} s",
                 _milliseconds(outcome.throttle_avg),
                 _milliseconds(outcome.throttle_max),
@@ -140,8 +141,9 @@ def _report(outcomes: Sequence[Outcome], seconds: float) -> str:
         "by side. A producer's bytes are those that have entered its topic's log on the broker's disk, a consumer's those that "
         f"the kernel has received on its connections (TCP_INFO), sampled four times a second over {seconds:.0f} s from "
         f"a run's first bytes; the figures leave out its first {SETTLE_SECONDS:.0f} s, in which the allowed burst passes. "
-        "Deviation is the standard deviation of a second's rate. Throttle times are the clients' own metrics, warnings are "
-        "lines that they logged (a timeout, a disconnect).\n\n"
+        "Deviation is the standard deviation of a second's rate; a second is empty with less than 2 % of the quota. Throttle "
+        "times are the clients' own metrics (?: a client was not through in time and was stopped), warnings are lines that they "
+        "logged, such as a timeout or a disconnect.\n\n"
         f"Made by `python -m loadtest.evenness` on {datetime.now(UTC).date().isoformat()} ({machine()})."
     )
     return f"# Evenness\n\n{about}\n\n" + Grid("Against the quota", head, rows).markdown()

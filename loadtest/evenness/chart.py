@@ -29,7 +29,7 @@ def chart(title: str, panels: Mapping[str, Sequence[float]], quota: float, unit:
         bottom = top + _PANEL
         colour = _COLOURS[number % len(_COLOURS)]
         step = inner / seconds
-        parts.append(f'<text x="{_LEFT}" y="{top - 6}" font-weight="bold" fill="{colour}">{escape(label)}</text>')
+        parts.append(f'<text x="{_LEFT}" y="{top - 13}" font-weight="bold" fill="{colour}">{escape(label)}</text>')
         for part in (0.0, 0.5, 1.0, 1.5, 2.0):
             y = bottom - part * quota / highest * _PANEL
             parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e4e4e4"/>')
@@ -44,7 +44,7 @@ def chart(title: str, panels: Mapping[str, Sequence[float]], quota: float, unit:
             )
             if rate > highest:
                 parts.append(
-                    f'<path d="M{x + step / 2:.1f} {top - 4} l-3 5 h6 z" fill="{colour}"><title>beyond the scale</title></path>'
+                    f'<path d="M{x + step / 2:.1f} {top - 8} l-3 5 h6 z" fill="{colour}"><title>beyond the scale</title></path>'
                 )
         y = bottom - quota / highest * _PANEL
         parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}" stroke="#222" stroke-dasharray="5 4"/>')

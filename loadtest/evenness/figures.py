@@ -10,18 +10,24 @@ SETTLE_SECONDS = 15.0
 
 _EMPTY = 0.02
 """A second with less than this part of the quota's bytes is empty: heartbeats and empty answers are no progress."""
+_STARVED = 0.1
 _BEGUN = 0.1
 """A client has begun when it has moved this part of a second's quota: before, it only asks for metadata."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """A run after its first 15 s. Rates are parts of the quota, `gap` is the longest time without progress in seconds."""
+    """A run after its first 15 s. Rates are parts of the quota, `gap` is the longest time without progress in seconds.
+
+    `empty` seconds have no progress, `starved` ones (those included) less than a tenth of the quota: under stop-and-go a client
+    may get one request through in each second that it waits.
+    """
 
     seconds: int
     mean: float
     deviation: float
     empty: int
+    starved: int
     gap: float
 
 
@@ -73,6 +79,7 @@ def figures(series: Sequence[tuple[float, int]], quota: float, seconds: float) -
         mean=statistics.fmean(rates) / quota,
         deviation=statistics.pstdev(rates) / quota,
         empty=sum(rate < _EMPTY * quota for rate in rates),
+        starved=sum(rate < _STARVED * quota for rate in rates),
         gap=longest_gap(settled, quota),
     )
 

@@ -20,7 +20,7 @@ def series(rates: list[float]) -> list[tuple[float, int]]:
 
 def test_an_even_client() -> None:
     found = figures(series([1000.0] * 30), QUOTA, 30)
-    assert (found.seconds, found.mean, found.deviation, found.empty) == (15, 1.0, 0.0, 0)
+    assert (found.seconds, found.mean, found.deviation, found.starved) == (15, 1.0, 0.0, 0)
     assert found.gap == 0.0
 
 
@@ -30,6 +30,11 @@ def test_stop_and_go() -> None:
     assert found.deviation == pytest.approx(3**0.5)
     assert found.empty == 15
     assert found.gap == pytest.approx(3.0)
+
+
+def test_a_trickle_is_not_empty_and_yet_starved() -> None:
+    found = figures(series([1000.0] * 15 + [1960.0, 40.0] * 5), QUOTA, 25)
+    assert (found.empty, found.starved) == (0, 5)
 
 
 def test_the_burst_at_the_start_does_not_count() -> None:
