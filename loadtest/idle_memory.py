@@ -17,7 +17,7 @@ from loadtest.kafka import JarsMissingError, KafkaCluster, NodeError
 
 _RUN = Path(__file__).resolve().parents[1] / ".run"
 _MIB = 1024 * 1024
-_SPARE_FILES = 512
+_SPARE_FILES = 100
 _CLIENT_ID = b"idle"
 _REQUEST = struct.pack(">ihhih", 10 + len(_CLIENT_ID), 18, 0, 1, len(_CLIENT_ID)) + _CLIENT_ID
 """ApiVersions v0 with correlation id 1."""
@@ -80,6 +80,11 @@ def measure(count: int) -> tuple[int, int]:
                 connections.append(connect(gateway.bootstrap_servers))
                 if number % 1000 == 0:
                     print(f"{number} connections: {resident_bytes(gateway.pid) / _MIB:.0f} MiB", flush=True)
+            sockets = sum(1 for _ in Path(f"/proc/{gateway.pid}/fd").iterdir())
+            if sockets < 2 * count:
+                raise ConnectionError(
+                    f"the gateway holds {sockets} open files: not all of {count} connections are there any more"
+                )
             return before, resident_bytes(gateway.pid)
         finally:
             for connection in connections:

@@ -142,7 +142,7 @@ def _report(outcomes: Sequence[Outcome], seconds: float) -> str:
         f"the kernel has received on its connections (TCP_INFO), sampled four times a second over {seconds:.0f} s from "
         f"a run's first bytes; the figures leave out its first {SETTLE_SECONDS:.0f} s, in which the allowed burst passes. "
         "Deviation is the standard deviation of a second's rate; a second is empty with less than 2 % of the quota. Throttle "
-        "times are the clients' own metrics (?: a client was not through in time and was stopped), warnings are lines that they "
+        "times are the clients' own metrics (?: a client was not through in time and was stopped), warnings lines that they "
         "logged, such as a timeout or a disconnect.\n\n"
         f"Made by `python -m loadtest.evenness` on {datetime.now(UTC).date().isoformat()} ({machine()})."
     )
