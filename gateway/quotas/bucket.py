@@ -38,7 +38,8 @@ class Policy:
 class Bucket:
     """Shared by all connections whose clients have the same tags.
 
-    `amount_total` (bytes) is written by sessions on their hot path; `connections` is how many of them hold this bucket.
+    `amount_total` (bytes) is written by sessions on their hot path; `connections` is how many of them hold this bucket;
+    `promised` is what requests that were let through are expected to be charged when they are answered.
     """
 
     __slots__ = (
@@ -50,6 +51,7 @@ class Bucket:
         "marks",
         "meter",
         "policy",
+        "promised",
         "resolution",
         "throttle_seconds_total",
         "throttled_total",
@@ -66,6 +68,7 @@ class Bucket:
         self.totals = totals
         self.connections = 0
         self.amount_total = 0
+        self.promised = 0
         self.throttled_total = 0
         self.throttle_seconds_total = 0.0
         self.early_total = 0
@@ -100,7 +103,7 @@ class Bucket:
         """
         if self.meter is None:
             return 0.0
-        delay = self.meter.delay(now)
+        delay = self.meter.delay(now, self.promised)
         if delay < 0.0005:
             return 0.0
         return self._verdict(self.meter, delay, now)

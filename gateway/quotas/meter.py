@@ -23,8 +23,8 @@ class Meter(ABC):
         """Record `amount`; return the delay in seconds after which the limit is kept again, 0.0 where it is kept now."""
 
     @abstractmethod
-    def delay(self, now: float) -> float:
-        """The delay in seconds that a charge of nothing would get."""
+    def delay(self, now: float, promised: float = 0.0) -> float:
+        """The delay in seconds that a charge of nothing would get, if `promised` had been charged as well."""
 
     @abstractmethod
     def rate(self, now: float) -> float | None:

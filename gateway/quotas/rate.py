@@ -100,7 +100,7 @@ class WindowMeter(Meter):
         self._rate.record(amount, now)
         return self.delay(now)
 
-    def delay(self, now: float) -> float:
+    def delay(self, now: float, promised: float = 0.0) -> float:  # noqa: ARG002 - Kafka's knows only what has been used
         """(observed - bound) / bound * window, which is KIP-13's (overall - bound * window) / bound; 0.0 up to the bound."""
         observed = self._rate.measure(now)
         if observed <= self._limit:

@@ -42,9 +42,9 @@ class TokenBucket(Meter):
         self._last = now
         return -tokens / self._limit if tokens < 0.0 else 0.0
 
-    def delay(self, now: float) -> float:
-        """Seconds until the balance is no longer negative."""
-        return max(0.0, -self.tokens(now) / self._limit)
+    def delay(self, now: float, promised: float = 0.0) -> float:
+        """Seconds until the balance, less what is promised, is no longer negative."""
+        return max(0.0, (promised - self.tokens(now)) / self._limit)
 
     def tokens(self, now: float) -> float:
         """The balance."""

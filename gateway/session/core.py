@@ -4,7 +4,7 @@ from collections import deque
 
 from gateway.session.context import SessionContext
 from gateway.session.identity import Client
-from gateway.session.inflight import InFlight
+from gateway.session.inflight import ChargedFetch, InFlight
 from gateway.session.requests import STOP_IN_FLIGHT, RequestStream
 from gateway.session.responses import ResponseStream
 from gateway.session.throttle import ChannelThrottle
@@ -43,6 +43,10 @@ class SessionCore:
 
     def close(self, now: float) -> None:
         """The session is over."""
+        for entry in self.in_flight:
+            if isinstance(entry.special, ChargedFetch):
+                entry.special.keep_promise()
+        self.in_flight.clear()
         self.throttle.abandon()
         self.client.leave(now)
 

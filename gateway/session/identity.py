@@ -10,13 +10,14 @@ ANONYMOUS = "ANONYMOUS"
 class Client:
     """A connection's user and its client-id of the moment; their buckets are looked up once and kept until either changes."""
 
-    __slots__ = ("_buckets", "_engine", "batch_bytes", "client_id", "generation", "user")
+    __slots__ = ("_buckets", "_engine", "batch_bytes", "client_id", "fetched_bytes", "generation", "user")
 
     def __init__(self, engine: QuotaEngine) -> None:
         self._engine = engine
         self._buckets: dict[str, Bucket] = {}
         self.user = ANONYMOUS
         self.client_id = ""
+        self.fetched_bytes = 0  # the length of the last Fetch response, 0 where it held no records
         self.batch_bytes = 0  # of the first batch in the last Fetch response: how large its batches are likely to be
         self.generation = engine.generation
 

@@ -34,11 +34,17 @@ class Entry:
 InFlight = deque[Entry]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ChargedFetch:
-    """A Fetch whose answer is to be charged to a bucket."""
+    """A Fetch whose answer is to be charged to a bucket, where `promised` bytes are set aside for it until then."""
 
     bucket: Bucket
+    promised: int = 0
+
+    def keep_promise(self) -> None:
+        """The answer is there, or will never be."""
+        self.bucket.promised -= self.promised
+        self.promised = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,10 +270,12 @@ class ResponseStream:
         size = after - pos - 4
         if version >= APIS[api_key].flexible_since:
             size -= 1
+        special.keep_promise()
         delay = special.bucket.charge(size, now)
         if api_key == _FETCH and special.bucket.meter is not None:
             batch = fetch.first_batch_size(chunk, pos, min(after, len(chunk)), version)
             self._client.batch_bytes = batch or self._client.batch_bytes
+            self._client.fetched_bytes = size if batch or after > len(chunk) else 0
         if delay <= 0.0:
             return True
         self._throttle.start(delay, now, special.bucket, entry)

@@ -27,6 +27,50 @@ def over_quota(*, by=0.5, version=12):
     return t
 
 
+# Set aside for who will get records again.
+
+
+def eager(engine=None):
+    """A consumer that has just got 500 bytes of records, and who goes on."""
+    t = Transcript(limits(fetch=1_000)) if engine is None else Transcript(engine=engine)
+    response = m.fetched(1, records=m.batch(400))
+    t.client_sends(m.fetch(1))
+    t.broker_answers(response)
+    return t
+
+
+def promised(t):
+    return t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).promised
+
+
+def test_who_got_records_has_bytes_set_aside_until_the_answer():
+    t = eager()
+    t.client_sends(m.fetch(2))
+    assert promised(t) > 400
+    t.broker_answers(m.fetched(2))
+    assert promised(t) == 0
+    t.client_sends(m.fetch(3))
+    assert promised(t) == 0, "it got no records: an idle consumer blocks nobody"
+
+
+def test_what_is_set_aside_is_given_back_when_the_client_leaves():
+    t = eager()
+    t.client_sends(m.fetch(2))
+    t.core.close(t.now)
+    assert promised(t) == 0
+
+
+def test_of_two_that_share_an_empty_bucket_one_is_let_through_at_a_time():
+    one = eager()
+    other = eager(one.engine)
+    bucket = one.engine.acquire("fetch", "ANONYMOUS", "etl", one.now)
+    bucket.charge(round(bucket.meter.tokens(one.now)), one.now)  # nothing is left, nothing is owed
+    one.client_sends(m.fetch(2))
+    assert not one.paused
+    other.client_sends(m.fetch(2))
+    assert other.paused, "the other one waits until what the first will get is paid for"
+
+
 # Charged by its response.
 
 
