@@ -256,7 +256,7 @@ class RequestStream:
             return _with_limits(data, head, max_wait=0, min_bytes=0, max_bytes=1), True
         allowance = bucket.fetch_allowance(self._client.batch_bytes, now)
         # Who got records will get some again: else all who share the bucket are let through at once, then all wait.
-        promised = 0 if allowance is None else min(self._client.fetched_bytes, allowance)
+        promised = 0 if allowance is None else min(self._client.fetched_bytes, max(allowance, self._client.batch_bytes))
         bucket.promised += promised
         self._in_flight.append(Entry(header.correlation_id, key, now, ChargedFetch(bucket, promised)))
         if allowance is None or head.max_bytes <= allowance:

@@ -47,7 +47,7 @@ def test_who_got_records_has_bytes_set_aside_until_the_answer():
     t = eager()
     t.client_sends(m.fetch(2))
     assert promised(t) > 400
-    t.broker_answers(m.fetched(2))
+    t.broker_answers(m.fetched_nothing(2))
     assert promised(t) == 0
     t.client_sends(m.fetch(3))
     assert promised(t) == 0, "it got no records: an idle consumer blocks nobody"
@@ -66,6 +66,7 @@ def test_of_two_that_share_an_empty_bucket_one_is_let_through_at_a_time():
     bucket = one.engine.acquire("fetch", "ANONYMOUS", "etl", one.now)
     bucket.charge(round(bucket.meter.tokens(one.now)), one.now)  # nothing is left, nothing is owed
     one.client_sends(m.fetch(2))
+    assert bucket.promised >= 400, "a whole batch comes, however little was asked for"
     assert not one.paused
     other.client_sends(m.fetch(2))
     assert other.paused, "the other one waits until what the first will get is paid for"
