@@ -26,6 +26,7 @@ from loadtest.kafka import JarsMissingError, NodeError, ToolError
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 _RUN = Path(__file__).resolve().parents[2] / ".run"
+_FULL_SECONDS = 90.0
 _SPARE_SECONDS = 15.0
 """Clients have so much more to do than is looked at: one of four may be faster than its share."""
 _BURST_SECONDS = 10.0
@@ -48,9 +49,9 @@ class Outcome:
 def main() -> int:
     """Run the batches, print and write the results; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m loadtest.evenness", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=90.0, help="of each run that count (default: 90)")
+    parser.add_argument("--seconds", type=float, default=_FULL_SECONDS, help="of each run that count (default: 90)")
     parser.add_argument("--batches", default="1,2,3", help="of 1 (single clients), 2 (four producers), 3 (four consumers)")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for evenness.md, .json and .svg")
+    parser.add_argument("--out", type=Path, help="folder for evenness.md, .json and .svg (a full run: loadtest/results)")
     options = parser.parse_args()
     try:
         batches = [BATCHES[int(number) - 1] for number in options.batches.split(",")]
@@ -64,16 +65,24 @@ def main() -> int:
     except (JarsMissingError, NodeError, GatewayError, ToolError, InstrumentMissingError) as error:
         print(f"evenness: {error}", file=sys.stderr)
         return 1
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "evenness.md").write_text(_report(outcomes, options.seconds))
-    raw = {"machine": machine(), "outcomes": [asdict(outcome) for outcome in outcomes]}
-    (options.out / "evenness.json").write_text(json.dumps(raw) + "\n")
-    drawn = _draw(outcomes, options.seconds)
-    if drawn:
-        (options.out / "evenness.svg").write_text(drawn)
-    print(_report(outcomes, options.seconds))
-    print(f"written: {options.out}/evenness.md, .json and .svg")
+    report = _report(outcomes, options.seconds)
+    print(report)
+    full = len(set(batches)) == len(BATCHES) and options.seconds >= _FULL_SECONDS
+    out: Path | None = options.out or (RESULTS if full else None)
+    if out is not None:
+        _write(out, outcomes, report, options.seconds)
     return 0
+
+
+def _write(out: Path, outcomes: Sequence[Outcome], report: str, seconds: float) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "evenness.md").write_text(report)
+    raw = {"machine": machine(), "outcomes": [asdict(outcome) for outcome in outcomes]}
+    (out / "evenness.json").write_text(json.dumps(raw) + "\n")
+    drawn = _draw(outcomes, seconds)
+    if drawn:
+        (out / "evenness.svg").write_text(drawn)
+    print(f"written: {out}/evenness.md, .json{' and .svg' if drawn else ''}")
 
 
 def _play(batches: Sequence[Sequence[Scenario]], seconds: float) -> list[Outcome]:
