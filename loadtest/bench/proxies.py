@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
 
+from gateway.session import requests
 from loadtest.gateway_process import HOST, GatewayProcess
 from loadtest.kafka import free_port, spawn, stop
 
@@ -53,7 +54,10 @@ class Direct(Way):
 class Weir(Way):
     """Weir with every quota that it has on the clients, high enough to hold nobody."""
 
-    about = "produce and fetch quotas measured and enforced, none exceeded; rows at all eight levels of precedence"
+    about = (
+        "produce and fetch quotas measured and enforced, none exceeded; rows at all eight levels of precedence; hot path "
+        + ("compiled by mypyc" if requests.__file__.endswith(".so") else "interpreted")
+    )
     _gateway: GatewayProcess | None = None
 
     def start(self, broker: str, directory: Path) -> None:
