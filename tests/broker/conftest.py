@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     What it shows is that what passes directly passes through Weir. The libraries' own races with a cluster that has just
     changed (a topic that not every broker knows yet, a group that rebalances once more) happen directly as well: seen with
-    kafka-python's groups and aiokafka's admin client, once in some hundred tests. Tests of Weir itself have one try.
+    kafka-python's groups, once in some hundred tests. Tests of Weir itself have one try.
     """
     for item in items:
         if "target" in getattr(item, "fixturenames", ()):
