@@ -6,7 +6,7 @@ SHELL := bash
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test lint bench interpreted clean
 
-# The hot path is plain typed Python that runs as it is; mypyc compiles it where there is a C compiler, for a quarter less CPU.
+# The hot path is plain typed Python that runs as it is; mypyc compiles it where there is a C compiler, for up to a quarter less CPU.
 # Compiled modules lie beside their sources and win over them, so everything that runs the project depends on this stamp.
 COMPILED := $(wildcard protocol/[a-z]*.py protocol/bodies/[a-z]*.py gateway/quotas/[a-z]*.py gateway/session/[a-z]*.py)
 STAMPS := .cache/stamps
@@ -65,7 +65,7 @@ $(STAMPS)/compiled: $(COMPILED) $(STAMPS)/venv
 	  echo "setup: compiling the hot path with mypyc (half a minute) ..."; \
 	  $(BIN)/mypyc $(COMPILED) > .cache/mypyc.log 2>&1 || { tail -n 20 .cache/mypyc.log; exit 1; }; \
 	else \
-	  echo "setup: no C compiler (cc) or no Python.h: Weir runs interpreted, with about a third more CPU."; \
+	  echo "setup: no C compiler (cc) or no Python.h: Weir runs interpreted, with up to a third more CPU."; \
 	  echo "       To change that: apt-get install gcc python3-dev, then make clean setup"; \
 	fi
 	@touch $@

@@ -1,7 +1,7 @@
 """A session's sockets: asyncio on one side, `SessionCore` on the other.
 
 The protocols here don't inherit from asyncio's, whose methods do nothing anyway: this module is among those that mypyc
-compiles (see setup.py), and a compiled class can't inherit from an interpreted one.
+compiles (see the Makefile), and a compiled class can't inherit from an interpreted one.
 """
 
 import asyncio
