@@ -2,7 +2,7 @@
 
 from loadtest.kafka.cluster import KafkaCluster
 from loadtest.kafka.jars import JarsMissingError
-from loadtest.kafka.node import KafkaNode, NodeError
+from loadtest.kafka.node import KafkaListener, KafkaNode, NodeError
 from loadtest.kafka.ports import free_port, free_port_range
 from loadtest.kafka.processes import spawn, stop
 from loadtest.kafka.readiness import live_brokers
@@ -11,6 +11,7 @@ from loadtest.kafka.tools import Tool, ToolError, run_tool, start_tool
 __all__ = [
     "JarsMissingError",
     "KafkaCluster",
+    "KafkaListener",
     "KafkaNode",
     "NodeError",
     "Tool",

@@ -2,12 +2,12 @@
 
 import base64
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from loadtest.kafka.node import KafkaNode
+from loadtest.kafka.node import KafkaListener, KafkaNode
 
 
 def _properties(brokers: int) -> dict[str, str]:
@@ -50,12 +50,24 @@ class KafkaCluster:
 
     `properties` are added to every node's and win over this package's. Starting takes about 5 s (three nodes: 15 s) and
     512 MB of heap a node. Everything is gone with this process, however it ends, except the files.
+
+    Every node has `listeners` beside its plaintext one; `format_arguments` go to StorageTool, such as `--add-scram`.
     """
 
-    def __init__(self, directory: Path, brokers: int = 1, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        brokers: int = 1,
+        properties: Mapping[str, str] | None = None,
+        listeners: Sequence[KafkaListener] = (),
+        format_arguments: Sequence[str] = (),
+    ) -> None:
         settings = _properties(brokers) | dict(properties or {})
         self.cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        self.brokers = [KafkaNode(node_id, directory / f"node-{node_id}", settings) for node_id in range(brokers)]
+        self.brokers = [
+            KafkaNode(node_id, directory / f"node-{node_id}", settings, listeners, format_arguments)
+            for node_id in range(brokers)
+        ]
         voters = ",".join(f"{node.id}@127.0.0.1:{node.controller_port}" for node in self.brokers)
         for node in self.brokers:
             node.voters = voters
@@ -64,6 +76,10 @@ class KafkaCluster:
     def bootstrap_servers(self) -> str:
         """`host:port,...` of every broker, as clients take it."""
         return ",".join(node.address for node in self.brokers)
+
+    def bootstrap_servers_of(self, listener: str) -> str:
+        """`host:port,...` of every broker's further listener of that name."""
+        return ",".join(node.address_of(listener) for node in self.brokers)
 
     def start(self, timeout: float = 90.0) -> None:
         """Format, start and wait until every node knows all of them. Raises NodeError, JarsMissingError."""

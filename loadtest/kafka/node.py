@@ -3,7 +3,8 @@
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from loadtest.kafka.jars import java
@@ -20,22 +21,53 @@ class NodeError(RuntimeError):
     """A node did not format, start or answer in time; the message holds the end of its log."""
 
 
-class KafkaNode:
-    """A node of a `KafkaCluster`. Its id, controller port and log directory stay; its client port may change."""
+@dataclass(frozen=True, slots=True)
+class KafkaListener:
+    """A further listener of every node, beside the plaintext one that the nodes themselves use.
 
-    def __init__(self, node_id: int, directory: Path, properties: Mapping[str, str]) -> None:
+    `security_protocol` is Kafka's: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. `properties` are those of this listener
+    alone, without their prefix: `ssl.keystore.location`, `plain.sasl.jaas.config`. `host` is what it tells clients.
+    """
+
+    name: str
+    security_protocol: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+    host: str = HOST
+
+
+class KafkaNode:
+    """A node of a `KafkaCluster`. Its id, controller port and log directory stay; its client port may change.
+
+    `format_arguments` go to StorageTool, such as `--add-scram`.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        directory: Path,
+        properties: Mapping[str, str],
+        listeners: Sequence[KafkaListener] = (),
+        format_arguments: Sequence[str] = (),
+    ) -> None:
         self.id = node_id
         self.directory = directory
         self.port = free_port()
         self.controller_port = free_port()
         self.voters = ""
         self._properties = dict(properties)
+        self._listeners = {listener.name: listener for listener in listeners}
+        self._listener_ports = {listener.name: free_port() for listener in listeners}
+        self._format_arguments = tuple(format_arguments)
         self._process: subprocess.Popen[str] | None = None
 
     @property
     def address(self) -> str:
         """`host:port` for clients."""
         return f"{HOST}:{self.port}"
+
+    def address_of(self, listener: str) -> str:
+        """`host:port` of a further listener, by its name. Raises KeyError where there is no such listener."""
+        return f"{self._listeners[listener].host}:{self._listener_ports[listener]}"
 
     @property
     def log(self) -> Path:
@@ -57,7 +89,7 @@ class KafkaNode:
         self.directory.mkdir(parents=True, exist_ok=True)
         tool = [*java("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", logging="tool"), "kafka.tools.StorageTool"]
         command = [*tool, "format", "--cluster-id", cluster_id, "--config", str(self._write_properties())]
-        return spawn(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return spawn([*command, *self._format_arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def finish_format(self, formatting: "subprocess.Popen[str]") -> None:
         """Wait until the log directory is formatted. Raises NodeError with the tool's output where it can't be."""
@@ -128,14 +160,23 @@ class KafkaNode:
         return "".join(path.read_text(errors="replace") for path in logs if path.exists())[-3000:]
 
     def _write_properties(self) -> Path:
+        further = [(listener, self._listener_ports[name]) for name, listener in self._listeners.items()]
+        controller = f"CONTROLLER://{HOST}:{self.controller_port}"
+        bound = [f"PLAINTEXT://{self.address}", controller, *(f"{own.name}://{HOST}:{port}" for own, port in further)]
+        told = [f"PLAINTEXT://{self.address}", controller, *(f"{own.name}://{own.host}:{port}" for own, port in further)]
+        secured = [(own.name, own.security_protocol) for own, _ in further]
         lines = {
             "process.roles": "broker,controller",
             "node.id": str(self.id),
             "controller.quorum.voters": self.voters,
-            "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self.controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{self.address},CONTROLLER://{HOST}:{self.controller_port}",
+            "listeners": ",".join(bound),
+            "advertised.listeners": ",".join(told),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{protocol}" for name, protocol in [("PLAINTEXT", "PLAINTEXT"), ("CONTROLLER", "PLAINTEXT"), *secured]
+            ),
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self.directory / "data"),
+            **{f"listener.name.{own.name.lower()}.{key}": value for own, _ in further for key, value in own.properties.items()},
             **self._properties,
         }
         path = self.directory / "node.properties"
