@@ -8,6 +8,7 @@ from functools import partial
 from itertools import chain
 from typing import cast
 
+from gateway.cluster.acceptor import Acceptor
 from gateway.cluster.brokers import Address, Brokers
 from gateway.config import ListenerConfig
 from gateway.quotas.engine import QuotaEngine
@@ -29,7 +30,7 @@ class Listener:
     """One entry of `listeners` in the config file.
 
     A broker's port is bound the moment that the broker is first heard of, so that no client is told a port on which nobody
-    listens; connections queue in the kernel until the event loop serves them.
+    listens.
     """
 
     def __init__(
@@ -46,8 +47,7 @@ class Listener:
         self._sessions = sessions
         self._context = SessionContext(engine, counters, self.translate, max_frame_bytes)
         self._ports: dict[int, int] = {}
-        self._servers: list[asyncio.Server] = []
-        self._starting: set[asyncio.Task[None]] = set()
+        self._acceptors: list[Acceptor] = []
         self._closed = False
         brokers.on_new(self._open_broker_port)
 
@@ -61,7 +61,7 @@ class Listener:
                 f"listeners[{self._config.name}].bootstrap_port: {self._config.host}:{port} can't be bound: {error.strerror}"
                 " — stop what listens there, or choose another port"
             ) from error
-        await self._serve(bound, self._dial_anyone, "the bootstrap broker")
+        self._serve(bound, self._dial_anyone, "the bootstrap broker")
 
     def translate(self, node_id: int, host: str, port: int) -> Address | None:
         """What clients of this listener are told instead of a broker's own address; None: nothing, for want of a port."""
@@ -76,10 +76,8 @@ class Listener:
     async def close(self) -> None:
         """Accept nobody any more; open sessions go on."""
         self._closed = True
-        for task in self._starting:
-            task.cancel()
-        for server in self._servers:
-            server.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
 
     def _open_broker_port(self, node_id: int) -> None:
         if self._closed:
@@ -104,11 +102,7 @@ class Listener:
                 "listener %s: clients reach broker %d at %s:%d",
                 self._config.name, node_id, self._config.advertised_host, port, extra={"broker": node_id},
             )  # fmt: skip
-            task = asyncio.get_running_loop().create_task(
-                self._serve(bound, partial(self._dial_broker, node_id), f"broker {node_id}")
-            )
-            self._starting.add(task)
-            task.add_done_callback(self._starting.discard)
+            self._serve(bound, partial(self._dial_broker, node_id), f"broker {node_id}")
             return
         _log.error(
             "listener %s: no port of broker_ports %s is left for broker %d, clients won't be told of it: widen broker_ports",
@@ -121,11 +115,11 @@ class Listener:
         bound.setblocking(False)
         return bound
 
-    async def _serve(self, bound: socket.socket, dial: Dial, broker: str) -> None:
+    def _serve(self, bound: socket.socket, dial: Dial, broker: str) -> None:
         host = SessionHost(self._context, self._sessions, dial, broker)
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: cast("asyncio.Protocol", Session(host)), sock=bound, backlog=BACKLOG)
-        self._servers.append(server)
+        acceptor = Acceptor(bound, lambda: cast("asyncio.Protocol", Session(host)))
+        acceptor.start()
+        self._acceptors.append(acceptor)
 
     async def _dial_broker(self, node_id: int, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
         return await _connect(self._brokers.address(node_id), protocol)
