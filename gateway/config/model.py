@@ -11,7 +11,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     PlainValidator,
@@ -20,6 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from gateway.config.section import Section, invalid
 from gateway.quotas.kinds import KINDS
 
 DEFAULT = "<default>"
@@ -78,11 +78,6 @@ class EntityQuota:
     def __str__(self) -> str:
         names = (("user", self.user), ("client-id", self.client_id))
         return ", ".join(f"{key}={name}" for key, name in names if name is not None)
-
-
-def invalid(message: str, remedy: str) -> PydanticCustomError:
-    """The error that a validator of this module raises: what is wrong, and what to do about it."""
-    return PydanticCustomError("weir", "{message}", {"message": message, "remedy": remedy})
 
 
 def is_wildcard(host: str) -> bool:
@@ -166,12 +161,6 @@ Port = Annotated[int, Field(ge=1, le=_MAX_PORT)]
 Ports = Annotated[PortRange, PlainValidator(_port_range), PlainSerializer(str)]
 Server = Annotated[ServerAddress, PlainValidator(_address), PlainSerializer(str)]
 EntityName = Annotated[str | None, BeforeValidator(_entity_name)]
-
-
-class Section(BaseModel):
-    """What all sections are: frozen, without unknown keys, and nothing converted (no "1" for 1, no 1 for true)."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class UpstreamConfig(Section):
