@@ -1,0 +1,330 @@
+"""What happened: the events of the throttle ledger, and the lines of its files.
+
+Pure data, imports nothing of the gateway: the ledger writes these events, the live page and the Spark reports read them.
+
+A line is one JSON object, UTF-8, no newline inside: `v` (the schema's version), `type` (which event), then the event's fields
+by their names; a field that is None is left out. Within a version fields may be added if they have a default, and readers
+ignore fields that they don't know; anything else needs a new version. Times are integers, milliseconds since 1970 in UTC: they
+depend on no zone and cost little to write and to parse (`jq '.time_ms / 1000 | todate'`). Amounts are in their kind's unit: bytes
+for `produce`, `fetch` and `volume`, partitions for `controller_mutation`, connections for `connection`.
+
+Files are `date=YYYY-MM-DD/hour=HH/NAME` under the ledger's path, where date and hour (UTC) are those of the events' `time_ms`
+and NAME is `file_name(...)`: gzip, since Spark reads it everywhere without native libraries. A gzip file is one task, so a
+ledger should begin a new file after some 32 MiB of compressed lines. A file appears under its name whole and never changes
+(write `in_progress_name(...)`, then rename): Spark passes over names that begin with a dot or an underscore. More files for an
+hour may come at any time; a report does that hour again.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from datetime import UTC, datetime
+from types import UnionType
+from typing import Any, ClassVar, Final, get_args, get_origin, get_type_hints
+
+VERSION: Final = 1
+
+EXACT_SLOTS: Final = 32
+
+
+class InvalidEventError(ValueError):
+    """A line that is no event of this version; says why."""
+
+
+def throttle_slot(milliseconds: int) -> int:
+    """The histogram slot of a throttle time: exact below 32 ms, above that 16 slots to each doubling (6.25 % wide).
+
+    Log-linear as in HdrHistogram, in whole numbers only, so that folded events of any number of gateways add up.
+    """
+    if milliseconds < EXACT_SLOTS:
+        return max(0, milliseconds)
+    shift = milliseconds.bit_length() - 5
+    return (shift << 4) + (milliseconds >> shift)
+
+
+def slot_upper_ms(slot: int) -> int:
+    """The longest throttle time (ms) that falls into a slot."""
+    if slot < EXACT_SLOTS:
+        return slot
+    shift = (slot >> 4) - 1
+    return ((slot - (shift << 4) + 1) << shift) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThrottleEvent:
+    """Throttle decisions for one entity, quota kind, matched quota, api and broker, folded over at most a minute.
+
+    The entity is that of the bucket: `user`, `client_id` and `ip` are None where the quota's level does not look at them.
+    `quota` is the configured entity whose limit applied (`user=alice, client-id=<default>`), None where it is a limit of the
+    whole gateway (`volume`). `address` (without port), `rate` and `limit` (units per second) are those of the longest throttle.
+    `enforced`: False where it was only noted what would have been done (`quotas.enforce: false`).
+    `early_count`: how often something was sent before the throttle time was over; `early_ms`: by how much, summed up.
+    """
+
+    TYPE: ClassVar[str] = "throttle"
+
+    time_ms: int
+    """The first of the decisions."""
+    last_ms: int
+    """The last of them."""
+    gateway: str
+    kind: str
+    """`produce`, `fetch`, `controller_mutation`, `connection`, `volume`: the metrics' label."""
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
+    quota: str | None = None
+    address: str | None = None
+    broker: int | None = None
+    """The broker's node id; None if it isn't known yet (bootstrap)."""
+    api: str | None = None
+    """Kafka's name: `Produce`, `Fetch`, `CreateTopics`."""
+    count: int = 1
+    """Decisions folded into this one."""
+    amount: float = 0.0
+    """Bytes, partitions or connections that were charged by them, summed up."""
+    rate: float | None = None
+    limit: float | None = None
+    throttle_ms: int
+    """Summed up."""
+    throttle_max_ms: int
+    throttle_slots: Mapping[int, int] = field(default_factory=dict)
+    """How many of the decisions fell into which `throttle_slot`; adds up to `count`."""
+    early_count: int = 0
+    early_ms: int = 0
+    early_max_ms: int = 0
+    enforced: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageSample:
+    """What one entity used of one kind in one minute through one gateway; none for minutes without use."""
+
+    TYPE: ClassVar[str] = "usage"
+
+    time_ms: int
+    """The minute's beginning."""
+    gateway: str
+    kind: str
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
+    quota: str | None = None
+    limit: float | None = None
+    """The limit at the minute's end for the cluster as a whole, units per second; None: unlimited."""
+    amount: float
+    """Bytes, partitions or connections in this minute."""
+    requests: int = 0
+    latency_ms: float | None = None
+    """How long the brokers took to answer, summed up over `requests` (the client's throttle time is not in it)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigApplied:
+    """A config file was read again: applied, or refused as a whole."""
+
+    TYPE: ClassVar[str] = "config"
+
+    time_ms: int
+    gateway: str
+    result: str
+    """`success` or `failure`, as in `weir_config_reloads_total`."""
+    config_version: str
+    """Of the configuration in effect afterwards: what `/api/config` shows."""
+    changes: tuple[str, ...] = ()
+    """One line each, as in the log; secrets left out. For a failure: the errors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaChanged:
+    """One limit of one configured entity was set, changed or removed, in the file or through AlterClientQuotas."""
+
+    TYPE: ClassVar[str] = "quota_change"
+
+    time_ms: int
+    gateway: str
+    kind: str
+    quota: str
+    """The configured entity, as in the events that it matches: `user=alice, client-id=<default>`."""
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
+    """The entity's parts; `<default>` for the default entity, None where it has no such part."""
+    old_limit: float | None = None
+    new_limit: float | None = None
+    """Units per second; None: no limit configured."""
+    source: str
+    """`file` or `api`."""
+    principal: str | None = None
+    """Who changed it (`User:admin`), if it was through the api."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeStateChanged:
+    """The cluster's volume quota went from one state to another, or its factor changed by 0.05 or more."""
+
+    TYPE: ClassVar[str] = "volume_state"
+
+    time_ms: int
+    gateway: str
+    state: str
+    """`OPEN`, `THROTTLE` or `PAUSE`."""
+    previous: str
+    factor: float
+    """The share of the producers' rate that is let through: 1.0 open, 0.0 paused."""
+    reason: str
+    """`soft_limit`, `hard_limit`, `unknown` (no fresh data), `recovered`."""
+    broker: int | None = None
+    volume: str | None = None
+    """The broker and log directory that decided it."""
+    capacity_bytes: int | None = None
+    consumed_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionRejected:
+    """Connections that were refused or closed by a limit, folded over an interval of at most a minute."""
+
+    TYPE: ClassVar[str] = "connection_rejected"
+
+    time_ms: int
+    last_ms: int
+    gateway: str
+    reason: str
+    """The label of `weir_connections_rejected_total`: `max_per_ip`, `idle`, `authentication`, ..."""
+    address: str | None = None
+    listener: str | None = None
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRejected:
+    """Produce requests whose partitions of one topic were rejected, folded over an interval of at most a minute.
+
+    `reason`: `quota` if its topic quota was exceeded, else the name of the broker's error (`MESSAGE_TOO_LARGE`).
+    Rates and limits are in bytes per second and those of the last rejection.
+    """
+
+    TYPE: ClassVar[str] = "topic_rejected"
+
+    time_ms: int
+    last_ms: int
+    gateway: str
+    topic: str
+    reason: str = "quota"
+    user: str | None = None
+    client_id: str | None = None
+    address: str | None = None
+    broker: int | None = None
+    count: int = 1
+    amount: float
+    """Bytes that were rejected."""
+    rate: float | None = None
+    limit: float | None = None
+    total_rate: float | None = None
+    total_limit: float | None = None
+    enforced: bool = True
+
+
+Event = ThrottleEvent | UsageSample | ConfigApplied | QuotaChanged | VolumeStateChanged | ConnectionRejected | TopicRejected
+
+EVENTS: Final[Mapping[str, type[Event]]] = {event.TYPE: event for event in get_args(Event)}
+"""Every event by its `type`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventField:
+    """A field of an event: what it holds (`int`, `float`, `str`, `bool`, `dict`: slots to counts, `tuple`: strings)."""
+
+    name: str
+    holds: type
+    required: bool
+    optional: bool
+    """Whether None is allowed."""
+
+
+def _fields_of(event: type[Event]) -> tuple[EventField, ...]:
+    hints = get_type_hints(event)
+    found = []
+    for each in fields(event):
+        hint = hints[each.name]
+        optional = isinstance(hint, UnionType)
+        if optional:
+            hint = next(one for one in get_args(hint) if one is not type(None))
+        origin = get_origin(hint) or hint
+        holds = dict if issubclass(origin, Mapping) else origin
+        required = each.default is MISSING and each.default_factory is MISSING
+        found.append(EventField(each.name, holds, required, optional))
+    return tuple(found)
+
+
+FIELDS: Final[Mapping[str, tuple[EventField, ...]]] = {name: _fields_of(event) for name, event in EVENTS.items()}
+"""The fields of each event by its `type`; the reports' Spark schema is made from them."""
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def to_line(event: Event) -> str:
+    """The event as a line of a ledger file, without the newline. Raises ValueError for a number that is not finite."""
+    line: dict[str, Any] = {"v": VERSION, "type": event.TYPE}
+    for each in FIELDS[event.TYPE]:
+        value = getattr(event, each.name)
+        if value is not None:
+            line[each.name] = value
+    return _ENCODER.encode(line)
+
+
+def from_line(line: str | bytes) -> Event:
+    """The event of a line. Raises InvalidEventError, which names the field."""
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise InvalidEventError(f"not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InvalidEventError("not a JSON object")
+    if found.get("v") != VERSION:
+        raise InvalidEventError(f"v is {found.get('v')!r}, and this is a reader of version {VERSION}")
+    event = EVENTS.get(str(found.get("type")))
+    if event is None:
+        raise InvalidEventError(f"type is {found.get('type')!r}, none of {', '.join(EVENTS)}")
+    values: dict[str, Any] = {}
+    for each in FIELDS[event.TYPE]:
+        value = found.get(each.name)
+        if value is not None:
+            values[each.name] = _value(each, value)
+        elif each.required:
+            raise InvalidEventError(f"{each.name} is missing")
+    return event(**values)
+
+
+def _value(wanted: EventField, value: object) -> object:
+    holds = wanted.holds
+    if holds is dict and isinstance(value, dict):
+        try:
+            return {int(slot): int(count) for slot, count in value.items()}
+        except (TypeError, ValueError):
+            pass
+    elif holds is tuple and isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return tuple(value)
+    elif holds is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    elif holds is not float and type(value) is holds:
+        return value
+    raise InvalidEventError(f"{wanted.name} is {value!r}, not {holds.__name__}")
+
+
+def partition(time_ms: int) -> str:
+    """The folder of an event's file under the ledger's path: `date=2026-11-21/hour=03`."""
+    return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("date=%Y-%m-%d/hour=%H")
+
+
+def file_name(gateway: str, begun_ms: int, sequence: int) -> str:
+    """A finished file's name: `weir-GATEWAY-20261121T031500-000007.jsonl.gz`. Never used twice by a gateway."""
+    begun = datetime.fromtimestamp(begun_ms // 1000, UTC).strftime("%Y%m%dT%H%M%S")
+    safe = "".join(letter if letter.isalnum() or letter in "._" else "_" for letter in gateway)
+    return f"weir-{safe}-{begun}-{sequence:06d}.jsonl.gz"
+
+
+def in_progress_name(finished: str) -> str:
+    """A file's name until it is whole: Spark and the reports pass over it."""
+    return f"_{finished}.part"
