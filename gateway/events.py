@@ -5,8 +5,8 @@ Pure data, imports nothing of the gateway: the ledger writes these events, the l
 A line is one JSON object, UTF-8, no newline inside: `v` (the schema's version), `type` (which event), then the event's fields
 by their names; a field that is None is left out. Within a version fields may be added if they have a default, and readers
 ignore fields that they don't know; anything else needs a new version. Times are integers, milliseconds since 1970 in UTC: they
-depend on no zone and cost little to write and to parse (`jq '.time_ms / 1000 | todate'`). Amounts are in their kind's unit: bytes
-for `produce`, `fetch` and `volume`, partitions for `controller_mutation`, connections for `connection`.
+depend on no zone and cost little to write and to parse (`jq '.time_ms / 1000 | todate'`). Amounts are in their kind's unit:
+bytes for `produce`, `fetch` and `volume`, partitions for `controller_mutation`, connections for `connection`.
 
 Files are `date=YYYY-MM-DD/hour=HH/NAME` under the ledger's path, where date and hour (UTC) are those of the events' `time_ms`
 and NAME is `file_name(...)`: gzip, since Spark reads it everywhere without native libraries. A gzip file is one task, so a
