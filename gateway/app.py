@@ -21,6 +21,7 @@ from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityName, Entity
 from gateway.quotas.meter import Window
 from gateway.reload import Reloader
 from gateway.session.counters import Counters
+from gateway.session.exchange import Opener
 from gateway.session.sessions import Sessions
 
 OK, CANNOT_BIND = 0, 3
@@ -62,8 +63,10 @@ class Gateway:
         self._limit_sessions(config)
         self._brokers = Brokers([(server.host, server.port) for server in config.upstream.bootstrap_servers])
         self._discovery = Discovery(self._brokers)
+        openers: dict[int, Opener] = {}
+        max_frame_bytes = config.connections.max_frame_bytes
         self._listeners = [
-            Listener(listener, self._brokers, self._engine, self._counters, self._sessions, config.connections.max_frame_bytes)
+            Listener(listener, self._brokers, self._engine, self._counters, self._sessions, max_frame_bytes, openers)
             for listener in config.listeners
         ]
         self._effective = EffectiveConfig(config, clock.wall())

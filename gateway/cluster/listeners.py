@@ -14,6 +14,7 @@ from gateway.config import ListenerConfig
 from gateway.quotas.engine import QuotaEngine
 from gateway.session.context import SessionContext
 from gateway.session.counters import Counters
+from gateway.session.exchange import Opener
 from gateway.session.io import Dial, Session, SessionHost
 from gateway.session.sessions import Sessions
 
@@ -41,11 +42,12 @@ class Listener:
         counters: Counters,
         sessions: Sessions,
         max_frame_bytes: int,
+        openers: dict[int, Opener],
     ) -> None:
         self._config = config
         self._brokers = brokers
         self._sessions = sessions
-        self._context = SessionContext(engine, counters, self.translate, max_frame_bytes)
+        self._context = SessionContext(engine, counters, self.translate, max_frame_bytes, openers)
         self._ports: dict[int, int] = {}
         self._acceptors: list[Acceptor] = []
         self._closed = False

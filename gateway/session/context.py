@@ -1,17 +1,22 @@
 """What all sessions of one listener share."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.quotas.engine import QuotaEngine
 from gateway.session.counters import Counters
+from gateway.session.exchange import Opener
 from protocol.bodies.addresses import Translate
 
 
 @dataclass(slots=True)
 class SessionContext:
-    """The gateway around a session: its quotas, its counters, the addresses that its clients are told, its limits (bytes)."""
+    """The gateway around a session: its quotas, its counters, the addresses that its clients are told, its limits (bytes).
+
+    `openers`: what opens the requests of an API, by its key; whatever is not there passes unopened.
+    """
 
     engine: QuotaEngine
     counters: Counters
     translate: Translate
     max_frame_bytes: int
+    openers: dict[int, Opener] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from collections import deque
 
 from gateway.session.context import SessionContext
+from gateway.session.exchange import Connection
 from gateway.session.identity import Client
 from gateway.session.inflight import ChargedFetch, InFlight
 from gateway.session.requests import STOP_IN_FLIGHT, RequestStream
@@ -17,14 +18,15 @@ class SessionCore:
     All times are monotonic seconds; any call may raise ProtocolError, which ends the session.
     """
 
-    __slots__ = ("client", "in_flight", "requests", "responses", "throttle")
+    __slots__ = ("client", "connection", "in_flight", "requests", "responses", "throttle")
 
     def __init__(self, wire: Wire, context: SessionContext) -> None:
         self.in_flight: InFlight = deque()
         self.client = Client(context.engine)
         self.throttle = ChannelThrottle(wire, context.counters)
         self.responses = ResponseStream(wire, context, self.client, self.throttle, self.in_flight)
-        self.requests = RequestStream(wire, context, self.client, self.throttle, self.in_flight, self.responses.answer_own)
+        self.connection = Connection(self.client, self.throttle, wire.call_ready)
+        self.requests = RequestStream(wire, context, self.connection, self.in_flight, self.responses)
 
     def broker_data(self, chunk: bytes, now: float) -> None:
         """The broker has sent `chunk`."""
@@ -40,6 +42,14 @@ class SessionCore:
         """The time that `Wire.wake_at` was told has come."""
         if self.throttle.wake(now):
             self.requests.go_on(now)
+
+    def ready(self, now: float) -> None:
+        """Some exchange can go on: its request can be decided, or its answer is there."""
+        self.responses.answer_own(now)
+        self.responses.resumable = False
+        self.requests.go_on(now, ready=True)
+        if self.throttle.active:
+            self.requests.hold_back()
 
     def close(self, now: float) -> None:
         """The session is over."""

@@ -10,7 +10,7 @@ ANONYMOUS = "ANONYMOUS"
 class Client:
     """A connection's user and its client-id of the moment; their buckets are looked up once and kept until either changes."""
 
-    __slots__ = ("_buckets", "_engine", "batch_bytes", "client_id", "fetched_bytes", "generation", "user")
+    __slots__ = ("_buckets", "_engine", "batch_bytes", "client_id", "fetched_bytes", "generation", "hot_bucket", "user")
 
     def __init__(self, engine: QuotaEngine) -> None:
         self._engine = engine
@@ -20,15 +20,13 @@ class Client:
         self.fetched_bytes = 0  # the length of the last Fetch response, 0 where it held no records
         self.batch_bytes = 0  # of the first batch in the last Fetch response: how large its batches are likely to be
         self.generation = engine.generation
+        self.hot_bucket: Bucket | None = None  # that of Produce requests like the last one; None where it was given back
 
-    def use(self, client_id: str | None, now: float) -> bool:
-        """The next request's client-id (null counts as empty, as in Kafka); also follows a change of the configuration.
-
-        Returns whether the buckets that it had are given back.
-        """
+    def use(self, client_id: str | None, now: float) -> None:
+        """The next request's client-id (null counts as empty, as in Kafka); also follows a change of the configuration."""
         name = client_id or ""
         if name == self.client_id and self.generation == self._engine.generation:
-            return False
+            return
         same_client = name == self.client_id
         self.client_id = name
         self.generation = self._engine.generation
@@ -38,7 +36,14 @@ class Client:
                 used = bucket.used_lately()
                 self._buckets[kind] = self._engine.acquire(kind, self.user, name, now, used=used)
             self._engine.release(bucket, now)
-        return True
+        self.hot_bucket = None
+
+    def identify(self, user: str, now: float) -> None:
+        """The connection has authenticated, or has done so anew: from now on it is this user's."""
+        if user == self.user:
+            return
+        self.user = user
+        self._give_back(now)
 
     def bucket(self, kind: str, now: float) -> Bucket:
         """The bucket of this client for a quota kind."""
@@ -48,7 +53,11 @@ class Client:
         return bucket
 
     def leave(self, now: float) -> None:
-        """The connection is gone: give the buckets back."""
+        """The connection is gone."""
+        self._give_back(now)
+
+    def _give_back(self, now: float) -> None:
         for bucket in self._buckets.values():
             self._engine.release(bucket, now)
         self._buckets = {}
+        self.hot_bucket = None

@@ -2,8 +2,12 @@
 
 from collections import deque
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gateway.quotas.bucket import Bucket
+
+if TYPE_CHECKING:
+    from gateway.session.exchange import Exchange
 
 
 class Entry:
@@ -55,4 +59,12 @@ class ThrottledFetch:
     forwarded: bool
 
 
-Special = ChargedFetch | ThrottledFetch
+@dataclass(slots=True)
+class Opened:
+    """A request that was opened. `forwarded`: the broker answers it, else its exchange does, perhaps later."""
+
+    exchange: "Exchange"
+    forwarded: bool = True
+
+
+Special = ChargedFetch | ThrottledFetch | Opened

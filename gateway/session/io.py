@@ -230,6 +230,10 @@ class Session:
             self._timer.cancel()
         self._timer = self._loop.call_later(max(0.0, when - monotonic()), self._wake)
 
+    def call_ready(self) -> None:
+        """Let the core go on with what was not ready, unless the client is gone by then."""
+        self._loop.call_soon(self._ready)
+
     def unread_client_bytes(self) -> int:
         """What the kernel holds of the client's bytes."""
         if self._client is None or self._client.is_closing():
@@ -238,10 +242,17 @@ class Session:
         ioctl(self._socket_fd, FIONREAD, size)
         return size[0]
 
+    def _ready(self) -> None:
+        if self._client is not None and not self._client.is_closing():
+            self._guarded(self._core.ready)
+
     def _wake(self) -> None:
         self._timer = None
+        self._guarded(self._core.wake)
+
+    def _guarded(self, step: Callable[[float], None]) -> None:
         try:
-            self._core.wake(monotonic())
+            step(monotonic())
         except ProtocolError as error:
             self._refuse("client", error)
         except Exception:

@@ -1,10 +1,10 @@
 """What a client sends: split into requests, measured, and passed on to its broker as it came.
 
-The chunk that was read goes on in one piece wherever it can. Only Fetch requests of clients with a quota are changed (their
-limits lowered), and throttled ones are answered here or reduced to nearly nothing.
+The chunk that was read goes on in one piece wherever it can. Fetch requests of clients with a quota are changed (their
+limits lowered), and throttled ones are answered here or reduced to nearly nothing. The rare requests for which the context has
+an opener are collected whole and given to their exchange.
 """
 
-from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
@@ -12,9 +12,9 @@ from librt.strings import read_i32_be
 
 from gateway.quotas.bucket import Bucket
 from gateway.session.context import SessionContext
-from gateway.session.identity import Client
-from gateway.session.inflight import ChargedFetch, Entry, InFlight, ThrottledFetch
-from gateway.session.throttle import ChannelThrottle
+from gateway.session.exchange import MAX_OPENED_BYTES, Connection, Exchange
+from gateway.session.inflight import ChargedFetch, Entry, InFlight, Opened, ThrottledFetch
+from gateway.session.responses import ResponseStream
 from gateway.session.wire import Wire, Write
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import fetch, produce
@@ -37,21 +37,22 @@ _UNKNOWN_VERSION: Final = b"\x7f\xff"
 # Why the client is not read. Plain ints, as they are looked at for each chunk.
 STOP_MUTED: Final = 1
 STOP_IN_FLIGHT: Final = 2
+STOP_NOT_READY: Final = 4
 
 
 class RequestStream:
     """The direction from the client to its broker."""
 
     __slots__ = (
-        "_answer_own",
         "_client",
+        "_collected",
+        "_connection",
         "_counts",
         "_discarding",
         "_engine",
         "_framing",
         "_held",
         "_hot_answered",
-        "_hot_bucket",
         "_hot_generation",
         "_hot_key",
         "_hot_min",
@@ -59,7 +60,10 @@ class RequestStream:
         "_in_flight",
         "_irregular",
         "_max_bytes",
+        "_openers",
+        "_responses",
         "_throttle",
+        "_waits_for",
         "_wire",
         "stops",
         "write",
@@ -69,23 +73,26 @@ class RequestStream:
         self,
         wire: Wire,
         context: SessionContext,
-        client: Client,
-        throttle: ChannelThrottle,
+        connection: Connection,
         in_flight: InFlight,
-        answer_own: Callable[[float], None],
+        responses: ResponseStream,
     ) -> None:
         self._wire = wire
         self._engine = context.engine
         self._counts = context.counters.requests
         self._max_bytes = context.max_frame_bytes
-        self._client = client
-        self._throttle = throttle
+        self._openers = context.openers
+        self._connection = connection
+        self._client = connection.client
+        self._throttle = connection.throttle
         self._in_flight = in_flight
-        self._answer_own = answer_own
+        self._responses = responses
         self.write: Write = wire.write_broker
         self._framing = Framing(min_bytes=MIN_REQUEST_BYTES, max_bytes=context.max_frame_bytes)
         self._discarding = False
         self._held = b""
+        self._collected = bytearray()  # the beginning of a request that is to be opened
+        self._waits_for: Exchange | None = None  # whose request stands at the beginning of what is held
         self.stops = 0
         self._irregular = False  # bytes are held, or are not to be forwarded
         # A connection's Produce requests are alike up to their length and correlation id. So the first one is parsed, and the
@@ -95,13 +102,12 @@ class RequestStream:
         self._hot_min = 0
         self._hot_answered = True
         self._hot_generation = -1
-        self._hot_bucket: Bucket | None = None
 
     def feed(self, chunk: bytes, now: float) -> None:
         """Take the next bytes of the client. Raises ProtocolError, after which the connection is to be closed."""
         framing = self._framing
         pos = framing.skip
-        bucket = self._hot_bucket
+        bucket = self._client.hot_bucket
         if self._irregular or bucket is None or self._throttle.active or self._hot_generation != self._engine.generation:
             self._feed_any(chunk, now)
             return
@@ -138,6 +144,15 @@ class RequestStream:
             self._held += chunk
             return
         framing = self._framing
+        if self._collected:
+            missing = framing.skip
+            self._collected += memoryview(chunk)[:missing]
+            if len(chunk) < missing:
+                framing.skip -= len(chunk)
+                return
+            chunk = bytes(self._collected) + chunk[missing:]
+            self._collected = bytearray()
+            framing.skip = 0
         chunk = framing.join(chunk)
         pos = framing.skip
         start = min(pos, len(chunk)) if self._discarding else 0
@@ -161,23 +176,17 @@ class RequestStream:
             after = pos + 4 + size
             try:
                 header = parse_request_header(data, pos + 4, min(after, end), after)
-                if header.api_key == _FETCH:
-                    data, forward = self._fetch(data, header, after, now)
-                    if not forward:
-                        if pos > start:
-                            self.write(data[start:pos])
-                        start = min(after, end)
-                        self._discarding = after > end
-                elif header.api_key == _PRODUCE:
-                    self._produce(data, header, after, size, now)
-                else:
-                    data = self._other(data, header, pos, now)
+                data, start = self._take(data, header, start, pos, after, now)
             except Incomplete:
                 if after <= end:
                     raise InvalidFrame("overrun", f"a request of {size} bytes ends inside its own head") from None
                 framing.hold(data, pos)
                 break
-            self._counts[header.api_key] += 1
+            if self._waits_for is not None:
+                self._held = data[pos:]
+                break
+            if not self._collected:  # else it is counted when it is there
+                self._counts[header.api_key] += 1
             pos = after
         framing.skip = max(pos - end, 0)
         pos = min(pos, end)
@@ -186,9 +195,38 @@ class RequestStream:
         if not framing.skip:  # a request is never cut in the middle
             if self._throttle.active:
                 self._stop(STOP_MUTED)
+            if self._waits_for is not None:
+                self._stop(STOP_NOT_READY)
             if len(self._in_flight) > MAX_IN_FLIGHT:
                 self._stop(STOP_IN_FLIGHT)
-        self._irregular = bool(self._held or framing.head or self._discarding)
+        self._irregular = bool(self._held or framing.head or self._discarding or self._collected)
+
+    def _take(self, data: bytes, header: RequestHeader, start: int, pos: int, after: int, now: float) -> tuple[bytes, int]:
+        """Take the request at `pos`; returns the data, perhaps changed, and from where on it is still to be forwarded."""
+        if header.api_key == _FETCH:
+            data, forward = self._fetch(data, header, after, now)
+            return data, start if forward else self._forward_without(data, start, pos, after)
+        if header.api_key == _PRODUCE:
+            self._produce(data, header, after, after - pos - 4, now)
+            return data, start
+        exchange = self._exchange(header)
+        if exchange is None:
+            return self._other(data, header, pos, now), start
+        start = self._forward_without(data, start, pos, after)
+        if after > len(data):
+            self._discarding = False
+            self._collect(data, pos, after)
+        elif not self._open(exchange, data[pos:after], _moved(header, pos), now):
+            self._waits_for = exchange
+            start = pos
+        return data, start
+
+    def _forward_without(self, data: bytes, start: int, pos: int, after: int) -> int:
+        """Forward what stands before `pos`, but not the request that stands there; what follows is still to be forwarded."""
+        if pos > start:
+            self.write(data[start:pos])
+        self._discarding = after > len(data)
+        return min(after, len(data))
 
     @property
     def unfinished(self) -> bool:
@@ -200,12 +238,15 @@ class RequestStream:
         if not self._framing.skip:
             self._stop(STOP_MUTED)
 
-    def go_on(self, now: float) -> None:
-        """The mute is over, or enough requests were answered: take up what was left, then read on."""
+    def go_on(self, now: float, *, ready: bool = False) -> None:
+        """The mute is over, or enough requests were answered, or the exchange that waits is `ready`: take up what was left,
+        then read on."""
         stopped = self.stops
         stops = stopped & STOP_IN_FLIGHT if len(self._in_flight) > MAX_IN_FLIGHT // 2 else 0
         if stopped and self._throttle.active:
             stops |= STOP_MUTED
+        if not ready:
+            stops |= stopped & STOP_NOT_READY
         self.stops = stops
         if stops:
             return
@@ -228,7 +269,7 @@ class RequestStream:
         self._hot_min = acks_end - head - 4
         self._hot_answered = acks != 0
         self._hot_generation = self._client.generation
-        self._hot_bucket = bucket
+        self._client.hot_bucket = bucket
         delay = bucket.charge(size, now)
         entry: Entry | None = None
         if acks != 0:
@@ -251,7 +292,7 @@ class RequestStream:
             self._in_flight.append(entry)
             self._throttle.start(delay, now, bucket, entry)
             if not forward:
-                self._answer_own(now)
+                self._responses.answer_own(now)
                 return data, False
             return _with_limits(data, head, max_wait=0, min_bytes=0, max_bytes=1), True
         allowance = bucket.fetch_allowance(self._client.batch_bytes, now)
@@ -279,16 +320,53 @@ class RequestStream:
         self._in_flight.append(Entry(header.correlation_id, key, now, special))
         return data
 
+    def _exchange(self, header: RequestHeader) -> Exchange | None:
+        """What opens the request, if anything does."""
+        opener = self._openers.get(header.api_key)
+        if opener is None:
+            return None
+        waited, self._waits_for = self._waits_for, None
+        return waited or opener(self._connection)
+
+    def _collect(self, data: bytes, pos: int, after: int) -> None:
+        """Keep the beginning of a request that is to be opened when it is there."""
+        if after - pos > MAX_OPENED_BYTES:
+            raise InvalidFrame("frame_too_large", f"{after - pos} bytes, more than the {MAX_OPENED_BYTES} that are opened")
+        self._collected += memoryview(data)[pos:]
+
+    def _open(self, exchange: Exchange, frame: bytes, header: RequestHeader, now: float) -> bool:
+        """Give a whole request to its exchange and do what that says; False if it isn't ready to say anything."""
+        self._client.use(header.client_id, now)
+        if not exchange.prepare(frame, header, now):
+            return False
+        opened = Opened(exchange)
+        entry = Entry(header.correlation_id, header.api_key << 16 | header.api_version, now, opened)
+        self._in_flight.append(entry)
+        forwarded = exchange.request(frame, header, entry, now)
+        if forwarded is not None:
+            self.write(forwarded)
+        else:
+            opened.forwarded = False
+            self._responses.answer_later()
+            self._responses.answer_own(now)
+        return True
+
     def _bucket(self, kind: str, header: RequestHeader, now: float) -> Bucket:
-        """The bucket of who sends the request. Where that is not who sent the last one, the hot bucket was given back."""
-        if self._client.use(header.client_id, now):
-            self._hot_bucket = None
+        """The bucket of who sends the request."""
+        self._client.use(header.client_id, now)
         return self._client.bucket(kind, now)
 
     def _stop(self, why: int) -> None:
         if not self.stops:
             self._wire.pause_client()
         self.stops |= why
+
+
+def _moved(header: RequestHeader, start: int) -> RequestHeader:
+    """A header as it is in a copy of what begins at `start`."""
+    return RequestHeader(
+        header.api_key, header.api_version, header.correlation_id, header.client_id, header.body_offset - start
+    )
 
 
 def _with_limits(data: bytes, head: fetch.FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int) -> bytes:

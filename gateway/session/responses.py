@@ -14,7 +14,7 @@ from gateway.session.bodies import Body, Change, Collected, Dropped, Searched
 from gateway.session.context import SessionContext
 from gateway.session.counters import LATENCY_BUCKETS
 from gateway.session.identity import Client
-from gateway.session.inflight import ChargedFetch, Entry, InFlight, ThrottledFetch
+from gateway.session.inflight import ChargedFetch, Entry, InFlight, Opened, ThrottledFetch
 from gateway.session.throttle import ChannelThrottle
 from gateway.session.wire import Data, Wire, Write
 from protocol.api_keys import APIS, NEVER, ApiKey
@@ -87,6 +87,7 @@ class ResponseStream:
         "_in_flight",
         "_latency",
         "_latency_seconds",
+        "_own_due",
         "_throttle",
         "resumable",
         "write",
@@ -108,6 +109,7 @@ class ResponseStream:
         self._body: Body | None = None  # what becomes of it, None: it is passed on
         # What the last Produce response looked like if it was for one partition and held nothing but what it must: the next
         # one with the same beginning and length, and no error, can't hold anything more either.
+        self._own_due = 0  # answers of opened requests that will be made here
         self._clean_key = -1
         self._clean_size = 0
         self._clean_head = b""
@@ -121,7 +123,7 @@ class ResponseStream:
         """
         framing = self._framing
         pos = framing.skip
-        if self._throttle.active or self._body is not None or framing.head:
+        if self._throttle.active or self._body is not None or framing.head or self._own_due:
             self._feed_any(chunk, now)
             return
         end = len(chunk)
@@ -200,7 +202,7 @@ class ResponseStream:
             if pos > end:
                 self._current = entry
                 framing.skip = pos - end
-            elif self._throttle.active:
+            elif self._throttle.active or self._own_due:
                 start = self._answered(pieces, chunk, start, pos, entry, now)
         self._write(pieces, chunk, start, end)
 
@@ -210,6 +212,10 @@ class ResponseStream:
         slot = min(int(latency * _SLOTS_PER_SECOND).bit_length(), LATENCY_BUCKETS)
         self._latency[api_key][slot] += 1
         self._latency_seconds[api_key] += latency
+
+    def answer_later(self) -> None:
+        """One of those that wait will be answered by its exchange."""
+        self._own_due += 1
 
     def answer_own(self, now: float) -> None:
         """Write the answers that are made here and due."""
@@ -236,6 +242,12 @@ class ResponseStream:
             # so that nothing of it can be Incomplete once the bytes are charged
             if throttle_offset(api_key, version, chunk, pos, end) + _THROTTLE_TO_SESSION_END > end:
                 raise Incomplete
+        if isinstance(special, Opened):
+            exchange = special.exchange
+            return self._collect(
+                pieces, chunk, start, pos, after, now,
+                lambda frame, then: self._patched(exchange.response(frame, then), entry, then),
+            )  # fmt: skip
         if isinstance(special, ThrottledFetch) and fetch.top_level_error(chunk, pos, end, version) == 0:
             return self._empty(pieces, chunk, start, pos, after, entry, now)
         if isinstance(special, ChargedFetch) and not self._charge(special, chunk, pos, after, entry, now):
@@ -387,11 +399,19 @@ class ResponseStream:
         while self._in_flight:
             entry = self._in_flight[0]
             special = entry.special
-            if not isinstance(special, ThrottledFetch) or special.forwarded:
+            if isinstance(special, ThrottledFetch) and not special.forwarded:
+                left = max(self._throttle.time_left_ms(now), _LEAST_THROTTLE_MS)
+                answer: Data | None = fetch.empty_response(entry.version, entry.correlation_id, 0, left)
+            elif isinstance(special, Opened) and not special.forwarded:
+                frame = special.exchange.answer(now)
+                answer = None if frame is None else self._patched(frame, entry, now)
+                self._own_due -= frame is not None
+            else:
+                return
+            if answer is None:
                 return
             self._in_flight.popleft()
-            left = max(self._throttle.time_left_ms(now), _LEAST_THROTTLE_MS)
-            pieces.append(fetch.empty_response(entry.version, entry.correlation_id, 0, left))
+            pieces.append(answer)
             if self._throttle.answered(entry):
                 self.resumable = True
 

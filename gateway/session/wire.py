@@ -32,6 +32,10 @@ class Wire(Protocol):
         """Call the core's `wake` at that monotonic time, in seconds, in place of any earlier request for it."""
         ...
 
+    def call_ready(self) -> None:
+        """Call the core's `ready` soon, but not from within this call."""
+        ...
+
     def unread_client_bytes(self) -> int:
         """How many bytes the client has sent that nobody has read."""
         ...

@@ -19,7 +19,7 @@ def test_a_bucket_is_looked_up_once_and_kept():
     engine, client = engine_and_client()
     client.use("etl", START)
     bucket = client.bucket("produce", START)
-    assert client.use("etl", START) is False
+    client.use("etl", START)
     assert client.bucket("produce", START) is bucket
     assert client.bucket("fetch", START) is not bucket
     assert connections(engine) == {("produce", "etl"): 1, ("fetch", "etl"): 1}
@@ -30,7 +30,7 @@ def test_a_bucket_is_looked_up_once_and_kept():
 def test_null_is_the_empty_name(first):
     _, client = engine_and_client()
     bucket = client.bucket("produce", START)
-    assert client.use(first, START) is False
+    client.use(first, START)
     assert client.bucket("produce", START) is bucket
 
 
@@ -38,7 +38,7 @@ def test_another_name_gives_the_buckets_back():
     engine, client = engine_and_client()
     client.use("etl", START)
     client.bucket("produce", START)
-    assert client.use("other", START) is True
+    client.use("other", START)
     assert connections(engine) == {("produce", "etl"): 0}
     client.bucket("produce", START)
     assert connections(engine) == {("produce", "etl"): 0, ("produce", "other"): 1}
@@ -58,10 +58,9 @@ def test_a_changed_configuration_is_followed_at_the_next_request_with_all_that_w
     client.bucket("produce", START).charge(9_000, START)
     quota = EntityQuota(ClientQuotaEntity(ANONYMOUS), {"producer_byte_rate": 1_000.0})
     engine.apply(QuotaSettings((quota,)), START)
-    assert client.use("etl", START) is True
+    client.use("etl", START)
     bucket = client.bucket("produce", START)
     assert (bucket.resolution.tags.user, bucket.meter.tokens(START)) == (ANONYMOUS, 1_000.0)
-    assert client.use("etl", START) is False
 
 
 def test_who_leaves_holds_nothing():
@@ -71,3 +70,23 @@ def test_who_leaves_holds_nothing():
     client.leave(START)
     client.leave(START)
     assert connections(engine) == {("produce", "etl"): 0}
+
+
+def test_another_user_has_other_buckets_from_the_next_request_on():
+    engine, client = engine_and_client()
+    quota = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 1_000.0})
+    engine.apply(QuotaSettings((quota,)), START)
+    client.use("etl", START)
+    client.hot_bucket = client.bucket("produce", START)
+    client.identify("alice", START)
+    assert client.hot_bucket is None
+    assert client.bucket("produce", START).resolution.tags.user == "alice"
+
+
+def test_who_authenticates_as_the_same_user_again_keeps_the_buckets():
+    _, client = engine_and_client()
+    client.identify("alice", START)
+    client.hot_bucket = bucket = client.bucket("produce", START)
+    client.identify("alice", START)
+    assert client.hot_bucket is bucket
+    assert client.bucket("produce", START) is bucket

@@ -7,6 +7,7 @@ from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.session.context import SessionContext
 from gateway.session.core import SessionCore
 from gateway.session.counters import Counters
+from gateway.session.exchange import Opener
 from gateway.session.wire import Data
 from protocol.bodies.addresses import Translate
 
@@ -39,6 +40,8 @@ class SilentWire:
 
     def wake_at(self, when: float) -> None: ...
 
+    def call_ready(self) -> None: ...
+
     def unread_client_bytes(self) -> int:
         return 0
 
@@ -57,12 +60,14 @@ class Transcript:
         engine: QuotaEngine | None = None,
         translate: Translate = gateway_address,
         max_frame_bytes: int = 100 * 1024 * 1024,
+        openers: dict[int, Opener] | None = None,
     ) -> None:
         self.now = START
         self.engine = engine or QuotaEngine(settings or QuotaSettings(), START)
         self.counters = Counters()
-        self.core = SessionCore(self, SessionContext(self.engine, self.counters, translate, max_frame_bytes))
+        self.core = SessionCore(self, SessionContext(self.engine, self.counters, translate, max_frame_bytes, openers or {}))
         self.paused = False
+        self.called_ready = False
         self.socket = b""
         self.alarm: float | None = None
         self.client_inbox = bytearray()
@@ -85,6 +90,9 @@ class Transcript:
     def wake_at(self, when: float) -> None:
         self.alarm = when
 
+    def call_ready(self) -> None:
+        self.called_ready = True
+
     def unread_client_bytes(self) -> int:
         return len(self.socket)
 
@@ -105,6 +113,13 @@ class Transcript:
         for chunk in _chunks(b"".join(frames), by):
             self.core.broker_data(chunk, self.now)
             self._read_socket()
+
+    def goes_on(self) -> None:
+        """The event loop comes round to what an exchange has asked for."""
+        called, self.called_ready = self.called_ready, False
+        assert called
+        self.core.ready(self.now)
+        self._read_socket()
 
     def passes(self, seconds: float) -> None:
         """Time goes on, and the timer rings if it is set to before then."""

@@ -1,0 +1,63 @@
+"""Requests that Weir opens: seen whole, perhaps changed or answered here, and their answers likewise.
+
+What such a request means is the affair of one class in `session.exchanges`; how it gets there, and how its answer keeps its
+turn, is that of `RequestStream` and `ResponseStream`.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from gateway.session.identity import Client
+from gateway.session.inflight import Entry
+from gateway.session.throttle import ChannelThrottle
+from protocol.headers import RequestHeader
+
+MAX_OPENED_BYTES: Final = 8 * 1024 * 1024
+"""The longest request that is collected to be opened; all of these are messages of an administrator or a login."""
+
+
+class Connection:
+    """What an exchange finds of the connection that it takes place on.
+
+    `ready` is to be called, at any later time and also after the connection is gone, by an exchange that said it was not
+    ready: by `prepare` or by `answer`.
+    """
+
+    __slots__ = ("client", "ready", "throttle")
+
+    def __init__(self, client: Client, throttle: ChannelThrottle, ready: Callable[[], None]) -> None:
+        self.client = client
+        self.throttle = throttle
+        self.ready = ready
+
+
+class Exchange(Protocol):
+    """One request and its answer. Frames are whole, their four bytes of length included; `now` is in monotonic seconds.
+
+    Each method may raise ProtocolError, which ends the connection.
+    """
+
+    def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:
+        """Whether it can be decided now what becomes of the request. If not, the client is not read until `Connection.ready`
+        is called, and then this is called again."""
+        ...
+
+    def request(self, frame: bytes, header: RequestHeader, entry: Entry, now: float) -> bytes | None:
+        """What the broker gets instead of the frame; None if it gets nothing and the request is answered here.
+
+        `header.body_offset` is an offset into `frame`. `entry` is what a throttle is started for.
+        """
+        ...
+
+    def response(self, frame: bytes, now: float) -> bytes:
+        """What the client gets instead of the broker's answer. Its throttle time is raised afterwards, if it is too low."""
+        ...
+
+    def answer(self, now: float) -> bytes | None:
+        """The answer that is made here; None while there is none yet, in which case `Connection.ready` is called later."""
+        ...
+
+
+Opener = Callable[[Connection], Exchange | None]
+"""Makes the exchange for a request of its API; None lets this one pass unopened. It may be called more than once for one
+request, and must not do anything but make it."""
