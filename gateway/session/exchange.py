@@ -5,10 +5,11 @@ turn, is that of `RequestStream` and `ResponseStream`.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from gateway.session.identity import Client
-from gateway.session.inflight import Entry
+from gateway.session.inflight import Entry, Special
 from gateway.session.throttle import ChannelThrottle
 from protocol.headers import RequestHeader
 
@@ -56,6 +57,14 @@ class Exchange(Protocol):
     def answer(self, now: float) -> bytes | None:
         """The answer that is made here; None while there is none yet, in which case `Connection.ready` is called later."""
         ...
+
+
+@dataclass(slots=True)
+class Opened(Special):
+    """A request that was opened. `forwarded`: the broker answers it, else its exchange does, perhaps later."""
+
+    exchange: Exchange
+    forwarded: bool = True
 
 
 Opener = Callable[[Connection], Exchange | None]

@@ -2,23 +2,25 @@
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gateway.quotas.bucket import Bucket
 
-if TYPE_CHECKING:
-    from gateway.session.exchange import Exchange
+
+class Special:
+    """What else is to be known of a request that is not just passed on: one of the classes below, or `exchange.Opened`."""
+
+    __slots__ = ()
 
 
 class Entry:
     """A request on its way. `key` is its api key << 16 | version, `since` when it came (monotonic seconds).
 
-    `special` is None, or one of the below. Entries are told apart by identity: correlation ids are the client's own affair.
+    Entries are told apart by identity: correlation ids are the client's own affair.
     """
 
     __slots__ = ("correlation_id", "key", "since", "special")
 
-    def __init__(self, correlation_id: int, key: int, since: float, special: "Special | None" = None) -> None:
+    def __init__(self, correlation_id: int, key: int, since: float, special: Special | None = None) -> None:
         self.correlation_id = correlation_id
         self.key = key
         self.since = since
@@ -39,7 +41,7 @@ InFlight = deque[Entry]
 
 
 @dataclass(slots=True)
-class ChargedFetch:
+class ChargedFetch(Special):
     """A Fetch whose answer is to be charged to a bucket, where `promised` bytes are set aside for it until then."""
 
     bucket: Bucket
@@ -52,19 +54,8 @@ class ChargedFetch:
 
 
 @dataclass(frozen=True, slots=True)
-class ThrottledFetch:
+class ThrottledFetch(Special):
     """A Fetch that found its bucket empty. `forwarded`: the broker was asked for nearly nothing, to keep its fetch session
     in step, and its answer is to be emptied; otherwise the answer is made here."""
 
     forwarded: bool
-
-
-@dataclass(slots=True)
-class Opened:
-    """A request that was opened. `forwarded`: the broker answers it, else its exchange does, perhaps later."""
-
-    exchange: "Exchange"
-    forwarded: bool = True
-
-
-Special = ChargedFetch | ThrottledFetch | Opened

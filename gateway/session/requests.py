@@ -12,8 +12,8 @@ from librt.strings import read_i32_be
 
 from gateway.quotas.bucket import Bucket
 from gateway.session.context import SessionContext
-from gateway.session.exchange import MAX_OPENED_BYTES, Connection, Exchange
-from gateway.session.inflight import ChargedFetch, Entry, InFlight, Opened, ThrottledFetch
+from gateway.session.exchange import MAX_OPENED_BYTES, Connection, Exchange, Opened
+from gateway.session.inflight import ChargedFetch, Entry, InFlight, ThrottledFetch
 from gateway.session.responses import ResponseStream
 from gateway.session.wire import Wire, Write
 from protocol.api_keys import APIS, ApiKey

@@ -13,8 +13,9 @@ from librt.strings import read_i32_be
 from gateway.session.bodies import Body, Change, Collected, Dropped, Searched
 from gateway.session.context import SessionContext
 from gateway.session.counters import LATENCY_BUCKETS
+from gateway.session.exchange import Opened
 from gateway.session.identity import Client
-from gateway.session.inflight import ChargedFetch, Entry, InFlight, Opened, ThrottledFetch
+from gateway.session.inflight import ChargedFetch, Entry, InFlight, ThrottledFetch
 from gateway.session.throttle import ChannelThrottle
 from gateway.session.wire import Data, Wire, Write
 from protocol.api_keys import APIS, NEVER, ApiKey
