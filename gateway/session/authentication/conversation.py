@@ -1,0 +1,112 @@
+"""A connection's SASL exchange: what both sides say, and whose the connection is because of it."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from gateway.session.authentication.mechanisms import READERS, Mechanism, Unreadable, Verdict
+from gateway.session.authentication.states import SaslEvent, SaslState, after
+from protocol.bodies import sasl
+
+FAILURES = {
+    sasl.SASL_AUTHENTICATION_FAILED: "refused",
+    sasl.UNSUPPORTED_SASL_MECHANISM: "unsupported_mechanism",
+    sasl.ILLEGAL_SASL_STATE: "illegal_state",
+}
+"""What a broker's error code is called where failed authentications are counted; any other one is a `broker_error`."""
+
+_VERDICTS = {
+    Verdict.CHALLENGED: SaslEvent.CHALLENGE,
+    Verdict.SUCCEEDED: SaslEvent.SUCCEED,
+    Verdict.MAYBE_SUCCEEDED: SaslEvent.SUCCEED_MAYBE,
+    Verdict.REFUSED: SaslEvent.REFUSE,
+}
+
+
+class Step(Enum):
+    """How an authentication stands after the broker's answer."""
+
+    GOES_ON = auto()
+    SUCCEEDED = auto()
+    FAILED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the broker's answer means.
+
+    `user`: where it succeeded, the principal's name, None where it can't be read. `reason`: why it failed, one of a few words.
+    """
+
+    step: Step
+    mechanism: str
+    user: str | None = None
+    reason: str = ""
+
+
+class Authentication:
+    """What one connection has done so far to authenticate. Every method may raise `IllegalSaslEvent`.
+
+    `passed`: the broker has accepted somebody at least once, so that other requests are its affair.
+    """
+
+    __slots__ = ("_claim", "_reader", "_state", "_version", "mechanism", "passed")
+
+    def __init__(self, principal_claim: str = "sub") -> None:
+        self._claim = principal_claim
+        self._state = SaslState.UNAUTHENTICATED
+        self._reader: Mechanism = Unreadable()
+        self._version = 0
+        self.mechanism = ""
+        self.passed = False
+
+    @property
+    def raw_token_due(self) -> bool:
+        """Whether what the client sends next is a token without a request around it."""
+        return self._state is SaslState.TOKEN_DUE and self._version == sasl.RAW_TOKENS
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the broker owes an answer: one that closes the connection instead has refused the client."""
+        return self._state in (SaslState.MECHANISM_ASKED, SaslState.TOKEN_SENT)
+
+    def client_asks(self, mechanism: str, version: int) -> None:
+        """SaslHandshake: the client wants to authenticate by a mechanism, anew if it has done so already."""
+        self._fire(SaslEvent.ASK)
+        reader = READERS.get(mechanism)
+        self._reader = Unreadable() if reader is None else reader(self._claim)
+        self._version = version
+        # Names of mechanisms that are not known here are whatever the client likes, and are not kept.
+        self.mechanism = mechanism if reader is not None or mechanism in ("GSSAPI", "EXTERNAL") else "other"
+
+    def broker_agrees(self, error_code: int) -> Outcome:
+        """The broker's answer to that."""
+        if error_code != sasl.NONE:
+            return self._refused(error_code)
+        self._fire(SaslEvent.AGREE)
+        return Outcome(Step.GOES_ON, self.mechanism)
+
+    def client_sends(self, token: bytes) -> None:
+        """A token of the client's. It is not kept."""
+        self._fire(SaslEvent.TOKEN)
+        self._reader.client_sends(token)
+
+    def broker_answers(self, error_code: int, token: bytes) -> Outcome:
+        """The broker's answer to that."""
+        if error_code != sasl.NONE:
+            return self._refused(error_code)
+        verdict = self._reader.broker_answers(token)
+        if verdict is Verdict.REFUSED:
+            return self._refused(sasl.SASL_AUTHENTICATION_FAILED)
+        self._fire(_VERDICTS[verdict])
+        if verdict is Verdict.CHALLENGED:
+            return Outcome(Step.GOES_ON, self.mechanism)
+        self.passed = True
+        return Outcome(Step.SUCCEEDED, self.mechanism, self._reader.name)
+
+    def _refused(self, error_code: int) -> Outcome:
+        self._fire(SaslEvent.REFUSE)
+        self._reader = Unreadable()
+        return Outcome(Step.FAILED, self.mechanism, reason=FAILURES.get(error_code, "broker_error"))
+
+    def _fire(self, event: SaslEvent) -> None:
+        self._state = after(self._state, event)

@@ -1,0 +1,87 @@
+"""SaslHandshake and SaslAuthenticate: how a client and a broker agree on a mechanism and pass its tokens (KIP-43, KIP-152).
+
+What is in the tokens is the mechanism's affair. They may hold passwords: nothing here keeps or quotes them.
+"""
+
+from typing import Final, NamedTuple
+
+from protocol.api_keys import response_header_version
+from protocol.cursor import Buffer, Reader
+from protocol.errors import InvalidFrame
+
+SASL_HANDSHAKE: Final = 17
+SASL_AUTHENTICATE: Final = 36
+
+NONE: Final = 0
+UNSUPPORTED_SASL_MECHANISM: Final = 33
+ILLEGAL_SASL_STATE: Final = 34
+SASL_AUTHENTICATION_FAILED: Final = 58
+
+RAW_TOKENS: Final = 0
+"""The version of SaslHandshake after which tokens pass as they are, each behind its length; later ones use SaslAuthenticate."""
+
+MAX_FRAME_BYTES: Final = 512 * 1024
+"""Kafka's default of sasl.server.max.receive.size: what a broker takes before authentication, without the length field."""
+
+_FLEXIBLE_SINCE: Final = 2  # SaslAuthenticate
+
+
+class Handshaken(NamedTuple):
+    """What a broker answers to a handshake: Kafka's error code, and the mechanisms that it offers."""
+
+    error_code: int
+    mechanisms: tuple[str, ...]
+
+
+class Authenticated(NamedTuple):
+    """What a broker answers to a token: Kafka's error code, and its own token."""
+
+    error_code: int
+    token: bytes
+
+
+def read_handshake_request(frame: Buffer, body: int) -> str:
+    """The mechanism that a whole request frame asks for, whose body begins at offset `body`. Raises `InvalidFrame`."""
+    reader = Reader(frame, body, len(frame), len(frame))
+    mechanism = reader.string(compact=False) or ""
+    _require_end(reader)
+    return mechanism
+
+
+def read_handshake_response(frame: Buffer) -> Handshaken:
+    """A whole response frame. Raises `InvalidFrame`."""
+    reader = Reader.of_whole_response(frame, header_version=0)
+    error_code = reader.int16()
+    count = reader.count(compact=False)
+    return Handshaken(error_code, tuple(reader.string(compact=False) or "" for _ in range(count)))
+
+
+def read_authenticate_request(version: int, frame: Buffer, body: int) -> bytes:
+    """The token in a whole request frame, whose body begins at offset `body`. Raises `InvalidFrame`."""
+    compact = version >= _FLEXIBLE_SINCE
+    reader = Reader(frame, body, len(frame), len(frame))
+    token = _bytes(reader, compact=compact)
+    if compact:
+        reader.skip_tags()
+    _require_end(reader)
+    return token
+
+
+def read_authenticate_response(version: int, frame: Buffer) -> Authenticated:
+    """A whole response frame. Raises `InvalidFrame`."""
+    compact = version >= _FLEXIBLE_SINCE
+    reader = Reader.of_whole_response(frame, header_version=response_header_version(SASL_AUTHENTICATE, version))
+    error_code = reader.int16()
+    reader.skip_string(compact=compact)
+    return Authenticated(error_code, _bytes(reader, compact=compact))
+
+
+def _bytes(reader: Reader, *, compact: bool) -> bytes:
+    size = max(reader.size(compact=compact, wide=True), 0)
+    start = reader.skip(size)
+    return bytes(reader.buf[start : start + size])
+
+
+def _require_end(reader: Reader) -> None:
+    if reader.pos != reader.end:
+        raise InvalidFrame("trailing_bytes", f"{reader.end - reader.pos} bytes follow a request's last field")
