@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 
-from gateway.quotas.entity import Resolution
+from gateway.quotas.entity import OTHER, Resolution
 from gateway.quotas.kinds import QuotaKind
 from gateway.quotas.meter import Meter
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, UsageRow
@@ -151,10 +151,11 @@ class Bucket:
     def row(self, now: float) -> UsageRow:
         """This bucket as metrics and tables show it."""
         limit, rate = self.resolution.limit, self.rate(now)
+        user, client_id = self.resolution.tags.shown
         return UsageRow(
             kind=self.kind.name,
-            user=self.resolution.tags.user or "",
-            client_id=self.resolution.tags.client_id or "",
+            user=user,
+            client_id=client_id,
             level=str(self.resolution.entity or "") + (" (exempt)" if self.resolution.exempt else ""),
             limit=limit,
             rate=rate,
@@ -186,8 +187,8 @@ def merged_row(kind: QuotaKind, buckets: Sequence[Bucket], retired: "Retired", n
     """One row for the buckets that are too many to have one each, and for those that are gone."""
     return UsageRow(
         kind=kind.name,
-        user="<other>",
-        client_id="<other>",
+        user=OTHER,
+        client_id=OTHER,
         level="",
         limit=None,
         rate=sum(bucket.rate(now) for bucket in buckets),

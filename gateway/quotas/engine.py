@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from gateway.quotas.bucket import Bucket, KindTotals, Policy, Retired, merged_row
-from gateway.quotas.entity import EntityQuota, QuotaTable, Resolution, Tags
+from gateway.quotas.entity import OTHER, EntityQuota, QuotaTable, Resolution, Tags
 from gateway.quotas.kinds import KINDS, QuotaKind
 from gateway.quotas.meter import Meter, Window
 from gateway.quotas.rate import WindowMeter
@@ -12,8 +12,6 @@ from gateway.quotas.token_bucket import TokenBucket
 
 BUCKET_IDLE_SECONDS = 3600.0
 """Kafka's: a bucket that nobody used for an hour is dropped."""
-
-_OTHER = "<other>"
 
 _MIN_TICKS, _MAX_TICKS = 2, 121
 
@@ -58,7 +56,7 @@ class QuotaEngine:
         bucket = buckets.get(resolution.tags)
         if bucket is None and len(buckets) >= self._max_buckets:
             self.overflowed += 1
-            resolution = replace(resolution, tags=Tags(_OTHER, str(resolution.entity or _OTHER)), overflow=True)
+            resolution = replace(resolution, tags=Tags(OTHER, str(resolution.entity or OTHER), overflow=True))
             bucket = buckets.get(resolution.tags)
         if bucket is None:
             bucket = self._create(KINDS[kind], resolution, now)
@@ -126,7 +124,7 @@ class QuotaEngine:
     def _create(self, kind: QuotaKind, resolution: Resolution, now: float) -> Bucket:
         bucket = Bucket(kind, resolution, self._meter(resolution, now), self._policy, self._totals[kind.name], now)
         self._buckets[kind.name][resolution.tags] = bucket
-        if not resolution.overflow and len(self._labelled[kind.name]) < self._max_labelled:
+        if not resolution.tags.overflow and len(self._labelled[kind.name]) < self._max_labelled:
             self._labelled[kind.name].add(resolution.tags)
         return bucket
 

@@ -4,7 +4,7 @@ Source: `ClientQuotaManager.DefaultQuotaCallback.quotaMetricTags` and `quotaLimi
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -16,6 +16,9 @@ class Default(Enum):
 
 
 DEFAULT: Final = Default.DEFAULT
+
+OTHER: Final = "<other>"
+"""What stands in place of the names of all who have no bucket or no row of their own."""
 
 EntityName = str | Default | None
 """A name, the default entity, or None where the entity has no part of this type."""
@@ -52,24 +55,34 @@ class EntityQuota:
 @dataclass(frozen=True, slots=True)
 class Tags:
     """What tells one bucket from another. None: the level does not look at it (Kafka's metrics show that as "", which we can't
-    do: a client-id may be empty)."""
+    do: a client-id may be empty).
+
+    `overflow`: the bucket is no client's own, but that of all who found no room for one; its names are no client's either.
+    """
 
     user: str | None
     client_id: str | None
+    overflow: bool = False
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        """The user and the client-id as metrics and tables name them.
+
+        Anybody may call himself `<other>`: such a name gets a backslash in front, so that it is not taken for the others.
+        """
+        if self.overflow:
+            return self.user or "", self.client_id or ""
+        return _told_apart(self.user or ""), _told_apart(self.client_id or "")
 
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The quota that applies to a client: its bucket's tags, the limit per second (None: unlimited) and where it is from.
-
-    `overflow`: the bucket is no client's own, but that of all who found no room for one and whose limit is from `entity`.
-    """
+    """The quota that applies to a client: its bucket's tags, the limit per second (None: unlimited) and where it is from."""
 
     tags: Tags
     limit: float | None
     entity: ClientQuotaEntity | None
     exempt: bool = False
-    overflow: bool = False
 
 
 class QuotaTable:
@@ -105,10 +118,10 @@ class QuotaTable:
     def again(self, key: str, bucket: Resolution) -> Resolution:
         """The quota `key` of a bucket that another table gave: its levels are those that lead to its tags."""
         tags, entity = bucket.tags, bucket.entity
-        if not bucket.overflow:
+        if not tags.overflow:
             return self._first(key, _levels(tags)) or Resolution(tags, None, None)
         own = self._first(key, [(entity, tags)]) if entity is not None else None
-        return replace(own or Resolution(tags, None, entity), overflow=True)
+        return own or Resolution(tags, None, entity)
 
     def _first(self, key: str, levels: Sequence[tuple[ClientQuotaEntity, Tags]]) -> Resolution | None:
         limits = self._limits.get(key, {})
@@ -131,3 +144,7 @@ def _levels(tags: Tags) -> Sequence[tuple[ClientQuotaEntity, Tags]]:
     users: tuple[EntityName, ...] = (None,) if tags.user is None else (tags.user, DEFAULT)
     client_ids: tuple[EntityName, ...] = (None,) if tags.client_id is None else (tags.client_id, DEFAULT)
     return [(ClientQuotaEntity(user, client_id), tags) for user in users for client_id in client_ids]
+
+
+def _told_apart(name: str) -> str:
+    return "\\" + name if name.lstrip("\\") == OTHER else name

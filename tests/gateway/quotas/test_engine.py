@@ -303,6 +303,27 @@ def test_a_change_reaches_a_bucket_that_is_shared_for_want_of_room(changed, limi
         assert shared.meter is None
 
 
+def test_nobody_gets_into_the_shared_bucket_by_its_name():
+    subject = engine(settings((DEFAULT, DEFAULT, 1_000.0)), max_buckets=2)
+    level = "user=<default>, client-id=<default>"
+    namesake = subject.acquire("produce", "<other>", level, START)
+    crowd(subject, 1)
+    (shared,) = crowd(subject, 1, first=1)
+    assert shared.resolution.tags == Tags("<other>", level, overflow=True)
+    assert shared is not namesake
+    assert subject.acquire("produce", "<other>", level, START) is namesake
+
+
+@pytest.mark.parametrize("name", ["<other>", "\\<other>", "\\\\<other>"])
+def test_nobody_is_shown_as_the_others_by_calling_himself_so(name):
+    subject = engine(settings(), max_labelled=2)
+    subject.acquire("fetch", "u", name, START)
+    subject.acquire("fetch", "u", "another", START)
+    subject.acquire("fetch", "u", "one more", START)
+    assert {row.client_id for row in subject.snapshot(START)} == {"\\" + name, "another", "<other>"}
+    assert Tags(name, None).shown == ("\\" + name, "")
+
+
 def test_as_many_as_may_be_are_shown_by_name_and_the_rest_as_one():
     subject = engine(settings(), max_labelled=2)
     for number, bucket in enumerate(crowd(subject, 5)):
