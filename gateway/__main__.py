@@ -20,7 +20,7 @@ from gateway.observe.table import AdminUnreachableError, show_quotas
 OK, CONFIG_ERROR, USAGE, CANNOT_BIND = 0, 1, 2, 3
 """Exit codes. `weir quotas` exits with 1 where the gateway can't be reached; argparse itself exits with 2."""
 
-_PIPE_WIDTH = 140
+_PIPE_WIDTH = 180
 DEFAULT_ADMIN = "http://127.0.0.1:9644"
 
 _ABOUT = """\

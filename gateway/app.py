@@ -11,13 +11,11 @@ from gateway import clock
 from gateway.cluster.brokers import Brokers
 from gateway.cluster.discovery import Discovery
 from gateway.cluster.listeners import BindError, Listener
-from gateway.config import DEFAULT as DEFAULT_NAME
 from gateway.config import QuotasConfig, WeirConfig
 from gateway.observe.admin import AdminBindError, AdminServer
 from gateway.observe.effective import EffectiveConfig
 from gateway.observe.view import AdminView
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
-from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityName, EntityQuota
 from gateway.quotas.meter import Window
 from gateway.reload import Reloader
 from gateway.session.counters import Counters
@@ -167,15 +165,8 @@ def _allow_open_files() -> int:
 def quota_settings(config: QuotasConfig) -> QuotaSettings:
     """The quotas of a config file as the engine takes them."""
     return QuotaSettings(
-        quotas=tuple(
-            EntityQuota(ClientQuotaEntity(_name(row.user), _name(row.client_id)), row.limits, row.exempt)
-            for row in config.table()
-        ),
+        quotas=config.entities,
         enforce=config.enforce,
         algorithm=config.algorithm,
         window=Window(config.window.samples, float(config.window.seconds)),
     )
-
-
-def _name(name: str | None) -> EntityName:
-    return DEFAULT if name == DEFAULT_NAME else name

@@ -11,8 +11,9 @@ from typing import Any
 from watchfiles import awatch
 
 from gateway import clock
-from gateway.config import ConfigError, EntityQuota, Problem, WeirConfig, parse_config, read_config_text
+from gateway.config import ConfigError, Problem, WeirConfig, parse_config, read_config_text
 from gateway.observe.effective import ReloadResult
+from gateway.quotas.entity import EntityQuota
 
 logger = logging.getLogger("weir.reload")
 

@@ -8,10 +8,8 @@ from gateway.config.checks import cross_check, split_unsupported
 from gateway.config.document import read_document
 from gateway.config.explain import explain
 from gateway.config.model import (
-    DEFAULT,
     AdminConfig,
     ConnectionsConfig,
-    EntityQuota,
     ListenerConfig,
     PortRange,
     QuotasConfig,
@@ -23,11 +21,9 @@ from gateway.config.model import (
 from gateway.config.problems import ConfigError, Problem
 
 __all__ = [
-    "DEFAULT",
     "AdminConfig",
     "ConfigError",
     "ConnectionsConfig",
-    "EntityQuota",
     "ListenerConfig",
     "PortRange",
     "Problem",

@@ -15,7 +15,6 @@ from gateway.config.explain import problem, without_indexes
 from gateway.config.model import (
     SECTIONS,
     AdminConfig,
-    EntityQuota,
     ListenerConfig,
     Server,
     UpstreamConfig,
@@ -23,6 +22,7 @@ from gateway.config.model import (
     is_wildcard,
 )
 from gateway.config.problems import KeyPath, Problem, key_path
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds import KINDS
 
 _REMOVE = "remove it"
@@ -149,15 +149,15 @@ def _loops(data: Mapping[str, Any], listeners: _Listeners, document: Document) -
 def _entities(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
     quotas = data.get("quotas")
     rows = quotas.get("entities") if isinstance(quotas, Mapping) else None
-    seen: dict[tuple[str | None, str | None], int] = {}
+    seen: dict[ClientQuotaEntity, int] = {}
     for index, row in enumerate(rows if isinstance(rows, list) else ()):
         try:
-            entity: EntityQuota = entity_quota(row)
+            quota: EntityQuota = entity_quota(row)
         except ValueError:  # said where the row itself is validated
             continue
-        first = seen.setdefault((entity.user, entity.client_id), index)
+        first = seen.setdefault(quota.entity, index)
         if first != index:
-            message = f"is the same entity as quotas.entities[{first}]: {entity}"
+            message = f"is the same entity as quotas.entities[{first}]: {quota}"
             yield problem(document, ("quotas", "entities", index), message, "merge the two rows", value=row)
 
 

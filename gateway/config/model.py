@@ -1,7 +1,6 @@
 """The sections of the config file, frozen. What they hold has been checked; nobody behind them checks again."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from types import MappingProxyType
@@ -20,10 +19,9 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from gateway.config.section import Section, invalid
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.entity import EntityName as Name
 from gateway.quotas.kinds import KINDS
-
-DEFAULT = "<default>"
-"""Kafka's name, in its tools and here, for the default user and the default client-id."""
 
 SESSION_TIMEOUT_SECONDS = 45.0
 """Kafka consumers' default session.timeout.ms (KIP-735): who is muted for longer is taken for dead by many a client."""
@@ -60,24 +58,6 @@ class PortRange:
     def ports(self) -> range:
         """Every port of it, lowest first."""
         return range(self.first, self.last + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class EntityQuota:
-    """One row of `quotas.entities`: what an entity may use.
-
-    `user` and `client_id` are None where the row does not name one, and `DEFAULT` for the default entity. `limits` maps
-    the `config_key` of a quota kind to units per second, above 0; it is empty where `exempt` is set.
-    """
-
-    user: str | None
-    client_id: str | None
-    exempt: bool
-    limits: Mapping[str, float]
-
-    def __str__(self) -> str:
-        names = (("user", self.user), ("client-id", self.client_id))
-        return ", ".join(f"{key}={name}" for key, name in names if name is not None)
 
 
 def is_wildcard(host: str) -> bool:
@@ -151,7 +131,7 @@ def _one_worker(value: int) -> int:
 def _entity_name(value: object) -> object:
     # None would silently widen the row to every user or client-id, so it is not the same as an absent key.
     if value is None or value == "":
-        raise invalid("names nobody", f'write a name, "{DEFAULT}" for the default entity, or remove the key')
+        raise invalid("names nobody", f'write a name, "{DEFAULT.value}" for the default entity, or remove the key')
     return value
 
 
@@ -217,23 +197,31 @@ EntityRow = create_model("EntityRow", __base__=_EntityKeys, **_LIMITS)
 
 
 def entity_quota(value: object) -> EntityQuota:
-    """Validate a row of `quotas.entities`. Raises ValueError: pydantic's, for keys, or its custom one, for the row."""
+    """A row of `quotas.entities`; `<default>` is the default entity, and `limits`, above 0, is empty where it is exempt.
+
+    Raises ValueError: pydantic's, for keys, or its custom one, for the row.
+    """
     if isinstance(value, EntityQuota):
         return value
     row = EntityRow.model_validate(value)
     limits = {key: limit for key in _LIMITS if (limit := getattr(row, key)) is not None}
     if row.user is None and row.client_id is None:
-        raise invalid("names no entity", f'give it user, client-id or both; "{DEFAULT}" is the default entity')
+        raise invalid("names no entity", f'give it user, client-id or both; "{DEFAULT.value}" is the default entity')
     if row.exempt and limits:
         raise invalid(f"is exempt and yet has {', '.join(limits)}", "remove exempt or the quotas")
     if not row.exempt and not limits:
         raise invalid("sets nothing", f"give it one of {', '.join(_LIMITS)}, or exempt: true, or remove it")
-    return EntityQuota(row.user, row.client_id, row.exempt, MappingProxyType(limits))
+    entity = ClientQuotaEntity(_default_or_name(row.user), _default_or_name(row.client_id))
+    return EntityQuota(entity, MappingProxyType(limits), row.exempt)
 
 
-def _entity_row(entity: EntityQuota) -> dict[str, object]:
-    names = {"user": entity.user, "client-id": entity.client_id, "exempt": entity.exempt or None}
-    return {key: value for key, value in names.items() if value is not None} | dict(entity.limits)
+def _default_or_name(name: str | None) -> Name:
+    return DEFAULT if name == DEFAULT.value else name
+
+
+def _entity_row(quota: EntityQuota) -> dict[str, object]:
+    names = {kind: name.value if name is DEFAULT else name for kind, name in quota.entity.parts().items()}
+    return names | ({"exempt": True} if quota.exempt else {}) | dict(quota.limits)
 
 
 class QuotasConfig(Section):
@@ -246,10 +234,7 @@ class QuotasConfig(Section):
         tuple[Annotated[EntityQuota, PlainValidator(entity_quota), PlainSerializer(_entity_row)], ...],
         Field(strict=False),
     ] = ()
-
-    def table(self) -> list[EntityQuota]:
-        """The rows in the file's order; no two of them name the same entity."""
-        return list(self.entities)
+    """In the file's order; no two rows name the same entity."""
 
 
 class ConnectionsConfig(Section):

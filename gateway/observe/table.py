@@ -64,7 +64,7 @@ def quota_table(answer: Answer) -> Group:
     """What `/api/quotas` answers, as a table with the greediest first."""
     table = Table(title=f"Quotas at {answer['generated_at']}", title_justify="left", header_style="bold")
     for name, justify in _COLUMNS.items():
-        table.add_column(name, justify=justify, overflow="fold", no_wrap=name not in {"user", "client-id"})  # type: ignore[arg-type]
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=name not in {"user", "client-id", "limit from"})  # type: ignore[arg-type]
     units = answer["units"]
     for row in sorted(answer["rows"], key=lambda row: (-row["used_ratio"], -row["rate"], row["kind"], row["user"])):
         table.add_row(*_cells(row, per_second(units.get(row["kind"], ""))), style=_style(row))
@@ -85,6 +85,7 @@ _COLUMNS = {
     "used": "left",
     "throttled": "right",
     "time left": "right",
+    "limit from": "left",
 }
 
 
@@ -118,6 +119,7 @@ def _cells(row: Answer, rate: Callable[[float], str]) -> Sequence[str | Text | T
         used,
         f"{row['throttled_total']:,}",
         f"{row['throttle_left']:.1f} s" if row["throttle_left"] > 0 else "",
+        Text(printable(f"{row['source']}: {row['level']}" if row["source"] else "")),
     )
 
 

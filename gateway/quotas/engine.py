@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from gateway.quotas.bucket import Bucket, KindTotals, Policy, Retired, merged_row
-from gateway.quotas.entity import OTHER, EntityQuota, QuotaTable, Resolution, Tags
+from gateway.quotas.entity import OTHER, DynamicQuotas, EntityQuota, QuotaTable, Resolution, Tags
 from gateway.quotas.kinds import KINDS, QuotaKind
 from gateway.quotas.meter import Meter, Window
 from gateway.quotas.rate import WindowMeter
@@ -18,9 +18,13 @@ _MIN_TICKS, _MAX_TICKS = 2, 121
 
 @dataclass(frozen=True, slots=True)
 class QuotaSettings:
-    """Everything that can be changed while the gateway runs. `algorithm` is `token_bucket` or `window`."""
+    """Everything that can be changed while the gateway runs. `algorithm` is `token_bucket` or `window`.
+
+    `quotas` are the config file's, `dynamic` what has been set through the quota API.
+    """
 
     quotas: tuple[EntityQuota, ...] = ()
+    dynamic: DynamicQuotas = field(default_factory=dict)
     enforce: bool = True
     algorithm: str = "token_bucket"
     window: Window = field(default_factory=Window)
@@ -39,7 +43,7 @@ class QuotaEngine:
         self.overflowed = 0
         self._max_buckets = max_buckets
         self._max_labelled = max_labelled
-        self._table = QuotaTable(settings.quotas)
+        self._table = QuotaTable(settings.quotas, settings.dynamic)
         self._policy = Policy(settings.enforce, _window_ticks(settings.window), now)
         self._buckets: dict[str, dict[Tags, Bucket]] = {name: {} for name in KINDS}
         self._labelled: dict[str, set[Tags]] = {name: set() for name in KINDS}
@@ -80,7 +84,7 @@ class QuotaEngine:
         """
         same_algorithm = (settings.algorithm, settings.window) == (self.settings.algorithm, self.settings.window)
         self.settings = settings
-        self._table = QuotaTable(settings.quotas)
+        self._table = QuotaTable(settings.quotas, settings.dynamic)
         self._policy.enforce = settings.enforce
         if self._policy.tick_times.maxlen != _window_ticks(settings.window):
             self._restart_rates(settings, now)

@@ -1,12 +1,15 @@
 """Who has which quota: Kafka's client quota entities and their eight levels of precedence.
 
+A limit comes from the config file or from the quota API (AlterClientQuotas), whose value goes before the file's for the same
+entity and key, as Kafka's dynamic configs do.
+
 Source: `ClientQuotaManager.DefaultQuotaCallback.quotaMetricTags` and `quotaLimit` (KIP-13, KIP-55, KIP-546).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 
 class Default(Enum):
@@ -24,32 +27,50 @@ EntityName = str | Default | None
 """A name, the default entity, or None where the entity has no part of this type."""
 
 
+class Source(Enum):
+    """Where a limit comes from."""
+
+    FILE = "file"
+    API = "api"
+
+
 @dataclass(frozen=True, slots=True)
 class ClientQuotaEntity:
-    """What a quota is configured for: a user, a client-id, or a pair; each by name or as the default."""
+    """What a quota is configured for: a user, a client-id, a pair of them, or an ip; each by name or as the default."""
 
     user: EntityName = None
     client_id: EntityName = None
+    ip: EntityName = None
 
     def __str__(self) -> str:
-        parts = (("user", self.user), ("client-id", self.client_id))
-        return ", ".join(
-            f"{kind}={name.value if isinstance(name, Default) else name}" for kind, name in parts if name is not None
-        )
+        return ", ".join(f"{kind}={name.value if isinstance(name, Default) else name}" for kind, name in self.parts().items())
+
+    def parts(self) -> dict[str, str | Default]:
+        """Its names by Kafka's entity types."""
+        every = (("user", self.user), ("client-id", self.client_id), ("ip", self.ip))
+        return {kind: name for kind, name in every if name is not None}
 
     @property
     def names_only(self) -> bool:
         """Whether no part of it is a default."""
-        return self.user is not DEFAULT and self.client_id is not DEFAULT
+        return self.user is not DEFAULT and self.client_id is not DEFAULT and self.ip is not DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
 class EntityQuota:
-    """One configured entity: its limits by quota key (`producer_byte_rate`: bytes/s), or its exemption from all of them."""
+    """One entity of the config file: its limits by quota key (`producer_byte_rate`: bytes/s), or its exemption from all of
+    them."""
 
     entity: ClientQuotaEntity
     limits: Mapping[str, float] = field(default_factory=dict)
     exempt: bool = False
+
+    def __str__(self) -> str:
+        return str(self.entity)
+
+
+DynamicQuotas = Mapping[ClientQuotaEntity, Mapping[str, float]]
+"""What has been set through the quota API: each entity's limits by quota key, per second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,25 +98,52 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The quota that applies to a client: its bucket's tags, the limit per second (None: unlimited) and where it is from."""
+    """The quota that applies to a client: its bucket's tags, the limit per second (None: unlimited) and where it is from.
+
+    `source` is None where nothing is configured.
+    """
 
     tags: Tags
     limit: float | None
     entity: ClientQuotaEntity | None
     exempt: bool = False
+    source: Source | None = None
+
+
+class Limit(NamedTuple):
+    """One limit per second, and who has set it."""
+
+    per_second: float
+    source: Source
 
 
 class QuotaTable:
-    """All configured entities. Immutable: a change of configuration makes a new table."""
+    """All configured entities: the file's `quotas`, and what the quota API has set. Immutable: a change makes a new table.
 
-    def __init__(self, quotas: Iterable[EntityQuota] = ()) -> None:
-        self._limits: dict[str, dict[ClientQuotaEntity, float]] = {}
-        self._exempt: set[ClientQuotaEntity] = set()
-        for quota in quotas:
-            if quota.exempt:
-                self._exempt.add(quota.entity)
-            for key, limit in quota.limits.items():
-                self._limits.setdefault(key, {})[quota.entity] = limit
+    An entity that the file exempts is exempt from every quota but those that the API gives it.
+    """
+
+    def __init__(self, quotas: Iterable[EntityQuota] = (), dynamic: DynamicQuotas | None = None) -> None:
+        self._limits: dict[str, dict[ClientQuotaEntity, Limit]] = {}
+        file = list(quotas)
+        self._exempt = {quota.entity for quota in file if quota.exempt}
+        for quota in file:
+            if quota.entity not in self._exempt:
+                self._set(quota.entity, quota.limits, Source.FILE)
+        for entity, limits in (dynamic or {}).items():
+            self._set(entity, limits, Source.API)
+
+    def _set(self, entity: ClientQuotaEntity, limits: Mapping[str, float], source: Source) -> None:
+        for key, limit in limits.items():
+            self._limits.setdefault(key, {})[entity] = Limit(limit, source)
+
+    def entities(self) -> dict[ClientQuotaEntity, dict[str, Limit]]:
+        """What is in effect: the limits of each entity that has any, by quota key."""
+        found: dict[ClientQuotaEntity, dict[str, Limit]] = {}
+        for key, limits in self._limits.items():
+            for entity, limit in limits.items():
+                found.setdefault(entity, {})[key] = limit
+        return found
 
     def resolve(self, key: str, user: str, client_id: str) -> Resolution:
         """The quota `key` of a client.
@@ -126,16 +174,16 @@ class QuotaTable:
     def _first(self, key: str, levels: Sequence[tuple[ClientQuotaEntity, Tags]]) -> Resolution | None:
         limits = self._limits.get(key, {})
         for index, (entity, tags) in enumerate(levels):
-            if entity in self._exempt:
-                return Resolution(tags, None, entity, exempt=True)
             limit = limits.get(entity)
             if limit is None:
+                if entity in self._exempt:
+                    return Resolution(tags, None, entity, exempt=True, source=Source.FILE)
                 continue
             if not entity.names_only:
                 for later, later_tags in levels[index:]:
-                    if later.names_only and later in self._exempt:
-                        return Resolution(later_tags, None, later, exempt=True)
-            return Resolution(tags, limit, entity)
+                    if later.names_only and later in self._exempt and later not in limits:
+                        return Resolution(later_tags, None, later, exempt=True, source=Source.FILE)
+            return Resolution(tags, limit.per_second, entity, source=limit.source)
         return None
 
 

@@ -8,7 +8,8 @@ class UsageRow:
     """One bucket: an entity's use of one quota kind. Rates are in the kind's unit (bytes) per second, times in seconds.
 
     `user` and `client_id` are the bucket's tags (Kafka's): "" where the level does not name one. `level` is the configured
-    entity that gave the limit, such as `user=alice, client-id=<default>`, "" where there is none; `limit` None is unlimited.
+    entity that gave the limit, such as `user=alice, client-id=<default>`, and `source` who configured it, `file` or `api`; both
+    are "" where there is none. `limit` None is unlimited.
     `used_ratio` is KIP-13's fraction of quota used, 1.0 at the quota. `tokens` is None under `algorithm: window`.
     `throttle_left` is how long a request that arrives now would be held.
     """
@@ -17,6 +18,7 @@ class UsageRow:
     user: str
     client_id: str
     level: str
+    source: str
     limit: float | None
     rate: float
     used_ratio: float

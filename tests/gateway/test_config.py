@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from gateway.config import (
     ConfigError,
-    EntityQuota,
     PortRange,
     Problem,
     ServerAddress,
@@ -20,6 +19,7 @@ from gateway.config import (
     parse_config,
 )
 from gateway.config.checks import UNSUPPORTED
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds import KINDS
 
 UPSTREAM = 'upstream: {bootstrap_servers: ["127.0.0.1:9092"]}\n'
@@ -52,7 +52,7 @@ def test_everything_but_upstream_and_listeners_has_a_default() -> None:
     assert (listener.host, listener.advertised_host) == ("127.0.0.1", "127.0.0.1")
     assert listener.broker_ports == PortRange(29093, 29192)
     assert len(listener.broker_ports.ports) == 100
-    assert (config.quotas.enforce, config.quotas.algorithm, config.quotas.table()) == (True, "token_bucket", [])
+    assert (config.quotas.enforce, config.quotas.algorithm, config.quotas.entities) == (True, "token_bucket", ())
     assert (config.quotas.window.samples, config.quotas.window.seconds) == (11, 1)
     connections = config.connections
     assert (connections.max_idle_ms, connections.max_per_ip) == (600_000, 1_000)
@@ -89,11 +89,11 @@ def test_every_key_is_read() -> None:
     assert config.listeners[1].advertised_host == "::1"
     assert (config.quotas.enforce, config.quotas.algorithm) == (False, "window")
     assert (config.quotas.window.samples, config.quotas.window.seconds) == (21, 2)
-    assert config.quotas.table() == [
-        EntityQuota("alice", "etl", False, {"producer_byte_rate": 1048576, "consumer_byte_rate": 2097152}),
-        EntityQuota("<default>", None, False, {"producer_byte_rate": 100000}),
-        EntityQuota(None, "mirror-maker", True, {}),
-    ]
+    assert config.quotas.entities == (
+        EntityQuota(ClientQuotaEntity("alice", "etl"), {"producer_byte_rate": 1048576, "consumer_byte_rate": 2097152}),
+        EntityQuota(ClientQuotaEntity(DEFAULT), {"producer_byte_rate": 100000}),
+        EntityQuota(ClientQuotaEntity(None, "mirror-maker"), exempt=True),
+    )
     connections = config.connections
     assert (connections.max_idle_ms, connections.max_per_ip, connections.max_frame_bytes) == (1, 2, 3)
     assert connections.drain_seconds == 0.5
@@ -103,7 +103,7 @@ def test_every_key_is_read() -> None:
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_every_kind_of_the_registry_is_a_key_of_an_entity(kind) -> None:
     config = parse_config(entities(f"{{user: a, {kind.config_key}: 7}}"), source="weir.yaml")
-    assert config.quotas.table()[0].limits == {kind.config_key: 7}
+    assert config.quotas.entities[0].limits == {kind.config_key: 7}
 
 
 def test_a_config_can_be_written_as_json_and_read_again() -> None:
@@ -121,7 +121,7 @@ def test_a_config_is_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         config.quotas.enforce = False  # type: ignore[misc]
     with pytest.raises(TypeError):
-        config.quotas.table()[0].limits["producer_byte_rate"] = 1  # type: ignore[index]
+        config.quotas.entities[0].limits["producer_byte_rate"] = 1  # type: ignore[index]
 
 
 BAD = [
@@ -351,7 +351,7 @@ def test_aliases_and_merge_keys_work() -> None:
     config = parse_config(
         entities("&a {user: a, producer_byte_rate: 50000}", "{<<: *a, user: b}", "{<<: *a, user: c}"), source="x"
     )
-    assert [(row.user, row.limits) for row in config.quotas.table()] == [
+    assert [(row.entity.user, row.limits) for row in config.quotas.entities] == [
         (user, {"producer_byte_rate": 50000}) for user in "abc"
     ]
 

@@ -25,7 +25,7 @@ def config(rate: int) -> WeirConfig:
 
 
 def rate(of: WeirConfig) -> float:
-    return of.quotas.table()[0].limits["producer_byte_rate"]
+    return of.quotas.entities[0].limits["producer_byte_rate"]
 
 
 class Watched:

@@ -48,7 +48,7 @@ class Page:
 
 
 def row(kind: str = "produce", user: str = "u", client_id: str = "c", **changes: object) -> UsageRow:
-    values = {"level": "", "limit": None, "rate": 1.0, "used_ratio": 0.0, "tokens": None, "amount_total": 10}
+    values = {"level": "", "source": "", "limit": None, "rate": 1.0, "used_ratio": 0.0, "tokens": None, "amount_total": 10}
     totals = {"throttled_total": 1, "throttle_seconds_total": 0.5, "early_total": 1, "throttle_left": 0.0, "connections": 1}
     return UsageRow(kind, user, client_id, **{**values, **totals, **changes})  # type: ignore[arg-type]
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, QuotaTable, Resolution, Tags
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Limit, QuotaTable, Resolution, Source, Tags
 
 KEY = "producer_byte_rate"
 
@@ -29,8 +29,9 @@ def table(*entities, exempt=()):
 def test_the_first_level_that_is_configured_wins(first):
     entity, tags = LEVELS[first]
     configured = [entity for entity, _ in LEVELS[first:]]
-    assert table(*configured).resolve(KEY, "U", "C") == Resolution(tags, 1.0, entity)
-    assert table(*reversed(configured)).resolve(KEY, "U", "C") == Resolution(tags, 8.0 - first, entity)
+    assert table(*configured).resolve(KEY, "U", "C") == Resolution(tags, 1.0, entity, source=Source.FILE)
+    last = Resolution(tags, 8.0 - first, entity, source=Source.FILE)
+    assert table(*reversed(configured)).resolve(KEY, "U", "C") == last
 
 
 @pytest.mark.parametrize(
@@ -104,14 +105,42 @@ def test_exemptions(limited, exempt, exempted_by):
 def test_an_exempt_client_has_a_bucket_of_its_own_entitys_tags():
     exempt = ClientQuotaEntity(None, "mirror-maker")
     quotas = table(ClientQuotaEntity(DEFAULT, None), exempt=[exempt])
-    assert quotas.resolve(KEY, "U", "mirror-maker") == Resolution(Tags(None, "mirror-maker"), None, exempt, exempt=True)
+    resolution = Resolution(Tags(None, "mirror-maker"), None, exempt, exempt=True, source=Source.FILE)
+    assert quotas.resolve(KEY, "U", "mirror-maker") == resolution
     assert quotas.resolve(KEY, "U", "other").tags == Tags("U", None)
 
 
 def test_an_entity_with_limits_may_be_exempt_from_them():
     entity = ClientQuotaEntity("U", None)
     both = QuotaTable([EntityQuota(entity, {KEY: 5.0}, exempt=True)])
-    assert both.resolve(KEY, "U", "C") == Resolution(Tags("U", None), None, entity, exempt=True)
+    assert both.resolve(KEY, "U", "C") == Resolution(Tags("U", None), None, entity, exempt=True, source=Source.FILE)
+
+
+def test_what_the_api_has_set_goes_before_the_file_for_the_same_entity_and_key():
+    user, pair = ClientQuotaEntity("U", None), ClientQuotaEntity("U", "C")
+    file = [EntityQuota(user, {KEY: 5.0, "other": 6.0}), EntityQuota(ClientQuotaEntity(None, "C"), {KEY: 7.0})]
+    quotas = QuotaTable(file, {user: {KEY: 50.0}, pair: {"other": 60.0}})
+    assert quotas.resolve(KEY, "U", "C") == Resolution(Tags("U", None), 50.0, user, source=Source.API)
+    assert quotas.resolve("other", "U", "C") == Resolution(Tags("U", "C"), 60.0, pair, source=Source.API)
+    assert quotas.resolve("other", "U", "X") == Resolution(Tags("U", None), 6.0, user, source=Source.FILE)
+    assert quotas.resolve(KEY, "V", "C").source is Source.FILE
+    assert quotas.resolve(KEY, "V", "X") == Resolution(Tags(None, "X"), None, None)
+    assert QuotaTable(file).resolve(KEY, "U", "C") == Resolution(Tags("U", None), 5.0, user, source=Source.FILE)
+
+
+def test_a_limit_that_the_api_gives_to_an_exempt_entity_holds_for_its_key_alone():
+    exempt = ClientQuotaEntity(None, "mirror-maker")
+    file = [EntityQuota(exempt, exempt=True), EntityQuota(ClientQuotaEntity(DEFAULT), {KEY: 5.0, "other": 6.0})]
+    quotas = QuotaTable(file, {exempt: {KEY: 50.0}})
+    assert quotas.resolve(KEY, "U", "mirror-maker").limit == 5.0  # the default user's stands before a client-id's
+    assert quotas.resolve("other", "U", "mirror-maker").exempt
+    assert QuotaTable(file[:1], {exempt: {KEY: 50.0}}).resolve(KEY, "U", "mirror-maker").limit == 50.0
+
+
+def test_the_entities_in_effect_are_those_with_limits():
+    user, client = ClientQuotaEntity("U", None), ClientQuotaEntity(None, "C")
+    quotas = QuotaTable([EntityQuota(user, {KEY: 5.0}), EntityQuota(client, exempt=True)], {user: {"other": 6.0}})
+    assert quotas.entities() == {user: {KEY: Limit(5.0, Source.FILE), "other": Limit(6.0, Source.API)}}
 
 
 @pytest.mark.parametrize(
@@ -120,6 +149,7 @@ def test_an_entity_with_limits_may_be_exempt_from_them():
         (ClientQuotaEntity("alice", DEFAULT), "user=alice, client-id=<default>"),
         (ClientQuotaEntity(DEFAULT, None), "user=<default>"),
         (ClientQuotaEntity(None, ""), "client-id="),
+        (ClientQuotaEntity(ip="10.0.0.1"), "ip=10.0.0.1"),
     ],
 )
 def test_an_entity_reads_as_it_is_written_in_the_config(entity, text):
