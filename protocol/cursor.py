@@ -72,6 +72,11 @@ class Reader:
             raise InvalidFrame("overrun", f"a field ends at byte {after}, {after - self.end} beyond its frame")
         raise Incomplete
 
+    def take(self, size: int) -> bytes:
+        """A copy of the next `size` bytes."""
+        start = self.skip(size)
+        return bytes(self.buf[start : start + size])
+
     def byte(self) -> int:
         """An unsigned byte."""
         return self.buf[self.skip(1)]

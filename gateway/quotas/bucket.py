@@ -88,6 +88,12 @@ class Bucket:
             return 0.0
         return self._verdict(self.meter, delay, now)
 
+    def record(self, amount: int, now: float) -> None:
+        """Measure `amount` (negative: give it back) without holding anybody for it: whoever comes next will be."""
+        self.amount_total += amount
+        if self.meter is not None:
+            self.meter.charge(amount, now)
+
     def take_back(self, amount: int, now: float) -> bool:
         """Undo the charge, made at `now`, of a response that went over and is not to be sent; False: it is to be sent."""
         if self.meter is None or not self.meter.takes_back:
@@ -138,7 +144,7 @@ class Bucket:
 
     def used_lately(self) -> int:
         """The amount within the quota window, which ends now."""
-        return self.amount_total - self.marks[0]
+        return max(0, self.amount_total - self.marks[0])  # what was given back may have been charged before that
 
     def rate(self, now: float) -> float:
         """The rate per second over the quota window: the meter's own, unless that is made to forget what goes over."""

@@ -1,14 +1,13 @@
 """All buckets of a gateway: found by a client's entity, changed live, bounded in number."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from gateway.quotas.bucket import Bucket, KindTotals, Policy, Retired, merged_row
 from gateway.quotas.entity import OTHER, DynamicQuotas, EntityQuota, QuotaTable, Resolution, Tags
 from gateway.quotas.kinds import KINDS, QuotaKind
 from gateway.quotas.meter import Meter, Window
-from gateway.quotas.rate import WindowMeter
 from gateway.quotas.snapshot import ThrottleTotals, UsageRow
-from gateway.quotas.token_bucket import TokenBucket
 
 BUCKET_IDLE_SECONDS = 3600.0
 """Kafka's: a bucket that nobody used for an hour is dropped."""
@@ -17,10 +16,19 @@ _MIN_TICKS, _MAX_TICKS = 2, 121
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaSettings:
-    """Everything that can be changed while the gateway runs. `algorithm` is `token_bucket` or `window`.
+class Metering:
+    """How the use of a kind is reckoned: one of its `meters` by name, and the quota window."""
 
-    `quotas` are the config file's, `dynamic` what has been set through the quota API.
+    algorithm: str = "token_bucket"
+    window: Window = field(default_factory=Window)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaSettings:
+    """Everything that can be changed while the gateway runs.
+
+    `quotas` are the config file's, `dynamic` what has been set through the quota API. `algorithm` (`token_bucket` or `window`)
+    and `window` are for bytes, and for each kind that `metering` does not name.
     """
 
     quotas: tuple[EntityQuota, ...] = ()
@@ -28,6 +36,14 @@ class QuotaSettings:
     enforce: bool = True
     algorithm: str = "token_bucket"
     window: Window = field(default_factory=Window)
+    metering: Mapping[str, Metering] = field(default_factory=dict)
+
+    def metering_of(self, kind: QuotaKind) -> Metering:
+        """How a kind is reckoned; by its own default algorithm where it does not have the one that is set for all."""
+        own = self.metering.get(kind.name)
+        if own is not None:
+            return own
+        return Metering(self.algorithm if self.algorithm in kind.meters else next(iter(kind.meters)), self.window)
 
 
 class QuotaEngine:
@@ -82,15 +98,16 @@ class QuotaEngine:
         A changed limit takes effect on the next request; usage is kept wherever a client keeps its bucket. Sessions find
         out by `generation`. A change of the algorithm begins with empty histories.
         """
-        same_algorithm = (settings.algorithm, settings.window) == (self.settings.algorithm, self.settings.window)
-        self.settings = settings
+        before, self.settings = self.settings, settings
         self._table = QuotaTable(settings.quotas, settings.dynamic)
         self._policy.enforce = settings.enforce
         if self._policy.tick_times.maxlen != _window_ticks(settings.window):
             self._restart_rates(settings, now)
         for name, buckets in self._buckets.items():
+            kind = KINDS[name]
+            keep_usage = settings.metering_of(kind) == before.metering_of(kind)
             for bucket in buckets.values():
-                self._reconfigure(KINDS[name], bucket, now, keep_usage=same_algorithm)
+                self._reconfigure(kind, bucket, now, keep_usage=keep_usage)
         self.generation += 1
 
     def tick(self, now: float) -> None:
@@ -126,7 +143,7 @@ class QuotaEngine:
         return [ThrottleTotals(name, tuple(total.buckets), total.seconds) for name, total in self._totals.items()]
 
     def _create(self, kind: QuotaKind, resolution: Resolution, now: float) -> Bucket:
-        bucket = Bucket(kind, resolution, self._meter(resolution, now), self._policy, self._totals[kind.name], now)
+        bucket = Bucket(kind, resolution, self._meter(kind, resolution, now), self._policy, self._totals[kind.name], now)
         self._buckets[kind.name][resolution.tags] = bucket
         if not resolution.tags.overflow and len(self._labelled[kind.name]) < self._max_labelled:
             self._labelled[kind.name].add(resolution.tags)
@@ -139,12 +156,11 @@ class QuotaEngine:
         else:
             self._retired[kind].add(bucket)
 
-    def _meter(self, resolution: Resolution, now: float) -> Meter | None:
+    def _meter(self, kind: QuotaKind, resolution: Resolution, now: float) -> Meter | None:
         if resolution.limit is None:
             return None
-        if self.settings.algorithm == "window":
-            return WindowMeter(resolution.limit, self.settings.window)
-        return TokenBucket.for_bytes(resolution.limit, self.settings.window, now)
+        metering = self.settings.metering_of(kind)
+        return kind.meters[metering.algorithm](resolution.limit, metering.window, now)
 
     def _reconfigure(self, kind: QuotaKind, bucket: Bucket, now: float, *, keep_usage: bool) -> None:
         bucket.resolution = self._table.again(kind.config_key, bucket.resolution)
@@ -152,7 +168,7 @@ class QuotaEngine:
         if limit is not None and bucket.meter is not None and keep_usage:
             bucket.meter.set_limit(limit, now)
             return
-        bucket.meter = self._meter(bucket.resolution, now)
+        bucket.meter = self._meter(kind, bucket.resolution, now)
         _precharge(bucket.meter, bucket.used_lately(), now)
 
     def _restart_rates(self, settings: QuotaSettings, now: float) -> None:

@@ -30,6 +30,11 @@ class TokenBucket(Meter):
         """The bucket with the burst that Kafka's window of bytes allows: all but one of its samples."""
         return cls(limit, max(window.samples - 1, 1) * window.seconds, now)
 
+    @classmethod
+    def for_mutations(cls, limit: float, window: Window, now: float) -> "TokenBucket":
+        """KIP-599's own: the burst is what all of the samples allow."""
+        return cls(limit, window.samples * window.seconds, now)
+
     def charge(self, amount: float, now: float) -> float:
         """Take `amount` tokens (negative: give back); return the seconds until the balance is no longer negative."""
         tokens = self._tokens + (now - self._last) * self._limit

@@ -40,6 +40,19 @@ def rewrite_response(version: int, frame: Buffer) -> bytes:
     return addresses.spliced(frame, [(start, reader.pos, b"".join(kept))])
 
 
+def max_version(version: int, frame: Buffer, api_key: int) -> int:
+    """The newest version of an API that the broker offers in a whole response frame, -1 for none. Raises `InvalidFrame`."""
+    reader = Reader.of_whole_response(frame, header_version=0)
+    compact = reader.int16() != UNSUPPORTED_VERSION and version >= _SPEC.flexible_since
+    for _ in range(reader.count(compact=compact)):
+        key, _, newest = _RANGE.unpack_from(frame, reader.skip(_RANGE.size))
+        if key == api_key:
+            return int(newest)
+        if compact:
+            reader.skip_tags()
+    return -1
+
+
 def _intersection(key: int, low: int, high: int) -> tuple[int, int, int] | None:
     spec = APIS.get(key)
     if spec is None or not spec.on_broker_listener:

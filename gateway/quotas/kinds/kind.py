@@ -1,6 +1,19 @@
-"""What a quota kind is: its names, its unit and the entities that can have one."""
+"""What a quota kind is: its names, its unit, the entities that can have one, and how its use is reckoned."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from gateway.quotas.meter import Meter, Window
+from gateway.quotas.rate import WindowMeter
+from gateway.quotas.token_bucket import TokenBucket
+
+NewMeter = Callable[[float, Window, float], Meter]
+"""(limit per second, the quota window, now) -> the meter of one bucket."""
+
+BYTE_METERS: Mapping[str, NewMeter] = {
+    "token_bucket": TokenBucket.for_bytes,
+    "window": lambda limit, window, now: WindowMeter(limit, window),  # noqa: ARG005
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -8,7 +21,8 @@ class QuotaKind:
     """One thing that is measured and limited.
 
     `name` is the value of the metric label `kind`; `config_key` is Kafka's own name of the quota, in the config file and in
-    AlterClientQuotas; `entity_types` are those of Kafka's ClientQuotaEntity that can carry it.
+    AlterClientQuotas; `entity_types` are those of Kafka's ClientQuotaEntity that can carry it; `meters` are the algorithms
+    that there are for it, by their names in the config file, the default one first.
     """
 
     name: str
@@ -18,3 +32,4 @@ class QuotaKind:
     order: int
     entity_types: frozenset[str] = frozenset({"user", "client-id"})
     integral: bool = True
+    meters: Mapping[str, NewMeter] = field(default_factory=lambda: BYTE_METERS)

@@ -77,3 +77,10 @@ def test_a_frame_cut_within_the_array_is_invalid(real):
         if cut < after_array:
             with pytest.raises(InvalidFrame):
                 api_versions.rewrite_response(real.version, with_length(real.frame[4:cut]))
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_the_newest_version_of_an_api_is_found(version):
+    keys = [{"api_key": key, "min_version": 0, "max_version": newest} for key, newest in ((0, 11), (3, 12), (999, 5))]
+    frame = codec.encode_response(ApiKey.API_VERSIONS, version, {"error_code": 0, "api_keys": keys})
+    assert [api_versions.max_version(version, frame, key) for key in (3, 0, 999, 1)] == [12, 11, 5, -1]

@@ -1,0 +1,89 @@
+"""Metadata asked by the gateway itself: how many partitions topics have (``Metadata*.json``).
+
+Asked in v4, which every broker since 0.11 knows and which creates nothing, or in v12 for topics that are named by their ids.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from protocol.api_keys import APIS, ApiKey
+from protocol.bodies import addresses, topic_lists
+from protocol.bodies.addresses import BrokerShape
+from protocol.bodies.topic_lists import NO_ID
+from protocol.cursor import INT32, Buffer, Reader
+
+BY_NAME: Final = 4
+BY_ID: Final = 12
+"""The version in which topics may be named by their ids."""
+
+TOPIC_AUTHORIZATION_FAILED: Final = 29
+
+_KEY: Final = ApiKey.METADATA
+_RACK_SINCE: Final = 1
+_CLUSTER_ID_SINCE: Final = 2
+_THROTTLE_SINCE: Final = 3
+_OFFLINE_SINCE: Final = 5
+_LEADER_EPOCH_SINCE: Final = 7
+_AUTHORIZED_OPERATIONS_SINCE: Final = 8
+_TOPIC_ID_SINCE: Final = 10
+
+
+class TopicMetadata(NamedTuple):
+    """A topic as a broker knows it; `name` is None where it does not say. `error` is Kafka's code."""
+
+    name: str | None
+    topic_id: bytes
+    error: int
+    partitions: int
+
+
+def ask_by_name(correlation_id: int, client_id: str | None, names: Iterable[str]) -> bytes:
+    """A request frame for topics by their names."""
+    texts = [addresses.encode_string(name, compact=False) for name in names]
+    body = topic_lists.request_head(_KEY, BY_NAME, correlation_id, client_id) + INT32.pack(len(texts)) + b"".join(texts) + b"\0"
+    return INT32.pack(len(body)) + body
+
+
+def ask_by_id(correlation_id: int, client_id: str | None, ids: Iterable[bytes]) -> bytes:
+    """A request frame for topics by their ids, of 16 bytes."""
+    topics = [topic_id + b"\0\0" for topic_id in ids]  # no name, no tags
+    count = addresses.encode_uvarint(len(topics) + 1)
+    # no creation, no authorized operations, no tags
+    body = topic_lists.request_head(_KEY, BY_ID, correlation_id, client_id) + count + b"".join(topics) + b"\0\0\0"
+    return INT32.pack(len(body)) + body
+
+
+def read_topics(version: int, frame: Buffer) -> list[TopicMetadata]:
+    """The topics of a whole response frame. Raises `InvalidFrame`."""
+    compact = version >= APIS[_KEY].flexible_since
+    reader = Reader.of_whole_response(frame, header_version=int(compact))
+    if version >= _THROTTLE_SINCE:
+        reader.skip(INT32.size)
+    addresses.read_brokers(reader, BrokerShape(compact=compact, rack=version >= _RACK_SINCE))
+    if version >= _CLUSTER_ID_SINCE:
+        reader.skip_string(compact=compact)
+    if version >= 1:
+        reader.skip(INT32.size)  # the controller
+    return [_read_topic(reader, version, compact) for _ in range(reader.count(compact=compact))]
+
+
+def _read_topic(reader: Reader, version: int, compact: bool) -> TopicMetadata:
+    error = reader.int16()
+    name = reader.string(compact=compact)
+    topic_id = reader.take(len(NO_ID)) if version >= _TOPIC_ID_SINCE else NO_ID
+    if version >= 1:
+        reader.skip(1)  # whether it is internal
+    partitions = reader.count(compact=compact)
+    fixed = 14 if version >= _LEADER_EPOCH_SINCE else 10  # error, index, leader, its epoch
+    lists = 3 if version >= _OFFLINE_SINCE else 2  # replicas, those in sync, those offline
+    for _ in range(partitions):
+        reader.skip(fixed)
+        for _ in range(lists):
+            topic_lists.skip_int32s(reader, compact=compact)
+        if compact:
+            reader.skip_tags()
+    if version >= _AUTHORIZED_OPERATIONS_SINCE:
+        reader.skip(INT32.size)
+    if compact:
+        reader.skip_tags()
+    return TopicMetadata(name, topic_id, error, partitions)

@@ -1,0 +1,117 @@
+"""KIP-599's rate: what a burst does to the samples of the past, and when the quota is kept again."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.quotas.meter import Window
+from gateway.quotas.spread_rate import SpreadRate
+from gateway.quotas.token_bucket import TokenBucket
+
+START = 1_000.0
+KIP = Window(100, 1.0)
+"""The KIP's example: a quota of 5 partitions per second over 100 samples of a second."""
+
+
+def test_the_kips_own_example_a_burst_of_560_waits_12_seconds():
+    rate = SpreadRate(5.0, KIP, START)
+    assert rate.charge(560, START) == 12.0
+    assert rate.rate(START) == 5.6
+    assert rate.tokens(START) == -60.0
+    assert rate.delay(START + 11.0) == 1.0
+    assert rate.delay(START + 12.0) == 0.0
+    assert rate.rate(START + 12.0) == 5.0
+
+
+def test_the_token_bucket_says_the_same_of_it():
+    bucket = TokenBucket.for_mutations(5.0, KIP, START)
+    assert bucket.charge(560, START) == 12.0
+    assert bucket.delay(START + 12.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "used"),
+    [(0, 560), (1, 555), (12, 500), (99, 65), (100, 0), (10_000, 0)],
+)
+def test_each_sample_that_leaves_takes_its_share_of_the_burst_and_the_last_one_what_was_over(seconds, used):
+    rate = SpreadRate(5.0, KIP, START)
+    rate.charge(560, START)
+    assert rate.tokens(START + seconds) == 500 - used
+    assert rate.idle(START + seconds) is (used == 0)
+
+
+def test_a_debt_shrinks_in_steps_of_a_sample():
+    """Where a token bucket's shrinks evenly."""
+    rate, bucket = SpreadRate(2.0, Window(11, 1.0), START), TokenBucket.for_mutations(2.0, Window(11, 1.0), START)
+    for meter in (rate, bucket):
+        assert meter.charge(25, START) == 1.5
+    assert [rate.delay(START + after) for after in (0.9, 1.0, 1.9, 2.0)] == [1.5, 0.5, 0.5, 0.0]
+    assert [bucket.delay(START + after) for after in (0.5, 1.0, 1.5)] == [1.0, 0.5, 0.0]
+
+
+def test_what_is_given_back_is_taken_from_the_newest_samples_and_no_more_than_there_is():
+    rate = SpreadRate(2.0, Window(11, 1.0), START)
+    rate.charge(30, START)
+    rate.charge(-10, START)
+    assert rate.tokens(START) == 2.0
+    rate.charge(-1_000, START)
+    assert (rate.tokens(START), rate.idle(START)) == (22.0, True)
+
+
+def test_a_debt_of_more_than_a_window_is_forgotten_with_the_sample_that_holds_it():
+    """Where a token bucket's is waited for to the end."""
+    rate, bucket = SpreadRate(5.0, KIP, START), TokenBucket.for_mutations(5.0, KIP, START)
+    for meter in (rate, bucket):
+        assert meter.charge(2_000, START) == 300.0
+    assert (rate.delay(START + 99.0), rate.delay(START + 100.0)) == (201.0, 0.0)
+    assert bucket.delay(START + 100.0) == 200.0
+
+
+def test_a_burst_fills_the_gaps_of_the_past_first():
+    rate = SpreadRate(2.0, Window(3, 1.0), START)
+    rate.charge(1, START)  # into the oldest of three samples
+    rate.charge(3, START)  # fills it up, then the one before the current
+    rate.charge(1, START)
+    assert [rate.tokens(START + after) for after in (0, 1, 2, 3)] == [1, 3, 5, 6]
+
+
+def test_another_limit_keeps_what_was_used():
+    rate = SpreadRate(5.0, KIP, START)
+    rate.charge(560, START)
+    rate.set_limit(10.0, START)
+    assert (rate.delay(START), rate.tokens(START)) == (0.0, 440.0)
+    rate.set_limit(5.0, START)
+    assert rate.delay(START) == 12.0
+
+
+def test_who_is_forgiven_is_at_the_quota():
+    rate = SpreadRate(5.0, KIP, START)
+    rate.charge(600, START)
+    rate.forgive(START)
+    assert rate.tokens(START) == pytest.approx(0.0)
+    assert rate.delay(START) == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0])
+def test_a_limit_is_positive(limit):
+    with pytest.raises(ValueError, match="must be positive"):
+        SpreadRate(limit, KIP, START)
+    with pytest.raises(ValueError, match="must be positive"):
+        SpreadRate(1.0, KIP, START).set_limit(limit, START)
+
+
+@given(
+    st.lists(st.tuples(st.integers(-50, 400), st.integers(0, 4_000)), max_size=40),
+    st.integers(1, 20),
+    st.integers(2, 12),
+)
+def test_it_never_has_more_than_its_window_and_makes_whoever_is_in_debt_wait(steps, limit, samples):
+    rate = SpreadRate(float(limit), Window(samples, 1.0), START)
+    now = START
+    for amount, ms in steps:
+        now += ms / 1000
+        delay = rate.charge(amount, now)
+        tokens = rate.tokens(now)
+        assert tokens <= rate.capacity
+        assert (delay > 0.0) == (tokens < 0.0)
+        assert tokens <= rate.capacity - max(amount, 0)

@@ -1,0 +1,58 @@
+import random
+import uuid
+
+import pytest
+
+from protocol.api_keys import ApiKey
+from protocol.bodies import topic_metadata
+from protocol.bodies.topic_lists import NO_ID
+from protocol.errors import InvalidFrame
+from tests.protocol import codec
+from tests.protocol.golden import golden
+from tests.protocol.samples import response_frame, with_header_tag, with_length
+
+GOLDEN = golden(ApiKey.METADATA)
+FRAMES = [(g.version, g.frame) for g in GOLDEN]
+FRAMES += [(version, response_frame(ApiKey.METADATA, version, random.Random(version))) for version in range(14)]
+
+
+@pytest.mark.parametrize(("version", "frame"), FRAMES)
+def test_topics_are_read_with_their_partitions(version, frame):
+    expected = [
+        (topic["name"], topic["topic_id"].bytes if version >= 10 else NO_ID, topic["error_code"], len(topic["partitions"]))
+        for topic in codec.decode_response(ApiKey.METADATA, version, frame)["topics"]
+    ]
+    assert topic_metadata.read_topics(version, frame) == expected
+    if version >= 9:
+        assert topic_metadata.read_topics(version, with_header_tag(frame)) == expected
+
+
+@pytest.mark.parametrize("client_id", ["etl", "", "ä"])
+def test_asking_by_name(client_id):
+    values = {"topics": [{"name": "one"}, {"name": "ä" * 99}], "allow_auto_topic_creation": False}
+    expected = codec.encode_request(ApiKey.METADATA, 4, values, 7, client_id)
+    assert topic_metadata.ask_by_name(7, client_id, ["one", "ä" * 99]) == expected
+
+
+def test_asking_by_id():
+    ids = [uuid.UUID(int=number) for number in (3, 2**127)]
+    topics = [{"name": None, "topic_id": each} for each in ids]
+    values = {"topics": topics, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+    expected = codec.encode_request(ApiKey.METADATA, 12, values, 7, "etl")
+    assert topic_metadata.ask_by_id(7, "etl", [each.bytes for each in ids]) == expected
+
+
+def test_asking_without_a_client_id():
+    assert topic_metadata.ask_by_name(7, None, [])[12:14] == b"\xff\xff"
+
+
+@pytest.mark.parametrize("real", GOLDEN, ids=str)
+def test_a_frame_cut_anywhere_is_invalid_or_read(real):
+    whole = topic_metadata.read_topics(real.version, real.frame)
+    for cut in range(len(real.frame)):
+        with pytest.raises(InvalidFrame):
+            topic_metadata.read_topics(real.version, real.frame[:cut])
+        try:
+            assert topic_metadata.read_topics(real.version, with_length(real.frame[4:cut])) == whole
+        except InvalidFrame:
+            continue
