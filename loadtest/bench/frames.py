@@ -15,6 +15,7 @@ FETCH_VERSION = 12
 CLIENT_ID = "bench"
 _SMALL_RECORD, _BIG_RECORD = 100, 1024
 _SMALL_BATCH = 1024
+_RECORD_OVERHEAD = 16
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,10 @@ class Load:
 
 
 def produce_load(topic: str, partition: int, size: int, depth: int) -> Load:
-    """Return a Produce with acks=1 of one batch of about `size` bytes.
+    """Return a Produce with acks=1 of one batch of `size` bytes, a few less at most: the request is at least as long.
 
-    Up to 100 bytes one record; up to 1 KiB records of 100 bytes; above, of 1 KiB. A batch is as large as whole records
-    of that size make it, but never larger than `size` unless one record is.
+    Up to 1 KiB records of 100 bytes, above of 1 KiB; the last one is made as long as it takes. A single record may make the
+    batch longer.
     """
     batch = _batch(size)
     frames = tuple(
@@ -92,8 +93,12 @@ def _batch(size: int) -> bytes:
     )
     timestamp = int(time.time() * 1000)
     offset = 0
-    while builder.append(offset, timestamp, None, value, []) is not None:
+    while size - builder.size() > 2 * (len(value) + _RECORD_OVERHEAD) or offset == 0:
+        builder.append(offset, timestamp, None, value, [])
         offset += 1
+    for length in range(max(size - builder.size(), 0), 0, -1):
+        if builder.append(offset, timestamp, None, b"w" * length, []) is not None:
+            break
     return bytes(builder.build())
 
 
