@@ -1,0 +1,130 @@
+"""Weir's own connections to the brokers: made when one is needed, dropped when one fails, never in the clients' way."""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka.conn import AIOKafkaConnection, create_conn
+from aiokafka.errors import KafkaError, NoError, for_code
+from aiokafka.protocol.api import Request
+
+from gateway.cluster.brokers import Address
+from gateway.cluster.requests import DescribeTopic
+
+REQUEST_TIMEOUT_MS = 10_000
+
+Security = Callable[[], Mapping[str, Any]]
+"""Gives aiokafka's connection options for TLS and SASL, anew for each connection: certificates may have been replaced."""
+
+Answer = Any
+"""What aiokafka makes of a response: an object with the attributes that its schema names. It has no types of its own."""
+
+_UNKNOWN_TOPIC = 3
+
+
+class ClusterError(Exception):
+    """The cluster, or one of its brokers, can't be reached or does not do what it is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLook:
+    """A topic as it is now. `leaders` has each partition's node id, -1 for none, by the partition's index."""
+
+    topic_id: bytes
+    leaders: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLook:
+    """The brokers that are alive, by node id, and the topic that was asked for, None where there is none."""
+
+    brokers: Mapping[int, Address]
+    topic: TopicLook | None
+
+
+def plaintext() -> Mapping[str, Any]:
+    """No TLS and no SASL."""
+    return {}
+
+
+class OwnClient:
+    """Connections to brokers by address. `bootstrap` tells where to begin, `client_id` what the brokers are told."""
+
+    def __init__(self, bootstrap: Callable[[], list[Address]], security: Security = plaintext, client_id: str = "weir") -> None:
+        self._bootstrap = bootstrap
+        self._security = security
+        self._client_id = client_id
+        self._connections: dict[Address, AIOKafkaConnection] = {}
+        self._brokers: Mapping[int, Address] = {}
+
+    async def close(self) -> None:
+        """Close all connections; they are made anew where the client is used again."""
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            closing = connection.close()
+            if closing is not None:
+                await closing
+
+    async def look(self, topic: str | None = None) -> ClusterLook:
+        """Which brokers are alive, and what one topic is like. Raises ClusterError where no broker answers."""
+        response = await self._ask_anyone(DescribeTopic(topic))
+        self._brokers = {node_id: (host, port) for node_id, host, port, *_ in response.brokers}
+        for code, _, topic_id, _, partitions, *_ in response.topics:
+            if code == _UNKNOWN_TOPIC:
+                break
+            check_error(code, f"topic {topic}")
+            leaders = {partition: leader for _, partition, leader, *_ in partitions}
+            return ClusterLook(self._brokers, TopicLook(topic_id, tuple(leaders[index] for index in sorted(leaders))))
+        return ClusterLook(self._brokers, None)
+
+    async def ask(self, node_id: int, request: Request[Any]) -> Answer:
+        """A broker's answer to a request of aiokafka's. Raises ClusterError."""
+        address = self._brokers.get(node_id)
+        if address is None:
+            raise ClusterError(f"broker {node_id} is not known to be alive")
+        return await self._ask(address, request)
+
+    async def ask_any(self, request: Request[Any]) -> Answer:
+        """Any broker's answer. Raises ClusterError."""
+        return await self._ask_anyone(request)
+
+    async def _ask_anyone(self, request: Request[Any]) -> Answer:
+        known = list(self._brokers.values())
+        random.shuffle(known)
+        problems: dict[str, None] = {}
+        for address in dict.fromkeys([*known, *self._bootstrap()]):
+            try:
+                return await self._ask(address, request)
+            except ClusterError as error:
+                problems[str(error)] = None
+        raise ClusterError("; ".join(problems) or "there is no broker to ask")
+
+    async def _ask(self, address: Address, request: Request[Any]) -> Answer:
+        try:
+            connection = await self._connection(address)
+            return await connection.send(request)
+        except (KafkaError, OSError, TimeoutError, asyncio.IncompleteReadError, ValueError, NotImplementedError) as error:
+            broken = self._connections.pop(address, None)
+            if broken is not None:
+                broken.close()
+            host, port = address
+            raise ClusterError(f"{host}:{port}: {error or type(error).__name__}") from error
+
+    async def _connection(self, address: Address) -> AIOKafkaConnection:
+        connection = self._connections.get(address)
+        if connection is None or not connection.connected():
+            host, port = address
+            connection = await create_conn(
+                host, port, client_id=self._client_id, request_timeout_ms=REQUEST_TIMEOUT_MS, **self._security()
+            )
+            self._connections[address] = connection
+        return connection
+
+
+def check_error(code: int, what: str) -> None:
+    """Raise ClusterError for an error code of Kafka's."""
+    kind = for_code(code)
+    if kind is not NoError:
+        raise ClusterError(f"{what}: {kind.__name__} ({code})")

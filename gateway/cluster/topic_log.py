@@ -1,0 +1,315 @@
+"""A compacted topic of Weir's own: made if it is missing, read whole from the beginning and then followed, written by key.
+
+What it holds is a table: the last value of each key. Every record is given to `on_record`, oldest first, so whoever keeps
+the last one by key has the table.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from aiokafka.partitioner import murmur2
+from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.offset import OffsetRequest
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+
+from gateway import clock
+from gateway.cluster.client import ClusterError, ClusterLook, OwnClient, TopicLook, check_error
+
+LOOK_SECONDS = 5.0
+"""How often the reader makes sure that the topic is still the same one, and where its leaders are."""
+
+RETRY_SECONDS = 1.0
+MAX_REPLICAS = 3
+
+_FETCH_WAIT_MS = 500
+_FETCH_BYTES = 8 * 1024 * 1024
+_BATCH_BYTES = 1024 * 1024
+_PRODUCE_TIMEOUT_MS = 5_000
+_EARLIEST = -2
+_OFFSET_OUT_OF_RANGE = 1
+_TOPIC_EXISTS = 36
+_TOPIC_RESOURCE = 2
+_ALL_REPLICAS = -1
+_NO_PRODUCER = -1
+
+Record = tuple[bytes | None, bytes | None]
+"""Key and value; no value: the key is deleted."""
+
+_log = logging.getLogger("weir.cluster")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """What the topic is to be like if it has to be made. Its cleanup.policy is compact in any case."""
+
+    name: str
+    partitions: int = 1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class LogStatus:
+    """How a `TopicLog` does, for metrics and messages.
+
+    `*_connected` tell whether the last attempt worked; `*_problem` is empty then. `caught_up`: everything that was in the
+    topic when it was first read has been read.
+    """
+
+    reader_connected: bool = False
+    publisher_connected: bool = False
+    reader_problem: str = ""
+    publisher_problem: str = ""
+    caught_up: bool = False
+    records_total: int = 0
+    published_total: int = 0
+    publication_errors_total: int = 0
+
+
+class TopicLog:
+    """Reads with `run` and writes with `publish`, over connections of its own.
+
+    `on_new_topic` is called when the topic has been deleted and made again since it was last read: what was read before is
+    void, and the new one is read from its beginning.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], OwnClient],
+        spec: TopicSpec,
+        on_record: Callable[[bytes | None, bytes | None], None],
+        on_new_topic: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.spec = spec
+        self.status = LogStatus()
+        self._reading = connect()
+        self._writing = connect()
+        self._on_record = on_record
+        self._on_new_topic = on_new_topic
+        self._topic_id: bytes | None = None
+        self._positions: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        self._write_leaders: TopicLook | None = None
+        self._checked_policy = False
+
+    @property
+    def topic_id(self) -> bytes | None:
+        """The topic's id; None as long as it was not read."""
+        return self._topic_id
+
+    async def run(self) -> None:
+        """Read for ever; to be cancelled."""
+        try:
+            while True:
+                try:
+                    await self._follow()
+                except ClusterError as error:
+                    self._note_reader(str(error))
+                await self._reading.close()
+                await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            await self._reading.close()
+
+    async def publish(self, records: Iterable[Record]) -> None:
+        """Append records, all of those of a partition at once, acknowledged by all replicas in sync.
+
+        Raises ClusterError; some of them may have been appended then.
+        """
+        records = list(records)
+        try:
+            try:
+                await self._publish(records)
+            except ClusterError:  # its leader may have moved, or the topic is gone: look again, once
+                self._write_leaders = None
+                await self._publish(records)
+        except ClusterError as error:
+            self._write_leaders = None
+            self.status.publication_errors_total += 1
+            self._note_publisher(str(error))
+            raise
+        self.status.published_total += len(records)
+        self._note_publisher("")
+
+    async def close(self) -> None:
+        """Close the writer's connections; `run` closes the reader's."""
+        await self._writing.close()
+
+    # Reading.
+
+    async def _follow(self) -> None:
+        looked_at = float("-inf")
+        leaders: tuple[int, ...] = ()
+        while True:
+            now = clock.monotonic()
+            if now - looked_at >= LOOK_SECONDS:
+                topic = await self._ensure(self._reading)
+                leaders, looked_at = topic.leaders, now
+                await self._take_up(topic)
+                self._note_reader("")
+            await self._fetch(leaders)
+
+    async def _take_up(self, topic: TopicLook) -> None:
+        if topic.topic_id != self._topic_id:
+            if self._topic_id is not None:
+                _log.warning("topic %s has been deleted and made again; it is read anew", self.spec.name)
+                self._on_new_topic()
+            self._topic_id = topic.topic_id
+            self._positions, self._ends = {}, {}
+            self.status.caught_up = False
+        for partition in range(len(topic.leaders)):
+            self._positions.setdefault(partition, 0)
+        await self._check_policy()
+
+    async def _fetch(self, leaders: tuple[int, ...]) -> None:
+        by_leader: dict[int, list[int]] = {}
+        for partition, leader in enumerate(leaders):
+            by_leader.setdefault(leader, []).append(partition)
+        # One after the other: topics of Weir's own have one partition, unless somebody else has made them.
+        for leader, partitions in by_leader.items():
+            await self._fetch_from(leader, partitions, _FETCH_WAIT_MS // len(by_leader))
+        if not self.status.caught_up and all(self._positions[p] >= self._ends.get(p, 1 << 63) for p in self._positions):
+            self.status.caught_up = True
+
+    async def _fetch_from(self, leader: int, partitions: list[int], wait_ms: int) -> None:
+        wanted = [(partition, self._positions[partition], _FETCH_BYTES) for partition in partitions]
+        request = FetchRequest(wait_ms, 1, _FETCH_BYTES, 0, [(self.spec.name, wanted)])
+        response = await self._reading.ask(leader, request)
+        for _, answers in response.topics:
+            for partition, code, high_watermark, *_, records in answers:
+                if code == _OFFSET_OUT_OF_RANGE:
+                    self._positions[partition] = await self._earliest(leader, partition)
+                    continue
+                check_error(code, f"{self.spec.name}-{partition}")
+                self._read(partition, records)
+                self._ends.setdefault(partition, high_watermark)
+
+    async def _earliest(self, leader: int, partition: int) -> int:
+        request = OffsetRequest(-1, 0, [(self.spec.name, [(partition, _EARLIEST)])])
+        response = await self._reading.ask(leader, request)
+        ((_, ((_, code, *_, offset),)),) = response.topics
+        check_error(code, f"{self.spec.name}-{partition}")
+        return int(offset)
+
+    def _read(self, partition: int, data: bytes | None) -> None:
+        if not data:
+            return
+        batches = MemoryRecords(data)
+        position = self._positions[partition]
+        while batches.has_next():
+            batch = batches.next_batch()
+            if not batch.is_control_batch:
+                for record in batch:
+                    if record.offset >= position:  # a batch is sent whole, also where it begins before what was asked for
+                        self.status.records_total += 1
+                        self._on_record(record.key, record.value)
+            position = max(position, batch.next_offset)
+        self._positions[partition] = position
+
+    def _note_reader(self, problem: str) -> None:
+        if problem and (self.status.reader_connected or not self.status.reader_problem):
+            _log.warning("topic %s can't be read: %s", self.spec.name, problem)
+        elif not problem and self.status.reader_problem:
+            _log.info("topic %s is read again", self.spec.name)
+        self.status.reader_connected = not problem
+        self.status.reader_problem = problem
+
+    # Writing.
+
+    async def _publish(self, records: list[Record]) -> None:
+        if self._write_leaders is None:
+            self._write_leaders = await self._ensure(self._writing)
+        leaders = self._write_leaders.leaders
+        by_partition: dict[int, list[Record]] = {}
+        for key, value in records:
+            partition = (murmur2(key or b"") & 0x7FFFFFFF) % len(leaders)
+            by_partition.setdefault(partition, []).append((key, value))
+        for partition, some in by_partition.items():
+            for batch in _batches(some):
+                request = ProduceRequest(None, _ALL_REPLICAS, _PRODUCE_TIMEOUT_MS, [(self.spec.name, [(partition, batch)])])
+                response = await self._writing.ask(leaders[partition], request)
+                ((_, ((_, code, *_),)),) = response.topics
+                check_error(code, f"{self.spec.name}-{partition}")
+
+    def _note_publisher(self, problem: str) -> None:
+        if problem and (self.status.publisher_connected or not self.status.publisher_problem):
+            _log.warning("topic %s can't be written: %s", self.spec.name, problem)
+        elif not problem and self.status.publisher_problem:
+            _log.info("topic %s is written again", self.spec.name)
+        self.status.publisher_connected = not problem
+        self.status.publisher_problem = problem
+
+    # The topic itself.
+
+    async def _ensure(self, client: OwnClient) -> TopicLook:
+        """The topic with a leader for each partition; made if it is missing. Raises ClusterError where that takes long."""
+        deadline = clock.monotonic() + LOOK_SECONDS
+        while True:
+            look = await client.look(self.spec.name)
+            topic = look.topic
+            if topic is None:
+                await self._create(client, look)
+            elif topic.leaders and min(topic.leaders) >= 0:
+                return topic
+            if clock.monotonic() >= deadline:
+                raise ClusterError(f"topic {self.spec.name} has no leader")
+            await asyncio.sleep(0.1)
+
+    async def _create(self, client: OwnClient, look: ClusterLook) -> None:
+        replicas = min(len(look.brokers), MAX_REPLICAS)
+        configs = list({"cleanup.policy": "compact", **self.spec.configs}.items())
+        no_assignment: list[object] = []
+        topic = (self.spec.name, self.spec.partitions, replicas, no_assignment, configs)
+        response = await client.ask_any(CreateTopicsRequest([topic], _PRODUCE_TIMEOUT_MS, False))
+        ((_, code, *message),) = response.topic_errors
+        if code == _TOPIC_EXISTS:  # somebody else was faster
+            return
+        check_error(code, f"topic {self.spec.name} can't be created ({', '.join(map(str, message))})")
+        self._checked_policy = True
+        _log.info("topic %s created with %d replicas", self.spec.name, replicas)
+
+    async def _check_policy(self) -> None:
+        """Say so, once, where somebody else has made the topic and it is not compacted: it grows for ever then."""
+        if self._checked_policy:
+            return
+        self._checked_policy = True
+        request = DescribeConfigsRequest([(_TOPIC_RESOURCE, self.spec.name, ["cleanup.policy"])])
+        response = await self._reading.ask_any(request)
+        for code, _, _, _, entries in response.resources:
+            policies = [value for name, value, *_ in entries if name == "cleanup.policy"]
+            if code == 0 and policies and "compact" not in policies[0]:
+                _log.error(
+                    "topic %s has cleanup.policy=%s, so it keeps more or less than the last record of each key — "
+                    "set it to compact, or give Weir a topic of its own",
+                    self.spec.name,
+                    policies[0],
+                )
+
+
+def _batches(records: list[Record]) -> Iterable[bytes]:
+    """The records as batches of a size that brokers take."""
+    builder, count = _builder(), 0
+    timestamp = int(clock.wall() * 1000)
+    for key, value in records:
+        if count and builder.size() + len(key or b"") + len(value or b"") > _BATCH_BYTES // 2:
+            yield bytes(builder.build())
+            builder, count = _builder(), 0
+        builder.append(count, timestamp, key, value, [])
+        count += 1
+    if count:
+        yield bytes(builder.build())
+
+
+def _builder() -> DefaultRecordBatchBuilder:
+    return DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=0,
+        is_transactional=0,
+        producer_id=_NO_PRODUCER,
+        producer_epoch=_NO_PRODUCER,
+        base_sequence=_NO_PRODUCER,
+        batch_size=_BATCH_BYTES,
+    )
