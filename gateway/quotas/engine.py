@@ -108,6 +108,10 @@ class QuotaEngine:
             keep_usage = settings.metering_of(kind) == before.metering_of(kind)
             for bucket in buckets.values():
                 self._reconfigure(kind, bucket, now, keep_usage=keep_usage)
+        self.recall()
+
+    def recall(self) -> None:
+        """Have every session ask for its buckets again before it charges them, and so look at what has changed around it."""
         self.generation += 1
 
     def tick(self, now: float) -> None:

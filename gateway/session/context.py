@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from gateway.quotas.engine import QuotaEngine
 from gateway.session.counters import Counters
 from gateway.session.exchange import Opener
+from gateway.session.gate import ProduceGate
 from protocol.bodies.addresses import Translate
 
 
@@ -12,7 +13,8 @@ from protocol.bodies.addresses import Translate
 class SessionContext:
     """The gateway around a session: its quotas, its counters, the addresses that its clients are told, its limits (bytes).
 
-    `openers`: what opens the requests of an API, by its key; whatever is not there passes unopened.
+    `openers`: what opens the requests of an API, by its key; whatever is not there passes unopened. `gate`: what all producers
+    have to wait, whatever their quotas.
     """
 
     engine: QuotaEngine
@@ -20,3 +22,4 @@ class SessionContext:
     translate: Translate
     max_frame_bytes: int
     openers: dict[int, Opener] = field(default_factory=dict)
+    gate: ProduceGate = field(default_factory=ProduceGate)

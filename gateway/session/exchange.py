@@ -61,10 +61,12 @@ class Exchange(Protocol):
 
 @dataclass(slots=True)
 class Opened(Special):
-    """A request that was opened. `forwarded`: the broker answers it, else its exchange does, perhaps later."""
+    """A request that was opened. `forwarded`: the broker answers it, else its exchange does, perhaps later; `frame` is the
+    exchange's answer as long as that waits its turn."""
 
     exchange: Exchange
     forwarded: bool = True
+    frame: bytes | None = None
 
 
 Opener = Callable[[Connection], Exchange | None]

@@ -17,7 +17,7 @@ from gateway.session.inflight import ChargedFetch, Entry, InFlight, ThrottledFet
 from gateway.session.responses import ResponseStream
 from gateway.session.wire import Wire, Write
 from protocol.api_keys import APIS, ApiKey
-from protocol.bodies import fetch, produce
+from protocol.bodies import fetch, produce, produce_refusal
 from protocol.errors import Incomplete, InvalidFrame
 from protocol.framing import MIN_REQUEST_BYTES, Framing
 from protocol.headers import RequestHeader, parse_request_header
@@ -51,6 +51,7 @@ class RequestStream:
         "_discarding",
         "_engine",
         "_framing",
+        "_gate",
         "_held",
         "_hot_answered",
         "_hot_generation",
@@ -61,6 +62,7 @@ class RequestStream:
         "_irregular",
         "_max_bytes",
         "_openers",
+        "_put_off",
         "_responses",
         "_throttle",
         "_waits_for",
@@ -82,6 +84,7 @@ class RequestStream:
         self._counts = context.counters.requests
         self._max_bytes = context.max_frame_bytes
         self._openers = context.openers
+        self._gate = context.gate
         self._connection = connection
         self._client = connection.client
         self._throttle = connection.throttle
@@ -93,6 +96,7 @@ class RequestStream:
         self._held = b""
         self._collected = bytearray()  # the beginning of a request that is to be opened
         self._waits_for: Exchange | None = None  # whose request stands at the beginning of what is held
+        self._put_off = False  # the request that stands there has to wait for something else
         self.stops = 0
         self._irregular = False  # bytes are held, or are not to be forwarded
         # A connection's Produce requests are alike up to their length and correlation id. So the first one is parsed, and the
@@ -182,7 +186,7 @@ class RequestStream:
                     raise InvalidFrame("overrun", f"a request of {size} bytes ends inside its own head") from None
                 framing.hold(data, pos)
                 break
-            if self._waits_for is not None:
+            if self._waits_for is not None or self._put_off:
                 self._held = data[pos:]
                 break
             if not self._collected:  # else it is counted when it is there
@@ -195,7 +199,7 @@ class RequestStream:
         if not framing.skip:  # a request is never cut in the middle
             if self._throttle.active:
                 self._stop(STOP_MUTED)
-            if self._waits_for is not None:
+            if self._waits_for is not None or (self._put_off and not self._throttle.active):
                 self._stop(STOP_NOT_READY)
             if len(self._in_flight) > MAX_IN_FLIGHT:
                 self._stop(STOP_IN_FLIGHT)
@@ -203,10 +207,15 @@ class RequestStream:
 
     def _take(self, data: bytes, header: RequestHeader, start: int, pos: int, after: int, now: float) -> tuple[bytes, int]:
         """Take the request at `pos`; returns the data, perhaps changed, and from where on it is still to be forwarded."""
+        refused = header.api_key == _PRODUCE and self._gate.paused and self._refuse(data, header, after, now)
+        # What the broker answers can't wait here for an answer that is not there yet, so nothing more is asked of it.
+        self._put_off = self._put_off or (self._responses.late > 0 and not refused)
+        if self._put_off:
+            return data, start
         if header.api_key == _FETCH:
             data, forward = self._fetch(data, header, after, now)
             return data, start if forward else self._forward_without(data, start, pos, after)
-        if header.api_key == _PRODUCE:
+        if header.api_key == _PRODUCE and not refused:
             self._produce(data, header, after, after - pos - 4, now)
             return data, start
         exchange = self._exchange(header)
@@ -215,7 +224,9 @@ class RequestStream:
         start = self._forward_without(data, start, pos, after)
         if after > len(data):
             self._discarding = False
-            self._collect(data, pos, after)
+            if not refused and after - pos > MAX_OPENED_BYTES:
+                raise InvalidFrame("frame_too_large", f"{after - pos} bytes, more than the {MAX_OPENED_BYTES} that are opened")
+            self._collected += memoryview(data)[pos:]  # until all of it is there
         elif not self._open(exchange, data[pos:after], _moved(header, pos), now):
             self._waits_for = exchange
             start = pos
@@ -251,6 +262,7 @@ class RequestStream:
         if stops:
             return
         held, self._held = self._held, b""
+        self._put_off = False
         if held:
             self._feed_any(held, now)
         if stopped and not self.stops:
@@ -262,6 +274,7 @@ class RequestStream:
         if acks_end > after:
             raise InvalidFrame("overrun", f"a Produce request of {size} bytes ends before its acks")
         bucket = self._bucket("produce", header, now)
+        gated = self._gate.closed and self._is_gated(data, header, acks_end, after, bucket)
         head = after - size - 4
         key = _PRODUCE << 16 | header.api_version
         self._hot_key = key
@@ -269,14 +282,36 @@ class RequestStream:
         self._hot_min = acks_end - head - 4
         self._hot_answered = acks != 0
         self._hot_generation = self._client.generation
-        self._client.hot_bucket = bucket
+        self._client.hot_bucket = None if self._gate.closed else bucket  # closed: the next one is looked at as well
         delay = bucket.charge(size, now)
+        if gated:
+            delay = max(delay, self._gate.delayed())
         entry: Entry | None = None
         if acks != 0:
             entry = Entry(header.correlation_id, key, now)
             self._in_flight.append(entry)
         if delay > 0.0:
             self._throttle.start(delay, now, bucket, entry)
+
+    def _refuse(self, data: bytes, header: RequestHeader, after: int, now: float) -> bool:
+        """Whether a Produce request is refused while producers are paused. One that wants no answer is put off instead: it
+        would be lost without anybody learning of it."""
+        acks, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
+        bucket = self._bucket("produce", header, now)
+        if not self._is_gated(data, header, acks_end, after, bucket):
+            return False
+        if acks != 0:
+            return True
+        self._put_off = True
+        self._throttle.start(self._gate.put_off(), now, bucket, None)
+        return False
+
+    def _is_gated(self, data: bytes, header: RequestHeader, acks_end: int, after: int, bucket: Bucket) -> bool:
+        """Whether the gate is for this Produce request."""
+        if bucket.resolution.exempt:
+            return False
+        topic = produce_refusal.only_topic(data, acks_end, min(after, len(data)), after, header.api_version)
+        return not self._gate.is_own_topic(topic)
 
     def _fetch(self, data: bytes, header: RequestHeader, after: int, now: float) -> tuple[bytes, bool]:
         """Admit a Fetch request as far as the quota goes; returns the data, perhaps changed, and whether to forward it."""
@@ -328,12 +363,6 @@ class RequestStream:
         waited, self._waits_for = self._waits_for, None
         return waited or opener(self._connection)
 
-    def _collect(self, data: bytes, pos: int, after: int) -> None:
-        """Keep the beginning of a request that is to be opened when it is there."""
-        if after - pos > MAX_OPENED_BYTES:
-            raise InvalidFrame("frame_too_large", f"{after - pos} bytes, more than the {MAX_OPENED_BYTES} that are opened")
-        self._collected += memoryview(data)[pos:]
-
     def _open(self, exchange: Exchange, frame: bytes, header: RequestHeader, now: float) -> bool:
         """Give a whole request to its exchange and do what that says; False if it isn't ready to say anything."""
         self._client.use(header.client_id, now)
@@ -346,8 +375,7 @@ class RequestStream:
         if forwarded is not None:
             self.write(forwarded)
         else:
-            opened.forwarded = False
-            self._responses.answer_later()
+            self._responses.answer_later(opened, now)
             self._responses.answer_own(now)
         return True
 

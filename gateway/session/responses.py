@@ -90,6 +90,7 @@ class ResponseStream:
         "_latency_seconds",
         "_own_due",
         "_throttle",
+        "late",
         "resumable",
         "write",
     )
@@ -111,6 +112,7 @@ class ResponseStream:
         # What the last Produce response looked like if it was for one partition and held nothing but what it must: the next
         # one with the same beginning and length, and no error, can't hold anything more either.
         self._own_due = 0  # answers of opened requests that will be made here
+        self.late = 0  # those among them that are not there yet
         self._clean_key = -1
         self._clean_size = 0
         self._clean_head = b""
@@ -214,9 +216,12 @@ class ResponseStream:
         self._latency[api_key][slot] += 1
         self._latency_seconds[api_key] += latency
 
-    def answer_later(self) -> None:
+    def answer_later(self, opened: Opened, now: float) -> None:
         """One of those that wait will be answered by its exchange."""
         self._own_due += 1
+        opened.forwarded = False
+        opened.frame = opened.exchange.answer(now)
+        self.late += opened.frame is None
 
     def answer_own(self, now: float) -> None:
         """Write the answers that are made here and due."""
@@ -404,7 +409,10 @@ class ResponseStream:
                 left = max(self._throttle.time_left_ms(now), _LEAST_THROTTLE_MS)
                 answer: Data | None = fetch.empty_response(entry.version, entry.correlation_id, 0, left)
             elif isinstance(special, Opened) and not special.forwarded:
-                frame = special.exchange.answer(now)
+                frame = special.frame
+                if frame is None:
+                    frame = special.exchange.answer(now)
+                    self.late -= frame is not None
                 answer = None if frame is None else self._patched(frame, entry, now)
                 self._own_due -= frame is not None
             else:

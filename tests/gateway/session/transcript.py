@@ -8,6 +8,7 @@ from gateway.session.context import SessionContext
 from gateway.session.core import SessionCore
 from gateway.session.counters import Counters
 from gateway.session.exchange import Opener
+from gateway.session.gate import ProduceGate
 from gateway.session.wire import Data
 from protocol.bodies.addresses import Translate
 
@@ -61,11 +62,13 @@ class Transcript:
         translate: Translate = gateway_address,
         max_frame_bytes: int = 100 * 1024 * 1024,
         openers: dict[int, Opener] | None = None,
+        gate: ProduceGate | None = None,
     ) -> None:
         self.now = START
         self.engine = engine or QuotaEngine(settings or QuotaSettings(), START)
         self.counters = Counters()
-        self.core = SessionCore(self, SessionContext(self.engine, self.counters, translate, max_frame_bytes, openers or {}))
+        context = SessionContext(self.engine, self.counters, translate, max_frame_bytes, openers or {}, gate or ProduceGate())
+        self.core = SessionCore(self, context)
         self.paused = False
         self.called_ready = False
         self.socket = b""

@@ -1,0 +1,1 @@
+"""Requests that Weir opens, one file per group of APIs; see `session.exchange`."""

@@ -1,0 +1,50 @@
+"""What all producers have to wait beyond their own quotas, because a volume of the cluster is filling up."""
+
+from gateway.quotas.bucket import KindTotals
+
+
+class ProduceGate:
+    """Open as long as `delay` is 0.0, which costs nothing; whoever changes that has the engine recall its buckets.
+
+    `delay` (seconds) is what each Produce request is delayed; where `paused` is set none goes to a broker, and `delay` is
+    how long each is kept before it is refused. Requests to `topic` alone, by its name or its id, pass in any case, and so do
+    those of exempt clients.
+    """
+
+    __slots__ = ("delay", "paused", "put_off_total", "refused_total", "throttled_total", "topic", "topic_id", "totals")
+
+    def __init__(self) -> None:
+        self.delay = 0.0
+        self.paused = False
+        self.topic = b""
+        self.topic_id = b""
+        self.throttled_total = 0  # requests that went to their broker and were delayed
+        self.refused_total = 0  # requests that were answered with an error
+        self.put_off_total = 0  # times that a request without an answer (acks=0) was put off
+        self.totals = KindTotals()
+
+    @property
+    def closed(self) -> bool:
+        """Whether requests have to be looked at."""
+        return self.delay > 0.0
+
+    def is_own_topic(self, topic: bytes) -> bool:
+        """Whether a topic, by its name or its id, is the one that always passes."""
+        return len(topic) > 0 and (topic == self.topic or topic == self.topic_id)
+
+    def delayed(self) -> float:
+        """Count a request that goes to its broker, and return the seconds for which its client is held."""
+        self.throttled_total += 1
+        self.totals.note(self.delay)
+        return self.delay
+
+    def put_off(self) -> float:
+        """Count that a request is not taken yet, and return the seconds after which to look again."""
+        self.put_off_total += 1
+        return self.delay
+
+    def refused(self) -> float:
+        """Count a request that is refused, and return the seconds after which its client is told."""
+        self.refused_total += 1
+        self.totals.note(self.delay)
+        return self.delay
