@@ -1,4 +1,4 @@
-"""The command line: `weir serve`, `weir check`, `weir quotas`."""
+"""The command line: `weir serve`, `weir check`, `weir quotas`, `weir volumes publish`."""
 
 import argparse
 import asyncio
@@ -34,6 +34,7 @@ examples:
   weir serve --config weir.yaml      run the gateway; edits of the file take effect while it runs
   weir quotas                        who uses how much now (press Ctrl-C to stop)
   weir quotas --json | jq .rows      the same for scripts
+  weir volumes publish --config weir.yaml    beside a broker: tell the gateways how full its disks are
 
 the smallest weir.yaml:
   upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
@@ -59,6 +60,17 @@ Logs go to stderr. Metrics, health and the admin API are served at admin.host:ad
 _CHECK = """\
 Reads the file as `weir serve` would and prints one line for each error, with the key's path, the value, the line
 and the remedy. Exits with 0 if it is valid, with 1 if not. Connects to nothing and changes nothing.
+"""
+
+_VOLUMES = """\
+Runs beside a broker and publishes how full its file systems are, at start and every quotas.volumes.publish_interval_ms, to
+the compacted topic quotas.volumes.topic, which is made if it is missing. Gateways with `quotas.volumes: {source: topic}`
+read it, delay producers past the soft limit and pause them past the hard one. The limits are those of this file.
+
+It is not needed where brokers are Kafka 3.3 or later: with `source: log_dirs` gateways ask them directly.
+
+example:
+  weir volumes publish --config weir.yaml --broker-id 3 --path /var/lib/kafka-1 --path /var/lib/kafka-2
 """
 
 _QUOTAS = """\
@@ -130,6 +142,14 @@ def _quotas(options: argparse.Namespace) -> int:
     return OK
 
 
+def _publish_volumes(options: argparse.Namespace) -> int:
+    config = load_config(options.config)
+    configure_logging(options.log_format)
+    from gateway.agent import agent_config, publish_volumes
+
+    return uvloop.run(publish_volumes(agent_config(config, options.config, options.broker_id, options.path), options.once))
+
+
 def _url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -151,6 +171,19 @@ def _parser() -> argparse.ArgumentParser:
     check.set_defaults(run=_check)
     for command in (serve, check):
         command.add_argument("--config", type=Path, required=True, metavar="FILE", help="the config file, such as weir.yaml")
+
+    volumes = commands.add_parser("volumes", help="publish how full a broker's disks are")
+    publish = volumes.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser(
+        "publish", help="publish them, as an agent beside a broker", description=_VOLUMES, formatter_class=layout
+    )
+    publish.add_argument("--config", type=Path, required=True, metavar="FILE", help="the config file, such as weir.yaml")
+    publish.add_argument("--broker-id", type=int, metavar="ID", help="node.id of the broker (quotas.volumes.agent.broker_id)")
+    publish.add_argument(
+        "--path", action="append", metavar="DIR", help="one of its log.dirs; may be repeated (quotas.volumes.agent.paths)"
+    )
+    publish.add_argument("--once", action="store_true", help="publish once, then end: 0 if that worked, else 1")
+    publish.add_argument("--log-format", choices=["json", "text"], default="json", help="of the log (default: json)")
+    publish.set_defaults(run=_publish_volumes)
 
     quotas = commands.add_parser("quotas", help="show who uses what now", description=_QUOTAS, formatter_class=layout)
     quotas.add_argument("--admin", type=_url, default=DEFAULT_ADMIN, metavar="URL", help=f"of the gateway ({DEFAULT_ADMIN})")

@@ -9,17 +9,22 @@ from pathlib import Path
 
 from gateway import clock
 from gateway.cluster.brokers import Brokers
+from gateway.cluster.client import OwnClient
 from gateway.cluster.discovery import Discovery
 from gateway.cluster.listeners import BindError, Listener
+from gateway.cluster.volumes import VolumeWatch
 from gateway.config import QuotasConfig, WeirConfig
 from gateway.observe.admin import AdminBindError, AdminServer
 from gateway.observe.effective import EffectiveConfig
 from gateway.observe.view import AdminView
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.meter import Window
+from gateway.quotas.volumes.report import VolumesReport
 from gateway.reload import Reloader
 from gateway.session.counters import Counters
 from gateway.session.exchange import Opener
+from gateway.session.exchanges.paused_produce import PauseRoom
+from gateway.session.gate import ProduceGate
 from gateway.session.sessions import Sessions
 
 OK, CANNOT_BIND = 0, 3
@@ -62,14 +67,18 @@ class Gateway:
         self._brokers = Brokers([(server.host, server.port) for server in config.upstream.bootstrap_servers])
         self._discovery = Discovery(self._brokers)
         openers: dict[int, Opener] = {}
+        gate = ProduceGate()
+        self._pause_room = PauseRoom(gate)
+        self._volumes: VolumeWatch | None = None
+        self._volumes_task: asyncio.Task[None] | None = None
         max_frame_bytes = config.connections.max_frame_bytes
         self._listeners = [
-            Listener(listener, self._brokers, self._engine, self._counters, self._sessions, max_frame_bytes, openers)
+            Listener(listener, self._brokers, self._engine, self._counters, self._sessions, max_frame_bytes, openers, gate)
             for listener in config.listeners
         ]
         self._effective = EffectiveConfig(config, clock.wall())
         self._reloader = Reloader(path, config, self._apply, self._effective.record)
-        view = AdminView(self._engine, self._counters, self._effective, self._not_ready)
+        view = AdminView(self._engine, self._counters, self._effective, self._not_ready, self._volumes_report)
         self._admin = AdminServer(view, config.admin.host, config.admin.port)
         self._draining = False
 
@@ -91,10 +100,13 @@ class Gateway:
                 group.create_task(self._reloader.run(), name="reload the config"),
                 group.create_task(self._tick(), name="tick"),
             ]
+            self._group = group
+            self._watch_volumes(self._effective.config.quotas)
             await stopped.wait()
             await self._drain()
-            for task in tasks:
-                task.cancel()
+            for task in (*tasks, self._volumes_task):
+                if task is not None:
+                    task.cancel()
         await self.stop()
 
     async def stop(self) -> None:
@@ -131,14 +143,37 @@ class Gateway:
         """Put a new config into effect, on open connections as well."""
         if new.quotas != old.quotas:
             self._engine.apply(quota_settings(new.quotas), clock.monotonic())
-            for session in self._sessions:
-                session.reconsider()
+            self._reconsider()
+            self._watch_volumes(new.quotas)
         self._limit_sessions(new)
         if new.connections.max_frame_bytes == old.connections.max_frame_bytes:
             return []
         for listener in self._listeners:
             listener.limit_frames(new.connections.max_frame_bytes)
         return ["connections.max_frame_bytes holds for connections from now on"]
+
+    def _watch_volumes(self, config: QuotasConfig) -> None:
+        """Begin to watch the cluster's volumes, go on with another configuration, or stop."""
+        volumes = config.volumes
+        if volumes is not None and self._volumes is not None and self._volumes.reconfigure(volumes):
+            return
+        if self._volumes_task is not None:
+            self._volumes_task.cancel()
+        self._volumes = self._volumes_task = None
+        if volumes is not None:
+            self._volumes = VolumeWatch(volumes, self._own_client, self._engine, self._pause_room, on_release=self._reconsider)
+            self._volumes_task = self._group.create_task(self._volumes.run(), name="watch the cluster's volumes")
+
+    def _volumes_report(self) -> VolumesReport | None:
+        return None if self._volumes is None else self._volumes.report()
+
+    def _own_client(self) -> OwnClient:
+        return OwnClient(self._brokers.anyone)
+
+    def _reconsider(self) -> None:
+        """Whoever may go on by now does."""
+        for session in self._sessions:
+            session.reconsider()
 
     def _limit_sessions(self, config: WeirConfig) -> None:
         self._sessions.max_per_ip = config.connections.max_per_ip

@@ -15,6 +15,7 @@ from gateway.quotas.engine import QuotaEngine
 from gateway.session.context import SessionContext
 from gateway.session.counters import Counters
 from gateway.session.exchange import Opener
+from gateway.session.gate import ProduceGate
 from gateway.session.io import Dial, Session, SessionHost
 from gateway.session.sessions import Sessions
 
@@ -43,11 +44,12 @@ class Listener:
         sessions: Sessions,
         max_frame_bytes: int,
         openers: dict[int, Opener],
+        gate: ProduceGate,
     ) -> None:
         self._config = config
         self._brokers = brokers
         self._sessions = sessions
-        self._context = SessionContext(engine, counters, self.translate, max_frame_bytes, openers)
+        self._context = SessionContext(engine, counters, self.translate, max_frame_bytes, openers, gate)
         self._ports: dict[int, int] = {}
         self._acceptors: list[Acceptor] = []
         self._closed = False

@@ -34,7 +34,6 @@ UNSUPPORTED: dict[tuple[str, ...], tuple[str, str]] = {
     ("listeners", "tls"): (_NOT_YET, _REMOVE),
     ("listeners", "sni"): (_NOT_YET, "remove it and use broker_ports"),
     ("quotas", "topics"): (_NOT_YET, _REMOVE),
-    ("quotas", "volumes"): (_NOT_YET, _REMOVE),
     ("quotas", "entities", "ip"): (_NOT_YET, _REMOVE),
     ("quotas", "entities", "controller_mutation_rate"): (_NOT_YET, _REMOVE),
     ("quotas", "entities", "connection_creation_rate"): (_NOT_YET, _REMOVE),

@@ -18,7 +18,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from gateway.config.section import Section, invalid
+from gateway.config.section import Section, invalid, not_empty
+from gateway.config.volumes import AgentConfig, LimitConfig, VolumesConfig
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.entity import EntityName as Name
 from gateway.quotas.kinds import KINDS
@@ -235,6 +236,8 @@ class QuotasConfig(Section):
         Field(strict=False),
     ] = ()
     """In the file's order; no two rows name the same entity."""
+    volumes: Annotated[VolumesConfig | None, BeforeValidator(not_empty)] = None
+    """None: volumes are not looked at."""
 
 
 class ConnectionsConfig(Section):
@@ -304,6 +307,10 @@ SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     ("quotas",): QuotasConfig,
     ("quotas", "window"): WindowConfig,
     ("quotas", "entities"): EntityRow,
+    ("quotas", "volumes"): VolumesConfig,
+    ("quotas", "volumes", "soft"): LimitConfig,
+    ("quotas", "volumes", "hard"): LimitConfig,
+    ("quotas", "volumes", "agent"): AgentConfig,
     ("connections",): ConnectionsConfig,
     ("admin",): AdminConfig,
 }

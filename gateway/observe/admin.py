@@ -13,6 +13,7 @@ from gateway.observe.log import iso
 from gateway.observe.metrics import Scrape, exposition
 from gateway.observe.view import AdminView
 from gateway.quotas.kinds import KINDS
+from gateway.quotas.volumes.report import VolumesReport
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Weir</title></head><body>
@@ -42,6 +43,7 @@ class AdminServer:
             "/readyz": ("200 while clients should be sent here, else 503 and the reason", self._readyz),
             "/api/quotas": ("who uses how much of which quota", self._quotas),
             "/api/throttles": ("who is being throttled now", self._throttles),
+            "/api/volumes": ("how full the cluster's volumes are, and what producers may do", self._volumes),
             "/api/config": ("the config in effect and its last reload", self._config),
         }
 
@@ -104,13 +106,17 @@ class AdminServer:
             }
         )
 
+    async def _volumes(self, _: web.Request) -> web.Response:
+        report = self._view.volumes()
+        return self._json({"configured": False} if report is None else {"configured": True, **_volumes_json(report)})
+
     async def _config(self, _: web.Request) -> web.Response:
         effective = self._view.effective
         return self._json(
             {
                 "version": effective.version,
                 "loaded_at": iso(effective.loaded_at),
-                "config": effective.config.model_dump(mode="json"),
+                "config": effective.config.model_dump(mode="json", exclude_none=True),
                 "warnings": effective.config.warnings(),
                 "reloads": dict(effective.reloads),
                 "last_reload": None if effective.last is None else _reload(effective.last),
@@ -128,6 +134,37 @@ class AdminServer:
 def _strict_json(value: object) -> str:
     """JSON as the standard has it: a NaN or an infinity raises ValueError instead of breaking every other parser."""
     return json.dumps(value, allow_nan=False)
+
+
+def _volumes_json(report: VolumesReport) -> dict[str, Any]:
+    verdict = report.verdict
+    return {
+        "state": verdict.state.value,
+        "factor": verdict.factor,
+        "reason": verdict.reason,
+        "why": verdict.why,
+        "enforced": report.enforced,
+        "delay_seconds": report.delay_seconds,
+        "unknown": [{"broker": broker, "usage": what} for broker, what in verdict.unknown],
+        "volumes": [
+            {
+                "broker": row.broker,
+                "volume": row.volume.name,
+                "capacity_bytes": row.volume.capacity,
+                "consumed_bytes": row.volume.consumed,
+                "soft": {"type": row.soft.type.value, "level": row.soft.level},
+                "hard": {"type": row.hard.type.value, "level": row.hard.level},
+                "factor": 1.0 - row.throttle,
+            }
+            for row in verdict.rows
+        ],
+        "reader": {"connected": report.reader_connected, "problem": report.reader_problem},
+        "publisher": {"connected": report.publisher_connected, "problem": report.publisher_problem}
+        if report.publishes
+        else None,
+        "source_problem": report.source_problem,
+        "skipped": dict(report.skipped),
+    }
 
 
 def _reload(result: ReloadResult) -> dict[str, Any]:

@@ -16,12 +16,15 @@ from gateway.observe.effective import EffectiveConfig
 from gateway.observe.view import AdminView
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, ThrottleTotals, UsageRow
+from gateway.quotas.volumes.report import VolumesReport
+from gateway.quotas.volumes.state import VolumeRow, VolumeState
 from gateway.session.counters import LATENCY_BUCKETS, Counters
 from protocol.api_keys import APIS
 
 Labels = tuple[str, ...]
 
 _MAX_LABEL = 200
+_MAX_VOLUMES = 1_000
 _LATENCY_SLOTS = range(8, LATENCY_BUCKETS, 2)
 """Every second slot from 0.24 ms to 64 s: fine enough for a quantile, few enough for sixty APIs."""
 
@@ -41,6 +44,7 @@ class Scrape:
     protocol_errors: dict[str, int]
     effective: EffectiveConfig
     reloads: dict[str, int]
+    volumes: VolumesReport | None
 
     @classmethod
     def of(cls, view: AdminView) -> "Scrape":
@@ -54,6 +58,7 @@ class Scrape:
             protocol_errors=dict(view.counters.protocol_errors),
             effective=view.effective,
             reloads=dict(view.effective.reloads),
+            volumes=view.volumes(),
         )
 
     def collect(self) -> Iterator[Metric]:
@@ -174,8 +179,53 @@ def _one(read: Callable[[Scrape], float]) -> Callable[[Scrape], list[tuple[Label
     return lambda scrape: [((), read(scrape))]
 
 
+def _of_volumes(read: Callable[[VolumesReport], float]) -> Callable[[Scrape], Iterator[tuple[Labels, float]]]:
+    """A value of the volume usage quota; absent where it is not configured."""
+
+    def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+        if scrape.volumes is not None:
+            yield (), read(scrape.volumes)
+
+    return values
+
+
+def _per_volume(read: Callable[[VolumeRow], float]) -> Callable[[Scrape], Iterator[tuple[Labels, float]]]:
+    def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+        if scrape.volumes is not None:
+            for row in scrape.volumes.verdict.rows[:_MAX_VOLUMES]:
+                yield (str(row.broker), row.volume.name), read(row)
+
+    return values
+
+
+def _volume_connections(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+    if scrape.volumes is not None:
+        yield ("reader",), scrape.volumes.reader_connected
+        if scrape.volumes.publishes:
+            yield ("publisher",), scrape.volumes.publisher_connected
+
+
+def _volume_state(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+    if scrape.volumes is not None:
+        for state in VolumeState:
+            yield (state.value,), state is scrape.volumes.verdict.state
+
+
+def _volume_requests(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+    if scrape.volumes is not None:
+        yield ("delayed",), scrape.volumes.throttled_total
+        yield ("refused",), scrape.volumes.refused_total
+        yield ("put_off",), scrape.volumes.put_off_total
+
+
+def _skipped_messages(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+    if scrape.volumes is not None:
+        for reason, count in sorted(scrape.volumes.skipped.items()):
+            yield (reason,), count
+
+
 def _throttle_times(scrape: Scrape) -> Iterator[tuple[Labels, Histogram]]:
-    for total in scrape.totals:
+    for total in [*scrape.totals, *([] if scrape.volumes is None else [scrape.volumes.totals])]:
         yield (total.kind,), Histogram(THROTTLE_BOUNDS, total.buckets, total.seconds)
 
 
@@ -190,6 +240,7 @@ def _latencies(scrape: Scrape) -> Iterator[tuple[Labels, Histogram]]:
 
 
 _BUCKET: Labels = ("kind", "user", "client_id")
+_VOLUME: Labels = ("broker", "volume")
 
 METRICS: tuple[Value | Distribution, ...] = (
     Value("counter", "weir_quota_bytes_total", "Bytes charged to a bucket of a byte quota.", _BUCKET,
@@ -224,6 +275,38 @@ METRICS: tuple[Value | Distribution, ...] = (
           _reasons(lambda scrape: scrape.protocol_errors)),
     Value("counter", "weir_requests_total", "Requests by API.", ("api",), _requests),
     Distribution("weir_request_seconds", "Time from a request sent upstream to its response.", ("api",), _latencies),
+    Value("gauge", "weir_volume_state", "1 for the state that the cluster's volumes ask for, 0 for the others.", ("state",),
+          _volume_state),
+    Value("gauge", "weir_volume_factor", "Share of the producers' rate that the volumes let through: 1 open, 0 paused.", (),
+          _of_volumes(lambda volumes: volumes.verdict.factor)),
+    Value("gauge", "weir_volume_delay_seconds", "What each Produce request waits for the volumes' sake.", (),
+          _of_volumes(lambda volumes: volumes.delay_seconds)),
+    Value("gauge", "weir_volume_data_missing", "1 while producers are paused because some broker's usage is not known.", (),
+          _of_volumes(lambda volumes: volumes.verdict.for_lack_of_data)),
+    Value("gauge", "weir_volume_unknown_brokers", "Active brokers whose usage is missing or stale.", (),
+          _of_volumes(lambda volumes: len(volumes.verdict.unknown))),
+    Value("gauge", "weir_volume_capacity_bytes", "Capacity of a volume.", _VOLUME,
+          _per_volume(lambda row: row.volume.capacity)),
+    Value("gauge", "weir_volume_consumed_bytes", "Bytes in use of a volume.", _VOLUME,
+          _per_volume(lambda row: row.volume.consumed)),
+    Value("gauge", "weir_volume_soft_limit_bytes", "Bytes in use at which producers begin to be delayed.", _VOLUME,
+          _per_volume(lambda row: row.soft.reached_at(row.volume.capacity))),
+    Value("gauge", "weir_volume_hard_limit_bytes", "Bytes in use at which producers are paused.", _VOLUME,
+          _per_volume(lambda row: row.hard.reached_at(row.volume.capacity))),
+    Value("gauge", "weir_volume_connected", "1 while the usage topic can be read (reader) and written (publisher).", ("role",),
+          _volume_connections),
+    Value("counter", "weir_volume_published_total", "Usage messages published.", (),
+          _of_volumes(lambda volumes: volumes.published_total)),
+    Value("counter", "weir_volume_publication_errors_total", "Attempts to publish usage that failed.", (),
+          _of_volumes(lambda volumes: volumes.publication_errors_total)),
+    Value("counter", "weir_volume_source_errors_total", "Brokers that did not tell their usage when they were asked.", (),
+          _of_volumes(lambda volumes: volumes.source_errors_total)),
+    Value("counter", "weir_volume_messages_total", "Records read from the usage topic.", (),
+          _of_volumes(lambda volumes: volumes.messages_total)),
+    Value("counter", "weir_volume_messages_skipped_total", "Usage messages that could not be used.", ("reason",),
+          _skipped_messages),
+    Value("counter", "weir_volume_produce_requests_total", "Produce requests held for the volumes' sake, by what came of it.",
+          ("result",), _volume_requests),
     Value("counter", "weir_config_reloads_total", "Changed config files, by what came of them.", ("result",),
           _reasons(lambda scrape: scrape.reloads)),
     Value("gauge", "weir_config_last_reload_success_timestamp_seconds", "When a config file was last accepted.", (),

@@ -7,6 +7,7 @@ from typing import Protocol
 from gateway import clock
 from gateway.observe.effective import EffectiveConfig
 from gateway.quotas.snapshot import ThrottleTotals, UsageRow
+from gateway.quotas.volumes.report import VolumesReport
 from gateway.session.counters import Counters
 
 
@@ -26,11 +27,15 @@ class EngineView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AdminView:
-    """A running gateway. `not_ready` gives the reason why clients should not be sent here, None once they should."""
+    """A running gateway. `not_ready` gives the reason why clients should not be sent here, None once they should.
+
+    `volumes` gives how the volume usage quota does, None where there is none.
+    """
 
     engine: EngineView
     counters: Counters
     effective: EffectiveConfig
     not_ready: Callable[[], str | None]
+    volumes: Callable[[], VolumesReport | None] = lambda: None
     monotonic: Callable[[], float] = clock.monotonic
     wall: Callable[[], float] = clock.wall

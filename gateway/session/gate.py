@@ -1,23 +1,35 @@
 """What all producers have to wait beyond their own quotas, because a volume of the cluster is filling up."""
 
 from gateway.quotas.bucket import KindTotals
+from gateway.session.exchange import Opener
 
 
 class ProduceGate:
     """Open as long as `delay` is 0.0, which costs nothing; whoever changes that has the engine recall its buckets.
 
-    `delay` (seconds) is what each Produce request is delayed; where `paused` is set none goes to a broker, and `delay` is
-    how long each is kept before it is refused. Requests to `topic` alone, by its name or its id, pass in any case, and so do
-    those of exempt clients.
+    `delay` (seconds) is what each Produce request is delayed. Where `paused` is set none goes to a broker, and `delay` is how
+    long each is kept before it is refused, by an exchange of `refusal`. Requests to `topic` alone, by its name or its id, pass
+    in any case, and so do those of exempt clients.
     """
 
-    __slots__ = ("delay", "paused", "put_off_total", "refused_total", "throttled_total", "topic", "topic_id", "totals")
+    __slots__ = (
+        "delay",
+        "paused",
+        "put_off_total",
+        "refusal",
+        "refused_total",
+        "throttled_total",
+        "topic",
+        "topic_id",
+        "totals",
+    )
 
     def __init__(self) -> None:
         self.delay = 0.0
         self.paused = False
         self.topic = b""
         self.topic_id = b""
+        self.refusal: Opener | None = None
         self.throttled_total = 0  # requests that went to their broker and were delayed
         self.refused_total = 0  # requests that were answered with an error
         self.put_off_total = 0  # times that a request without an answer (acks=0) was put off

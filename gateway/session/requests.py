@@ -12,7 +12,7 @@ from librt.strings import read_i32_be
 
 from gateway.quotas.bucket import Bucket
 from gateway.session.context import SessionContext
-from gateway.session.exchange import MAX_OPENED_BYTES, Connection, Exchange, Opened
+from gateway.session.exchange import MAX_OPENED_BYTES, Connection, Exchange, Opened, Opener
 from gateway.session.inflight import ChargedFetch, Entry, InFlight, ThrottledFetch
 from gateway.session.responses import ResponseStream
 from gateway.session.wire import Wire, Write
@@ -218,7 +218,7 @@ class RequestStream:
         if header.api_key == _PRODUCE and not refused:
             self._produce(data, header, after, after - pos - 4, now)
             return data, start
-        exchange = self._exchange(header)
+        exchange = self._exchange(self._gate.refusal if refused else self._openers.get(header.api_key))
         if exchange is None:
             return self._other(data, header, pos, now), start
         start = self._forward_without(data, start, pos, after)
@@ -355,9 +355,8 @@ class RequestStream:
         self._in_flight.append(Entry(header.correlation_id, key, now, special))
         return data
 
-    def _exchange(self, header: RequestHeader) -> Exchange | None:
+    def _exchange(self, opener: Opener | None) -> Exchange | None:
         """What opens the request, if anything does."""
-        opener = self._openers.get(header.api_key)
         if opener is None:
             return None
         waited, self._waits_for = self._waits_for, None

@@ -19,6 +19,7 @@ class PauseRoom:
 
     def __init__(self, gate: ProduceGate, error_code: int = NOT_ENOUGH_REPLICAS) -> None:
         self.gate = gate
+        gate.refusal = self.open
         self.error_code = error_code
         self._waiting: deque[tuple[float, Connection]] = deque()
 

@@ -127,7 +127,7 @@ async def test_the_index_links_to_every_page(client: aiohttp.ClientSession) -> N
         assert response.content_type == "text/html"
         page = await response.text()
     links = [part.split('"')[0] for part in page.split('href="')[1:]]
-    assert links == ["/metrics", "/livez", "/readyz", "/api/quotas", "/api/throttles", "/api/config"]
+    assert links == ["/metrics", "/livez", "/readyz", "/api/quotas", "/api/throttles", "/api/volumes", "/api/config"]
     for link in links:
         async with client.get(link) as response:
             assert response.status == 200

@@ -20,7 +20,7 @@ class Gated(Transcript):
     def __init__(self, settings=None):
         self.gate = ProduceGate()
         self.room = PauseRoom(self.gate)
-        super().__init__(settings or limits(), openers={int(ApiKey.PRODUCE): self.room.open}, gate=self.gate)
+        super().__init__(settings or limits(), gate=self.gate)
 
     def set(self, delay, *, paused=False):
         self.gate.delay, self.gate.paused = delay, paused

@@ -1,0 +1,81 @@
+"""`weir volumes publish`: the agent beside a broker that tells the gateways how full its disks are."""
+
+import asyncio
+import logging
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.cluster.brokers import Address
+from gateway.cluster.client import OwnClient
+from gateway.cluster.topic_log import TopicLog
+from gateway.cluster.volume_sources import LocalVolumes
+from gateway.cluster.volumes import publish_usage, topic_spec
+from gateway.config import ConfigError, Problem, WeirConfig
+from gateway.config.volumes import VolumesConfig
+
+OK, FAILED = 0, 1
+
+_RETRY_SECONDS = 1.0
+
+_log = logging.getLogger("weir.volumes")
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """What the agent needs: which broker it speaks for, what it looks at, where it publishes."""
+
+    broker: int
+    paths: tuple[str, ...]
+    bootstrap: list[Address]
+    volumes: VolumesConfig
+
+
+def agent_config(config: WeirConfig, source: Path, broker_id: int | None, paths: list[str] | None) -> Agent:
+    """The agent's part of a config file, in which the command line's options win. Raises ConfigError."""
+    volumes = config.quotas.volumes or VolumesConfig()
+    broker = volumes.agent.broker_id if broker_id is None else broker_id
+    found = tuple(paths) if paths else volumes.agent.paths
+    problems = []
+    if broker is None:
+        problems.append(
+            Problem("quotas.volumes.agent.broker_id", "is missing", "add the broker's node.id, or give --broker-id")
+        )
+    elif broker < 0:
+        problems.append(Problem("--broker-id", "must be at least 0", "give the broker's node.id", value=str(broker)))
+    if not found:
+        remedy = "list the broker's log.dirs, or give --path"
+        problems.append(Problem("quotas.volumes.agent.paths", "is empty", remedy))
+    problems += [
+        Problem("quotas.volumes.agent.paths", "does not exist here", "name the broker's log.dirs", value=path)
+        for path in found
+        if not Path(path).exists()
+    ]
+    if problems or broker is None:
+        raise ConfigError(str(source), problems)
+    bootstrap = [(server.host, server.port) for server in config.upstream.bootstrap_servers]
+    return Agent(broker, found, bootstrap, volumes)
+
+
+async def publish_volumes(agent: Agent, once: bool) -> int:
+    """Publish until SIGTERM or SIGINT, or once; returns the exit code."""
+    log = TopicLog(lambda: OwnClient(lambda: agent.bootstrap), topic_spec(agent.volumes), lambda key, value: None)  # noqa: ARG005
+    source = LocalVolumes(agent.broker, agent.paths)
+    stopped = asyncio.Event()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(signal_number, stopped.set)
+    _log.info("publishing the usage of broker %d", agent.broker, extra={"paths": list(agent.paths)})
+    try:
+        while True:
+            published = await publish_usage(source, log, agent.volumes)
+            if once:
+                return OK if published else FAILED
+            interval = agent.volumes.publish_interval_ms / 1000
+            try:
+                async with asyncio.timeout(interval if published else min(interval, _RETRY_SECONDS)):
+                    await stopped.wait()
+            except TimeoutError:
+                continue
+            return OK
+    finally:
+        await log.close()

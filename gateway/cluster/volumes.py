@@ -1,0 +1,242 @@
+"""The volume usage quota at work: usage is published to a topic and read from it, judged, and the producers' gate set.
+
+Every gateway decides for itself, of what all of them read.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+
+from gateway import clock
+from gateway.cluster.client import ClusterError, OwnClient
+from gateway.cluster.topic_log import TopicLog, TopicSpec
+from gateway.cluster.volume_sources import LogDirs, VolumeSource
+from gateway.config.volumes import VolumesConfig
+from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.snapshot import ThrottleTotals
+from gateway.quotas.volumes.message import BadUsageError, encode_usage, parse_broker, parse_usage
+from gateway.quotas.volumes.report import VolumesReport
+from gateway.quotas.volumes.state import ClusterVolumes, Verdict, VolumeState, WhenUnknown
+from gateway.session.exchanges.paused_produce import PauseRoom
+
+JUDGE_SECONDS = 0.25
+LOOK_SECONDS = 5.0
+HURRY = 6
+"""How many times as often usage is published while producers are throttled or paused."""
+
+_RETRY_SECONDS = 1.0
+
+TOPIC_CONFIGS = {
+    # Brokers compact only closed segments: with these a broker's old usage is gone after some ten minutes.
+    "segment.ms": "600000",
+    "min.cleanable.dirty.ratio": "0.01",
+    "delete.retention.ms": "3600000",
+}
+
+_log = logging.getLogger("weir.volumes")
+
+OnStateChange = Callable[[Verdict, Verdict], None]
+"""Called with the verdict before and the one now, where the state is another or the factor changed by 0.05 or more."""
+
+
+def _nobody(_before: Verdict, _now: Verdict) -> None:
+    """Nobody wants to know."""
+
+
+_NOTEWORTHY = 0.05
+
+
+def topic_spec(config: VolumesConfig) -> TopicSpec:
+    """The usage topic as it is to be made."""
+    return TopicSpec(config.topic, configs=TOPIC_CONFIGS)
+
+
+async def publish_usage(source: VolumeSource, log: TopicLog, config: VolumesConfig) -> bool:
+    """Look once at the volumes and publish what they hold; False where nothing was published, and it is logged why."""
+    usages = await source.observe(config.hard.limit(), config.soft.limit())
+    if not usages:
+        return False
+    try:
+        await log.publish([encode_usage(usage) for usage in usages])
+    except ClusterError:
+        return False
+    return True
+
+
+class VolumeWatch:
+    """Reads usage, publishes it where `source` is `log_dirs`, and keeps the gate of the producers as the volumes ask for it.
+
+    `on_release` is called when producers may send more than before, `on_state_change` as described there.
+    """
+
+    def __init__(
+        self,
+        config: VolumesConfig,
+        connect: Callable[[], OwnClient],
+        engine: QuotaEngine,
+        room: PauseRoom,
+        *,
+        on_release: Callable[[], None] = lambda: None,
+        on_state_change: OnStateChange = _nobody,
+    ) -> None:
+        self.config = config
+        self._engine = engine
+        self._room = room
+        self._gate = room.gate
+        self._on_release = on_release
+        self._on_state_change = on_state_change
+        self._client = connect()
+        self._log = TopicLog(connect, topic_spec(config), self._on_record)
+        self._source: VolumeSource | None = LogDirs(connect()) if config.source == "log_dirs" else None
+        self._volumes = ClusterVolumes(config.freshness_seconds, WhenUnknown(config.when_unknown))
+        self._skipped: Counter[str] = Counter()
+        self._wake_publisher = asyncio.Event()
+        self._verdict = Verdict(VolumeState.OPEN, 0.0)
+        self._told = self._verdict
+        self._begun = False
+
+    async def run(self) -> None:
+        """Watch until cancelled; then the gate is left open."""
+        self._gate.topic = self.config.topic.encode()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._log.run(), name="read the volume usage topic")
+                group.create_task(self._look(), name="look which brokers are active")
+                if self._source is not None:
+                    group.create_task(self._publish(self._source), name="publish volume usage")
+                while True:
+                    self._judge()
+                    await asyncio.sleep(JUDGE_SECONDS)
+        finally:
+            self._set_gate(0.0, paused=False)
+
+    def reconfigure(self, config: VolumesConfig) -> bool:
+        """Take over another configuration and keep what is known; False where the source or the topic is another one, so that
+        a new watch is needed."""
+        if (config.source, config.topic) != (self.config.source, self.config.topic):
+            return False
+        self.config = config
+        self._volumes.configure(config.freshness_seconds, WhenUnknown(config.when_unknown))
+        self._wake_publisher.set()
+        return True
+
+    def report(self) -> VolumesReport:
+        """How things are."""
+        status, source, gate = self._log.status, self._source, self._gate
+        return VolumesReport(
+            verdict=self._verdict,
+            enforced=self._engine.settings.enforce,
+            delay_seconds=gate.delay,
+            publishes=source is not None,
+            publisher_connected=status.publisher_connected,
+            publisher_problem=status.publisher_problem,
+            reader_connected=status.reader_connected,
+            reader_problem=status.reader_problem,
+            source_problem="" if source is None else source.problem,
+            published_total=status.published_total,
+            publication_errors_total=status.publication_errors_total,
+            source_errors_total=0 if source is None else source.errors_total,
+            messages_total=status.records_total,
+            skipped=dict(self._skipped),
+            throttled_total=gate.throttled_total,
+            refused_total=gate.refused_total,
+            put_off_total=gate.put_off_total,
+            totals=ThrottleTotals("volume", tuple(gate.totals.buckets), gate.totals.seconds),
+        )
+
+    # What comes in.
+
+    async def _look(self) -> None:
+        try:
+            while True:
+                try:
+                    look = await self._client.look()
+                except ClusterError as error:
+                    _log.warning("the active brokers can't be asked for: %s", error, extra={"reason": "active_brokers"})
+                    await asyncio.sleep(_RETRY_SECONDS)
+                    continue
+                self._volumes.brokers(frozenset(look.brokers), clock.monotonic())
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            await self._client.close()
+
+    def _on_record(self, key: bytes | None, value: bytes | None) -> None:
+        try:
+            broker = parse_broker(key)
+            if value is None:
+                self._volumes.forget(broker)
+                return
+            usage = parse_usage(broker, value)
+        except BadUsageError as error:
+            self._skipped[error.reason] += 1
+            _log.warning("a usage message is skipped: %s", error, extra={"reason": f"usage message: {error.reason}"})
+            return
+        skipped = self._volumes.usage(usage, clock.wall() - usage.snapshot_at, clock.monotonic())
+        if skipped is not None:
+            self._skipped[skipped] += 1
+
+    # What goes out.
+
+    async def _publish(self, source: VolumeSource) -> None:
+        try:
+            while True:
+                self._wake_publisher.clear()
+                published = await publish_usage(source, self._log, self.config)
+                interval = self.config.publish_interval_ms / 1000
+                if self._verdict.state is not VolumeState.OPEN:
+                    interval = max(interval / HURRY, min(interval, _RETRY_SECONDS))
+                if not published:
+                    interval = min(interval, _RETRY_SECONDS)
+                try:
+                    async with asyncio.timeout(interval):
+                        await self._wake_publisher.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            await self._log.close()
+
+    # What follows.
+
+    def _judge(self) -> None:
+        now = clock.monotonic()
+        self._gate.topic_id = self._log.topic_id or b""
+        before, verdict = self._verdict, self._volumes.judge(now)
+        self._verdict = verdict
+        enforce = self._engine.settings.enforce
+        delay = verdict.throttle * self.config.max_delay_ms / 1000 if enforce else 0.0
+        self._set_gate(delay, paused=enforce and verdict.state is VolumeState.PAUSE)
+        self._room.release(now)
+        if verdict.state is not before.state or verdict.unknown != before.unknown or not self._begun:
+            self._tell(before, verdict)
+        if verdict.state is not self._told.state or abs(verdict.throttle - self._told.throttle) >= _NOTEWORTHY:
+            told, self._told = self._told, verdict
+            self._on_state_change(told, verdict)
+        self._begun = True
+
+    def _set_gate(self, delay: float, *, paused: bool) -> None:
+        gate = self._gate
+        closes = delay > 0.0 and not gate.closed
+        releases = (gate.paused and not paused) or (gate.closed and delay == 0.0)
+        gate.delay, gate.paused = delay, paused
+        if closes:
+            self._engine.recall()
+        if releases:
+            self._room.release(clock.monotonic())
+            self._on_release()
+
+    def _tell(self, before: Verdict, verdict: Verdict) -> None:
+        level = logging.INFO if verdict.state is VolumeState.OPEN and not verdict.unknown else logging.WARNING
+        _log.log(
+            level,
+            "volumes: %s%s: %s",
+            verdict.state.value,
+            f" (was {before.state.value})" if self._begun and before.state is not verdict.state else "",
+            verdict.why,
+            extra={
+                "state": verdict.state.value,
+                "factor": round(verdict.factor, 3),
+                "brokers_unknown": [broker for broker, _ in verdict.unknown if broker is not None],
+                "volume_reason": verdict.reason,
+            },
+        )

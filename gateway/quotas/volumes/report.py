@@ -1,0 +1,32 @@
+"""What metrics and the admin API show of the volume usage quota."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway.quotas.snapshot import ThrottleTotals
+from gateway.quotas.volumes.state import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class VolumesReport:
+    """A look at it. `skipped` counts usage messages that could not be used, by reason; `publishes`: whether this gateway
+    publishes usage itself; `delay_seconds` is what each Produce request waits now."""
+
+    verdict: Verdict
+    enforced: bool
+    delay_seconds: float
+    publishes: bool
+    publisher_connected: bool
+    publisher_problem: str
+    reader_connected: bool
+    reader_problem: str
+    source_problem: str
+    published_total: int
+    publication_errors_total: int
+    source_errors_total: int
+    messages_total: int
+    skipped: Mapping[str, int]
+    throttled_total: int
+    refused_total: int
+    put_off_total: int
+    totals: ThrottleTotals

@@ -1,0 +1,195 @@
+"""What the volumes of all brokers together mean for producers: OPEN, THROTTLE or PAUSE."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gateway.quotas.volumes.limits import Limit, Volume, throttle_of
+from gateway.quotas.volumes.message import VolumeUsage
+
+MAX_BROKERS = 10_000
+"""Whose usage is remembered; who comes later is passed over, so that garbage can't fill the memory."""
+
+
+class VolumeState(Enum):
+    """What producers may do."""
+
+    OPEN = "OPEN"  # whatever their quotas allow
+    THROTTLE = "THROTTLE"  # the same, after a delay for each request
+    PAUSE = "PAUSE"  # nothing
+
+
+class Finding(Enum):
+    """What one look at a volume, or for one, gives."""
+
+    BELOW_SOFT = "below soft"
+    OVER_SOFT = "over soft"
+    OVER_HARD = "over hard"
+    UNKNOWN = "unknown"  # the usage of an active broker is missing or stale
+
+
+class WhenUnknown(Enum):
+    """What to do where the usage of an active broker is not known."""
+
+    PAUSE = "PAUSE"
+    OPEN = "OPEN"
+
+
+STATES: dict[tuple[Finding, WhenUnknown], VolumeState] = {
+    (Finding.BELOW_SOFT, WhenUnknown.PAUSE): VolumeState.OPEN,
+    (Finding.BELOW_SOFT, WhenUnknown.OPEN): VolumeState.OPEN,
+    (Finding.OVER_SOFT, WhenUnknown.PAUSE): VolumeState.THROTTLE,
+    (Finding.OVER_SOFT, WhenUnknown.OPEN): VolumeState.THROTTLE,
+    (Finding.OVER_HARD, WhenUnknown.PAUSE): VolumeState.PAUSE,
+    (Finding.OVER_HARD, WhenUnknown.OPEN): VolumeState.PAUSE,
+    (Finding.UNKNOWN, WhenUnknown.PAUSE): VolumeState.PAUSE,
+    (Finding.UNKNOWN, WhenUnknown.OPEN): VolumeState.OPEN,
+}
+"""The state that each finding asks for by itself. The cluster's is the strictest of all."""
+
+_STRICTNESS = {VolumeState.OPEN: 0, VolumeState.THROTTLE: 1, VolumeState.PAUSE: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeRow:
+    """A volume as it is judged: with the limits that hold for it, and how far it has gone from soft (0.0) to hard (1.0)."""
+
+    broker: int
+    volume: Volume
+    soft: Limit
+    hard: Limit
+    throttle: float
+
+    @property
+    def finding(self) -> Finding:
+        """What it means by itself."""
+        if self.throttle >= 1.0:
+            return Finding.OVER_HARD
+        return Finding.OVER_SOFT if self.throttle > 0.0 else Finding.BELOW_SOFT
+
+    def __str__(self) -> str:
+        return f"broker {self.broker} {self.volume.name}: {self.volume.consumed} of {self.volume.capacity} bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The state of the cluster, and why.
+
+    `throttle` is the largest of all volumes, 1.0 for PAUSE. `unknown` tells of each active broker whose usage is missing or
+    stale which of the two it is; the broker None is for the list of brokers itself. `worst` is the volume of the largest
+    throttle, None where nothing is known. `rows` holds every volume that was looked at.
+    """
+
+    state: VolumeState
+    throttle: float
+    unknown: tuple[tuple[int | None, str], ...] = ()
+    worst: VolumeRow | None = None
+    rows: tuple[VolumeRow, ...] = ()
+
+    @property
+    def factor(self) -> float:
+        """The share of the producers' rate that is let through, as the proposal counts: 1.0 where open, 0.0 where paused."""
+        return 1.0 - self.throttle
+
+    @property
+    def reason(self) -> str:
+        """Why, in one word: `hard_limit`, `unknown`, `soft_limit` or `recovered`."""
+        if self.for_lack_of_data:
+            return "unknown"
+        if self.state is VolumeState.PAUSE:
+            return "hard_limit"
+        return "soft_limit" if self.state is VolumeState.THROTTLE else "recovered"
+
+    @property
+    def for_lack_of_data(self) -> bool:
+        """Whether the state is stricter than what is known asks for."""
+        if self.state is not VolumeState.PAUSE or not self.unknown:
+            return False
+        return self.worst is None or self.worst.finding is not Finding.OVER_HARD
+
+    @property
+    def why(self) -> str:
+        """The reason in words."""
+        reasons = [f"broker {broker}'s usage is {what}" if broker is not None else what for broker, what in self.unknown]
+        if self.worst is not None and self.worst.throttle > 0.0:
+            limit = f"hard limit {self.worst.hard}" if self.worst.throttle >= 1.0 else f"soft limit {self.worst.soft}"
+            reasons.insert(0, f"{self.worst} is over its {limit}")
+        return "; ".join(reasons) or "every volume is below its soft limit"
+
+
+class ClusterVolumes:
+    """The latest usage of each broker. Times are monotonic seconds.
+
+    What was captured longer than `freshness` seconds ago counts for nothing, and so does what was read of the list of
+    active brokers.
+    """
+
+    def __init__(self, freshness: float, when_unknown: WhenUnknown) -> None:
+        self.freshness = freshness
+        self.when_unknown = when_unknown
+        self._usages: dict[int, tuple[VolumeUsage, float]] = {}
+        self._active: frozenset[int] = frozenset()
+        self._active_until = float("-inf")
+
+    def configure(self, freshness: float, when_unknown: WhenUnknown) -> None:
+        """Change both; usages that were taken over keep the freshness that they had."""
+        self.freshness = freshness
+        self.when_unknown = when_unknown
+
+    def brokers(self, active: frozenset[int], now: float) -> None:
+        """These brokers are active, and no others."""
+        self._active = active
+        self._active_until = now + self.freshness
+
+    def usage(self, usage: VolumeUsage, age: float, now: float) -> str | None:
+        """Take over a usage that was captured `age` seconds ago; None, or the reason why it is passed over.
+
+        A negative age, by a clock that is ahead, counts as none.
+        """
+        known = self._usages.get(usage.broker)
+        if known is None and len(self._usages) >= MAX_BROKERS:
+            return "too_many_brokers"
+        if known is not None and usage.snapshot_at < known[0].snapshot_at:
+            return "outdated"
+        self._usages[usage.broker] = usage, now - max(age, 0.0) + self.freshness
+        return None
+
+    def forget(self, broker: int) -> None:
+        """A broker's usage was taken back."""
+        self._usages.pop(broker, None)
+
+    def clear(self) -> None:
+        """All that was read is void."""
+        self._usages.clear()
+
+    def judge(self, now: float) -> Verdict:
+        """The state at this moment. A broker that is not active counts for nothing."""
+        if now >= self._active_until:
+            return self._verdict([], [(None, "the list of active brokers is not known")])
+        rows: list[VolumeRow] = []
+        unknown: list[tuple[int | None, str]] = []
+        for broker in sorted(self._active):
+            usage, until = self._usages.get(broker, (None, 0.0))
+            if usage is None:
+                unknown.append((broker, "missing"))
+            elif now >= until:
+                unknown.append((broker, "stale"))
+            else:
+                rows.extend(_rows(usage))
+        return self._verdict(rows, unknown)
+
+    def _verdict(self, rows: list[VolumeRow], unknown: list[tuple[int | None, str]]) -> Verdict:
+        worst = max(rows, key=lambda row: row.throttle, default=None)
+        findings = [Finding.BELOW_SOFT if worst is None else worst.finding]
+        if unknown:
+            findings.append(Finding.UNKNOWN)
+        state = max((STATES[finding, self.when_unknown] for finding in findings), key=_STRICTNESS.__getitem__)
+        throttle = 1.0 if state is VolumeState.PAUSE else worst.throttle if worst is not None else 0.0
+        return Verdict(state, throttle, tuple(unknown), worst, tuple(rows))
+
+
+def _rows(usage: VolumeUsage) -> list[VolumeRow]:
+    rows = []
+    for volume in usage.volumes:
+        soft, hard = volume.soft or usage.soft, volume.hard or usage.hard
+        rows.append(VolumeRow(usage.broker, volume, soft, hard, throttle_of(volume, soft, hard)))
+    return rows
