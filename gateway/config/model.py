@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from gateway.config.section import Section, invalid, not_empty
+from gateway.config.section import Section, invalid
 from gateway.config.volumes import AgentConfig, LimitConfig, VolumesConfig
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.entity import EntityName as Name
@@ -236,7 +236,7 @@ class QuotasConfig(Section):
         Field(strict=False),
     ] = ()
     """In the file's order; no two rows name the same entity."""
-    volumes: Annotated[VolumesConfig | None, BeforeValidator(not_empty)] = None
+    volumes: VolumesConfig | None = None
     """None: volumes are not looked at."""
 
 
@@ -282,6 +282,8 @@ class WeirConfig(Section):
             found.append("quotas.entities: is empty, nobody is limited — add entities")
         elif not self.quotas.enforce:
             found.append("quotas.enforce: is false, usage is measured but nobody is delayed — set it to true to delay")
+        if self.quotas.volumes is None and "volumes" in self.quotas.model_fields_set:
+            found.append("quotas.volumes: is empty, volumes are not looked at — write {} for its defaults, or remove it")
         if not _is_loopback(self.admin.host):
             found.append(
                 f"admin.host: {self.admin.host} is reachable from other machines, and the admin server asks for no "

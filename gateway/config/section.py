@@ -13,10 +13,3 @@ class Section(BaseModel):
 def invalid(message: str, remedy: str) -> PydanticCustomError:
     """The error that a section's validator raises: what is wrong, and what to do about it."""
     return PydanticCustomError("weir", "{message}", {"message": message, "remedy": remedy})
-
-
-def not_empty(value: object) -> object:
-    """Refuse a section without anything below it, where its absence means something else than its defaults."""
-    if value is None:
-        raise invalid("is empty", "write {} to get its defaults, or remove the key")
-    return value

@@ -116,7 +116,7 @@ class AdminServer:
             {
                 "version": effective.version,
                 "loaded_at": iso(effective.loaded_at),
-                "config": effective.config.model_dump(mode="json", exclude_none=True),
+                "config": effective.config.model_dump(mode="json"),
                 "warnings": effective.config.warnings(),
                 "reloads": dict(effective.reloads),
                 "last_reload": None if effective.last is None else _reload(effective.last),

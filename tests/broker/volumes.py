@@ -1,0 +1,121 @@
+"""What the tests of the volume usage quota share: a cluster on small file systems, and usage messages of the test's own."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from loadtest.kafka import KafkaCluster
+from tests.weir_process import Weir, wait_until
+
+MIB = 1024 * 1024
+VOLUME_BYTES = 96 * MIB
+
+PROPERTIES = {
+    # What is deleted is gone from the disk within two seconds, and what is old is compacted as soon.
+    "log.segment.bytes": str(MIB),
+    "log.retention.check.interval.ms": "500",
+    "log.initial.task.delay.ms": "500",
+    "file.delete.delay.ms": "500",
+    "log.cleaner.backoff.ms": "500",
+}
+
+
+@contextmanager
+def small_volume(path: Path) -> Iterator[Path]:
+    """A file system of `VOLUME_BYTES` in memory at `path`; the test is skipped where none may be mounted."""
+    path.mkdir(parents=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={VOLUME_BYTES}", "weir-test", str(path)], capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"a small file system can't be mounted (not root?): {mounted.stderr.decode().strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+@contextmanager
+def small_cluster(directory: Path, brokers: int) -> Iterator[KafkaCluster]:
+    """A cluster whose brokers each have a small file system for their logs."""
+    with ExitStack() as stack:
+        cluster = KafkaCluster(directory, brokers, PROPERTIES)
+        for node in cluster.brokers:
+            stack.enter_context(small_volume(node.directory / "data"))
+        yield stack.enter_context(cluster)
+
+
+def used_bytes(path: Path) -> int:
+    """What is in use of a file system."""
+    found = os.statvfs(path)
+    return (found.f_blocks - found.f_bavail) * found.f_frsize
+
+
+def usage(consumed: int, *, age: float = 0.0, **changes: Any) -> bytes:
+    """A usage message: a volume of 1000 bytes with a soft limit at 500 and a hard one at 900."""
+    when = datetime.now(UTC) - timedelta(seconds=age)
+    message = {
+        "Version": 1,
+        "SnapshotAt": when.isoformat(),
+        "Hard limit": {"type": "ConsumedSpace", "level": 900},
+        "Soft limit": {"type": "ConsumedSpace", "level": 500},
+        "Volumes": [{"VolumeName": "/data", "Capacity": 1000, "Consumed": consumed}],
+    }
+    return json.dumps(message | changes).encode()
+
+
+class UsageTopic:
+    """The usage topic as somebody else's publisher and reader see it, directly at the brokers."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        self.topic = topic
+        self._servers = bootstrap_servers
+        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 0, "message.timeout.ms": 20_000})
+
+    def publish(self, value: bytes | None, *, brokers: tuple[int, ...] = (0,), key: bytes | None = None) -> None:
+        """Publish one value for each broker, or under another key, and wait until it is there."""
+        failed: list[object] = []
+        for name in [key] if key is not None else [str(broker).encode() for broker in brokers]:
+            self._producer.produce(
+                self.topic, value, key=name, callback=lambda error, _: failed.append(error) if error else None
+            )
+        assert self._producer.flush(30) == 0
+        assert failed == []
+
+    def records(self) -> list[tuple[bytes | None, bytes | None]]:
+        """Key and value of everything that is in the topic now."""
+        consumer = Consumer({"bootstrap.servers": self._servers, "group.id": "usage", "enable.auto.commit": False})
+        partition = TopicPartition(self.topic, 0, 0)
+        try:
+            _, end = consumer.get_watermark_offsets(partition, timeout=20)
+            consumer.assign([partition])
+            found = []
+            while consumer.position([partition])[0].offset < end:
+                message = consumer.poll(10)
+                if message is None:
+                    break
+                assert message.error() is None
+                found.append((message.key(), message.value()))
+                if message.offset() >= end - 1:
+                    break
+            return found
+        finally:
+            consumer.close()
+
+
+def state(gateway: Weir) -> str:
+    """The state that the gateway shows."""
+    return str(json.loads(gateway.get("/api/volumes"))["state"])
+
+
+def wait_for_state(gateway: Weir, wanted: str, timeout: float = 20.0) -> None:
+    """Wait until the gateway shows a state."""
+    wait_until(lambda: state(gateway) == wanted, f"the state {wanted}: {gateway.get('/api/volumes')}", timeout)
