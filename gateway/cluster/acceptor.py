@@ -1,4 +1,4 @@
-"""Takes new connections from a listening socket, at the pace that is set here.
+"""Takes new connections from a listening socket, at the pace that the connection quotas allow.
 
 asyncio's own server takes whatever there is and makes a transport for each, and a TLS handshake where there is one, before
 anybody is asked. Here a connection costs one `accept` until it is known that it will be served.
@@ -10,6 +10,10 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from math import inf
+
+from gateway.cluster.admission import Admission
+from gateway.quotas.connections import Slot
 
 ACCEPTS_PER_WAKE = 32
 """So many are taken before those who are connected already have their turn: about a millisecond's work."""
@@ -20,39 +24,52 @@ _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.
 
 _log = logging.getLogger("weir.cluster")
 
+Serve = Callable[[Slot], asyncio.Protocol]
+"""Makes the protocol of a connection, which releases the slot in its `connection_lost`."""
+
 
 class Acceptor:
-    """Serves one bound and listening socket, which it closes in the end. With `tls`, connections begin with a handshake."""
+    """Serves one bound and listening socket, which it closes in the end. With `tls`, connections begin with a handshake.
+
+    `listener` is the name of the listener whose limits hold. Whoever may not be taken yet waits in the kernel's queue.
+    """
 
     def __init__(
-        self, bound: socket.socket, protocol: Callable[[], asyncio.Protocol], *, tls: ssl.SSLContext | None = None
+        self, bound: socket.socket, serve: Serve, admission: Admission, listener: str, *, tls: ssl.SSLContext | None = None
     ) -> None:
         self._bound = bound
-        self._protocol = protocol
+        self._serve = serve
+        self._admission = admission
+        self._listener = listener
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._starting: set[asyncio.Task[None]] = set()
-        self._retry: asyncio.TimerHandle | None = None
+        self._pause: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Accept from now on."""
-        self._loop.add_reader(self._bound.fileno(), self._accept)
+        if self._bound.fileno() >= 0:
+            self._loop.add_reader(self._bound.fileno(), self._accept)
 
     def close(self) -> None:
         """Accept nobody any more; open connections go on."""
         if self._bound.fileno() < 0:
             return
         self._loop.remove_reader(self._bound.fileno())
-        if self._retry is not None:
-            self._retry.cancel()
+        if self._pause is not None:
+            self._pause.cancel()
         for task in self._starting:
             task.cancel()
         self._bound.close()
 
     def _accept(self) -> None:
         for _ in range(ACCEPTS_PER_WAKE):
+            wait = self._admission.wait(self._listener, self.start)
+            if wait > 0.0:
+                self._stop(wait)
+                return
             try:
-                connection, _ = self._bound.accept()
+                connection, address = self._bound.accept()
             except ConnectionAbortedError:  # it was gone again before its turn
                 continue
             except (BlockingIOError, InterruptedError):
@@ -61,17 +78,28 @@ class Acceptor:
                 if error.errno not in _OUT_OF_RESOURCES:
                     raise
                 _log.error("no connection can be accepted for %g s: %s", RETRY_SECONDS, error.strerror)
-                self._loop.remove_reader(self._bound.fileno())
-                self._retry = self._loop.call_later(RETRY_SECONDS, self.start)
+                self._stop(RETRY_SECONDS)
                 return
             connection.setblocking(False)
-            task = self._loop.create_task(self._serve(connection))
-            self._starting.add(task)
-            task.add_done_callback(self._starting.discard)
+            slot = self._admission.admit(self._listener, connection, *address[:2])
+            if slot is not None:
+                task = self._loop.create_task(self._begin(connection, slot))
+                self._starting.add(task)
+                task.add_done_callback(self._starting.discard)
 
-    async def _serve(self, connection: socket.socket) -> None:
+    def _stop(self, seconds: float) -> None:
+        """Take nobody for so long; inf: until `start`."""
+        self._loop.remove_reader(self._bound.fileno())
+        if seconds < inf:
+            self._pause = self._loop.call_later(seconds, self.start)
+
+    async def _begin(self, connection: socket.socket, slot: Slot) -> None:
         try:
-            await self._loop.connect_accepted_socket(self._protocol, connection, ssl=self._tls)
-        except OSError as error:  # the client is gone, or its handshake failed
+            await self._loop.connect_accepted_socket(lambda: self._serve(slot), connection, ssl=self._tls)
+        except BaseException as error:
+            slot.release()
             connection.close()
-            _log.debug("a connection ended before it began: %s", error)
+            if not isinstance(error, OSError):
+                raise
+            # The client is gone, or its handshake failed.
+            _log.debug("a connection ended before it began: %s", error, extra={"peer": slot.ip})

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import cast
 
 from gateway.cluster.acceptor import Acceptor
+from gateway.cluster.admission import Admission
 from gateway.cluster.brokers import Address, Brokers
 from gateway.config import ListenerConfig
 from gateway.quotas.engine import QuotaEngine
@@ -42,6 +43,7 @@ class Listener:
         engine: QuotaEngine,
         counters: Counters,
         sessions: Sessions,
+        admission: Admission,
         max_frame_bytes: int,
         openers: dict[int, Opener],
         gate: ProduceGate,
@@ -49,6 +51,7 @@ class Listener:
         self._config = config
         self._brokers = brokers
         self._sessions = sessions
+        self._admission = admission
         self._context = SessionContext(engine, counters, self.translate, max_frame_bytes, openers, gate)
         self._ports: dict[int, int] = {}
         self._acceptors: list[Acceptor] = []
@@ -121,7 +124,9 @@ class Listener:
 
     def _serve(self, bound: socket.socket, dial: Dial, broker: str) -> None:
         host = SessionHost(self._context, self._sessions, dial, broker)
-        acceptor = Acceptor(bound, lambda: cast("asyncio.Protocol", Session(host)))
+        acceptor = Acceptor(
+            bound, lambda slot: cast("asyncio.Protocol", Session(host, slot)), self._admission, self._config.name
+        )
         acceptor.start()
         self._acceptors.append(acceptor)
 

@@ -94,6 +94,21 @@ class Bucket:
         if self.meter is not None:
             self.meter.charge(amount, now)
 
+    def enter(self, longest: float, now: float) -> float:
+        """Count one connection; if that goes over, it is not counted and is to wait for so many seconds, at most `longest`.
+
+        Kafka records it, checks, and takes it back (`recordIpConnectionMaybeThrottle`), so that whoever is turned away
+        uses nothing of the quota.
+        """
+        meter = self.meter
+        delay = 0.0 if meter is None else meter.charge(1, now)
+        held = 0.0 if meter is None or delay <= 0.0 else self._verdict(meter, min(delay, longest), now)
+        if meter is not None and held > 0.0:
+            meter.charge(-1, now)
+        else:
+            self.amount_total += 1
+        return held
+
     def take_back(self, amount: int, now: float) -> bool:
         """Undo the charge, made at `now`, of a response that went over and is not to be sent; False: it is to be sent."""
         if self.meter is None or not self.meter.takes_back:
@@ -162,6 +177,7 @@ class Bucket:
             kind=self.kind.name,
             user=user,
             client_id=client_id,
+            ip=self.resolution.tags.ip or "",
             level=str(self.resolution.entity or "") + (" (exempt)" if self.resolution.exempt else ""),
             source=self.resolution.source.value if self.resolution.source else "",
             limit=limit,
@@ -196,6 +212,7 @@ def merged_row(kind: QuotaKind, buckets: Sequence[Bucket], retired: "Retired", n
         kind=kind.name,
         user=OTHER,
         client_id=OTHER,
+        ip="",
         level="",
         source="",
         limit=None,

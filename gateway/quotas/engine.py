@@ -71,7 +71,19 @@ class QuotaEngine:
 
         `used` is what the client has used lately of another bucket: a new one does not begin with a burst on top of it.
         """
-        resolution = self._table.resolve(KINDS[kind].config_key, user, client_id)
+        return self._acquire(kind, self._table.resolve(KINDS[kind].config_key, user, client_id), used, now)
+
+    def acquire_ip(self, kind: str, ip: str, now: float) -> Bucket | None:
+        """The bucket of an address; None where no quota holds for it, and then nothing is kept of it."""
+        resolution = self._table.resolve_ip(KINDS[kind].config_key, ip)
+        return None if resolution.limit is None else self._acquire(kind, resolution, 0, now)
+
+    def meter(self, kind: str, limit: float, now: float) -> Meter:
+        """A meter of its own for what no entity has a quota for: `limit` per second, by the algorithm of the kind."""
+        metering = self.settings.metering_of(KINDS[kind])
+        return KINDS[kind].meters[metering.algorithm](limit, metering.window, now)
+
+    def _acquire(self, kind: str, resolution: Resolution, used: float, now: float) -> Bucket:
         buckets = self._buckets[kind]
         bucket = buckets.get(resolution.tags)
         if bucket is None and len(buckets) >= self._max_buckets:
@@ -161,10 +173,7 @@ class QuotaEngine:
             self._retired[kind].add(bucket)
 
     def _meter(self, kind: QuotaKind, resolution: Resolution, now: float) -> Meter | None:
-        if resolution.limit is None:
-            return None
-        metering = self.settings.metering_of(kind)
-        return kind.meters[metering.algorithm](resolution.limit, metering.window, now)
+        return None if resolution.limit is None else self.meter(kind.name, resolution.limit, now)
 
     def _reconfigure(self, kind: QuotaKind, bucket: Bucket, now: float, *, keep_usage: bool) -> None:
         bucket.resolution = self._table.again(kind.config_key, bucket.resolution)

@@ -76,7 +76,7 @@ DynamicQuotas = Mapping[ClientQuotaEntity, Mapping[str, float]]
 @dataclass(frozen=True, slots=True)
 class Tags:
     """What tells one bucket from another. None: the level does not look at it (Kafka's metrics show that as "", which we can't
-    do: a client-id may be empty).
+    do: a client-id may be empty). Connections are told apart by `ip` alone, requests never by it.
 
     `overflow`: the bucket is no client's own, but that of all who found no room for one; its names are no client's either.
     """
@@ -84,6 +84,7 @@ class Tags:
     user: str | None
     client_id: str | None
     overflow: bool = False
+    ip: str | None = None
 
     @property
     def shown(self) -> tuple[str, str]:
@@ -163,6 +164,11 @@ class QuotaTable:
         levels += _levels(whole_client)
         return self._first(key, levels) or Resolution(whole_client, None, None)
 
+    def resolve_ip(self, key: str, ip: str) -> Resolution:
+        """The quota `key` of an address: its own, else the default ip's; an exemption stands at its entity's own level."""
+        tags = Tags(None, None, ip=ip)
+        return self._first(key, _levels(tags)) or Resolution(tags, None, None)
+
     def again(self, key: str, bucket: Resolution) -> Resolution:
         """The quota `key` of a bucket that another table gave: its levels are those that lead to its tags."""
         tags, entity = bucket.tags, bucket.entity
@@ -188,7 +194,9 @@ class QuotaTable:
 
 
 def _levels(tags: Tags) -> Sequence[tuple[ClientQuotaEntity, Tags]]:
-    """The entities whose quota gives a client these tags, most specific first: together Kafka's eight levels."""
+    """The entities whose quota gives a client these tags, most specific first: Kafka's eight levels, and two of ips."""
+    if tags.ip is not None:
+        return [(ClientQuotaEntity(ip=tags.ip), tags), (ClientQuotaEntity(ip=DEFAULT), tags)]
     users: tuple[EntityName, ...] = (None,) if tags.user is None else (tags.user, DEFAULT)
     client_ids: tuple[EntityName, ...] = (None,) if tags.client_id is None else (tags.client_id, DEFAULT)
     return [(ClientQuotaEntity(user, client_id), tags) for user in users for client_id in client_ids]

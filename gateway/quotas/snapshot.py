@@ -7,9 +7,9 @@ from dataclasses import dataclass
 class UsageRow:
     """One bucket: an entity's use of one quota kind. Rates are in the kind's unit (bytes) per second, times in seconds.
 
-    `user` and `client_id` are the bucket's tags (Kafka's): "" where the level does not name one. `level` is the configured
-    entity that gave the limit, such as `user=alice, client-id=<default>`, and `source` who configured it, `file` or `api`; both
-    are "" where there is none. `limit` None is unlimited.
+    `user`, `client_id` and `ip` are the bucket's tags (Kafka's): "" where the level does not name one. `level` is the
+    configured entity that gave the limit, such as `user=alice, client-id=<default>`, and `source` who configured it, `file` or
+    `api`; both are "" where there is none. `limit` None is unlimited.
     `used_ratio` is KIP-13's fraction of quota used, 1.0 at the quota. `tokens` is None under `algorithm: window`.
     `throttle_left` is how long a request that arrives now would be held.
     """
@@ -17,6 +17,7 @@ class UsageRow:
     kind: str
     user: str
     client_id: str
+    ip: str
     level: str
     source: str
     limit: float | None

@@ -15,6 +15,7 @@ from termios import FIONREAD
 from typing import Final, cast
 
 from gateway.clock import monotonic
+from gateway.quotas.connections import Slot
 from gateway.session.context import SessionContext
 from gateway.session.core import SessionCore
 from gateway.session.sessions import Sessions
@@ -80,8 +81,9 @@ class BrokerEnd:
 class Session:
     """The connection of a client, and everything that belongs to it: an asyncio protocol, and the `Wire` of its core."""
 
-    def __init__(self, host: SessionHost) -> None:
+    def __init__(self, host: SessionHost, slot: Slot) -> None:
         self._host = host
+        self._slot = slot
         self._core = SessionCore(self, host.context)
         self._requests = self._core.requests
         self._loop = asyncio.get_running_loop()
@@ -93,7 +95,6 @@ class Session:
         self._paused = 0
         self._draining = False
         self._socket_fd = -1
-        self.peer_ip = ""
         self.peer = ""
         self.last_active = monotonic()
 
@@ -103,16 +104,8 @@ class Session:
         """A client has connected."""
         self._client = client = cast("asyncio.Transport", transport)
         peer = client.get_extra_info("peername") or ("", 0)
-        self.peer_ip = str(peer[0])
         self.peer = f"{peer[0]}:{peer[1]}"
-        if not self._host.sessions.admit(self):
-            _log.warning(
-                "connection refused: the address has connections.max_per_ip=%d already",
-                self._host.sessions.max_per_ip,
-                extra={"peer": self.peer, "reason": "max_per_ip"},
-            )
-            client.abort()
-            return
+        self._host.sessions.add(self)
         connection = client.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket_fd = connection.fileno()
@@ -154,6 +147,7 @@ class Session:
             self._broker.close()
         self._core.close(monotonic())
         self._host.sessions.remove(self)
+        self._slot.release()
 
     # The broker's connection.
 

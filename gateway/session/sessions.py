@@ -1,7 +1,6 @@
-"""All open sessions of a process: how many an address may have, which have been idle too long, how they end."""
+"""All open sessions of a process: which have been idle too long, how they end."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -11,7 +10,6 @@ from gateway.session.counters import Counters
 class OpenSession(Protocol):
     """What is asked of a session once it is open."""
 
-    peer_ip: str
     last_active: float
 
     def close(self, why: str) -> None:
@@ -34,12 +32,10 @@ class OpenSession(Protocol):
 class Sessions:
     """Keeps count. Times are monotonic seconds."""
 
-    def __init__(self, counters: Counters, *, max_per_ip: int, max_idle_seconds: float) -> None:
+    def __init__(self, counters: Counters, *, max_idle_seconds: float) -> None:
         self._counters = counters
         self._open: set[OpenSession] = set()
-        self._per_ip: Counter[str] = Counter()
         self._empty: asyncio.Future[None] | None = None
-        self.max_per_ip = max_per_ip
         self.max_idle_seconds = max_idle_seconds
 
     def __len__(self) -> int:
@@ -48,26 +44,16 @@ class Sessions:
     def __iter__(self) -> Iterator[OpenSession]:
         return iter(tuple(self._open))
 
-    def admit(self, session: OpenSession) -> bool:
-        """Count a new connection, or refuse it: its address has `max_per_ip` already."""
-        if self._per_ip[session.peer_ip] >= self.max_per_ip:
-            self._counters.rejected["max_per_ip"] += 1
-            return False
-        self._per_ip[session.peer_ip] += 1
+    def add(self, session: OpenSession) -> None:
+        """A connection that is served from now on."""
         self._open.add(session)
         self._counters.connections += 1
         self._counters.connections_total += 1
-        return True
 
     def remove(self, session: OpenSession) -> None:
-        """The connection is closed. Whoever was not admitted may be removed as well."""
-        if session not in self._open:
-            return
+        """The connection is closed."""
         self._open.remove(session)
         self._counters.connections -= 1
-        self._per_ip[session.peer_ip] -= 1
-        if not self._per_ip[session.peer_ip]:
-            del self._per_ip[session.peer_ip]
         if not self._open and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 

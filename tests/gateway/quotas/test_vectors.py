@@ -4,13 +4,17 @@ data/quota-vectors.json: what Kafka's unit tests feed in and assert, and some ca
 of vector is either replayed here or stands in `NOT_REPLAYED` with the reason.
 """
 
+import io
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.cluster.held import HeldSockets
+from gateway.quotas.connections import AcceptLimits, ConnectionLimits, ConnectionQuotas, Slot
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, QuotaTable
 from gateway.quotas.meter import MAX_THROTTLE_TIME_MS, Window, throttle_time_ms
@@ -27,8 +31,7 @@ NOT_REPLAYED = {
     "combine": "the larger of the bandwidth and the request quota's delay: the request quota is the broker's",
     "controller_quota": "partition mutations have no quota in Weir yet",
     "controller_request": "partition mutations have no quota in Weir yet",
-    "connection_quota": "connection rates have no quota in Weir yet",
-    "connection_quota_realtime": "connection rates have no quota in Weir yet, and it runs against the wall clock",
+    "connection_quota_realtime": "runs against the wall clock: tests/broker/test_connections.py has tests of its own",
     "quota_api": "DescribeClientQuotas and AlterClientQuotas pass through to the broker",
     "volume_factor": "volumes have no quota in Weir yet",
     "volume_throttle": "volumes have no quota in Weir yet",
@@ -45,6 +48,13 @@ DEVIATIONS: dict[tuple[str, int], dict[str, Any]] = {
     ("throttle time wraps past 2^31-1 ms", 1): {"eq": MAX_THROTTLE_TIME_MS},
     # In Kafka nobody's default quota reaches a client that sends no client-id (KAFKA-13341).
     ("empty client id escapes <user>/<default client-id>", 1): {"eq": 1_990_000},
+    # Kafka exempts its inter-broker listener from the broker's maximum, and closes other connections in favour of it. Brokers
+    # don't connect through Weir, so no listener is exempt and nobody has to be closed.
+    ("testMaxBrokerWideConnectionLimit", 6): {"eq": False},
+    ("testMaxBrokerWideConnectionLimit", 7): {"raises": "Waits"},
+    ("testMaxBrokerWideConnectionLimit", 8): {"eq": False},
+    ("testMaxBrokerWideConnectionLimit", 10): {"raises": "Waits"},
+    ("testMaxBrokerWideConnectionLimit", 12): {"eq": True},
 }
 
 UNLIMITED_IN_KAFKA = float(2**63 - 1)
@@ -69,12 +79,12 @@ def check(case: str, index: int, expect: dict[str, Any] | None, actual: Any) -> 
         case "between":
             assert value[0] <= actual <= value[1], where
         case "raises":
-            assert isinstance(actual, IllegalMuteEventError), where
+            assert isinstance(actual, RAISED[value]), where
         case _:
             pytest.fail(f"{where}: {how} is no expectation that is known here")
 
 
-Step = Callable[[str, dict[str, Any], float], Any]
+Step = Callable[[str, dict[str, Any], float | None], Any]
 
 
 def window(config: dict[str, Any]) -> Window:
@@ -114,7 +124,7 @@ def replay_quota_utils(config: dict[str, Any]) -> Step:
         seconds = float(config["window_s"])
         meter = WindowMeter(args["quota"], Window(args["num_samples"], seconds))
         delay = meter.charge(args["observed"] * (args["num_samples"] - 1) * seconds, now)
-        # Only the request quota and connection rates have a longest delay, and neither is Weir's yet.
+        # Only the request quota, which is the broker's, and connection rates have a longest delay.
         return min(throttle_time_ms(delay), args["max_ms"] or MAX_THROTTLE_TIME_MS)
 
     return step
@@ -192,6 +202,155 @@ class ReplayedManager:
         return (user, client_id) in {(row.user, row.client_id) for row in self.engine.snapshot(now)}
 
 
+class ConnectionThrottled(Exception):
+    """Held for `seconds`, then closed."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+
+class TooManyConnections(Exception):
+    """Closed at once."""
+
+
+class Waits(Exception):
+    """Left in the listening socket's queue."""
+
+
+class IllegalArgument(Exception):
+    """Nothing is there to be closed."""
+
+
+RAISED: dict[str, type[Exception]] = {
+    "IllegalState": IllegalMuteEventError,
+    "ConnectionThrottled": ConnectionThrottled,
+    "TooManyConnections": TooManyConnections,
+    "Waits": Waits,
+    "IllegalArgument": IllegalArgument,
+}
+"""What the vectors call an exception, and what stands for it here."""
+
+
+class ReplayedConnections:
+    """Kafka's `ConnectionQuotas` and the acceptors around it, as far as its tests see them."""
+
+    UNLIMITED_RATE = 2**31 - 1
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.ip_rates: dict[str | None, float] = {}
+        self.window = window({"num_samples": 11, "window_s": 1} | config)
+        self.now = config["base_ms"] / 1000
+        self.engine = QuotaEngine(self.settings(), self.now)
+        # So large a rate limits nobody, and yet is measured.
+        rate = float(self.UNLIMITED_RATE)
+        self.limits = ConnectionLimits(
+            config.get("max_connections_per_ip", self.UNLIMITED_RATE),
+            gateway=AcceptLimits(config.get("max_connections"), rate),
+            listeners={name: AcceptLimits(config.get("listener_max"), rate) for name in config["listeners"]},
+        )
+        self.quotas = ConnectionQuotas(self.engine, self.limits, self.now)
+        self.throttles: Counter[str] = Counter()
+        self.held = HeldSockets(100)
+        # Kafka counts a connection that is one too many until its acceptor has closed it, Weir closes it in the same moment.
+        # These are in between.
+        self.refused: Counter[str] = Counter()
+
+    def step(self, op: str, args: dict[str, Any], now: float | None) -> Any:
+        self.now = self.now if now is None else now
+        try:
+            return getattr(self, op)(**args)
+        except (ConnectionThrottled, TooManyConnections, Waits, IllegalArgument) as error:
+            return error
+
+    def settings(self) -> QuotaSettings:
+        quotas = tuple(
+            # A quota is above 0 in Weir: the one of 0 is the smallest that there is.
+            EntityQuota(ClientQuotaEntity(ip=DEFAULT if ip is None else ip), {"connection_creation_rate": rate or 1e-9})
+            for ip, rate in self.ip_rates.items()
+        )
+        return QuotaSettings(quotas, algorithm="window", window=self.window)
+
+    def set_ip_rate(self, ip: str | None, rate: float | None) -> None:
+        self.ip_rates.pop(ip, None)
+        if rate is not None:
+            self.ip_rates[ip] = rate
+        self.engine.apply(self.settings(), self.now)
+        self.quotas.apply(self.limits, self.now)
+
+    def open(self, listener: str, ip: str) -> str:
+        if self.quotas.wait(listener, self.now) > 0:
+            raise Waits
+        verdict = self.quotas.arrive(listener, ip, self.now)
+        if isinstance(verdict, Slot):
+            return "ok"
+        if verdict.reason == "max_per_ip":
+            self.refused[ip] += 1
+            raise TooManyConnections
+        self.throttles[listener] += 1
+        assert self.held.hold(io.BytesIO(), self.now + verdict.delay)
+        raise ConnectionThrottled(verdict.delay)
+
+    def open_until_throttled(self, listener: str, ip: str, n: int) -> str:
+        for _ in range(n):
+            self.open(listener, ip)
+        return "ok"
+
+    def open_many(self, listener: str, ip: str, n: int, interval_ms: int, expect_throttle: bool = False) -> float:
+        """Connections that were made per second by who tries every `interval_ms` and waits where it is throttled."""
+        start, before = self.now, self.quotas.count(ip)
+        due = start
+        for _ in range(n):
+            due += interval_ms / 1000
+            try:
+                self.open(listener, ip)
+            except ConnectionThrottled as error:
+                assert expect_throttle
+                self.now += error.seconds
+            self.now = max(self.now, due)
+        return (self.quotas.count(ip) - before) / round(self.now - start, 3)
+
+    def close(self, listener: str, ip: str, n: int) -> None:
+        refused = min(n, self.refused[ip])
+        self.refused[ip] -= refused
+        try:
+            for _ in range(n - refused):
+                self.quotas.leave(listener, ip)
+        except ValueError as error:
+            raise IllegalArgument from error
+
+    def count(self, ip: str) -> int:
+        return self.quotas.count(ip) + self.refused[ip]
+
+    def rate(self, ip: str | None = None, listener: str | None = None, broker: bool = False) -> float:
+        if ip is not None:
+            bucket = self.engine.acquire_ip("connection", ip, self.now)
+            self.engine.release(bucket, self.now)
+            return bucket.rate(self.now)
+        gate = self.quotas.gateway if broker else self.quotas.listeners[listener]
+        return gate.meter.rate(self.now)
+
+    def ip_quota(self, ip: str) -> float:
+        limit = QuotaTable(self.settings().quotas).resolve_ip("connection_creation_rate", ip).limit
+        return self.UNLIMITED_RATE if limit is None else limit
+
+    def ip_throttles(self, listener: str | None = None) -> int:
+        return self.throttles.total() if listener is None else self.throttles[listener]
+
+    def slot_available(self, listener: str) -> bool:
+        return self.quotas.wait(listener, self.now) == 0
+
+    def max_exceeded(self, listener: str) -> bool:
+        gate = self.quotas.gateway
+        return gate.connections > (gate.limits.max_connections or self.UNLIMITED_RATE)
+
+    def held_sockets(self) -> int:
+        return len(self.held)
+
+    def reap_sockets(self) -> int:
+        self.held.close_due(self.now)
+        return len(self.held)
+
+
 def replay_delay_queue(config: dict[str, Any]) -> Step:
     throttles: dict[str, ChannelThrottle] = {}
     engine = QuotaEngine(QuotaSettings(), 0.0)
@@ -228,6 +387,7 @@ REPLAYED: dict[str, Callable[[dict[str, Any]], Step]] = {
     "client_quota": lambda config: ReplayedManager(config).step,
     "delay_queue": replay_delay_queue,
     "mute_state": replay_mute_state,
+    "connection_quota": lambda config: ReplayedConnections(config).step,
 }
 
 
@@ -244,7 +404,8 @@ def test_vector(vector):
     base_ms = vector["config"]["base_ms"]
     step = REPLAYED[vector["kind"]](vector["config"])
     for index, each in enumerate(vector["steps"]):
-        actual = step(each["op"], each["args"], (base_ms + each["t_ms"]) / 1000)
+        # Without a time: whenever the step before it has left the clock.
+        actual = step(each["op"], each["args"], None if each["t_ms"] is None else (base_ms + each["t_ms"]) / 1000)
         expect = each["expect"]
         if vector["kind"] == "delay_queue":  # Kafka's delay goes on below zero when it is over, Weir's time left ends there
             expect = {how: max(value, 0) for how, value in expect.items()}

@@ -1,0 +1,194 @@
+"""Who may connect: Kafka's connection quotas (KIP-402, KIP-612), without threads.
+
+Source: `ConnectionQuotas` in `SocketServer.scala`. Three things differ, so that one address can't keep the others out. An
+address is judged before its connection is counted anywhere else, where Kafka's acceptor first waits for the listener's rate.
+The connection that goes over a listener's rate is served, and the next one waits, in the kernel. And no listener is exempt
+from what holds for the whole gateway, for brokers do not connect through it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.meter import Meter
+
+KIND: Final = "connection"
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptLimits:
+    """What holds for a listener, or for all of them: connections at a time, and new ones per second. None: no limit."""
+
+    max_connections: int | None = None
+    connection_creation_rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """All limits on connections but the quotas of addresses, which are the engine's. `listeners` names every listener."""
+
+    max_per_ip: int
+    max_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    gateway: AcceptLimits = field(default_factory=AcceptLimits)
+    listeners: Mapping[str, AcceptLimits] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnedAway:
+    """A connection that is not to be served: to be closed after `delay` seconds, so that its client does not come back at
+    once. `reason` is a value of the metric label of that name."""
+
+    reason: str
+    delay: float = 0.0
+
+
+class Gate:
+    """A listener, or all of them: what is open, and when the next connection may be taken."""
+
+    __slots__ = ("connections", "limits", "meter", "open_at", "throttle_seconds_total")
+
+    def __init__(self) -> None:
+        self.limits = AcceptLimits()
+        self.meter: Meter | None = None
+        self.connections = 0
+        self.open_at = 0.0
+        self.throttle_seconds_total = 0.0
+
+    def wait(self, now: float) -> float:
+        """Seconds until it may take a connection; inf: until one is closed."""
+        if self.limits.max_connections is not None and self.connections >= self.limits.max_connections:
+            return inf
+        return max(0.0, self.open_at - now)
+
+    def record(self, now: float, longest: float, *, enforce: bool) -> float:
+        """Count a connection that was taken; returns for how long the next one has to wait."""
+        delay = 0.0 if self.meter is None else min(self.meter.charge(1, now), longest)
+        if self.meter is not None and delay > 0.0 and not enforce:
+            self.meter.forgive(now)
+            return 0.0
+        self.open_at = now + delay
+        return delay
+
+
+class Slot:
+    """One connection that is counted until it is released."""
+
+    __slots__ = ("_listener", "_open", "_quotas", "ip")
+
+    def __init__(self, quotas: "ConnectionQuotas", listener: str, ip: str) -> None:
+        self._quotas = quotas
+        self._listener = listener
+        self._open = True
+        self.ip = ip
+
+    def release(self) -> None:
+        """The connection is closed. To say so again changes nothing."""
+        if self._open:
+            self._open = False
+            self._quotas.leave(self._listener, self.ip)
+
+
+class ConnectionQuotas:
+    """Counts connections by address and listener. Times are monotonic seconds."""
+
+    def __init__(self, engine: QuotaEngine, limits: ConnectionLimits, now: float) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._reckoned = _reckoning(engine)
+        self._gateway = Gate()
+        self._listeners: dict[str, Gate] = {}
+        self._per_ip: dict[str, int] = {}
+        self._on_leave: list[Callable[[], None]] = []
+        self.apply(limits, now)
+
+    def on_leave(self, callback: Callable[[], None]) -> None:
+        """Call back whenever a connection has been closed: there may be room for another."""
+        self._on_leave.append(callback)
+
+    def apply(self, limits: ConnectionLimits, now: float) -> None:
+        """Change the limits, or follow the engine's algorithm and window; they hold for new connections, and close nobody."""
+        same = self._reckoned == _reckoning(self._engine)
+        self._reckoned = _reckoning(self._engine)
+        self._limits = limits
+        self._set(self._gateway, limits.gateway, now, keep_usage=same)
+        for name, its_limits in limits.listeners.items():
+            self._set(self._listeners.setdefault(name, Gate()), its_limits, now, keep_usage=same)
+        for callback in self._on_leave:
+            callback()
+
+    def wait(self, listener: str, now: float) -> float:
+        """Seconds until the listener may take its next connection: 0.0 at once, inf when another one is closed."""
+        return max(self._gateway.wait(now), self._listeners[listener].wait(now))
+
+    def arrive(self, listener: str, ip: str, now: float) -> Slot | TurnedAway:
+        """A listener that need not wait has taken a connection: count it, or turn it away.
+
+        A delay is at most one sample of the quota window, as in Kafka.
+        """
+        at_once = self._per_ip.get(ip, 0)
+        if at_once >= self.max_per_ip(ip):
+            return TurnedAway("max_per_ip")
+        settings = self._engine.settings
+        longest = settings.window.seconds
+        bucket = self._engine.acquire_ip(KIND, ip, now)
+        if bucket is not None:
+            delay = bucket.enter(longest, now)
+            self._engine.release(bucket, now)
+            if delay > 0.0:
+                return TurnedAway("connection_creation_rate", delay)
+        gate = self._listeners[listener]
+        gate.throttle_seconds_total += max(
+            self._gateway.record(now, longest, enforce=settings.enforce), gate.record(now, longest, enforce=settings.enforce)
+        )
+        self._per_ip[ip] = at_once + 1
+        gate.connections += 1
+        self._gateway.connections += 1
+        return Slot(self, listener, ip)
+
+    def leave(self, listener: str, ip: str) -> None:
+        """A connection that had been counted is closed. Raises ValueError where none is."""
+        left = self._per_ip.get(ip, 0) - 1
+        if left < 0:
+            raise ValueError(f"no connection of {ip} is open")
+        if left:
+            self._per_ip[ip] = left
+        else:
+            del self._per_ip[ip]
+        self._listeners[listener].connections -= 1
+        self._gateway.connections -= 1
+        for callback in self._on_leave:
+            callback()
+
+    def max_per_ip(self, ip: str) -> int:
+        """How many connections an address may have at a time."""
+        return self._limits.max_per_ip_overrides.get(ip, self._limits.max_per_ip)
+
+    def count(self, ip: str) -> int:
+        """How many connections an address has."""
+        return self._per_ip.get(ip, 0)
+
+    @property
+    def listeners(self) -> Mapping[str, Gate]:
+        """Every listener by its name."""
+        return self._listeners
+
+    @property
+    def gateway(self) -> Gate:
+        """All listeners together."""
+        return self._gateway
+
+    def _set(self, gate: Gate, limits: AcceptLimits, now: float, *, keep_usage: bool) -> None:
+        gate.limits = limits
+        rate = limits.connection_creation_rate
+        if rate is None:
+            gate.meter = None
+        elif gate.meter is not None and keep_usage:
+            gate.meter.set_limit(rate, now)
+        else:
+            gate.meter = self._engine.meter(KIND, rate, now)
+
+
+def _reckoning(engine: QuotaEngine) -> tuple[object, ...]:
+    return engine.settings.algorithm, engine.settings.window
