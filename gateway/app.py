@@ -8,15 +8,17 @@ import signal
 from pathlib import Path
 
 from gateway import clock
+from gateway.cluster.admission import Admission
 from gateway.cluster.brokers import Brokers
 from gateway.cluster.client import OwnClient
 from gateway.cluster.discovery import Discovery
 from gateway.cluster.listeners import BindError, Listener
 from gateway.cluster.volumes import VolumeWatch
-from gateway.config import QuotasConfig, WeirConfig
+from gateway.config import QuotasConfig, WeirConfig, connection_limits
 from gateway.observe.admin import AdminBindError, AdminServer
 from gateway.observe.effective import EffectiveConfig
 from gateway.observe.view import AdminView
+from gateway.quotas.connections import ConnectionQuotas
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.meter import Window
 from gateway.quotas.volumes.report import VolumesReport
@@ -62,8 +64,11 @@ class Gateway:
         self._config = config
         self._counters = Counters()
         self._engine = QuotaEngine(quota_settings(config.quotas), clock.monotonic())
-        self._sessions = Sessions(self._counters, max_per_ip=0, max_idle_seconds=0.0)
-        self._limit_sessions(config)
+        self._sessions = Sessions(self._counters, max_idle_seconds=config.connections.max_idle_ms / 1000.0)
+        self._connections = ConnectionQuotas(
+            self._engine, connection_limits(config.connections, config.listeners), clock.monotonic()
+        )
+        self._admission = Admission(self._connections, self._counters)
         self._brokers = Brokers([(server.host, server.port) for server in config.upstream.bootstrap_servers])
         self._discovery = Discovery(self._brokers)
         openers: dict[int, Opener] = {}
@@ -73,12 +78,17 @@ class Gateway:
         self._volumes_task: asyncio.Task[None] | None = None
         max_frame_bytes = config.connections.max_frame_bytes
         self._listeners = [
-            Listener(listener, self._brokers, self._engine, self._counters, self._sessions, max_frame_bytes, openers, gate)
+            Listener(
+                listener, self._brokers, self._engine, self._counters, self._sessions, self._admission, max_frame_bytes, openers,
+                gate,
+            )  # fmt: skip
             for listener in config.listeners
         ]
         self._effective = EffectiveConfig(config, clock.wall())
         self._reloader = Reloader(path, config, self._apply, self._effective.record)
-        view = AdminView(self._engine, self._counters, self._effective, self._not_ready, self._volumes_report)
+        view = AdminView(
+            self._engine, self._admission, self._counters, self._effective, self._not_ready, self._volumes_report
+        )
         self._admin = AdminServer(view, config.admin.host, config.admin.port)
         self._draining = False
 
@@ -113,6 +123,7 @@ class Gateway:
         """Close whatever is open."""
         for listener in self._listeners:
             await listener.close()
+        self._admission.close()
         for session in self._sessions:
             session.abort()
         await self._admin.stop()
@@ -145,7 +156,8 @@ class Gateway:
             self._engine.apply(quota_settings(new.quotas), clock.monotonic())
             self._reconsider()
             self._watch_volumes(new.quotas)
-        self._limit_sessions(new)
+        self._connections.apply(connection_limits(new.connections, new.listeners), clock.monotonic())
+        self._sessions.max_idle_seconds = new.connections.max_idle_ms / 1000.0
         if new.connections.max_frame_bytes == old.connections.max_frame_bytes:
             return []
         for listener in self._listeners:
@@ -174,10 +186,6 @@ class Gateway:
         """Whoever may go on by now does."""
         for session in self._sessions:
             session.reconsider()
-
-    def _limit_sessions(self, config: WeirConfig) -> None:
-        self._sessions.max_per_ip = config.connections.max_per_ip
-        self._sessions.max_idle_seconds = config.connections.max_idle_ms / 1000.0
 
     def _not_ready(self) -> str | None:
         if self._draining:

@@ -20,6 +20,9 @@ logger = logging.getLogger("weir.reload")
 RESTART_ONLY = frozenset({"upstream", "listeners", "admin", "workers"})
 """Sections that are bound to sockets or processes: a file that changes one of them is refused as a whole."""
 
+LIVE = frozenset({"max_connections", "connection_creation_rate"})
+"""Keys in those sections that can be changed all the same."""
+
 _LOOK_EVERY_MS = 1_000
 _SETTLE_SECONDS = 0.05
 _SETTLE_READS = 20
@@ -49,7 +52,7 @@ def plan(old: WeirConfig, new: WeirConfig) -> Plan:
         one, two = before.get(key, "nothing"), after.get(key, "nothing")
         if one == two:
             continue
-        if key.partition(".")[0].partition("[")[0] in RESTART_ONLY:
+        if key.partition(".")[0].partition("[")[0] in RESTART_ONLY and key.rpartition(".")[2] not in LIVE:
             problems.append(
                 Problem(key, f"changes from {one} to {two}, which needs a restart", "restart Weir, or put the old value back")
             )
@@ -59,7 +62,8 @@ def plan(old: WeirConfig, new: WeirConfig) -> Plan:
 
 
 def _leaves(config: WeirConfig) -> Iterator[tuple[str, Any]]:
-    """Every key of a config but its entities, as a path and a plain value, with true and false as in YAML."""
+    """Every key of a config but its entities, as a path and a plain value, with true and false as in YAML. A key without a
+    value, and without a default, is not there."""
 
     def walk(key: str, value: object) -> Iterator[tuple[str, Any]]:
         if isinstance(value, dict):
@@ -68,7 +72,7 @@ def _leaves(config: WeirConfig) -> Iterator[tuple[str, Any]]:
         elif isinstance(value, list):
             for index, inner in enumerate(value):
                 yield from walk(f"{key}[{index}]", inner)
-        else:
+        elif value is not None:
             yield key, str(value).lower() if isinstance(value, bool) else value
 
     yield from walk("", config.model_dump(mode="json", exclude={"quotas": {"entities"}}))

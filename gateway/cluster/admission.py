@@ -21,7 +21,7 @@ class Admission:
     """Joins `ConnectionQuotas` with sockets and timers."""
 
     def __init__(self, quotas: ConnectionQuotas, counters: Counters, *, max_held: int = MAX_HELD) -> None:
-        self._quotas = quotas
+        self.quotas = quotas
         self._counters = counters
         self._held = HeldSockets(max_held)
         self._timer: asyncio.TimerHandle | None = None
@@ -35,7 +35,7 @@ class Admission:
 
     def wait(self, listener: str, resume: Callable[[], None]) -> float:
         """Seconds until the listener may take a connection; inf: `resume` is called when it is worth to ask again."""
-        seconds = self._quotas.wait(listener, monotonic())
+        seconds = self.quotas.wait(listener, monotonic())
         if seconds == inf:
             _log.warning(
                 "listener %s: new connections wait, as many are open as max_connections allows", listener,
@@ -47,7 +47,7 @@ class Admission:
     def admit(self, listener: str, connection: socket.socket, ip: str, port: int) -> Slot | None:
         """Count a new connection, or turn it away, and then it is closed here."""
         now = monotonic()
-        verdict = self._quotas.arrive(listener, ip, now)
+        verdict = self.quotas.arrive(listener, ip, now)
         if isinstance(verdict, Slot):
             return verdict
         reason = verdict.reason

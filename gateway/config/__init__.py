@@ -5,11 +5,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from gateway.config.checks import cross_check, split_unsupported
+from gateway.config.connections import ConnectionsConfig, connection_limits
 from gateway.config.document import read_document
 from gateway.config.explain import explain
 from gateway.config.model import (
     AdminConfig,
-    ConnectionsConfig,
     ListenerConfig,
     PortRange,
     QuotasConfig,
@@ -32,6 +32,7 @@ __all__ = [
     "UpstreamConfig",
     "WeirConfig",
     "WindowConfig",
+    "connection_limits",
     "load_config",
     "parse_config",
     "read_config_text",

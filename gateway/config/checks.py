@@ -34,9 +34,7 @@ UNSUPPORTED: dict[tuple[str, ...], tuple[str, str]] = {
     ("listeners", "tls"): (_NOT_YET, _REMOVE),
     ("listeners", "sni"): (_NOT_YET, "remove it and use broker_ports"),
     ("quotas", "topics"): (_NOT_YET, _REMOVE),
-    ("quotas", "entities", "ip"): (_NOT_YET, _REMOVE),
     ("quotas", "entities", "controller_mutation_rate"): (_NOT_YET, _REMOVE),
-    ("quotas", "entities", "connection_creation_rate"): (_NOT_YET, _REMOVE),
     ("quotas", "entities", "request_percentage"): (
         "measures broker threads, which a gateway can't see",
         "remove it and set it at the broker, whose throttle times pass through",

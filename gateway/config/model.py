@@ -18,6 +18,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from gateway.config.connections import AcceptSection, ConnectionsConfig, ip_text
 from gateway.config.section import Section, invalid
 from gateway.config.volumes import AgentConfig, LimitConfig, VolumesConfig
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
@@ -136,6 +137,17 @@ def _entity_name(value: object) -> object:
     return value
 
 
+def _entity_ip(value: object) -> object:
+    if value == DEFAULT.value:
+        return value
+    try:
+        return ip_text(value)
+    except ValueError:
+        raise invalid(
+            "is not an IP address", f'write one, such as "10.0.0.1", or "{DEFAULT.value}" for all the others'
+        ) from None
+
+
 Host = Annotated[str, AfterValidator(_host)]
 AdvertisedHost = Annotated[str, AfterValidator(_advertised_host)]
 Port = Annotated[int, Field(ge=1, le=_MAX_PORT)]
@@ -150,7 +162,7 @@ class UpstreamConfig(Section):
     bootstrap_servers: Annotated[tuple[Server, ...], Field(strict=False, min_length=1)]
 
 
-class ListenerConfig(Section):
+class ListenerConfig(AcceptSection):
     """One of `listeners`: where clients connect, and what they are told. Ports as in `bind`, one per broker."""
 
     name: Annotated[str, Field(min_length=1)]
@@ -187,6 +199,7 @@ class _EntityKeys(Section):
 
     user: EntityName = None
     client_id: EntityName = Field(default=None, alias="client-id")
+    ip: Annotated[str | None, BeforeValidator(_entity_ip)] = None
     exempt: bool = False
 
 
@@ -206,13 +219,21 @@ def entity_quota(value: object) -> EntityQuota:
         return value
     row = EntityRow.model_validate(value)
     limits = {key: limit for key in _LIMITS if (limit := getattr(row, key)) is not None}
-    if row.user is None and row.client_id is None:
-        raise invalid("names no entity", f'give it user, client-id or both; "{DEFAULT.value}" is the default entity')
+    types = {name for name, value in (("user", row.user), ("client-id", row.client_id), ("ip", row.ip)) if value is not None}
+    if not types:
+        remedy = f'give it user, client-id, both of them, or ip; "{DEFAULT.value}" is the default entity'
+        raise invalid("names no entity", remedy)
+    if "ip" in types and len(types) > 1:
+        raise invalid("combines ip with user or client-id", "give the address a row of its own: nobody has sent a name yet")
+    for kind in KINDS.values():
+        if kind.config_key in limits and not types <= kind.entity_types:
+            whose = " and ".join(sorted(kind.entity_types))
+            raise invalid(f"has {kind.config_key}, which is a quota of {whose}", "move it to a row of such an entity")
     if row.exempt and limits:
         raise invalid(f"is exempt and yet has {', '.join(limits)}", "remove exempt or the quotas")
     if not row.exempt and not limits:
         raise invalid("sets nothing", f"give it one of {', '.join(_LIMITS)}, or exempt: true, or remove it")
-    entity = ClientQuotaEntity(_default_or_name(row.user), _default_or_name(row.client_id))
+    entity = ClientQuotaEntity(_default_or_name(row.user), _default_or_name(row.client_id), _default_or_name(row.ip))
     return EntityQuota(entity, MappingProxyType(limits), row.exempt)
 
 
@@ -238,15 +259,6 @@ class QuotasConfig(Section):
     """In the file's order; no two rows name the same entity."""
     volumes: VolumesConfig | None = None
     """None: volumes are not looked at."""
-
-
-class ConnectionsConfig(Section):
-    """`connections`: bounds on each client connection, in milliseconds, bytes and seconds as the names say."""
-
-    max_idle_ms: Annotated[int, Field(gt=0, le=_MAX_INT64)] = 600_000
-    max_per_ip: Annotated[int, Field(gt=0, le=_MAX_INT64)] = 1_000
-    max_frame_bytes: Annotated[int, Field(gt=0, le=2**31 - 1)] = 104_857_600
-    drain_seconds: Annotated[float, Field(ge=0, le=86_400)] = 10.0
 
 
 class AdminConfig(Section):

@@ -1,6 +1,6 @@
 """Prometheus metrics: a row of `METRICS` each. Everything is read at scrape time; nothing is counted here."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
@@ -14,6 +14,7 @@ from prometheus_client.exposition import choose_encoder
 from gateway.observe.build import weir_version
 from gateway.observe.effective import EffectiveConfig
 from gateway.observe.view import AdminView
+from gateway.quotas.connections import Gate
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, ThrottleTotals, UsageRow
 from gateway.quotas.volumes.report import VolumesReport
@@ -39,6 +40,8 @@ class Scrape:
     rows: list[UsageRow]
     totals: list[ThrottleTotals]
     overflowed: int
+    listeners: Mapping[str, Gate]
+    held: int
     counters: Counters
     rejected: dict[str, int]
     protocol_errors: dict[str, int]
@@ -53,6 +56,8 @@ class Scrape:
             rows=view.engine.snapshot(view.monotonic()),
             totals=view.engine.throttle_totals(),
             overflowed=view.engine.overflowed,
+            listeners=view.admission.quotas.listeners,
+            held=view.admission.held,
             counters=view.counters,
             rejected=dict(view.counters.rejected),
             protocol_errors=dict(view.counters.protocol_errors),
@@ -87,7 +92,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A counter or a gauge: its name, what it means, and how it is read from a scrape."""
+    """A counter or a gauge: its name, what it means, and how it is read from a scrape. A sample may lack the last labels."""
 
     kind: Literal["counter", "gauge"]
     name: str
@@ -107,7 +112,7 @@ class Value:
             self.name, self.help, labels=self.labels
         )
         for key, value in merged.items():
-            family.add_metric(key, value)
+            family.add_sample(self.name, dict(zip(self.labels, key, strict=False)), value)
         return family
 
 
@@ -151,14 +156,25 @@ def _per_bucket(
             if unit is None or KINDS[row.kind].unit == unit:
                 value = read(row)
                 if value is not None:
-                    yield (row.kind, row.user, row.client_id), value
+                    yield (row.kind, row.user, row.client_id, *((row.ip,) if row.ip else ())), value
 
     return values
 
 
 def _early(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
     for row in scrape.rows:
-        yield (row.user, row.client_id), row.early_total
+        if not row.ip:
+            yield (row.user, row.client_id), row.early_total
+
+
+def _per_listener(read: Callable[[Gate], float | None]) -> Callable[[Scrape], Iterator[tuple[Labels, float]]]:
+    def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+        for name, gate in scrape.listeners.items():
+            value = read(gate)
+            if value is not None:
+                yield (name,), value
+
+    return values
 
 
 def _requests(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
@@ -239,7 +255,8 @@ def _latencies(scrape: Scrape) -> Iterator[tuple[Labels, Histogram]]:
             yield (api_name(key),), Histogram(bounds, counts, counters.latency_seconds[key])
 
 
-_BUCKET: Labels = ("kind", "user", "client_id")
+_BUCKET: Labels = ("kind", "user", "client_id", "ip")
+"""`ip` is there for addresses alone: a sample of a client's bucket has the other three, as if there were no addresses."""
 _VOLUME: Labels = ("broker", "volume")
 
 METRICS: tuple[Value | Distribution, ...] = (
@@ -267,6 +284,15 @@ METRICS: tuple[Value | Distribution, ...] = (
     Value("gauge", "weir_muted_connections", "Client connections that are not read from now, because of a quota.", (),
           _one(lambda scrape: scrape.counters.muted)),
     Value("gauge", "weir_connections", "Client connections open now.", (), _one(lambda scrape: scrape.counters.connections)),
+    Value("gauge", "weir_listener_connections", "Client connections open now, TLS handshakes included.", ("listener",),
+          _per_listener(lambda gate: gate.connections)),
+    Value("gauge", "weir_listener_max_connections", "How many may be open at a time; absent where there is no maximum.",
+          ("listener",), _per_listener(lambda gate: gate.limits.max_connections)),
+    Value("counter", "weir_accept_throttle_seconds_total", "Time for which new connections were left waiting by a"
+          " connection_creation_rate of the listener or of the whole gateway.", ("listener",),
+          _per_listener(lambda gate: gate.throttle_seconds_total)),
+    Value("gauge", "weir_held_connections", "Connections turned away by an address's rate that are closed in a moment.", (),
+          _one(lambda scrape: scrape.held)),
     Value("counter", "weir_connections_accepted_total", "Client connections accepted.", (),
           _one(lambda scrape: scrape.counters.connections_total)),
     Value("counter", "weir_connections_rejected_total", "Client connections refused or closed by a limit.", ("reason",),

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from gateway import clock
 from gateway.observe.effective import EffectiveConfig
+from gateway.quotas.connections import ConnectionQuotas
 from gateway.quotas.snapshot import ThrottleTotals, UsageRow
 from gateway.quotas.volumes.report import VolumesReport
 from gateway.session.counters import Counters
@@ -25,6 +26,16 @@ class EngineView(Protocol):
         """The throttle decisions of each kind."""
 
 
+class AdmissionView(Protocol):
+    """The part of letting connections in that is looked at."""
+
+    quotas: ConnectionQuotas
+
+    @property
+    def held(self) -> int:
+        """How many sockets of clients that were turned away wait to be closed."""
+
+
 @dataclass(frozen=True, slots=True)
 class AdminView:
     """A running gateway. `not_ready` gives the reason why clients should not be sent here, None once they should.
@@ -33,6 +44,7 @@ class AdminView:
     """
 
     engine: EngineView
+    admission: AdmissionView
     counters: Counters
     effective: EffectiveConfig
     not_ready: Callable[[], str | None]

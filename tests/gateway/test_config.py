@@ -15,10 +15,12 @@ from gateway.config import (
     Problem,
     ServerAddress,
     WeirConfig,
+    connection_limits,
     load_config,
     parse_config,
 )
 from gateway.config.checks import UNSUPPORTED
+from gateway.quotas.connections import AcceptLimits, ConnectionLimits
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds import KINDS
 
@@ -66,7 +68,8 @@ def test_every_key_is_read() -> None:
         upstream:
           bootstrap_servers: ["kafka-1.example.com:9092", "[::1]:9093", 'kafka_2:9094']
         listeners:
-          - {name: in, host: 0.0.0.0, advertised_host: weir.example.com, bootstrap_port: 1000, broker_ports: 2000-2009}
+          - {name: in, host: 0.0.0.0, advertised_host: weir.example.com, bootstrap_port: 1000, broker_ports: 2000-2009,
+             max_connections: 8, connection_creation_rate: 9}
           - {name: v6, host: "::1", bootstrap_port: 3000}
         quotas:
           enforce: false
@@ -76,7 +79,11 @@ def test_every_key_is_read() -> None:
             - {user: alice, client-id: etl, producer_byte_rate: 1048576, consumer_byte_rate: 2097152}
             - {user: "<default>", producer_byte_rate: 100000}
             - {client-id: mirror-maker, exempt: true}
-        connections: {max_idle_ms: 1, max_per_ip: 2, max_frame_bytes: 3, drain_seconds: 0.5}
+            - {ip: "<default>", connection_creation_rate: 50}
+            - {ip: "2001:DB8::0001", exempt: true}
+        connections:
+          {max_idle_ms: 1, max_per_ip: 2, max_frame_bytes: 3, drain_seconds: 0.5, max_connections: 4,
+           connection_creation_rate: 5, max_per_ip_overrides: {"10.0.0.1": 6, "::0001": 7}}
         admin: {host: localhost, port: 4}
         workers: 1
         """,
@@ -93,16 +100,22 @@ def test_every_key_is_read() -> None:
         EntityQuota(ClientQuotaEntity("alice", "etl"), {"producer_byte_rate": 1048576, "consumer_byte_rate": 2097152}),
         EntityQuota(ClientQuotaEntity(DEFAULT), {"producer_byte_rate": 100000}),
         EntityQuota(ClientQuotaEntity(None, "mirror-maker"), exempt=True),
+        EntityQuota(ClientQuotaEntity(ip=DEFAULT), {"connection_creation_rate": 50}),
+        EntityQuota(ClientQuotaEntity(ip="2001:db8::1"), exempt=True),
     )
     connections = config.connections
     assert (connections.max_idle_ms, connections.max_per_ip, connections.max_frame_bytes) == (1, 2, 3)
     assert connections.drain_seconds == 0.5
+    assert connection_limits(connections, config.listeners) == ConnectionLimits(
+        2, {"10.0.0.1": 6, "::1": 7}, AcceptLimits(4, 5), {"in": AcceptLimits(8, 9), "v6": AcceptLimits()}
+    )
     assert (config.admin.host, config.admin.port) == ("localhost", 4)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_every_kind_of_the_registry_is_a_key_of_an_entity(kind) -> None:
-    config = parse_config(entities(f"{{user: a, {kind.config_key}: 7}}"), source="weir.yaml")
+    whose = "ip: 10.0.0.1" if "ip" in kind.entity_types else "user: a"
+    config = parse_config(entities(f"{{{whose}, {kind.config_key}: 7}}"), source="weir.yaml")
     assert config.quotas.entities[0].limits == {kind.config_key: 7}
 
 
@@ -259,7 +272,46 @@ BAD = [
         "is the same entity as quotas.entities[0]: user=a, client-id=b",
         "merge",
     ),
+    (entities("{ip: 10.0.0, exempt: true}"), "quotas.entities[0].ip", "is not an IP address", "<default>"),
+    (entities("{ip: example.com, exempt: true}"), "quotas.entities[0].ip", "is not an IP address", "10.0.0.1"),
+    (entities("{ip: , exempt: true}"), "quotas.entities[0].ip", "is not an IP address", "10.0.0.1"),
+    (entities("{ip: '::1'}"), "quotas.entities[0]", "sets nothing", "connection_creation_rate"),
+    (entities("{ip: 10.0.0.1, user: a, exempt: true}"), "quotas.entities[0]", "combines ip with user", "a row of its own"),
+    (entities("{user: a, connection_creation_rate: 5}"), "quotas.entities[0]", "a quota of ip", "such an entity"),
+    (entities("{ip: 10.0.0.1, producer_byte_rate: 5}"), "quotas.entities[0]", "a quota of client-id and user", "such"),
+    (
+        entities('{ip: "::1", exempt: true}', '{ip: "0:0::1", connection_creation_rate: 5}'),
+        "quotas.entities[1]",
+        "is the same entity as quotas.entities[0]: ip=::1",
+        "merge",
+    ),
     # connections, admin, workers
+    (MINIMAL + "connections: {max_connections: 0}\n", "connections.max_connections", "must be above 0", "above 0"),
+    (MINIMAL + "connections: {max_per_ip_overrides: 5}\n", "connections.max_per_ip_overrides", "is not a section", "10.0"),
+    (
+        MINIMAL + "connections: {max_per_ip_overrides: {localhost: 5}}\n",
+        "connections.max_per_ip_overrides",
+        "names 'localhost', which is not an IP address",
+        "10.0.0.1",
+    ),
+    (
+        MINIMAL + 'connections: {max_per_ip_overrides: {"::1": 0}}\n',
+        "connections.max_per_ip_overrides",
+        "gives ::1 0 connections",
+        "1 or more",
+    ),
+    (
+        MINIMAL + 'connections: {max_per_ip_overrides: {"::1": 1, "0::1": 2}}\n',
+        "connections.max_per_ip_overrides",
+        "names ::1 twice",
+        "keep one",
+    ),
+    (
+        listeners("{name: a, bootstrap_port: 100, connection_creation_rate: 0.5}"),
+        "listeners[0].connection_creation_rate",
+        "must be a whole number",
+        "digits",
+    ),
     (MINIMAL + "connections: {max_idle_ms: 0}\n", "connections.max_idle_ms", "must be above 0", "above 0"),
     (MINIMAL + "connections: {max_per_ip: none}\n", "connections.max_per_ip", "must be a whole number", "digits"),
     (MINIMAL + "connections: {max_frame_bytes: 2147483648}\n", "connections.max_frame_bytes", "at most 2147483647", "at"),

@@ -1,17 +1,25 @@
 import asyncio
 import errno
 import socket
+import ssl
 
 import pytest
 
 from gateway.cluster import acceptor as module
 from gateway.cluster.acceptor import ACCEPTS_PER_WAKE, Acceptor
+from gateway.cluster.admission import Admission
+from gateway.quotas.connections import AcceptLimits, ConnectionLimits, ConnectionQuotas
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.meter import Window
+from gateway.session.counters import Counters
 
 
 class Echo(asyncio.Protocol):
-    """A connection that says back what it hears, or the list of all of them."""
+    """A connection that says back what it hears."""
 
-    def __init__(self, made):
+    def __init__(self, slot, made):
+        self._slot = slot
         self._made = made
 
     def connection_made(self, transport):
@@ -21,10 +29,49 @@ class Echo(asyncio.Protocol):
     def data_received(self, data):
         self.transport.write(data)
 
+    def connection_lost(self, exc):
+        self._slot.release()
 
-@pytest.fixture
-def made():
-    return []
+
+class House:
+    """An acceptor for connections that echo, on a port of this machine, with all that it needs."""
+
+    def __init__(self, bound, *, ip_rate=None, max_per_ip=1_000, max_held=100, tls=None, **listener):
+        quota = EntityQuota(ClientQuotaEntity(ip=DEFAULT), {"connection_creation_rate": ip_rate})
+        # A window of 2: the burst is one second's worth.
+        engine = QuotaEngine(QuotaSettings((quota,) if ip_rate else (), window=Window(2, 1.0)), 0.0)
+        self.counters = Counters()
+        self.quotas = ConnectionQuotas(
+            engine, ConnectionLimits(max_per_ip, listeners={"clients": AcceptLimits(**listener)}), 0.0
+        )
+        self.admission = Admission(self.quotas, self.counters, max_held=max_held)
+        self.made = []
+        self.address = bound.getsockname()
+        self.acceptor = Acceptor(bound, lambda slot: Echo(slot, self.made), self.admission, "clients", tls=tls)
+
+    async def connect(self):
+        """A connection of the kernel's, whether or not anybody has accepted it."""
+        client = socket.socket()
+        client.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_connect(client, self.address)
+        except OSError:
+            client.close()
+            raise
+        return client
+
+    def left(self):
+        """An event for the next connection that gives its place back."""
+        left = asyncio.Event()
+        self.quotas.on_leave(left.set)
+        return left
+
+    async def close(self):
+        self.acceptor.close()
+        self.admission.close()
+        for each in self.made:
+            each.transport.abort()
+        await asyncio.sleep(0)
 
 
 @pytest.fixture
@@ -35,55 +82,60 @@ def bound():
 
 
 @pytest.fixture
-async def acceptor(bound, made):
-    acceptor = Acceptor(bound, lambda: Echo(made))
-    acceptor.start()
-    yield acceptor
-    acceptor.close()
-    for each in made:
-        each.transport.abort()
-    await asyncio.sleep(0)
+async def house(bound):
+    """`house(ip_rate=5)`: an acceptor that has started."""
+    built = []
+
+    def build(**limits):
+        built.append(House(bound, **limits))
+        built[-1].acceptor.start()
+        return built[-1]
+
+    yield build
+    for each in built:
+        await each.close()
 
 
-async def says_back(port, text=b"hello"):
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(text)
-    assert await reader.readexactly(len(text)) == text
-    writer.close()
-    await writer.wait_closed()
+async def ask(client, text=b"hello"):
+    """What comes back: the text from who was let in, nothing from a connection that is closed."""
+    loop = asyncio.get_running_loop()
+    try:
+        await loop.sock_sendall(client, text)
+        return await loop.sock_recv(client, len(text))
+    except ConnectionError:
+        return b""
 
 
-async def test_more_connections_than_one_wake_takes_are_all_served(acceptor, bound, made):
-    port = bound.getsockname()[1]
-    await asyncio.gather(*(says_back(port) for _ in range(2 * ACCEPTS_PER_WAKE + 1)))
-    assert len(made) == 2 * ACCEPTS_PER_WAKE + 1
+async def says_back(house):
+    with await house.connect() as client:
+        assert await ask(client) == b"hello"
 
 
-async def test_what_connected_before_it_started_is_served(bound, made):
+async def test_more_connections_than_one_wake_takes_are_all_served(house):
+    here = house()
+    await asyncio.gather(*(says_back(here) for _ in range(2 * ACCEPTS_PER_WAKE + 1)))
+    assert len(here.made) == 2 * ACCEPTS_PER_WAKE + 1
+
+
+async def test_what_connected_before_it_started_is_served(bound, house):
     with socket.create_connection(bound.getsockname()) as early:
-        early.sendall(b"hello")
         early.setblocking(False)
-        acceptor = Acceptor(bound, lambda: Echo(made))
-        acceptor.start()
-        assert await asyncio.get_running_loop().sock_recv(early, 5) == b"hello"
-        acceptor.close()
+        house()
+        assert await ask(early) == b"hello"
 
 
-async def test_once_closed_nobody_gets_in_and_who_is_in_stays(acceptor, bound, made):
-    port = bound.getsockname()[1]
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(b"a")
-    assert await reader.readexactly(1) == b"a"
-    acceptor.close()
-    acceptor.close()
-    with pytest.raises(ConnectionRefusedError):
-        await asyncio.open_connection("127.0.0.1", port)
-    writer.write(b"b")
-    assert await reader.readexactly(1) == b"b"
-    writer.close()
+async def test_once_closed_nobody_gets_in_and_who_is_in_stays(house):
+    here = house()
+    with await here.connect() as inside:
+        assert await ask(inside) == b"hello"
+        here.acceptor.close()
+        here.acceptor.close()
+        with pytest.raises(ConnectionRefusedError):
+            await here.connect()
+        assert await ask(inside, b"still") == b"still"
 
 
-async def test_without_files_it_tries_again_later(monkeypatch, caplog, bound, made):
+async def test_without_files_it_tries_again_later(monkeypatch, caplog, bound):
     class Exhausted:
         """A listening socket of a process that has no file descriptor left, once."""
 
@@ -92,6 +144,9 @@ async def test_without_files_it_tries_again_later(monkeypatch, caplog, bound, ma
 
         def fileno(self):
             return bound.fileno()
+
+        def getsockname(self):
+            return bound.getsockname()
 
         def accept(self):
             self.calls += 1
@@ -103,8 +158,75 @@ async def test_without_files_it_tries_again_later(monkeypatch, caplog, bound, ma
             bound.close()
 
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
-    acceptor = Acceptor(Exhausted(), lambda: Echo(made))
-    acceptor.start()
-    await says_back(bound.getsockname()[1])
+    here = House(Exhausted())
+    here.acceptor.start()
+    await says_back(here)
     assert "Too many open files" in caplog.text
-    acceptor.close()
+    await here.close()
+
+
+async def test_an_address_with_as_many_connections_as_it_may_have_is_refused_until_one_is_closed(house):
+    here = house(max_per_ip=1)
+    left = here.left()
+    with await here.connect() as first:
+        assert await ask(first) == b"hello"
+        with await here.connect() as second:
+            assert await ask(second) == b""
+        assert (len(here.made), here.counters.rejected) == (1, {"max_per_ip": 1})
+    await left.wait()
+    await says_back(here)
+
+
+async def test_an_address_that_connects_too_often_is_held_then_closed_and_nothing_is_made_for_it(house):
+    here = house(ip_rate=2, max_held=3)
+    clients = [await here.connect() for _ in range(6)]
+    # Two are let in, three are held, and one is more than may be held.
+    assert [await ask(client) for client in clients] == [b"hello"] * 2 + [b""] * 4
+    assert len(here.made) == 2
+    assert here.counters.rejected == {"connection_creation_rate": 3, "too_many_held": 1}
+    assert here.admission.held == 0
+    for client in clients:
+        client.close()
+
+
+async def test_who_is_held_is_closed_with_the_gateway(house):
+    here = house(ip_rate=1)
+    clients = [await here.connect() for _ in range(3)]
+    assert await ask(clients[0]) == b"hello"
+    assert here.admission.held == 2
+    await here.close()
+    assert here.admission.held == 0
+    for client in clients:
+        client.close()
+
+
+async def test_at_the_maximum_others_wait_and_are_served_when_one_leaves(house):
+    here = house(max_connections=1)
+    first, second = await here.connect(), await here.connect()
+    assert await ask(first) == b"hello"
+    waiting = asyncio.create_task(ask(second))
+    await asyncio.sleep(0.05)  # nothing happens, and of that there is no event
+    assert (waiting.done(), len(here.made)) == (False, 1)
+    first.close()
+    assert await waiting == b"hello"
+    second.close()
+
+
+async def test_over_the_listeners_rate_others_wait_and_are_all_served(house):
+    here = house(connection_creation_rate=20)
+    clients = [await here.connect() for _ in range(25)]
+    assert [await ask(client) for client in clients] == [b"hello"] * 25
+    # 21 at once, the last of which is one too many: then one in 50 ms.
+    assert here.quotas.listeners["clients"].throttle_seconds_total == pytest.approx(5 * 0.05, abs=0.05)
+    for client in clients:
+        client.close()
+
+
+async def test_a_handshake_that_fails_gives_its_place_back(house):
+    here = house(tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), max_connections=1)
+    for _ in range(3):
+        left = here.left()
+        with await here.connect() as client:
+            assert await ask(client, b"this is no ClientHello") != b"this is no ClientHello"
+        await left.wait()
+    assert here.made == []

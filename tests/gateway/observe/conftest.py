@@ -2,9 +2,11 @@
 
 import pytest
 
+from gateway.cluster.admission import Admission
 from gateway.config import parse_config
 from gateway.observe.effective import EffectiveConfig
 from gateway.observe.view import AdminView
+from gateway.quotas.connections import AcceptLimits, ConnectionLimits, ConnectionQuotas, Slot
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.session.counters import Counters
@@ -68,5 +70,17 @@ def readiness() -> Readiness:
 
 
 @pytest.fixture
-def view(engine: QuotaEngine, counters: Counters, effective: EffectiveConfig, readiness: Readiness) -> AdminView:
-    return AdminView(engine, counters, effective, readiness, monotonic=lambda: NOW, wall=lambda: WALL)
+def admission(engine: QuotaEngine, counters: Counters) -> Admission:
+    """Three connections of a listener that may have ten, none of one that may have any number."""
+    limits = ConnectionLimits(1, {}, AcceptLimits(), {"clients": AcceptLimits(max_connections=10), "others": AcceptLimits()})
+    quotas = ConnectionQuotas(engine, limits, NOW)
+    for number in range(3):
+        assert isinstance(quotas.arrive("clients", f"10.0.0.{number}", NOW), Slot)
+    return Admission(quotas, counters)
+
+
+@pytest.fixture
+def view(
+    engine: QuotaEngine, admission: Admission, counters: Counters, effective: EffectiveConfig, readiness: Readiness
+) -> AdminView:
+    return AdminView(engine, admission, counters, effective, readiness, monotonic=lambda: NOW, wall=lambda: WALL)

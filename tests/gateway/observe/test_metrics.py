@@ -11,6 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.observe.effective import ReloadResult
 from gateway.observe.metrics import METRICS, Histogram, Scrape, api_name, exposition, label
 from gateway.observe.view import AdminView
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, UsageRow
 from protocol.api_keys import APIS
 
@@ -48,8 +50,15 @@ class Page:
 
 
 def row(kind: str = "produce", user: str = "u", client_id: str = "c", **changes: object) -> UsageRow:
-    values = {"level": "", "source": "", "limit": None, "rate": 1.0, "used_ratio": 0.0, "tokens": None, "amount_total": 10}
-    totals = {"throttled_total": 1, "throttle_seconds_total": 0.5, "early_total": 1, "throttle_left": 0.0, "connections": 1}
+    values = {"ip": "", "level": "", "source": "", "limit": None, "rate": 1.0, "used_ratio": 0.0, "tokens": None}
+    totals = {
+        "amount_total": 10,
+        "throttled_total": 1,
+        "throttle_seconds_total": 0.5,
+        "early_total": 1,
+        "throttle_left": 0.0,
+        "connections": 1,
+    }
     return UsageRow(kind, user, client_id, **{**values, **totals, **changes})  # type: ignore[arg-type]
 
 
@@ -74,6 +83,30 @@ def test_a_bucket_without_a_limit_has_usage_but_no_limit_ratio_or_tokens(view: A
     names = {name for name, labels in page.samples if {("kind", "fetch"), ("client_id", "app")} <= labels}
     assert {"weir_quota_bytes_total", "weir_quota_usage"} <= names
     assert names.isdisjoint({"weir_quota_limit", "weir_quota_used_ratio", "weir_quota_tokens"})
+
+
+def test_an_address_has_a_label_of_its_own_which_nobody_else_has(view: AdminView, engine: QuotaEngine) -> None:
+    quota = EntityQuota(ClientQuotaEntity(ip="10.0.0.9"), {"connection_creation_rate": 5})
+    engine.apply(QuotaSettings((quota,)), view.monotonic())
+    bucket = engine.acquire_ip("connection", "10.0.0.9", view.monotonic())
+    assert bucket is not None
+    for _ in range(51):
+        bucket.enter(1.0, view.monotonic())
+    page = Page(view)
+    address = {"kind": "connection", "user": "", "client_id": "", "ip": "10.0.0.9"}
+    assert page.get("weir_quota_limit", **address) == 5
+    assert page.get("weir_throttled_requests_total", **address) == 1
+    assert not any(("ip", "") in labels for _, labels in page.samples)
+    assert not page.has("weir_early_requests_total", user="", client_id="")
+
+
+def test_listeners(view: AdminView) -> None:
+    page = Page(view)
+    assert page.get("weir_listener_connections", listener="clients") == 3
+    assert page.get("weir_listener_max_connections", listener="clients") == 10
+    assert not page.has("weir_listener_max_connections", listener="others")
+    assert page.get("weir_accept_throttle_seconds_total", listener="others") == 0
+    assert page["weir_held_connections"] == 0
 
 
 def test_throttle_times_are_a_cumulative_histogram(view: AdminView) -> None:

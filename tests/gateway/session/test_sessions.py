@@ -9,8 +9,7 @@ from gateway.session.sessions import Sessions
 class Connection:
     """An open session that notes how it is ended."""
 
-    def __init__(self, peer_ip="10.0.0.1", last_active=0.0):
-        self.peer_ip = peer_ip
+    def __init__(self, last_active=0.0):
         self.last_active = last_active
         self.ended = []
 
@@ -34,35 +33,22 @@ def counters():
 
 @pytest.fixture
 def sessions(counters):
-    return Sessions(counters, max_per_ip=2, max_idle_seconds=600.0)
+    return Sessions(counters, max_idle_seconds=600.0)
 
 
-def test_an_address_has_so_many_connections_and_no_more(sessions, counters):
-    first, second, third, elsewhere = Connection(), Connection(), Connection(), Connection("10.0.0.2")
-    assert [sessions.admit(each) for each in (first, second, third, elsewhere)] == [True, True, False, True]
-    assert (len(sessions), counters.connections, counters.connections_total) == (3, 3, 3)
-    assert counters.rejected == {"max_per_ip": 1}
-    sessions.remove(third)  # which was never in
-    assert counters.connections == 3
-    sessions.remove(first)
-    sessions.remove(first)
-    assert (counters.connections, counters.connections_total) == (2, 3)
-    assert sessions.admit(third)
-    assert set(sessions) == {second, third, elsewhere}
-
-
-def test_a_lowered_limit_closes_nobody(sessions):
+def test_it_counts_who_is_connected(sessions, counters):
     first, second = Connection(), Connection()
-    sessions.admit(first)
-    sessions.max_per_ip = 1
-    assert not sessions.admit(second)
-    assert (first.ended, len(sessions)) == ([], 1)
+    sessions.add(first)
+    sessions.add(second)
+    assert (len(sessions), counters.connections, counters.connections_total) == (2, 2, 2)
+    sessions.remove(first)
+    assert (set(sessions), counters.connections, counters.connections_total) == ({second}, 1, 2)
 
 
 def test_who_was_silent_for_too_long_is_closed_and_counted(sessions, counters):
-    silent, late, busy = Connection("a", 99.9), Connection("b", 100.0), Connection("c", 700.0)
+    silent, late, busy = Connection(99.9), Connection(100.0), Connection(700.0)
     for each in (silent, late, busy):
-        sessions.admit(each)
+        sessions.add(each)
     sessions.close_idle(700.0)
     assert (silent.ended, late.ended, busy.ended) == (["idle"], [], [])
     assert counters.rejected == {"idle": 1}
@@ -71,8 +57,8 @@ def test_who_was_silent_for_too_long_is_closed_and_counted(sessions, counters):
 async def test_it_can_be_waited_for_until_nobody_is_connected(sessions):
     await sessions.wait_empty()
     first, second = Connection(), Connection()
-    sessions.admit(first)
-    sessions.admit(second)
+    sessions.add(first)
+    sessions.add(second)
     waiting = asyncio.ensure_future(sessions.wait_empty())
     await asyncio.sleep(0)
     sessions.remove(first)
@@ -84,7 +70,7 @@ async def test_it_can_be_waited_for_until_nobody_is_connected(sessions):
 
 async def test_whoever_gave_up_waiting_is_in_nobodys_way(sessions):
     connection = Connection()
-    sessions.admit(connection)
+    sessions.add(connection)
     waiting = asyncio.ensure_future(sessions.wait_empty())
     await asyncio.sleep(0)
     waiting.cancel()
