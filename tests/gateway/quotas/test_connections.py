@@ -77,7 +77,8 @@ def test_an_address_over_its_rate_is_held_and_uses_nothing_of_it(algorithm):
     subject = quotas([(ALICE, 5)], algorithm=algorithm)
     open_all(subject, 50)
     for _ in range(100):  # all of them are told the same: whoever is turned away is not counted
-        assert subject.arrive("a", ALICE, START) == TurnedAway("connection_creation_rate", pytest.approx(0.2))
+        verdict = subject.arrive("a", ALICE, START)
+        assert (verdict.reason, verdict.delay) == ("connection_creation_rate", pytest.approx(0.2))
     open_all(subject, 100, BOB)
     assert subject.gateway.connections == 150
 
