@@ -12,6 +12,7 @@ from math import inf
 from typing import Final
 
 from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.kinds import KINDS
 from gateway.quotas.meter import Meter
 
 KIND: Final = "connection"
@@ -96,7 +97,7 @@ class ConnectionQuotas:
     def __init__(self, engine: QuotaEngine, limits: ConnectionLimits, now: float) -> None:
         self._engine = engine
         self._limits = limits
-        self._reckoned = _reckoning(engine)
+        self._metering = engine.settings.metering_of(KINDS[KIND])
         self._gateway = Gate()
         self._listeners: dict[str, Gate] = {}
         self._per_ip: dict[str, int] = {}
@@ -109,12 +110,11 @@ class ConnectionQuotas:
 
     def apply(self, limits: ConnectionLimits, now: float) -> None:
         """Change the limits, or follow the engine's algorithm and window; they hold for new connections, and close nobody."""
-        same = self._reckoned == _reckoning(self._engine)
-        self._reckoned = _reckoning(self._engine)
+        before, self._metering = self._metering, self._engine.settings.metering_of(KINDS[KIND])
         self._limits = limits
-        self._set(self._gateway, limits.gateway, now, keep_usage=same)
+        self._set(self._gateway, limits.gateway, now, keep_usage=self._metering == before)
         for name, its_limits in limits.listeners.items():
-            self._set(self._listeners.setdefault(name, Gate()), its_limits, now, keep_usage=same)
+            self._set(self._listeners.setdefault(name, Gate()), its_limits, now, keep_usage=self._metering == before)
         for callback in self._on_leave:
             callback()
 
@@ -130,8 +130,7 @@ class ConnectionQuotas:
         at_once = self._per_ip.get(ip, 0)
         if at_once >= self.max_per_ip(ip):
             return TurnedAway("max_per_ip")
-        settings = self._engine.settings
-        longest = settings.window.seconds
+        enforce, longest = self._engine.settings.enforce, self._metering.window.seconds
         bucket = self._engine.acquire_ip(KIND, ip, now)
         if bucket is not None:
             delay = bucket.enter(longest, now)
@@ -140,7 +139,7 @@ class ConnectionQuotas:
                 return TurnedAway("connection_creation_rate", delay)
         gate = self._listeners[listener]
         gate.throttle_seconds_total += max(
-            self._gateway.record(now, longest, enforce=settings.enforce), gate.record(now, longest, enforce=settings.enforce)
+            self._gateway.record(now, longest, enforce=enforce), gate.record(now, longest, enforce=enforce)
         )
         self._per_ip[ip] = at_once + 1
         gate.connections += 1
@@ -188,7 +187,3 @@ class ConnectionQuotas:
             gate.meter.set_limit(rate, now)
         else:
             gate.meter = self._engine.meter(KIND, rate, now)
-
-
-def _reckoning(engine: QuotaEngine) -> tuple[object, ...]:
-    return engine.settings.algorithm, engine.settings.window

@@ -95,6 +95,7 @@ def test_nobody_is_held_for_longer_than_one_sample():
     subject = quotas([(ALICE, 50)], algorithm="window", window=Window(11, 2.0))
     open_all(subject, 500)
     subject._engine.apply(settings([(ALICE, 1)], algorithm="window", window=Window(11, 2.0)), START)
+    subject.apply(limits(), START)
     assert subject.arrive("a", ALICE, START) == TurnedAway("connection_creation_rate", 2.0)
 
 
