@@ -79,16 +79,21 @@ class Gateway:
         max_frame_bytes = config.connections.max_frame_bytes
         self._listeners = [
             Listener(
-                listener, self._brokers, self._engine, self._counters, self._sessions, self._admission, max_frame_bytes, openers,
+                listener,
+                self._brokers,
+                self._engine,
+                self._counters,
+                self._sessions,
+                self._admission,
+                max_frame_bytes,
+                openers,
                 gate,
-            )  # fmt: skip
+            )
             for listener in config.listeners
         ]
         self._effective = EffectiveConfig(config, clock.wall())
         self._reloader = Reloader(path, config, self._apply, self._effective.record)
-        view = AdminView(
-            self._engine, self._admission, self._counters, self._effective, self._not_ready, self._volumes_report
-        )
+        view = AdminView(self._engine, self._admission, self._counters, self._effective, self._not_ready, self._volumes_report)
         self._admin = AdminServer(view, config.admin.host, config.admin.port)
         self._draining = False
 
