@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import uvloop
 from rich.console import Console
 
-from gateway.config import ConfigError, WeirConfig, load_config
+from gateway import clock
+from gateway.config import ConfigError, WeirConfig, certificate_warnings, load_config
 from gateway.observe.build import weir_version
 from gateway.observe.log import configure_logging
 from gateway.observe.table import AdminUnreachableError, show_quotas
@@ -59,7 +60,8 @@ Logs go to stderr. Metrics, health and the admin API are served at admin.host:ad
 
 _CHECK = """\
 Reads the file as `weir serve` would and prints one line for each error, with the key's path, the value, the line
-and the remedy. Exits with 0 if it is valid, with 1 if not. Connects to nothing and changes nothing.
+and the remedy. It reads the certificates and keys that the file names, too; a relative name starts at the config
+file's directory. Exits with 0 if it is valid, with 1 if not. Connects to nothing and changes nothing.
 """
 
 _VOLUMES = """\
@@ -102,7 +104,7 @@ def _serve(options: argparse.Namespace) -> int:
     path: Path = options.config
     config = load_config(path)
     configure_logging(options.log_format, level=logging.DEBUG if options.verbose else logging.INFO)
-    for warning in config.warnings():
+    for warning in _warnings(path, config):
         logging.getLogger("weir.config").warning("%s: %s", path, warning)
     from gateway.app import serve  # here, so that `weir check` and `weir quotas` start without all of the gateway
 
@@ -111,15 +113,21 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     config = load_config(options.config)
-    for warning in config.warnings():
+    for warning in _warnings(options.config, config):
         print(f"warning: {warning}")
     print(f"{options.config}: valid: {_summary(config)}")
     return OK
 
 
+def _warnings(path: Path, config: WeirConfig) -> list[str]:
+    return [*config.warnings(), *certificate_warnings(config, path.parent, clock.wall())]
+
+
 def _summary(config: WeirConfig) -> str:
     listeners = ", ".join(
-        f"{listener.name} on {listener.host}:{listener.bootstrap_port} and {listener.broker_ports}"
+        f"{listener.name} on {listener.host}:{listener.bootstrap_port}"
+        + (f" and {listener.broker_ports}" if listener.sni is None else f", brokers as {listener.sni}")
+        + (" (TLS)" if listener.tls is not None else "")
         for listener in config.listeners
     )
     entities = config.quotas.entities

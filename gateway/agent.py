@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import signal
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.cluster.brokers import Address
+from gateway.cluster.brokers import Brokers
 from gateway.cluster.client import OwnClient
 from gateway.cluster.topic_log import TopicLog
+from gateway.cluster.upstream import Upstream
 from gateway.cluster.volume_sources import LocalVolumes
 from gateway.cluster.volumes import publish_usage, topic_spec
 from gateway.config import ConfigError, Problem, WeirConfig
@@ -23,11 +25,11 @@ _log = logging.getLogger("weir.volumes")
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """What the agent needs: which broker it speaks for, what it looks at, where it publishes."""
+    """What the agent needs: which broker it speaks for, what it looks at, where it publishes and by which way."""
 
     broker: int
     paths: tuple[str, ...]
-    bootstrap: list[Address]
+    upstream: Upstream
     volumes: VolumesConfig
 
 
@@ -53,13 +55,18 @@ def agent_config(config: WeirConfig, source: Path, broker_id: int | None, paths:
     ]
     if problems or broker is None:
         raise ConfigError(str(source), problems)
-    bootstrap = [(server.host, server.port) for server in config.upstream.bootstrap_servers]
-    return Agent(broker, found, bootstrap, volumes)
+    brokers = Brokers([(server.host, server.port) for server in config.upstream.bootstrap_servers])
+    return Agent(broker, found, Upstream(config.upstream, source.parent, brokers, Counter()), volumes)
 
 
 async def publish_volumes(agent: Agent, once: bool) -> int:
     """Publish until SIGTERM or SIGINT, or once; returns the exit code."""
-    log = TopicLog(lambda: OwnClient(lambda: agent.bootstrap), topic_spec(agent.volumes), lambda key, value: None)  # noqa: ARG005
+    upstream = agent.upstream
+
+    def client() -> OwnClient:
+        return OwnClient(upstream.brokers.anyone, upstream.client_options)
+
+    log = TopicLog(client, topic_spec(agent.volumes), lambda key, value: None)  # noqa: ARG005
     source = LocalVolumes(agent.broker, agent.paths)
     stopped = asyncio.Event()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
@@ -67,6 +74,8 @@ async def publish_volumes(agent: Agent, once: bool) -> int:
     _log.info("publishing the usage of broker %d", agent.broker, extra={"paths": list(agent.paths)})
     try:
         while True:
+            if upstream.live is not None:
+                upstream.live.refresh()
             published = await publish_usage(source, log, agent.volumes)
             if once:
                 return OK if published else FAILED

@@ -13,6 +13,7 @@ from gateway.cluster.brokers import Brokers
 from gateway.cluster.client import OwnClient
 from gateway.cluster.discovery import Discovery
 from gateway.cluster.listeners import BindError, Listener
+from gateway.cluster.upstream import Upstream
 from gateway.cluster.volumes import VolumeWatch
 from gateway.config import QuotasConfig, WeirConfig, connection_limits
 from gateway.observe.admin import AdminBindError, AdminServer
@@ -28,6 +29,7 @@ from gateway.session.exchange import Opener
 from gateway.session.exchanges.paused_produce import PauseRoom
 from gateway.session.gate import ProduceGate
 from gateway.session.sessions import Sessions
+from gateway.tls.contexts import follow_files
 
 OK, CANNOT_BIND = 0, 3
 
@@ -70,7 +72,9 @@ class Gateway:
         )
         self._admission = Admission(self._connections, self._counters)
         self._brokers = Brokers([(server.host, server.port) for server in config.upstream.bootstrap_servers])
-        self._discovery = Discovery(self._brokers)
+        directory, reloads = path.parent, self._counters.certificate_reloads
+        self._upstream = upstream = Upstream(config.upstream, directory, self._brokers, reloads)
+        self._discovery = Discovery(upstream)
         openers: dict[int, Opener] = {}
         gate = ProduceGate()
         self._pause_room = PauseRoom(gate)
@@ -80,7 +84,8 @@ class Gateway:
         self._listeners = [
             Listener(
                 listener,
-                self._brokers,
+                directory,
+                upstream,
                 self._engine,
                 self._counters,
                 self._sessions,
@@ -91,6 +96,8 @@ class Gateway:
             )
             for listener in config.listeners
         ]
+        contexts = [upstream.live, *(listener.live for listener in self._listeners)]
+        self._certificates = [live for live in contexts if live is not None]
         self._effective = EffectiveConfig(config, clock.wall())
         self._reloader = Reloader(path, config, self._apply, self._effective.record)
         view = AdminView(self._engine, self._admission, self._counters, self._effective, self._not_ready, self._volumes_report)
@@ -114,6 +121,7 @@ class Gateway:
                 group.create_task(self._discovery.run(), name="discover brokers"),
                 group.create_task(self._reloader.run(), name="reload the config"),
                 group.create_task(self._tick(), name="tick"),
+                group.create_task(follow_files(self._certificates), name="follow certificate files"),
             ]
             self._group = group
             self._watch_volumes(self._effective.config.quotas)
@@ -185,7 +193,7 @@ class Gateway:
         return None if self._volumes is None else self._volumes.report()
 
     def _own_client(self) -> OwnClient:
-        return OwnClient(self._brokers.anyone)
+        return OwnClient(self._brokers.anyone, self._upstream.client_options)
 
     def _reconsider(self) -> None:
         """Whoever may go on by now does."""

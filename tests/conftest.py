@@ -42,11 +42,14 @@ def weir3(kafka3: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture
 def start_weir(tmp_path: Path) -> Iterator[Callable[..., Weir]]:
-    """`start_weir(bootstrap_servers, quotas={...}, ...)`: a gateway for one test, its config's sections as keywords."""
+    """`start_weir(bootstrap_servers, quotas={...}, ...)`: a gateway for one test, its config's sections as keywords.
+
+    `listener` has keys for its listener; `wait` is the admin page that has to answer before it is returned.
+    """
     with ExitStack() as running:
 
-        def start(bootstrap_servers: str, **config: Any) -> Weir:
-            return running.enter_context(Weir(tmp_path / "weir", bootstrap_servers, config))
+        def start(bootstrap_servers: str, listener: Any = None, wait: str = "/readyz", **config: Any) -> Weir:
+            return running.enter_context(Weir(tmp_path / "weir", bootstrap_servers, config, listener, wait))
 
         yield start
 

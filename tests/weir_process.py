@@ -30,9 +30,18 @@ def wait_until(condition: Callable[[], object], what: str, timeout: float = 30.0
 
 
 class Weir:
-    """`weir serve` in front of a cluster, on free ports. `config` is merged over what every test needs."""
+    """`weir serve` in front of a cluster, on free ports. `config` is merged over what every test needs, and `listener` over
+    the keys of its listener."""
 
-    def __init__(self, directory: Path, bootstrap_servers: str, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        bootstrap_servers: str,
+        config: Mapping[str, Any] | None = None,
+        listener: Mapping[str, Any] | None = None,
+        wait: str = "/readyz",
+    ) -> None:
+        self._wait = wait
         directory.mkdir(parents=True, exist_ok=True)
         first = free_port_range(1 + BROKER_PORTS)
         self.bootstrap_servers = f"127.0.0.1:{first}"
@@ -47,6 +56,7 @@ class Weir:
                     "advertised_host": "127.0.0.1",
                     "bootstrap_port": first,
                     "broker_ports": f"{first + 1}-{first + BROKER_PORTS}",
+                    **(listener or {}),
                 }
             ],
             "admin": {"host": "127.0.0.1", "port": admin_port},
@@ -63,16 +73,16 @@ class Weir:
         new.replace(self.config_file)
 
     def start(self, timeout: float = 30.0) -> None:
-        """Start it and return once /readyz says yes."""
+        """Start it and return once the page that is waited for answers, /readyz as a rule."""
         command = [sys.executable, "-m", "gateway", "serve", "--config", str(self.config_file)]
         with self.log_file.open("a") as log:
             self.process = spawn(command, stdout=log, stderr=log)
-        wait_until(self._ready, f"/readyz of {self.admin} answers 200", timeout)
+        wait_until(self._ready, f"{self._wait} of {self.admin} answers 200", timeout)
 
     def _ready(self) -> bool:
         assert self.process.poll() is None, f"weir ended with exit code {self.process.returncode}: {self.log()}"
         try:
-            return self.get("/readyz") is not None
+            return self.get(self._wait) is not None
         except (urllib.error.URLError, ConnectionError):
             return False
 

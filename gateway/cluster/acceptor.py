@@ -8,12 +8,12 @@ import asyncio
 import errno
 import logging
 import socket
-import ssl
 from collections.abc import Callable
 from math import inf
 
 from gateway.cluster.admission import Admission
 from gateway.quotas.connections import Slot
+from gateway.tls.handshakes import Handshakes
 
 ACCEPTS_PER_WAKE = 32
 """So many are taken before those who are connected already have their turn: about a millisecond's work."""
@@ -35,7 +35,7 @@ class Acceptor:
     """
 
     def __init__(
-        self, bound: socket.socket, serve: Serve, admission: Admission, listener: str, *, tls: ssl.SSLContext | None = None
+        self, bound: socket.socket, serve: Serve, admission: Admission, listener: str, *, tls: Handshakes | None = None
     ) -> None:
         self._bound = bound
         self._serve = serve
@@ -95,7 +95,10 @@ class Acceptor:
 
     async def _begin(self, connection: socket.socket, slot: Slot) -> None:
         try:
-            await self._loop.connect_accepted_socket(lambda: self._serve(slot), connection, ssl=self._tls)
+            if self._tls is None:
+                await self._loop.connect_accepted_socket(lambda: self._serve(slot), connection)
+            else:
+                await self._tls.perform(connection, lambda: self._serve(slot))
         except BaseException as error:
             slot.release()
             connection.close()

@@ -41,6 +41,9 @@ class Brokers:
         """Where a broker listens; KeyError for one that nobody has heard of."""
         return self._addresses[node_id]
 
+    def __contains__(self, node_id: int) -> bool:
+        return node_id in self._addresses
+
     def anyone(self) -> list[Address]:
         """Where to begin: the configured servers, then the brokers that are known, each address once."""
         return list(dict.fromkeys((*self.bootstrap, *self._addresses.values())))

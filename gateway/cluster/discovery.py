@@ -6,7 +6,7 @@ import logging
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 
-from gateway.cluster.brokers import Brokers
+from gateway.cluster.upstream import Upstream
 
 REFRESH_SECONDS = 5.0
 RETRY_SECONDS = 1.0
@@ -17,8 +17,9 @@ _log = logging.getLogger("weir.cluster")
 class Discovery:
     """Keeps `Brokers` up to date, as long as any broker can be reached."""
 
-    def __init__(self, brokers: Brokers) -> None:
-        self._brokers = brokers
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        self._brokers = upstream.brokers
         self._reached = False
         self.problem = "the cluster has not been reached yet"
 
@@ -34,13 +35,18 @@ class Discovery:
                 bootstrap_servers=[f"{host}:{port}" for host, port in self._brokers.anyone()],
                 client_id="weir",
                 request_timeout_ms=5_000,
+                **self._upstream.client_options(),
             )
+            context = self._upstream.context
             try:
                 await client.bootstrap()
-                while await client.force_metadata_update():
+                while answered := await client.force_metadata_update():
                     self._note(client)
                     await asyncio.sleep(REFRESH_SECONDS)
-                self._lost("no broker answers")
+                    if self._upstream.context is not context:  # other certificates hold now: begin again with them
+                        break
+                if not answered:
+                    self._lost("no broker answers")
             except (KafkaError, OSError) as error:
                 self._lost(str(error))
             finally:

@@ -3,15 +3,17 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import cast
 
 from gateway.cluster.acceptor import Acceptor
 from gateway.cluster.admission import Admission
-from gateway.cluster.brokers import Address, Brokers
-from gateway.config import ListenerConfig
+from gateway.cluster.arrival import Arrival, Welcome
+from gateway.cluster.brokers import Address
+from gateway.cluster.upstream import Upstream
+from gateway.config import ListenerConfig, PortRange
 from gateway.quotas.engine import QuotaEngine
 from gateway.session.context import SessionContext
 from gateway.session.counters import Counters
@@ -19,6 +21,9 @@ from gateway.session.exchange import Opener
 from gateway.session.gate import ProduceGate
 from gateway.session.io import Dial, Session, SessionHost
 from gateway.session.sessions import Sessions
+from gateway.tls.contexts import LiveContext, ServerContext, server_context
+from gateway.tls.handshakes import Handshakes
+from gateway.tls.principal import PrincipalMapping
 
 BACKLOG = 1024
 
@@ -33,13 +38,14 @@ class Listener:
     """One entry of `listeners` in the config file.
 
     A broker's port is bound the moment that the broker is first heard of, so that no client is told a port on which nobody
-    listens.
+    listens. With `sni`, all brokers are behind the bootstrap port instead, and a client's handshake tells which one it wants.
     """
 
     def __init__(
         self,
         config: ListenerConfig,
-        brokers: Brokers,
+        directory: Path,
+        upstream: Upstream,
         engine: QuotaEngine,
         counters: Counters,
         sessions: Sessions,
@@ -48,15 +54,27 @@ class Listener:
         openers: dict[int, Opener],
         gate: ProduceGate,
     ) -> None:
+        """`directory` is the config file's. Raises OSError where the certificates can't be used."""
         self._config = config
-        self._brokers = brokers
+        self._upstream = upstream
+        self._brokers = upstream.brokers
+        self._counters = counters
         self._sessions = sessions
         self._admission = admission
         self._context = SessionContext(engine, counters, self.translate, max_frame_bytes, openers, gate)
         self._ports: dict[int, int] = {}
         self._acceptors: list[Acceptor] = []
         self._closed = False
-        brokers.on_new(self._open_broker_port)
+        self.live: LiveContext[ServerContext] | None = None
+        self._handshakes: Handshakes | None = None
+        if config.tls is not None:
+            tls, name = config.tls.resolved(directory), f"listeners[{config.name}].tls"
+            known_name = None if config.sni is None else self._knows_name
+            self.live = LiveContext(name, tls.files, lambda: server_context(tls, known_name), counters.certificate_reloads)
+            self._handshakes = Handshakes(config.name, self.live, config.tls.handshake_seconds, counters)
+            self._mapping = PrincipalMapping(config.tls.principal_mapping_rules)
+        if config.broker_ports is not None:
+            self._brokers.on_new(partial(self._open_broker_port, config.broker_ports))
 
     async def start(self) -> None:
         """Bind the bootstrap port and serve. Raises BindError."""
@@ -68,11 +86,13 @@ class Listener:
                 f"listeners[{self._config.name}].bootstrap_port: {self._config.host}:{port} can't be bound: {error.strerror}"
                 " — stop what listens there, or choose another port"
             ) from error
-        self._serve(bound, self._dial_anyone, "the bootstrap broker")
+        self._serve(bound, self._upstream.dial_anyone, "the bootstrap broker")
 
     def translate(self, node_id: int, host: str, port: int) -> Address | None:
         """What clients of this listener are told instead of a broker's own address; None: nothing, for want of a port."""
         self._brokers.learn(node_id, host, port)
+        if (names := self._config.sni) is not None:
+            return names.name(node_id), names.port or self._config.bootstrap_port
         mine = self._ports.get(node_id)
         return None if mine is None else (self._config.advertised_host, mine)
 
@@ -86,10 +106,10 @@ class Listener:
         for acceptor in self._acceptors:
             acceptor.close()
 
-    def _open_broker_port(self, node_id: int) -> None:
+    def _open_broker_port(self, broker_ports: PortRange, node_id: int) -> None:
         if self._closed:
             return
-        ports = self._config.broker_ports.ports
+        ports = broker_ports.ports
         taken = set(self._ports.values())
         # The first port plus the node id, so that it stays the same over restarts; the next free one where that is taken.
         begin = node_id % len(ports)
@@ -109,11 +129,11 @@ class Listener:
                 "listener %s: clients reach broker %d at %s:%d",
                 self._config.name, node_id, self._config.advertised_host, port, extra={"broker": node_id},
             )  # fmt: skip
-            self._serve(bound, partial(self._dial_broker, node_id), f"broker {node_id}")
+            self._serve(bound, partial(self._upstream.dial_broker, node_id), f"broker {node_id}")
             return
         _log.error(
             "listener %s: no port of broker_ports %s is left for broker %d, clients won't be told of it: widen broker_ports",
-            self._config.name, self._config.broker_ports, node_id, extra={"broker": node_id},
+            self._config.name, broker_ports, node_id, extra={"broker": node_id},
         )  # fmt: skip
 
     def _bind(self, port: int) -> socket.socket:
@@ -124,26 +144,28 @@ class Listener:
 
     def _serve(self, bound: socket.socket, dial: Dial, broker: str) -> None:
         host = SessionHost(self._context, self._sessions, dial, broker)
-        acceptor = Acceptor(
-            bound, lambda slot: cast("asyncio.Protocol", Session(host, slot)), self._admission, self._config.name
-        )
+        name, admission = self._config.name, self._admission
+        if self._handshakes is None:
+            acceptor = Acceptor(bound, lambda slot: cast("asyncio.Protocol", Session(host, slot)), admission, name)
+        else:
+            failures = self._counters.handshake_failures
+            welcome = Welcome(name, partial(self._host_of, host), self._mapping, failures)
+            acceptor = Acceptor(bound, lambda slot: Arrival(welcome, slot), admission, name, tls=self._handshakes)
         acceptor.start()
         self._acceptors.append(acceptor)
 
-    async def _dial_broker(self, node_id: int, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
-        return await _connect(self._brokers.address(node_id), protocol)
+    def _knows_name(self, server_name: str | None) -> bool:
+        """Whether it is the name of a broker or of the bootstrap address, where brokers are told apart by name."""
+        names = self._config.sni
+        if server_name is None or names is None:
+            return False
+        node_id = names.node_id(server_name)
+        return server_name == self._config.advertised_host.lower() if node_id is None else node_id in self._brokers
 
-    async def _dial_anyone(self, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
-        failures: list[str] = []
-        for address in self._brokers.anyone():
-            try:
-                return await _connect(address, protocol)
-            except OSError as error:
-                failures.append(f"{address[0]}:{address[1]}: {error.strerror or error}")
-        raise OSError("; ".join(failures))
-
-
-async def _connect(address: Address, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
-    transport, _ = await asyncio.get_running_loop().create_connection(protocol, *address)
-    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    return transport
+    def _host_of(self, bootstrap: SessionHost, server_name: str | None) -> SessionHost:
+        """What a session finds around it whose client has asked for that name."""
+        names = self._config.sni
+        node_id = None if names is None or server_name is None else names.node_id(server_name)
+        if node_id is None:
+            return bootstrap
+        return SessionHost(self._context, self._sessions, partial(self._upstream.dial_broker, node_id), f"broker {node_id}")

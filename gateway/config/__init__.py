@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from gateway.config.certificates import certificate_warnings, check_certificates
 from gateway.config.checks import cross_check, split_unsupported
 from gateway.config.connections import ConnectionsConfig, connection_limits
 from gateway.config.document import read_document
@@ -32,6 +33,7 @@ __all__ = [
     "UpstreamConfig",
     "WeirConfig",
     "WindowConfig",
+    "certificate_warnings",
     "connection_limits",
     "load_config",
     "parse_config",
@@ -39,8 +41,11 @@ __all__ = [
 ]
 
 
-def parse_config(text: str, *, source: str) -> WeirConfig:
-    """The config that a YAML text describes; `source` names it in messages. Raises ConfigError with all problems."""
+def parse_config(text: str, *, source: str, directory: Path | None = None) -> WeirConfig:
+    """The config that a YAML text describes; `source` names it in messages. Raises ConfigError with all problems.
+
+    With `directory`, the config file's, the files that it names are looked at as well.
+    """
     document = read_document(text, source=source)
     data, unsupported = split_unsupported(document)
     problems = [*document.problems, *unsupported, *cross_check(data, document)]
@@ -52,6 +57,8 @@ def parse_config(text: str, *, source: str) -> WeirConfig:
         found = explain(error, document)
         problems += [problem for problem in found if not any(key.startswith(f"{problem.key}.") for key in cut)]
     else:
+        if not problems and directory is not None:
+            problems += check_certificates(config, document, directory)
         if not problems:
             return config
     raise ConfigError(source, sorted(problems, key=lambda problem: problem.line or 0))
@@ -59,7 +66,7 @@ def parse_config(text: str, *, source: str) -> WeirConfig:
 
 def load_config(path: Path) -> WeirConfig:
     """Read and validate a config file. Raises ConfigError, also where the file can't be read."""
-    return parse_config(read_config_text(path), source=str(path))
+    return parse_config(read_config_text(path), source=str(path), directory=path.parent)
 
 
 def read_config_text(path: Path) -> str:

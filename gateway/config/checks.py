@@ -29,10 +29,7 @@ _REMOVE = "remove it"
 _NOT_YET = "is not supported by this version of Weir"
 
 UNSUPPORTED: dict[tuple[str, ...], tuple[str, str]] = {
-    ("upstream", "tls"): (_NOT_YET, _REMOVE),
     ("upstream", "sasl"): (_NOT_YET, _REMOVE),
-    ("listeners", "tls"): (_NOT_YET, _REMOVE),
-    ("listeners", "sni"): (_NOT_YET, "remove it and use broker_ports"),
     ("quotas", "topics"): (_NOT_YET, _REMOVE),
     ("quotas", "entities", "controller_mutation_rate"): (_NOT_YET, _REMOVE),
     ("quotas", "entities", "request_percentage"): (
@@ -114,7 +111,8 @@ def _ports(data: Mapping[str, Any], listeners: _Listeners, document: Document) -
         names.setdefault(listener.name, index)
         ports, port, host = listener.broker_ports, listener.bootstrap_port, listener.host
         claims.append(_Claim(("listeners", index, "bootstrap_port"), host, port, port, port))
-        claims.append(_Claim(("listeners", index, "broker_ports"), host, ports.first, ports.last, str(ports)))
+        if ports is not None:
+            claims.append(_Claim(("listeners", index, "broker_ports"), host, ports.first, ports.last, str(ports)))
     admin = _valid(data.get("admin", {}), AdminConfig)
     if admin is not None:
         claims.append(_Claim(("admin", "port"), admin.host, admin.port, admin.port, admin.port))

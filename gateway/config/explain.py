@@ -17,6 +17,8 @@ _EXAMPLES = {
     "listeners": '"listeners: [{name: clients, bootstrap_port: 29092}]"',
     "listeners.name": '"name: clients"',
     "listeners.bootstrap_port": '"bootstrap_port: 29092"',
+    "listeners.tls.cert": '"cert: weir.pem"',
+    "listeners.tls.key": '"key: weir.key"',
 }
 """What to write for the keys without a default, by their path without list indexes."""
 

@@ -20,6 +20,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.config.connections import AcceptSection, ConnectionsConfig, ip_text
 from gateway.config.section import Section, invalid
+from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns_name
 from gateway.config.volumes import AgentConfig, LimitConfig, VolumesConfig
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.entity import EntityName as Name
@@ -160,16 +161,23 @@ class UpstreamConfig(Section):
     """`upstream`: the Kafka cluster that the gateway stands in front of."""
 
     bootstrap_servers: Annotated[tuple[Server, ...], Field(strict=False, min_length=1)]
+    tls: UpstreamTlsConfig | None = None
 
 
 class ListenerConfig(AcceptSection):
-    """One of `listeners`: where clients connect, and what they are told. Ports as in `bind`, one per broker."""
+    """One of `listeners`: where clients connect, and what they are told.
+
+    Ports as in `bind`, one per broker; with `sni` instead, `broker_ports` is None and all brokers are behind `bootstrap_port`,
+    each by its name.
+    """
 
     name: Annotated[str, Field(min_length=1)]
     host: Host
     advertised_host: AdvertisedHost
     bootstrap_port: Port
-    broker_ports: Ports
+    broker_ports: Ports | None
+    tls: ListenerTlsConfig | None = None
+    sni: Sni | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -180,11 +188,30 @@ class ListenerConfig(AcceptSection):
         filled: dict[Any, Any] = {"host": "127.0.0.1", **data}
         host, port = filled["host"], filled.get("bootstrap_port")
         filled.setdefault("advertised_host", host if _is_host(host) else "127.0.0.1")
-        if isinstance(port, int) and 0 < port <= _MAX_PORT:
+        if data.get("sni") is not None:
+            filled.setdefault("broker_ports", None)
+        elif isinstance(port, int) and 0 < port <= _MAX_PORT:
             filled.setdefault("broker_ports", f"{port + 1}-{port + 100}")
         else:
             filled.setdefault("broker_ports", "1-1")
         return filled
+
+    @model_validator(mode="after")
+    def _one_way_to_brokers(self) -> "ListenerConfig":
+        if self.sni is None:
+            if self.broker_ports is None:
+                raise invalid("has no broker_ports", 'write the first and the last port, such as "29093-29192"')
+            return self
+        if self.tls is None:
+            raise invalid("has sni without tls, and only TLS tells the name that a client asks for", "add tls, or remove sni")
+        if self.broker_ports is not None:
+            raise invalid("has both sni and broker_ports, two ways to tell brokers apart", "remove one of them")
+        if not is_dns_name(self.advertised_host):
+            raise invalid(
+                f"has sni, and clients can't ask by name for the advertised_host {self.advertised_host}",
+                "set advertised_host to the name that clients put into bootstrap.servers, such as kafka.example.com",
+            )
+        return self
 
 
 class WindowConfig(Section):
@@ -317,7 +344,9 @@ def _is_loopback(host: str) -> bool:
 SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     (): WeirConfig,
     ("upstream",): UpstreamConfig,
+    ("upstream", "tls"): UpstreamTlsConfig,
     ("listeners",): ListenerConfig,
+    ("listeners", "tls"): ListenerTlsConfig,
     ("quotas",): QuotasConfig,
     ("quotas", "window"): WindowConfig,
     ("quotas", "entities"): EntityRow,

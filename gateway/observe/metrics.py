@@ -45,6 +45,8 @@ class Scrape:
     counters: Counters
     rejected: dict[str, int]
     protocol_errors: dict[str, int]
+    handshake_failures: dict[str, int]
+    certificate_reloads: dict[str, int]
     effective: EffectiveConfig
     reloads: dict[str, int]
     volumes: VolumesReport | None
@@ -61,6 +63,8 @@ class Scrape:
             counters=view.counters,
             rejected=dict(view.counters.rejected),
             protocol_errors=dict(view.counters.protocol_errors),
+            handshake_failures=dict(view.counters.handshake_failures),
+            certificate_reloads=dict(view.counters.certificate_reloads),
             effective=view.effective,
             reloads=dict(view.effective.reloads),
             volumes=view.volumes(),
@@ -299,6 +303,12 @@ METRICS: tuple[Value | Distribution, ...] = (
           _reasons(lambda scrape: scrape.rejected)),
     Value("counter", "weir_protocol_errors_total", "Client connections closed for what they sent.", ("reason",),
           _reasons(lambda scrape: scrape.protocol_errors)),
+    Value("gauge", "weir_tls_handshakes", "TLS handshakes with clients that are under way now.", (),
+          _one(lambda scrape: scrape.counters.handshakes)),
+    Value("counter", "weir_tls_handshake_failures_total", "TLS handshakes with clients that failed.", ("reason",),
+          _reasons(lambda scrape: scrape.handshake_failures)),
+    Value("counter", "weir_tls_reloads_total", "Changed certificate files, by what came of them.", ("result",),
+          _reasons(lambda scrape: scrape.certificate_reloads)),
     Value("counter", "weir_requests_total", "Requests by API.", ("api",), _requests),
     Distribution("weir_request_seconds", "Time from a request sent upstream to its response.", ("api",), _latencies),
     Value("gauge", "weir_volume_state", "1 for the state that the cluster's volumes ask for, 0 for the others.", ("state",),

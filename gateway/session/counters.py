@@ -13,7 +13,8 @@ class Counters:
     `requests[api_key]` requests seen; `latency[api_key][i]` upstream latencies that fell in slot i (not cumulative) and
     `latency_seconds[api_key]` their sum; `connections` open now; `muted` client connections muted now;
     `rejected[reason]` connections refused or closed by a limit (`max_per_ip`, `broker_unreachable`, `idle`, ...);
-    `protocol_errors[reason]` connections closed for what they sent.
+    `protocol_errors[reason]` connections closed for what they sent; `handshakes` TLS handshakes under way now,
+    `handshake_failures[reason]` those that failed; `certificate_reloads[result]` changes of certificate files taken over.
     """
 
     def __init__(self, api_keys: int = 128) -> None:
@@ -25,3 +26,6 @@ class Counters:
         self.muted = 0
         self.rejected: Counter[str] = Counter()
         self.protocol_errors: Counter[str] = Counter()
+        self.handshakes = 0
+        self.handshake_failures: Counter[str] = Counter()
+        self.certificate_reloads: Counter[str] = Counter()

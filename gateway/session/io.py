@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from fcntl import ioctl
+from ssl import SSLError
 from termios import FIONREAD
 from typing import Final, cast
 
@@ -20,6 +21,7 @@ from gateway.session.context import SessionContext
 from gateway.session.core import SessionCore
 from gateway.session.sessions import Sessions
 from gateway.session.wire import Data
+from gateway.tls.causes import cause_of
 from protocol.errors import InvalidFrame, ProtocolError
 
 WRITE_BUFFER_HIGH: Final = 256 * 1024
@@ -95,8 +97,13 @@ class Session:
         self._paused = 0
         self._draining = False
         self._socket_fd = -1
+        self._undecrypted: Callable[[], int] | None = None
         self.peer = ""
         self.last_active = monotonic()
+
+    def identify(self, user: str) -> None:
+        """The client has proved to be `user` before it sent anything."""
+        self._core.client.identify(user, self.last_active)
 
     # The client's connection.
 
@@ -109,6 +116,8 @@ class Session:
         connection = client.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket_fd = connection.fileno()
+        if client.get_extra_info("ssl_object") is not None:
+            self._undecrypted = getattr(client, "get_read_buffer_size")  # noqa: B009 -- uvloop's, unknown to asyncio
         client.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
         self._core.responses.write = client.write
 
@@ -189,10 +198,12 @@ class Session:
     def broker_lost(self, exc: Exception | None) -> None:
         """The broker has closed, or is gone."""
         if self._client is not None and not self._client.is_closing():
-            _log.info(
-                "%s closed the connection%s", self._host.broker, f": {exc}" if exc else "",
-                extra={"broker": self._host.broker, "peer": self.peer},
-            )  # fmt: skip
+            where = {"peer": self.peer, "broker": self._host.broker}
+            if isinstance(exc, SSLError):
+                why = cause_of(exc, "the broker's").words
+                _log.warning("%s ended the connection: %s", self._host.broker, why, extra={**where, "reason": "broker_tls"})
+            else:
+                _log.info("%s closed the connection%s", self._host.broker, f": {exc}" if exc else "", extra=where)
             self._client.close()
 
     # What the core asks for.
@@ -229,12 +240,12 @@ class Session:
         self._loop.call_soon(self._ready)
 
     def unread_client_bytes(self) -> int:
-        """What the kernel holds of the client's bytes."""
+        """What the kernel holds of the client's bytes, and under TLS the transport, which reads on while it is paused."""
         if self._client is None or self._client.is_closing():
             return 0
         size = array("i", [0])
         ioctl(self._socket_fd, FIONREAD, size)
-        return size[0]
+        return size[0] + (0 if self._undecrypted is None else self._undecrypted())
 
     def _ready(self) -> None:
         if self._client is not None and not self._client.is_closing():

@@ -9,6 +9,7 @@ as its own count of requests.
 import asyncio
 import json
 import socket
+import ssl
 import statistics
 import struct
 import sys
@@ -33,7 +34,8 @@ class Job:
     """What to send where. `size` is in bytes: of a Produce's batch, or of what a Fetch asks for.
 
     `saturate` keeps `depth` requests in flight on each connection; `pace` sends `rate` a second on one, one at a time.
-    CPU time is that of the processes `pids` together.
+    CPU time is that of the processes `pids` together. With `ca`, a PEM file, connections are TLS and the address's certificate
+    has to be this authority's.
     """
 
     address: str
@@ -48,6 +50,7 @@ class Job:
     seconds: float = 1.0
     warmup: float = 0.3
     pids: tuple[int, ...] = ()
+    ca: str = ""
 
     def load(self, connection: int) -> Load:
         """Return what a connection sends: connections take the partitions in turn."""
@@ -163,10 +166,11 @@ async def saturate(job: Job) -> Saturated:
     loop = asyncio.get_running_loop()
     failed: asyncio.Future[None] = loop.create_future()
     host, port = _address(job.address)
+    tls = ssl.create_default_context(cafile=job.ca) if job.ca else None
     connections = []
     for index in range(job.connections):
         load = job.load(index)
-        _, connection = await loop.create_connection(lambda load=load: Connection(load, failed), host, port)  # type: ignore[misc]
+        _, connection = await loop.create_connection(lambda load=load: Connection(load, failed), host, port, ssl=tls)
         connections.append(connection)
     for connection in connections:
         connection.start()

@@ -358,7 +358,7 @@ def test_all_problems_are_listed_at_once_in_the_order_of_the_file() -> None:
         """\
 upstream:
   bootstrap_servers: [kafka]
-  tls: {}
+  tsl: {}
 listeners:
   - {name: a, bootstrap_port: 100}
   - {name: a, bootstrap_port: 150, hots: x}
@@ -375,7 +375,7 @@ sharing: {}
     )
     assert [(problem.key, problem.line) for problem in found] == [
         ("upstream.bootstrap_servers[0]", 2),
-        ("upstream.tls", 3),
+        ("upstream.tsl", 3),
         ("listeners[1].hots", 6),
         ("listeners[2].bootstrap_port", 7),
         ("quotas.enforce", 10),

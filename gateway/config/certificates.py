@@ -1,0 +1,194 @@
+"""The certificate files that a config names: whether they can be used, and what their owner should know of them.
+
+The rest of the config says what is wrong with its text alone; this reads files, once the text is right.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.config.document import Document
+from gateway.config.explain import problem
+from gateway.config.model import ListenerConfig, WeirConfig
+from gateway.config.problems import KeyPath, Problem, key_path
+from gateway.tls.contexts import client_context, server_context
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
+SOON = timedelta(days=14)
+"""A certificate that expires within this time is worth a warning."""
+
+_DER_START, _JAVA_KEYSTORE, _PKCS12_HINT = b"\x30", b"\xfe\xed\xfe\xed", (".p12", ".pfx")
+
+
+class _UnusableError(Exception):
+    """A file that can't be used: what is wrong, and what to do about it."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+
+def check_certificates(config: WeirConfig, document: Document, directory: Path) -> list[Problem]:
+    """A problem for each certificate, key and authority that can't be used. `directory` is the config file's."""
+    found: list[Problem] = []
+    for path, names, use in _uses(config, directory):
+        mine: list[Problem] = []
+        for key, file in names.items():
+            try:
+                (_read_key if key == "key" else _read_certificates)(directory / file)
+            except _UnusableError as error:
+                mine.append(problem(document, (*path, key), error.message, error.remedy, value=file))
+        if not mine and "cert" in names:
+            mine += _mismatch(names, path, document, directory)
+        if not mine:
+            try:
+                use()
+            except OSError as error:
+                mine.append(problem(document, path, f"can't be used: {error}", "make new certificates with other parameters"))
+        found += mine
+    return found
+
+
+def certificate_warnings(config: WeirConfig, directory: Path, now: float) -> list[str]:
+    """What is usable but probably not meant, one line each, naming the key; `now` is wall clock seconds."""
+    found: list[str] = []
+    moment = datetime.fromtimestamp(now, UTC)
+    # A file that can't be used any more was good a moment ago: it is being replaced.
+    with suppress(_UnusableError):
+        for path, names, _ in _uses(config, directory):
+            for key, file in names.items():
+                # Behind the first one in `cert` are those that lead to its authority; an expired one of them is as bad.
+                certificates = _read_certificates(directory / file) if key != "key" else []
+                found += [f"{key_path((*path, key))}: {file}: {said}" for one in certificates if (said := _dates(one, moment))]
+        for index, listener in enumerate(config.listeners):
+            found += _wrong_names(listener, f"listeners[{index}].tls.cert", directory)
+    return found
+
+
+def _uses(config: WeirConfig, directory: Path) -> Iterator[tuple[KeyPath, dict[str, str], Callable[[], object]]]:
+    """Each `tls`: its path, its files by key, and what makes a context of it."""
+    if (upstream := config.upstream.tls) is not None:
+        files = {"ca": upstream.ca, "cert": upstream.cert, "key": upstream.key}
+        client = upstream.resolved(directory)
+        yield ("upstream", "tls"), {key: file for key, file in files.items() if file}, lambda: client_context(client)
+    for index, listener in enumerate(config.listeners):
+        if (tls := listener.tls) is not None:
+            names = {"cert": tls.cert, "key": tls.key, "client_ca": tls.client_ca}
+            server = tls.resolved(directory)
+            yield (
+                ("listeners", index, "tls"),
+                {key: file for key, file in names.items() if file},
+                lambda server=server: server_context(server),  # type: ignore[misc]
+            )
+
+
+def _mismatch(names: dict[str, str], path: KeyPath, document: Document, directory: Path) -> Iterator[Problem]:
+    """A key that is not that of the first certificate in `cert`."""
+    wanted = _read_key(directory / names["key"])
+    certificates = _read_certificates(directory / names["cert"])
+    owners = [position for position, one in enumerate(certificates) if _public_bytes(one.public_key()) == wanted]
+    if owners[:1] == [0]:
+        return
+    if owners:
+        message = f"has the certificate of {names['key']} in place {owners[0] + 1}, behind others"
+        yield problem(
+            document, (*path, "cert"), message, "put it first, then those that lead to its authority", value=names["cert"]
+        )
+        return
+    owner = certificates[0].subject.rfc4514_string()
+    message = f"is not the key of the certificate in {names['cert']}, which is for {owner!r}"
+    yield problem(document, (*path, "key"), message, "name the key that the certificate was made with", value=names["key"])
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        raise _UnusableError(
+            f"does not exist: {file}", "name a file that is there; a relative name starts at the config file"
+        ) from None
+    except IsADirectoryError:
+        raise _UnusableError("is a directory", "name the file in it") from None
+    except OSError as error:
+        raise _UnusableError(f"can't be read: {error.strerror}", "let the user that runs Weir read it") from None
+
+
+def _read_certificates(file: Path) -> "list[Certificate]":
+    """The certificates of a PEM file, at least one."""
+    from cryptography import x509  # here, because it takes as long to import as all the rest of `weir check`
+
+    content = _content(file)
+    try:
+        return x509.load_pem_x509_certificates(content)
+    except ValueError:
+        message = "holds no certificate in PEM" if b"-----BEGIN CERTIFICATE" not in content else "holds a damaged certificate"
+        raise _UnusableError(message, _to_pem(file, content)) from None
+
+
+def _read_key(file: Path) -> bytes:
+    """The public half of a PEM file's private key."""
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    content = _content(file)
+    try:
+        return _public_bytes(load_pem_private_key(content, None).public_key())
+    except TypeError:
+        remedy = "take the password off (openssl pkey -in FILE -out NEW) and let nobody but Weir's user read it"
+        raise _UnusableError("is encrypted, and Weir has no password for it", remedy) from None
+    except ValueError:
+        message = "holds no private key in PEM" if b"PRIVATE KEY-----" not in content else "holds a damaged private key"
+        raise _UnusableError(message, _to_pem(file, content)) from None
+
+
+def _public_bytes(key: object) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    encoded: bytes = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined]
+    return encoded
+
+
+def _to_pem(file: Path, content: bytes) -> str:
+    if content.startswith(_JAVA_KEYSTORE):
+        return "it is a Java keystore: keytool -importkeystore makes PKCS12 of it, and openssl pkcs12 makes PEM of that"
+    if file.suffix.lower() in _PKCS12_HINT:
+        return "make PEM of it: openssl pkcs12 -in FILE -nodes"
+    if content.startswith(_DER_START):
+        return "it looks like DER: openssl x509 -inform der, or openssl pkey -inform der, makes PEM of it"
+    return "name a PEM file, the kind that begins with -----BEGIN"
+
+
+def _dates(certificate: "Certificate", now: datetime) -> str | None:
+    until, since = certificate.not_valid_after_utc, certificate.not_valid_before_utc
+    who = certificate.subject.rfc4514_string() or "the certificate"
+    if until <= now:
+        return f"{who} expired on {until:%Y-%m-%d %H:%M} UTC, whoever verifies it refuses it — renew it"
+    if until <= now + SOON:
+        return f"{who} expires on {until:%Y-%m-%d %H:%M} UTC — renew it; Weir serves the new one without a restart"
+    if since > now:
+        return f"{who} is not valid before {since:%Y-%m-%d %H:%M} UTC — wait, or set the clock right"
+    return None
+
+
+def _wrong_names(listener: ListenerConfig, key: str, directory: Path) -> Iterator[str]:
+    """The names that clients are told to connect to and that the certificate is not for."""
+    if listener.tls is None:
+        return
+    from cryptography import x509
+
+    certificate = _read_certificates(directory / listener.tls.cert)[0]
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        yield f"{key}: has no subjectAltName, whoever verifies host names refuses it — make one for {listener.advertised_host}"
+        return
+    valid = {*map(str.lower, names.get_values_for_type(x509.DNSName)), *map(str, names.get_values_for_type(x509.IPAddress))}
+    for wanted in (listener.advertised_host, *([] if listener.sni is None else [listener.sni.name(0)])):
+        parent = "*." + wanted.lower().partition(".")[2]
+        if wanted.lower() not in valid and parent not in valid:
+            shown = ", ".join(sorted(valid)) or "no name"
+            yield f"{key}: is for {shown}; clients that verify host names refuse it for {wanted} — make one for that name too"

@@ -1,0 +1,143 @@
+"""`tls` of a listener and of `upstream`, and `sni`: certificates, whom they name, and brokers that are told apart by name."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
+
+from gateway.config.section import Section, invalid
+from gateway.tls.contexts import ClientTls, ServerTls
+from gateway.tls.principal import BadRuleError, PrincipalMapping
+
+_MAX_PORT = 65_535
+_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*", re.ASCII)
+_ID = "{id}"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNames:
+    """The names by which clients reach brokers, `{id}` standing for the broker's, and the port that they are told.
+
+    A port of None is the listener's own.
+    """
+
+    template: str
+    port: int | None
+
+    def __str__(self) -> str:
+        return self.template if self.port is None else f"{self.template}:{self.port}"
+
+    def name(self, node_id: int) -> str:
+        """A broker's name."""
+        return self.template.replace(_ID, str(node_id))
+
+    def node_id(self, name: str) -> int | None:
+        """The broker with that name, in lower case; None if it is not one of these names."""
+        before, _, after = self.template.lower().partition(_ID)
+        number = name[len(before) : len(name) - len(after)]
+        if not (
+            name.startswith(before) and name.endswith(after) and number.isascii() and number.isdigit() and len(number) <= 10
+        ):
+            return None
+        return int(number) if str(int(number)) == number else None
+
+
+def is_dns_name(text: str) -> bool:
+    """Whether a client can ask for it in a handshake (SNI): a name, and no address."""
+    return len(text) <= 253 and _NAME.fullmatch(text) is not None and not text.rpartition(".")[2].isdigit()
+
+
+def _broker_names(value: object) -> BrokerNames:
+    remedy = 'write a name with {id} where the broker\'s id goes, such as "broker-{id}.kafka.example.com:9092"'
+    if not isinstance(value, str):
+        raise invalid("is not a name for brokers", remedy)
+    template, colon, port = value.strip().partition(":")
+    if template.count(_ID) != 1:
+        raise invalid("does not have {id} in it once", remedy)
+    if not is_dns_name(template.replace(_ID, "0")):
+        raise invalid("is not a host name", remedy)
+    if not colon:
+        return BrokerNames(template, None)
+    if not (port.isascii() and port.isdigit() and 0 < int(port) <= _MAX_PORT):
+        raise invalid(f"has a port that is not a number from 1 to {_MAX_PORT}", remedy)
+    return BrokerNames(template, int(port))
+
+
+def _rules(text: str) -> str:
+    try:
+        PrincipalMapping(text)
+    except BadRuleError as error:
+        remedy = "write rules as Kafka's ssl.principal.mapping.rules has them, such as RULE:^CN=(.*?),.*$/$1/L,DEFAULT"
+        raise invalid(f"can't be used: {error}", remedy) from None
+    return text
+
+
+def _version(value: object) -> object:
+    return str(value) if isinstance(value, float) else value  # YAML reads 1.2 as a number
+
+
+FileName = Annotated[str, Field(min_length=1)]
+"""The name of a file; a relative one starts at the config file's own directory."""
+
+MinVersion = Annotated[Literal["1.2", "1.3"], BeforeValidator(_version)]
+Sni = Annotated[BrokerNames, PlainValidator(_broker_names), PlainSerializer(str)]
+
+
+class ListenerTlsConfig(Section):
+    """`listeners[].tls`: what clients find. With `client_ca` they need a certificate, unless `client_auth` says otherwise."""
+
+    cert: FileName
+    key: FileName
+    client_ca: FileName | None = None
+    client_auth: Literal["none", "requested", "required"]
+    principal_mapping_rules: Annotated[str, AfterValidator(_rules)] = "DEFAULT"
+    min_version: MinVersion = "1.2"
+    handshake_seconds: Annotated[float, Field(gt=0, le=600)] = 10.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, data: object) -> object:
+        if not isinstance(data, dict):
+            return data
+        filled: dict[Any, Any] = {"client_auth": "none" if data.get("client_ca") is None else "required", **data}
+        return filled
+
+    @model_validator(mode="after")
+    def _has_authority(self) -> "ListenerTlsConfig":
+        if self.client_auth != "none" and self.client_ca is None:
+            raise invalid(
+                f"asks for client certificates (client_auth: {self.client_auth}) and names nobody whose certificates are good",
+                "add client_ca, the file of the authority that signs them",
+            )
+        return self
+
+    def resolved(self, directory: Path) -> ServerTls:
+        """With file names that hold wherever Weir was started; `directory` is the config file's."""
+        ca = None if self.client_ca is None or self.client_auth == "none" else directory / self.client_ca
+        return ServerTls(directory / self.cert, directory / self.key, ca, self.client_auth, self.min_version)
+
+
+class UpstreamTlsConfig(Section):
+    """`upstream.tls`: how brokers are known, and the certificate that Weir shows them. Without `ca`, the system's own."""
+
+    ca: FileName | None = None
+    cert: FileName | None = None
+    key: FileName | None = None
+    verify_hostname: bool = True
+    min_version: MinVersion = "1.2"
+
+    @model_validator(mode="after")
+    def _whole(self) -> "UpstreamTlsConfig":
+        if (self.cert is None) != (self.key is None):
+            missing = "key" if self.key is None else "cert"
+            raise invalid(
+                f"has one half of a certificate and its key, {missing} is missing", f"add {missing}, or remove the other"
+            )
+        return self
+
+    def resolved(self, directory: Path) -> ClientTls:
+        """With file names that hold wherever Weir was started; `directory` is the config file's."""
+        ca, cert, key = (None if file is None else directory / file for file in (self.ca, self.cert, self.key))
+        return ClientTls(ca, cert, key, self.verify_hostname, self.min_version)

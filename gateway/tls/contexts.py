@@ -1,0 +1,200 @@
+"""OpenSSL's contexts as the config describes them, and those that follow their files."""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+LOOK_SECONDS = 1.0
+
+Version = Literal["1.2", "1.3"]
+ClientAuth = Literal["none", "requested", "required"]
+
+_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+_CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+_log = logging.getLogger("weir.tls")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """What clients find. `client_ca` is None where `client_auth` is none. Files are PEM."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None
+    client_auth: ClientAuth
+    min_version: Version
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Every file that it is made of."""
+        return tuple(file for file in (self.cert, self.key, self.client_ca) if file is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """What brokers find. `ca` is None for the system's own authorities; `cert` and `key` are None together."""
+
+    ca: Path | None
+    cert: Path | None
+    key: Path | None
+    verify_hostname: bool
+    min_version: Version
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Every file that it is made of."""
+        return tuple(file for file in (self.ca, self.cert, self.key) if file is not None)
+
+
+class HandshakeError(ssl.SSLError):
+    """A handshake with a client failed. `alert` is what is still to be sent to it, `server_name` whom it asked for."""
+
+    def __init__(self, error: ssl.SSLError, alert: bytes, server_name: str | None) -> None:
+        super().__init__(*error.args)
+        self.error = error
+        self.alert = alert
+        self.server_name = server_name
+
+
+class ServerObject(ssl.SSLObject):
+    """A connection of a client. It knows the name that the client asked for (SNI), and tells why its handshake failed."""
+
+    outgoing: ssl.MemoryBIO
+    server_name: str | None = None
+
+    def do_handshake(self) -> None:
+        """Go on with the handshake. Raises HandshakeError, which carries the alert: uvloop does not send it."""
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLSyscallError):
+            raise
+        except ssl.SSLError as error:
+            raise HandshakeError(error, self.outgoing.read(), self.server_name) from error
+
+
+class ServerContext(ssl.SSLContext):
+    """A listener's context. Its connections are `ServerObject`s."""
+
+    sslobject_class = ServerObject
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """A new connection of a client."""
+        made = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+        if isinstance(made, ServerObject):
+            made.outgoing = outgoing
+        return made
+
+
+def server_context(tls: ServerTls, known_name: Callable[[str | None], bool] | None = None) -> ServerContext:
+    """The context for a listener; `known_name` decides which server names (SNI) are served, None: any and none.
+
+    Raises OSError (ssl.SSLError among them) where the files can't be used.
+    """
+    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[tls.min_version]
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.load_cert_chain(tls.cert, tls.key, password=_no_password)
+    if tls.client_ca is not None:
+        context.load_verify_locations(tls.client_ca)
+    context.verify_mode = _CLIENT_AUTH[tls.client_auth]
+
+    def on_server_name(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> int | None:
+        asked = None if name is None else name.rstrip(".").lower()
+        if isinstance(connection, ServerObject):
+            connection.server_name = asked
+        if known_name is not None and not known_name(asked):
+            return int(ssl.AlertDescription.ALERT_DESCRIPTION_UNRECOGNIZED_NAME)
+        return None
+
+    context.sni_callback = on_server_name
+    return context
+
+
+def client_context(tls: ClientTls) -> ssl.SSLContext:
+    """The context for connections to brokers. Raises OSError (ssl.SSLError among them) where the files can't be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = _VERSIONS[tls.min_version]
+    context.check_hostname = tls.verify_hostname
+    if tls.ca is not None:
+        context.load_verify_locations(tls.ca)
+    else:
+        context.load_default_certs()
+    if tls.cert is not None:
+        context.load_cert_chain(tls.cert, tls.key, password=_no_password)
+    return context
+
+
+def _no_password() -> str:
+    """OpenSSL would ask for the password of an encrypted key on the terminal."""
+    raise ssl.SSLError("the key is encrypted")
+
+
+Context = TypeVar("Context", bound=ssl.SSLContext)
+
+
+class LiveContext(Generic[Context]):
+    """A context that is made anew when its files change. Connections that are open keep the one they began with.
+
+    `name` says whose it is, such as `listeners[clients].tls`; `results` counts reloads by `success` and `failure`.
+    """
+
+    def __init__(self, name: str, files: Sequence[Path], make: Callable[[], Context], results: dict[str, int]) -> None:
+        """Make it for the first time. Raises OSError where the files can't be used."""
+        self.name = name
+        self._files = files
+        self._make = make
+        self._results = results
+        self._tried = self._changing = self._look()
+        self.context = make()
+
+    def refresh(self) -> None:
+        """Look at the files. It is what they hold that counts once two looks have seen the same: a certificate and its key
+        are rarely replaced in one step."""
+        seen = self._look()
+        if seen == self._tried or seen != self._changing:
+            self._changing = seen
+            return
+        self._tried = seen
+        try:
+            self.context = self._make()
+        except OSError as error:
+            self._results["failure"] = self._results.get("failure", 0) + 1
+            _log.error(
+                "%s: the files have changed and can't be used, what they held before stays in effect: %s — replace them with "
+                "a certificate and its key; `weir check` says what is wrong",
+                self.name, error,
+            )  # fmt: skip
+        else:
+            self._results["success"] = self._results.get("success", 0) + 1
+            _log.info("%s: the files have changed; new connections get what they hold now", self.name)
+
+    def _look(self) -> tuple[object, ...]:
+        """What changes whenever a file does, also behind a link such as those of a Kubernetes Secret."""
+        seen: list[object] = []
+        for file in self._files:
+            try:
+                state = file.stat()
+            except OSError as error:
+                seen.append(error.errno)
+            else:
+                seen.append((state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns))
+        return tuple(seen)
+
+
+async def follow_files(contexts: Sequence[LiveContext[Any]]) -> None:
+    """Refresh contexts whenever their files change; to be cancelled."""
+    while contexts:
+        await asyncio.sleep(LOOK_SECONDS)
+        for context in contexts:
+            await asyncio.to_thread(context.refresh)
