@@ -16,20 +16,24 @@ from gateway.cluster.listeners import BindError, Listener
 from gateway.cluster.upstream import Upstream
 from gateway.cluster.volumes import VolumeWatch
 from gateway.config import QuotasConfig, WeirConfig, connection_limits
+from gateway.events import ConfigApplied
 from gateway.observe.admin import AdminBindError, AdminServer
-from gateway.observe.effective import EffectiveConfig
+from gateway.observe.effective import EffectiveConfig, ReloadResult
+from gateway.observe.ledger import Ledger
 from gateway.observe.view import AdminView
 from gateway.quotas.connections import ConnectionQuotas
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.meter import Window
 from gateway.quotas.volumes.report import VolumesReport
 from gateway.reload import Reloader
+from gateway.session.context import SessionContext
 from gateway.session.counters import Counters
 from gateway.session.exchange import Opener
 from gateway.session.exchanges.paused_produce import PauseRoom
 from gateway.session.gate import ProduceGate
 from gateway.session.sessions import Sessions
 from gateway.tls.contexts import follow_files
+from protocol.bodies.addresses import Translate
 
 OK, CANNOT_BIND = 0, 3
 
@@ -75,31 +79,20 @@ class Gateway:
         directory, reloads = path.parent, self._counters.certificate_reloads
         self._upstream = upstream = Upstream(config.upstream, directory, self._brokers, reloads)
         self._discovery = Discovery(upstream)
-        openers: dict[int, Opener] = {}
-        gate = ProduceGate()
-        self._pause_room = PauseRoom(gate)
+        self._ledger = None if config.ledger is None else Ledger(config.ledger, self._counters, self._engine.buckets)
+        self._openers: dict[int, Opener] = {}
+        self._gate = ProduceGate()
+        self._pause_room = PauseRoom(self._gate)
         self._volumes: VolumeWatch | None = None
         self._volumes_task: asyncio.Task[None] | None = None
-        max_frame_bytes = config.connections.max_frame_bytes
         self._listeners = [
-            Listener(
-                listener,
-                directory,
-                upstream,
-                self._engine,
-                self._counters,
-                self._sessions,
-                self._admission,
-                max_frame_bytes,
-                openers,
-                gate,
-            )
+            Listener(listener, directory, upstream, self._counters, self._sessions, self._admission, self._session_context)
             for listener in config.listeners
         ]
         contexts = [upstream.live, *(listener.live for listener in self._listeners)]
         self._certificates = [live for live in contexts if live is not None]
         self._effective = EffectiveConfig(config, clock.wall())
-        self._reloader = Reloader(path, config, self._apply, self._effective.record)
+        self._reloader = Reloader(path, config, self._apply, self._reloaded)
         view = AdminView(self._engine, self._admission, self._counters, self._effective, self._not_ready, self._volumes_report)
         self._admin = AdminServer(view, config.admin.host, config.admin.port)
         self._draining = False
@@ -125,6 +118,8 @@ class Gateway:
             ]
             self._group = group
             self._watch_volumes(self._effective.config.quotas)
+            if self._ledger is not None:
+                tasks.append(group.create_task(self._ledger.run(), name="write the ledger"))
             await stopped.wait()
             await self._drain()
             for task in (*tasks, self._volumes_task):
@@ -177,6 +172,18 @@ class Gateway:
             listener.limit_frames(new.connections.max_frame_bytes)
         return ["connections.max_frame_bytes holds for connections from now on"]
 
+    def _session_context(self, translate: Translate) -> SessionContext:
+        """What the sessions of a listener, whose clients are told of brokers by `translate`, find around them."""
+        return SessionContext(
+            self._engine,
+            self._counters,
+            translate,
+            self._config.connections.max_frame_bytes,
+            self._openers,
+            self._gate,
+            None if self._ledger is None else self._ledger.folds,
+        )
+
     def _watch_volumes(self, config: QuotasConfig) -> None:
         """Begin to watch the cluster's volumes, go on with another configuration, or stop."""
         volumes = config.volumes
@@ -199,6 +206,20 @@ class Gateway:
         """Whoever may go on by now does."""
         for session in self._sessions:
             session.reconsider()
+
+    def _reloaded(self, result: ReloadResult) -> None:
+        """A changed file was taken over or refused."""
+        self._effective.record(result)
+        if self._ledger is not None:
+            self._ledger.note(
+                ConfigApplied(
+                    time_ms=int(result.at * 1000),
+                    gateway=self._ledger.gateway,
+                    result="success" if result.success else "failure",
+                    config_version=str(self._effective.version),
+                    changes=result.changes or tuple(map(str, result.problems)),
+                )
+            )
 
     def _not_ready(self) -> str | None:
         if self._draining:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -14,16 +15,14 @@ from gateway.cluster.arrival import Arrival, Welcome
 from gateway.cluster.brokers import Address
 from gateway.cluster.upstream import Upstream
 from gateway.config import ListenerConfig, PortRange
-from gateway.quotas.engine import QuotaEngine
 from gateway.session.context import SessionContext
 from gateway.session.counters import Counters
-from gateway.session.exchange import Opener
-from gateway.session.gate import ProduceGate
 from gateway.session.io import Dial, Session, SessionHost
 from gateway.session.sessions import Sessions
 from gateway.tls.contexts import LiveContext, ServerContext, server_context
 from gateway.tls.handshakes import Handshakes
 from gateway.tls.principal import PrincipalMapping
+from protocol.bodies.addresses import Translate
 
 BACKLOG = 1024
 
@@ -46,13 +45,10 @@ class Listener:
         config: ListenerConfig,
         directory: Path,
         upstream: Upstream,
-        engine: QuotaEngine,
         counters: Counters,
         sessions: Sessions,
         admission: Admission,
-        max_frame_bytes: int,
-        openers: dict[int, Opener],
-        gate: ProduceGate,
+        make_context: Callable[[Translate], SessionContext],
     ) -> None:
         """`directory` is the config file's. Raises OSError where the certificates can't be used."""
         self._config = config
@@ -61,7 +57,7 @@ class Listener:
         self._counters = counters
         self._sessions = sessions
         self._admission = admission
-        self._context = SessionContext(engine, counters, self.translate, max_frame_bytes, openers, gate)
+        self._context = make_context(self.translate)
         self._ports: dict[int, int] = {}
         self._acceptors: list[Acceptor] = []
         self._closed = False
@@ -129,7 +125,7 @@ class Listener:
                 "listener %s: clients reach broker %d at %s:%d",
                 self._config.name, node_id, self._config.advertised_host, port, extra={"broker": node_id},
             )  # fmt: skip
-            self._serve(bound, partial(self._upstream.dial_broker, node_id), f"broker {node_id}")
+            self._serve(bound, partial(self._upstream.dial_broker, node_id), f"broker {node_id}", node_id)
             return
         _log.error(
             "listener %s: no port of broker_ports %s is left for broker %d, clients won't be told of it: widen broker_ports",
@@ -142,8 +138,8 @@ class Listener:
         bound.setblocking(False)
         return bound
 
-    def _serve(self, bound: socket.socket, dial: Dial, broker: str) -> None:
-        host = SessionHost(self._context, self._sessions, dial, broker)
+    def _serve(self, bound: socket.socket, dial: Dial, broker: str, node_id: int | None = None) -> None:
+        host = SessionHost(self._context, self._sessions, dial, broker, node_id)
         name, admission = self._config.name, self._admission
         if self._handshakes is None:
             acceptor = Acceptor(bound, lambda slot: cast("asyncio.Protocol", Session(host, slot)), admission, name)
@@ -168,4 +164,6 @@ class Listener:
         node_id = None if names is None or server_name is None else names.node_id(server_name)
         if node_id is None:
             return bootstrap
-        return SessionHost(self._context, self._sessions, partial(self._upstream.dial_broker, node_id), f"broker {node_id}")
+        return SessionHost(
+            self._context, self._sessions, partial(self._upstream.dial_broker, node_id), f"broker {node_id}", node_id
+        )

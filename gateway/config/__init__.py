@@ -9,6 +9,7 @@ from gateway.config.checks import cross_check, split_unsupported
 from gateway.config.connections import ConnectionsConfig, connection_limits
 from gateway.config.document import read_document
 from gateway.config.explain import explain
+from gateway.config.ledger import LedgerConfig
 from gateway.config.model import (
     AdminConfig,
     ListenerConfig,
@@ -25,6 +26,7 @@ __all__ = [
     "AdminConfig",
     "ConfigError",
     "ConnectionsConfig",
+    "LedgerConfig",
     "ListenerConfig",
     "PortRange",
     "Problem",

@@ -19,6 +19,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from gateway.config.connections import AcceptSection, ConnectionsConfig, ip_text
+from gateway.config.ledger import LedgerConfig
 from gateway.config.section import Section, invalid
 from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns_name
 from gateway.config.volumes import AgentConfig, LimitConfig, VolumesConfig
@@ -303,6 +304,7 @@ class WeirConfig(Section):
     quotas: QuotasConfig = QuotasConfig()
     connections: ConnectionsConfig = ConnectionsConfig()
     admin: AdminConfig = AdminConfig()
+    ledger: LedgerConfig | None = None
     workers: Annotated[int, AfterValidator(_one_worker)] = 1
 
     def warnings(self) -> list[str]:
@@ -356,5 +358,6 @@ SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     ("quotas", "volumes", "agent"): AgentConfig,
     ("connections",): ConnectionsConfig,
     ("admin",): AdminConfig,
+    ("ledger",): LedgerConfig,
 }
 """The model of each section by its path without list indexes, for messages that name a section's keys."""

@@ -345,6 +345,8 @@ METRICS: tuple[Value | Distribution, ...] = (
           ("result",), _volume_requests),
     Value("counter", "weir_config_reloads_total", "Changed config files, by what came of them.", ("result",),
           _reasons(lambda scrape: scrape.reloads)),
+    Value("counter", "weir_ledger_dropped_total", "Events that the ledger has lost: its queue or the disk was full.", (),
+          _one(lambda scrape: scrape.counters.ledger_dropped)),
     Value("gauge", "weir_config_last_reload_success_timestamp_seconds", "When a config file was last accepted.", (),
           _one(lambda scrape: scrape.effective.last_success_at)),
     Value("gauge", "weir_config_version", "Version of the config in effect, from 1.", (),

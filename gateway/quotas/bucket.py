@@ -44,10 +44,12 @@ class Bucket:
 
     __slots__ = (
         "amount_total",
+        "answered_total",
         "connections",
         "early_total",
         "kind",
         "last_used",
+        "latency_seconds_total",
         "marks",
         "meter",
         "policy",
@@ -68,6 +70,8 @@ class Bucket:
         self.totals = totals
         self.connections = 0
         self.amount_total = 0
+        self.answered_total = 0  # Produce and Fetch requests that brokers have answered, and how long they took for it
+        self.latency_seconds_total = 0.0
         self.promised = 0
         self.throttled_total = 0
         self.throttle_seconds_total = 0.0
@@ -78,7 +82,8 @@ class Bucket:
     def charge(self, amount: int, now: float) -> float:
         """Measure `amount`; return the seconds for which the client is to be held, 0.0 for not at all.
 
-        A bucket whose quotas are not enforced counts what it would have done, as if the client had waited each time.
+        A bucket whose quotas are not enforced counts what it would have done, as if the client had waited each time, and
+        returns that below zero: nobody is held.
         """
         self.amount_total += amount
         if self.meter is None:
@@ -120,7 +125,7 @@ class Bucket:
     def refuse(self, now: float) -> float:
         """The seconds for which a request has to wait that may only begin within the quota (Fetch); 0.0: it may begin.
 
-        A wait that rounds to 0 ms is none.
+        A wait that rounds to 0 ms is none. Below zero: it would have to wait so long if quotas were enforced.
         """
         if self.meter is None:
             return 0.0
@@ -203,7 +208,7 @@ class Bucket:
         if self.policy.enforce:
             return delay
         meter.forgive(now)
-        return 0.0
+        return -delay
 
 
 def merged_row(kind: QuotaKind, buckets: Sequence[Bucket], retired: "Retired", now: float) -> UsageRow:

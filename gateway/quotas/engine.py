@@ -1,6 +1,6 @@
 """All buckets of a gateway: found by a client's entity, changed live, bounded in number."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from gateway.quotas.bucket import Bucket, KindTotals, Policy, Retired, merged_row
@@ -153,6 +153,11 @@ class QuotaEngine:
             if rest or other.amount_total:
                 rows.append(other)
         return rows
+
+    def buckets(self) -> Iterator[Bucket]:
+        """Every bucket, those that are not shown by name as well. Nothing may be changed meanwhile."""
+        for buckets in self._buckets.values():
+            yield from buckets.values()
 
     def throttle_totals(self) -> list[ThrottleTotals]:
         """The throttle decisions of each kind."""

@@ -6,6 +6,7 @@ from gateway.quotas.engine import QuotaEngine
 from gateway.session.counters import Counters
 from gateway.session.exchange import Opener
 from gateway.session.gate import ProduceGate
+from gateway.session.recorder import Recorder
 from protocol.bodies.addresses import Translate
 
 
@@ -14,7 +15,7 @@ class SessionContext:
     """The gateway around a session: its quotas, its counters, the addresses that its clients are told, its limits (bytes).
 
     `openers`: what opens the requests of an API, by its key; whatever is not there passes unopened. `gate`: what all producers
-    have to wait, whatever their quotas.
+    have to wait, whatever their quotas. `recorder`: who is told of every throttle.
     """
 
     engine: QuotaEngine
@@ -23,3 +24,4 @@ class SessionContext:
     max_frame_bytes: int
     openers: dict[int, Opener] = field(default_factory=dict)
     gate: ProduceGate = field(default_factory=ProduceGate)
+    recorder: Recorder | None = None

@@ -23,7 +23,7 @@ class SessionCore:
     def __init__(self, wire: Wire, context: SessionContext) -> None:
         self.in_flight: InFlight = deque()
         self.client = Client(context.engine)
-        self.throttle = ChannelThrottle(wire, context.counters)
+        self.throttle = ChannelThrottle(wire, context.counters, context.recorder)
         self.responses = ResponseStream(wire, context, self.client, self.throttle, self.in_flight)
         self.connection = Connection(self.client, self.throttle, wire.call_ready)
         self.requests = RequestStream(wire, context, self.connection, self.in_flight, self.responses)

@@ -14,7 +14,8 @@ class Counters:
     `latency_seconds[api_key]` their sum; `connections` open now; `muted` client connections muted now;
     `rejected[reason]` connections refused or closed by a limit (`max_per_ip`, `broker_unreachable`, `idle`, ...);
     `protocol_errors[reason]` connections closed for what they sent; `handshakes` TLS handshakes under way now,
-    `handshake_failures[reason]` those that failed; `certificate_reloads[result]` changes of certificate files taken over.
+    `handshake_failures[reason]` those that failed; `certificate_reloads[result]` changes of certificate files taken over;
+    `ledger_dropped` events that are in no ledger.
     """
 
     def __init__(self, api_keys: int = 128) -> None:
@@ -24,6 +25,7 @@ class Counters:
         self.connections = 0
         self.connections_total = 0
         self.muted = 0
+        self.ledger_dropped = 0
         self.rejected: Counter[str] = Counter()
         self.protocol_errors: Counter[str] = Counter()
         self.handshakes = 0

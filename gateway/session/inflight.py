@@ -15,16 +15,20 @@ class Special:
 class Entry:
     """A request on its way. `key` is its api key << 16 | version, `since` when it came (monotonic seconds).
 
-    Entries are told apart by identity: correlation ids are the client's own affair.
+    Entries are told apart by identity: correlation ids are the client's own affair. `bucket` is where the time that the broker
+    takes is added to.
     """
 
-    __slots__ = ("correlation_id", "key", "since", "special")
+    __slots__ = ("bucket", "correlation_id", "key", "since", "special")
 
-    def __init__(self, correlation_id: int, key: int, since: float, special: Special | None = None) -> None:
+    def __init__(
+        self, correlation_id: int, key: int, since: float, special: Special | None = None, bucket: Bucket | None = None
+    ) -> None:
         self.correlation_id = correlation_id
         self.key = key
         self.since = since
         self.special = special
+        self.bucket = bucket
 
     @property
     def api_key(self) -> int:

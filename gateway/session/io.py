@@ -48,6 +48,7 @@ class SessionHost:
     sessions: Sessions
     dial: Dial
     broker: str
+    node_id: int | None = None
 
 
 class BrokerEnd:
@@ -113,6 +114,8 @@ class Session:
         peer = client.get_extra_info("peername") or ("", 0)
         self.peer = f"{peer[0]}:{peer[1]}"
         self._host.sessions.add(self)
+        origin = self._core.throttle.origin
+        origin.address, origin.broker = str(peer[0]), self._host.node_id
         connection = client.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket_fd = connection.fileno()

@@ -129,12 +129,12 @@ class RequestStream:
             delay = bucket.charge(size, now)
             entry: Entry | None = None
             if self._hot_answered:
-                entry = Entry(read_i32_be(chunk, pos + 8), self._hot_key, now)
+                entry = Entry(read_i32_be(chunk, pos + 8), self._hot_key, now, None, bucket)
                 self._in_flight.append(entry)
             self._counts[_PRODUCE] += 1
             pos += 4 + size
-            if delay > 0.0:
-                self._throttle.start(delay, now, bucket, entry)
+            if delay != 0.0:
+                self._throttle.start(delay, now, bucket, entry, size)
                 break
         if pos < end or self._throttle.active or len(self._in_flight) > MAX_IN_FLIGHT:
             self._go_through(chunk, 0, pos, now)
@@ -288,10 +288,10 @@ class RequestStream:
             delay = max(delay, self._gate.delayed())
         entry: Entry | None = None
         if acks != 0:
-            entry = Entry(header.correlation_id, key, now)
+            entry = Entry(header.correlation_id, key, now, None, bucket)
             self._in_flight.append(entry)
-        if delay > 0.0:
-            self._throttle.start(delay, now, bucket, entry)
+        if delay != 0.0:
+            self._throttle.start(delay, now, bucket, entry, size)
 
     def _refuse(self, data: bytes, header: RequestHeader, after: int, now: float) -> bool:
         """Whether a Produce request is refused while producers are paused. One that wants no answer is put off instead: it
@@ -321,7 +321,9 @@ class RequestStream:
         key = _FETCH << 16 | version
         closes_session = version >= fetch.SESSION_SINCE and head.session_epoch == -1 and not head.has_topics
         delay = 0.0 if closes_session else bucket.refuse(now)
-        if delay > 0.0:
+        if delay < 0.0:
+            self._throttle.start(delay, now, bucket, Entry(header.correlation_id, key, now))
+        elif delay > 0.0:
             forward = head.session_epoch != -1
             entry = Entry(header.correlation_id, key, now, ThrottledFetch(forward))
             self._in_flight.append(entry)
@@ -334,7 +336,7 @@ class RequestStream:
         # Who got records will get some again: else all who share the bucket are let through at once, then all wait.
         promised = 0 if allowance is None else min(self._client.fetched_bytes, max(allowance, self._client.batch_bytes))
         bucket.promised += promised
-        self._in_flight.append(Entry(header.correlation_id, key, now, ChargedFetch(bucket, promised)))
+        self._in_flight.append(Entry(header.correlation_id, key, now, ChargedFetch(bucket, promised), bucket))
         if allowance is None or head.max_bytes <= allowance:
             return data, True
         return _with_limits(

@@ -215,6 +215,10 @@ class ResponseStream:
         slot = min(int(latency * _SLOTS_PER_SECOND).bit_length(), LATENCY_BUCKETS)
         self._latency[api_key][slot] += 1
         self._latency_seconds[api_key] += latency
+        bucket = entry.bucket
+        if bucket is not None:
+            bucket.answered_total += 1
+            bucket.latency_seconds_total += latency
 
     def answer_later(self, opened: Opened, now: float) -> None:
         """One of those that wait will be answered by its exchange."""
@@ -294,10 +298,10 @@ class ResponseStream:
             batch = fetch.first_batch_size(chunk, pos, min(after, len(chunk)), version)
             self._client.batch_bytes = batch or self._client.batch_bytes
             self._client.fetched_bytes = size if batch or after > len(chunk) else 0
-        if delay <= 0.0:
+        if delay == 0.0:
             return True
-        self._throttle.start(delay, now, special.bucket, entry)
-        return not (api_key == _FETCH and special.bucket.take_back(size, now))
+        self._throttle.start(delay, now, special.bucket, entry, size)
+        return delay < 0.0 or not (api_key == _FETCH and special.bucket.take_back(size, now))
 
     def _empty(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
         """Send an empty answer in place of a throttled Fetch's."""

@@ -7,7 +7,11 @@ from gateway.quotas.meter import throttle_time_ms
 from gateway.session.counters import Counters
 from gateway.session.inflight import Entry
 from gateway.session.mute import Mute, MuteEvent, MuteState
+from gateway.session.recorder import Origin, Recorder
 from gateway.session.wire import Wire
+from protocol.api_keys import ApiKey
+
+_PRODUCE: Final = int(ApiKey.PRODUCE)
 
 TIMER_SLACK_SECONDS: Final = 0.001
 """Timers of the event loop count whole milliseconds, so they may be early by as much."""
@@ -20,11 +24,24 @@ class ChannelThrottle:
     connection; others whose answers go over meanwhile make the time longer. `active` is True from the mute to the unmute.
     """
 
-    __slots__ = ("_bucket", "_counters", "_entry", "_mute", "_unread_when_told", "_wire", "active", "until")
+    __slots__ = (
+        "_bucket",
+        "_counters",
+        "_entry",
+        "_mute",
+        "_recorder",
+        "_unread_when_told",
+        "_wire",
+        "active",
+        "origin",
+        "until",
+    )
 
-    def __init__(self, wire: Wire, counters: Counters) -> None:
+    def __init__(self, wire: Wire, counters: Counters, recorder: Recorder | None = None) -> None:
         self._wire = wire
         self._counters = counters
+        self._recorder = recorder
+        self.origin = Origin()
         self._mute = Mute()
         self._entry: Entry | None = None
         self._bucket: Bucket | None = None
@@ -32,8 +49,16 @@ class ChannelThrottle:
         self.active = False
         self.until = 0.0
 
-    def start(self, delay: float, now: float, bucket: Bucket, entry: Entry | None) -> None:
-        """Throttle for `delay` seconds. `entry` is the request that went over; None: it gets no answer (acks=0)."""
+    def start(self, delay: float, now: float, bucket: Bucket, entry: Entry | None, amount: int = 0) -> None:
+        """Throttle for `delay` seconds; where that is below zero (quotas are not enforced) only note it.
+
+        `entry` is the request that went over by using `amount`; None: a Produce that gets no answer (acks=0).
+        """
+        if self._recorder is not None:
+            api_key = _PRODUCE if entry is None else entry.api_key
+            self._recorder.throttled(self.origin, api_key, bucket, amount, delay, now)
+        if delay <= 0.0:
+            return
         until = now + max(1, throttle_time_ms(delay)) / 1000.0
         if self.active and self._mute.state is not MuteState.MUTED_AND_RESPONSE_PENDING:
             if until > self.until:

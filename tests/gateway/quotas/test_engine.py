@@ -140,7 +140,7 @@ def test_without_enforcing_it_is_counted_as_if_each_client_had_waited(algorithm)
     bucket = subject.acquire("produce", "alice", "etl", START)
     assert bucket.charge(10_000, START) == 0.0
     for _ in range(4):  # each of them half a second's worth too much; nobody waits, so that no debt adds up
-        assert (bucket.charge(500, START), bucket.refuse(START), bucket.throttle_left(START)) == (0.0, 0.0, 0.0)
+        assert (bucket.charge(500, START), bucket.refuse(START), bucket.throttle_left(START)) == (-0.5, 0.0, 0.0)
     row = rows(subject, START)["produce", "alice", ""]
     assert (row.throttled_total, row.throttle_seconds_total) == (4, pytest.approx(2.0))
     assert (row.amount_total, row.rate, row.used_ratio) == (12_000, 1_200.0, 1.2)  # what was really used

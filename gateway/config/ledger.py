@@ -1,0 +1,42 @@
+"""`ledger`: the throttle ledger, which the reports are made from."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
+
+from gateway.config.section import Section, invalid
+
+_GIB = 1 << 30
+_TOPIC_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def _path(value: object) -> Path:
+    if not isinstance(value, str) or not value:
+        raise invalid("is not a path", 'write the folder for the ledger\'s files, such as "./throttle-ledger"')
+    path = Path(value)
+    if path.exists() and not path.is_dir():
+        raise invalid("is a file", "give a folder; it is made if it is missing")
+    return path
+
+
+def topic_name(text: str) -> str:
+    """Kafka's rules for the names of topics. Raises pydantic's error for a name that breaks them."""
+    if not text or len(text) > 249 or text in {".", ".."} or not _TOPIC_CHARACTERS.issuperset(text):
+        raise invalid("is no name of a topic", "use up to 249 letters, digits, dots, underscores and hyphens")
+    return text
+
+
+TopicName = Annotated[str, AfterValidator(topic_name)]
+
+
+class LedgerConfig(Section):
+    """`ledger`. Seconds, days and bytes as the names say; `gateway` is this one's name in events (default: the host's)."""
+
+    path: Annotated[Path, PlainValidator(_path), PlainSerializer(str)]
+    gateway: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    topic: TopicName | None = None
+    flush_seconds: Annotated[float, Field(ge=1, le=3600)] = 10.0
+    rotate_seconds: Annotated[float, Field(ge=1, le=86_400)] = 300.0
+    retention_days: Annotated[float, Field(gt=0, le=36_500)] = 30.0
+    max_bytes: Annotated[int, Field(gt=0, le=2**63 - 1)] = 10 * _GIB

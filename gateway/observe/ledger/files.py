@@ -1,0 +1,190 @@
+"""The ledger's files: whole ones under their own names, the one that is being written under another.
+
+A file consists of gzip members, one for each flush. So it is readable up to the last flush at any time: after `kill -9` it is
+cut there and gets its name. Everything here blocks, and runs in a thread of its own.
+"""
+
+import fcntl
+import gzip
+import logging
+import os
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.events import file_name, in_progress_name
+
+MAX_FILE_BYTES = 32 * 1024 * 1024
+"""A file that is larger is finished at the next flush: Spark reads a gzip file in one task."""
+
+STRANGER_SECONDS = 900.0
+"""After so long without a write the unfinished file of another gateway is taken for abandoned."""
+
+_CHUNK = 1 << 20
+_SUFFIX = ".jsonl.gz"
+
+_log = logging.getLogger("weir.ledger")
+
+
+@dataclass(slots=True)
+class _Part:
+    """A file that is being written. `good` is where its last whole member ends."""
+
+    descriptor: int
+    path: Path
+    finished: Path
+    begun: float
+    good: int = 0
+
+
+class LedgerFiles:
+    """Writes lines to one open file per folder. Times are seconds since 1970."""
+
+    def __init__(self, path: Path, gateway: str, *, rotate_seconds: float, retention_seconds: float, max_bytes: int) -> None:
+        self._path = path
+        self._gateway = gateway
+        self.rotate_seconds = rotate_seconds
+        self.retention_seconds = retention_seconds
+        self.max_bytes = max_bytes
+        self.max_file_bytes = MAX_FILE_BYTES
+        self._parts: dict[str, _Part] = {}
+        self._sequence = 0
+
+    def write(self, lines: Mapping[str, Sequence[str]], wall: float) -> int:
+        """Append `lines`, by folder, so that they outlive this process from now on. Returns how many could not be written.
+
+        Files that are old or large enough are finished.
+        """
+        lost = 0
+        for folder, some in lines.items():
+            try:
+                self._append(folder, "".join(f"{line}\n" for line in some).encode(), wall)
+            except OSError as error:
+                lost += len(some)
+                _log.error("%d events are lost: %s/%s can't be written: %s", len(some), self._path, folder, error.strerror)
+        for folder, part in list(self._parts.items()):
+            if wall - part.begun >= self.rotate_seconds or part.good >= self.max_file_bytes:
+                self._finish(folder)
+        return lost
+
+    def close(self) -> None:
+        """Finish every file."""
+        for folder in list(self._parts):
+            self._finish(folder)
+
+    def recover(self, wall: float) -> int:
+        """Finish what a gateway of this name, or one that is long gone, has left unfinished; returns how many files."""
+        found = 0
+        own = in_progress_name(file_name(self._gateway, 0, 0)).rsplit("-", 2)[0] + "-"
+        for part in self._path.glob("date=*/hour=*/_weir-*.part"):
+            try:
+                mine = part.name.startswith(own) or wall - part.stat().st_mtime > STRANGER_SECONDS
+                found += mine and _finish_abandoned(part)
+            except OSError as error:
+                _log.warning("%s is unfinished and can't be finished: %s", part, error.strerror)
+        return found
+
+    def retain(self, wall: float) -> int:
+        """Delete what is older than the retention time, then the oldest until the rest is small enough; returns how many."""
+        files = sorted(self._finished_files())
+        total = sum(size for _, size, _ in files)
+        deleted = 0
+        for path, size, modified in files:
+            if total <= self.max_bytes and wall - modified <= self.retention_seconds:
+                continue
+            path.unlink(missing_ok=True)
+            total -= size
+            deleted += 1
+        for folder in (*self._path.glob("date=*/hour=*"), *self._path.glob("date=*")):
+            if not any(folder.iterdir()):
+                folder.rmdir()
+        return deleted
+
+    def _append(self, folder: str, data: bytes, wall: float) -> None:
+        part = self._parts.get(folder) or self._open(folder, wall)
+        member = gzip.compress(data, compresslevel=6, mtime=0)
+        try:
+            written = 0
+            while written < len(member):  # a disk that fills up takes a part of it first
+                written += os.pwrite(part.descriptor, member[written:], part.good + written)
+        except OSError:
+            os.ftruncate(part.descriptor, part.good)
+            raise
+        part.good += len(member)
+
+    def _open(self, folder: str, wall: float) -> _Part:
+        directory = self._path / folder
+        directory.mkdir(parents=True, exist_ok=True)
+        while True:
+            finished = directory / file_name(self._gateway, int(wall * 1000), self._sequence)
+            self._sequence += 1
+            path = directory / in_progress_name(finished.name)
+            if finished.exists():
+                continue
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+            except FileExistsError:
+                continue
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            part = self._parts[folder] = _Part(descriptor, path, finished, wall)
+            return part
+
+    def _finish(self, folder: str) -> None:
+        part = self._parts.pop(folder)
+        try:
+            _publish(part.descriptor, part.path, part.finished, part.good)
+        except OSError as error:
+            _log.error("%s can't be finished: %s; the next start tries again", part.path, error.strerror)
+        finally:
+            os.close(part.descriptor)
+
+    def _finished_files(self) -> Iterator[tuple[Path, int, float]]:
+        for path in self._path.glob(f"date=*/hour=*/weir-*{_SUFFIX}"):
+            try:
+                status = path.stat()
+            except FileNotFoundError:  # another gateway's retention was faster
+                continue
+            yield path, status.st_size, status.st_mtime
+
+
+def _publish(descriptor: int, path: Path, finished: Path, size: int) -> None:
+    if size == 0:
+        path.unlink()
+        return
+    os.ftruncate(descriptor, size)
+    os.fsync(descriptor)
+    path.rename(finished)
+
+
+def _finish_abandoned(path: Path) -> bool:
+    """Cut an unfinished file where its last whole member ends and give it its name. False: somebody is writing it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finished = path.with_name(path.name.removeprefix("_").removesuffix(".part"))
+        _publish(descriptor, path, finished, whole_members(descriptor))
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def whole_members(descriptor: int) -> int:
+    """Where the last whole gzip member of a file ends, in bytes from its beginning."""
+    good = position = 0
+    decoder = zlib.decompressobj(wbits=31)
+    pending = b""
+    while chunk := pending or os.pread(descriptor, _CHUNK, position):
+        if not pending:
+            position += len(chunk)
+        try:
+            decoder.decompress(chunk)
+        except zlib.error:
+            break
+        pending = decoder.unused_data
+        if decoder.eof:
+            good = position - len(pending)
+            decoder = zlib.decompressobj(wbits=31)
+    return good

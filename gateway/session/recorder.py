@@ -1,0 +1,28 @@
+"""What a session tells of its throttles, for whoever writes them down."""
+
+from typing import Protocol
+
+from gateway.quotas.bucket import Bucket
+
+
+class Origin:
+    """Where a request came from and where it was going: the client's address without its port, the broker's node id."""
+
+    __slots__ = ("address", "broker")
+
+    def __init__(self, address: str = "", broker: int | None = None) -> None:
+        self.address = address
+        self.broker = broker
+
+
+class Recorder(Protocol):
+    """Takes note. Called on the hot path of whoever is throttled: it must return at once and never raise."""
+
+    def throttled(self, origin: Origin, api_key: int, bucket: Bucket, amount: float, delay: float, now: float) -> None:
+        """A request used `amount` of a bucket that was over its limit. `delay` is in seconds: for which its connection is
+        held, or below zero, for which it would be if quotas were enforced."""
+        ...
+
+    def early(self, origin: Origin, bucket: Bucket, seconds: float, now: float) -> None:
+        """A client has sent so long before its throttle time was over."""
+        ...

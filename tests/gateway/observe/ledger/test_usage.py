@@ -1,0 +1,27 @@
+"""Who used how much in which minute."""
+
+from gateway.observe.ledger.usage import UsageSampler
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+
+NOW = 1_000.0
+MINUTE = 1_767_225_600.0
+ALICE = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 1_000})
+
+
+def test_a_minute_is_told_when_it_is_over():
+    engine = QuotaEngine(QuotaSettings((ALICE,)), NOW)
+    sampler = UsageSampler(MINUTE + 5.0)
+    bucket = engine.acquire("produce", "alice", "etl", NOW)
+    engine.acquire("fetch", "alice", "idle", NOW)
+    bucket.charge(500, NOW)
+    bucket.answered_total, bucket.latency_seconds_total = 2, 0.25
+    assert sampler.take("weir-1", engine.buckets(), MINUTE + 59.0) == []
+    bucket.charge(100, NOW)
+    (sample,) = sampler.take("weir-1", engine.buckets(), MINUTE + 60.5)
+    assert (sample.time_ms, sample.kind, sample.user, sample.client_id) == (1_767_225_600_000, "produce", "alice", None)
+    assert (sample.amount, sample.requests, sample.latency_ms, sample.limit) == (600.0, 2, 250.0, 1_000)
+    bucket.charge(7, NOW)
+    (sample,) = sampler.take("weir-1", engine.buckets(), MINUTE + 120.0)
+    assert (sample.time_ms, sample.amount, sample.requests, sample.latency_ms) == (1_767_225_660_000, 7.0, 0, None)
+    assert sampler.take("weir-1", engine.buckets(), MINUTE + 180.0) == []
