@@ -60,7 +60,9 @@ def measure(pairs: int, seconds: float, size: int) -> list[tuple[float, float]]:
     with (
         tempfile.TemporaryDirectory(prefix="bystander-", dir=_RUN) as directory,
         KafkaCluster(Path(directory)) as kafka,
-        GatewayProcess(Path(directory) / "weir", kafka.bootstrap_servers, [_HELD.entity()]) as gateway,
+        GatewayProcess(
+            Path(directory) / "weir", kafka.bootstrap_servers, {"quotas": {"entities": [_HELD.entity()]}}
+        ) as gateway,
     ):
         for topic, partitions in ((_HELD_TOPIC, 1), (_TOPIC, _PARTITIONS)):
             arguments = ["--bootstrap-server", kafka.bootstrap_servers, "--create", "--topic", topic]

@@ -1,11 +1,12 @@
-"""The gateway as its users run it, `weir serve` in a process of its own, for the load scenarios."""
+"""The gateway as its users run it, `weir serve` in a process of its own, for the load scenarios and the tests."""
 
 import json
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,7 +16,8 @@ import yaml
 from loadtest.kafka import free_port, free_port_range, spawn, stop
 
 HOST = "127.0.0.1"
-_BROKER_PORTS = 4
+BROKER_PORTS = 8
+_LOOK_EVERY_SECONDS = 0.02
 
 
 class GatewayError(RuntimeError):
@@ -25,57 +27,74 @@ class GatewayError(RuntimeError):
 class GatewayProcess:
     """A context manager: a gateway on free ports before `upstream` (`host:port,...`), started on entry, stopped on exit.
 
-    `entities` are rows of `quotas.entities`; `quotas` and `connections` are further keys of those sections.
+    `config` holds sections of the config file, which replace the ones that are made here; `listener` has further keys of the
+    listener. It has started once its admin server answers `wait` with 200.
     """
 
     def __init__(
         self,
         directory: Path,
         upstream: str,
-        entities: Sequence[Mapping[str, Any]],
-        *,
-        quotas: Mapping[str, Any] | None = None,
-        connections: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        listener: Mapping[str, Any] | None = None,
+        wait: str = "/readyz",
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        first = free_port_range(1 + _BROKER_PORTS)
-        self._admin_port = free_port()
+        first = free_port_range(1 + BROKER_PORTS)
+        admin_port = free_port()
+        self._wait = wait
         self.bootstrap_servers = f"{HOST}:{first}"
-        self.ports = range(first, first + 1 + _BROKER_PORTS)
-        self.admin = f"http://{HOST}:{self._admin_port}"
-        self.log_file = directory / "weir.log"
-        self._config_file = directory / "weir.yaml"
-        config = {
-            "upstream": {"bootstrap_servers": upstream.split(",")},
-            "listeners": [{"name": "clients", "bootstrap_port": first, "broker_ports": f"{first + 1}-{first + _BROKER_PORTS}"}],
-            "quotas": {"entities": [dict(entity) for entity in entities], **(quotas or {})},
-            "connections": dict(connections or {}),
-            "admin": {"port": self._admin_port},
+        self.ports = range(first, first + 1 + BROKER_PORTS)
+        self.admin = f"http://{HOST}:{admin_port}"
+        own = {
+            "name": "clients",
+            "host": HOST,
+            "advertised_host": HOST,
+            "bootstrap_port": first,
+            "broker_ports": f"{first + 1}-{first + BROKER_PORTS}",
         }
-        self._config_file.write_text(yaml.safe_dump(config))
+        self.config: dict[str, Any] = {
+            "upstream": {"bootstrap_servers": upstream.split(",")},
+            "listeners": [{**own, **(listener or {})}],
+            "admin": {"host": HOST, "port": admin_port},
+            **(config or {}),
+        }
+        self.config_file = directory / "weir.yaml"
+        self.log_file = directory / "weir.log"
+        self.write_config(self.config)
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Replace the config file in one step, as editors and config management do."""
+        new = self.config_file.with_suffix(".new")
+        new.write_text(yaml.safe_dump(dict(config)))
+        new.replace(self.config_file)
 
     @property
     def pid(self) -> int:
         """The process id, once it is started."""
-        return self._process.pid
+        return self.process.pid
+
+    def launch(self) -> None:
+        """Start it and return at once."""
+        command = [sys.executable, "-m", "gateway", "serve", "--config", str(self.config_file)]
+        with self.log_file.open("a") as log:
+            self.process = spawn(command, stdout=log, stderr=log)
 
     def start(self, timeout: float = 30.0) -> None:
-        """Start it and return once /readyz says yes. Raises GatewayError."""
-        command = [sys.executable, "-m", "gateway", "serve", "--config", str(self._config_file)]
-        with self.log_file.open("a") as log:
-            self._process = spawn(command, stdout=log, stderr=log)
+        """Start it and return once it says that it is ready. Raises GatewayError."""
+        self.launch()
         deadline = time.monotonic() + timeout
         while not self._ready():
-            if self._process.poll() is not None:
-                raise GatewayError(f"weir ended with exit code {self._process.returncode}: {self._log_end()}")
+            if self.process.poll() is not None:
+                raise GatewayError(f"weir ended with exit code {self.process.returncode}: {self.log()[-3000:]}")
             if time.monotonic() > deadline:
-                self.stop()
-                raise GatewayError(f"weir is not ready after {timeout:.0f} s: {self._log_end()}")
-            time.sleep(0.05)
+                self.process.kill()
+                raise GatewayError(f"weir does not answer {self._wait} after {timeout:.0f} s: {self.log()[-3000:]}")
+            time.sleep(_LOOK_EVERY_SECONDS)
 
     def stop(self) -> int:
         """SIGTERM: drain and end; killed after 15 s. The exit code."""
-        return stop(self._process, timeout=15.0)
+        return stop(self.process, timeout=15.0)
 
     def usage(self) -> list[dict[str, Any]]:
         """Return the rows of /api/quotas: each has the fields of `UsageRow`. Raises OSError where it does not answer."""
@@ -84,17 +103,33 @@ class GatewayProcess:
 
     def get(self, path: str) -> str:
         """Return an admin page's body. Raises OSError (urllib.error.URLError) where there is none."""
-        with urllib.request.urlopen(self.admin + path, timeout=5) as answer:
+        with urllib.request.urlopen(self.admin + path, timeout=10) as answer:
             return str(answer.read().decode())
+
+    def log(self) -> str:
+        """Everything that it has logged so far."""
+        return self.log_file.read_text(errors="replace")
+
+    def sockets(self) -> set[str]:
+        """The inodes of the sockets that the process holds open."""
+        inodes = set()
+        for descriptor in Path(f"/proc/{self.pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed since the folder was listed
+                target = str(descriptor.readlink())
+                if target.startswith("socket:["):
+                    inodes.add(target[len("socket:[") : -1])
+        return inodes
+
+    def resident_bytes(self) -> int:
+        """The process's resident memory."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS:"))
 
     def _ready(self) -> bool:
         try:
-            return bool(self.get("/readyz"))
+            return bool(self.get(self._wait))
         except (urllib.error.URLError, ConnectionError):
             return False
-
-    def _log_end(self) -> str:
-        return self.log_file.read_text(errors="replace")[-3000:]
 
     def __enter__(self) -> Self:
         self.start()

@@ -27,12 +27,6 @@ class TooFewFilesError(RuntimeError):
     """The system does not let a process open as many sockets as it takes."""
 
 
-def resident_bytes(pid: int) -> int:
-    """Return a process's resident memory."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS:"))
-
-
 def allow_files(count: int) -> None:
     """Raise the limit of open files, for this process and those that it starts. Raises TooFewFilesError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -65,27 +59,26 @@ def measure(count: int) -> tuple[int, int]:
     """Return the gateway's resident bytes without connections and with `count` idle ones. Raises as its parts do."""
     allow_files(2 * count + _SPARE_FILES)
     _RUN.mkdir(exist_ok=True)
-    entities = [{"client-id": "<default>", "producer_byte_rate": _MIB, "consumer_byte_rate": _MIB}]
+    config = {
+        "quotas": {"entities": [{"client-id": "<default>", "producer_byte_rate": _MIB, "consumer_byte_rate": _MIB}]},
+        "connections": {"max_per_ip": count + 10},
+    }
     with (
         tempfile.TemporaryDirectory(prefix="idle-", dir=_RUN) as directory,
         KafkaCluster(Path(directory)) as kafka,
-        GatewayProcess(
-            Path(directory) / "weir", kafka.bootstrap_servers, entities, connections={"max_per_ip": count + 10}
-        ) as gateway,
+        GatewayProcess(Path(directory) / "weir", kafka.bootstrap_servers, config) as gateway,
     ):
-        before = resident_bytes(gateway.pid)
+        before = gateway.resident_bytes()
         connections = []
         try:
             for number in range(1, count + 1):
                 connections.append(connect(gateway.bootstrap_servers))
                 if number % 1000 == 0:
-                    print(f"{number} connections: {resident_bytes(gateway.pid) / _MIB:.0f} MiB", flush=True)
-            sockets = sum(1 for _ in Path(f"/proc/{gateway.pid}/fd").iterdir())
+                    print(f"{number} connections: {gateway.resident_bytes() / _MIB:.0f} MiB", flush=True)
+            sockets = len(gateway.sockets())
             if sockets < 2 * count:
-                raise ConnectionError(
-                    f"the gateway holds {sockets} open files: not all of {count} connections are there any more"
-                )
-            return before, resident_bytes(gateway.pid)
+                raise ConnectionError(f"the gateway holds {sockets} sockets: not all of {count} connections are there any more")
+            return before, gateway.resident_bytes()
         finally:
             for connection in connections:
                 connection.close()

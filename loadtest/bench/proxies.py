@@ -62,7 +62,9 @@ class Weir(Way):
 
     def start(self, broker: str, directory: Path) -> None:
         """Start the gateway. Raises GatewayError."""
-        self._gateway = GatewayProcess(directory, broker, quota_rows(), connections={"max_per_ip": 1_000})
+        self._gateway = GatewayProcess(
+            directory, broker, {"quotas": {"entities": quota_rows()}, "connections": {"max_per_ip": 1_000}}
+        )
         self._gateway.start()
         self.address = self._gateway.bootstrap_servers
         self.pids = (self._gateway.pid,)

@@ -67,8 +67,8 @@ def _demo(console: Console, seconds: float | None) -> int:
             console.print(f"demo: Kafka is at {kafka.bootstrap_servers}; making topics ...")
             for topic in (ORDERS, CLICKS):
                 _create_topic(kafka.bootstrap_servers, topic)
-            entities = [role.entity() for role in ROLES]
-            with GatewayProcess(directory / "weir", kafka.bootstrap_servers, entities, quotas=_QUOTAS) as gateway:
+            quotas = {"entities": [role.entity() for role in ROLES], **_QUOTAS}
+            with GatewayProcess(directory / "weir", kafka.bootstrap_servers, {"quotas": quotas}) as gateway:
                 console.print(
                     f"demo: Weir is at {gateway.bootstrap_servers}; admin {gateway.admin}/ metrics {gateway.admin}/metrics"
                 )

@@ -46,7 +46,9 @@ class Stage:
         for way, quotas in algorithms.items():
             entities = [{"client-id": run.name, run.scenario.quota_key: run.scenario.quota} for run in runs if run.way == way]
             folder = directory / way.replace(" ", "-")
-            gateway = stack.enter_context(GatewayProcess(folder, kafka.bootstrap_servers, entities, quotas=quotas))
+            gateway = stack.enter_context(
+                GatewayProcess(folder, kafka.bootstrap_servers, {"quotas": {"entities": entities, **quotas}})
+            )
             self._servers[way] = gateway.bootstrap_servers
             ports += gateway.ports
         topics = [run.name for run in runs if run.scenario.api == PRODUCE]

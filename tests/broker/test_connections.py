@@ -1,0 +1,118 @@
+"""Connection quotas in front of a real broker: whoever connects too often is turned away, and others notice nothing."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from loadtest.kafka import KafkaCluster
+from loadtest.storm import STEADY_IP, STORM_IP, ask, open_from
+from tests.weir_process import Weir, wait_until
+
+pytestmark = pytest.mark.broker
+
+RATE, BURST = 5, 50  # of an address: the window has 11 samples of a second, and the burst is ten of them
+
+
+@pytest.fixture(scope="module")
+def gateway(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
+    config = {
+        "quotas": {"entities": [{"ip": STORM_IP, "connection_creation_rate": RATE}]},
+        "connections": {"max_per_ip_overrides": {"127.0.0.9": 2}},
+    }
+    with Weir(tmp_path_factory.mktemp("weir"), kafka.bootstrap_servers, config) as running:
+        yield running
+
+
+def address(gateway: Weir) -> tuple[str, int]:
+    return "127.0.0.1", gateway.ports[0]
+
+
+def closed(client: socket.socket) -> bool:
+    """Wait until the gateway closes it; it sends nothing before that."""
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def is_closed(client: socket.socket) -> bool:
+    """Whether the gateway has closed it by now."""
+    client.setblocking(False)
+    try:
+        return closed(client)
+    except BlockingIOError:
+        return False
+    finally:
+        client.settimeout(30.0)
+
+
+def rejected(gateway: Weir) -> float:
+    return gateway.metric("weir_connections_rejected_total")
+
+
+def test_a_storm_from_one_address_is_turned_away_and_others_are_served(gateway: Weir) -> None:
+    before = gateway.metric("weir_connections_accepted_total")
+    with ExitStack() as stack:
+        steady = stack.enter_context(open_from(STEADY_IP, address(gateway)))
+        storm = []
+        for number in range(600):
+            storm.append(stack.enter_context(open_from(STORM_IP, address(gateway))))
+            if number % 20 == 0:
+                ask(steady)
+                with open_from("127.0.0.4", address(gateway)) as newcomer:
+                    ask(newcomer)
+        wait_until(lambda: gateway.metric("weir_held_connections") == 0, "nobody is held any more")
+        turned_away = int(gateway.metric("weir_connections_rejected_total", reason="connection_creation_rate"))
+        let_in = int(gateway.metric("weir_connections_accepted_total") - before) - 1 - 30
+        assert let_in + turned_away == 600
+        assert turned_away > 0
+        assert let_in >= BURST
+        assert gateway.client_sockets() <= let_in + 1 + 30
+        # Who was let in stays, who was turned away finds the connection closed.
+        wait_until(lambda: sum(map(is_closed, storm)) == turned_away, "all that were turned away, and no others, are closed")
+        ask(storm[0])
+        ask(steady)
+        labels = {"kind": "connection", "ip": STORM_IP}
+        assert gateway.metric("weir_throttled_requests_total", **labels) == turned_away
+        assert gateway.metric("weir_quota_limit", **labels) == RATE
+    wait_until(lambda: gateway.metric("weir_listener_connections") == 0, "every place is given back")
+    assert gateway.client_sockets() == 0
+
+
+def test_an_address_has_as_many_connections_as_its_override_says(gateway: Weir) -> None:
+    before = gateway.metric("weir_connections_rejected_total", reason="max_per_ip")
+    with open_from("127.0.0.9", address(gateway)) as first, open_from("127.0.0.9", address(gateway)):
+        ask(first)
+        with open_from("127.0.0.9", address(gateway)) as third:
+            assert closed(third)
+        ask(first)
+    assert gateway.metric("weir_connections_rejected_total", reason="max_per_ip") == before + 1
+
+
+def test_limits_of_the_listener_change_live_and_who_comes_waits_for_a_place(gateway: Weir) -> None:
+    listener = {**gateway.config["listeners"][0], "max_connections": 1}
+    changed = {**gateway.config, "listeners": [listener]}
+    with ExitStack() as stack:
+        first = stack.enter_context(open_from(STEADY_IP, address(gateway)))
+        ask(first)
+        gateway.write_config(changed)
+        gateway.reload()
+        wait_until(lambda: gateway.metric("weir_listener_max_connections") == 1, "the new maximum is in effect")
+        refused = rejected(gateway)
+        second = stack.enter_context(open_from(STEADY_IP, address(gateway)))
+        second.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            ask(second)
+        second.settimeout(30.0)
+        first.close()
+        # What it had sent before anybody took the connection is answered now.
+        (size,) = (int.from_bytes(second.recv(4, socket.MSG_WAITALL), "big"),)
+        assert len(second.recv(size, socket.MSG_WAITALL)) == size
+        assert rejected(gateway) == refused
+    gateway.write_config(gateway.config)
+    gateway.reload()
+    wait_until(lambda: gateway.metric("weir_listener_max_connections") == 0, "the maximum is gone")
+    assert "max_connections" in Path(gateway.log_file).read_text()
