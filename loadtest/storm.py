@@ -1,8 +1,8 @@
 """`python -m loadtest.storm`: one address connects far more often than it may. What do others notice, and what does it cost?
 
 The storm comes from 127.0.0.2, in a process of its own: each connection says nothing and goes when the gateway closes it, or
-after two seconds. Two others ask the broker through the gateway all the while: one over a connection that it has, one over a new
-connection each time. Their times before the storm and during it stand side by side.
+after two seconds. Two others ask the broker through the gateway all the while: one over a connection that it has, one over a
+new connection each time. Their times before the storm and during it stand side by side.
 """
 
 import argparse
