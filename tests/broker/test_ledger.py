@@ -1,0 +1,98 @@
+"""The ledger of a real gateway under load: what it holds after a kill, and that the enforcement being off shows in it."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from gateway.events import ConfigApplied, Event, ThrottleEvent, from_line
+from loadtest.kafka import KafkaCluster
+from tests.broker.topics import create_topic
+from tests.weir_process import Weir, wait_until
+
+pytestmark = pytest.mark.broker
+
+CLIENT = "etl"
+ENTITY = {"client-id": CLIENT, "producer_byte_rate": 100_000}
+WINDOW = {"samples": 2, "seconds": 1}
+
+
+def produce(gateway: Weir, topic: str, count: int) -> None:
+    """Send records of 10 kB, each in a request of its own, and wait until all are acknowledged."""
+    producer = Producer(
+        {"bootstrap.servers": gateway.bootstrap_servers, "client.id": CLIENT, "linger.ms": 0, "batch.num.messages": 1}
+    )
+    for _ in range(count):
+        producer.produce(topic, bytes(10_000))
+    assert producer.flush(60.0) == 0
+
+
+def written(path: Path) -> list[Event]:
+    """The events of all finished files. Raises InvalidEventError or zlib.error for one that is not whole."""
+    return [
+        from_line(line)
+        for file in sorted(path.rglob("weir-*.jsonl.gz"))
+        for line in gzip.decompress(file.read_bytes()).splitlines()
+    ]
+
+
+def flushed(path: Path) -> int:
+    """How large the unfinished files are."""
+    return sum(part.stat().st_size for part in path.rglob("_*.part"))
+
+
+def gateway_with_ledger(start: Callable[..., Weir], kafka: KafkaCluster, path: Path, **quotas: Any) -> Weir:
+    return start(
+        kafka.bootstrap_servers,
+        quotas={"entities": [ENTITY], "window": WINDOW, **quotas},
+        ledger={"path": str(path), "gateway": "weir-1", "flush_seconds": 1, "rotate_seconds": 3600},
+    )
+
+
+def test_a_killed_gateway_leaves_what_it_had_flushed(
+    kafka: KafkaCluster, start_weir: Callable[..., Weir], tmp_path: Path
+) -> None:
+    path = tmp_path / "ledger"
+    topic = create_topic(kafka.bootstrap_servers, f"ledger-{tmp_path.name}", replicas=1)
+    gateway = gateway_with_ledger(start_weir, kafka, path)
+    produce(gateway, topic, 25)
+    throttled = gateway.metric("weir_throttled_requests_total", client_id=CLIENT, kind="produce")
+    assert throttled > 0
+    # A flush that began after the last decision has put all of them where a kill doesn't reach them.
+    changes = gateway.metric("weir_config_reloads_total", result="success")
+    gateway.write_config(gateway.config | {"connections": {"drain_seconds": 5}})
+    wait_until(lambda: gateway.metric("weir_config_reloads_total", result="success") > changes, "the reload is counted")
+    before = flushed(path)
+    wait_until(lambda: flushed(path) > before, "the next flush")
+    gateway.process.kill()
+    gateway.process.wait()
+    assert written(path) == []
+    gateway.start()
+    events = wait_until(lambda: written(path), "the file that was left has its name")
+    throttles = [event for event in events if isinstance(event, ThrottleEvent)]
+    assert sum(event.count for event in throttles) == throttled
+    assert {(event.kind, event.client_id, event.api, event.address) for event in throttles} == {
+        ("produce", CLIENT, "Produce", "127.0.0.1")
+    }
+    assert {event.broker for event in throttles} == {kafka.brokers[0].id}
+    assert sum(sum(event.throttle_slots.values()) for event in throttles) == throttled
+    (applied,) = (event for event in events if isinstance(event, ConfigApplied))
+    assert (applied.result, applied.config_version) == ("success", "2")
+    assert gateway.metric("weir_ledger_dropped_total") == 0
+
+
+def test_what_would_have_been_throttled_is_noted(kafka: KafkaCluster, start_weir: Callable[..., Weir], tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    topic = create_topic(kafka.bootstrap_servers, f"unenforced-{tmp_path.name}", replicas=1)
+    gateway = gateway_with_ledger(start_weir, kafka, path, enforce=False)
+    produce(gateway, topic, 25)
+    noted = gateway.metric("weir_throttled_requests_total", client_id=CLIENT, kind="produce")
+    assert noted > 0
+    gateway.stop()
+    throttles = [event for event in written(path) if isinstance(event, ThrottleEvent)]
+    assert sum(event.count for event in throttles) == noted
+    assert {event.enforced for event in throttles} == {False}
+    gateway.start()  # for the fixture to stop
