@@ -1,0 +1,282 @@
+"""DescribeClientQuotas and AlterClientQuotas, read and written whole (KIP-546, ``*ClientQuotas*.json``, v0-1).
+
+They are an administrator's rare requests. What nobody here knows, unknown tagged fields, is left out of what is written.
+"""
+
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Final, NamedTuple, TypeVar
+
+from protocol.bodies.addresses import encode_string, encode_uvarint
+from protocol.cursor import INT16, INT32, Buffer, Reader
+from protocol.errors import InvalidFrame
+from protocol.headers import RequestHeader
+
+MATCH_EXACT: Final = 0
+MATCH_DEFAULT: Final = 1
+MATCH_SPECIFIED: Final = 2
+"""``DescribeClientQuotasRequest.MATCH_TYPE_*``: that name, the default entity, any entity that has this type."""
+
+_FLEXIBLE_SINCE: Final = 1
+_FLOAT64 = Struct(">d")
+_NO_TAGS: Final = b"\0"
+_T = TypeVar("_T")
+
+
+class EntityPart(NamedTuple):
+    """One type and name of an entity, such as `user` and `alice`; the name None is the default entity."""
+
+    entity_type: str
+    name: str | None
+
+
+class Op(NamedTuple):
+    """A quota to set, or to remove where the value is None."""
+
+    key: str
+    value: float | None
+
+
+class AlterEntry(NamedTuple):
+    """What is to become of one entity's quotas."""
+
+    entity: tuple[EntityPart, ...]
+    ops: tuple[Op, ...]
+
+
+class AlterRequest(NamedTuple):
+    """The body of an AlterClientQuotas request."""
+
+    entries: tuple[AlterEntry, ...]
+    validate_only: bool
+
+
+class AlterResult(NamedTuple):
+    """What became of one entity's quotas. The message is None where the code is 0."""
+
+    error_code: int
+    message: str | None
+    entity: tuple[EntityPart, ...]
+
+
+class Component(NamedTuple):
+    """A part of a filter: what the entity's name of that type has to be. `match_type` is one of `MATCH_*`, or wrong."""
+
+    entity_type: str
+    match_type: int
+    match: str | None
+
+
+class DescribeRequest(NamedTuple):
+    """The body of a DescribeClientQuotas request. `strict`: entities may have no types that the filter does not name."""
+
+    components: tuple[Component, ...]
+    strict: bool
+
+
+class DescribedEntity(NamedTuple):
+    """An entity and its quotas: keys and values."""
+
+    entity: tuple[EntityPart, ...]
+    values: tuple[tuple[str, float], ...]
+
+
+class DescribeResponse(NamedTuple):
+    """The body of a DescribeClientQuotas response. `entries` is None where there is an error."""
+
+    throttle_time_ms: int
+    error_code: int
+    message: str | None
+    entries: tuple[DescribedEntity, ...] | None
+
+
+class AlterResponse(NamedTuple):
+    """The body of an AlterClientQuotas response."""
+
+    throttle_time_ms: int
+    results: tuple[AlterResult, ...]
+
+
+def read_alter_request(frame: Buffer, header: RequestHeader) -> AlterRequest:
+    """The body of a whole request frame whose header that is. Raises `InvalidFrame`."""
+    fields = _Fields.of_request(frame, header)
+    entries = fields.array(lambda: fields.struct(lambda: AlterEntry(_read_entity(fields), tuple(fields.array(fields.op)))))
+    request = AlterRequest(tuple(entries), fields.boolean())
+    fields.end()
+    return request
+
+
+def write_alter_request(frame: Buffer, header: RequestHeader, request: AlterRequest) -> bytes:
+    """The request frame that has the header of `frame`, which `header` is read from, and another body."""
+    to = _Encoding(header.api_version)
+    entries = to.array(request.entries, lambda entry: to.entity(entry.entity) + to.array(entry.ops, to.op))
+    return to.frame(bytes(frame[INT32.size : header.body_offset]), entries + _boolean(request.validate_only))
+
+
+def read_alter_response(version: int, frame: Buffer) -> AlterResponse:
+    """The body of a whole response frame. Raises `InvalidFrame`."""
+    fields = _Fields.of_response(frame, version)
+    throttle = fields.reader.int32()
+    results = fields.array(
+        lambda: fields.struct(lambda: AlterResult(fields.reader.int16(), fields.nullable_string(), _read_entity(fields)))
+    )
+    fields.end()
+    return AlterResponse(throttle, tuple(results))
+
+
+def write_alter_response(version: int, correlation_id: int, response: AlterResponse) -> bytes:
+    """A whole response frame."""
+    to = _Encoding(version)
+    results = to.array(
+        response.results,
+        lambda result: INT16.pack(result.error_code) + to.nullable_string(result.message) + to.entity(result.entity),
+    )
+    return to.response(correlation_id, INT32.pack(response.throttle_time_ms) + results)
+
+
+def read_describe_request(frame: Buffer, header: RequestHeader) -> DescribeRequest:
+    """The body of a whole request frame whose header that is. Raises `InvalidFrame`."""
+    fields = _Fields.of_request(frame, header)
+    components = fields.array(
+        lambda: fields.struct(lambda: Component(fields.string(), fields.int8(), fields.nullable_string()))
+    )
+    request = DescribeRequest(tuple(components), fields.boolean())
+    fields.end()
+    return request
+
+
+def read_describe_response(version: int, frame: Buffer) -> DescribeResponse:
+    """The body of a whole response frame. Raises `InvalidFrame`."""
+    fields = _Fields.of_response(frame, version)
+    head = fields.reader.int32(), fields.reader.int16(), fields.nullable_string()
+    entries = fields.nullable_array(
+        lambda: fields.struct(lambda: DescribedEntity(_read_entity(fields), tuple(fields.array(fields.value))))
+    )
+    fields.end()
+    return DescribeResponse(*head, None if entries is None else tuple(entries))
+
+
+def write_describe_response(version: int, correlation_id: int, response: DescribeResponse) -> bytes:
+    """A whole response frame."""
+    to = _Encoding(version)
+    head = INT32.pack(response.throttle_time_ms) + INT16.pack(response.error_code) + to.nullable_string(response.message)
+    entries = to.array(response.entries, lambda each: to.entity(each.entity) + to.array(each.values, to.value))
+    return to.response(correlation_id, head + entries)
+
+
+def _read_entity(fields: "_Fields") -> tuple[EntityPart, ...]:
+    return tuple(fields.array(lambda: fields.struct(lambda: EntityPart(fields.string(), fields.nullable_string()))))
+
+
+class _Fields:
+    """Reads a body's fields, in either encoding."""
+
+    def __init__(self, reader: Reader, version: int) -> None:
+        self.reader = reader
+        self._flexible = version >= _FLEXIBLE_SINCE
+
+    @classmethod
+    def of_request(cls, frame: Buffer, header: RequestHeader) -> "_Fields":
+        return cls(Reader(frame, header.body_offset, len(frame), len(frame)), header.api_version)
+
+    @classmethod
+    def of_response(cls, frame: Buffer, version: int) -> "_Fields":
+        return cls(Reader.of_whole_response(frame, header_version=int(version >= _FLEXIBLE_SINCE)), version)
+
+    def int8(self) -> int:
+        return (self.reader.byte() ^ 0x80) - 0x80
+
+    def boolean(self) -> bool:
+        return self.reader.byte() != 0
+
+    def float64(self) -> float:
+        value: float = _FLOAT64.unpack_from(self.reader.buf, self.reader.skip(_FLOAT64.size))[0]
+        return value
+
+    def nullable_string(self) -> str | None:
+        return self.reader.string(compact=self._flexible)
+
+    def string(self) -> str:
+        text = self.nullable_string()
+        if text is None:
+            raise InvalidFrame("bad_count", f"a string that ends at byte {self.reader.pos} is null, which it must not be")
+        return text
+
+    def op(self) -> Op:
+        return self.struct(self._op)
+
+    def _op(self) -> Op:
+        key, value = self.string(), self.float64()
+        return Op(key, None if self.boolean() else value)
+
+    def value(self) -> tuple[str, float]:
+        return self.struct(lambda: (self.string(), self.float64()))
+
+    def array(self, element: Callable[[], _T]) -> list[_T]:
+        return self.nullable_array(element) or []
+
+    def nullable_array(self, element: Callable[[], _T]) -> list[_T] | None:
+        size = self.reader.size(compact=self._flexible, wide=True)
+        return None if size < 0 else [element() for _ in range(size)]
+
+    def struct(self, read: Callable[[], _T]) -> _T:
+        """The fields of an array's element, and the tagged ones behind them."""
+        value = read()
+        if self._flexible:
+            self.reader.skip_tags()
+        return value
+
+    def end(self) -> None:
+        """The body's own tagged fields, behind which nothing may stand."""
+        if self._flexible:
+            self.reader.skip_tags()
+        left = self.reader.end - self.reader.pos
+        if left:
+            raise InvalidFrame("bad_length", f"{left} bytes behind the last field")
+
+
+class _Encoding:
+    """A body's fields as bytes, in either encoding."""
+
+    def __init__(self, version: int) -> None:
+        self._flexible = version >= _FLEXIBLE_SINCE
+
+    def string(self, text: str) -> bytes:
+        return encode_string(text, compact=self._flexible)
+
+    def nullable_string(self, text: str | None) -> bytes:
+        if text is None:
+            return b"\0" if self._flexible else b"\xff\xff"
+        return self.string(text)
+
+    def entity(self, entity: Sequence[EntityPart]) -> bytes:
+        return self.array(entity, lambda part: self.string(part.entity_type) + self.nullable_string(part.name))
+
+    def op(self, op: Op) -> bytes:
+        return self.string(op.key) + _FLOAT64.pack(op.value or 0.0) + _boolean(op.value is None)
+
+    def value(self, pair: tuple[str, float]) -> bytes:
+        return self.string(pair[0]) + _FLOAT64.pack(pair[1])
+
+    def array(self, elements: Sequence[_T] | None, encode: Callable[[_T], bytes]) -> bytes:
+        """Elements that are structs; None is a null array."""
+        size = -1 if elements is None else len(elements)
+        parts = [encode_uvarint(size + 1) if self._flexible else INT32.pack(size)]
+        parts += [encode(element) + self._no_tags for element in elements or ()]
+        return b"".join(parts)
+
+    def frame(self, header: bytes, body: bytes) -> bytes:
+        """A whole frame."""
+        return INT32.pack(len(header) + len(body) + len(self._no_tags)) + header + body + self._no_tags
+
+    def response(self, correlation_id: int, body: bytes) -> bytes:
+        """A whole response frame."""
+        return self.frame(INT32.pack(correlation_id) + self._no_tags, body)
+
+    @property
+    def _no_tags(self) -> bytes:
+        return _NO_TAGS if self._flexible else b""
+
+
+def _boolean(value: bool) -> bytes:
+    return b"\1" if value else b"\0"
