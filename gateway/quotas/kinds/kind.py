@@ -21,8 +21,9 @@ class QuotaKind:
     """One thing that is measured and limited.
 
     `name` is the value of the metric label `kind`; `config_key` is Kafka's own name of the quota, in the config file and in
-    AlterClientQuotas; `entity_types` are those of Kafka's ClientQuotaEntity that can carry it; `meters` are the algorithms
-    that there are for it, by their names in the config file, the default one first.
+    AlterClientQuotas; `entity_types` are those of Kafka's ClientQuotaEntity that can carry it; `integral` quotas are whole
+    numbers of at most `largest`, that of Kafka's type for it; `meters` are the algorithms that there are for it, by their
+    names in the config file, the default one first.
     """
 
     name: str
@@ -32,4 +33,5 @@ class QuotaKind:
     order: int
     entity_types: frozenset[str] = frozenset({"user", "client-id"})
     integral: bool = True
+    largest: int = 2**63 - 1
     meters: Mapping[str, NewMeter] = field(default_factory=lambda: BYTE_METERS)

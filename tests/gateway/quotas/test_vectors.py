@@ -14,15 +14,17 @@ from typing import Any
 import pytest
 
 from gateway.cluster.held import HeldSockets
+from gateway.quotas.client_quotas import Change, QuotaApiError, alteration, altered, described, with_brokers
 from gateway.quotas.connections import AcceptLimits, ConnectionLimits, ConnectionQuotas, Slot
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
-from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, QuotaTable
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable
 from gateway.quotas.meter import MAX_THROTTLE_TIME_MS, Window, throttle_time_ms
 from gateway.quotas.rate import SampledRate, WindowMeter
 from gateway.quotas.token_bucket import TokenBucket
 from gateway.session.counters import Counters
 from gateway.session.mute import IllegalMuteEventError, Mute, MuteEvent, MuteState
 from gateway.session.throttle import ChannelThrottle
+from protocol.bodies import client_quotas
 from tests.gateway.session.transcript import SilentWire
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "data" / "quota-vectors.json").read_text())
@@ -32,7 +34,6 @@ NOT_REPLAYED = {
     "controller_quota": "partition mutations have no quota in Weir yet",
     "controller_request": "partition mutations have no quota in Weir yet",
     "connection_quota_realtime": "runs against the wall clock: tests/broker/test_connections.py has tests of its own",
-    "quota_api": "DescribeClientQuotas and AlterClientQuotas pass through to the broker",
     "volume_factor": "volumes have no quota in Weir yet",
     "volume_throttle": "volumes have no quota in Weir yet",
     "volume_expiry": "volumes have no quota in Weir yet",
@@ -78,6 +79,8 @@ def check(case: str, index: int, expect: dict[str, Any] | None, actual: Any) -> 
             assert actual == pytest.approx(value[0], abs=value[1]), where
         case "between":
             assert value[0] <= actual <= value[1], where
+        case "raises" if isinstance(actual, QuotaApiError):
+            assert ERRORS[actual.code] == value, where
         case "raises":
             assert isinstance(actual, RAISED[value]), where
         case _:
@@ -379,6 +382,54 @@ def replay_mute_state(config: dict[str, Any]) -> Step:
     return step
 
 
+class ReplayedQuotaApi:
+    """DescribeClientQuotas and AlterClientQuotas as an administrator sees them, of a gateway before a broker."""
+
+    ADDRESSES = ("1.2.3.4", "2.3.4.5")
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.own: DynamicQuotas = {}
+        self.brokers: DynamicQuotas = {}
+
+    def step(self, op: str, args: dict[str, Any], now: float) -> Any:
+        return getattr(self, op)(**args)
+
+    def alter(self, entity: dict[str, str | None], ops: dict[str, float | None], validate_only: bool) -> str:
+        entry = client_quotas.AlterEntry(parts_of(entity), tuple(client_quotas.Op(*op) for op in ops.items()))
+        found = alteration([entry], self.ADDRESSES.__contains__)
+        if not validate_only:
+            self.own = altered(self.own, found.changes)
+            sent = [op for each in found.for_broker for op in each.ops]
+            name = ClientQuotaEntity(**{key.replace("-", "_"): DEFAULT if n is None else n for key, n in entity.items()})
+            self.brokers = altered(self.brokers, [Change(name, *op) for op in sent])
+        (result,) = found.results.values()
+        return ERRORS[result.error_code]
+
+    def describe(self, filters: list[Any], strict: bool) -> list[client_quotas.DescribedEntity]:
+        components = [client_quotas.Component(kind, MATCHES[how], match) for kind, how, match in filters]
+        shown = (described(quotas, components, strict=strict) for quotas in (self.own, self.brokers))
+        return with_brokers(*shown)
+
+    def describe_exact(self, entity: dict[str, str | None]) -> dict[str, float] | None:
+        filters = [(kind, "default" if name is None else "exact", name) for kind, name in entity.items()]
+        found = {frozenset(each.entity): dict(each.values) for each in self.describe(filters, strict=True)}
+        return found.get(frozenset(parts_of(entity)))
+
+    def describe_count(self, filter: list[Any], strict: bool) -> int | QuotaApiError:  # noqa: A002 - the vectors' word
+        try:
+            return len(self.describe(filter, strict))
+        except QuotaApiError as error:
+            return error
+
+
+ERRORS = {0: "NONE", 35: "UNSUPPORTED_VERSION", 42: "INVALID_REQUEST"}
+MATCHES = {"exact": 0, "default": 1, "specified": 2}
+
+
+def parts_of(entity: dict[str, str | None]) -> tuple[client_quotas.EntityPart, ...]:
+    return tuple(client_quotas.EntityPart(*part) for part in entity.items())
+
+
 REPLAYED: dict[str, Callable[[dict[str, Any]], Step]] = {
     "sampled_stat": replay_sampled_rate,
     "rate": replay_sampled_rate,
@@ -388,6 +439,7 @@ REPLAYED: dict[str, Callable[[dict[str, Any]], Step]] = {
     "delay_queue": replay_delay_queue,
     "mute_state": replay_mute_state,
     "connection_quota": lambda config: ReplayedConnections(config).step,
+    "quota_api": lambda config: ReplayedQuotaApi(config).step,
 }
 
 

@@ -1,0 +1,272 @@
+"""Kafka's quota API (KIP-546): which alterations are valid, what they change, and which entities a filter finds.
+
+Rules, codes and texts are those of Kafka 4.3's `ClientQuotaControlManager` and `ClientQuotasImage`, taken down from a broker.
+One thing differs: a value that is no number, or infinite, is refused, for no client could be held to it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isinf
+from typing import Final, NamedTuple
+
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, Default, DynamicQuotas, EntityName
+from gateway.quotas.kinds import KINDS
+from protocol.bodies.client_quotas import (
+    MATCH_DEFAULT,
+    MATCH_EXACT,
+    MATCH_SPECIFIED,
+    AlterEntry,
+    AlterResult,
+    Component,
+    DescribedEntity,
+    EntityPart,
+)
+
+NONE: Final = 0
+UNKNOWN_SERVER_ERROR: Final = -1
+CLUSTER_AUTHORIZATION_FAILED: Final = 31
+UNSUPPORTED_VERSION: Final = 35
+INVALID_REQUEST: Final = 42
+"""Kafka's error codes."""
+
+MAX_ENTITIES: Final = 100_000
+"""The most entities that the API can give quotas; the file's don't count."""
+
+_CLIENT_ID, _USER, _IP = "client-id", "user", "ip"
+_TYPES: Final = (_CLIENT_ID, _USER, _IP)
+"""Kafka's entity types, in the order in which a broker names them."""
+
+_MATCH_NAMES: Final = {MATCH_DEFAULT: "MATCH_TYPE_DEFAULT", MATCH_SPECIFIED: "MATCH_TYPE_SPECIFIED"}
+
+_EPSILON: Final = 1e-6
+
+Parts = Mapping[str, str | None]
+"""An entity's names by its types, None for the default; as clients send it, valid or not."""
+
+
+class QuotaApiError(Exception):
+    """What Kafka answers instead: an error code and its text."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class _Key(NamedTuple):
+    """A quota key: who can have it, whether only whole numbers will do, and the largest of them."""
+
+    entity_types: frozenset[str]
+    integral: bool
+    largest: int
+
+
+_BROKERS_KEYS: Final = {"request_percentage": _Key(frozenset({_USER, _CLIENT_ID}), False, 2**63 - 1)}
+"""What only a broker can measure, and so holds."""
+
+_KEYS: Final = {
+    kind.config_key: _Key(kind.entity_types, kind.integral, kind.largest) for kind in KINDS.values()
+} | _BROKERS_KEYS
+
+
+class Change(NamedTuple):
+    """A quota that is set for an entity, or removed where the value is None."""
+
+    entity: ClientQuotaEntity
+    key: str
+    value: float | None
+
+
+@dataclass(slots=True)
+class Alteration:
+    """What becomes of a request: an answer for each of its entities, `changes` to make here, and what to ask the broker."""
+
+    results: dict[tuple[EntityPart, ...], AlterResult] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+    for_broker: list[AlterEntry] = field(default_factory=list)
+
+    def fail(self, entity: tuple[EntityPart, ...], code: int, message: str) -> None:
+        """The entity's answer is an error."""
+        self.results[entity] = AlterResult(code, message, entity)
+
+
+def alteration(entries: Iterable[AlterEntry], resolvable: Callable[[str], bool]) -> Alteration:
+    """What an AlterClientQuotas request asks for. `resolvable` tells whether an ip's name is an address or leads to one.
+
+    As in Kafka the valid entities are altered whatever is wrong with others, an entity of which one quota is wrong not at all,
+    and of an entity that is given twice the first one, although the answer is an error.
+    """
+    found = Alteration()
+    for entry in entries:
+        parts = {part.entity_type: part.name for part in entry.entity}
+        entity = _ordered(parts)
+        ops = {op.key: op.value for op in entry.ops}
+        if entity in found.results or len(ops) < len(entry.ops):
+            found.fail(entity, INVALID_REQUEST, f"Ignoring duplicate entity {_java_text(entity)}")
+            continue
+        try:
+            _check_entity(parts, resolvable)
+            _check_ops(parts, ops)
+        except QuotaApiError as error:
+            found.fail(entity, error.code, error.message)
+            continue
+        found.results[entity] = AlterResult(NONE, None, entity)
+        target = _entity(parts)
+        found.changes += [Change(target, key, value) for key, value in ops.items() if key not in _BROKERS_KEYS]
+        brokers = tuple(op for op in entry.ops if op.key in _BROKERS_KEYS)
+        if brokers:
+            found.for_broker.append(AlterEntry(entity, brokers))
+    return found
+
+
+def ips(entries: Iterable[AlterEntry]) -> set[str]:
+    """The ips that are named, each of which has to be an address or the name of a host."""
+    return {part.name for entry in entries for part in entry.entity if part.entity_type == _IP and part.name}
+
+
+def altered(quotas: DynamicQuotas, changes: Iterable[Change]) -> DynamicQuotas:
+    """The quotas after the changes. Raises QuotaApiError where they are of more than `MAX_ENTITIES`."""
+    new = dict(quotas)
+    for entity, key, value in changes:
+        limits = {name: limit for name, limit in new.get(entity, {}).items() if name != key}
+        if value is not None:
+            limits[key] = value
+        if limits:
+            new[entity] = limits
+        else:
+            new.pop(entity, None)
+    if len(new) > max(MAX_ENTITIES, len(quotas)):
+        raise QuotaApiError(INVALID_REQUEST, f"Quotas of more than {MAX_ENTITIES} entities can not be kept: remove some first.")
+    return new
+
+
+def undone(before: DynamicQuotas, after: DynamicQuotas, changes: Iterable[Change]) -> list[Change]:
+    """The changes that take `changes` back, except where somebody has changed the same quota since."""
+    return [
+        Change(entity, key, before.get(entity, {}).get(key))
+        for entity, key, value in changes
+        if after.get(entity, {}).get(key) == value
+    ]
+
+
+def described(
+    quotas: Mapping[ClientQuotaEntity, Mapping[str, float]], components: Sequence[Component], *, strict: bool
+) -> list[DescribedEntity]:
+    """The entities that a DescribeClientQuotas filter finds. Raises QuotaApiError where the filter is none."""
+    names, types = _filter(components)
+    found = []
+    for entity, limits in quotas.items():
+        parts = entity.parts()
+        if strict and len(parts) != len(components):
+            continue
+        if all(parts.get(kind) == name for kind, name in names.items()) and types <= parts.keys():
+            found.append(DescribedEntity(_described_entity(entity), tuple(limits.items())))
+    return found
+
+
+def with_brokers(own: Iterable[DescribedEntity], brokers: Iterable[DescribedEntity]) -> list[DescribedEntity]:
+    """Weir's quotas, and the broker's of keys that are not Weir's.
+
+    What the broker has of Weir's keys is left out: Weir's value is what holds for who comes through Weir.
+    """
+    merged = {each.entity: dict(each.values) for each in own}
+    for each in brokers:
+        theirs = {key: value for key, value in each.values if key in _BROKERS_KEYS or key not in _KEYS}
+        if theirs:
+            entity = _ordered({part.entity_type: part.name for part in each.entity})
+            merged[entity] = merged.get(entity, {}) | theirs
+    return [DescribedEntity(entity, tuple(values.items())) for entity, values in merged.items()]
+
+
+def _check_entity(parts: Parts, resolvable: Callable[[str], bool]) -> None:
+    if not parts:
+        raise _invalid("Invalid empty client quota entity")
+    for kind, name in parts.items():
+        if kind not in _TYPES:
+            raise _invalid(f"Unhandled client quota entity type: {kind}")
+        if name == "":
+            raise _invalid(f"Empty {kind} not supported")
+    if _IP in parts:
+        if len(parts) > 1:
+            raise _invalid(
+                "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"  # as Kafka has it
+            )
+        ip = parts[_IP]
+        if ip is not None and not resolvable(ip):
+            raise _invalid(f"{ip} is not a valid IP or resolvable host.")
+
+
+def _check_ops(parts: Parts, ops: Mapping[str, float | None]) -> None:
+    """A quota that is only removed may have any name. Of several mistakes the unknown keys are told first."""
+    values = {key: value for key, value in ops.items() if value is not None}
+    for key in values:
+        if key not in _KEYS or not parts.keys() <= _KEYS[key].entity_types:
+            raise _invalid(f"Invalid configuration key {key}")
+    for key, value in values.items():
+        _, integral, largest = _KEYS[key]
+        if not value > 0:  # nor is what is not a number
+            raise _invalid(f"Quota {key} must be greater than 0")
+        if isinf(value) and not integral:
+            raise _invalid(f"Proposed value for {key} is too large for a DOUBLE.")
+        if integral and value > float(largest):
+            raise _invalid(f"Proposed value for {key} is too large for {'an INT' if largest < 2**32 else 'a LONG'}.")
+        if integral and value % 1 > _EPSILON:
+            raise _invalid(f"{key} cannot be a fractional value.")
+
+
+def _filter(components: Sequence[Component]) -> tuple[dict[str, EntityName], set[str]]:
+    """The names that are asked for by type, and the types of which any name will do."""
+    names: dict[str, EntityName] = {}
+    types: set[str] = set()
+    for kind, how, match in components:
+        if not kind:
+            raise _invalid("Invalid empty entity type.")
+        if kind in names or kind in types:
+            raise _invalid(f"Entity type {kind} cannot appear more than once in the filter.")
+        if kind not in _TYPES:
+            raise QuotaApiError(UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
+        if how == MATCH_EXACT:
+            if match is None:
+                raise _invalid("Request specified MATCH_TYPE_EXACT, but set match string to null.")
+            names[kind] = match
+            continue
+        if how not in _MATCH_NAMES:
+            raise _invalid(f"Unknown match type {how}")
+        if match is not None:
+            raise _invalid(f"Request specified {_MATCH_NAMES[how]}, but also specified a match string.")
+        if how == MATCH_DEFAULT:
+            names[kind] = DEFAULT
+        else:
+            types.add(kind)
+    asked = names.keys() | types
+    if _IP in asked and len(asked) > 1:
+        raise _invalid(
+            "Invalid entity filter component combination. IP filter component should not be used with "
+            "user or clientId filter component."
+        )
+    return names, types
+
+
+def _invalid(message: str) -> QuotaApiError:
+    return QuotaApiError(INVALID_REQUEST, message)
+
+
+def _ordered(parts: Parts) -> tuple[EntityPart, ...]:
+    """The parts as a broker lists them."""
+    known = [kind for kind in _TYPES if kind in parts]
+    return tuple(EntityPart(kind, parts[kind]) for kind in (*known, *(kind for kind in parts if kind not in _TYPES)))
+
+
+def _java_text(entity: Sequence[EntityPart]) -> str:
+    """An entity as Kafka's `ClientQuotaEntity.toString` writes it."""
+    names = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in entity)
+    return f"ClientQuotaEntity(entries={{{names}}})"
+
+
+def _entity(parts: Parts) -> ClientQuotaEntity:
+    names = {kind: DEFAULT if name is None else name for kind, name in parts.items()}
+    return ClientQuotaEntity(names.get(_USER), names.get(_CLIENT_ID), names.get(_IP))
+
+
+def _described_entity(entity: ClientQuotaEntity) -> tuple[EntityPart, ...]:
+    return _ordered({kind: None if isinstance(name, Default) else name for kind, name in entity.parts().items()})
