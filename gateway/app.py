@@ -5,6 +5,7 @@ import gc
 import logging
 import resource
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 from gateway import clock
@@ -21,6 +22,8 @@ from gateway.observe.admin import AdminBindError, AdminServer
 from gateway.observe.effective import EffectiveConfig, ReloadResult
 from gateway.observe.ledger import Ledger
 from gateway.observe.view import AdminView
+from gateway.quota_api.admin import QuotaAdmin
+from gateway.quota_api.state_file import StateFile
 from gateway.quotas.connections import ConnectionQuotas
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.meter import Window
@@ -29,6 +32,7 @@ from gateway.reload import Reloader
 from gateway.session.context import SessionContext
 from gateway.session.counters import Counters
 from gateway.session.exchange import Opener
+from gateway.session.exchanges import client_quotas
 from gateway.session.exchanges.paused_produce import PauseRoom
 from gateway.session.gate import ProduceGate
 from gateway.session.sessions import Sessions
@@ -80,7 +84,8 @@ class Gateway:
         self._upstream = upstream = Upstream(config.upstream, directory, self._brokers, reloads)
         self._discovery = Discovery(upstream)
         self._ledger = None if config.ledger is None else Ledger(config.ledger, self._counters, self._engine.buckets)
-        self._openers: dict[int, Opener] = {}
+        self._quota_admin = QuotaAdmin(self._engine, StateFile(config.state.file(path)), config.quota_admins, self._reconsider)
+        self._openers: dict[int, Opener] = {**client_quotas.openers(self._quota_admin)}
         self._gate = ProduceGate()
         self._pause_room = PauseRoom(self._gate)
         self._volumes: VolumeWatch | None = None
@@ -98,7 +103,8 @@ class Gateway:
         self._draining = False
 
     async def start(self) -> None:
-        """Bind every address. Raises BindError or AdminBindError."""
+        """Bind every address. Raises BindError, AdminBindError, or ConfigError for quotas of the API that can't be read."""
+        await self._quota_admin.start()
         await self._admin.start()
         for listener in self._listeners:
             await listener.start()
@@ -113,6 +119,7 @@ class Gateway:
             tasks = [
                 group.create_task(self._discovery.run(), name="discover brokers"),
                 group.create_task(self._reloader.run(), name="reload the config"),
+                group.create_task(self._quota_admin.run(), name="change quotas"),
                 group.create_task(self._tick(), name="tick"),
                 group.create_task(follow_files(self._certificates), name="follow certificate files"),
             ]
@@ -161,9 +168,11 @@ class Gateway:
     def _apply(self, old: WeirConfig, new: WeirConfig) -> list[str]:
         """Put a new config into effect, on open connections as well."""
         if new.quotas != old.quotas:
-            self._engine.apply(quota_settings(new.quotas), clock.monotonic())
+            settings = replace(quota_settings(new.quotas), dynamic=self._engine.settings.dynamic)
+            self._engine.apply(settings, clock.monotonic())
             self._reconsider()
             self._watch_volumes(new.quotas)
+        self._quota_admin.admins = frozenset(new.quota_admins)
         self._connections.apply(connection_limits(new.connections, new.listeners), clock.monotonic())
         self._sessions.max_idle_seconds = new.connections.max_idle_ms / 1000.0
         if new.connections.max_frame_bytes == old.connections.max_frame_bytes:

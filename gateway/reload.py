@@ -17,7 +17,7 @@ from gateway.quotas.entity import EntityQuota
 
 logger = logging.getLogger("weir.reload")
 
-RESTART_ONLY = frozenset({"upstream", "listeners", "admin", "workers"})
+RESTART_ONLY = frozenset({"upstream", "listeners", "admin", "workers", "state"})
 """Sections that are bound to sockets or processes: a file that changes one of them is refused as a whole."""
 
 LIVE = frozenset({"max_connections", "connection_creation_rate"})

@@ -19,6 +19,7 @@ from gateway.config.model import (
     UpstreamConfig,
     WeirConfig,
     WindowConfig,
+    small_quota,
 )
 from gateway.config.problems import ConfigError, Problem
 
@@ -40,6 +41,7 @@ __all__ = [
     "load_config",
     "parse_config",
     "read_config_text",
+    "small_quota",
 ]
 
 

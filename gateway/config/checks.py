@@ -37,7 +37,6 @@ UNSUPPORTED: dict[tuple[str, ...], tuple[str, str]] = {
         "remove it and set it at the broker, whose throttle times pass through",
     ),
     ("sharing",): (_NOT_YET, _REMOVE),
-    ("quota_admins",): (_NOT_YET, _REMOVE),
 }
 """Keys that Weir's documentation names and this version does not have, by path without indexes: message and remedy.
 

@@ -20,6 +20,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.config.connections import AcceptSection, ConnectionsConfig, ip_text
 from gateway.config.ledger import LedgerConfig
+from gateway.config.quota_api import QuotaAdmins, StateConfig
 from gateway.config.section import Section, invalid
 from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns_name
 from gateway.config.volumes import AgentConfig, LimitConfig, VolumesConfig
@@ -306,19 +307,17 @@ class WeirConfig(Section):
     admin: AdminConfig = AdminConfig()
     ledger: LedgerConfig | None = None
     workers: Annotated[int, AfterValidator(_one_worker)] = 1
+    quota_admins: QuotaAdmins = ()
+    state: StateConfig = StateConfig()
 
     def warnings(self) -> list[str]:
         """What is valid but probably not meant, one line each, naming the key."""
         found: list[str] = []
         rate_key = KINDS["produce"].config_key
         for index, entity in enumerate(self.quotas.entities):
-            rate = entity.limits.get(rate_key)
-            if rate is not None and _FULL_REQUEST_BYTES / rate > SESSION_TIMEOUT_SECONDS:
-                found.append(
-                    f"quotas.entities[{index}].{rate_key}: {rate} bytes/s for {entity} means that one full request of "
-                    f"1 MiB holds its connection for {_FULL_REQUEST_BYTES / rate:.0f} s, longer than the usual session "
-                    f"timeout ({SESSION_TIMEOUT_SECONDS:.0f} s) — raise it, or lower max.request.size at the client"
-                )
+            warning = small_quota(entity, rate_key, entity.limits.get(rate_key))
+            if warning is not None:
+                found.append(f"quotas.entities[{index}].{warning}")
         if not self.quotas.entities:
             found.append("quotas.entities: is empty, nobody is limited — add entities")
         elif not self.quotas.enforce:
@@ -331,6 +330,17 @@ class WeirConfig(Section):
                 "password — bind 127.0.0.1, or let a firewall or NetworkPolicy decide who reaches it"
             )
         return found
+
+
+def small_quota(entity: object, key: str, limit: float | None) -> str | None:
+    """A warning where a quota is so small that who is held by it is taken for dead."""
+    if limit is None or key != KINDS["produce"].config_key or _FULL_REQUEST_BYTES / limit <= SESSION_TIMEOUT_SECONDS:
+        return None
+    return (
+        f"{key}: {limit:.15g} bytes/s for {entity} means that one full request of 1 MiB holds its connection for "
+        f"{_FULL_REQUEST_BYTES / limit:.0f} s, longer than the usual session timeout ({SESSION_TIMEOUT_SECONDS:.0f} s) — "
+        "raise it, or lower max.request.size at the client"
+    )
 
 
 def _is_loopback(host: str) -> bool:
@@ -359,5 +369,6 @@ SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     ("connections",): ConnectionsConfig,
     ("admin",): AdminConfig,
     ("ledger",): LedgerConfig,
+    ("state",): StateConfig,
 }
 """The model of each section by its path without list indexes, for messages that name a section's keys."""

@@ -89,6 +89,21 @@ class Alteration:
         """The entity's answer is an error."""
         self.results[entity] = AlterResult(code, message, entity)
 
+    def fail_changes(self, code: int, message: str) -> None:
+        """Nothing can be changed, so the answer of each entity of which something would be is an error."""
+        entities = {change.entity for change in self.changes}
+        for parts, result in list(self.results.items()):
+            if result.error_code == NONE and entity_of(_names(parts)) in entities:
+                self.fail(parts, code, message)
+        failed = {parts for parts, result in self.results.items() if result.error_code != NONE}
+        self.for_broker = [entry for entry in self.for_broker if entry.entity not in failed]
+        self.changes = []
+
+    def changes_of(self, parts: tuple[EntityPart, ...]) -> list[Change]:
+        """What is changed of one entity."""
+        entity = entity_of(_names(parts))
+        return [change for change in self.changes if change.entity == entity]
+
 
 def alteration(entries: Iterable[AlterEntry], resolvable: Callable[[str], bool]) -> Alteration:
     """What an AlterClientQuotas request asks for. `resolvable` tells whether an ip's name is an address or leads to one.
@@ -98,7 +113,7 @@ def alteration(entries: Iterable[AlterEntry], resolvable: Callable[[str], bool])
     """
     found = Alteration()
     for entry in entries:
-        parts = {part.entity_type: part.name for part in entry.entity}
+        parts = _names(entry.entity)
         entity = _ordered(parts)
         ops = {op.key: op.value for op in entry.ops}
         if entity in found.results or len(ops) < len(entry.ops):
@@ -111,7 +126,7 @@ def alteration(entries: Iterable[AlterEntry], resolvable: Callable[[str], bool])
             found.fail(entity, error.code, error.message)
             continue
         found.results[entity] = AlterResult(NONE, None, entity)
-        target = _entity(parts)
+        target = entity_of(parts)
         found.changes += [Change(target, key, value) for key, value in ops.items() if key not in _BROKERS_KEYS]
         brokers = tuple(op for op in entry.ops if op.key in _BROKERS_KEYS)
         if brokers:
@@ -125,7 +140,7 @@ def ips(entries: Iterable[AlterEntry]) -> set[str]:
 
 
 def altered(quotas: DynamicQuotas, changes: Iterable[Change]) -> DynamicQuotas:
-    """The quotas after the changes. Raises QuotaApiError where they are of more than `MAX_ENTITIES`."""
+    """The quotas after the changes."""
     new = dict(quotas)
     for entity, key, value in changes:
         limits = {name: limit for name, limit in new.get(entity, {}).items() if name != key}
@@ -135,9 +150,13 @@ def altered(quotas: DynamicQuotas, changes: Iterable[Change]) -> DynamicQuotas:
             new[entity] = limits
         else:
             new.pop(entity, None)
-    if len(new) > max(MAX_ENTITIES, len(quotas)):
-        raise QuotaApiError(INVALID_REQUEST, f"Quotas of more than {MAX_ENTITIES} entities can not be kept: remove some first.")
     return new
+
+
+def check_room(before: DynamicQuotas, after: DynamicQuotas) -> None:
+    """Raises QuotaApiError where there are more entities than can be kept, and more than before."""
+    if len(after) > max(MAX_ENTITIES, len(before)):
+        raise QuotaApiError(INVALID_REQUEST, f"Quotas of more than {MAX_ENTITIES} entities can not be kept: remove some first.")
 
 
 def undone(before: DynamicQuotas, after: DynamicQuotas, changes: Iterable[Change]) -> list[Change]:
@@ -160,7 +179,7 @@ def described(
         if strict and len(parts) != len(components):
             continue
         if all(parts.get(kind) == name for kind, name in names.items()) and types <= parts.keys():
-            found.append(DescribedEntity(_described_entity(entity), tuple(limits.items())))
+            found.append(DescribedEntity(_ordered(parts_of(entity)), tuple(limits.items())))
     return found
 
 
@@ -173,9 +192,20 @@ def with_brokers(own: Iterable[DescribedEntity], brokers: Iterable[DescribedEnti
     for each in brokers:
         theirs = {key: value for key, value in each.values if key in _BROKERS_KEYS or key not in _KEYS}
         if theirs:
-            entity = _ordered({part.entity_type: part.name for part in each.entity})
+            entity = _ordered(_names(each.entity))
             merged[entity] = merged.get(entity, {}) | theirs
     return [DescribedEntity(entity, tuple(values.items())) for entity, values in merged.items()]
+
+
+def entity_of(parts: Parts) -> ClientQuotaEntity:
+    """An entity by the names of its parts, which are valid."""
+    names = {kind: DEFAULT if name is None else name for kind, name in parts.items()}
+    return ClientQuotaEntity(names.get(_USER), names.get(_CLIENT_ID), names.get(_IP))
+
+
+def parts_of(entity: ClientQuotaEntity) -> dict[str, str | None]:
+    """The names of an entity's parts, None for the default."""
+    return {kind: None if isinstance(name, Default) else name for kind, name in entity.parts().items()}
 
 
 def _check_entity(parts: Parts, resolvable: Callable[[str], bool]) -> None:
@@ -263,10 +293,5 @@ def _java_text(entity: Sequence[EntityPart]) -> str:
     return f"ClientQuotaEntity(entries={{{names}}})"
 
 
-def _entity(parts: Parts) -> ClientQuotaEntity:
-    names = {kind: DEFAULT if name is None else name for kind, name in parts.items()}
-    return ClientQuotaEntity(names.get(_USER), names.get(_CLIENT_ID), names.get(_IP))
-
-
-def _described_entity(entity: ClientQuotaEntity) -> tuple[EntityPart, ...]:
-    return _ordered({kind: None if isinstance(name, Default) else name for kind, name in entity.parts().items()})
+def _names(parts: Iterable[EntityPart]) -> Parts:
+    return {part.entity_type: part.name for part in parts}

@@ -129,6 +129,20 @@ def test_a_config_can_be_written_as_json_and_read_again() -> None:
     assert json.loads(text)["listeners"][0]["broker_ports"] == "29093-29192"
 
 
+def test_where_the_quotas_of_the_api_are_kept(tmp_path: Path) -> None:
+    file = tmp_path / "weir.yaml"
+    assert parse_config(MINIMAL, source="x").state.file(file) == tmp_path / "weir.state.json"
+    for path in ("kept.json", str(tmp_path / "kept.json")):
+        config = parse_config(f"{MINIMAL}state: {{path: {path}}}\n", source="x")
+        assert config.state.file(file) == tmp_path / "kept.json"
+
+
+def test_quota_admins_are_principals() -> None:
+    assert parse_config(MINIMAL, source="x").quota_admins == ()
+    config = parse_config(MINIMAL + 'quota_admins: ["User:admin", "User:CN=ops,O=Example"]\n', source="x")
+    assert config.quota_admins == ("User:admin", "User:CN=ops,O=Example")
+
+
 def test_a_config_is_frozen() -> None:
     config = parse_config(entities("{user: a, producer_byte_rate: 50000}"), source="weir.yaml")
     with pytest.raises(ValueError, match="frozen"):
@@ -138,6 +152,10 @@ def test_a_config_is_frozen() -> None:
 
 
 BAD = [
+    (MINIMAL + "quota_admins: [admin]\n", "quota_admins[0]", "is not a principal", '"User:admin"'),
+    (MINIMAL + "quota_admins: ['User:']\n", "quota_admins[0]", "is not a principal", '"User:admin"'),
+    (MINIMAL + "quota_admins: User:admin\n", "quota_admins", "must be a list", "write a list"),
+    (MINIMAL + "state: {path: ''}\n", "state.path", "is empty", "fill it in"),
     # the file itself
     ("", "(file)", "is empty", "upstream.bootstrap_servers"),
     ("# nothing but a comment\n", "(file)", "is empty", "upstream.bootstrap_servers"),

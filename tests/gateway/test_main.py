@@ -202,6 +202,17 @@ class TestServe:
         assert first.startswith("admin.port: must be at most 65535 (value 99999, line 4) — ")
         assert last == f"{path}: 1 error"
 
+    def test_a_damaged_state_file_ends_it_before_it_serves(self, path: Path) -> None:
+        state = path.with_name("weir.state.json")
+        state.write_text('{"version": 1,')
+        result = weir("serve", "--config", str(path))
+        assert result.returncode == 1
+        (line,) = [line for line in result.stderr.splitlines() if line.startswith("state.path: ")]
+        assert str(state) in line
+        assert "is damaged" in line
+        assert "move it away" in line
+        assert "Traceback" not in result.stderr
+
     @pytest.mark.parametrize(("port", "key"), [(21230, "admin.port"), (21231, "bootstrap_port")])
     def test_a_port_that_is_taken_is_named(self, path: Path, port: int, key: str) -> None:
         with socket.create_server(("127.0.0.1", port)):

@@ -9,4 +9,5 @@ KIND = QuotaKind(
     description="connections per second that the address may open",
     order=3,
     entity_types=frozenset({"ip"}),
+    largest=2**31 - 1,
 )

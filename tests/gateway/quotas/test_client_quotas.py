@@ -12,6 +12,7 @@ from gateway.quotas.client_quotas import (
     QuotaApiError,
     alteration,
     altered,
+    check_room,
     described,
     ips,
     undone,
@@ -173,9 +174,23 @@ def test_what_somebody_else_has_changed_since_is_not_undone():
 
 def test_the_number_of_entities_is_bounded():
     full = altered({}, [Change(ClientQuotaEntity(str(n)), PRODUCE, 1.0) for n in range(MAX_ENTITIES)])
-    assert altered(full, [Change(ClientQuotaEntity("0"), PRODUCE, 2.0)])[ClientQuotaEntity("0")] == {PRODUCE: 2.0}
+    check_room({}, full)
+    more = altered(full, [Change(ClientQuotaEntity("one more"), PRODUCE, 1.0)])
     with pytest.raises(QuotaApiError, match="100000 entities"):
-        altered(full, [Change(ClientQuotaEntity("one more"), PRODUCE, 1.0)])
+        check_room(full, more)
+    check_room(more, altered(more, [Change(ClientQuotaEntity("0"), PRODUCE, 2.0)]))
+
+
+def test_what_can_not_be_changed_is_an_error_of_its_entities_alone():
+    found = asked(
+        entry(U, producer_byte_rate=5.0, request_percentage=1.0),
+        entry(("user", "v"), request_percentage=2.0),
+        entry(("user", "w"), bad=1.0),
+    )
+    found.fail_changes(-1, "full")
+    assert [result[:2] for result in found.results.values()] == [(-1, "full"), (0, None), (42, "Invalid configuration key bad")]
+    assert found.changes == []
+    assert [each.entity for each in found.for_broker] == [(EntityPart("user", "v"),)]
 
 
 MIXED = (

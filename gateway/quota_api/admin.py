@@ -1,0 +1,171 @@
+"""The quotas that are set through the API: checked, saved, put into effect, in this order, one request after the other."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from ipaddress import ip_address
+
+from gateway import clock
+from gateway.config import small_quota
+from gateway.quota_api.store import QuotaStore
+from gateway.quotas.client_quotas import (
+    UNKNOWN_SERVER_ERROR,
+    Alteration,
+    Change,
+    QuotaApiError,
+    alteration,
+    altered,
+    check_room,
+    described,
+    ips,
+    undone,
+)
+from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas, QuotaTable
+from gateway.session.exchanges.client_quotas import AlterTask
+from protocol.bodies.client_quotas import AlterRequest, Component, DescribedEntity, EntityPart
+
+LOOKUP_SECONDS = 5.0
+
+_log = logging.getLogger("weir.quota_api")
+
+
+class QuotaAdmin:
+    """Answers the quota API for a gateway. `applied` is called whenever the quotas in effect have changed.
+
+    Between `start` and the end of `run` requests are carried out; what waits at its end is never answered.
+    """
+
+    def __init__(self, engine: QuotaEngine, store: QuotaStore, admins: Iterable[str], applied: Callable[[], None]) -> None:
+        self.admins = frozenset(admins)
+        self._engine = engine
+        self._store = store
+        self._applied = applied
+        self._quotas: DynamicQuotas = {}
+        self._addresses: dict[str, str] = {}  # of the hosts by whose names ips have been given
+        self._waiting: list[AlterTask] = []
+        self._to_undo: list[tuple[AlterTask, list[Change]]] = []
+        self._wake = asyncio.Event()
+
+    async def start(self) -> None:
+        """Put into effect what was saved. Raises ConfigError where that is not to be made out."""
+        self._quotas = await self._store.load()
+        await self._look_up({entity.ip for entity in self._quotas if isinstance(entity.ip, str)})
+        if self._quotas:
+            _log.info("%d entities have quotas that were set through the API", len(self._quotas))
+            self._apply(self._quotas)
+
+    async def run(self) -> None:
+        """Carry out requests until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self._carry_out()
+
+    def allows(self, user: str) -> bool:
+        """Whether the user may see and change quotas."""
+        return f"User:{user}" in self.admins
+
+    def alter(self, request: AlterRequest, user: str, done: Callable[[], None]) -> AlterTask:
+        """Begin with a request, whose user has been checked."""
+        task = AlterTask(request, user, done)
+        self._waiting.append(task)
+        self._wake.set()
+        return task
+
+    def undo(self, task: AlterTask, entity: tuple[EntityPart, ...]) -> None:
+        """Take back what a task has changed of an entity: the broker has refused its part of it."""
+        if task.alteration is not None and not task.request.validate_only:
+            self._to_undo.append((task, task.alteration.changes_of(entity)))
+            self._wake.set()
+
+    def describe(self, components: Sequence[Component], *, strict: bool) -> list[DescribedEntity]:
+        """Weir's quotas, the file's and the API's, that a filter finds. Raises QuotaApiError where the filter is none."""
+        table = QuotaTable(self._engine.settings.quotas, self._quotas)
+        limits = {
+            entity: {key: limit.per_second for key, limit in by_key.items()} for entity, by_key in table.entities().items()
+        }
+        return described(limits, components, strict=strict)
+
+    async def _carry_out(self) -> None:
+        """All that waits, saved in one go."""
+        tasks, self._waiting = self._waiting, []
+        undos, self._to_undo = self._to_undo, []
+        await self._look_up(set().union(*(ips(task.request.entries) for task in tasks)))
+        quotas = self._quotas
+        for task, changes in undos:
+            quotas = altered(quotas, undone(task.before, quotas, changes))
+        found: list[tuple[AlterTask, Alteration]] = []
+        for task in tasks:
+            task.before = quotas
+            wanted = alteration(task.request.entries, self._addresses.__contains__)
+            found.append((task, wanted))
+            if not task.request.validate_only:
+                after = altered(quotas, wanted.changes)
+                try:
+                    check_room(quotas, after)
+                    quotas = after
+                except QuotaApiError as error:
+                    wanted.fail_changes(error.code, error.message)
+        if quotas != self._quotas:
+            await self._take_over(quotas, [each for each in found if not each[0].request.validate_only])
+        for task, wanted in found:
+            task.alteration = wanted
+            task.done()
+
+    async def _take_over(self, quotas: DynamicQuotas, changing: list[tuple[AlterTask, Alteration]]) -> None:
+        """Save the quotas and put them into effect; or neither, and then the answers say so."""
+        try:
+            await self._store.save(quotas)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            _log.warning("quotas set through the API can't be saved: %s — make the folder of state.path writable", reason)
+            for _, wanted in changing:
+                wanted.fail_changes(UNKNOWN_SERVER_ERROR, f"Weir can not save the change ({reason}), so nothing is changed.")
+            return
+        for task, wanted in changing:
+            for entity, key, value in wanted.changes:
+                change = {"by": f"User:{task.user}", "entity": str(entity), "key": key, "value": value}
+                _log.info("quota changed through the API", extra=change)
+                warning = small_quota(entity, key, value)
+                if warning is not None:
+                    _log.warning("%s", warning)
+        self._apply(quotas)
+
+    def _apply(self, quotas: DynamicQuotas) -> None:
+        self._quotas = quotas
+        effective = {self._with_address(entity): limits for entity, limits in quotas.items()}
+        self._engine.apply(replace(self._engine.settings, dynamic=effective), clock.monotonic())
+        self._applied()
+
+    def _with_address(self, entity: ClientQuotaEntity) -> ClientQuotaEntity:
+        """An ip that is given by name or in an unusual spelling is that address."""
+        if isinstance(entity.ip, str):
+            return ClientQuotaEntity(ip=self._addresses.get(entity.ip, entity.ip))
+        return entity
+
+    async def _look_up(self, names: set[str]) -> None:
+        """Note the address of each name that is one or has one."""
+        unknown = [name for name in names if name not in self._addresses]
+        if not unknown:
+            return
+        found: Mapping[str, str | None] = dict(zip(unknown, await asyncio.gather(*map(_address, unknown)), strict=True))
+        known = {entity.ip for entity in self._quotas}
+        known |= names
+        self._addresses = {name: address for name, address in self._addresses.items() if name in known}
+        self._addresses |= {name: address for name, address in found.items() if address is not None}
+
+
+async def _address(name: str) -> str | None:
+    """The address that a name is or leads to, in the usual spelling; None where there is none."""
+    try:
+        return str(ip_address(name.removeprefix("[").removesuffix("]")))
+    except ValueError:
+        pass
+    try:
+        async with asyncio.timeout(LOOKUP_SECONDS):
+            found = await asyncio.get_running_loop().getaddrinfo(name, None)
+        return str(ip_address(found[0][4][0]))
+    except (OSError, ValueError):  # not known, not in time, or no name at all
+        return None

@@ -1,0 +1,183 @@
+"""What is set through the quota API: saved before it is in effect, in effect before it is answered."""
+
+import asyncio
+
+import pytest
+
+from gateway.quota_api.admin import QuotaAdmin
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from protocol.bodies.client_quotas import AlterEntry, AlterRequest, DescribedEntity, EntityPart, Op
+
+KEY = "producer_byte_rate"
+ALICE, BOB = ClientQuotaEntity("alice"), ClientQuotaEntity("bob")
+
+
+class MemoryStore:
+    """A store that can be made to fail, or to wait until it is told to go on."""
+
+    def __init__(self, quotas=None):
+        self.saved = quotas or {}
+        self.saves = 0
+        self.error = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def load(self):
+        return self.saved
+
+    async def save(self, quotas):
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        self.saves += 1
+        self.saved = quotas
+
+
+class World:
+    """An admin that runs, its store and its engine. `applied` counts how often the quotas in effect have changed."""
+
+    def __init__(self, store, file=()):
+        self.store = store
+        self.engine = QuotaEngine(QuotaSettings(tuple(file)), 0.0)
+        self.applied = 0
+        self.admin = QuotaAdmin(self.engine, store, ["User:root"], self._applied)
+
+    def _applied(self):
+        self.applied += 1
+
+    def begin(self, *entries, validate_only=False):
+        done = asyncio.Event()
+        return self.admin.alter(AlterRequest(entries, validate_only), "root", done.set), done
+
+    async def alter(self, *entries, **options):
+        task, done = self.begin(*entries, **options)
+        await done.wait()
+        return task, [result[:2] for result in task.alteration.results.values()]
+
+    def limit(self, user):
+        bucket = self.engine.acquire("produce", user, "c", 0.0)
+        self.engine.release(bucket, 0.0)
+        return bucket.resolution.limit
+
+
+def setting(user, value, key=KEY, kind="user"):
+    return AlterEntry((EntityPart(kind, user),), (Op(key, value),))
+
+
+@pytest.fixture
+async def world():
+    world = World(MemoryStore(), [EntityQuota(ALICE, {KEY: 5.0})])
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(world.admin.run())
+        yield world
+        task.cancel()
+
+
+async def test_it_is_saved_and_in_effect_before_it_is_answered(world):
+    world.store.gate.clear()
+    task, done = world.begin(setting("alice", 10.0))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert (task.alteration, world.limit("alice"), world.store.saved) == (None, 5.0, {})
+    world.store.gate.set()
+    await done.wait()
+    assert world.store.saved == {ALICE: {KEY: 10.0}}
+    assert world.limit("alice") == 10.0
+    assert world.applied == 1
+
+
+async def test_removed_the_files_value_holds_again(world):
+    await world.alter(setting("alice", 10.0))
+    _, results = await world.alter(setting("alice", None))
+    assert results == [(0, None)]
+    assert world.limit("alice") == 5.0
+    assert world.store.saved == {}
+
+
+async def test_what_changes_nothing_is_not_saved(world):
+    await world.alter(setting("alice", None))
+    await world.alter(setting("bob", 1.0), validate_only=True)
+    await world.alter(setting("bob", -1.0))
+    await world.alter(setting("bob", 12.5, key="request_percentage"))
+    assert (world.store.saves, world.applied, world.limit("bob")) == (0, 0, None)
+
+
+async def test_what_can_not_be_saved_is_not_changed(world):
+    world.store.error = OSError(28, "No space left on device")
+    _, results = await world.alter(setting("alice", 10.0), setting("bob", 0.0), setting("carol", 1.0, key="request_percentage"))
+    assert results[0] == (-1, "Weir can not save the change (No space left on device), so nothing is changed.")
+    assert [code for code, _ in results] == [-1, 42, 0]
+    assert (world.limit("alice"), world.applied) == (5.0, 0)
+    world.store.error = None
+    _, results = await world.alter(setting("alice", 10.0))
+    assert results == [(0, None)]
+
+
+async def test_those_that_come_while_one_is_saved_are_saved_together_in_their_order(world):
+    world.store.gate.clear()
+    _, first = world.begin(setting("alice", 1.0))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    rest = [world.begin(setting("alice", float(n))) for n in range(2, 10)]
+    world.store.gate.set()
+    await asyncio.gather(first.wait(), *(done.wait() for _, done in rest))
+    assert world.limit("alice") == 9.0
+    assert world.store.saves == 2
+
+
+async def test_what_the_broker_refuses_its_part_of_is_taken_back(world):
+    await world.alter(setting("bob", 7.0))
+    task, _ = await world.alter(setting("alice", 10.0), setting("bob", 20.0))
+    world.admin.undo(task, (EntityPart("user", "bob"),))
+    await world.alter(setting("carol", 1.0))  # those who come later find it done
+    assert (world.limit("alice"), world.limit("bob")) == (10.0, 7.0)
+    assert world.store.saved[BOB] == {KEY: 7.0}
+
+
+async def test_what_was_saved_is_in_effect_from_the_start():
+    world = World(MemoryStore({BOB: {KEY: 3.0}}))
+    await world.admin.start()
+    assert world.limit("bob") == 3.0
+
+
+async def test_an_ip_may_be_given_by_a_name_and_is_kept_so(world):
+    key = "connection_creation_rate"
+    for name, code in (("localhost", 0), ("127.1", 0), ("[::1]", 0), ("not a host", 42), ("a\0b", 42)):
+        _, results = await world.alter(setting(name, 9.0, key=key, kind="ip"))
+        assert [found for found, _ in results] == [code], name
+    in_effect = {entity.ip for entity in world.engine.settings.dynamic}
+    assert in_effect == {"127.0.0.1", "::1"}
+    assert {entity.ip for entity in world.store.saved} == {"localhost", "127.1", "[::1]"}
+    again = World(world.store)
+    await again.admin.start()
+    assert {entity.ip for entity in again.engine.settings.dynamic} == in_effect
+
+
+async def test_a_change_is_logged_and_one_that_is_too_small_is_warned_of(world, caplog):
+    caplog.set_level("INFO")
+    await world.alter(setting("bob", 10.0), setting("alice", 1e6))
+    changes = [record for record in caplog.records if record.levelname == "INFO"]
+    assert [(record.by, record.entity, record.key, record.value) for record in changes] == [
+        ("User:root", "user=bob", KEY, 10.0),
+        ("User:root", "user=alice", KEY, 1e6),
+    ]
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "10 bytes/s for user=bob" in warning
+    assert "104858 s" in warning
+
+
+async def test_what_is_shown_is_the_files_and_the_apis_together(world):
+    await world.alter(setting("bob", 10.0), setting("alice", 7.0, key="consumer_byte_rate"))
+    assert world.admin.describe((), strict=False) == [
+        DescribedEntity((EntityPart("user", "alice"),), ((KEY, 5.0), ("consumer_byte_rate", 7.0))),
+        DescribedEntity((EntityPart("user", "bob"),), ((KEY, 10.0),)),
+    ]
+
+
+def test_only_those_are_allowed_who_are_named():
+    admin = World(None).admin
+    assert admin.allows("root")
+    assert not admin.allows("ANONYMOUS")
+    admin.admins = frozenset()
+    assert not admin.allows("root")
