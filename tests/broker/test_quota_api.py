@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from gateway.quotas.kinds import KINDS
 from loadtest.kafka import KafkaCluster, Tool, start_tool
 from protocol.api_keys import ApiKey
 from tests.broker.raw_client import RawClient
@@ -25,6 +26,8 @@ ADMIN = {"quota_admins": ["User:ANONYMOUS"]}
 USER, ALL_USERS, DEFAULT_USER = "--entity-type users --entity-name alice", "--entity-type users", "--user-defaults"
 CLIENT, ALL_CLIENTS, DEFAULT_CLIENT = "--entity-type clients --entity-name etl", "--entity-type clients", "--client-defaults"
 IP, ALL_IPS, DEFAULT_IP = "--entity-type ips --entity-name 10.1.2.3", "--entity-type ips", "--ip-defaults"
+
+OF_USERS = [kind.config_key for kind in KINDS.values() if "user" in kind.entity_types]
 
 SCRIPT = [
     # good ones: each entity and pair, each way to ask
@@ -54,6 +57,11 @@ SCRIPT = [
     "--alter --entity-type users --entity-name user,with=signs --add-config producer_byte_rate=1",
     "--alter --entity-type clients --entity-name <default> --add-config producer_byte_rate=1",
     f"--describe {ALL_CLIENTS}",
+    # every kind that there is
+    *(f"--alter {USER} {CLIENT} --add-config {key}=4096" for key in OF_USERS),
+    f"--describe {USER} {CLIENT}",
+    f"--alter {USER} {CLIENT} --delete-config {','.join(OF_USERS)}",
+    f"--describe {USER} {ALL_CLIENTS}",
     # what is the broker's: alone, beside what is Weir's, and what has nothing to do with quotas
     f"--alter {USER} --add-config request_percentage=12.5",
     f"--alter {CLIENT} --add-config request_percentage=50,consumer_byte_rate=77",

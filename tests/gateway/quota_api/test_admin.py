@@ -6,7 +6,7 @@ import pytest
 
 from gateway.quota_api.admin import QuotaAdmin
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
-from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Source
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, DescribedEntity, EntityPart, Op
 
 KEY = "producer_byte_rate"
@@ -148,6 +148,8 @@ async def test_an_ip_may_be_given_by_a_name_and_is_kept_so(world):
         assert [found for found, _ in results] == [code], name
     in_effect = {entity.ip for entity in world.engine.settings.dynamic}
     assert in_effect == {"127.0.0.1", "::1"}
+    bucket = world.engine.acquire_ip("connection", "127.0.0.1", 0.0)
+    assert (bucket.resolution.limit, bucket.resolution.source) == (9.0, Source.API)
     assert {entity.ip for entity in world.store.saved} == {"localhost", "127.1", "[::1]"}
     again = World(world.store)
     await again.admin.start()
