@@ -98,7 +98,15 @@ class Gateway:
         self._certificates = [live for live in contexts if live is not None]
         self._effective = EffectiveConfig(config, clock.wall())
         self._reloader = Reloader(path, config, self._apply, self._reloaded)
-        view = AdminView(self._engine, self._admission, self._counters, self._effective, self._not_ready, self._volumes_report)
+        view = AdminView(
+            self._engine,
+            self._admission,
+            self._counters,
+            self._effective,
+            self._not_ready,
+            volumes=self._volumes_report,
+            brokers=self._brokers.addresses,
+        )
         self._admin = AdminServer(view, config.admin.host, config.admin.port)
         self._draining = False
 

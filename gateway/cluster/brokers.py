@@ -41,6 +41,10 @@ class Brokers:
         """Where a broker listens; KeyError for one that nobody has heard of."""
         return self._addresses[node_id]
 
+    def addresses(self) -> dict[int, Address]:
+        """Where each of them listens, by node id."""
+        return dict(self._addresses)
+
     def __contains__(self, node_id: int) -> bool:
         return node_id in self._addresses
 

@@ -4,25 +4,20 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import Any
+from importlib.resources import files
+from typing import Any, Final
 
 from aiohttp import web
 
 from gateway.observe.effective import ReloadResult
+from gateway.observe.live import LiveFeed
 from gateway.observe.log import iso
 from gateway.observe.metrics import Scrape, exposition
 from gateway.observe.view import AdminView
+from gateway.observe.volumes_json import volumes_json
 from gateway.quotas.kinds import KINDS
-from gateway.quotas.volumes.report import VolumesReport
 
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Weir</title></head><body>
-<h1>Weir</h1>
-<ul>
-{links}
-</ul>
-</body></html>
-"""
+_PAGE: Final = files("gateway.observe").joinpath("dashboard.html")
 
 
 class AdminBindError(Exception):
@@ -36,22 +31,24 @@ class AdminServer:
         self._view = view
         self._host = host
         self.port = port
+        self._live = LiveFeed(view)
         self._runner: web.AppRunner | None = None
-        self._pages: dict[str, tuple[str, Callable[[web.Request], Awaitable[web.Response]]]] = {
-            "/metrics": ("metrics for Prometheus", self._metrics),
-            "/livez": ("200 while the process answers", self._livez),
-            "/readyz": ("200 while clients should be sent here, else 503 and the reason", self._readyz),
-            "/api/quotas": ("who uses how much of which quota", self._quotas),
-            "/api/throttles": ("who is being throttled now", self._throttles),
-            "/api/volumes": ("how full the cluster's volumes are, and what producers may do", self._volumes),
-            "/api/config": ("the config in effect and its last reload", self._config),
+        self._pages: dict[str, Callable[[web.Request], Awaitable[web.Response]]] = {
+            "/metrics": self._metrics,
+            "/livez": self._livez,
+            "/readyz": self._readyz,
+            "/api/quotas": self._quotas,
+            "/api/throttles": self._throttles,
+            "/api/volumes": self._volumes,
+            "/api/config": self._config,
         }
 
     async def start(self) -> None:
         """Bind and serve. Raises AdminBindError."""
         app = web.Application()
         app.router.add_get("/", self._index)
-        for path, (_, handler) in self._pages.items():
+        app.router.add_get("/api/stream", self._live.stream)
+        for path, handler in self._pages.items():
             app.router.add_get(path, handler)
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
@@ -63,6 +60,7 @@ class AdminServer:
                 f"admin.port: {self._host}:{self.port} can't be bound: {error.strerror or error}"
                 " — stop what listens there, or choose another admin.host and admin.port"
             ) from error
+        self._live.start()
         self._runner = runner
         self.port = runner.addresses[0][1]
 
@@ -70,11 +68,12 @@ class AdminServer:
         """Close all of it; without effect where it is not running."""
         runner, self._runner = self._runner, None
         if runner is not None:
+            await self._live.stop()
             await runner.cleanup()
 
     async def _index(self, _: web.Request) -> web.Response:
-        links = "\n".join(f'<li><a href="{path}">{path}</a> {about}</li>' for path, (about, _) in self._pages.items())
-        return web.Response(text=_PAGE.format(links=links), content_type="text/html")
+        page = await asyncio.to_thread(_PAGE.read_text, encoding="utf-8")
+        return web.Response(text=page, content_type="text/html", headers={"Cache-Control": "no-cache"})
 
     async def _metrics(self, request: web.Request) -> web.Response:
         scrape = Scrape.of(self._view)
@@ -108,7 +107,7 @@ class AdminServer:
 
     async def _volumes(self, _: web.Request) -> web.Response:
         report = self._view.volumes()
-        return self._json({"configured": False} if report is None else {"configured": True, **_volumes_json(report)})
+        return self._json({"configured": False} if report is None else {"configured": True, **volumes_json(report)})
 
     async def _config(self, _: web.Request) -> web.Response:
         effective = self._view.effective
@@ -134,37 +133,6 @@ class AdminServer:
 def _strict_json(value: object) -> str:
     """JSON as the standard has it: a NaN or an infinity raises ValueError instead of breaking every other parser."""
     return json.dumps(value, allow_nan=False)
-
-
-def _volumes_json(report: VolumesReport) -> dict[str, Any]:
-    verdict = report.verdict
-    return {
-        "state": verdict.state.value,
-        "factor": verdict.factor,
-        "reason": verdict.reason,
-        "why": verdict.why,
-        "enforced": report.enforced,
-        "delay_seconds": report.delay_seconds,
-        "unknown": [{"broker": broker, "usage": what} for broker, what in verdict.unknown],
-        "volumes": [
-            {
-                "broker": row.broker,
-                "volume": row.volume.name,
-                "capacity_bytes": row.volume.capacity,
-                "consumed_bytes": row.volume.consumed,
-                "soft": {"type": row.soft.type.value, "level": row.soft.level},
-                "hard": {"type": row.hard.type.value, "level": row.hard.level},
-                "factor": 1.0 - row.throttle,
-            }
-            for row in verdict.rows
-        ],
-        "reader": {"connected": report.reader_connected, "problem": report.reader_problem},
-        "publisher": {"connected": report.publisher_connected, "problem": report.publisher_problem}
-        if report.publishes
-        else None,
-        "source_problem": report.source_problem,
-        "skipped": dict(report.skipped),
-    }
 
 
 def _reload(result: ReloadResult) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What metrics and the admin API see of a running gateway."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,7 +40,7 @@ class AdmissionView(Protocol):
 class AdminView:
     """A running gateway. `not_ready` gives the reason why clients should not be sent here, None once they should.
 
-    `volumes` gives how the volume usage quota does, None where there is none.
+    `volumes` gives how the volume usage quota does, None where there is none; `brokers` where each broker listens.
     """
 
     engine: EngineView
@@ -49,5 +49,6 @@ class AdminView:
     effective: EffectiveConfig
     not_ready: Callable[[], str | None]
     volumes: Callable[[], VolumesReport | None] = lambda: None
+    brokers: Callable[[], Mapping[int, tuple[str, int]]] = dict
     monotonic: Callable[[], float] = clock.monotonic
     wall: Callable[[], float] = clock.wall
