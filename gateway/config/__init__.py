@@ -19,7 +19,6 @@ from gateway.config.model import (
     UpstreamConfig,
     WeirConfig,
     WindowConfig,
-    small_quota,
 )
 from gateway.config.problems import ConfigError, Problem
 
@@ -41,7 +40,6 @@ __all__ = [
     "load_config",
     "parse_config",
     "read_config_text",
-    "small_quota",
 ]
 
 

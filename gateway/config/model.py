@@ -26,12 +26,8 @@ from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns
 from gateway.config.volumes import AgentConfig, LimitConfig, VolumesConfig
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.entity import EntityName as Name
-from gateway.quotas.kinds import KINDS
+from gateway.quotas.kinds import KINDS, small_quota_warning
 
-SESSION_TIMEOUT_SECONDS = 45.0
-"""Kafka consumers' default session.timeout.ms (KIP-735): who is muted for longer is taken for dead by many a client."""
-
-_FULL_REQUEST_BYTES = 1_048_576
 _MAX_PORT = 65_535
 _MAX_INT64 = 2**63 - 1
 _PORT_RANGE = re.compile(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*", re.ASCII)
@@ -313,11 +309,11 @@ class WeirConfig(Section):
     def warnings(self) -> list[str]:
         """What is valid but probably not meant, one line each, naming the key."""
         found: list[str] = []
-        rate_key = KINDS["produce"].config_key
-        for index, entity in enumerate(self.quotas.entities):
-            warning = small_quota(entity, rate_key, entity.limits.get(rate_key))
-            if warning is not None:
-                found.append(f"quotas.entities[{index}].{warning}")
+        for index, quota in enumerate(self.quotas.entities):
+            for key, limit in quota.limits.items():
+                warning = small_quota_warning(key, limit, str(quota))
+                if warning is not None:
+                    found.append(f"quotas.entities[{index}].{key}: {warning}")
         if not self.quotas.entities:
             found.append("quotas.entities: is empty, nobody is limited — add entities")
         elif not self.quotas.enforce:
@@ -330,17 +326,6 @@ class WeirConfig(Section):
                 "password — bind 127.0.0.1, or let a firewall or NetworkPolicy decide who reaches it"
             )
         return found
-
-
-def small_quota(entity: object, key: str, limit: float | None) -> str | None:
-    """A warning where a quota is so small that who is held by it is taken for dead."""
-    if limit is None or key != KINDS["produce"].config_key or _FULL_REQUEST_BYTES / limit <= SESSION_TIMEOUT_SECONDS:
-        return None
-    return (
-        f"{key}: {limit:.15g} bytes/s for {entity} means that one full request of 1 MiB holds its connection for "
-        f"{_FULL_REQUEST_BYTES / limit:.0f} s, longer than the usual session timeout ({SESSION_TIMEOUT_SECONDS:.0f} s) — "
-        "raise it, or lower max.request.size at the client"
-    )
 
 
 def _is_loopback(host: str) -> bool:

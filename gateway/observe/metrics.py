@@ -40,6 +40,7 @@ class Scrape:
     rows: list[UsageRow]
     totals: list[ThrottleTotals]
     overflowed: int
+    small_quotas: dict[str, int]
     listeners: Mapping[str, Gate]
     held: int
     counters: Counters
@@ -58,6 +59,7 @@ class Scrape:
             rows=view.engine.snapshot(view.monotonic()),
             totals=view.engine.throttle_totals(),
             overflowed=view.engine.overflowed,
+            small_quotas=view.engine.small_quotas(),
             listeners=view.admission.quotas.listeners,
             held=view.admission.held,
             counters=view.counters,
@@ -165,10 +167,13 @@ def _per_bucket(
     return values
 
 
-def _early(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
-    for row in scrape.rows:
-        if not row.ip:
-            yield (row.user, row.client_id), row.early_total
+def _early(read: Callable[[UsageRow], float]) -> Callable[[Scrape], Iterator[tuple[Labels, float]]]:
+    def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+        for row in scrape.rows:
+            if not row.ip:
+                yield (row.user, row.client_id), read(row)
+
+    return values
 
 
 def _per_listener(read: Callable[[Gate], float | None]) -> Callable[[Scrape], Iterator[tuple[Labels, float]]]:
@@ -280,7 +285,11 @@ METRICS: tuple[Value | Distribution, ...] = (
           _per_bucket(lambda row: row.throttle_seconds_total)),
     Distribution("weir_throttle_time_seconds", "Throttle times in seconds.", ("kind",), _throttle_times),
     Value("counter", "weir_early_requests_total", "Requests that came before the client's throttle time was over.",
-          ("user", "client_id"), _early),
+          ("user", "client_id"), _early(lambda row: row.early_total)),
+    Value("counter", "weir_early_request_seconds_total", "By how much they came before it was over, at least.",
+          ("user", "client_id"), _early(lambda row: row.early_seconds_total)),
+    Value("gauge", "weir_small_quotas", "Entities whose quota is so small that a full request mutes for longer than the usual"
+          " session timeout.", ("kind",), _reasons(lambda scrape: scrape.small_quotas)),
     Value("counter", "weir_quota_overflowed_total", "Times a client had to share a bucket because there are too many.", (),
           _one(lambda scrape: scrape.overflowed)),
     Value("gauge", "weir_quota_enforced", "1 where quotas are enforced, 0 where they are only measured.", (),

@@ -64,7 +64,7 @@ def quota_table(answer: Answer) -> Group:
     """What `/api/quotas` answers, as a table with the greediest first."""
     table = Table(title=f"Quotas at {answer['generated_at']}", title_justify="left", header_style="bold")
     for name, justify in _COLUMNS.items():
-        table.add_column(name, justify=justify, overflow="fold", no_wrap=name not in {"user", "client-id", "limit from"})  # type: ignore[arg-type]
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=name not in {"user", "client-id or ip", "limit from"})  # type: ignore[arg-type]
     units = answer["units"]
     for row in sorted(answer["rows"], key=lambda row: (-row["used_ratio"], -row["rate"], row["kind"], row["user"])):
         table.add_row(*_cells(row, per_second(units.get(row["kind"], ""))), style=_style(row))
@@ -79,11 +79,12 @@ def quota_table(answer: Answer) -> Group:
 _COLUMNS = {
     "kind": "left",
     "user": "left",
-    "client-id": "left",
+    "client-id or ip": "left",
     "rate": "right",
     "limit": "right",
     "used": "left",
     "throttled": "right",
+    "early": "right",
     "time left": "right",
     "limit from": "left",
 }
@@ -113,11 +114,12 @@ def _cells(row: Answer, rate: Callable[[float], str]) -> Sequence[str | Text | T
     return (
         row["kind"],
         Text(printable(row["user"])),
-        Text(printable(row["client_id"])),
+        Text(printable(row["client_id"] or row["ip"])),
         rate(row["rate"]),
         "" if row["limit"] is None else rate(row["limit"]),
         used,
         f"{row['throttled_total']:,}",
+        f"{row['early_total']:,}, by {row['early_seconds_max']:.1f} s" if row["early_total"] else "",
         f"{row['throttle_left']:.1f} s" if row["throttle_left"] > 0 else "",
         Text(printable(f"{row['source']}: {row['level']}" if row["source"] else "")),
     )

@@ -19,6 +19,9 @@ class EngineView(Protocol):
     def overflowed(self) -> int:
         """How often a client had to share a bucket because there are too many."""
 
+    def small_quotas(self) -> dict[str, int]:
+        """How many entities of each kind have a quota so small that a mute may outlast a client's session."""
+
     def snapshot(self, now: float) -> list[UsageRow]:
         """A row for each bucket that is shown by name; the number of rows is bounded. `now` is monotonic, in seconds."""
 

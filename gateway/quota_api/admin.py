@@ -7,7 +7,6 @@ from dataclasses import replace
 from ipaddress import ip_address
 
 from gateway import clock
-from gateway.config import small_quota
 from gateway.quota_api.store import QuotaStore
 from gateway.quotas.client_quotas import (
     UNKNOWN_SERVER_ERROR,
@@ -23,6 +22,7 @@ from gateway.quotas.client_quotas import (
 )
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas, QuotaTable
+from gateway.quotas.kinds import small_quota_warning
 from gateway.session.exchanges.client_quotas import AlterTask
 from protocol.bodies.client_quotas import AlterRequest, Component, DescribedEntity, EntityPart
 
@@ -128,9 +128,9 @@ class QuotaAdmin:
             for entity, key, value in wanted.changes:
                 change = {"by": f"User:{task.user}", "entity": str(entity), "key": key, "value": value}
                 _log.info("quota changed through the API", extra=change)
-                warning = small_quota(entity, key, value)
+                warning = None if value is None else small_quota_warning(key, value, str(entity))
                 if warning is not None:
-                    _log.warning("%s", warning)
+                    _log.warning("%s: %s", key, warning)
         self._apply(quotas)
 
     def _apply(self, quotas: DynamicQuotas) -> None:

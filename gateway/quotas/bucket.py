@@ -3,11 +3,15 @@
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
 from gateway.quotas.entity import OTHER, Resolution
 from gateway.quotas.kinds import QuotaKind
 from gateway.quotas.meter import Meter
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, UsageRow
+
+LEAST_DELAY: Final = 0.0005
+"""Seconds that round to 1 ms. Kafka throttles nobody for 0 ms."""
 
 
 class KindTotals:
@@ -46,6 +50,8 @@ class Bucket:
         "amount_total",
         "answered_total",
         "connections",
+        "early_seconds_max",
+        "early_seconds_total",
         "early_total",
         "kind",
         "last_used",
@@ -76,11 +82,14 @@ class Bucket:
         self.throttled_total = 0
         self.throttle_seconds_total = 0.0
         self.early_total = 0
+        self.early_seconds_total = 0.0
+        self.early_seconds_max = 0.0
         self.last_used = now
         self.marks: deque[int] = deque([0], maxlen=policy.tick_times.maxlen)
 
     def charge(self, amount: int, now: float) -> float:
-        """Measure `amount`; return the seconds for which the client is to be held, 0.0 for not at all.
+        """Measure `amount`; return the seconds for which the client is to be held, 0.0 for not at all: a debt that rounds to
+        0 ms is no reason, and counts when it has grown.
 
         A bucket whose quotas are not enforced counts what it would have done, as if the client had waited each time, and
         returns that below zero: nobody is held.
@@ -89,7 +98,7 @@ class Bucket:
         if self.meter is None:
             return 0.0
         delay = self.meter.charge(amount, now)
-        if delay <= 0.0:
+        if delay < LEAST_DELAY:
             return 0.0
         return self._verdict(self.meter, delay, now)
 
@@ -107,7 +116,7 @@ class Bucket:
         """
         meter = self.meter
         delay = 0.0 if meter is None else meter.charge(1, now)
-        held = 0.0 if meter is None or delay <= 0.0 else self._verdict(meter, min(delay, longest), now)
+        held = 0.0 if meter is None or delay < LEAST_DELAY else self._verdict(meter, min(delay, longest), now)
         if meter is not None and held > 0.0:
             meter.charge(-1, now)
         else:
@@ -130,7 +139,7 @@ class Bucket:
         if self.meter is None:
             return 0.0
         delay = self.meter.delay(now, self.promised)
-        if delay < 0.0005:
+        if delay < LEAST_DELAY:
             return 0.0
         return self._verdict(self.meter, delay, now)
 
@@ -147,6 +156,24 @@ class Bucket:
         if batch_bytes > 0:
             allowance -= allowance % batch_bytes
         return max(allowance, 1)
+
+    def note_early(self, seconds: float) -> None:
+        """A client sent before its throttle time was over, by so many seconds at least."""
+        self.early_total += 1
+        self.early_seconds_total += seconds
+        self.early_seconds_max = max(self.early_seconds_max, seconds)
+
+    def still_held(self, left: float, limit: float | None, now: float) -> float:
+        """What is left of a mute, made under `limit`, that had `left` seconds to go when the configuration changed.
+
+        A token bucket knows. A window forgets a burst as soon as its samples are gone, long before the time that it asked for
+        is over: so what is left is scaled as the limit was.
+        """
+        if self.meter is None or self.resolution.limit is None or not self.policy.enforce:
+            return 0.0
+        if self.meter.tokens(now) is not None:
+            return min(left, self.meter.delay(now))
+        return left if limit is None else left * min(1.0, limit / self.resolution.limit)
 
     def throttle_left(self, now: float) -> float:
         """For how many seconds a request that arrives now would be held."""
@@ -193,6 +220,8 @@ class Bucket:
             throttled_total=self.throttled_total,
             throttle_seconds_total=self.throttle_seconds_total,
             early_total=self.early_total,
+            early_seconds_total=self.early_seconds_total,
+            early_seconds_max=self.early_seconds_max,
             throttle_left=self.throttle_left(now),
             connections=self.connections,
         )
@@ -228,6 +257,8 @@ def merged_row(kind: QuotaKind, buckets: Sequence[Bucket], retired: "Retired", n
         throttled_total=retired.throttled + sum(bucket.throttled_total for bucket in buckets),
         throttle_seconds_total=retired.throttle_seconds + sum(bucket.throttle_seconds_total for bucket in buckets),
         early_total=retired.early + sum(bucket.early_total for bucket in buckets),
+        early_seconds_total=retired.early_seconds + sum(bucket.early_seconds_total for bucket in buckets),
+        early_seconds_max=max([retired.early_seconds_max, *(bucket.early_seconds_max for bucket in buckets)]),
         throttle_left=0.0,
         connections=sum(bucket.connections for bucket in buckets),
     )
@@ -236,15 +267,17 @@ def merged_row(kind: QuotaKind, buckets: Sequence[Bucket], retired: "Retired", n
 class Retired:
     """What unlabelled buckets had counted when they were dropped, so that their sum never falls."""
 
-    __slots__ = ("amount", "early", "throttle_seconds", "throttled")
+    __slots__ = ("amount", "early", "early_seconds", "early_seconds_max", "throttle_seconds", "throttled")
 
     def __init__(self) -> None:
         self.amount = self.throttled = self.early = 0
-        self.throttle_seconds = 0.0
+        self.throttle_seconds = self.early_seconds = self.early_seconds_max = 0.0
 
     def add(self, bucket: Bucket) -> None:
         """Keep the counts of a bucket that goes."""
         self.amount += bucket.amount_total
         self.throttled += bucket.throttled_total
         self.early += bucket.early_total
+        self.early_seconds += bucket.early_seconds_total
+        self.early_seconds_max = max(self.early_seconds_max, bucket.early_seconds_max)
         self.throttle_seconds += bucket.throttle_seconds_total

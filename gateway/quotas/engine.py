@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from gateway.quotas.bucket import Bucket, KindTotals, Policy, Retired, merged_row
 from gateway.quotas.entity import OTHER, DynamicQuotas, EntityQuota, QuotaTable, Resolution, Tags
-from gateway.quotas.kinds import KINDS, QuotaKind
+from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS, QuotaKind
 from gateway.quotas.meter import Meter, Window
 from gateway.quotas.snapshot import ThrottleTotals, UsageRow
 
@@ -61,6 +61,7 @@ class QuotaEngine:
         self._max_labelled = max_labelled
         self._table = QuotaTable(settings.quotas, settings.dynamic)
         self._policy = Policy(settings.enforce, _window_ticks(settings.window), now)
+        self._small_quotas = _small_quotas(self._table)
         self._buckets: dict[str, dict[Tags, Bucket]] = {name: {} for name in KINDS}
         self._labelled: dict[str, set[Tags]] = {name: set() for name in KINDS}
         self._totals = {name: KindTotals() for name in KINDS}
@@ -112,6 +113,7 @@ class QuotaEngine:
         """
         before, self.settings = self.settings, settings
         self._table = QuotaTable(settings.quotas, settings.dynamic)
+        self._small_quotas = _small_quotas(self._table)
         self._policy.enforce = settings.enforce
         if self._policy.tick_times.maxlen != _window_ticks(settings.window):
             self._restart_rates(settings, now)
@@ -159,6 +161,10 @@ class QuotaEngine:
         for buckets in self._buckets.values():
             yield from buckets.values()
 
+    def small_quotas(self) -> dict[str, int]:
+        """How many entities of each kind have a quota so small that a mute may outlast a client's session."""
+        return dict(self._small_quotas)
+
     def throttle_totals(self) -> list[ThrottleTotals]:
         """The throttle decisions of each kind."""
         return [ThrottleTotals(name, tuple(total.buckets), total.seconds) for name, total in self._totals.items()]
@@ -194,6 +200,16 @@ class QuotaEngine:
         for buckets in self._buckets.values():
             for bucket in buckets.values():
                 bucket.rebind(self._policy)
+
+
+def _small_quotas(table: QuotaTable) -> dict[str, int]:
+    found = {name: 0 for name, kind in KINDS.items() if kind.full_request is not None}
+    for limits in table.entities().values():
+        for key, limit in limits.items():
+            kind = BY_CONFIG_KEY.get(key)
+            if kind is not None and kind.full_request is not None:
+                found[kind.name] += kind.full_request.outlasts_session(limit.per_second)
+    return found
 
 
 def _window_ticks(window: Window) -> int:

@@ -11,6 +11,7 @@ class UsageRow:
     configured entity that gave the limit, such as `user=alice, client-id=<default>`, and `source` who configured it, `file` or
     `api`; both are "" where there is none. `limit` None is unlimited.
     `used_ratio` is KIP-13's fraction of quota used, 1.0 at the quota. `tokens` is None under `algorithm: window`.
+    `early_total` counts requests that came before their client's throttle time was over, the two others by how much at least.
     `throttle_left` is how long a request that arrives now would be held.
     """
 
@@ -28,6 +29,8 @@ class UsageRow:
     throttled_total: int
     throttle_seconds_total: float
     early_total: int
+    early_seconds_total: float
+    early_seconds_max: float
     throttle_left: float
     connections: int
 

@@ -7,6 +7,7 @@ compiles (see the Makefile), and a compiled class can't inherit from an interpre
 import asyncio
 import logging
 import socket
+import sys
 from array import array
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -26,6 +27,11 @@ from protocol.errors import InvalidFrame, ProtocolError
 
 WRITE_BUFFER_HIGH: Final = 256 * 1024
 """Bytes that may wait for a slow peer before the other side is no longer read."""
+
+# Where `struct tcp_info` says how long ago data was last received: eight bytes, then the twelfth of its 32-bit numbers.
+_LINUX: Final = sys.platform == "linux"
+_LAST_DATA_RECV: Final = 8 + 11 * 4
+_TCP_INFO_BYTES: Final = _LAST_DATA_RECV + 4
 
 CONNECT_SECONDS: Final = 10.0
 
@@ -253,6 +259,13 @@ class Session:
     def _ready(self) -> None:
         if self._client is not None and not self._client.is_closing():
             self._guarded(self._core.ready)
+
+    def client_silence_seconds(self) -> float:
+        """As the kernel tells (Linux: `tcpi_last_data_recv`, in ms)."""
+        if self._client is None or self._client.is_closing() or not _LINUX:
+            return 0.0
+        info = self._client.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        return float(int.from_bytes(info[_LAST_DATA_RECV:_TCP_INFO_BYTES], sys.byteorder)) / 1000.0
 
     def _wake(self) -> None:
         self._timer = None

@@ -28,6 +28,7 @@ class ChannelThrottle:
         "_bucket",
         "_counters",
         "_entry",
+        "_limit",
         "_mute",
         "_recorder",
         "_unread_when_told",
@@ -45,6 +46,7 @@ class ChannelThrottle:
         self._mute = Mute()
         self._entry: Entry | None = None
         self._bucket: Bucket | None = None
+        self._limit: float | None = None
         self._unread_when_told = -1
         self.active = False
         self.until = 0.0
@@ -63,6 +65,7 @@ class ChannelThrottle:
         if self.active and self._mute.state is not MuteState.MUTED_AND_RESPONSE_PENDING:
             if until > self.until:
                 self.until = until
+                self._holds(bucket)
                 self._wire.wake_at(until)
             return
         if not self.active:
@@ -72,7 +75,7 @@ class ChannelThrottle:
             self._mute.fire(MuteEvent.REQUEST_RECEIVED)
             self._entry = entry
         self._mute.fire(MuteEvent.THROTTLE_STARTED)
-        self._bucket = bucket
+        self._holds(bucket)
         self._unread_when_told = -1
         self.until = until
         self._wire.wake_at(until)
@@ -100,12 +103,16 @@ class ChannelThrottle:
             self._wire.wake_at(self.until)
             return False
         self._mute.fire(MuteEvent.THROTTLE_ENDED)
+        # Bytes that came after the client had been told how long to wait were sent before that time was over.
+        if self._bucket is not None and 0 <= self._unread_when_told < self._wire.unread_client_bytes():
+            self._bucket.note_early(max(0.0, self._wire.client_silence_seconds() - max(0.0, now - self.until)))
         return self._unmute()
 
     def reconsider(self, now: float) -> None:
         """The configuration has changed: whoever would be held for less time by now is held for less."""
         if self.active and self._bucket is not None:
-            until = now + self._bucket.throttle_left(now)
+            until = now + self._bucket.still_held(max(0.0, self.until - now), self._limit, now)
+            self._limit = max(self._limit or 0.0, self._bucket.resolution.limit or 0.0) or None
             if until < self.until:
                 self.until = until
                 self._wire.wake_at(until)
@@ -116,12 +123,14 @@ class ChannelThrottle:
             self.active = False
             self._counters.muted -= 1
 
+    def _holds(self, bucket: Bucket) -> None:
+        """It is this bucket's quota, as it is now, for which the client is held."""
+        self._bucket = bucket
+        self._limit = bucket.resolution.limit
+
     def _unmute(self) -> bool:
         if self._mute.fire(MuteEvent.UNMUTE) is not MuteState.NOT_MUTED:
             return False
-        # Bytes that came after the client had been told how long to wait were sent before that time was over.
-        if self._bucket is not None and 0 <= self._unread_when_told < self._wire.unread_client_bytes():
-            self._bucket.early_total += 1
         self._bucket = None
         self.active = False
         self._counters.muted -= 1

@@ -39,3 +39,7 @@ class Wire(Protocol):
     def unread_client_bytes(self) -> int:
         """How many bytes the client has sent that nobody has read."""
         ...
+
+    def client_silence_seconds(self) -> float:
+        """How long ago the last bytes of the client came, whether or not anybody has read them; 0.0 where nobody knows."""
+        ...

@@ -1,6 +1,7 @@
 """Connection quotas in front of a real broker: whoever connects too often is turned away, and others notice nothing."""
 
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +20,12 @@ RATE, BURST = 5, 50  # of an address: the window has 11 samples of a second, and
 @pytest.fixture(scope="module")
 def gateway(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
     config = {
-        "quotas": {"entities": [{"ip": STORM_IP, "connection_creation_rate": RATE}]},
+        "quotas": {
+            "entities": [
+                {"ip": STORM_IP, "connection_creation_rate": RATE},
+                {"client-id": "hasty", "producer_byte_rate": 1_000},
+            ]
+        },
         "connections": {"max_per_ip_overrides": {"127.0.0.9": 2}},
     }
     with Weir(tmp_path_factory.mktemp("weir"), kafka.bootstrap_servers, config) as running:
@@ -90,6 +96,21 @@ def test_an_address_has_as_many_connections_as_its_override_says(gateway: Weir) 
             assert closed(third)
         ask(first)
     assert gateway.metric("weir_connections_rejected_total", reason="max_per_ip") == before + 1
+
+
+def test_how_early_a_client_sends_is_what_the_kernel_says(gateway: Weir) -> None:
+    hasty = {"user": "", "client_id": "hasty"}
+    body = struct.pack(">hhi", -1, 1, 1_000) + struct.pack(">ih", 1, 4) + b"none" + struct.pack(">iii", 1, 0, 12_000)
+    header = struct.pack(">hhih", 0, 3, 7, 5) + b"hasty"
+    produce = struct.pack(">i", len(header) + len(body) + 12_000) + header + body + bytes(12_000)
+    with open_from(STEADY_IP, address(gateway)) as client:
+        client.sendall(produce)
+        (size,) = struct.unpack(">i", client.recv(4, socket.MSG_WAITALL))
+        assert len(client.recv(size, socket.MSG_WAITALL)) == size
+        client.sendall(header)  # it was told to wait two seconds
+        wait_until(lambda: gateway.metric("weir_early_requests_total", **hasty) == 1, "it is counted when it may go on")
+        # So early that nothing is near a bound of these: the kernel counts in ms, a machine that is busy may lose some.
+        assert 0.1 < gateway.metric("weir_early_request_seconds_total", **hasty) <= 2.1
 
 
 def test_limits_of_the_listener_change_live_and_who_comes_waits_for_a_place(gateway: Weir) -> None:

@@ -510,3 +510,31 @@ class TestWarnings:
     def test_an_admin_server_that_others_reach(self, host: str, warned: bool) -> None:
         found = self.warnings(entities("{user: a, exempt: true}") + f"admin: {{host: {host}}}\n")
         assert [warning.split(":")[0] for warning in found] == ["admin.host"] * warned
+
+
+@pytest.mark.parametrize(
+    ("row", "key", "words"),
+    [
+        (
+            "{user: a, producer_byte_rate: 23301}",
+            "producer_byte_rate",
+            "one full request of 1 MiB holds its connection for 45 s",
+        ),
+        (
+            "{user: a, consumer_byte_rate: 10000}",
+            "consumer_byte_rate",
+            "one full batch of 1 MiB holds its connection for 105 s",
+        ),
+    ],
+)
+def test_a_quota_that_outlasts_a_session_is_warned_of(row: str, key: str, words: str) -> None:
+    (warning,) = parse_config(entities(row), source="weir.yaml").warnings()
+    assert warning.startswith(f"quotas.entities[0].{key}: ")
+    assert words in warning
+    assert "for user=a" in warning
+    assert "session timeout (45 s)" in warning
+
+
+def test_a_quota_that_a_session_survives_is_not_warned_of() -> None:
+    rows = ["{user: a, producer_byte_rate: 23302, consumer_byte_rate: 23302}", "{ip: 10.0.0.1, connection_creation_rate: 1}"]
+    assert parse_config(entities(*rows), source="weir.yaml").warnings() == []

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from gateway.quotas.meter import Meter, Window
 from gateway.quotas.rate import WindowMeter
+from gateway.quotas.small import FullRequest
 from gateway.quotas.token_bucket import TokenBucket
 
 NewMeter = Callable[[float, Window, float], Meter]
@@ -23,7 +24,7 @@ class QuotaKind:
     `name` is the value of the metric label `kind`; `config_key` is Kafka's own name of the quota, in the config file and in
     AlterClientQuotas; `entity_types` are those of Kafka's ClientQuotaEntity that can carry it; `integral` quotas are whole
     numbers of at most `largest`, that of Kafka's type for it; `meters` are the algorithms that there are for it, by their
-    names in the config file, the default one first.
+    names in the config file, the default one first; `full_request` is None where no mute can end a client's session.
     """
 
     name: str
@@ -35,3 +36,4 @@ class QuotaKind:
     integral: bool = True
     largest: int = 2**63 - 1
     meters: Mapping[str, NewMeter] = field(default_factory=lambda: BYTE_METERS)
+    full_request: FullRequest | None = None

@@ -30,7 +30,8 @@ def engine() -> QuotaEngine:
     engine = QuotaEngine(QuotaSettings((EntityQuota(ClientQuotaEntity(DEFAULT, DEFAULT), limits),)), NOW)
     alice = engine.acquire("produce", "alice", "etl", NOW)
     assert alice.charge(1_300_000, NOW) == pytest.approx(3.0)
-    alice.early_total += 2
+    alice.note_early(0.5)
+    alice.note_early(1.5)
     engine.acquire("produce", "bob", "app", NOW).charge(200_000, NOW)
     engine.acquire("fetch", "bob", "app", NOW).charge(70_000, NOW)
     return engine

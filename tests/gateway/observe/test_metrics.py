@@ -56,6 +56,8 @@ def row(kind: str = "produce", user: str = "u", client_id: str = "c", **changes:
         "throttled_total": 1,
         "throttle_seconds_total": 0.5,
         "early_total": 1,
+        "early_seconds_total": 0.5,
+        "early_seconds_max": 0.5,
         "throttle_left": 0.0,
         "connections": 1,
     }
@@ -72,6 +74,7 @@ def test_buckets(view: AdminView) -> None:
     assert page.get("weir_throttled_requests_total", **alice) == 1
     assert page.get("weir_throttle_seconds_total", **alice) == pytest.approx(3.0)
     assert page.get("weir_early_requests_total", user="alice", client_id="etl") == 2
+    assert page.get("weir_early_request_seconds_total", user="alice", client_id="etl") == 2.0
     assert page.get("weir_quota_bytes_total", **bob) == 200_000
     assert page.get("weir_throttled_requests_total", **bob) == 0
     used, limit = page.get("weir_quota_usage", **bob), page.get("weir_quota_limit", **bob)
@@ -98,6 +101,16 @@ def test_an_address_has_a_label_of_its_own_which_nobody_else_has(view: AdminView
     assert page.get("weir_throttled_requests_total", **address) == 1
     assert not any(("ip", "") in labels for _, labels in page.samples)
     assert not page.has("weir_early_requests_total", user="", client_id="")
+
+
+def test_small_quotas_are_counted_wherever_they_are_from(view: AdminView, engine: QuotaEngine) -> None:
+    file = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 100, "consumer_byte_rate": 10**9})
+    dynamic = {ClientQuotaEntity("bob"): {"producer_byte_rate": 100.0, "request_percentage": 1.0}}
+    engine.apply(QuotaSettings((file,), dynamic), view.monotonic())
+    page = Page(view)
+    assert page.get("weir_small_quotas", kind="produce") == 2
+    assert page.get("weir_small_quotas", kind="fetch") == 0
+    assert not page.has("weir_small_quotas", kind="connection")
 
 
 def test_listeners(view: AdminView) -> None:
@@ -207,6 +220,9 @@ class Rows:
 
     def __init__(self, *rows: UsageRow) -> None:
         self._rows = list(rows)
+
+    def small_quotas(self) -> dict[str, int]:
+        return {}
 
     def snapshot(self, now: float) -> list[UsageRow]:
         return self._rows

@@ -54,8 +54,8 @@ async def test_the_greediest_stand_first(server: AdminServer) -> None:
     assert [row[:3] for row in cells] == [["produce", "alice", "etl"], ["produce", "bob", "app"], ["fetch", "", "app"]]
     assert cells[0][4] == "97.7 KiB/s"
     assert cells[0][5].endswith("130%")
-    assert cells[0][6:] == ["1", "3.0 s", "file: user=<default>, client-id=<default>"]
-    assert cells[2][4:] == ["", "", "0", "", ""]
+    assert cells[0][6:] == ["1", "2, by 1.5 s", "3.0 s", "file: user=<default>, client-id=<default>"]
+    assert cells[2][4:] == ["", "", "0", "", "", ""]
 
 
 async def test_json_is_what_the_gateway_answers(server: AdminServer) -> None:

@@ -349,7 +349,7 @@ def test_what_a_dropped_bucket_had_counted_stays_in_the_sum_of_the_unnamed():
     subject = engine(settings(), max_labelled=0)
     for bucket in crowd(subject, 3):
         bucket.charge(100, START)
-        bucket.early_total += 1
+        bucket.note_early(0.5)
         subject.release(bucket, START)
     (other,) = subject.snapshot(START)
     assert (other.amount_total, other.early_total) == (300, 3)

@@ -204,6 +204,7 @@ def test_clients_that_do_not_wait_are_counted():
     t.client_sends(m.produce(4))
     t.passes(0.4)
     assert t.row().early_total == 1
+    assert t.row().early_seconds_total == t.row().early_seconds_max == pytest.approx(0.4)
 
 
 def test_a_closed_connection_is_no_longer_muted():
@@ -298,6 +299,52 @@ def test_a_changed_limit_may_shorten_the_time_of_who_is_held_and_never_makes_it_
     if left:
         t.passes(left - 0.001)
         assert t.paused
+    t.passes(0.001)
+    assert not t.paused
+
+
+@pytest.mark.parametrize(
+    ("limit", "left"),
+    [(1_000, 70.0), (2_000, 35.0), (500, 70.0), (None, 0.0)],
+    ids=["the same", "twice as much", "half of it", "none"],
+)
+def test_a_window_that_has_forgotten_the_burst_releases_nobody_early(limit, left):
+    t = Transcript(limits(produce=1_000, algorithm="window"))
+    t.client_sends(m.produce(1, size=100_000))  # which takes 90 s beyond the ten of the window
+    t.broker_answers(m.produced(1))
+    t.passes(20.0)
+    for _ in range(3):
+        t.configure(limits(produce=limit, algorithm="window"))
+    if left:
+        t.passes(left - 0.01)
+        assert t.paused
+    t.passes(0.02)
+    assert not t.paused
+
+
+def test_a_limit_that_is_raised_twice_from_the_same_value_shortens_once():
+    t = Transcript(limits(produce=1_000, algorithm="window"))
+    t.client_sends(m.produce(1, size=100_000))
+    t.broker_answers(m.produced(1))
+    for limit in (2_000, 1_000, 2_000):
+        t.configure(limits(produce=limit, algorithm="window"))
+    t.passes(44.9)
+    assert t.paused
+    t.passes(0.2)
+    assert not t.paused
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
+def test_a_debt_that_rounds_to_no_time_holds_nobody_until_it_has_grown(algorithm):
+    t = Transcript(limits(produce=1_000_000, algorithm=algorithm))
+    t.client_sends(m.produce(1, size=10_000_000))
+    for number in (2, 3, 4, 5):
+        t.client_sends(m.produce(number, size=100))  # a tenth of a millisecond each
+        assert not t.paused
+    assert t.row().throttled_total == 0
+    t.client_sends(m.produce(6, size=100))
+    assert t.paused
+    t.broker_answers(*(m.produced(number) for number in range(1, 7)))
     t.passes(0.001)
     assert not t.paused
 

@@ -46,6 +46,9 @@ class SilentWire:
     def unread_client_bytes(self) -> int:
         return 0
 
+    def client_silence_seconds(self) -> float:
+        return 0.0
+
 
 class Transcript:
     """A `Wire` between a client and a broker that are both the test.
@@ -72,6 +75,7 @@ class Transcript:
         self.paused = False
         self.called_ready = False
         self.socket = b""
+        self.last_sent = START
         self.alarm: float | None = None
         self.client_inbox = bytearray()
         self.broker_inbox = bytearray()
@@ -99,12 +103,16 @@ class Transcript:
     def unread_client_bytes(self) -> int:
         return len(self.socket)
 
+    def client_silence_seconds(self) -> float:
+        return self.now - self.last_sent
+
     # The script.
 
     def client_sends(self, *frames: bytes, by: int | None = None) -> None:
         """The frames arrive in one chunk, or in chunks of `by` bytes."""
         for chunk in _chunks(b"".join(frames), by):
             self.socket += chunk
+            self.last_sent = self.now
             self._read_socket()
 
     def client_sends_into_the_loop(self, *frames: bytes) -> None:
