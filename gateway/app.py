@@ -17,7 +17,6 @@ from gateway.cluster.listeners import BindError, Listener
 from gateway.cluster.upstream import Upstream
 from gateway.cluster.volumes import VolumeWatch
 from gateway.config import QuotasConfig, WeirConfig, connection_limits
-from gateway.events import ConfigApplied
 from gateway.observe.admin import AdminBindError, AdminServer
 from gateway.observe.effective import EffectiveConfig, ReloadResult
 from gateway.observe.ledger import Ledger
@@ -84,7 +83,11 @@ class Gateway:
         self._upstream = upstream = Upstream(config.upstream, directory, self._brokers, reloads)
         self._discovery = Discovery(upstream)
         self._ledger = None if config.ledger is None else Ledger(config.ledger, self._counters, self._engine.buckets)
+        if self._ledger is not None:
+            self._counters.on_rejected = self._ledger.notes.rejected
         self._quota_admin = QuotaAdmin(self._engine, StateFile(config.state.file(path)), config.quota_admins, self._reconsider)
+        if self._ledger is not None:
+            self._quota_admin.on_changed = self._ledger.notes.quota_changed
         self._openers: dict[int, Opener] = {**client_quotas.openers(self._quota_admin)}
         self._gate = ProduceGate()
         self._pause_room = PauseRoom(self._gate)
@@ -180,6 +183,8 @@ class Gateway:
             self._engine.apply(settings, clock.monotonic())
             self._reconsider()
             self._watch_volumes(new.quotas)
+            if self._ledger is not None:
+                self._ledger.notes.file_changed(old.quotas.entities, new.quotas.entities)
         self._quota_admin.admins = frozenset(new.quota_admins)
         self._connections.apply(connection_limits(new.connections, new.listeners), clock.monotonic())
         self._sessions.max_idle_seconds = new.connections.max_idle_ms / 1000.0
@@ -211,6 +216,8 @@ class Gateway:
         self._volumes = self._volumes_task = None
         if volumes is not None:
             self._volumes = VolumeWatch(volumes, self._own_client, self._engine, self._pause_room, on_release=self._reconsider)
+            if self._ledger is not None:
+                self._volumes.on_state_change = self._ledger.notes.volumes_changed
             self._volumes_task = self._group.create_task(self._volumes.run(), name="watch the cluster's volumes")
 
     def _volumes_report(self) -> VolumesReport | None:
@@ -228,15 +235,7 @@ class Gateway:
         """A changed file was taken over or refused."""
         self._effective.record(result)
         if self._ledger is not None:
-            self._ledger.note(
-                ConfigApplied(
-                    time_ms=int(result.at * 1000),
-                    gateway=self._ledger.gateway,
-                    result="success" if result.success else "failure",
-                    config_version=str(self._effective.version),
-                    changes=result.changes or tuple(map(str, result.problems)),
-                )
-            )
+            self._ledger.notes.reloaded(result, self._effective.version)
 
     def _not_ready(self) -> str | None:
         if self._draining:

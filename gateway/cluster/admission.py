@@ -60,7 +60,7 @@ class Admission:
                 reason = "too_many_held"
         else:
             connection.close()
-        self._counters.rejected[reason] += 1
+        self._counters.reject(reason, ip, listener)
         _log.warning(
             "connection refused: %s", _WHY[reason], extra={"peer": f"{ip}:{port}", "reason": reason, "listener": listener}
         )

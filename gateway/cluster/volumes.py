@@ -78,14 +78,13 @@ class VolumeWatch:
         room: PauseRoom,
         *,
         on_release: Callable[[], None] = lambda: None,
-        on_state_change: OnStateChange = _nobody,
     ) -> None:
         self.config = config
         self._engine = engine
         self._room = room
         self._gate = room.gate
         self._on_release = on_release
-        self._on_state_change = on_state_change
+        self.on_state_change: OnStateChange = _nobody
         self._client = connect()
         self._log = TopicLog(connect, topic_spec(config), self._on_record)
         self._source: VolumeSource | None = LogDirs(connect()) if config.source == "log_dirs" else None
@@ -211,7 +210,7 @@ class VolumeWatch:
             self._tell(before, verdict)
         if verdict.state is not self._told.state or abs(verdict.throttle - self._told.throttle) >= _NOTEWORTHY:
             told, self._told = self._told, verdict
-            self._on_state_change(told, verdict)
+            self.on_state_change(told, verdict)
         self._begun = True
 
     def _set_gate(self, delay: float, *, paused: bool) -> None:

@@ -31,6 +31,14 @@ LOOKUP_SECONDS = 5.0
 _log = logging.getLogger("weir.quota_api")
 
 
+OnChanged = Callable[[ClientQuotaEntity, str, float | None, float | None, str], None]
+"""Called for each limit that is changed: entity, quota key, the limits before and after (None: none), the principal."""
+
+
+def _nobody(_entity: ClientQuotaEntity, _key: str, _old: float | None, _new: float | None, _principal: str) -> None:
+    """Nobody wants to know."""
+
+
 class QuotaAdmin:
     """Answers the quota API for a gateway. `applied` is called whenever the quotas in effect have changed.
 
@@ -39,6 +47,7 @@ class QuotaAdmin:
 
     def __init__(self, engine: QuotaEngine, store: QuotaStore, admins: Iterable[str], applied: Callable[[], None]) -> None:
         self.admins = frozenset(admins)
+        self.on_changed: OnChanged = _nobody
         self._engine = engine
         self._store = store
         self._applied = applied
@@ -126,8 +135,10 @@ class QuotaAdmin:
             return
         for task, wanted in changing:
             for entity, key, value in wanted.changes:
-                change = {"by": f"User:{task.user}", "entity": str(entity), "key": key, "value": value}
+                principal = f"User:{task.user}"
+                change = {"by": principal, "entity": str(entity), "key": key, "value": value}
                 _log.info("quota changed through the API", extra=change)
+                self.on_changed(entity, key, self._quotas.get(entity, {}).get(key), value, principal)
                 warning = None if value is None else small_quota_warning(key, value, str(entity))
                 if warning is not None:
                     _log.warning("%s: %s", key, warning)

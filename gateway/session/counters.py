@@ -1,6 +1,7 @@
 """What all sessions of a process count, as plain integers; `observe.metrics` reads them when Prometheus scrapes."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 LATENCY_BUCKETS: Final = 28
@@ -18,6 +19,9 @@ class Counters:
     `ledger_dropped` events that are in no ledger.
     """
 
+    on_rejected: Callable[[str, str, str], None] | None
+    """Who else is to know of each rejection: its reason, the client's address and the listener's name, "" if not known."""
+
     def __init__(self, api_keys: int = 128) -> None:
         self.requests: list[int] = [0] * api_keys
         self.latency: list[list[int]] = [[0] * (LATENCY_BUCKETS + 1) for _ in range(api_keys)]
@@ -27,7 +31,14 @@ class Counters:
         self.muted = 0
         self.ledger_dropped = 0
         self.rejected: Counter[str] = Counter()
+        self.on_rejected = None
         self.protocol_errors: Counter[str] = Counter()
         self.handshakes = 0
         self.handshake_failures: Counter[str] = Counter()
         self.certificate_reloads: Counter[str] = Counter()
+
+    def reject(self, reason: str, address: str = "", listener: str = "") -> None:
+        """Count a connection that is refused or closed by a limit."""
+        self.rejected[reason] += 1
+        if self.on_rejected is not None:
+            self.on_rejected(reason, address, listener)

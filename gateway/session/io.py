@@ -174,7 +174,7 @@ class Session:
             async with asyncio.timeout(CONNECT_SECONDS):
                 self._broker = await self._host.dial(lambda: cast("asyncio.Protocol", BrokerEnd(self)))
         except (OSError, TimeoutError) as error:
-            self._host.context.counters.rejected["broker_unreachable"] += 1
+            self._host.context.counters.reject("broker_unreachable", self._core.throttle.origin.address)
             _log.warning(
                 "%s can't be reached: %s",
                 self._host.broker,

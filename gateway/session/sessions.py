@@ -11,6 +11,7 @@ class OpenSession(Protocol):
     """What is asked of a session once it is open."""
 
     last_active: float
+    peer: str
 
     def close(self, why: str) -> None:
         """End it, after what is already written has gone out."""
@@ -67,5 +68,5 @@ class Sessions:
         """Close whoever was silent for too long, muted or not, as Kafka does (KIP-219)."""
         for session in self:
             if now - session.last_active > self.max_idle_seconds:
-                self._counters.rejected["idle"] += 1
+                self._counters.reject("idle", session.peer.rpartition(":")[0])
                 session.close("idle")

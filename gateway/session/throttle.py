@@ -105,7 +105,10 @@ class ChannelThrottle:
         self._mute.fire(MuteEvent.THROTTLE_ENDED)
         # Bytes that came after the client had been told how long to wait were sent before that time was over.
         if self._bucket is not None and 0 <= self._unread_when_told < self._wire.unread_client_bytes():
-            self._bucket.note_early(max(0.0, self._wire.client_silence_seconds() - max(0.0, now - self.until)))
+            early = max(0.0, self._wire.client_silence_seconds() - max(0.0, now - self.until))
+            self._bucket.note_early(early)
+            if self._recorder is not None:
+                self._recorder.early(self.origin, self._bucket, early, now)
         return self._unmute()
 
     def reconsider(self, now: float) -> None:

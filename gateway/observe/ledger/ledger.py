@@ -12,6 +12,7 @@ from gateway.config import LedgerConfig
 from gateway.events import Event, partition, to_line
 from gateway.observe.ledger.files import LedgerFiles
 from gateway.observe.ledger.fold import ThrottleFolds
+from gateway.observe.ledger.notes import Notes
 from gateway.observe.ledger.usage import UsageSampler
 from gateway.quotas.bucket import Bucket
 from gateway.session.counters import Counters
@@ -37,8 +38,8 @@ class Publisher(Protocol):
 class Ledger:
     """Writes down what happens in this gateway.
 
-    `folds` is the sessions' recorder; anything else is told by `note`. What could not be kept is counted in the counters'
-    `ledger_dropped`: the queue was full, the disk was, or there were more entities than an interval holds.
+    `folds` is the sessions' recorder; `notes` makes events of what else happens. What could not be kept is counted in
+    `Counters.ledger_dropped`: the queue was full, the disk was, or there were more entities than an interval holds.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Ledger:
     ) -> None:
         self.gateway = config.gateway or socket.gethostname()
         self.folds = ThrottleFolds()
+        self.notes = Notes(self.gateway, self.note, clock.wall)
         self._counters = counters
         self._config = config
         self._buckets = buckets
@@ -115,12 +117,13 @@ class Ledger:
         self._move_drops()
 
     def _move_drops(self) -> None:
-        for source in (self.folds, self._usage):
+        for source in (self.folds, self._usage, self.notes):
             self._counters.ledger_dropped += source.dropped
             source.dropped = 0
 
     def _lines(self) -> dict[str, list[str]]:
         events, self._pending = self._pending, []
+        events.extend(self.notes.take_rejections())
         events.extend(self.folds.take(self.gateway, clock.monotonic(), clock.wall()))
         lines: dict[str, list[str]] = {}
         for event in events:

@@ -11,6 +11,7 @@ class Connection:
 
     def __init__(self, last_active=0.0):
         self.last_active = last_active
+        self.peer = "10.0.0.1:5000"
         self.ended = []
 
     def close(self, why):
