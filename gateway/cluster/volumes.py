@@ -156,7 +156,7 @@ class VolumeWatch:
                     await asyncio.sleep(_RETRY_SECONDS)
                     continue
                 self._volumes.brokers(frozenset(look.brokers), clock.monotonic())
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(min(LOOK_SECONDS, self.config.freshness_seconds / 4))
         finally:
             await self._client.close()
 

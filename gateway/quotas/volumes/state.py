@@ -157,10 +157,6 @@ class ClusterVolumes:
         """A broker's usage was taken back."""
         self._usages.pop(broker, None)
 
-    def clear(self) -> None:
-        """All that was read is void."""
-        self._usages.clear()
-
     def judge(self, now: float) -> Verdict:
         """The state at this moment. A broker that is not active counts for nothing."""
         if now >= self._active_until:
