@@ -284,14 +284,14 @@ class RequestStream:
         self._hot_generation = self._client.generation
         self._client.hot_bucket = None if self._gate.closed else bucket  # closed: the next one is looked at as well
         delay = bucket.charge(size, now)
-        if gated:
-            delay = max(delay, self._gate.delayed())
         entry: Entry | None = None
         if acks != 0:
             entry = Entry(header.correlation_id, key, now, None, bucket)
             self._in_flight.append(entry)
         if delay != 0.0:
             self._throttle.start(delay, now, bucket, entry, size)
+        if gated:
+            self._throttle.hold(self._gate.delayed(), now, bucket, entry)
 
     def _refuse(self, data: bytes, header: RequestHeader, after: int, now: float) -> bool:
         """Whether a Produce request is refused while producers are paused. One that wants no answer is put off instead: it
@@ -303,7 +303,7 @@ class RequestStream:
         if acks != 0:
             return True
         self._put_off = True
-        self._throttle.start(self._gate.put_off(), now, bucket, None)
+        self._throttle.hold(self._gate.put_off(), now, bucket, None)
         return False
 
     def _is_gated(self, data: bytes, header: RequestHeader, acks_end: int, after: int, bucket: Bucket) -> bool:

@@ -59,8 +59,11 @@ class ChannelThrottle:
         if self._recorder is not None:
             api_key = _PRODUCE if entry is None else entry.api_key
             self._recorder.throttled(self.origin, api_key, bucket, amount, delay, now)
-        if delay <= 0.0:
-            return
+        if delay > 0.0:
+            self.hold(delay, now, bucket, entry)
+
+    def hold(self, delay: float, now: float, bucket: Bucket, entry: Entry | None) -> None:
+        """The same, for what is not a decision of the bucket's: nobody is told."""
         until = now + max(1, throttle_time_ms(delay)) / 1000.0
         if self.active and self._mute.state is not MuteState.MUTED_AND_RESPONSE_PENDING:
             if until > self.until:

@@ -23,7 +23,7 @@ PROPERTIES = {
     "log.segment.bytes": str(MIB),
     "log.retention.check.interval.ms": "500",
     "log.initial.task.delay.ms": "500",
-    "file.delete.delay.ms": "500",
+    "log.segment.delete.delay.ms": "500",
     "log.cleaner.backoff.ms": "500",
 }
 

@@ -538,3 +538,50 @@ def test_a_quota_that_outlasts_a_session_is_warned_of(row: str, key: str, words:
 def test_a_quota_that_a_session_survives_is_not_warned_of() -> None:
     rows = ["{user: a, producer_byte_rate: 23302, consumer_byte_rate: 23302}", "{ip: 10.0.0.1, connection_creation_rate: 1}"]
     assert parse_config(entities(*rows), source="weir.yaml").warnings() == []
+
+
+def volumes(text: str) -> str:
+    return MINIMAL + f"quotas: {{volumes: {text}}}\n"
+
+
+def test_volumes_are_looked_at_only_where_they_are_configured() -> None:
+    assert parse_config(MINIMAL, source="weir.yaml").quotas.volumes is None
+    config = parse_config(volumes("{}"), source="weir.yaml").quotas.volumes
+    assert config is not None
+    assert (config.source, config.when_unknown, config.topic) == ("log_dirs", "PAUSE", "__weir_volume_usage")
+    assert (config.freshness_seconds, config.publish_interval_ms, config.max_delay_ms) == (300, 30_000, 5_000)
+    assert (str(config.soft.limit()), str(config.hard.limit())) == ("MinFreePercentage 15", "MinFreePercentage 5")
+
+
+def test_a_section_for_volumes_without_anything_below_it_is_worth_a_warning() -> None:
+    config = parse_config(volumes(""), source="weir.yaml")
+    assert config.quotas.volumes is None
+    assert any(line.startswith("quotas.volumes: is empty") for line in config.warnings())
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "words"),
+    [
+        ("{source: disks}", "quotas.volumes.source", "'log_dirs' or 'topic'"),
+        ("{when_unknown: pause}", "quotas.volumes.when_unknown", "'PAUSE' or 'OPEN'"),
+        ("{soft: {type: MinFree, level: 1}}", "quotas.volumes.soft.type", "MinFreePercentage"),
+        ("{soft: {type: MinFreeBytes}}", "quotas.volumes.soft.level", "is missing"),
+        ("{hard: {type: MinFreeBytes, level: -1}}", "quotas.volumes.hard.level", "at least 0"),
+        ("{hard: {type: MinFreePercentage, level: 101}}", "quotas.volumes.hard", "from 0 to 100"),
+        ("{soft: {type: MinFreePercentage, level: 4}}", "quotas.volumes", "at least 5"),
+        (
+            "{soft: {type: ConsumedSpace, level: 9}, hard: {type: ConsumedSpace, level: 8}}",
+            "quotas.volumes",
+            "at most 8",
+        ),
+        ("{freshness_seconds: 30}", "quotas.volumes", "freshness_seconds above 30"),
+        ("{publish_interval_ms: 99}", "quotas.volumes.publish_interval_ms", "at least 100"),
+        ("{max_delay_ms: 30000}", "quotas.volumes.max_delay_ms", "below 30000"),
+        ('{topic: "a b"}', "quotas.volumes.topic", "letters, digits"),
+        ("{agent: {broker: 1}}", "quotas.volumes.agent.broker", "broker_id"),
+    ],
+)
+def test_what_is_wrong_with_volumes_is_said_where_it_stands(text: str, key: str, words: str) -> None:
+    (problem,) = problems_of(volumes(text))
+    assert problem.key == key
+    assert words in str(problem)

@@ -1,0 +1,77 @@
+"""Produce requests that are refused: their partitions, and the answer, against an independent codec."""
+
+from uuid import UUID
+
+import pytest
+
+from protocol.api_keys import ApiKey
+from protocol.bodies.produce import peek_acks
+from protocol.bodies.produce_refusal import only_topic, read_partitions, refuse
+from protocol.errors import Incomplete, InvalidFrame
+from protocol.headers import parse_request_header
+from tests.protocol import codec
+
+VERSIONS = range(14)
+IDS = {"a": bytes(range(16)), "other": bytes(range(16, 32))}
+
+
+def topic_fields(name, version):
+    return {"name": name} if version < 13 else {"topic_id": UUID(bytes=IDS[name])}
+
+
+def request(version, topics):
+    data = [
+        topic_fields(name, version)
+        | {"partition_data": [{"index": index, "records": b"r" * size} for index, size in partitions]}
+        for name, partitions in topics
+    ]
+    values = {"acks": -1, "timeout_ms": 1, "topic_data": data}
+    return codec.encode_request(ApiKey.PRODUCE, version, values, 7, "etl")
+
+
+def named(name, version):
+    return IDS[name] if version >= 13 else name.encode()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_all_partitions_are_found_and_refused(version):
+    frame = request(version, [("a", [(0, 10), (5, 300)]), ("other", [(1, 0)])])
+    header = parse_request_header(frame, 4, len(frame))
+    found = read_partitions(frame, header.body_offset, version)
+    assert found == [(named("a", version), [0, 5]), (named("other", version), [1])]
+
+    def answer(index):
+        fields = {"index": index, "error_code": 19, "base_offset": -1}
+        return fields | ({"error_message": "no room"} if version >= 8 else {})
+
+    values = {
+        "responses": [
+            topic_fields("a", version) | {"partition_responses": [answer(0), answer(5)]},
+            topic_fields("other", version) | {"partition_responses": [answer(1)]},
+        ]
+    }
+    assert refuse(version, 7, found, 19, "no room") == codec.encode_response(ApiKey.PRODUCE, version, values, 7)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_only_topic_is_told_from_several(version):
+    one = request(version, [("a", [(0, 10), (1, 10)])])
+    two = request(version, [("a", [(0, 10)]), ("other", [(0, 10)])])
+    for frame, expected in ((one, named("a", version)), (two, b"")):
+        header = parse_request_header(frame, 4, len(frame))
+        _, acks_end = peek_acks(frame, header.body_offset, len(frame), version)
+        assert only_topic(frame, acks_end, len(frame), len(frame), version) == expected
+        for seen in range(acks_end, len(frame)):
+            try:
+                assert only_topic(frame, acks_end, seen, len(frame), version) == expected
+            except Incomplete:
+                assert seen < acks_end + 4 + 5 + 16
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_that_is_cut_is_invalid(version):
+    frame = request(version, [("a", [(0, 10), (5, 300)])])
+    header = parse_request_header(frame, 4, len(frame))
+    for end in range(header.body_offset, len(frame) - (version >= 9)):
+        with pytest.raises((InvalidFrame, Incomplete)):
+            read_partitions(frame[:end], header.body_offset, version)
