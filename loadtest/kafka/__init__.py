@@ -6,9 +6,11 @@ from loadtest.kafka.node import KafkaListener, KafkaNode, NodeError
 from loadtest.kafka.ports import free_port, free_port_range
 from loadtest.kafka.processes import spawn, stop
 from loadtest.kafka.readiness import live_brokers
+from loadtest.kafka.small_volumes import CannotMountError, cluster_on_small_volumes, used_bytes
 from loadtest.kafka.tools import Tool, ToolError, run_tool, start_tool
 
 __all__ = [
+    "CannotMountError",
     "JarsMissingError",
     "KafkaCluster",
     "KafkaListener",
@@ -16,6 +18,7 @@ __all__ = [
     "NodeError",
     "Tool",
     "ToolError",
+    "cluster_on_small_volumes",
     "free_port",
     "free_port_range",
     "live_brokers",
@@ -23,4 +26,5 @@ __all__ = [
     "spawn",
     "start_tool",
     "stop",
+    "used_bytes",
 ]

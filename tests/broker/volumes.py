@@ -1,10 +1,8 @@
 """What the tests of the volume usage quota share: a cluster on small file systems, and usage messages of the test's own."""
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,51 +10,21 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from loadtest.kafka import KafkaCluster
+from loadtest.kafka import CannotMountError, KafkaCluster, cluster_on_small_volumes
 from tests.weir_process import Weir, wait_until
 
 MIB = 1024 * 1024
 VOLUME_BYTES = 96 * MIB
 
-PROPERTIES = {
-    # What is deleted is gone from the disk within two seconds, and what is old is compacted as soon.
-    "log.segment.bytes": str(MIB),
-    "log.retention.check.interval.ms": "500",
-    "log.initial.task.delay.ms": "500",
-    "log.segment.delete.delay.ms": "500",
-    "log.cleaner.backoff.ms": "500",
-}
-
-
-@contextmanager
-def small_volume(path: Path) -> Iterator[Path]:
-    """A file system of `VOLUME_BYTES` in memory at `path`; the test is skipped where none may be mounted."""
-    path.mkdir(parents=True)
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={VOLUME_BYTES}", "weir-test", str(path)], capture_output=True
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"a small file system can't be mounted (not root?): {mounted.stderr.decode().strip()}")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "--lazy", str(path)], check=True)
-
 
 @contextmanager
 def small_cluster(directory: Path, brokers: int) -> Iterator[KafkaCluster]:
-    """A cluster whose brokers each have a small file system for their logs."""
-    with ExitStack() as stack:
-        cluster = KafkaCluster(directory, brokers, PROPERTIES)
-        for node in cluster.brokers:
-            stack.enter_context(small_volume(node.directory / "data"))
-        yield stack.enter_context(cluster)
-
-
-def used_bytes(path: Path) -> int:
-    """What is in use of a file system."""
-    found = os.statvfs(path)
-    return (found.f_blocks - found.f_bavail) * found.f_frsize
+    """A cluster whose brokers each have a small file system for their logs; the test is skipped where none can be mounted."""
+    try:
+        with cluster_on_small_volumes(directory, brokers, VOLUME_BYTES) as cluster:
+            yield cluster
+    except CannotMountError as error:
+        pytest.skip(str(error))
 
 
 def usage(consumed: int, *, age: float = 0.0, **changes: Any) -> bytes:
