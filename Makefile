@@ -23,7 +23,7 @@ demo: setup ## a real Kafka, the gateway and traffic over its quota, until Ctrl-
 	@exec $(BIN)/python -m loadtest.demo
 
 test: lint ## all the checks and tests, the ones against the real Kafka included
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: setup ## ruff, mypy --strict, import directions
 	$(BIN)/ruff check .

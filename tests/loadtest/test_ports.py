@@ -1,0 +1,15 @@
+"""Ports are handed out once, also where several processes ask."""
+
+import subprocess
+import sys
+
+from loadtest.kafka import ports
+
+ASK = "from loadtest.kafka import ports; ports._LOWEST = {0}; ports._ephemeral_start = lambda: {0}; print(ports.free_port())"
+
+
+def test_a_port_that_another_process_was_given_is_not_free() -> None:
+    taken = ports.free_port_range(1_000)  # all that the other one may choose from
+    found = subprocess.run([sys.executable, "-c", ASK.format(taken)], capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert "no 1 consecutive free ports" in found.stderr
