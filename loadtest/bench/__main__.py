@@ -4,13 +4,14 @@ import argparse
 import json
 import signal
 import sys
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 
 from loadtest.bench import report
-from loadtest.bench.proxies import ABSENT, WAYS
+from loadtest.bench.proxies import ABSENT, WAYS, Tls
 from loadtest.bench.rounds import (
     CONNECTIONS,
     DEPTHS,
@@ -30,6 +31,7 @@ from loadtest.kafka import JarsMissingError, NodeError
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 _TURN = 1.0
 _LATENCY_TURN = 2.0
+TLS_WAYS = ("weir", "haproxy", "haproxy-64k")
 
 
 def _options() -> argparse.Namespace:
@@ -41,18 +43,20 @@ def _options() -> argparse.Namespace:
         help="load per request size and proxy, split over connections and depths (default: 24; start-up comes on top)",
     )
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="of a request, in bytes (default: %(default)s)")
-    parser.add_argument("--proxies", default=",".join(WAYS), help="of %(default)s; direct is no proxy")
+    parser.add_argument("--proxies", help=f"of {','.join(WAYS)} (with --tls: {','.join(TLS_WAYS)}); direct is no proxy")
+    parser.add_argument("--tls", action="store_true", help="clients connect with TLS, which ends at the proxy")
     parser.add_argument("--out", type=Path, help="folder for DATE-bench.md and .json (a full run: loadtest/results)")
     options = parser.parse_args()
     try:
         options.sizes = tuple(int(size) for size in options.sizes.split(","))
     except ValueError:
         parser.error(f"--sizes {options.sizes}: give numbers of bytes, such as 100,16384")
-    options.proxies = tuple(options.proxies.split(","))
+    ways = TLS_WAYS if options.tls else tuple(WAYS)
+    options.proxies = tuple(options.proxies.split(",")) if options.proxies else ways
     unknown = [name for name in options.proxies if name not in WAYS]
     if unknown:
         parser.error(f"--proxies {', '.join(unknown)}: not known; choose from {', '.join(WAYS)}")
-    options.full = set(options.sizes) == set(SIZES) and set(options.proxies) == set(WAYS)
+    options.full = set(options.sizes) == set(SIZES) and set(options.proxies) == set(ways)
     if options.full and options.out is None:
         options.out = RESULTS
     return options
@@ -69,7 +73,7 @@ def main() -> int:
     if options.full:
         cells.append(Cell("fetch", FETCH_BYTES, 8, 1))
     try:
-        measured = _measure(console, options.proxies, cells, rounds, latency=options.full)
+        measured = _measure(console, options.proxies, cells, rounds, latency=options.full and not options.tls, tls=options.tls)
     except (JarsMissingError, NodeError, GatewayError, RuntimeError) as error:
         console.print(f"bench: {error}", markup=False)
         return 1
@@ -83,16 +87,19 @@ def main() -> int:
     if options.out is not None:
         day = datetime.now(UTC).date().isoformat()
         options.out.mkdir(parents=True, exist_ok=True)
-        file = options.out / f"{day}-bench"
+        file = options.out / f"{day}-bench{'-tls' if options.tls else ''}"
         file.with_suffix(".md").write_text(report.markdown(measured, grids, rounds, _TURN, day))
         file.with_suffix(".json").write_text(json.dumps(report.raw(measured), indent=1) + "\n")
         console.print(f"written: {file}.md and .json", markup=False)
     return 0
 
 
-def _measure(console: Console, names: tuple[str, ...], cells: list[Cell], rounds: int, *, latency: bool) -> Measured:
+def _measure(console: Console, names: tuple[str, ...], cells: list[Cell], rounds: int, *, latency: bool, tls: bool) -> Measured:
     console.print("bench: starting Kafka ...")
-    with broker() as (cluster, directory), started(names, cluster.bootstrap_servers, directory) as (ways, absent):
+    with ExitStack() as stack:
+        cluster, directory = stack.enter_context(broker())
+        secured = Tls.make(directory / "certificates") if tls else None
+        ways, absent = stack.enter_context(started(names, cluster.bootstrap_servers, directory, secured))
         console.print(f"bench: warming up; then {rounds} rounds of {_TURN:g} s of: {', '.join(ways)}")
         for name, why in absent.items():
             console.print(f"bench: {name}: {why}", markup=False)
@@ -101,7 +108,7 @@ def _measure(console: Console, names: tuple[str, ...], cells: list[Cell], rounds
             ways, cells, rounds, _TURN, lambda cell, samples: console.print(report.interim(cell, samples), markup=False)
         )
         latencies = measure_latency(ways, rounds, _LATENCY_TURN) if latency else {}
-    return Measured(list(ways), {**absent, **(ABSENT if latency else {})}, results, latencies)
+    return Measured(list(ways), {**absent, **(ABSENT if latency else {})}, results, latencies, tls)
 
 
 if __name__ == "__main__":

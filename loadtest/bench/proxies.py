@@ -6,10 +6,12 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from gateway.session import requests
+from loadtest.certificates import LOOPBACK, Authority, Files
 from loadtest.gateway_process import HOST, GatewayProcess
 from loadtest.kafka import free_port, spawn, stop
 
@@ -18,16 +20,36 @@ _PLENTY = 10**12
 _START_SECONDS = 10.0
 
 
+@dataclass(frozen=True)
+class Tls:
+    """What the proxies end TLS with: the authority that the load trusts, and a certificate for them."""
+
+    ca: Path
+    files: Files
+
+    @classmethod
+    def make(cls, directory: Path) -> "Tls":
+        """Make them in a directory."""
+        authority = Authority(directory)
+        return cls(authority.cert, authority.issue("proxy", LOOPBACK))
+
+
 class ProxyUnavailableError(RuntimeError):
     """This proxy can't be measured here; the message says why."""
 
 
 class Way(ABC):
-    """A way to the broker: where clients connect, and the processes whose CPU time it costs."""
+    """A way to the broker: where clients connect, and the processes whose CPU time it costs.
+
+    With `tls`, clients connect with TLS, which ends at the proxy; from there to the broker it is plaintext.
+    """
 
     about: ClassVar[str]
     address: str
     pids: tuple[int, ...] = ()
+
+    def __init__(self, tls: Tls | None = None) -> None:
+        self.tls = tls
 
     @abstractmethod
     def start(self, broker: str, directory: Path) -> None:
@@ -44,7 +66,8 @@ class Direct(Way):
     about = "the clients' connections go to the broker"
 
     def start(self, broker: str, directory: Path) -> None:  # noqa: ARG002
-        """Nothing to start."""
+        """Nothing to start. Raises ProxyUnavailableError."""
+        _needs_plaintext(self)
         self.address = broker
 
     def stop(self) -> None:
@@ -62,9 +85,9 @@ class Weir(Way):
 
     def start(self, broker: str, directory: Path) -> None:
         """Start the gateway. Raises GatewayError."""
-        self._gateway = GatewayProcess(
-            directory, broker, {"quotas": {"entities": quota_rows()}, "connections": {"max_per_ip": 1_000}}
-        )
+        keys = {} if self.tls is None else {"tls": {"cert": str(self.tls.files.cert), "key": str(self.tls.files.key)}}
+        config = {"quotas": {"entities": quota_rows()}, "connections": {"max_per_ip": 1_000}}
+        self._gateway = GatewayProcess(directory, broker, config, keys)
         self._gateway.start()
         self.address = self._gateway.bootstrap_servers
         self.pids = (self._gateway.pid,)
@@ -93,7 +116,8 @@ class HAProxy(Way):
     tune: ClassVar[str] = ""
     options: ClassVar[str] = ""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: Tls | None = None) -> None:
+        super().__init__(tls)
         self._process: subprocess.Popen[str] | None = None
 
     def start(self, broker: str, directory: Path) -> None:
@@ -102,11 +126,12 @@ class HAProxy(Way):
         port = free_port()
         directory.mkdir(parents=True, exist_ok=True)
         config = directory / "haproxy.cfg"
+        secured = "" if self.tls is None else f" ssl crt {self.tls.files.both}"
         config.write_text(
             f"global\n    nbthread 1\n    maxconn 4000\n{self.tune}"
             "defaults\n    mode tcp\n    timeout connect 5s\n    timeout client 1h\n    timeout server 1h\n"
             f"{self.options}"
-            f"frontend clients\n    bind {HOST}:{port}\n    default_backend kafka\n"
+            f"frontend clients\n    bind {HOST}:{port}{secured}\n    default_backend kafka\n"
             f"backend kafka\n    server broker {broker}\n"
         )
         log = directory / "haproxy.log"
@@ -142,11 +167,13 @@ class KafkaProxy(Way):
 
     about = "grepplabs/kafka-proxy, GOMAXPROCS 1"
 
-    def __init__(self) -> None:
+    def __init__(self, tls: Tls | None = None) -> None:
+        super().__init__(tls)
         self._process: subprocess.Popen[str] | None = None
 
     def start(self, broker: str, directory: Path) -> None:
         """Start it. Raises ProxyUnavailableError."""
+        _needs_plaintext(self)
         binary = find("kafka-proxy")
         port = free_port()
         directory.mkdir(parents=True, exist_ok=True)
@@ -193,6 +220,11 @@ def find(name: str) -> str:
     if found is None:
         raise ProxyUnavailableError(f"not measured: no {name} in PATH, .cache/tools/bin or .cache/gobin")
     return found
+
+
+def _needs_plaintext(way: Way) -> None:
+    if way.tls is not None:
+        raise ProxyUnavailableError("not measured: it is not set up to end TLS here")
 
 
 def _wait_listening(process: "subprocess.Popen[str]", port: int, log: Path) -> None:

@@ -14,6 +14,10 @@ from loadtest.bench.proxies import WAYS
 from loadtest.bench.rounds import PACED_RATE, PACED_SIZE, Cell, Measured, Samples
 
 BASE = "haproxy"
+_TLS = (
+    "Clients connect with TLS 1.3 (with OpenSSL's own choice of a cipher), which ends at the proxy; all have "
+    "the same certificate. "
+)
 _MIB = 1024 * 1024
 
 
@@ -190,7 +194,9 @@ def markdown(measured: Measured, grids_: Sequence[Grid], rounds: int, turn: floa
         "Made by `make bench`. One real broker (Apache Kafka 4.3.0, one KRaft node); closed loops of pre-encoded Produce v11 "
         "requests (acks=1) from a process of its own, `depth` requests in flight on each connection. The ways take turns of "
         f"{turn:g} s, {rounds} rounds a load, every other round backwards. CPU is user and system time of all threads of the "
-        "proxy. A ratio is formed within a round; shown are the median of the rounds and, in brackets, their middle half. "
+        "proxy. "
+        + (_TLS if measured.tls else "")
+        + "A ratio is formed within a round; shown are the median of the rounds and, in brackets, their middle half. "
         f"Absolute figures hold for nothing but this machine ({machine()}).\n\n{ways}\n{absent}\n"
         + "\n".join(grid.markdown() for grid in grids_)
     )

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from loadtest.bench.generator import Job, Paced, Saturated
-from loadtest.bench.proxies import WAYS, ProxyUnavailableError, Way
+from loadtest.bench.proxies import WAYS, ProxyUnavailableError, Tls, Way
 from loadtest.kafka import KafkaCluster, run_tool, spawn
 
 PRODUCE_TOPIC, FETCH_TOPIC = "bench-produce", "bench-fetch"
@@ -53,12 +53,13 @@ Samples = dict[str, list[Saturated]]
 
 @dataclass
 class Measured:
-    """Everything that was measured, in the order of `cells` and of rounds."""
+    """Everything that was measured, in the order of `cells` and of rounds. `tls`: clients' connections were TLS."""
 
     ways: list[str]
     absent: dict[str, str]
     cells: dict[Cell, Samples]
     latencies: dict[str, list[Paced]]
+    tls: bool = False
 
 
 @contextmanager
@@ -81,13 +82,15 @@ def _create_topic(cluster: KafkaCluster, name: str, *configs: str) -> None:
 
 
 @contextmanager
-def started(names: Sequence[str], address: str, directory: Path) -> Iterator[tuple[dict[str, Way], dict[str, str]]]:
+def started(
+    names: Sequence[str], address: str, directory: Path, tls: Tls | None = None
+) -> Iterator[tuple[dict[str, Way], dict[str, str]]]:
     """Start the ways; those that can't be measured here come second, each with the reason."""
     ways: dict[str, Way] = {}
     absent: dict[str, str] = {}
     try:
         for name in names:
-            way = WAYS[name]()
+            way = WAYS[name](tls)
             try:
                 way.start(address, directory / name)
             except ProxyUnavailableError as error:
@@ -178,4 +181,5 @@ def _job(way: Way, cell: Cell, seconds: float) -> Job:
         # Until as many large requests are answered as are sent, what is in flight would be counted as work for nothing.
         warmup=0.3 if cell.size < _LARGE else 1.0,
         pids=way.pids,
+        ca="" if way.tls is None else str(way.tls.ca),
     )

@@ -15,9 +15,9 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from confluent_kafka import KafkaError, Producer
 
+from loadtest.certificates import DAY, LOOPBACK, Authority, Files, subject_of
 from loadtest.kafka import KafkaCluster, KafkaListener
 from tests.broker.topics import create_topic
-from tests.certificates import DAY, LOOPBACK, Authority, Files, subject_of
 from tests.weir_process import Weir, wait_until
 
 pytestmark = pytest.mark.broker

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.tls.causes import cause_of
 from gateway.tls.contexts import ClientTls, HandshakeError, ServerTls, client_context, server_context
-from tests.certificates import LOOPBACK, Authority
+from loadtest.certificates import LOOPBACK, Authority
 
 
 def handshake(client: ssl.SSLContext, server: ssl.SSLContext, host: str = "localhost") -> tuple[ssl.SSLError | None, ...]:

@@ -1,4 +1,4 @@
-"""Certificates that a test needs, made while it runs."""
+"""Certificates for tests and measurements, made at run time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
