@@ -10,6 +10,7 @@ from typing import cast
 from gateway.quotas.connections import Slot
 from gateway.session.identity import ANONYMOUS
 from gateway.session.io import Session, SessionHost
+from gateway.session.secured import SecuredEnd
 from gateway.tls.handshakes import client_certificate, server_name
 from gateway.tls.principal import PrincipalMapping
 from gateway.tls.subject import subject
@@ -58,7 +59,7 @@ class Arrival(asyncio.Protocol):
             return
         session = Session(welcome.host_of(server_name(client)), self._slot)
         session.identify(user)
-        client.set_protocol(cast("asyncio.Protocol", session))
+        client.set_protocol(cast("asyncio.Protocol", SecuredEnd(session)))
         session.connection_made(client)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
