@@ -12,11 +12,12 @@ from gateway import clock
 from gateway.cluster.admission import Admission
 from gateway.cluster.brokers import Brokers
 from gateway.cluster.client import OwnClient
+from gateway.cluster.defaults import TopicDefaults
 from gateway.cluster.discovery import Discovery
 from gateway.cluster.listeners import BindError, Listener
 from gateway.cluster.upstream import Upstream
 from gateway.cluster.volumes import VolumeWatch
-from gateway.config import QuotasConfig, WeirConfig, connection_limits
+from gateway.config import QuotasConfig, WeirConfig, WindowConfig, connection_limits
 from gateway.observe.admin import AdminBindError, AdminServer
 from gateway.observe.effective import EffectiveConfig, ReloadResult
 from gateway.observe.ledger import Ledger
@@ -24,14 +25,15 @@ from gateway.observe.view import AdminView
 from gateway.quota_api.admin import QuotaAdmin
 from gateway.quota_api.state_file import StateFile
 from gateway.quotas.connections import ConnectionQuotas
-from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings
 from gateway.quotas.meter import Window
 from gateway.quotas.volumes.report import VolumesReport
 from gateway.reload import Reloader
 from gateway.session.context import SessionContext
 from gateway.session.counters import Counters
 from gateway.session.exchange import Opener
-from gateway.session.exchanges import client_quotas
+from gateway.session.exchanges import client_quotas, mutations
+from gateway.session.exchanges.known_topics import KnownTopics
 from gateway.session.exchanges.paused_produce import PauseRoom
 from gateway.session.gate import ProduceGate
 from gateway.session.sessions import Sessions
@@ -81,14 +83,18 @@ class Gateway:
         self._brokers = Brokers([(server.host, server.port) for server in config.upstream.bootstrap_servers])
         directory, reloads = path.parent, self._counters.certificate_reloads
         self._upstream = upstream = Upstream(config.upstream, directory, self._brokers, reloads)
-        self._discovery = Discovery(upstream)
+        known_topics = KnownTopics()
+        self._discovery = Discovery(upstream, TopicDefaults(known_topics.learn_default))
         self._ledger = None if config.ledger is None else Ledger(config.ledger, self._counters, self._engine.buckets)
         if self._ledger is not None:
             self._counters.on_rejected = self._ledger.notes.rejected
         self._quota_admin = QuotaAdmin(self._engine, StateFile(config.state.file(path)), config.quota_admins, self._reconsider)
         if self._ledger is not None:
             self._quota_admin.on_changed = self._ledger.notes.quota_changed
-        self._openers: dict[int, Opener] = {**client_quotas.openers(self._quota_admin)}
+        self._openers: dict[int, Opener] = {
+            **client_quotas.openers(self._quota_admin),
+            **mutations.openers(known_topics),
+        }
         self._gate = ProduceGate()
         self._pause_room = PauseRoom(self._gate)
         self._volumes: VolumeWatch | None = None
@@ -261,5 +267,12 @@ def quota_settings(config: QuotasConfig) -> QuotaSettings:
         quotas=config.entities,
         enforce=config.enforce,
         algorithm=config.algorithm,
-        window=Window(config.window.samples, float(config.window.seconds)),
+        window=_window(config.window),
+        metering={
+            "controller_mutation": Metering(config.mutations.algorithm, _window(config.mutations.window or config.window))
+        },
     )
+
+
+def _window(config: WindowConfig) -> Window:
+    return Window(config.samples, float(config.seconds))

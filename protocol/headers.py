@@ -5,7 +5,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from protocol.api_keys import APIS, ApiKey
-from protocol.cursor import Buffer, Reader
+from protocol.cursor import INT32, Buffer, Reader
 from protocol.errors import Incomplete, InvalidFrame, UnsupportedVersion
 
 _FIXED: Final = Struct(">hhih")  # api_key, api_version, correlation_id, length of client_id
@@ -60,6 +60,16 @@ def parse_request_header(buf: Buffer, start: int, end: int, frame_end: int = sys
         else:
             pos = _skip_tags(buf, pos, seen, frame_end)
     return RequestHeader(api_key, version, correlation_id, client_id, pos)
+
+
+def encode_request(header: RequestHeader, body: bytes = b"") -> bytes:
+    """A whole request frame with that header, whose `body_offset` is not looked at, and no tagged fields in it."""
+    name = b"" if header.client_id is None else header.client_id.encode()
+    length = -1 if header.client_id is None else len(name)
+    head = _FIXED.pack(header.api_key, header.api_version, header.correlation_id, length) + name
+    if header.api_version >= _FLEXIBLE_SINCE[header.api_key]:
+        head += b"\0"
+    return INT32.pack(len(head) + len(body)) + head + body
 
 
 def _overrun(after: int, frame_end: int) -> None:

@@ -6,6 +6,7 @@ import logging
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 
+from gateway.cluster.defaults import TopicDefaults
 from gateway.cluster.upstream import Upstream
 
 REFRESH_SECONDS = 5.0
@@ -17,9 +18,10 @@ _log = logging.getLogger("weir.cluster")
 class Discovery:
     """Keeps `Brokers` up to date, as long as any broker can be reached."""
 
-    def __init__(self, upstream: Upstream) -> None:
+    def __init__(self, upstream: Upstream, defaults: TopicDefaults) -> None:
         self._upstream = upstream
         self._brokers = upstream.brokers
+        self._defaults = defaults
         self._reached = False
         self.problem = "the cluster has not been reached yet"
 
@@ -42,6 +44,7 @@ class Discovery:
                 await client.bootstrap()
                 while answered := await client.force_metadata_update():
                     self._note(client)
+                    await self._defaults.look(client)
                     await asyncio.sleep(REFRESH_SECONDS)
                     if self._upstream.context is not context:  # other certificates hold now: begin again with them
                         break

@@ -18,9 +18,9 @@ from gateway.config.model import (
     ServerAddress,
     UpstreamConfig,
     WeirConfig,
-    WindowConfig,
 )
 from gateway.config.problems import ConfigError, Problem
+from gateway.config.window import MutationsConfig, WindowConfig
 
 __all__ = [
     "AdminConfig",
@@ -28,6 +28,7 @@ __all__ = [
     "ConnectionsConfig",
     "LedgerConfig",
     "ListenerConfig",
+    "MutationsConfig",
     "PortRange",
     "Problem",
     "QuotasConfig",

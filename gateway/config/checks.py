@@ -31,7 +31,6 @@ _NOT_YET = "is not supported by this version of Weir"
 UNSUPPORTED: dict[tuple[str, ...], tuple[str, str]] = {
     ("upstream", "sasl"): (_NOT_YET, _REMOVE),
     ("quotas", "topics"): (_NOT_YET, _REMOVE),
-    ("quotas", "entities", "controller_mutation_rate"): (_NOT_YET, _REMOVE),
     ("quotas", "entities", "request_percentage"): (
         "measures broker threads, which a gateway can't see",
         "remove it and set it at the broker, whose throttle times pass through",

@@ -24,6 +24,7 @@ from gateway.config.quota_api import QuotaAdmins, StateConfig
 from gateway.config.section import Section, invalid
 from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns_name
 from gateway.config.volumes import AgentConfig, LimitConfig, VolumesConfig
+from gateway.config.window import MutationsConfig, WindowConfig
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.entity import EntityName as Name
 from gateway.quotas.kinds import KINDS, small_quota_warning
@@ -212,13 +213,6 @@ class ListenerConfig(AcceptSection):
         return self
 
 
-class WindowConfig(Section):
-    """`quotas.window`: Kafka's quota.window.num and quota.window.size.seconds. They set the burst too."""
-
-    samples: Annotated[int, Field(ge=2, le=10_000)] = 11
-    seconds: Annotated[int, Field(ge=1, le=86_400)] = 1
-
-
 class _EntityKeys(Section):
     """The keys of an entity's row that are not quotas; those are added to it from the registry of kinds."""
 
@@ -277,6 +271,7 @@ class QuotasConfig(Section):
     enforce: bool = True
     algorithm: Literal["token_bucket", "window"] = "token_bucket"
     window: WindowConfig = WindowConfig()
+    mutations: MutationsConfig = MutationsConfig()
     entities: Annotated[
         tuple[Annotated[EntityQuota, PlainValidator(entity_quota), PlainSerializer(_entity_row)], ...],
         Field(strict=False),
@@ -346,6 +341,8 @@ SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     ("listeners", "tls"): ListenerTlsConfig,
     ("quotas",): QuotasConfig,
     ("quotas", "window"): WindowConfig,
+    ("quotas", "mutations"): MutationsConfig,
+    ("quotas", "mutations", "window"): WindowConfig,
     ("quotas", "entities"): EntityRow,
     ("quotas", "volumes"): VolumesConfig,
     ("quotas", "volumes", "soft"): LimitConfig,

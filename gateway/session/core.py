@@ -5,8 +5,8 @@ from collections import deque
 from gateway.session.context import SessionContext
 from gateway.session.exchange import Connection
 from gateway.session.identity import Client
-from gateway.session.inflight import ChargedFetch, InFlight
-from gateway.session.requests import STOP_IN_FLIGHT, RequestStream
+from gateway.session.inflight import ChargedFetch, InFlight, Take
+from gateway.session.requests import STOP_IN_FLIGHT, STOP_NOT_READY, RequestStream
 from gateway.session.responses import ResponseStream
 from gateway.session.throttle import ChannelThrottle
 from gateway.session.wire import Wire
@@ -25,7 +25,7 @@ class SessionCore:
         self.client = Client(context.engine)
         self.throttle = ChannelThrottle(wire, context.counters, context.recorder)
         self.responses = ResponseStream(wire, context, self.client, self.throttle, self.in_flight)
-        self.connection = Connection(self.client, self.throttle, wire.call_ready)
+        self.connection = Connection(self.client, self.throttle, wire.call_ready, self._ask)
         self.requests = RequestStream(wire, context, self.connection, self.in_flight, self.responses)
 
     def broker_data(self, chunk: bytes, now: float) -> None:
@@ -51,6 +51,9 @@ class SessionCore:
         if self.throttle.active:
             self.requests.hold_back()
 
+    def _ask(self, frame: bytes, take: Take, now: float) -> None:
+        self.requests.ask(frame, take, now)
+
     def close(self, now: float) -> None:
         """The session is over."""
         for entry in self.in_flight:
@@ -62,5 +65,5 @@ class SessionCore:
 
     @property
     def idle(self) -> bool:
-        """Whether no request waits for its answer."""
-        return not self.in_flight
+        """Whether no request waits for its answer, or to be decided."""
+        return not self.in_flight and not self.requests.stops & STOP_NOT_READY

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from gateway.session.identity import Client
-from gateway.session.inflight import Entry, Special
+from gateway.session.inflight import Entry, Special, Take
 from gateway.session.throttle import ChannelThrottle
 from protocol.headers import RequestHeader
 
@@ -17,19 +17,28 @@ MAX_OPENED_BYTES: Final = 8 * 1024 * 1024
 """The longest request that is collected to be opened; all of these are messages of an administrator or a login."""
 
 
+Ask = Callable[[bytes, Take, float], None]
+"""(request frame, who takes the answer, now)"""
+
+
 class Connection:
     """What an exchange finds of the connection that it takes place on.
 
     `ready` is to be called, at any later time and also after the connection is gone, by an exchange that said it was not
     ready: by `prepare` or by `answer`.
+
+    `ask` sends the broker a request of the exchange's own, while it is not ready to say what becomes of the client's: the
+    broker answers it as it would answer this client, whose connection it is, and the client learns nothing of it. If
+    the connection ends before there is an answer, nobody takes it.
     """
 
-    __slots__ = ("client", "ready", "throttle")
+    __slots__ = ("ask", "client", "ready", "throttle")
 
-    def __init__(self, client: Client, throttle: ChannelThrottle, ready: Callable[[], None]) -> None:
+    def __init__(self, client: Client, throttle: ChannelThrottle, ready: Callable[[], None], ask: Ask) -> None:
         self.client = client
         self.throttle = throttle
         self.ready = ready
+        self.ask = ask
 
 
 class Exchange(Protocol):

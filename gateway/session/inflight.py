@@ -1,6 +1,7 @@
 """Requests that wait for their answers, in the order in which those are due."""
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.quotas.bucket import Bucket
@@ -63,3 +64,21 @@ class ThrottledFetch(Special):
     in step, and its answer is to be emptied; otherwise the answer is made here."""
 
     forwarded: bool
+
+
+Take = Callable[[bytes, float], None]
+"""Gets a whole answer of the broker, its four bytes of length included, and the time (monotonic seconds)."""
+
+
+class Asked(Special):
+    """A request of Weir's own on a client's connection, of which the client learns nothing."""
+
+    __slots__ = ("_take",)
+
+    def __init__(self, take: Take) -> None:
+        self._take = take
+
+    def finish(self, frame: bytes, now: float) -> bytes:
+        """The answer is there; what the client gets of it is nothing."""
+        self._take(frame, now)
+        return b""

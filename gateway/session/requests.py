@@ -13,7 +13,7 @@ from librt.strings import read_i32_be
 from gateway.quotas.bucket import Bucket
 from gateway.session.context import SessionContext
 from gateway.session.exchange import MAX_OPENED_BYTES, Connection, Exchange, Opened, Opener
-from gateway.session.inflight import ChargedFetch, Entry, InFlight, ThrottledFetch
+from gateway.session.inflight import Asked, ChargedFetch, Entry, InFlight, Take, ThrottledFetch
 from gateway.session.responses import ResponseStream
 from gateway.session.wire import Wire, Write
 from protocol.api_keys import APIS, ApiKey
@@ -379,6 +379,11 @@ class RequestStream:
             self._responses.answer_later(opened, now)
             self._responses.answer_own(now)
         return True
+
+    def ask(self, frame: bytes, take: Take, now: float) -> None:
+        """Send a request of Weir's own, whose answer `take` gets and the client does not."""
+        self._in_flight.append(Entry(read_i32_be(frame, 8), read_i32_be(frame, 4), now, Asked(take)))
+        self.write(frame)
 
     def _bucket(self, kind: str, header: RequestHeader, now: float) -> Bucket:
         """The bucket of who sends the request."""

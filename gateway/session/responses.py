@@ -15,7 +15,7 @@ from gateway.session.context import SessionContext
 from gateway.session.counters import LATENCY_BUCKETS
 from gateway.session.exchange import Opened
 from gateway.session.identity import Client
-from gateway.session.inflight import ChargedFetch, Entry, InFlight, ThrottledFetch
+from gateway.session.inflight import Asked, ChargedFetch, Entry, InFlight, ThrottledFetch
 from gateway.session.throttle import ChannelThrottle
 from gateway.session.wire import Data, Wire, Write
 from protocol.api_keys import APIS, NEVER, ApiKey
@@ -252,6 +252,8 @@ class ResponseStream:
             # so that nothing of it can be Incomplete once the bytes are charged
             if throttle_offset(api_key, version, chunk, pos, end) + _THROTTLE_TO_SESSION_END > end:
                 raise Incomplete
+        if isinstance(special, Asked):
+            return self._collect(pieces, chunk, start, pos, after, now, special.finish)
         if isinstance(special, Opened):
             exchange = special.exchange
             return self._collect(

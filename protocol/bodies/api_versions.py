@@ -10,9 +10,13 @@ from typing import Final
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import addresses
 from protocol.cursor import INT32, Buffer, Reader
+from protocol.headers import RequestHeader, encode_request
 
 UNSUPPORTED_VERSION: Final = 35
 """Kafka's error code."""
+
+ASKED: Final = 0
+"""The version in which the gateway itself asks: every broker knows it."""
 
 _RANGE: Final = Struct(">hhh")  # key, min version, max version
 _SPEC: Final = APIS[ApiKey.API_VERSIONS]
@@ -38,6 +42,11 @@ def rewrite_response(version: int, frame: Buffer) -> bytes:
     count = len(kept) - 1
     kept[0] = addresses.encode_uvarint(count + 1) if compact else INT32.pack(count)
     return addresses.spliced(frame, [(start, reader.pos, b"".join(kept))])
+
+
+def ask(correlation_id: int, client_id: str | None) -> bytes:
+    """A request frame of version `ASKED`."""
+    return encode_request(RequestHeader(ApiKey.API_VERSIONS, ASKED, correlation_id, client_id, 0))
 
 
 def max_version(version: int, frame: Buffer, api_key: int) -> int:

@@ -16,7 +16,7 @@ _FLEXIBLE_SINCE: Final = 2
 
 def read_request(version: int, frame: Buffer, body_offset: int) -> TopicsRequest:
     """The topics of a whole request frame. Raises `InvalidFrame`."""
-    return topic_lists.read_request(KEY, _read_topic, version, frame, body_offset)
+    return topic_lists.read_request(KEY, _read_topic, version, frame, body_offset, validate_since=0)
 
 
 def read_response(version: int, frame: Buffer) -> TopicsResponse:

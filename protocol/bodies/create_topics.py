@@ -12,6 +12,7 @@ STRICT_SINCE: Final = 6
 """The first version whose clients know THROTTLING_QUOTA_EXCEEDED."""
 
 _MESSAGE_SINCE: Final = 1
+_VALIDATE_SINCE: Final = 1
 _FLEXIBLE_SINCE: Final = 5
 _TOPIC_ID_SINCE: Final = 7
 _CONFIG_FLAGS_BYTES: Final = 3  # read-only, source, sensitive
@@ -19,7 +20,7 @@ _CONFIG_FLAGS_BYTES: Final = 3  # read-only, source, sensitive
 
 def read_request(version: int, frame: Buffer, body_offset: int) -> TopicsRequest:
     """The topics of a whole request frame. Raises `InvalidFrame`."""
-    return topic_lists.read_request(KEY, _read_topic, version, frame, body_offset)
+    return topic_lists.read_request(KEY, _read_topic, version, frame, body_offset, validate_since=_VALIDATE_SINCE)
 
 
 def read_response(version: int, frame: Buffer) -> TopicsResponse:

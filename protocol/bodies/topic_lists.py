@@ -5,10 +5,9 @@ nobody here knows survive.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from struct import Struct
 from typing import Final, NamedTuple
 
-from protocol.api_keys import APIS, ApiKey, request_header_version, response_header_version
+from protocol.api_keys import APIS, NEVER, ApiKey, request_header_version, response_header_version
 from protocol.bodies import addresses
 from protocol.cursor import INT16, INT32, Buffer, Reader
 from protocol.errors import InvalidFrame
@@ -19,7 +18,7 @@ THROTTLING_QUOTA_EXCEEDED: Final = 89
 NO_ID: Final = bytes(16)
 """The topic id of a topic that is named instead."""
 
-_HEAD: Final = Struct(">hhih")  # api_key, api_version, correlation_id, length of client_id
+_TIMEOUT_BYTES: Final = 4
 
 
 class RequestedTopic(NamedTuple):
@@ -41,9 +40,10 @@ class RequestedTopic(NamedTuple):
 
 
 class TopicsRequest(NamedTuple):
-    """The topics of a request, whose array goes from `start` to `end`."""
+    """The topics of a request, whose array goes from `start` to `end`. `validate_only`: nothing is to be changed."""
 
     topics: Sequence[RequestedTopic]
+    validate_only: bool
     start: int
     end: int
 
@@ -71,13 +71,20 @@ ReadTopic = Callable[[Reader, int], RequestedTopic]
 ReadResult = Callable[[Reader, int], TopicResult]
 
 
-def read_request(api_key: ApiKey, read: ReadTopic, version: int, frame: Buffer, body_offset: int) -> TopicsRequest:
-    """The topics of a whole request frame, whose body begins with them. Raises `InvalidFrame`."""
+def read_request(
+    api_key: ApiKey, read: ReadTopic, version: int, frame: Buffer, body_offset: int, *, validate_since: int = NEVER
+) -> TopicsRequest:
+    """The topics of a whole request frame, whose body begins with them; a timeout and perhaps the flag follow.
+
+    Raises `InvalidFrame`.
+    """
     reader = Reader(frame, body_offset, len(frame), len(frame))
     start = reader.pos
     compact = request_header_version(api_key, version) >= 2
     topics = [read(reader, version) for _ in range(reader.count(compact=compact))]
-    return TopicsRequest(topics, start, reader.pos)
+    end = reader.pos
+    reader.skip(_TIMEOUT_BYTES)
+    return TopicsRequest(topics, version >= validate_since and reader.byte() != 0, start, end)
 
 
 def read_response(api_key: ApiKey, read: ReadResult, version: int, frame: Buffer) -> TopicsResponse:
@@ -113,13 +120,6 @@ def make_answer(api_key: ApiKey, version: int, correlation_id: int, results: Seq
     body += (_array(results, compact), b"\0" if compact else b"")
     frame = b"".join(body)
     return INT32.pack(len(frame)) + frame
-
-
-def request_head(api_key: ApiKey, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """A request header, without the frame's length."""
-    name = b"" if client_id is None else client_id.encode()
-    head = _HEAD.pack(api_key, version, correlation_id, -1 if client_id is None else len(name)) + name
-    return head + b"\0" if request_header_version(api_key, version) >= 2 else head
 
 
 def null_string(*, compact: bool) -> bytes:

@@ -11,6 +11,7 @@ from protocol.bodies import addresses, topic_lists
 from protocol.bodies.addresses import BrokerShape
 from protocol.bodies.topic_lists import NO_ID
 from protocol.cursor import INT32, Buffer, Reader
+from protocol.headers import RequestHeader, encode_request
 
 BY_NAME: Final = 4
 BY_ID: Final = 12
@@ -40,17 +41,16 @@ class TopicMetadata(NamedTuple):
 def ask_by_name(correlation_id: int, client_id: str | None, names: Iterable[str]) -> bytes:
     """A request frame for topics by their names."""
     texts = [addresses.encode_string(name, compact=False) for name in names]
-    body = topic_lists.request_head(_KEY, BY_NAME, correlation_id, client_id) + INT32.pack(len(texts)) + b"".join(texts) + b"\0"
-    return INT32.pack(len(body)) + body
+    header = RequestHeader(_KEY, BY_NAME, correlation_id, client_id, 0)
+    return encode_request(header, INT32.pack(len(texts)) + b"".join(texts) + b"\0")
 
 
 def ask_by_id(correlation_id: int, client_id: str | None, ids: Iterable[bytes]) -> bytes:
     """A request frame for topics by their ids, of 16 bytes."""
     topics = [topic_id + b"\0\0" for topic_id in ids]  # no name, no tags
     count = addresses.encode_uvarint(len(topics) + 1)
-    # no creation, no authorized operations, no tags
-    body = topic_lists.request_head(_KEY, BY_ID, correlation_id, client_id) + count + b"".join(topics) + b"\0\0\0"
-    return INT32.pack(len(body)) + body
+    header = RequestHeader(_KEY, BY_ID, correlation_id, client_id, 0)
+    return encode_request(header, count + b"".join(topics) + b"\0\0\0")  # no creation, no authorized operations, no tags
 
 
 def read_topics(version: int, frame: Buffer) -> list[TopicMetadata]:

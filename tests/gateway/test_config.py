@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from gateway.config import (
     ConfigError,
+    MutationsConfig,
     PortRange,
     Problem,
     ServerAddress,
     WeirConfig,
+    WindowConfig,
     connection_limits,
     load_config,
     parse_config,
@@ -264,6 +266,9 @@ BAD = [
     (MINIMAL + "quotas: {window: {samples: 1}}\n", "quotas.window.samples", "must be at least 2", "at least 2"),
     (MINIMAL + "quotas: {window: {seconds: 0}}\n", "quotas.window.seconds", "must be at least 1", "at least 1"),
     (MINIMAL + "quotas: {window: 11}\n", "quotas.window", "must be a section with keys", "indented"),
+    (MINIMAL + "quotas: {mutations: {algorithm: window}}\n", "quotas.mutations.algorithm", "is not a choice", "'rate'"),
+    (MINIMAL + "quotas: {mutations: {window: {samples: 1}}}\n", "quotas.mutations.window.samples", "at least 2", "at least 2"),
+    (MINIMAL + "quotas: {mutations: {burst: 5}}\n", "quotas.mutations.burst", "is not a key", "algorithm"),
     (MINIMAL + "quotas: {entities: }\n", "quotas.entities", "is empty", "remove the key"),
     (entities("alice"), "quotas.entities[0]", "must be a section with keys", "indented"),
     (entities("{user: a}"), "quotas.entities[0]", "sets nothing", "producer_byte_rate"),
@@ -585,3 +590,15 @@ def test_what_is_wrong_with_volumes_is_said_where_it_stands(text: str, key: str,
     (problem,) = problems_of(volumes(text))
     assert problem.key == key
     assert words in str(problem)
+
+
+def test_partitions_have_an_algorithm_and_a_window_of_their_own() -> None:
+    config = parse_config(MINIMAL + "quotas: {mutations: {algorithm: rate, window: {samples: 100}}}\n", source="weir.yaml")
+    assert (config.quotas.mutations.algorithm, config.quotas.mutations.window) == ("rate", WindowConfig(samples=100, seconds=1))
+    assert parse_config(MINIMAL, source="weir.yaml").quotas.mutations == MutationsConfig(algorithm="token_bucket", window=None)
+
+
+@pytest.mark.parametrize("rate", [0.5, 2])
+def test_partitions_per_second_may_be_a_fraction(rate: float) -> None:
+    (row,) = parse_config(entities(f"{{user: a, controller_mutation_rate: {rate}}}"), source="weir.yaml").quotas.entities
+    assert row.limits == {"controller_mutation_rate": rate}

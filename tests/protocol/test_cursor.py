@@ -78,3 +78,12 @@ def test_a_length_that_is_not_all_there_is_incomplete():
 def test_a_buffer_that_is_not_one_whole_frame_is_invalid(frame):
     with pytest.raises(InvalidFrame):
         Reader.of_whole_response(frame, header_version=0)
+
+
+def test_taking_bytes():
+    reader = Reader(memoryview(b"abcdef"), 1, 5, 6)
+    assert (reader.take(3), reader.take(0), reader.pos) == (b"bcd", b"", 4)
+    with pytest.raises(Incomplete):
+        reader.take(2)
+    with pytest.raises(InvalidFrame):
+        reader.take(3)

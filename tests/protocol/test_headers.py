@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from protocol.api_keys import APIS, NEVER, ApiKey
 from protocol.errors import Incomplete, InvalidFrame, UnsupportedVersion
-from protocol.headers import RequestHeader, parse_request_header
+from protocol.headers import RequestHeader, encode_request, parse_request_header
 from tests.protocol import codec
 
 FOR_CLIENTS = sorted(key for key, spec in APIS.items() if spec.on_broker_listener and key in codec.KEYS)
@@ -99,3 +99,14 @@ def test_random_bytes_give_a_header_or_one_of_three_answers(data, frame_end):
         return
     assert header.body_offset <= min(len(data), frame_end)
     assert NEVER > header.api_version >= 0
+
+
+@pytest.mark.parametrize("client_id", ["etl", "", "ä", None])
+@pytest.mark.parametrize(("key", "version"), [(ApiKey.METADATA, 4), (ApiKey.METADATA, 12), (ApiKey.API_VERSIONS, 0)])
+def test_a_header_that_was_encoded_is_read_as_it_was(key, version, client_id):
+    header = RequestHeader(key, version, 7, client_id, 0)
+    frame = encode_request(header, b"body")
+    read = parse_request_header(frame, 4, len(frame))
+    assert read._replace(body_offset=0) == header
+    assert frame[read.body_offset :] == b"body"
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4

@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -19,20 +19,23 @@ from gateway.quotas.connections import AcceptLimits, ConnectionLimits, Connectio
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable
 from gateway.quotas.meter import MAX_THROTTLE_TIME_MS, Window, throttle_time_ms
+from gateway.quotas.mutations import MutationQuota
 from gateway.quotas.rate import SampledRate, WindowMeter
 from gateway.quotas.token_bucket import TokenBucket
 from gateway.session.counters import Counters
+from gateway.session.exchanges import mutations
+from gateway.session.exchanges.known_topics import KnownTopics
 from gateway.session.mute import IllegalMuteEventError, Mute, MuteEvent, MuteState
 from gateway.session.throttle import ChannelThrottle
 from protocol.bodies import client_quotas
-from tests.gateway.session.transcript import SilentWire
+from tests.gateway.session import mutations as m
+from tests.gateway.session.transcript import SilentWire, Transcript
+from tests.protocol import codec
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "data" / "quota-vectors.json").read_text())
 
 NOT_REPLAYED = {
     "combine": "the larger of the bandwidth and the request quota's delay: the request quota is the broker's",
-    "controller_quota": "partition mutations have no quota in Weir yet",
-    "controller_request": "partition mutations have no quota in Weir yet",
     "connection_quota_realtime": "runs against the wall clock: tests/broker/test_connections.py has tests of its own",
     "volume_factor": "volumes have no quota in Weir yet",
     "volume_throttle": "volumes have no quota in Weir yet",
@@ -79,6 +82,8 @@ def check(case: str, index: int, expect: dict[str, Any] | None, actual: Any) -> 
             assert actual == pytest.approx(value[0], abs=value[1]), where
         case "between":
             assert value[0] <= actual <= value[1], where
+        case "raises" if value == "ThrottlingQuotaExceeded":
+            assert actual == value, where
         case "raises" if isinstance(actual, QuotaApiError):
             assert ERRORS[actual.code] == value, where
         case "raises":
@@ -430,6 +435,75 @@ def parts_of(entity: dict[str, str | None]) -> tuple[client_quotas.EntityPart, .
     return tuple(client_quotas.EntityPart(*part) for part in entity.items())
 
 
+def mutation_settings(config: dict[str, Any]) -> QuotaSettings:
+    limit = config["quota"]
+    limits = {} if limit is None else {"controller_mutation_rate": float(limit)}
+    return QuotaSettings((EntityQuota(ClientQuotaEntity(None, "etl"), limits),), window=window(config))
+
+
+def replay_controller_quota(config: dict[str, Any]) -> Step:
+    engine = QuotaEngine(mutation_settings(config), config["base_ms"] / 1000)
+    bucket = engine.acquire("controller_mutation", "ANONYMOUS", "etl", config["base_ms"] / 1000)
+    quota = MutationQuota(bucket, strict=config["mode"] == "strict")
+
+    def step(op: str, args: dict[str, Any], now: float) -> Any:
+        match op:
+            case "record":
+                return "ok" if quota.record(args["permits"], now) else "ThrottlingQuotaExceeded"
+            case "is_exceeded":
+                return quota.exceeded
+            case _:
+                return {"throttle_time": throttle_time_ms(quota.time_left(now))}[op]
+
+    return step
+
+
+class ReplayedController:
+    """Requests that change topics, sent through a session to a controller that does all it is asked."""
+
+    NAMES: ClassVar = {0: "NONE", 89: "THROTTLING_QUOTA_EXCEEDED"}
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        base = config["base_ms"] / 1000
+        known = KnownTopics()
+        self.t = Transcript(engine=QuotaEngine(mutation_settings(config), base), openers=mutations.openers(known))
+        self.t.now = base
+        self.controller = m.Controller(self.t, config["existing"])
+        self.sent: dict[str, int] = {}
+        self.errors: dict[str, int] = {}
+
+    def step(self, op: str, args: dict[str, Any], now: float) -> Any:
+        if now > self.t.now:
+            self.t.passes(now - self.t.now)
+        match op:
+            case "request":
+                return self.request(args["api"], args["version"], args["topics"])
+            case "retry_rejected":
+                # As late as Weir has said, where Kafka's test asks again and again until it is let in.
+                self.t.passes(max(self.t.core.throttle.until - self.t.now, 0.0))
+                rejected = {name: count for name, count in self.sent.items() if self.errors[name] == 89}
+                return self.request(args["api"], args["version"], rejected)
+            case _:
+                return {"last_errors_sorted": sorted(self.NAMES[error] for error in self.errors.values())}[op]
+
+    def request(self, api: str, version: int, topics: dict[str, int]) -> int:
+        key = {"CreateTopics": m.CREATE, "DeleteTopics": m.DELETE, "CreatePartitions": m.GROW}[api]
+        frame = {
+            m.CREATE: lambda: m.create(1, topics, version=version),
+            m.DELETE: lambda: m.delete(1, list(topics), version=version),
+            m.GROW: lambda: m.grow(1, topics, version=version),
+        }[key]()
+        self.t.client_sends(frame)
+        self.controller.serve()
+        got, self.t.client_inbox = bytes(self.t.client_inbox), bytearray()
+        answer = codec.decode_response(key, version, got)
+        results = answer[{m.CREATE: "topics", m.DELETE: "responses", m.GROW: "results"}[key]]
+        self.sent = topics
+        self.errors = {result["name"]: result["error_code"] for result in results}
+        throttle: int = answer["throttle_time_ms"]
+        return throttle
+
+
 REPLAYED: dict[str, Callable[[dict[str, Any]], Step]] = {
     "sampled_stat": replay_sampled_rate,
     "rate": replay_sampled_rate,
@@ -440,6 +514,8 @@ REPLAYED: dict[str, Callable[[dict[str, Any]], Step]] = {
     "mute_state": replay_mute_state,
     "connection_quota": lambda config: ReplayedConnections(config).step,
     "quota_api": lambda config: ReplayedQuotaApi(config).step,
+    "controller_quota": replay_controller_quota,
+    "controller_request": lambda config: ReplayedController(config).step,
 }
 
 

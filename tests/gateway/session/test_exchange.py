@@ -160,3 +160,64 @@ def test_a_request_too_long_to_be_opened_ends_the_connection():
     frame = pack(">i", MAX_OPENED_BYTES) + request(1)[4:]
     with pytest.raises(InvalidFrame, match="8388612 bytes, more than the 8388608 that are opened"):
         t.client_sends(frame)
+
+
+# Asking the broker for something of one's own.
+
+
+class Asking(Scripted):
+    """Asks for metadata before it says what becomes of the request."""
+
+    def prepare(self, frame, header, now):
+        if not self.seen:
+            self.connection.ask(m.metadata(77, client_id="weir"), self.take, now)
+        self.is_ready = len(self.seen) > 1
+        self.seen.append(frame)
+        return self.is_ready
+
+    def take(self, answer, now):
+        self.seen.append(answer)
+        self.is_ready = True
+        self.connection.ready()
+
+
+def asking(**script):
+    made = []
+
+    def opener(connection):
+        made.append(Asking(connection, **script))
+        return made[-1]
+
+    return Transcript(openers={int(ApiKey.CREATE_TOPICS): opener}), made
+
+
+@pytest.mark.parametrize("by", CHUNKS)
+def test_what_an_exchange_asks_stands_before_the_request_and_the_client_sees_nothing_of_its_answer(by):
+    t, made = asking(forwards=request(2), answers=answer(2))
+    t.client_sends(m.heartbeat(1), request(2), m.heartbeat(3), by=by)
+    t.broker_got(m.heartbeat(1), m.metadata(77, client_id="weir"))
+    assert not t.core.idle
+    t.broker_answers(m.beat(1), m.described(77, m.BROKERS), by=by)
+    assert made[-1].seen == [request(2), m.described(77, m.BROKERS)]
+    t.client_got(m.beat(1))
+    assert not t.core.idle
+    t.goes_on()
+    t.broker_got(request(2), m.heartbeat(3))
+    t.broker_answers(answer(2), m.beat(3), by=by)
+    t.client_got(answer(2), m.beat(3))
+    assert t.core.idle
+    assert t.counters.requests[ApiKey.METADATA] == 0
+
+
+def test_an_answer_that_is_missing_when_the_connection_ends_is_nobodys():
+    t, made = asking(forwards=request(2))
+    t.client_sends(request(2))
+    t.core.close(t.now)
+    assert made[0].seen == [request(2)]
+
+
+def test_a_broker_that_answers_something_else_ends_the_connection():
+    t, _ = asking(forwards=request(2))
+    t.client_sends(request(2))
+    with pytest.raises(InvalidFrame, match="answers 2 while 77 is due"):
+        t.broker_answers(answer(2))

@@ -1,0 +1,56 @@
+"""What one request may do of its client's controller mutation quota (KIP-599).
+
+Source: `StrictControllerMutationQuota` and `PermissiveControllerMutationQuota` of `ControllerMutationQuotaManager`.
+"""
+
+from gateway.quotas.bucket import Bucket
+
+
+class MutationQuota:
+    """One request's use of a bucket of partitions.
+
+    Strict, for clients that know THROTTLING_QUOTA_EXCEEDED: checked first, then recorded, so that one operation may overdraw
+    the bucket as far as it likes and the next one is refused. Otherwise permissive: nothing is refused, who overdraws waits.
+    """
+
+    __slots__ = ("_at", "_bucket", "_delay", "_recorded", "_strict")
+
+    def __init__(self, bucket: Bucket, *, strict: bool) -> None:
+        self._bucket = bucket
+        self._strict = strict
+        self._delay = 0.0
+        self._at = 0.0
+        self._recorded = False
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether something has been refused, or is to be waited for."""
+        return self._delay > 0.0
+
+    def record(self, partitions: int, now: float) -> bool:
+        """Count an operation on so many partitions; False if it is refused, in which case it does not count."""
+        if self._strict:
+            if not self.exceeded:
+                self._check(now)
+            if self.exceeded:
+                return False
+        self._bucket.record(partitions, now)
+        self._recorded = True
+        return True
+
+    def settle(self, now: float) -> float:
+        """All operations of the request are recorded: the seconds for which its client is to be held, 0.0 for not at all.
+
+        A request that did nothing is not held for what others owe.
+        """
+        if self._recorded and not self._strict:
+            self._check(now)
+        return self.time_left(now)
+
+    def time_left(self, now: float) -> float:
+        """What is left of that time, in seconds."""
+        return max(0.0, self._delay - (now - self._at))
+
+    def _check(self, now: float) -> None:
+        self._delay = self._bucket.refuse(now)
+        self._at = now

@@ -1,0 +1,141 @@
+"""A quota of 2 partitions per second, burst 22, with real clients and a real controller; and beside the broker's own quota."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from loadtest.kafka import KafkaCluster, ToolError, run_tool
+from loadtest.mutations.__main__ import RETRYING_ADMIN
+from loadtest.mutations.comparison import (
+    KAFKA_PROPERTIES,
+    broker_client,
+    compare,
+    set_broker_quotas,
+    weir_client,
+    weir_entities,
+)
+from loadtest.mutations.raw import RawAdmin
+from loadtest.mutations.script import NUM_PARTITIONS, SCENARIOS, THROTTLED
+from tests.weir_process import Weir, wait_until
+
+pytestmark = pytest.mark.broker
+
+RATE, BURST = 2.0, 22.0
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+CLIENTS = ["mixed", "tokens", "older", "retries", "librdkafka", "guess", "tool"]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    with KafkaCluster(tmp_path_factory.mktemp("kafka"), properties=KAFKA_PROPERTIES) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def gateway(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
+    entities = weir_entities(map(weir_client, SCENARIOS)) + weir_entities(CLIENTS, RATE)
+    config = {"quotas": {"entities": [*entities, {"client-id": "free", "exempt": True}]}}
+    with Weir(tmp_path_factory.mktemp("weir"), cluster.bootstrap_servers, config) as weir:
+        yield weir
+
+
+def tokens(gateway: Weir, client_id: str) -> float:
+    return gateway.metric("weir_quota_tokens", kind="controller_mutation", client_id=client_id)
+
+
+def partitions(cluster: KafkaCluster, topic: str) -> int:
+    """How many a topic has, as its broker knows it."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    described = wait_until(lambda: admin.list_topics(timeout=10).topics.get(topic), f"{topic} is known")
+    return len(described.partitions)
+
+
+def test_the_brokers_own_quota_refuses_and_throttles_alike(cluster: KafkaCluster, gateway: Weir) -> None:
+    set_broker_quotas(cluster.bootstrap_servers, map(broker_client, SCENARIOS))
+    steps = compare(cluster.bootstrap_servers, gateway.bootstrap_servers)
+    assert [step for step in steps if not step.same_topics] == []
+    assert [step for step in steps if not step.same_time] == []
+    assert sum(THROTTLED in step.weir.errors.values() for step in steps) > 15
+    assert {step.scenario for step in steps if step.weir.throttle_time_ms} >= {"create_older", "delete_older", "grow_older"}
+
+
+def test_the_topic_tool_creates_sixty_partitions_in_one_go_and_then_no_more(
+    cluster: KafkaCluster, gateway: Weir, tmp_path: Path
+) -> None:
+    (config := tmp_path / "tool.properties").write_text("client.id=tool\n")
+    common = ("--bootstrap-server", gateway.bootstrap_servers, "--command-config", str(config), "--create")
+    assert "Created topic tool-1." in run_tool(TOPICS, *common, "--topic", "tool-1", "--partitions", "60")
+    with pytest.raises(ToolError, match="throttling quota has been exceeded"):
+        run_tool(TOPICS, *common, "--topic", "tool-2", "--partitions", "1")
+    assert partitions(cluster, "tool-1") == 60
+
+
+def test_javas_admin_client_tries_again_until_all_is_created(cluster: KafkaCluster, gateway: Weir) -> None:
+    before = gateway.metric("weir_throttled_requests_total", kind="controller_mutation", client_id="retries")
+    run_tool(RETRYING_ADMIN, gateway.bootstrap_servers, "retries", "java-1=23", "java-2=2", "java-3=1")
+    assert [partitions(cluster, f"java-{number}") for number in (1, 2, 3)] == [23, 2, 1]
+    assert gateway.metric("weir_throttled_requests_total", kind="controller_mutation", client_id="retries") > before
+
+
+def test_librdkafka_which_knows_no_such_error_is_held_and_never_refused(cluster: KafkaCluster, gateway: Weir) -> None:
+    admin = AdminClient({"bootstrap.servers": gateway.bootstrap_servers, "client.id": "librdkafka"})
+    seconds = "weir_throttle_seconds_total"
+    for future in admin.create_topics([NewTopic("rd-1", 12, 1), NewTopic("rd-2", 12, 1)], request_timeout=30).values():
+        future.result()
+    assert gateway.metric(seconds, kind="controller_mutation", client_id="librdkafka") == pytest.approx(1.0, rel=0.5)
+    admin.create_partitions([NewPartitions("rd-1", 13)], request_timeout=30)["rd-1"].result()
+    assert partitions(cluster, "rd-2") == 12
+    wait_until(lambda: partitions(cluster, "rd-1") == 13, "rd-1 has grown")
+
+
+def test_a_mixed_request_keeps_its_order_and_its_errors(gateway: Weir) -> None:
+    with closing(RawAdmin(gateway.bootstrap_servers, "mixed")) as admin:
+        admin.create([{"name": "mixed-there", "count": 2}])
+        topics = [("b", 15), ("mixed-there", 9), ("zero", 0), ("a", 15), ("z", 1), ("c", 1), ("zero", 4)]
+        answer = admin.create([{"name": name, "count": count} for name, count in topics])
+    messages = {name: message for name, _, message in answer.topics}
+    assert [(name, error) for name, error, _ in answer.topics] == [
+        ("b", 0), ("mixed-there", 36), ("zero", 42), ("a", 0), ("z", 89), ("c", 89),
+    ]  # fmt: skip
+    assert (messages["z"], messages["mixed-there"]) == (None, "Topic 'mixed-there' already exists.")
+
+
+def test_the_tokens_metric_agrees_with_what_clients_are_told(gateway: Weir) -> None:
+    with closing(RawAdmin(gateway.bootstrap_servers, "tokens")) as admin:
+        assert admin.create([{"name": "tokens-1", "count": 60}]).throttle_time_ms == 0
+    before = tokens(gateway, "tokens")
+    with closing(RawAdmin(gateway.bootstrap_servers, "tokens")) as admin:
+        told = admin.create([{"name": "tokens-2", "count": 1}]).throttle_time_ms / 1000
+    after = tokens(gateway, "tokens")
+    assert BURST - 60 <= before <= -told * RATE + 0.002 <= after + 0.004
+    assert gateway.metric("weir_quota_limit", kind="controller_mutation", client_id="tokens") == RATE
+    wait_until(lambda: gateway.metric("weir_quota_usage", kind="controller_mutation", client_id="tokens") > 0, "usage is shown")
+
+
+def test_an_older_request_is_throttled_and_never_refused(cluster: KafkaCluster, gateway: Weir) -> None:
+    with closing(RawAdmin(gateway.bootstrap_servers, "older")) as admin:
+        answer = admin.create([{"name": f"older-{number}", "count": 30} for number in range(2)], version=5)
+    assert [error for _, error, _ in answer.topics] == [0, 0]
+    assert answer.throttle_time_ms > 0
+    with closing(RawAdmin(gateway.bootstrap_servers, "older")) as admin:
+        deleted = admin.delete(["older-0", "older-1"], version=3)
+    assert deleted.errors == {"older-0": 0, "older-1": 0}
+    assert deleted.throttle_time_ms > answer.throttle_time_ms
+
+
+def test_the_clusters_default_count_is_known_before_anybody_has_used_it(gateway: Weir) -> None:
+    created = int(BURST // NUM_PARTITIONS) + 1
+    with closing(RawAdmin(gateway.bootstrap_servers, "guess")) as admin:
+        answer = admin.create([{"name": f"guess-{number}"} for number in range(created + 1)])
+    assert [error for _, error, _ in answer.topics] == [0] * created + [THROTTLED]
+    assert "not known" not in gateway.log()
+
+
+def test_who_is_exempt_is_free(gateway: Weir) -> None:
+    with closing(RawAdmin(gateway.bootstrap_servers, "free")) as admin:
+        for number in range(3):
+            answer = admin.create([{"name": f"free-{number}", "count": 50}])
+            assert (answer.throttle_time_ms, *answer.errors.values()) == (0, 0)
