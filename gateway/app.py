@@ -84,7 +84,7 @@ class Gateway:
         directory, reloads = path.parent, self._counters.certificate_reloads
         self._upstream = upstream = Upstream(config.upstream, directory, self._brokers, reloads)
         known_topics = KnownTopics()
-        self._discovery = Discovery(upstream, TopicDefaults(known_topics.learn_default))
+        self._discovery = Discovery(upstream, TopicDefaults(known_topics.learn_default), self._require_sasl)
         self._ledger = None if config.ledger is None else Ledger(config.ledger, self._counters, self._engine.buckets)
         if self._ledger is not None:
             self._counters.on_rejected = self._ledger.notes.rejected
@@ -242,6 +242,10 @@ class Gateway:
         self._effective.record(result)
         if self._ledger is not None:
             self._ledger.notes.reloaded(result, self._effective.version)
+
+    def _require_sasl(self, wanted: bool) -> None:
+        for listener in self._listeners:
+            listener.require_sasl(wanted=wanted)
 
     def _not_ready(self) -> str | None:
         if self._draining:

@@ -27,6 +27,14 @@ def wait_until(condition: Callable[[], object], what: str, timeout: float = 30.0
 class Weir(GatewayProcess):
     """A gateway that has to end as it should: see `stop`."""
 
+    def not_ready(self) -> str:
+        """What /readyz says against sending clients here; empty once it says nothing."""
+        try:
+            self.get("/readyz")
+        except urllib.error.HTTPError as error:
+            return error.read().decode()
+        return ""
+
     def stop(self) -> int:
         """SIGTERM; fails unless it drains, ends with exit code 0 and never had an exception that nobody expected."""
         code = stop(self.process, timeout=30.0)

@@ -2,59 +2,93 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 
 from gateway.cluster.defaults import TopicDefaults
+from gateway.cluster.login import CredentialsError
+from gateway.cluster.probe import sasl_mechanisms
 from gateway.cluster.upstream import Upstream
+from protocol.errors import ProtocolError
 
 REFRESH_SECONDS = 5.0
 RETRY_SECONDS = 1.0
+REFUSED_SECONDS = 30.0
+"""Between two attempts where the brokers can be reached and do not let Weir in: each is in their log."""
 
 _log = logging.getLogger("weir.cluster")
 
 
 class Discovery:
-    """Keeps `Brokers` up to date, as long as any broker can be reached."""
+    """Keeps `Brokers` up to date, as long as any broker can be reached and lets Weir in.
 
-    def __init__(self, upstream: Upstream, defaults: TopicDefaults) -> None:
+    `on_sasl` is called with whether the brokers want SASL, each time that this has been found out.
+    """
+
+    def __init__(self, upstream: Upstream, defaults: TopicDefaults, on_sasl: Callable[[bool], None]) -> None:
         self._upstream = upstream
         self._brokers = upstream.brokers
         self._defaults = defaults
+        self._login = upstream.login
+        self._on_sasl = on_sasl
         self._reached = False
         self.problem = "the cluster has not been reached yet"
 
     @property
     def reached_once(self) -> bool:
-        """Whether the cluster has ever answered."""
+        """Whether the cluster has ever answered, if only that it wants credentials and Weir has none."""
         return self._reached
 
     async def run(self) -> None:
         """Ask for ever; to be cancelled."""
         while True:
-            client = AIOKafkaClient(
-                bootstrap_servers=[f"{host}:{port}" for host, port in self._brokers.anyone()],
-                client_id="weir",
-                request_timeout_ms=5_000,
-                **self._upstream.client_options(),
-            )
-            context = self._upstream.context
             try:
-                await client.bootstrap()
-                while answered := await client.force_metadata_update():
-                    self._note(client)
-                    await self._defaults.look(client)
-                    await asyncio.sleep(REFRESH_SECONDS)
-                    if self._upstream.context is not context:  # other certificates hold now: begin again with them
-                        break
-                if not answered:
+                # A broker ends sessions from time to time (KIP-368), and aiokafka does not authenticate anew: that is no loss.
+                if not await self._follow():
                     self._lost("no broker answers")
-            except (KafkaError, OSError) as error:
+                pause = RETRY_SECONDS
+            except CredentialsError as error:
                 self._lost(str(error))
-            finally:
-                await client.close()
+                pause = RETRY_SECONDS
+            except (KafkaError, OSError) as error:
+                pause = await self._explain(str(error))
+            await self._pause(pause)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait that long, or until there are other credentials to try."""
+        tried = self._login.stamp()
+        for _ in range(round(seconds / RETRY_SECONDS)):
             await asyncio.sleep(RETRY_SECONDS)
+            if self._login.stamp() != tried:
+                return
+
+    async def _follow(self) -> bool:
+        """Look at the cluster as long as it answers; False if it never did. Raises CredentialsError, KafkaError, OSError."""
+        answered = False
+        client = AIOKafkaClient(
+            bootstrap_servers=[f"{host}:{port}" for host, port in self._brokers.anyone()],
+            client_id="weir",
+            request_timeout_ms=5_000,
+            **self._upstream.client_options(),
+        )
+        context = self._upstream.context
+        try:
+            await client.bootstrap()
+            while await client.force_metadata_update():
+                self._note(client)
+                answered = True
+                await self._defaults.look(client)
+                await asyncio.sleep(REFRESH_SECONDS)
+                if self._upstream.context is not context:  # other certificates hold now: begin again with them
+                    break
+        except (KafkaError, OSError):
+            if not answered:
+                raise
+        finally:
+            await client.close()
+        return answered
 
     def _note(self, client: AIOKafkaClient) -> None:
         if self.problem:
@@ -63,8 +97,40 @@ class Discovery:
         for broker in client.cluster.brokers():
             self._brokers.learn(broker.nodeId, broker.host, broker.port)
         self._reached = True
+        self._on_sasl(self._login.has_credentials)
+
+    async def _explain(self, error: str) -> float:
+        """Why the cluster does not let Weir in; returns for how long to leave it alone (seconds)."""
+        for address in self._brokers.anyone():
+            try:
+                mechanisms = await sasl_mechanisms(address, self._upstream.context)
+            except (OSError, ProtocolError):
+                continue
+            if not mechanisms and not self._login.has_credentials:
+                break
+            self._on_sasl(bool(mechanisms))
+            if self._login.has_credentials:
+                self._lost(self._login.advice(mechanisms))
+            else:
+                self._serve_without(mechanisms)
+            return REFUSED_SECONDS
+        self._lost(error)
+        return RETRY_SECONDS
+
+    def _serve_without(self, mechanisms: tuple[str, ...]) -> None:
+        """Clients can be served all the same: the answers that they get name the brokers."""
+        if self.problem or not self._reached:
+            _log.warning(
+                "the brokers want SASL (%s) and upstream.sasl is not set: clients are served, but Weir knows only the brokers"
+                " that their answers have named since it was started; what asks the cluster itself (quotas.volumes, sharing)"
+                " needs upstream.sasl",
+                ", ".join(mechanisms),
+            )  # fmt: skip
+        self.problem = ""
+        self._reached = True
 
     def _lost(self, problem: str) -> None:
-        if not self.problem:
-            _log.warning("the cluster can't be reached: %s", problem)
-        self.problem = f"the cluster can't be reached: {problem}"
+        text = f"the cluster can't be reached: {problem}"
+        if text != self.problem:
+            _log.warning("%s", text)
+        self.problem = text

@@ -17,6 +17,7 @@ from gateway.cluster.upstream import Upstream
 from gateway.config import ListenerConfig, PortRange
 from gateway.session.context import SessionContext
 from gateway.session.counters import Counters
+from gateway.session.exchanges.sasl import AuthenticationGate, SaslObserver
 from gateway.session.io import Dial, Session, SessionHost
 from gateway.session.sessions import Sessions
 from gateway.tls.contexts import LiveContext, ServerContext, server_context
@@ -58,6 +59,9 @@ class Listener:
         self._sessions = sessions
         self._admission = admission
         self._context = make_context(self.translate)
+        self._context.openers = self._context.openers | SaslObserver(counters, config.sasl.principal_claim).openers()
+        self._context.authentication_seconds = config.sasl.timeout_seconds
+        self.require_sasl(wanted=False)
         self._ports: dict[int, int] = {}
         self._acceptors: list[Acceptor] = []
         self._closed = False
@@ -91,6 +95,12 @@ class Listener:
             return names.name(node_id), names.port or self._config.bootstrap_port
         mine = self._ports.get(node_id)
         return None if mine is None else (self._config.advertised_host, mine)
+
+    def require_sasl(self, *, wanted: bool) -> None:
+        """Connections from now on have to authenticate, unless the config says otherwise; `wanted`: the brokers want it."""
+        sasl = self._config.sasl
+        required = wanted if sasl.required is None else sasl.required
+        self._context.authentication_gate = AuthenticationGate(sasl.max_frame_bytes) if required else None
 
     def limit_frames(self, max_bytes: int) -> None:
         """Requests of connections from now on may be so long."""

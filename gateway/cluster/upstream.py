@@ -1,4 +1,4 @@
-"""How brokers are connected to: with which TLS, for clients' connections and for Weir's own."""
+"""How brokers are connected to: with which TLS, for clients' connections and for Weir's own, and as whom for the latter."""
 
 import asyncio
 import socket
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.cluster.brokers import Address, Brokers
+from gateway.cluster.login import Login
 from gateway.config import UpstreamConfig
 from gateway.tls.causes import cause_of
 from gateway.tls.contexts import LiveContext, client_context
@@ -17,11 +18,12 @@ _SHUTDOWN_SECONDS = 5.0
 
 
 class Upstream:
-    """The way to the brokers. `live` is its TLS, None for plaintext."""
+    """The way to the brokers. `live` is its TLS, None for plaintext; `login` is for Weir's own connections."""
 
     def __init__(self, config: UpstreamConfig, directory: Path, brokers: Brokers, reloads: "Counter[str]") -> None:
         """`directory` is the config file's. Raises OSError where the certificates can't be used."""
         self.brokers = brokers
+        self.login = Login(config.sasl, directory)
         self.live: LiveContext[ssl.SSLContext] | None = None
         if config.tls is not None:
             tls = config.tls.resolved(directory)
@@ -33,9 +35,10 @@ class Upstream:
         return None if self.live is None else self.live.context
 
     def client_options(self) -> dict[str, Any]:
-        """What a Kafka client of Weir's own needs to be let in, as aiokafka's clients take it."""
-        context = self.context
-        return {} if context is None else {"security_protocol": "SSL", "ssl_context": context}
+        """What a Kafka client of Weir's own needs to be let in, as aiokafka's clients take it. Raises CredentialsError."""
+        context, options = self.context, self.login.options()
+        protocol = ("SASL_" if options else "") + ("PLAINTEXT" if context is None else "SSL")
+        return options | {"security_protocol": protocol} | ({} if context is None else {"ssl_context": context})
 
     async def dial_broker(self, node_id: int, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
         """Connect a protocol to a broker that is known. Raises OSError, which names the cause."""

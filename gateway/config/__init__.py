@@ -20,6 +20,7 @@ from gateway.config.model import (
     WeirConfig,
 )
 from gateway.config.problems import ConfigError, Problem
+from gateway.config.sasl import ListenerSaslConfig, UpstreamSaslConfig
 from gateway.config.window import MutationsConfig, WindowConfig
 
 __all__ = [
@@ -28,12 +29,14 @@ __all__ = [
     "ConnectionsConfig",
     "LedgerConfig",
     "ListenerConfig",
+    "ListenerSaslConfig",
     "MutationsConfig",
     "PortRange",
     "Problem",
     "QuotasConfig",
     "ServerAddress",
     "UpstreamConfig",
+    "UpstreamSaslConfig",
     "WeirConfig",
     "WindowConfig",
     "certificate_warnings",

@@ -22,6 +22,9 @@ _EXAMPLES = {
 }
 """What to write for the keys without a default, by their path without list indexes."""
 
+SECRETIVE = frozenset({("upstream", "sasl")})
+"""Sections whose unknown keys are named without their values."""
+
 _WANTED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -78,7 +81,9 @@ def _explain(details: ErrorDetails, document: Document) -> Problem:
         example = _EXAMPLES.get(".".join(section))
         return problem(document, path, "is missing", f"add it, such as {example}" if example else "add it")
     if kind == "extra_forbidden":
-        return problem(document, path, *_unknown(section), value=value)
+        # A misspelt key may hold what its author took for the place of a password.
+        shown_value = None if section[:-1] in SECRETIVE else value
+        return problem(document, path, *_unknown(section), value=shown_value)
     if value is None:
         example = _EXAMPLES.get(".".join(section))
         remedy = f"fill it in, such as {example}" if example else "fill it in, or remove the key to get its default"

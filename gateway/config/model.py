@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 from gateway.config.connections import AcceptSection, ConnectionsConfig, ip_text
 from gateway.config.ledger import LedgerConfig
 from gateway.config.quota_api import QuotaAdmins, StateConfig
+from gateway.config.sasl import ListenerSaslConfig, UpstreamSaslConfig
 from gateway.config.section import Section, invalid
 from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns_name
 from gateway.config.volumes import AgentConfig, LimitConfig, VolumesConfig
@@ -161,6 +162,7 @@ class UpstreamConfig(Section):
 
     bootstrap_servers: Annotated[tuple[Server, ...], Field(strict=False, min_length=1)]
     tls: UpstreamTlsConfig | None = None
+    sasl: UpstreamSaslConfig | None = None
 
 
 class ListenerConfig(AcceptSection):
@@ -177,6 +179,7 @@ class ListenerConfig(AcceptSection):
     broker_ports: Ports | None
     tls: ListenerTlsConfig | None = None
     sni: Sni | None = None
+    sasl: ListenerSaslConfig = ListenerSaslConfig()
 
     @model_validator(mode="before")
     @classmethod
@@ -339,6 +342,8 @@ SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     ("upstream", "tls"): UpstreamTlsConfig,
     ("listeners",): ListenerConfig,
     ("listeners", "tls"): ListenerTlsConfig,
+    ("listeners", "sasl"): ListenerSaslConfig,
+    ("upstream", "sasl"): UpstreamSaslConfig,
     ("quotas",): QuotasConfig,
     ("quotas", "window"): WindowConfig,
     ("quotas", "mutations"): MutationsConfig,

@@ -48,6 +48,8 @@ class Scrape:
     protocol_errors: dict[str, int]
     handshake_failures: dict[str, int]
     certificate_reloads: dict[str, int]
+    authentications: dict[str, int]
+    authentication_failures: dict[str, int]
     effective: EffectiveConfig
     reloads: dict[str, int]
     volumes: VolumesReport | None
@@ -67,6 +69,8 @@ class Scrape:
             protocol_errors=dict(view.counters.protocol_errors),
             handshake_failures=dict(view.counters.handshake_failures),
             certificate_reloads=dict(view.counters.certificate_reloads),
+            authentications=dict(view.counters.authentications),
+            authentication_failures=dict(view.counters.authentication_failures),
             effective=view.effective,
             reloads=dict(view.effective.reloads),
             volumes=view.volumes(),
@@ -318,6 +322,10 @@ METRICS: tuple[Value | Distribution, ...] = (
           _reasons(lambda scrape: scrape.handshake_failures)),
     Value("counter", "weir_tls_reloads_total", "Changed certificate files, by what came of them.", ("result",),
           _reasons(lambda scrape: scrape.certificate_reloads)),
+    Value("counter", "weir_authentications_total", "SASL authentications that a broker accepted.", ("mechanism",),
+          _reasons(lambda scrape: scrape.authentications)),
+    Value("counter", "weir_authentication_failures_total", "SASL authentications that failed.", ("reason",),
+          _reasons(lambda scrape: scrape.authentication_failures)),
     Value("counter", "weir_requests_total", "Requests by API.", ("api",), _requests),
     Distribution("weir_request_seconds", "Time from a request sent upstream to its response.", ("api",), _latencies),
     Value("gauge", "weir_volume_state", "1 for the state that the cluster's volumes ask for, 0 for the others.", ("state",),

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from gateway.quotas.engine import QuotaEngine
 from gateway.session.counters import Counters
-from gateway.session.exchange import Opener
+from gateway.session.exchange import Gate, Opener
 from gateway.session.gate import ProduceGate
 from gateway.session.recorder import Recorder
 from protocol.bodies.addresses import Translate
@@ -16,6 +16,8 @@ class SessionContext:
 
     `openers`: what opens the requests of an API, by its key; whatever is not there passes unopened. `gate`: what all producers
     have to wait, whatever their quotas. `recorder`: who is told of every throttle.
+    `authentication_gate`: what the requests of a connection have to pass before it has authenticated, which it has to do within
+    `authentication_seconds`; None where nobody has to.
     """
 
     engine: QuotaEngine
@@ -25,3 +27,5 @@ class SessionContext:
     openers: dict[int, Opener] = field(default_factory=dict)
     gate: ProduceGate = field(default_factory=ProduceGate)
     recorder: Recorder | None = None
+    authentication_gate: Gate | None = None
+    authentication_seconds: float = 30.0

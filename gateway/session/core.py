@@ -25,7 +25,8 @@ class SessionCore:
         self.client = Client(context.engine)
         self.throttle = ChannelThrottle(wire, context.counters, context.recorder)
         self.responses = ResponseStream(wire, context, self.client, self.throttle, self.in_flight)
-        self.connection = Connection(self.client, self.throttle, wire.call_ready, self._ask)
+        gate = context.authentication_gate
+        self.connection = Connection(self.client, self.throttle, wire.call_ready, self._ask, gate)
         self.requests = RequestStream(wire, context, self.connection, self.in_flight, self.responses)
 
     def broker_data(self, chunk: bytes, now: float) -> None:
@@ -60,6 +61,8 @@ class SessionCore:
             if isinstance(entry.special, ChargedFetch):
                 entry.special.keep_promise()
         self.in_flight.clear()
+        if self.connection.on_close is not None:
+            self.connection.on_close()
         self.throttle.abandon()
         self.client.leave(now)
 

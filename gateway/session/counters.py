@@ -16,6 +16,7 @@ class Counters:
     `rejected[reason]` connections refused or closed by a limit (`max_per_ip`, `broker_unreachable`, `idle`, ...);
     `protocol_errors[reason]` connections closed for what they sent; `handshakes` TLS handshakes under way now,
     `handshake_failures[reason]` those that failed; `certificate_reloads[result]` changes of certificate files taken over;
+    `authentications[mechanism]` those that a broker accepted, `authentication_failures[reason]` those that it did not;
     `ledger_dropped` events that are in no ledger.
     """
 
@@ -36,6 +37,8 @@ class Counters:
         self.handshakes = 0
         self.handshake_failures: Counter[str] = Counter()
         self.certificate_reloads: Counter[str] = Counter()
+        self.authentications: Counter[str] = Counter()
+        self.authentication_failures: Counter[str] = Counter()
 
     def reject(self, reason: str, address: str = "", listener: str = "") -> None:
         """Count a connection that is refused or closed by a limit."""

@@ -8,10 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from gateway.session.authentication import Authentication
 from gateway.session.identity import Client
 from gateway.session.inflight import Entry, Special, Take
 from gateway.session.throttle import ChannelThrottle
 from protocol.headers import RequestHeader
+
+MAX_RAW_BYTES: Final = 512 * 1024
+"""The longest frame that is no request: Kafka's default of sasl.server.max.receive.size."""
 
 MAX_OPENED_BYTES: Final = 8 * 1024 * 1024
 """The longest request that is collected to be opened; all of these are messages of an administrator or a login."""
@@ -30,15 +34,39 @@ class Connection:
     `ask` sends the broker a request of the exchange's own, while it is not ready to say what becomes of the client's: the
     broker answers it as it would answer this client, whose connection it is, and the client learns nothing of it. If
     the connection ends before there is an answer, nobody takes it.
+
+    `gate`: what the client's requests have to pass, None once it has authenticated or where nobody has to.
+    `authentication`: what it has done so far to authenticate, if anything. `raw`: what takes its next frame, if that is no
+    request. `peer`: its address, for the log. `on_close` is called when it is gone.
     """
 
-    __slots__ = ("ask", "client", "ready", "throttle")
+    __slots__ = ("ask", "authentication", "client", "gate", "on_close", "peer", "raw", "ready", "throttle")
 
-    def __init__(self, client: Client, throttle: ChannelThrottle, ready: Callable[[], None], ask: Ask) -> None:
+    def __init__(
+        self,
+        client: Client,
+        throttle: ChannelThrottle,
+        ready: Callable[[], None],
+        ask: Ask,
+        gate: "Gate | None" = None,
+    ) -> None:
         self.client = client
         self.throttle = throttle
         self.ready = ready
         self.ask = ask
+        self.gate = gate
+        self.authentication: Authentication | None = None
+        self.raw: TakeRaw | None = None
+        self.peer = ""
+        self.on_close: Callable[[], None] | None = None
+
+
+class Gate(Protocol):
+    """What a client's requests have to pass before it has authenticated."""
+
+    def admit(self, api_key: int, size: int) -> None:
+        """Let a request of that API and length (bytes, without its length field) pass. Raises ProtocolError."""
+        ...
 
 
 class Exchange(Protocol):
@@ -71,11 +99,17 @@ class Exchange(Protocol):
 @dataclass(slots=True)
 class Opened(Special):
     """A request that was opened. `forwarded`: the broker answers it, else its exchange does, perhaps later; `frame` is the
-    exchange's answer as long as that waits its turn."""
+    exchange's answer as long as that waits its turn. `raw`: it is no request but bytes behind their length, as is its answer.
+    """
 
     exchange: Exchange
     forwarded: bool = True
     frame: bytes | None = None
+    raw: bool = False
+
+
+TakeRaw = Callable[[bytes], Exchange]
+"""Takes a frame that is no request, without its length; gives what takes the answer. Raises ProtocolError."""
 
 
 Opener = Callable[[Connection], Exchange | None]

@@ -107,6 +107,7 @@ class Session:
         self._undecrypted: Callable[[], int] | None = None
         self.peer = ""
         self.last_active = monotonic()
+        self._authenticate_by = self.last_active + host.context.authentication_seconds
 
     def identify(self, user: str) -> None:
         """The client has proved to be `user` before it sent anything."""
@@ -118,7 +119,7 @@ class Session:
         """A client has connected."""
         self._client = client = cast("asyncio.Transport", transport)
         peer = client.get_extra_info("peername") or ("", 0)
-        self.peer = f"{peer[0]}:{peer[1]}"
+        self.peer = self._core.connection.peer = f"{peer[0]}:{peer[1]}"
         self._host.sessions.add(self)
         origin = self._core.throttle.origin
         origin.address, origin.broker = str(peer[0]), self._host.node_id
@@ -317,6 +318,10 @@ class Session:
     def reconsider(self) -> None:
         """Look again at how long the client is muted, as the quotas have changed."""
         self._core.throttle.reconsider(monotonic())
+
+    def late_to_authenticate(self, now: float) -> bool:
+        """Whether it has to authenticate and has not done so in time."""
+        return self._core.connection.gate is not None and now > self._authenticate_by
 
     def _refuse(self, whose: str, error: ProtocolError) -> None:
         self._host.context.counters.protocol_errors[error.reason] += 1

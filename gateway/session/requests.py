@@ -12,12 +12,13 @@ from librt.strings import read_i32_be
 
 from gateway.quotas.bucket import Bucket
 from gateway.session.context import SessionContext
-from gateway.session.exchange import MAX_OPENED_BYTES, Connection, Exchange, Opened, Opener
+from gateway.session.exchange import MAX_OPENED_BYTES, MAX_RAW_BYTES, Connection, Exchange, Opened, Opener, TakeRaw
 from gateway.session.inflight import Asked, ChargedFetch, Entry, InFlight, Take, ThrottledFetch
 from gateway.session.responses import ResponseStream
 from gateway.session.wire import Wire, Write
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import fetch, produce, produce_refusal
+from protocol.cursor import LENGTH_BYTES
 from protocol.errors import Incomplete, InvalidFrame
 from protocol.framing import MIN_REQUEST_BYTES, Framing
 from protocol.headers import RequestHeader, parse_request_header
@@ -31,6 +32,8 @@ _PRODUCE: Final = int(ApiKey.PRODUCE)
 _FETCH: Final = int(ApiKey.FETCH)
 _SHARE_FETCH: Final = int(ApiKey.SHARE_FETCH)
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+_SASL_AUTHENTICATE: Final = int(ApiKey.SASL_AUTHENTICATE)
+_SASL_TOKEN: Final = _SASL_AUTHENTICATE << 16
 _UNKNOWN_VERSION: Final = b"\x7f\xff"
 
 
@@ -172,6 +175,9 @@ class RequestStream:
             if self._throttle.active:
                 self._held = data[pos:]
                 break
+            if self._connection.raw is not None and end - pos >= LENGTH_BYTES:
+                start, pos = self._take_raw(self._connection.raw, data, start, pos, now)
+                continue
             if end - pos < 12:
                 framing.hold(data, pos)
                 break
@@ -207,6 +213,8 @@ class RequestStream:
 
     def _take(self, data: bytes, header: RequestHeader, start: int, pos: int, after: int, now: float) -> tuple[bytes, int]:
         """Take the request at `pos`; returns the data, perhaps changed, and from where on it is still to be forwarded."""
+        if self._connection.gate is not None:
+            self._connection.gate.admit(header.api_key, after - pos - LENGTH_BYTES)
         refused = header.api_key == _PRODUCE and self._gate.paused and self._refuse(data, header, after, now)
         # What the broker answers can't wait here for an answer that is not there yet, so nothing more is asked of it.
         self._put_off = self._put_off or (self._responses.late > 0 and not refused)
@@ -231,6 +239,23 @@ class RequestStream:
             self._waits_for = exchange
             start = pos
         return data, start
+
+    def _take_raw(self, take: TakeRaw, data: bytes, start: int, pos: int, now: float) -> tuple[int, int]:
+        """Take the frame at `pos`, which is no request; returns from where on data is to be forwarded, and where it ends."""
+        size = read_i32_be(data, pos)
+        after = pos + LENGTH_BYTES + size
+        if not 0 <= size <= MAX_RAW_BYTES:
+            raise InvalidFrame("raw_length", f"a SASL token of {size} bytes, at most {MAX_RAW_BYTES} are taken")
+        if after > len(data):
+            start = self._forward_without(data, start, pos, after)
+            self._discarding = False
+            self._collected += memoryview(data)[pos:]
+        else:
+            exchange = take(data[pos + LENGTH_BYTES : after])
+            self._in_flight.append(Entry(0, _SASL_TOKEN, now, Opened(exchange, raw=True)))
+            self._responses.raw_due += 1
+            self._counts[_SASL_AUTHENTICATE] += 1
+        return start, after
 
     def _forward_without(self, data: bytes, start: int, pos: int, after: int) -> int:
         """Forward what stands before `pos`, but not the request that stands there; what follows is still to be forwarded."""

@@ -13,7 +13,7 @@ from librt.strings import read_i32_be
 from gateway.session.bodies import Body, Change, Collected, Dropped, Searched
 from gateway.session.context import SessionContext
 from gateway.session.counters import LATENCY_BUCKETS
-from gateway.session.exchange import Opened
+from gateway.session.exchange import MAX_RAW_BYTES, Opened
 from gateway.session.identity import Client
 from gateway.session.inflight import Asked, ChargedFetch, Entry, InFlight, ThrottledFetch
 from gateway.session.throttle import ChannelThrottle
@@ -21,6 +21,7 @@ from gateway.session.wire import Data, Wire, Write
 from protocol.api_keys import APIS, NEVER, ApiKey
 from protocol.bodies import api_versions, describe_cluster, fetch, find_coordinator, metadata, node_endpoints, produce
 from protocol.bodies.addresses import Translate
+from protocol.cursor import LENGTH_BYTES
 from protocol.errors import Incomplete, InvalidFrame
 from protocol.framing import MIN_RESPONSE_BYTES, Framing
 from protocol.throttle import patch_throttle, read_throttle, throttle_offset
@@ -91,6 +92,7 @@ class ResponseStream:
         "_own_due",
         "_throttle",
         "late",
+        "raw_due",
         "resumable",
         "write",
     )
@@ -111,6 +113,7 @@ class ResponseStream:
         self._body: Body | None = None  # what becomes of it, None: it is passed on
         # What the last Produce response looked like if it was for one partition and held nothing but what it must: the next
         # one with the same beginning and length, and no error, can't hold anything more either.
+        self.raw_due = 0  # answers that are no responses, but bytes behind their length
         self._own_due = 0  # answers of opened requests that will be made here
         self.late = 0  # those among them that are not there yet
         self._clean_key = -1
@@ -183,13 +186,13 @@ class ResponseStream:
         end = len(chunk)
         framing.skip = max(pos - end, 0)
         while pos < end:
-            if end - pos < 8:
+            raw = self.raw_due > 0 and self._raw_is_due()
+            if end - pos < (LENGTH_BYTES if raw else 8):
                 framing.hold(chunk, pos)
                 end = pos
                 break
             size = read_i32_be(chunk, pos)
-            framing.check(size)
-            entry = self._due(read_i32_be(chunk, pos + 4))
+            entry = self._due_raw(size) if raw else self._due(read_i32_be(chunk, pos + 4), size)
             after = pos + 4 + size
             try:
                 start = self._open(pieces, chunk, start, pos, after, entry, now)
@@ -234,7 +237,18 @@ class ResponseStream:
             self._own_answers(pieces, now)
             self._write(pieces, b"", 0, 0)
 
-    def _due(self, correlation_id: int) -> Entry:
+    def _raw_is_due(self) -> bool:
+        special = self._in_flight[0].special if self._in_flight else None
+        return isinstance(special, Opened) and special.raw
+
+    def _due_raw(self, size: int) -> Entry:
+        if not 0 <= size <= MAX_RAW_BYTES:
+            raise InvalidFrame("broker_raw_length", f"the broker sends a SASL token of {size} bytes")
+        self.raw_due -= 1
+        return self._in_flight[0]
+
+    def _due(self, correlation_id: int, size: int) -> Entry:
+        self._framing.check(size)
         if not self._in_flight:
             raise InvalidFrame("broker_unasked", f"the broker answers {correlation_id}, which nobody asked")
         entry = self._in_flight[0]

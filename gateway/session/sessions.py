@@ -13,6 +13,10 @@ class OpenSession(Protocol):
     last_active: float
     peer: str
 
+    def late_to_authenticate(self, now: float) -> bool:
+        """Whether it has to authenticate and has not done so in time."""
+        ...
+
     def close(self, why: str) -> None:
         """End it, after what is already written has gone out."""
         ...
@@ -65,8 +69,11 @@ class Sessions:
             await self._empty
 
     def close_idle(self, now: float) -> None:
-        """Close whoever was silent for too long, muted or not, as Kafka does (KIP-219)."""
+        """Close whoever was silent for too long, muted or not, as Kafka does (KIP-219), or is too long in authenticating."""
         for session in self:
             if now - session.last_active > self.max_idle_seconds:
                 self._counters.reject("idle", session.peer.rpartition(":")[0])
                 session.close("idle")
+            elif session.late_to_authenticate(now):
+                self._counters.rejected["authentication_timeout"] += 1
+                session.close("authentication_timeout")

@@ -88,7 +88,7 @@ class KafkaNode:
         """Start formatting the log directory; `finish_format` waits for it. `voters` must be set by then."""
         self.directory.mkdir(parents=True, exist_ok=True)
         tool = [*java("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", logging="tool"), "kafka.tools.StorageTool"]
-        command = [*tool, "format", "--cluster-id", cluster_id, "--config", str(self._write_properties())]
+        command = [*tool, "format", f"--cluster-id={cluster_id}", "--config", str(self._write_properties())]
         return spawn([*command, *self._format_arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def finish_format(self, formatting: "subprocess.Popen[str]") -> None:

@@ -6,6 +6,7 @@ from enum import Enum, auto
 from gateway.session.authentication.mechanisms import READERS, Mechanism, Unreadable, Verdict
 from gateway.session.authentication.states import SaslEvent, SaslState, after
 from protocol.bodies import sasl
+from protocol.errors import ProtocolError
 
 FAILURES = {
     sasl.SASL_AUTHENTICATION_FAILED: "refused",
@@ -34,30 +35,32 @@ class Step(Enum):
 class Outcome:
     """What the broker's answer means.
 
-    `user`: where it succeeded, the principal's name, None where it can't be read. `reason`: why it failed, one of a few words.
+    `user`: whose the connection is where it succeeded; `named`: whether the mechanism told that. `reason`: why it failed, one
+    of a few words.
     """
 
     step: Step
     mechanism: str
-    user: str | None = None
+    user: str = ""
+    named: bool = False
     reason: str = ""
 
 
 class Authentication:
     """What one connection has done so far to authenticate. Every method may raise `IllegalSaslEvent`.
 
-    `passed`: the broker has accepted somebody at least once, so that other requests are its affair.
+    `unnamed` is whose the connection is where the mechanism does not tell.
     """
 
-    __slots__ = ("_claim", "_reader", "_state", "_version", "mechanism", "passed")
+    __slots__ = ("_claim", "_reader", "_state", "_unnamed", "_version", "mechanism")
 
-    def __init__(self, principal_claim: str = "sub") -> None:
+    def __init__(self, unnamed: str, principal_claim: str = "sub") -> None:
+        self._unnamed = unnamed
         self._claim = principal_claim
         self._state = SaslState.UNAUTHENTICATED
         self._reader: Mechanism = Unreadable()
         self._version = 0
         self.mechanism = ""
-        self.passed = False
 
     @property
     def raw_token_due(self) -> bool:
@@ -70,9 +73,17 @@ class Authentication:
         return self._state in (SaslState.MECHANISM_ASKED, SaslState.TOKEN_SENT)
 
     def client_asks(self, mechanism: str, version: int) -> None:
-        """SaslHandshake: the client wants to authenticate by a mechanism, anew if it has done so already."""
+        """SaslHandshake: the client wants to authenticate by a mechanism, anew if it has done so already.
+
+        Raises ProtocolError for raw tokens of a mechanism that can't be read: where they end, and requests begin, is not known.
+        """
         self._fire(SaslEvent.ASK)
         reader = READERS.get(mechanism)
+        if reader is None and version == sasl.RAW_TOKENS:
+            raise ProtocolError(
+                "sasl_raw_unreadable",
+                "raw tokens of a mechanism that can't be read here: use a client that sends SaslAuthenticate (Kafka 1.0)",
+            )
         self._reader = Unreadable() if reader is None else reader(self._claim)
         self._version = version
         # Names of mechanisms that are not known here are whatever the client likes, and are not kept.
@@ -100,8 +111,8 @@ class Authentication:
         self._fire(_VERDICTS[verdict])
         if verdict is Verdict.CHALLENGED:
             return Outcome(Step.GOES_ON, self.mechanism)
-        self.passed = True
-        return Outcome(Step.SUCCEEDED, self.mechanism, self._reader.name)
+        name = self._reader.name
+        return Outcome(Step.SUCCEEDED, self.mechanism, name or self._unnamed, named=name is not None)
 
     def _refused(self, error_code: int) -> Outcome:
         self._fire(SaslEvent.REFUSE)

@@ -38,9 +38,6 @@ class SaslEvent(Enum):
 class IllegalSaslEvent(ProtocolError):
     """A peer does what can't be done in the state that its connection is in. Its reason is `sasl_order`."""
 
-    def __init__(self, event: SaslEvent, state: SaslState) -> None:
-        super().__init__("sasl_order", f"{event.name} in SASL state {state.name}")
-
 
 _S, _E = SaslState, SaslEvent
 
@@ -67,4 +64,4 @@ def after(state: SaslState, event: SaslEvent) -> SaslState:
     try:
         return TRANSITIONS[state, event]
     except KeyError:
-        raise IllegalSaslEvent(event, state) from None
+        raise IllegalSaslEvent("sasl_order", f"{event.name} in SASL state {state.name}") from None

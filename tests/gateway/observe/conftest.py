@@ -48,6 +48,8 @@ def counters() -> Counters:
     counters.connections, counters.connections_total, counters.muted = 3, 4, 1
     counters.rejected["max_per_ip"] += 2
     counters.protocol_errors["invalid_length"] += 1
+    counters.authentications["SCRAM-SHA-256"] += 3
+    counters.authentication_failures["refused"] += 2
     return counters
 
 

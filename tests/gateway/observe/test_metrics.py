@@ -168,6 +168,8 @@ def test_connections_requests_and_errors(view: AdminView) -> None:
     assert page["weir_muted_connections"] == 1
     assert page.get("weir_connections_rejected_total", reason="max_per_ip") == 2
     assert page.get("weir_protocol_errors_total", reason="invalid_length") == 1
+    assert page.get("weir_authentications_total", mechanism="SCRAM-SHA-256") == 3
+    assert page.get("weir_authentication_failures_total", reason="refused") == 2
     assert page.get("weir_requests_total", api="Produce") == 5
     assert page.get("weir_requests_total", api="Fetch") == 7
     assert not page.has("weir_requests_total", api="Metadata")

@@ -9,10 +9,14 @@ from gateway.session.sessions import Sessions
 class Connection:
     """An open session that notes how it is ended."""
 
-    def __init__(self, last_active=0.0):
+    def __init__(self, last_active=0.0, authenticate_by=float("inf")):
         self.last_active = last_active
         self.peer = "10.0.0.1:5000"
+        self.authenticate_by = authenticate_by
         self.ended = []
+
+    def late_to_authenticate(self, now):
+        return now > self.authenticate_by
 
     def close(self, why):
         self.ended.append(why)
@@ -53,6 +57,15 @@ def test_who_was_silent_for_too_long_is_closed_and_counted(sessions, counters):
     sessions.close_idle(700.0)
     assert (silent.ended, late.ended, busy.ended) == (["idle"], [], [])
     assert counters.rejected == {"idle": 1}
+
+
+def test_who_does_not_authenticate_in_time_is_closed_however_busy_it_is(sessions, counters):
+    busy, on_time = Connection(30.0, authenticate_by=30.0), Connection(30.0, authenticate_by=31.0)
+    for each in (busy, on_time):
+        sessions.add(each)
+    sessions.close_idle(30.5)
+    assert (busy.ended, on_time.ended) == (["authentication_timeout"], [])
+    assert counters.rejected == {"authentication_timeout": 1}
 
 
 async def test_it_can_be_waited_for_until_nobody_is_connected(sessions):

@@ -7,7 +7,7 @@ from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.session.context import SessionContext
 from gateway.session.core import SessionCore
 from gateway.session.counters import Counters
-from gateway.session.exchange import Opener
+from gateway.session.exchange import Gate, Opener
 from gateway.session.gate import ProduceGate
 from gateway.session.wire import Data
 from protocol.bodies.addresses import Translate
@@ -66,11 +66,14 @@ class Transcript:
         max_frame_bytes: int = 100 * 1024 * 1024,
         openers: dict[int, Opener] | None = None,
         gate: ProduceGate | None = None,
+        authentication_gate: Gate | None = None,
+        counters: Counters | None = None,
     ) -> None:
         self.now = START
         self.engine = engine or QuotaEngine(settings or QuotaSettings(), START)
-        self.counters = Counters()
+        self.counters = counters or Counters()
         context = SessionContext(self.engine, self.counters, translate, max_frame_bytes, openers or {}, gate or ProduceGate())
+        context.authentication_gate = authentication_gate
         self.core = SessionCore(self, context)
         self.paused = False
         self.called_ready = False

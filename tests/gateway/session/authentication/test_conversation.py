@@ -1,6 +1,7 @@
 import pytest
 
 from gateway.session.authentication import Authentication, IllegalSaslEvent, Outcome, Step
+from protocol.errors import ProtocolError
 
 TOKENS = {
     "PLAIN": [(b"\0alice\0secret", b"")],
@@ -11,7 +12,7 @@ TOKENS = {
 
 
 def begun(mechanism, version=1):
-    conversation = Authentication()
+    conversation = Authentication("ANONYMOUS")
     conversation.client_asks(mechanism, version)
     assert conversation.broker_agrees(0).step is Step.GOES_ON
     return conversation
@@ -19,7 +20,6 @@ def begun(mechanism, version=1):
 
 def go_through(conversation, mechanism):
     for client, broker in TOKENS[mechanism]:
-        assert not conversation.passed
         conversation.client_sends(client)
         outcome = conversation.broker_answers(0, broker)
     return outcome
@@ -28,8 +28,7 @@ def go_through(conversation, mechanism):
 @pytest.mark.parametrize("mechanism", TOKENS)
 def test_success(mechanism):
     conversation = begun(mechanism)
-    assert go_through(conversation, mechanism) == Outcome(Step.SUCCEEDED, mechanism, "alice")
-    assert conversation.passed
+    assert go_through(conversation, mechanism) == Outcome(Step.SUCCEEDED, mechanism, "alice", named=True)
     assert not conversation.unfinished
 
 
@@ -45,13 +44,12 @@ def test_the_brokers_refusal_is_final_in_every_round(mechanism, code, reason):
             conversation.broker_answers(0, broker)
         conversation.client_sends(TOKENS[mechanism][rounds][0])
         assert conversation.broker_answers(code, b"") == Outcome(Step.FAILED, mechanism, reason=reason)
-        assert not conversation.passed
         with pytest.raises(IllegalSaslEvent):
             conversation.client_sends(b"\0alice\0secret")
 
 
 def test_a_mechanism_that_the_broker_does_not_have():
-    conversation = Authentication()
+    conversation = Authentication("ANONYMOUS")
     conversation.client_asks("PLAIN", 1)
     assert conversation.broker_agrees(33) == Outcome(Step.FAILED, "PLAIN", reason="unsupported_mechanism")
     conversation.client_asks("SCRAM-SHA-256", 1)  # some brokers let it try another one
@@ -72,7 +70,6 @@ def test_again_and_again_as_somebody_else():
     conversation = begun("SCRAM-SHA-256")
     go_through(conversation, "SCRAM-SHA-256")
     conversation.client_asks("PLAIN", 1)
-    assert conversation.passed
     conversation.broker_agrees(0)
     conversation.client_sends(b"\0bob\0secret")
     assert conversation.broker_answers(0, b"").user == "bob"
@@ -85,13 +82,13 @@ def test_a_mechanism_that_can_t_be_read_passes_as_nobody(mechanism, kept):
     conversation = begun(mechanism)
     for token in (b"\x60\x82", b"", b"\x05\x04"):
         conversation.client_sends(token)
-        assert conversation.broker_answers(0, token) == Outcome(Step.SUCCEEDED, kept, None)
+        assert conversation.broker_answers(0, token) == Outcome(Step.SUCCEEDED, kept, "ANONYMOUS")
     conversation.client_asks(mechanism, 1)
 
 
 @pytest.mark.parametrize(("version", "raw"), [(0, True), (1, False)])
 def test_raw_tokens_are_due_after_the_first_version_of_the_handshake(version, raw):
-    conversation = Authentication()
+    conversation = Authentication("ANONYMOUS")
     assert not conversation.raw_token_due
     conversation.client_asks("SCRAM-SHA-256", version)
     assert not conversation.raw_token_due
@@ -105,8 +102,16 @@ def test_raw_tokens_are_due_after_the_first_version_of_the_handshake(version, ra
     assert not conversation.raw_token_due
 
 
+@pytest.mark.parametrize("mechanism", ["GSSAPI", "secret"])
+def test_raw_tokens_that_can_t_be_read_are_refused(mechanism):
+    conversation = Authentication("ANONYMOUS")
+    with pytest.raises(ProtocolError, match="raw tokens") as caught:
+        conversation.client_asks(mechanism, 0)
+    assert caught.value.reason == "sasl_raw_unreadable"
+
+
 def test_nobody_speaks_out_of_turn():
-    conversation = Authentication()
+    conversation = Authentication("ANONYMOUS")
     with pytest.raises(IllegalSaslEvent):
         conversation.client_sends(b"\0alice\0secret")
     conversation.client_asks("PLAIN", 1)

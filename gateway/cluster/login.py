@@ -1,0 +1,98 @@
+"""How Weir's own connections to the cluster log in (`upstream.sasl`); clients' connections bring their own credentials."""
+
+from pathlib import Path
+from typing import Any
+
+from aiokafka.abc import AbstractTokenProvider
+
+from gateway.cluster.client import ClusterError
+from gateway.config import UpstreamSaslConfig
+
+
+class CredentialsError(ClusterError):
+    """A password or token can't be had. The message names the key, the file and the remedy, and nothing of what is in it."""
+
+
+class Login:
+    """Makes the options of aiokafka's clients. `directory` is where relative file names start."""
+
+    def __init__(self, sasl: UpstreamSaslConfig | None, directory: Path) -> None:
+        self._sasl = sasl
+        self._directory = directory
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether there is anything to log in with."""
+        return self._sasl is not None
+
+    def options(self) -> dict[str, Any]:
+        """What to make a client with. The files are read now, so that a new connection uses a new password.
+
+        Raises CredentialsError.
+        """
+        sasl = self._sasl
+        if sasl is None:
+            return {}
+        options: dict[str, Any] = {"sasl_mechanism": sasl.mechanism}
+        if sasl.token_file is not None:
+            self._secret()
+            return options | {"sasl_oauth_token_provider": _TokenFile(self)}
+        return options | {"sasl_plain_username": sasl.username, "sasl_plain_password": self._secret()}
+
+    def stamp(self) -> object:
+        """Something that changes when the secret's file does."""
+        if self._sasl is None:
+            return None
+        try:
+            found = self._sasl.secret_file(self._directory).stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def advice(self, mechanisms: tuple[str, ...]) -> str:
+        """What to do where these credentials are not taken by brokers that offer these mechanisms."""
+        sasl = self._sasl
+        if sasl is None or not mechanisms:
+            return "the brokers want no SASL — remove upstream.sasl, or name another listener of theirs in bootstrap_servers"
+        if sasl.mechanism not in mechanisms:
+            return f"the brokers offer {', '.join(mechanisms)} — set upstream.sasl.mechanism to one of these"
+        if sasl.token_file is not None:
+            return f"the brokers do not take the token — renew {sasl.token_file} (upstream.sasl.token_file)"
+        return (
+            f"the brokers do not let {sasl.username} in by {sasl.mechanism} — check upstream.sasl.username and what is in"
+            f" {sasl.password_file} (upstream.sasl.password_file)"
+        )
+
+    def _secret(self) -> str:
+        sasl = self._sasl
+        if sasl is None:
+            raise CredentialsError("upstream.sasl is not set")
+        key = "token_file" if sasl.token_file is not None else "password_file"
+        return read_secret(f"upstream.sasl.{key}", sasl.secret_file(self._directory))
+
+
+class _TokenFile(AbstractTokenProvider):  # type: ignore[misc]
+    """The token that the file holds at the time."""
+
+    def __init__(self, login: Login) -> None:
+        self._login = login
+
+    async def token(self) -> str:
+        """Raises CredentialsError."""
+        return self._login._secret()
+
+
+def read_secret(key: str, path: Path) -> str:
+    """A file's one line. Raises CredentialsError, whose message tells nothing of it."""
+    try:
+        secret = path.read_bytes().decode().removesuffix("\n").removesuffix("\r")
+    except OSError as error:
+        raise CredentialsError(
+            f"{key}: {path} can't be read: {error.strerror} — write the secret to it, readable for the user that runs Weir"
+        ) from None
+    except UnicodeDecodeError:
+        raise CredentialsError(f"{key}: {path} is not UTF-8 text — write the secret to it as one line") from None
+    if not secret or "\n" in secret:
+        found = "is empty" if not secret else "holds more than one line"
+        raise CredentialsError(f"{key}: {path} {found} — write the secret to it as one line")
+    return secret

@@ -1,0 +1,198 @@
+"""Authentication as it passes by (KIP-43, KIP-152, KIP-368): all of it goes on as it came, and is believed once the broker has.
+
+Frames are looked at and let go. What is kept of them is in `session.authentication`: a name.
+"""
+
+import logging
+from typing import Final
+
+from gateway.session.authentication import Authentication, Outcome, Step
+from gateway.session.counters import Counters
+from gateway.session.exchange import Connection, Exchange, Opener
+from gateway.session.inflight import Entry
+from protocol.api_keys import APIS, ApiKey
+from protocol.bodies import sasl
+from protocol.cursor import LENGTH_BYTES
+from protocol.errors import ProtocolError
+from protocol.headers import RequestHeader
+
+_BEFORE: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+
+_log = logging.getLogger("weir.session")
+
+
+class NotAuthenticated(ProtocolError):
+    """A client that has to authenticate first sends what it may not send before."""
+
+
+class AuthenticationGate:
+    """What a broker lets a client send before it has authenticated (`SaslServerAuthenticator`), and nothing else."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+
+    def admit(self, api_key: int, size: int) -> None:
+        """Raises NotAuthenticated."""
+        if api_key not in _BEFORE:
+            raise NotAuthenticated(
+                "not_authenticated",
+                f"{APIS[api_key].name} before authentication: set the client's security.protocol and sasl.mechanism",
+            )
+        if size > self._max_bytes:
+            raise NotAuthenticated(
+                "not_authenticated_size",
+                f"{size} bytes before authentication, above listeners.sasl.max_frame_bytes={self._max_bytes}",
+            )
+
+
+class SaslObserver:
+    """What opens the SASL requests of one listener's connections."""
+
+    def __init__(self, counters: Counters, principal_claim: str) -> None:
+        self._counters = counters
+        self._principal_claim = principal_claim
+        self._told: set[str] = set()
+
+    def openers(self) -> dict[int, Opener]:
+        """By API key."""
+        return {
+            int(ApiKey.SASL_HANDSHAKE): lambda connection: _Handshake(connection, self),
+            int(ApiKey.SASL_AUTHENTICATE): lambda connection: _Authenticate(connection, self),
+        }
+
+    def authentication(self, connection: Connection) -> Authentication:
+        """That of a connection, which begins now if it has not begun before."""
+        if connection.authentication is None:
+            connection.authentication = Authentication(connection.client.user, self._principal_claim)
+            connection.on_close = lambda: self._closed(connection)
+        return connection.authentication
+
+    def settle(self, connection: Connection, outcome: Outcome, now: float) -> None:
+        """Do what the broker's answer asks for."""
+        if outcome.step is Step.FAILED:
+            self._failed(connection, outcome.mechanism, outcome.reason)
+        elif outcome.step is Step.SUCCEEDED:
+            self._counters.authentications[outcome.mechanism] += 1
+            connection.gate = None
+            connection.client.identify(outcome.user, now)
+            if not outcome.named:
+                self._tell_unnamed(outcome)
+        connection.raw = self.take_raw(connection) if self.authentication(connection).raw_token_due else None
+
+    def take_raw(self, connection: Connection) -> "_TakeRaw":
+        """What takes a token that is not in a request."""
+        return _TakeRaw(connection, self)
+
+    def _closed(self, connection: Connection) -> None:
+        authentication = connection.authentication
+        if authentication is not None and authentication.unfinished:
+            self._failed(connection, authentication.mechanism, "closed")
+
+    def _failed(self, connection: Connection, mechanism: str, reason: str) -> None:
+        self._counters.authentication_failures[reason] += 1
+        _log.warning(
+            "authentication by %s failed: %s", mechanism, _FAILED.get(reason, _FAILED["broker_error"]),
+            extra={"peer": connection.peer, "reason": f"authentication_{reason}", "mechanism": mechanism},
+        )  # fmt: skip
+
+    def _tell_unnamed(self, outcome: Outcome) -> None:
+        """Say once for each mechanism who it is that its clients are."""
+        if outcome.mechanism in self._told:
+            return
+        self._told.add(outcome.mechanism)
+        _log.warning(
+            "a client has authenticated by %s, and its name can't be read from that: it counts as user %s, so give it a quota"
+            " by client-id or by that user",
+            outcome.mechanism, outcome.user, extra={"mechanism": outcome.mechanism},
+        )  # fmt: skip
+
+
+_FAILED = {
+    "refused": "the broker refuses the credentials",
+    "unsupported_mechanism": "the broker does not have this mechanism enabled",
+    "illegal_state": "the broker wants no authentication here, or not now",
+    "closed": "the connection was closed before the broker's answer",
+    "broker_error": "the broker answers with an error",
+}
+
+
+class _Sasl:
+    """What the exchanges below have in common: nothing is answered here, and everything goes on as it came."""
+
+    def __init__(self, connection: Connection, observer: SaslObserver) -> None:
+        self._connection = connection
+        self._observer = observer
+
+    def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:  # noqa: ARG002
+        """Always."""
+        return True
+
+    def answer(self, now: float) -> bytes | None:  # noqa: ARG002
+        """Never asked for, as every request goes on."""
+        raise AssertionError("SASL is answered by the broker")
+
+
+class _Handshake(_Sasl):
+    """SaslHandshake: which mechanism."""
+
+    def request(self, frame: bytes, header: RequestHeader, entry: Entry, now: float) -> bytes:  # noqa: ARG002
+        """The client asks for one."""
+        mechanism = sasl.read_handshake_request(frame, header.body_offset)
+        self._observer.authentication(self._connection).client_asks(mechanism, header.api_version)
+        return frame
+
+    def response(self, frame: bytes, now: float) -> bytes:
+        """The broker agrees, or does not."""
+        error_code = sasl.read_handshake_response(frame).error_code
+        self._observer.settle(self._connection, self._observer.authentication(self._connection).broker_agrees(error_code), now)
+        return frame
+
+
+class _Authenticate(_Sasl):
+    """SaslAuthenticate: a token in a request."""
+
+    def __init__(self, connection: Connection, observer: SaslObserver) -> None:
+        super().__init__(connection, observer)
+        self._version = 0
+
+    def request(self, frame: bytes, header: RequestHeader, entry: Entry, now: float) -> bytes:  # noqa: ARG002
+        """The client's token."""
+        self._version = header.api_version
+        token = sasl.read_authenticate_request(header.api_version, frame, header.body_offset)
+        self._observer.authentication(self._connection).client_sends(token)
+        return frame
+
+    def response(self, frame: bytes, now: float) -> bytes:
+        """The broker's token, or its refusal."""
+        answer = sasl.read_authenticate_response(self._version, frame)
+        outcome = self._observer.authentication(self._connection).broker_answers(answer.error_code, answer.token)
+        self._observer.settle(self._connection, outcome, now)
+        return frame
+
+
+class _RawToken(_Sasl):
+    """A token that went as it is; a broker that refuses it closes the connection."""
+
+    def request(self, frame: bytes, header: RequestHeader, entry: Entry, now: float) -> bytes:  # noqa: ARG002
+        """Never asked for: it is no request."""
+        raise AssertionError("a raw token is no request")
+
+    def response(self, frame: bytes, now: float) -> bytes:
+        """The broker's token."""
+        authentication = self._observer.authentication(self._connection)
+        self._observer.settle(self._connection, authentication.broker_answers(sasl.NONE, frame[LENGTH_BYTES:]), now)
+        return frame
+
+
+class _TakeRaw:
+    """Takes the token that is due after the first version of SaslHandshake, and the next frame is a request again."""
+
+    def __init__(self, connection: Connection, observer: SaslObserver) -> None:
+        self._connection = connection
+        self._observer = observer
+
+    def __call__(self, token: bytes) -> Exchange:
+        """The client's token."""
+        self._connection.raw = None
+        self._observer.authentication(self._connection).client_sends(token)
+        return _RawToken(self._connection, self._observer)

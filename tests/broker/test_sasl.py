@@ -1,0 +1,351 @@
+"""Who a client is, by SASL, with real brokers and clients: quotas by user, refusals, re-authentication, hostile strangers."""
+
+import json
+import re
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from prometheus_client.parser import text_string_to_metric_families
+
+from loadtest import reauthentication
+from loadtest.kafka import KafkaCluster, run_tool
+from loadtest.kafka.sasl import (
+    MECHANISMS,
+    java_properties,
+    librdkafka_properties,
+    sasl_listener,
+    scram_arguments,
+    unsecured_token,
+)
+from tests.broker.sasl_clients import CLIENTS, with_librdkafka
+from tests.broker.test_hostile import METADATA, read_to_end, request
+from tests.broker.topics import create_topic
+from tests.weir_process import Weir, wait_until
+
+pytestmark = pytest.mark.broker
+
+PASSWORDS = reauthentication.PASSWORDS | {"bob": "bob-password"}
+JAVA = Path(__file__).with_name("SaslClients.java")
+SECONDS_TO_AUTHENTICATE = 3.0
+DEFAULT_RATE, ALICE_RATE, QUOTA_KEY = 10_000_000, 20_000_000, "producer_byte_rate"
+QUOTAS = {
+    "window": {"samples": 2, "seconds": 1},
+    "entities": [
+        {"user": "alice", QUOTA_KEY: ALICE_RATE},
+        {"user": "<default>", QUOTA_KEY: DEFAULT_RATE},
+        {"user": "weir", "exempt": True},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """A broker with two listeners that want SASL; sessions of the second are short."""
+    listeners = [
+        sasl_listener("SASL", PASSWORDS),
+        sasl_listener(reauthentication.LISTENER, PASSWORDS, max_reauth_ms=reauthentication.MAX_REAUTH_MS),
+    ]
+    directory = tmp_path_factory.mktemp("kafka-sasl")
+    with KafkaCluster(directory, 1, listeners=listeners, format_arguments=scram_arguments(PASSWORDS)) as running:
+        yield running
+
+
+def credentials(directory: Path, password: str = PASSWORDS["weir"]) -> dict[str, str]:
+    (directory / "password").write_text(password + "\n")
+    return {"mechanism": "SCRAM-SHA-512", "username": "weir", "password_file": "password"}  # beside the config file
+
+
+def gateway_before(servers: str, directory: Path, upstream_sasl: dict[str, str] | None, **more: Any) -> Weir:
+    upstream = {"bootstrap_servers": [servers]} | ({"sasl": upstream_sasl} if upstream_sasl else {})
+    return Weir(directory, servers, {"upstream": upstream, "quotas": QUOTAS}, **more)
+
+
+@pytest.fixture(scope="module")
+def gateway(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
+    directory = tmp_path_factory.mktemp("weir-sasl")
+    listener = {"sasl": {"timeout_seconds": SECONDS_TO_AUTHENTICATE}}
+    with gateway_before(cluster.bootstrap_servers_of("SASL"), directory, credentials(directory), listener=listener) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def topic(cluster: KafkaCluster) -> str:
+    return create_topic(cluster.bootstrap_servers, f"sasl-{uuid4().hex[:8]}", partitions=1)
+
+
+def authenticated(gateway: Weir, mechanism: str) -> float:
+    return gateway.metric("weir_authentications_total", mechanism=mechanism)
+
+
+def usage(gateway: Weir, user: str) -> dict[str, Any] | None:
+    rows = [row for row in json.loads(gateway.get("/api/quotas"))["rows"] if row["user"] == user and row["kind"] == "produce"]
+    return rows[0] if rows else None
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_each_mechanism_with_each_client(gateway: Weir, topic: str, client: str, mechanism: str) -> None:
+    before = usage(gateway, "alice")
+    succeeded = authenticated(gateway, mechanism)
+    assert CLIENTS[client](gateway.bootstrap_servers, topic, mechanism, "alice", PASSWORDS["alice"]) is None
+    assert authenticated(gateway, mechanism) > succeeded
+    after = usage(gateway, "alice")
+    assert after is not None
+    assert after["amount_total"] > (before["amount_total"] if before else 0)
+    assert (after["level"], after["limit"], after["client_id"]) == ("user=alice", ALICE_RATE, "")
+    assert usage(gateway, "ANONYMOUS") is None
+
+
+def test_java(gateway: Weir, topic: str) -> None:
+    before = {mechanism: authenticated(gateway, mechanism) for mechanism in MECHANISMS}
+    arguments = [
+        argument
+        for mechanism in MECHANISMS
+        for argument in (mechanism, java_properties(mechanism, "bob", PASSWORDS["bob"])["sasl.jaas.config"])
+    ]
+    wrong = ("SCRAM-SHA-256", java_properties("SCRAM-SHA-256", "mallory", "wrong")["sasl.jaas.config"])
+    lines = run_tool(JAVA, gateway.bootstrap_servers, topic, *arguments, *wrong).splitlines()
+    refused = "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256"
+    assert lines == [*(f"SENT {mechanism}" for mechanism in MECHANISMS), f"FAILED SaslAuthenticationException: {refused}"]
+    assert all(authenticated(gateway, mechanism) > count for mechanism, count in before.items())
+    bob = usage(gateway, "bob")
+    assert bob is not None
+    assert (bob["level"], bob["limit"]) == ("user=<default>", DEFAULT_RATE)
+    assert usage(gateway, "mallory") is None
+
+
+def test_a_name_that_scram_has_to_escape(cluster: KafkaCluster, gateway: Weir, topic: str) -> None:
+    user, password = "a,b=c", "comma-password"
+    credential = UserScramCredentialUpsertion(user, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), password.encode())
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.alter_user_scram_credentials([credential])[user].result(20)
+    assert with_librdkafka(gateway.bootstrap_servers, topic, "SCRAM-SHA-256", user, password) is None
+    assert usage(gateway, user) is not None
+
+
+@pytest.mark.parametrize("client", ["librdkafka", "aiokafka"])  # kafka-python tries for ever, and java is above
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_a_wrong_password_is_the_broker_s_to_refuse(
+    cluster: KafkaCluster, gateway: Weir, topic: str, client: str, mechanism: str
+) -> None:
+    user = f"nobody-{client}-{mechanism}"
+    failed = gateway.metric("weir_authentication_failures_total", reason="refused")
+    succeeded = authenticated(gateway, mechanism)
+    directly = CLIENTS[client](cluster.bootstrap_servers_of("SASL"), topic, mechanism, user, "wrong-password")
+    error = CLIENTS[client](gateway.bootstrap_servers, topic, mechanism, user, "wrong-password")
+    assert error
+    assert error == directly
+    assert gateway.metric("weir_authentication_failures_total", reason="refused") > failed
+    assert authenticated(gateway, mechanism) == succeeded
+    assert usage(gateway, user) is None
+
+
+def test_a_mechanism_that_the_broker_has_not(gateway: Weir) -> None:
+    failed = gateway.metric("weir_authentication_failures_total", reason="unsupported_mechanism")
+    with connect(gateway) as connection:
+        connection.sendall(request(17, 1, struct.pack(">h", 4) + b"NONE"))
+        assert b"SCRAM-SHA-256" in read_to_end(connection)
+    assert gateway.metric("weir_authentication_failures_total", reason="unsupported_mechanism") == failed + 1
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_raw_tokens_of_old_clients(gateway: Weir, mechanism: str) -> None:
+    """librdkafka speaks to brokers before 1.0 in raw tokens, if it is told that this is one."""
+    succeeded = authenticated(gateway, mechanism)
+    old = {"api.version.request": False, "broker.version.fallback": "0.11.0.0"}
+    admin = AdminClient(
+        {"bootstrap.servers": gateway.bootstrap_servers, **librdkafka_properties(mechanism, "alice", PASSWORDS["alice"]), **old}
+    )
+    assert [broker.port for broker in admin.list_topics(timeout=20).brokers.values()] == [gateway.ports[1]]
+    assert authenticated(gateway, mechanism) > succeeded
+
+
+def test_a_wrong_password_in_a_raw_token(gateway: Weir) -> None:
+    failed = gateway.metric("weir_authentication_failures_total", reason="closed")
+    token = b"\0alice\0wrong-password"
+    with connect(gateway) as connection:
+        connection.sendall(request(17, 0, struct.pack(">h", 5) + b"PLAIN"))
+        (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
+        connection.recv(size, socket.MSG_WAITALL)
+        connection.sendall(struct.pack(">i", len(token)) + token)
+        assert read_to_end(connection) == b""
+    wait_until(lambda: gateway.metric("weir_authentication_failures_total", reason="closed") == failed + 1, "it is counted")
+
+
+# Quotas by user.
+
+
+@pytest.fixture
+def own_gateway(cluster: KafkaCluster, tmp_path: Path) -> Iterator[Weir]:
+    with gateway_before(cluster.bootstrap_servers_of("SASL"), tmp_path, credentials(tmp_path)) as running:
+        yield running
+
+
+LEVELS = [
+    {"user": "alice", "client-id": "etl"},
+    {"user": "alice", "client-id": "<default>"},
+    {"user": "alice"},
+    {"user": "<default>", "client-id": "etl"},
+    {"user": "<default>", "client-id": "<default>"},
+    {"user": "<default>"},
+    {"client-id": "etl"},
+    {"client-id": "<default>"},
+]
+"""Kafka's eight, most specific first."""
+
+
+def producer(gateway: Weir, user: str) -> Producer:
+    options = librdkafka_properties("SCRAM-SHA-256", user, PASSWORDS[user])
+    return Producer({"bootstrap.servers": gateway.bootstrap_servers, "client.id": "etl", "linger.ms": 0, **options})
+
+
+def send(sender: Producer, topic: str, size: int, count: int = 1) -> None:
+    for _ in range(count):
+        sender.produce(topic, bytes(size))
+        assert sender.flush(30.0) == 0
+
+
+def test_all_eight_levels_with_a_real_user(own_gateway: Weir, topic: str) -> None:
+    gateway, alice = own_gateway, producer(own_gateway, "alice")
+    for first in range(len(LEVELS)):
+        rows = [entity | {QUOTA_KEY: 1_000_000 + rank} for rank, entity in enumerate(LEVELS)][first:]
+        gateway.write_config(gateway.config | {"quotas": QUOTAS | {"entities": rows}})
+        wait_until(lambda: gateway.metric("weir_config_version") == first + 2, "the file is taken over")  # noqa: B023
+        send(alice, topic, 100)
+        level = ", ".join(f"{kind}={name}" for kind, name in LEVELS[first].items())
+        used = {
+            (row.labels["user"], row.labels["client_id"])
+            for row in samples(gateway, "weir_quota_limit")
+            if row.value == 1_000_000 + first
+        }
+        tags = ("alice" if "user" in LEVELS[first] else "", "etl" if "client-id" in LEVELS[first] else "")
+        assert used == {tags}, level
+
+
+def samples(gateway: Weir, name: str) -> list[Any]:
+    families = text_string_to_metric_families(gateway.get("/metrics"))
+    return [sample for family in families for sample in family.samples if sample.name == name]
+
+
+def test_a_user_s_quota_holds_for_that_user_alone(own_gateway: Weir, topic: str) -> None:
+    gateway = own_gateway
+    rows = [{"user": "alice", QUOTA_KEY: 20_000}, {"user": "<default>", QUOTA_KEY: 20_000}, {"user": "bob", "exempt": True}]
+    gateway.write_config(gateway.config | {"quotas": QUOTAS | {"entities": rows}})
+    wait_until(lambda: gateway.metric("weir_config_version") == 2, "the file is taken over")
+    alice, bob = producer(gateway, "alice"), producer(gateway, "bob")
+    send(bob, topic, 10_000, count=6)
+    begin = time.monotonic()
+    send(alice, topic, 10_000, count=6)
+    assert time.monotonic() - begin > 1.0, "60 kB at 20 kB/s with a burst of as much take two seconds"
+    throttled = {user: gateway.metric("weir_throttled_requests_total", user=user) for user in ("alice", "bob")}
+    assert throttled["alice"] > 0
+    assert throttled["bob"] == 0
+
+
+# Again (KIP-368).
+
+
+def test_sessions_that_end_every_five_seconds_under_load(cluster: KafkaCluster, tmp_path: Path) -> None:
+    """`python -m loadtest.reauthentication` is the same for longer."""
+    servers = cluster.bootstrap_servers_of(reauthentication.LISTENER)
+    with gateway_before(servers, tmp_path, credentials(tmp_path)) as gateway:
+        report = reauthentication.run(cluster, gateway, 12.0, tmp_path)
+    assert (report.lost, report.doubled) == (0, 0), report
+    assert report.disconnects == 0, report
+    assert report.errors == (), report
+    # each of the producers' and the consumer's connections, at least twice
+    assert report.reauthentications >= 2 * (len(MECHANISMS) + 1), report
+
+
+# Weir's own connections.
+
+
+def test_ready_with_credentials(gateway: Weir) -> None:
+    assert gateway.get("/readyz") == "ready\n"
+    assert PASSWORDS["weir"] not in gateway.log()
+    assert PASSWORDS["weir"] not in gateway.get("/api/config")
+
+
+def test_wrong_credentials_are_named_and_right_ones_taken_up(cluster: KafkaCluster, tmp_path: Path) -> None:
+    wrong = credentials(tmp_path, "wrong-password")
+    with gateway_before(cluster.bootstrap_servers_of("SASL"), tmp_path, wrong, wait="/livez") as gateway:
+        wait_until(lambda: "upstream.sasl.password_file" in gateway.not_ready(), "/readyz says why not")
+        assert "do not let weir in by SCRAM-SHA-512" in gateway.not_ready()
+        credentials(tmp_path)
+        wait_until(lambda: not gateway.not_ready(), "/readyz says yes")
+        assert "wrong-password" not in gateway.log()
+
+
+def test_without_credentials_clients_are_served_by_what_passes(cluster: KafkaCluster, tmp_path: Path, topic: str) -> None:
+    with gateway_before(cluster.bootstrap_servers_of("SASL"), tmp_path, None) as gateway:
+        (told,) = [event for event in gateway.events() if "upstream.sasl is not set" in event["msg"]]
+        assert "OAUTHBEARER" in told["msg"]
+        assert with_librdkafka(gateway.bootstrap_servers, topic, "SCRAM-SHA-256", "alice", PASSWORDS["alice"]) is None
+        assert usage(gateway, "alice") is not None
+        # It has found out by itself that clients have to authenticate.
+        with connect(gateway) as connection:
+            connection.sendall(request(METADATA, 1, struct.pack(">i", 0)))
+            assert read_to_end(connection) == b""
+        assert gateway.metric("weir_protocol_errors_total", reason="not_authenticated") == 1
+
+
+# Strangers.
+
+
+def connect(gateway: Weir) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", gateway.ports[0]), 20.0)
+
+
+def sends_within(gateway: Weir, topic: str, seconds: float) -> None:
+    begin = time.monotonic()
+    assert with_librdkafka(gateway.bootstrap_servers, topic, "PLAIN", "bob", PASSWORDS["bob"]) is None
+    assert time.monotonic() - begin < seconds
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (request(METADATA, 1, struct.pack(">i", 0)), "not_authenticated"),
+        (request(0, 9, bytes(1000)), "not_authenticated"),
+        (struct.pack(">i", 512 * 1024 + 1) + request(36, 1, bytes(100))[4:], "not_authenticated_size"),
+        (request(36, 1, struct.pack(">i", 3) + b"\0a\0"), "sasl_order"),
+        (request(17, 0, struct.pack(">h", 6) + b"GSSAPI"), "sasl_raw_unreadable"),
+    ],
+    ids=["metadata", "produce", "a big frame", "a token unasked", "raw tokens that can't be read"],
+)
+def test_a_stranger_may_send_nothing_else(gateway: Weir, frame: bytes, reason: str) -> None:
+    count = gateway.metric("weir_protocol_errors_total", reason=reason)
+    with connect(gateway) as connection:
+        connection.sendall(frame)
+        assert read_to_end(connection) == b""
+    wait_until(lambda: gateway.metric("weir_protocol_errors_total", reason=reason) == count + 1, "it is counted")
+
+
+def test_slow_strangers_are_closed_in_time_and_nobody_waits_for_them(gateway: Weir, topic: str) -> None:
+    count = gateway.metric("weir_connections_rejected_total", reason="authentication_timeout")
+    slow = [connect(gateway) for _ in range(200)]
+    frame = struct.pack(">i", 500_000) + request(36, 1, bytes(500_000))[4:]
+    for at in range(20):
+        for connection in slow[::2]:
+            connection.sendall(frame[at : at + 1])
+    sends_within(gateway, topic, 10.0)
+    for connection in slow:
+        assert read_to_end(connection) == b""
+        connection.close()
+    assert gateway.metric("weir_connections_rejected_total", reason="authentication_timeout") == count + len(slow)
+    sends_within(gateway, topic, 10.0)
+
+
+def test_no_secret_is_logged_or_shown(gateway: Weir) -> None:
+    """After all of the above."""
+    shown = gateway.log() + "".join(gateway.get(page) for page in ("/metrics", "/api/quotas", "/api/config", "/api/throttles"))
+    bearer = re.escape(unsecured_token("alice").partition(".")[0])
+    assert not re.search("|".join([*map(re.escape, PASSWORDS.values()), "wrong-password", bearer]), shown)

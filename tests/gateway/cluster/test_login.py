@@ -1,0 +1,72 @@
+from pathlib import Path
+
+import pytest
+
+from gateway.cluster.login import CredentialsError, Login, read_secret
+from gateway.config import UpstreamSaslConfig
+
+SCRAM = UpstreamSaslConfig(mechanism="SCRAM-SHA-512", username="weir", password_file="pw")
+BEARER = UpstreamSaslConfig(mechanism="OAUTHBEARER", token_file="token")
+
+
+def test_without_credentials_there_is_nothing_to_say(tmp_path: Path) -> None:
+    login = Login(None, tmp_path)
+    assert (login.has_credentials, login.options()) == (False, {})
+
+
+def test_the_password_is_read_anew_for_each_client(tmp_path: Path) -> None:
+    login = Login(SCRAM, tmp_path)
+    for password in ("first", "sécond "):
+        (tmp_path / "pw").write_text(password + "\n")
+        assert login.options() == {
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "sasl_plain_username": "weir",
+            "sasl_plain_password": password,
+        }
+
+
+async def test_the_token_is_read_anew_for_each_connection(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("first")
+    options = Login(BEARER, tmp_path).options()
+    assert options["sasl_mechanism"] == "OAUTHBEARER"
+    provider = options["sasl_oauth_token_provider"]
+    assert await provider.token() == "first"
+    (tmp_path / "token").write_text("second\r\n")
+    assert await provider.token() == "second"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "can't be read: No such file or directory"),
+        (b"", "is empty"),
+        (b"\n", "is empty"),
+        (b"hunter2\nhunter3", "holds more than one line"),
+        (b"hunter2\xff", "is not UTF-8 text"),
+    ],
+)
+def test_a_file_that_holds_no_secret(tmp_path: Path, content: bytes | None, message: str) -> None:
+    path = tmp_path / "pw"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(CredentialsError) as caught:
+        Login(SCRAM, tmp_path).options()
+    assert str(caught.value).startswith(f"upstream.sasl.password_file: {path} {message}")
+    assert "hunter" not in str(caught.value)
+    with pytest.raises(CredentialsError, match=r"upstream\.sasl\.token_file"):
+        read_secret("upstream.sasl.token_file", path)
+
+
+@pytest.mark.parametrize(
+    ("sasl", "mechanisms", "advice"),
+    [
+        (SCRAM, (), "want no SASL"),
+        (SCRAM, ("PLAIN", "GSSAPI"), "the brokers offer PLAIN, GSSAPI"),
+        (SCRAM, ("PLAIN", "SCRAM-SHA-512"), "do not let weir in by SCRAM-SHA-512 — check upstream.sasl.username"),
+        (BEARER, ("OAUTHBEARER",), "renew token (upstream.sasl.token_file)"),
+    ],
+)
+def test_why_the_brokers_may_not_take_the_credentials(
+    sasl: UpstreamSaslConfig, mechanisms: tuple[str, ...], advice: str
+) -> None:
+    assert advice in Login(sasl, Path()).advice(mechanisms)
