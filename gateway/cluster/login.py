@@ -6,7 +6,7 @@ from typing import Any
 from aiokafka.abc import AbstractTokenProvider
 
 from gateway.cluster.client import ClusterError
-from gateway.config import UpstreamSaslConfig
+from gateway.config import UnusableSecretError, UpstreamSaslConfig
 
 
 class CredentialsError(ClusterError):
@@ -64,11 +64,12 @@ class Login:
         )
 
     def _secret(self) -> str:
-        sasl = self._sasl
-        if sasl is None:
+        if self._sasl is None:
             raise CredentialsError("upstream.sasl is not set")
-        key = "token_file" if sasl.token_file is not None else "password_file"
-        return read_secret(f"upstream.sasl.{key}", sasl.secret_file(self._directory))
+        try:
+            return self._sasl.secret(self._directory)
+        except UnusableSecretError as error:
+            raise CredentialsError(f"upstream.sasl.{self._sasl.secret_key}: {error}") from None
 
 
 class _TokenFile(AbstractTokenProvider):  # type: ignore[misc]
@@ -80,19 +81,3 @@ class _TokenFile(AbstractTokenProvider):  # type: ignore[misc]
     async def token(self) -> str:
         """Raises CredentialsError."""
         return self._login._secret()
-
-
-def read_secret(key: str, path: Path) -> str:
-    """A file's one line. Raises CredentialsError, whose message tells nothing of it."""
-    try:
-        secret = path.read_bytes().decode().removesuffix("\n").removesuffix("\r")
-    except OSError as error:
-        raise CredentialsError(
-            f"{key}: {path} can't be read: {error.strerror} — write the secret to it, readable for the user that runs Weir"
-        ) from None
-    except UnicodeDecodeError:
-        raise CredentialsError(f"{key}: {path} is not UTF-8 text — write the secret to it as one line") from None
-    if not secret or "\n" in secret:
-        found = "is empty" if not secret else "holds more than one line"
-        raise CredentialsError(f"{key}: {path} {found} — write the secret to it as one line")
-    return secret

@@ -7,8 +7,8 @@ from pydantic import ValidationError
 from gateway.config.certificates import certificate_warnings, check_certificates
 from gateway.config.checks import cross_check, split_unsupported
 from gateway.config.connections import ConnectionsConfig, connection_limits
-from gateway.config.document import read_document
-from gateway.config.explain import explain
+from gateway.config.document import Document, read_document
+from gateway.config.explain import explain, problem
 from gateway.config.ledger import LedgerConfig
 from gateway.config.model import (
     AdminConfig,
@@ -20,7 +20,7 @@ from gateway.config.model import (
     WeirConfig,
 )
 from gateway.config.problems import ConfigError, Problem
-from gateway.config.sasl import ListenerSaslConfig, UpstreamSaslConfig
+from gateway.config.sasl import ListenerSaslConfig, UnusableSecretError, UpstreamSaslConfig
 from gateway.config.window import MutationsConfig, WindowConfig
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "Problem",
     "QuotasConfig",
     "ServerAddress",
+    "UnusableSecretError",
     "UpstreamConfig",
     "UpstreamSaslConfig",
     "WeirConfig",
@@ -64,10 +65,22 @@ def parse_config(text: str, *, source: str, directory: Path | None = None) -> We
         problems += [problem for problem in found if not any(key.startswith(f"{problem.key}.") for key in cut)]
     else:
         if not problems and directory is not None:
-            problems += check_certificates(config, document, directory)
+            problems += [*check_certificates(config, document, directory), *_check_secret(config, document, directory)]
         if not problems:
             return config
     raise ConfigError(source, sorted(problems, key=lambda problem: problem.line or 0))
+
+
+def _check_secret(config: WeirConfig, document: Document, directory: Path) -> list[Problem]:
+    """A problem for a file that should hold the secret of `upstream.sasl` and does not."""
+    sasl = config.upstream.sasl
+    if sasl is None:
+        return []
+    try:
+        sasl.secret(directory)
+    except UnusableSecretError as error:
+        return [problem(document, ("upstream", "sasl", sasl.secret_key), error.message, error.remedy)]
+    return []
 
 
 def load_config(path: Path) -> WeirConfig:

@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError
 from gateway.config.connections import AcceptSection, ConnectionsConfig, ip_text
 from gateway.config.ledger import LedgerConfig
 from gateway.config.quota_api import QuotaAdmins, StateConfig
-from gateway.config.sasl import ListenerSaslConfig, UpstreamSaslConfig
+from gateway.config.sasl import SENT_AS_IT_IS, ListenerSaslConfig, UpstreamSaslConfig
 from gateway.config.section import Section, invalid
 from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns_name
 from gateway.config.volumes import AgentConfig, LimitConfig, VolumesConfig
@@ -318,6 +318,12 @@ class WeirConfig(Section):
             found.append("quotas.enforce: is false, usage is measured but nobody is delayed — set it to true to delay")
         if self.quotas.volumes is None and "volumes" in self.quotas.model_fields_set:
             found.append("quotas.volumes: is empty, volumes are not looked at — write {} for its defaults, or remove it")
+        sasl = self.upstream.sasl
+        if sasl is not None and sasl.mechanism in SENT_AS_IT_IS and self.upstream.tls is None:
+            found.append(
+                f"upstream.sasl.mechanism: {sasl.mechanism} sends the secret as it is, and without upstream.tls the network can"
+                " read it — add upstream.tls, or use SCRAM-SHA-512"
+            )
         if not _is_loopback(self.admin.host):
             found.append(
                 f"admin.host: {self.admin.host} is reachable from other machines, and the admin server asks for no "

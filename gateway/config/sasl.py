@@ -10,6 +10,21 @@ from protocol.bodies.sasl import MAX_FRAME_BYTES
 
 _MAX_FRAME_BYTES = 64 * 1024 * 1024
 
+SENT_AS_IT_IS = frozenset({"PLAIN", "OAUTHBEARER"})
+"""The mechanisms whose secret crosses the network."""
+
+_ONE_LINE = "write the secret to it as one line"
+
+
+class UnusableSecretError(Exception):
+    """A file does not hold a secret: what is wrong, and what to do about it. Nothing of what is in it is told."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(f"{message} — {remedy}")
+        self.message = message
+        self.remedy = remedy
+
+
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -45,6 +60,26 @@ class UpstreamSaslConfig(Section):
             raise invalid(f"has {' and '.join(needless)}, which {self.mechanism} makes no use of", "remove what is not needed")
         return self
 
+    @property
+    def secret_key(self) -> str:
+        """The key that names the file with the secret."""
+        return "token_file" if self.token_file is not None else "password_file"
+
     def secret_file(self, directory: Path) -> Path:
         """The file with the password or the token; a relative name starts at `directory`, the config file's."""
         return directory / (self.token_file or self.password_file or "")
+
+    def secret(self, directory: Path) -> str:
+        """The password or the token. Raises UnusableSecretError."""
+        path = self.secret_file(directory)
+        try:
+            secret = path.read_bytes().decode().removesuffix("\n").removesuffix("\r")
+        except OSError as error:
+            reason = f"names {path}, which can't be read: {error.strerror}"
+            raise UnusableSecretError(reason, "write the secret to it, readable for the user that runs Weir") from None
+        except UnicodeDecodeError:
+            raise UnusableSecretError(f"names {path}, which is not UTF-8 text", _ONE_LINE) from None
+        if not secret or "\n" in secret:
+            found = "is empty" if not secret else "holds more than one line"
+            raise UnusableSecretError(f"names {path}, which {found}", _ONE_LINE)
+        return secret

@@ -75,5 +75,5 @@ class Sessions:
                 self._counters.reject("idle", session.peer.rpartition(":")[0])
                 session.close("idle")
             elif session.late_to_authenticate(now):
-                self._counters.rejected["authentication_timeout"] += 1
+                self._counters.reject("authentication_timeout", session.peer.rpartition(":")[0])
                 session.close("authentication_timeout")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import ConfigError, parse_config
+from gateway.config import ConfigError, load_config, parse_config
 
 LISTENERS = "listeners: [{name: clients, bootstrap_port: 29092}]\n"
 SCRAM = "{mechanism: SCRAM-SHA-512, username: weir, password_file: pw}"
@@ -73,6 +73,27 @@ def test_clients_have_to_do_what_the_brokers_want_unless_the_listener_says_other
 )
 def test_what_is_wrong_is_named(text: str, message: str) -> None:
     assert message in told(text)
+
+
+@pytest.mark.parametrize(
+    ("sasl", "tls", "warned"),
+    [(SCRAM, "", False), (TOKEN, "", True), (TOKEN, ", tls: {}", False)],
+    ids=["scram", "token", "tls"],
+)
+def test_a_secret_that_the_network_can_read_is_warned_of(sasl: str, tls: str, warned: bool) -> None:
+    text = upstream(f"{sasl}{tls}")
+    assert any("sends the secret as it is" in line for line in parse_config(text, source="weir.yaml").warnings()) is warned
+
+
+def test_the_secret_s_file_is_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "weir.yaml").write_text(upstream(SCRAM))
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "weir.yaml")
+    (problem,) = caught.value.problems
+    assert problem.key == "upstream.sasl.password_file"
+    assert f"names {tmp_path / 'pw'}, which can't be read" in problem.message
+    (tmp_path / "pw").write_text("hunter2\n")
+    assert load_config(tmp_path / "weir.yaml").upstream.sasl is not None
 
 
 @pytest.mark.parametrize("key", ["password", "token", "passwrod", "sasl_password", "secret"])

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cluster.login import CredentialsError, Login, read_secret
+from gateway.cluster.login import CredentialsError, Login
 from gateway.config import UpstreamSaslConfig
 
 SCRAM = UpstreamSaslConfig(mechanism="SCRAM-SHA-512", username="weir", password_file="pw")
@@ -51,10 +51,8 @@ def test_a_file_that_holds_no_secret(tmp_path: Path, content: bytes | None, mess
         path.write_bytes(content)
     with pytest.raises(CredentialsError) as caught:
         Login(SCRAM, tmp_path).options()
-    assert str(caught.value).startswith(f"upstream.sasl.password_file: {path} {message}")
+    assert str(caught.value).startswith(f"upstream.sasl.password_file: names {path}, which {message} — ")
     assert "hunter" not in str(caught.value)
-    with pytest.raises(CredentialsError, match=r"upstream\.sasl\.token_file"):
-        read_secret("upstream.sasl.token_file", path)
 
 
 @pytest.mark.parametrize(
