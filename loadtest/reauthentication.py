@@ -215,7 +215,8 @@ def main() -> None:
             (directory / "password").write_text(PASSWORDS["weir"])
             sasl = {"mechanism": "SCRAM-SHA-512", "username": "weir", "password_file": str(directory / "password")}
             servers = cluster.bootstrap_servers_of(LISTENER)
-            with GatewayProcess(directory / "weir", servers, [], upstream_keys={"sasl": sasl}) as gateway:
+            upstream = {"bootstrap_servers": [servers], "sasl": sasl}
+            with GatewayProcess(directory / "weir", servers, {"upstream": upstream}) as gateway:
                 print(run(cluster, gateway, seconds, directory))
 
 

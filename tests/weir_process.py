@@ -3,6 +3,7 @@
 import json
 import signal
 import time
+import urllib.error
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
