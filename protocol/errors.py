@@ -16,6 +16,10 @@ class InvalidFrame(ProtocolError):
     """A length, count or string that does not fit into the frame that holds it."""
 
 
+class OutOfTurn(ProtocolError):
+    """A message that may not come now: the connection is not authenticated, or the other side has to answer first."""
+
+
 class UnsupportedVersion(ProtocolError):
     """An API key, or a version of one, that was never advertised to the client."""
 

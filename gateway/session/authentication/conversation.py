@@ -47,7 +47,7 @@ class Outcome:
 
 
 class Authentication:
-    """What one connection has done so far to authenticate. Every method may raise `IllegalSaslEvent`.
+    """What one connection has done so far to authenticate. Every method may raise `OutOfTurn`.
 
     `unnamed` is whose the connection is where the mechanism does not tell.
     """

@@ -7,7 +7,7 @@ answer to a handshake or a token is one that breaks the protocol.
 
 from enum import Enum, auto
 
-from protocol.errors import ProtocolError
+from protocol.errors import OutOfTurn
 
 
 class SaslState(Enum):
@@ -35,10 +35,6 @@ class SaslEvent(Enum):
     REFUSE = auto()
 
 
-class IllegalSaslEvent(ProtocolError):
-    """A peer does what can't be done in the state that its connection is in. Its reason is `sasl_order`."""
-
-
 _S, _E = SaslState, SaslEvent
 
 TRANSITIONS: dict[tuple[SaslState, SaslEvent], SaslState] = {
@@ -56,7 +52,7 @@ TRANSITIONS: dict[tuple[SaslState, SaslEvent], SaslState] = {
     (_S.MAYBE_AUTHENTICATED, _E.ASK): _S.MECHANISM_ASKED,
     (_S.REFUSED, _E.ASK): _S.MECHANISM_ASKED,
 }
-"""Every legal transition; whatever is not here raises `IllegalSaslEvent`."""
+"""Every legal transition; whatever is not here raises `OutOfTurn`."""
 
 
 def after(state: SaslState, event: SaslEvent) -> SaslState:
@@ -64,4 +60,4 @@ def after(state: SaslState, event: SaslEvent) -> SaslState:
     try:
         return TRANSITIONS[state, event]
     except KeyError:
-        raise IllegalSaslEvent("sasl_order", f"{event.name} in SASL state {state.name}") from None
+        raise OutOfTurn("sasl_order", f"{event.name} in SASL state {state.name}") from None

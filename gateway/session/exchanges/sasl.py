@@ -13,16 +13,12 @@ from gateway.session.inflight import Entry
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import sasl
 from protocol.cursor import LENGTH_BYTES
-from protocol.errors import ProtocolError
+from protocol.errors import OutOfTurn
 from protocol.headers import RequestHeader
 
 _BEFORE: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 _log = logging.getLogger("weir.session")
-
-
-class NotAuthenticated(ProtocolError):
-    """A client that has to authenticate first sends what it may not send before."""
 
 
 class AuthenticationGate:
@@ -32,14 +28,14 @@ class AuthenticationGate:
         self._max_bytes = max_bytes
 
     def admit(self, api_key: int, size: int) -> None:
-        """Raises NotAuthenticated."""
+        """Raises OutOfTurn."""
         if api_key not in _BEFORE:
-            raise NotAuthenticated(
+            raise OutOfTurn(
                 "not_authenticated",
                 f"{APIS[api_key].name} before authentication: set the client's security.protocol and sasl.mechanism",
             )
         if size > self._max_bytes:
-            raise NotAuthenticated(
+            raise OutOfTurn(
                 "not_authenticated_size",
                 f"{size} bytes before authentication, above listeners.sasl.max_frame_bytes={self._max_bytes}",
             )

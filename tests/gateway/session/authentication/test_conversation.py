@@ -1,7 +1,7 @@
 import pytest
 
-from gateway.session.authentication import Authentication, IllegalSaslEvent, Outcome, Step
-from protocol.errors import ProtocolError
+from gateway.session.authentication import Authentication, Outcome, Step
+from protocol.errors import OutOfTurn, ProtocolError
 
 TOKENS = {
     "PLAIN": [(b"\0alice\0secret", b"")],
@@ -44,7 +44,7 @@ def test_the_brokers_refusal_is_final_in_every_round(mechanism, code, reason):
             conversation.broker_answers(0, broker)
         conversation.client_sends(TOKENS[mechanism][rounds][0])
         assert conversation.broker_answers(code, b"") == Outcome(Step.FAILED, mechanism, reason=reason)
-        with pytest.raises(IllegalSaslEvent):
+        with pytest.raises(OutOfTurn):
             conversation.client_sends(b"\0alice\0secret")
 
 
@@ -112,13 +112,13 @@ def test_raw_tokens_that_can_t_be_read_are_refused(mechanism):
 
 def test_nobody_speaks_out_of_turn():
     conversation = Authentication("ANONYMOUS")
-    with pytest.raises(IllegalSaslEvent):
+    with pytest.raises(OutOfTurn):
         conversation.client_sends(b"\0alice\0secret")
     conversation.client_asks("PLAIN", 1)
-    with pytest.raises(IllegalSaslEvent):
+    with pytest.raises(OutOfTurn):
         conversation.client_asks("PLAIN", 1)
     conversation.broker_agrees(0)
     conversation.client_sends(b"\0alice\0secret")
-    with pytest.raises(IllegalSaslEvent) as caught:
+    with pytest.raises(OutOfTurn) as caught:
         conversation.client_sends(b"\0alice\0secret")
     assert "secret" not in str(caught.value)

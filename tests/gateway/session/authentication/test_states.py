@@ -1,6 +1,7 @@
 import pytest
 
-from gateway.session.authentication.states import TRANSITIONS, IllegalSaslEvent, SaslEvent, SaslState, after
+from gateway.session.authentication.states import TRANSITIONS, SaslEvent, SaslState, after
+from protocol.errors import OutOfTurn
 
 E, S = SaslEvent, SaslState
 
@@ -33,7 +34,7 @@ def expected():
 def test_every_event_in_every_state(before, event):
     wanted = expected()[before, event]
     if wanted is None:
-        with pytest.raises(IllegalSaslEvent, match=f"{event.name} in SASL state {before.name}") as caught:
+        with pytest.raises(OutOfTurn, match=f"{event.name} in SASL state {before.name}") as caught:
             after(before, event)
         assert caught.value.reason == "sasl_order"
     else:
