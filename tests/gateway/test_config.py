@@ -526,6 +526,11 @@ class TestWarnings:
             "one full request of 1 MiB holds its connection for 45 s",
         ),
         (
+            "{user: a, controller_mutation_rate: 1}",
+            "controller_mutation_rate",
+            "1 partitions/s for user=a means that one topic of 50 partitions holds its connection for 50 s",
+        ),
+        (
             "{user: a, consumer_byte_rate: 10000}",
             "consumer_byte_rate",
             "one full batch of 1 MiB holds its connection for 105 s",

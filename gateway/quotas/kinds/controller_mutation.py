@@ -1,6 +1,7 @@
 """Partitions that a client creates or deletes (KIP-599): by CreateTopics, DeleteTopics and CreatePartitions."""
 
 from gateway.quotas.kinds.kind import QuotaKind
+from gateway.quotas.small import FullRequest
 from gateway.quotas.spread_rate import SpreadRate
 from gateway.quotas.token_bucket import TokenBucket
 
@@ -12,4 +13,5 @@ KIND = QuotaKind(
     order=2,
     integral=False,
     meters={"token_bucket": TokenBucket.for_mutations, "rate": SpreadRate},
+    full_request=FullRequest(50, "one topic of 50 partitions", "create topics with fewer partitions"),
 )
