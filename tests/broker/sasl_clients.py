@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -14,15 +16,20 @@ from loadtest.kafka.sasl import librdkafka_properties, unsecured_token
 TIMEOUT = 30.0
 
 
-def with_librdkafka(servers: str, topic: str, mechanism: str, user: str, password: str, client_id: str = "etl") -> str | None:
+def _protocol(ca: Path | None) -> str:
+    return "SASL_PLAINTEXT" if ca is None else "SASL_SSL"
+
+
+def with_librdkafka(servers: str, topic: str, mechanism: str, user: str, password: str, ca: Path | None = None) -> str | None:
     """None, or the error in its words."""
     errors: list[KafkaError] = []
     producer = Producer(
         {
             "bootstrap.servers": servers,
-            "client.id": client_id,
+            "client.id": "etl",
             "error_cb": errors.append,
-            **librdkafka_properties(mechanism, user, password),
+            **librdkafka_properties(mechanism, user, password, security_protocol=_protocol(ca)),
+            **({} if ca is None else {"ssl.ca.location": str(ca)}),
         }
     )
     producer.produce(topic, bytes(100), on_delivery=lambda error, _: errors.append(error) if error else None)
@@ -44,16 +51,17 @@ class _Token(AbstractTokenProvider):
         return unsecured_token(self._user)
 
 
-def with_aiokafka(servers: str, topic: str, mechanism: str, user: str, password: str, client_id: str = "etl") -> str | None:
+def with_aiokafka(servers: str, topic: str, mechanism: str, user: str, password: str, ca: Path | None = None) -> str | None:
     """None, or the error in its words."""
-    return asyncio.run(_aiokafka(servers, topic, mechanism, user, password, client_id))
+    return asyncio.run(_aiokafka(servers, topic, mechanism, user, password, ca))
 
 
-async def _aiokafka(servers: str, topic: str, mechanism: str, user: str, password: str, client_id: str) -> str | None:
+async def _aiokafka(servers: str, topic: str, mechanism: str, user: str, password: str, ca: Path | None) -> str | None:
     producer = AIOKafkaProducer(
         bootstrap_servers=servers,
-        client_id=client_id,
-        security_protocol="SASL_PLAINTEXT",
+        client_id="etl",
+        security_protocol=_protocol(ca),
+        ssl_context=None if ca is None else ssl.create_default_context(cafile=str(ca)),
         sasl_mechanism=mechanism,
         sasl_plain_username=user,
         sasl_plain_password=password,
@@ -84,7 +92,7 @@ class _Said(logging.Handler):
         self.lines.append(record.getMessage().partition('": ')[2])
 
 
-def with_kafka_python(servers: str, topic: str, mechanism: str, user: str, password: str, client_id: str = "etl") -> str | None:
+def with_kafka_python(servers: str, topic: str, mechanism: str, user: str, password: str, ca: Path | None = None) -> str | None:
     """None, or the name of the error."""
     from kafka import KafkaProducer
     from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonProvider
@@ -98,8 +106,9 @@ def with_kafka_python(servers: str, topic: str, mechanism: str, user: str, passw
     try:
         producer = KafkaProducer(
             bootstrap_servers=servers,
-            client_id=client_id,
-            security_protocol="SASL_PLAINTEXT",
+            client_id="etl",
+            security_protocol=_protocol(ca),
+            ssl_cafile=None if ca is None else str(ca),
             sasl_mechanism=mechanism,
             sasl_plain_username=user,
             sasl_plain_password=password,

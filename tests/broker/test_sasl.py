@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 from prometheus_client.parser import text_string_to_metric_families
 
 from loadtest import reauthentication
+from loadtest.certificates import LOOPBACK, Authority, Files
 from loadtest.kafka import KafkaCluster, run_tool
 from loadtest.kafka.sasl import (
     MECHANISMS,
@@ -47,10 +48,23 @@ QUOTAS = {
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """A broker with two listeners that want SASL; sessions of the second are short."""
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def certificate(authority: Authority) -> Files:
+    """The broker's and Weir's."""
+    return authority.issue("both", hosts=LOOPBACK)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, certificate: Files) -> Iterator[KafkaCluster]:
+    """A broker with listeners that want SASL: one in plaintext, one with TLS, and one whose sessions are short."""
+    keystore = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(certificate.both)}
     listeners = [
         sasl_listener("SASL", PASSWORDS),
+        sasl_listener("SECURE", PASSWORDS, security_protocol="SASL_SSL", properties=keystore),
         sasl_listener(reauthentication.LISTENER, PASSWORDS, max_reauth_ms=reauthentication.MAX_REAUTH_MS),
     ]
     directory = tmp_path_factory.mktemp("kafka-sasl")
@@ -63,8 +77,12 @@ def credentials(directory: Path, password: str = PASSWORDS["weir"]) -> dict[str,
     return {"mechanism": "SCRAM-SHA-512", "username": "weir", "password_file": "password"}  # beside the config file
 
 
-def gateway_before(servers: str, directory: Path, upstream_sasl: dict[str, str] | None, **more: Any) -> Weir:
-    upstream = {"bootstrap_servers": [servers]} | ({"sasl": upstream_sasl} if upstream_sasl else {})
+def gateway_before(
+    servers: str, directory: Path, upstream_sasl: dict[str, str] | None, tls: dict[str, str] | None = None, **more: Any
+) -> Weir:
+    upstream: dict[str, Any] = {"bootstrap_servers": [servers]}
+    upstream |= {"sasl": upstream_sasl} if upstream_sasl else {}
+    upstream |= {"tls": tls} if tls else {}
     return Weir(directory, servers, {"upstream": upstream, "quotas": QUOTAS}, **more)
 
 
@@ -112,7 +130,7 @@ def test_java(gateway: Weir, topic: str) -> None:
         for argument in (mechanism, java_properties(mechanism, "bob", PASSWORDS["bob"])["sasl.jaas.config"])
     ]
     wrong = ("SCRAM-SHA-256", java_properties("SCRAM-SHA-256", "mallory", "wrong")["sasl.jaas.config"])
-    lines = run_tool(JAVA, gateway.bootstrap_servers, topic, *arguments, *wrong).splitlines()
+    lines = run_tool(JAVA, gateway.bootstrap_servers, topic, "", *arguments, *wrong).splitlines()
     refused = "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256"
     assert lines == [*(f"SENT {mechanism}" for mechanism in MECHANISMS), f"FAILED SaslAuthenticationException: {refused}"]
     assert all(authenticated(gateway, mechanism) > count for mechanism, count in before.items())
@@ -120,6 +138,44 @@ def test_java(gateway: Weir, topic: str) -> None:
     assert bob is not None
     assert (bob["level"], bob["limit"]) == ("user=<default>", DEFAULT_RATE)
     assert usage(gateway, "mallory") is None
+
+
+@pytest.fixture(scope="module")
+def secure_gateway(
+    cluster: KafkaCluster, authority: Authority, certificate: Files, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Weir]:
+    """TLS on both sides."""
+    directory = tmp_path_factory.mktemp("weir-sasl-ssl")
+    upstream_tls = {"ca": str(authority.cert)}
+    listener = {"tls": {"cert": str(certificate.cert), "key": str(certificate.key)}}
+    servers = cluster.bootstrap_servers_of("SECURE")
+    with gateway_before(servers, directory, credentials(directory), upstream_tls, listener=listener) as running:
+        yield running
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_each_mechanism_with_each_client_in_tls(
+    secure_gateway: Weir, authority: Authority, topic: str, client: str, mechanism: str
+) -> None:
+    succeeded = authenticated(secure_gateway, mechanism)
+    servers = secure_gateway.bootstrap_servers
+    assert CLIENTS[client](servers, topic, mechanism, "alice", PASSWORDS["alice"], authority.cert) is None
+    assert authenticated(secure_gateway, mechanism) > succeeded
+    alice = usage(secure_gateway, "alice")
+    assert alice is not None
+    assert (alice["level"], alice["limit"]) == ("user=alice", ALICE_RATE)
+
+
+def test_java_in_tls(secure_gateway: Weir, authority: Authority, topic: str) -> None:
+    arguments = [
+        argument
+        for mechanism in MECHANISMS
+        for argument in (mechanism, java_properties(mechanism, "bob", PASSWORDS["bob"])["sasl.jaas.config"])
+    ]
+    lines = run_tool(JAVA, secure_gateway.bootstrap_servers, topic, str(authority.cert), *arguments).splitlines()
+    assert lines == [f"SENT {mechanism}" for mechanism in MECHANISMS]
+    assert usage(secure_gateway, "bob") is not None
 
 
 def test_a_name_that_scram_has_to_escape(cluster: KafkaCluster, gateway: Weir, topic: str) -> None:
