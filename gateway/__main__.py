@@ -1,4 +1,4 @@
-"""The command line: `weir serve`, `weir check`, `weir quotas`, `weir volumes publish`."""
+"""The command line: `weir serve`, `weir check`, `weir quotas`, `weir volumes publish`, `weir report`."""
 
 import argparse
 import asyncio
@@ -17,6 +17,7 @@ from gateway.config import ConfigError, WeirConfig, certificate_warnings, load_c
 from gateway.observe.build import weir_version
 from gateway.observe.log import configure_logging
 from gateway.observe.table import AdminUnreachableError, show_quotas
+from gateway.reports.job import command as reports
 
 OK, CONFIG_ERROR, USAGE, CANNOT_BIND = 0, 1, 2, 3
 """Exit codes. `weir quotas` exits with 1 where the gateway can't be reached; argparse itself exits with 2."""
@@ -36,6 +37,7 @@ examples:
   weir quotas                        who uses how much now (press Ctrl-C to stop)
   weir quotas --json | jq .rows      the same for scripts
   weir volumes publish --config weir.yaml    beside a broker: tell the gateways how full its disks are
+  weir report --events ./throttle-ledger --out ./report    what happened: who was throttled, by what, who suffered
 
 the smallest weir.yaml:
   upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
@@ -198,6 +200,12 @@ def _parser() -> argparse.ArgumentParser:
     quotas.add_argument("--once", action="store_true", help="print the table once, also on a terminal")
     quotas.add_argument("--json", action="store_true", help="print what the gateway answers, once, as JSON")
     quotas.set_defaults(run=_quotas)
+
+    report = commands.add_parser(
+        "report", help="tell what happened", description=reports.ABOUT, epilog=reports.EXAMPLES, formatter_class=layout
+    )
+    reports.add_options(report)
+    report.set_defaults(run=reports.run)
     return parser
 
 

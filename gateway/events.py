@@ -17,7 +17,7 @@ hour may come at any time; a report does that hour again.
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, datetime
 from types import UnionType
 from typing import Any, ClassVar, Final, get_args, get_origin, get_type_hints
@@ -88,7 +88,7 @@ class ThrottleEvent:
     throttle_ms: int
     """Summed up."""
     throttle_max_ms: int
-    throttle_slots: Mapping[int, int] = field(default_factory=dict)
+    throttle_slots: Mapping[int, int]
     """How many of the decisions fell into which `throttle_slot`; adds up to `count`."""
     early_count: int = 0
     early_ms: int = 0
@@ -241,6 +241,8 @@ class EventField:
     required: bool
     optional: bool
     """Whether None is allowed."""
+    default: int | float | str | bool | None = None
+    """What a line without it means, where that is not None and the field is not required."""
 
 
 def _fields_of(event: type[Event]) -> tuple[EventField, ...]:
@@ -253,8 +255,9 @@ def _fields_of(event: type[Event]) -> tuple[EventField, ...]:
             hint = next(one for one in get_args(hint) if one is not type(None))
         origin = get_origin(hint) or hint
         holds = dict if issubclass(origin, Mapping) else origin
-        required = each.default is MISSING and each.default_factory is MISSING
-        found.append(EventField(each.name, holds, required, optional))
+        required = each.default is MISSING
+        default = each.default if isinstance(each.default, (int, float, str)) else None
+        found.append(EventField(each.name, holds, required, optional, default))
     return tuple(found)
 
 
@@ -321,7 +324,7 @@ def partition(time_ms: int) -> str:
 def file_name(gateway: str, begun_ms: int, sequence: int) -> str:
     """A finished file's name: `weir-GATEWAY-20261121T031500-000007.jsonl.gz`. Never used twice by a gateway."""
     begun = datetime.fromtimestamp(begun_ms // 1000, UTC).strftime("%Y%m%dT%H%M%S")
-    safe = "".join(letter if letter.isalnum() or letter in "._" else "_" for letter in gateway)
+    safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in gateway)
     return f"weir-{safe}-{begun}-{sequence:06d}.jsonl.gz"
 
 

@@ -100,7 +100,11 @@ def test_what_a_reader_does_not_know_it_ignores() -> None:
 
 GOOD = json.loads(to_line(ConfigApplied(time_ms=1, gateway="g", result="success", config_version="3")))
 
-THROTTLE = json.loads(to_line(ThrottleEvent(time_ms=1, last_ms=1, gateway="g", kind="fetch", throttle_ms=1, throttle_max_ms=1)))
+THROTTLE = json.loads(
+    to_line(
+        ThrottleEvent(time_ms=1, last_ms=1, gateway="g", kind="fetch", throttle_ms=1, throttle_max_ms=1, throttle_slots={1: 1})
+    )
+)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,98 @@
+"""The top of the page: the period's sums, and throttling over time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import functions as F
+
+from gateway.reports.job.plots import lines
+from gateway.reports.report import Plot, ReportRow, Tables
+
+_BY_MINUTE = 6
+"""Up to so many hours are drawn minute by minute, more of them hour by hour."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """`tiles`: names and values; `plots`: over the whole period."""
+
+    tiles: Sequence[tuple[str, str]]
+    plots: Sequence[Plot]
+
+
+def overview(tables: Tables, hours: int) -> Overview:
+    """The sums of everything, and each kind over time."""
+    held = tables.totals.agg(
+        F.sum("throttled").alias("throttled"),
+        F.sum("throttle_ms").alias("throttle_ms"),
+        F.sum("noted").alias("noted"),
+        F.count_distinct(F.when((F.col("throttled") > 0) | (F.col("noted") > 0), F.struct("user", "client_id", "ip"))).alias(
+            "entities"
+        ),
+        F.sum("early_count").alias("early"),
+    ).first()
+    values = {name: (held[name] or 0) if held else 0 for name in ("throttled", "throttle_ms", "noted", "entities", "early")}
+    tiles = [
+        ("entities throttled", f"{values['entities']:,}"),
+        ("throttle decisions", f"{values['throttled']:,}"),
+        ("throttle time", duration(values["throttle_ms"] / 1000)),
+        ("sent before their time", f"{values['early']:,}"),
+    ]
+    if values["noted"]:
+        tiles.insert(2, ("noted, not enforced", f"{values['noted']:,}"))
+    return Overview(tiles, _plots(tables, hours))
+
+
+def _plots(tables: Tables, hours: int) -> Sequence[Plot]:
+    grain = ("date", "hour", "minute") if hours <= _BY_MINUTE else ("date", "hour")
+    rows = [
+        row.asDict()
+        for row in tables.minutes.groupBy(*grain, "kind")
+        .agg(
+            (F.coalesce(F.sum("throttle_ms"), F.lit(0)) + F.coalesce(F.sum("noted_ms"), F.lit(0))).alias("held_ms"),
+            F.max("throttled_entities").alias("entities"),
+            F.sum(F.when(F.col("kind").isin("produce", "fetch"), F.col("amount"))).alias("bytes"),
+        )
+        .orderBy("kind", *grain)
+        .collect()
+    ]
+    seconds = 60 if "minute" in grain else 3600
+    every = "minute" if "minute" in grain else "hour"
+    held = [kind for kind in _kinds(rows) if any(row["held_ms"] for row in rows if row["kind"] == kind)]
+    plots = []
+    if held:
+        plots = [
+            lines(f"Throttle time each {every}", "seconds", {kind: _series(rows, kind, "held_ms", 1000) for kind in held}),
+            lines(
+                f"Entities held at once, most in a minute of each {every}",
+                "entities",
+                {kind: _series(rows, kind, "entities") for kind in held},
+            ),
+        ]
+    moved = [kind for kind in ("produce", "fetch") if kind in _kinds(rows)]
+    if moved:
+        plots.append(lines("Use", "bytes per second", {kind: _series(rows, kind, "bytes", seconds) for kind in moved}))
+    return plots
+
+
+def _kinds(rows: Sequence[ReportRow]) -> Sequence[str]:
+    return sorted({row["kind"] for row in rows})
+
+
+def _series(rows: Sequence[ReportRow], kind: str, column: str, unit: float = 1) -> tuple[Sequence[str], Sequence[float]]:
+    of_kind = [row for row in rows if row["kind"] == kind]
+    x = [f"{row['date']} {row['hour']:02d}:{row.get('minute', 0):02d}" for row in of_kind]
+    return x, [(row[column] or 0) / unit for row in of_kind]
+
+
+def duration(seconds: float) -> str:
+    """`4 d 3 h`, `2 h 05 min`, `3 min 20 s`, `1.5 s`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes:02d} min"
+    return f"{hours // 24} d {hours % 24} h"

@@ -1,0 +1,94 @@
+"""The report as one page: the reports' first rows and plots, Plotly itself inside, nothing fetched from anywhere."""
+
+import datetime as dt
+import json
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from plotly.offline import get_plotlyjs
+from pyspark.sql import SparkSession
+
+from gateway.reports.job.overview import Overview
+from gateway.reports.job.period import shown
+from gateway.reports.job.refresh import Refreshed
+from gateway.reports.job.write import MadeReport
+
+
+def page(found: Refreshed, overview: Overview, reports: Sequence[MadeReport], now: dt.datetime) -> str:
+    """The page's HTML. `now` in UTC."""
+    first, last = found.hours[0], found.hours[-1]
+    end = dt.datetime.combine(last[0], dt.time(last[1])) + dt.timedelta(hours=1)
+    gaps = round((end - dt.datetime.combine(first[0], dt.time(first[1]))) / dt.timedelta(hours=1)) - len(found.hours)
+    sections: list[Mapping[str, Any]] = [
+        {
+            "name": "overview",
+            "title": "Overview",
+            "question": "How much was held back, of what, and when?",
+            "nothing": "",
+            "plots": _safe(overview.plots),
+            "rows": None,
+        }
+    ]
+    sections += [
+        {
+            "name": made.report.name,
+            "title": made.report.title,
+            "question": made.report.question,
+            "nothing": made.report.nothing,
+            "explained": made.report.columns,
+            "columns": made.columns,
+            "rows": made.rows,
+            "count": made.count,
+            "plots": _safe(made.report.plots(made.rows)) if made.rows else [],
+        }
+        for made in reports
+    ]
+    data = {
+        "period": f"{shown(first)} to {end:%Y-%m-%d %H:%M} UTC" + (f"; {gaps} hours in between have no events" if gaps else ""),
+        "made": f"Made by weir report on {now:%Y-%m-%d at %H:%M} UTC from {found.events:,} events. All times are UTC."
+        + (f" {found.rejected:,} lines were no events: see the folder _rejected." if found.rejected else ""),
+        "tiles": [*overview.tiles, ("events", f"{found.events:,}"), ("bad lines, kept aside", f"{found.rejected:,}")],
+        "reports": sections,
+    }
+    template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    start, between, end_of_page = template.replace("@PLOTLY@", "@DATA@").split("@DATA@")
+    plotly: str = get_plotlyjs()
+    return start + _embedded(data) + between + plotly + end_of_page
+
+
+def _embedded(data: Mapping[str, Any]) -> str:
+    """JSON that can't end the script element that it stands in, whatever clients call themselves."""
+    return json.dumps(data, default=_plain, ensure_ascii=False).replace("<", "\\u003c")
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, dt.datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S")
+    return str(value)
+
+
+def _safe(plots: Sequence[Mapping[str, Any]]) -> Sequence[Any]:
+    """Plotly takes `<b>` and `<a href>` in labels for markup, and clients choose their names."""
+    return [_escaped(plot) for plot in plots]
+
+
+def _escaped(value: object) -> object:
+    if isinstance(value, str):
+        return value.replace("&", "&amp;").replace("<", "&lt;")
+    if isinstance(value, Mapping):
+        return {key: _escaped(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_escaped(one) for one in value]
+    return value
+
+
+def write_text(spark: SparkSession, path: str, text: str) -> None:
+    """Write a file to any Hadoop path."""
+    java: Any = spark.sparkContext
+    where = java._jvm.org.apache.hadoop.fs.Path(path)
+    file_system = where.getFileSystem(java._jsc.hadoopConfiguration())
+    file_system.setWriteChecksum(False)
+    stream = file_system.create(where, True)
+    stream.write(bytearray(text.encode("utf-8")))
+    stream.close()

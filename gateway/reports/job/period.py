@@ -1,0 +1,57 @@
+"""The hours that are asked for, in UTC."""
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+Hour = tuple[dt.date, int]
+"""A date and an hour of it, 0 to 23: one folder of the ledger."""
+
+
+@dataclass(frozen=True)
+class Period:
+    """From one hour to another, both included; None: no bound."""
+
+    first: Hour | None = None
+    last: Hour | None = None
+
+    def contains(self) -> "Column":
+        """Whether a row's `date` and `hour` are in it; Spark prunes folders with that."""
+        from pyspark.sql import functions as F
+
+        date, hour = F.col("date"), F.col("hour")
+        inside = F.lit(True)
+        if self.first is not None:
+            inside &= (date > self.first[0]) | ((date == self.first[0]) & (hour >= self.first[1]))
+        if self.last is not None:
+            inside &= (date < self.last[0]) | ((date == self.last[0]) & (hour <= self.last[1]))
+        return inside
+
+
+def first_hour(text: str) -> Hour:
+    """`2026-11-21` begins at its first hour, `2026-11-21T15` at 15:00. Raises ValueError."""
+    return _hour(text, 0)
+
+
+def last_hour(text: str) -> Hour:
+    """`2026-11-21` ends with its last hour, `2026-11-21T15` with the hour from 15:00 to 16:00. Raises ValueError."""
+    return _hour(text, 23)
+
+
+def _hour(text: str, of_whole_day: int) -> Hour:
+    date, separator, hour = text.partition("T")
+    day = dt.date.fromisoformat(date)
+    if not separator:
+        return day, of_whole_day
+    number = int(hour.removesuffix(":00"))
+    if not 0 <= number <= 23:
+        raise ValueError(f"{hour} is not an hour from 00 to 23")
+    return day, number
+
+
+def shown(hour: Hour) -> str:
+    """`2026-11-21 15:00`."""
+    return f"{hour[0].isoformat()} {hour[1]:02d}:00"

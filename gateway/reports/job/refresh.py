@@ -1,0 +1,135 @@
+"""Bringing the hourly aggregates up to date: the new hours' events are read once, and what is made of them is kept."""
+
+import datetime as dt
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark import StorageLevel
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from gateway.reports.job.hours import ENTITY_MINUTES, HOURLY, HourEvents, entity_minutes
+from gateway.reports.job.ledger import Ledger, LedgerFile
+from gateway.reports.job.period import Hour, Period, shown
+from gateway.reports.job.progress import Progress
+from gateway.reports.job.state import DoneHour, State, batches, pending, write_rejected
+from gateway.reports.job.tables import StoredTables
+
+
+class NothingToReportError(Exception):
+    """There are no events where they were looked for; says what is there instead."""
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """The aggregates of a period, up to date. `events`, `rejected`: its lines; `new_events`, `new_hours`: what was new."""
+
+    tables: StoredTables
+    hours: Sequence[Hour]
+    events: int
+    rejected: int
+    new_hours: int
+    new_events: int
+
+
+def refresh(spark: SparkSession, events: str, out: str, period: Period, batch_hours: int, tell: Progress) -> Refreshed:
+    """Do the hours of the ledger under `events` that are not done yet. Raises NothingToReportError."""
+    ledger, state = Ledger(spark, events), State(spark, out)
+    files = _files(ledger, events, period)
+    done = dict(state.done(period))
+    new = pending(files, done)
+    if not files and not done:
+        raise NothingToReportError(_nothing(ledger, events))
+    tell(f"{len(new)} of {len(files.keys() | done.keys())} hours are new or have new files")
+    schemas = _schemas(ledger)
+    maker = _Maker(ledger, state, out, schemas)
+    began = dt.datetime.now(dt.UTC)
+    new_events = 0
+    finished = 0
+    for batch in batches(new, batch_hours):
+        made = maker.make(batch, files)
+        done |= made
+        finished += len(batch)
+        new_events += sum(hour.events + hour.rejected for hour in made.values())
+        tell(_how_far(finished, new, new_events, (dt.datetime.now(dt.UTC) - began).total_seconds()))
+    return Refreshed(
+        tables=StoredTables(spark, state, done, schemas),
+        hours=sorted(done),
+        events=sum(hour.events for hour in done.values()),
+        rejected=sum(hour.rejected for hour in done.values()),
+        new_hours=len(new),
+        new_events=new_events,
+    )
+
+
+def _files(ledger: Ledger, path: str, period: Period) -> Mapping[Hour, frozenset[LedgerFile]]:
+    try:
+        return ledger.files(period)
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        raise NothingToReportError(f"--events {path}: there is no such path") from error
+
+
+def _nothing(ledger: Ledger, path: str) -> str:
+    everything = sorted(ledger.files(Period()))
+    if not everything:
+        return f"--events {path}: no files such as date=2026-11-21/hour=15/*.jsonl.gz below it. Is it the ledger's path?"
+    return f"--events {path}: no hour from --from to --to; there are {shown(everything[0])} to {shown(everything[-1])} (UTC)"
+
+
+def _schemas(ledger: Ledger) -> Mapping[str, StructType]:
+    minutes = entity_minutes(ledger.lines([]))
+    hours = HourEvents(ledger.events_but_usage([]), minutes)
+    return {ENTITY_MINUTES: minutes.schema} | {name: make(hours).schema for name, make in HOURLY.items()}
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Makes hours: from the ledger's lines to aggregates that are marked as done."""
+
+    ledger: Ledger
+    state: State
+    out: str
+    schemas: Mapping[str, StructType]
+
+    def make(self, batch: Sequence[Hour], files: Mapping[Hour, frozenset[LedgerFile]]) -> Mapping[Hour, DoneHour]:
+        made_by = uuid.uuid4().hex
+        made = {hour: DoneHour(made_by, files[hour], 0, 0) for hour in batch}
+        self.state.write(ENTITY_MINUTES, entity_minutes(self.ledger.lines(batch)), made_by)
+        minutes = self.state.read(ENTITY_MINUTES, made, self.schemas[ENTITY_MINUTES])
+        counts = minutes.groupBy("date", "hour").agg(F.sum("lines").alias("lines"), F.sum("bad_lines").alias("bad")).collect()
+        for row in counts:
+            made[row.date, row.hour] = DoneHour(made_by, files[row.date, row.hour], row.lines - row.bad, row.bad)
+        events = self.ledger.events_but_usage(batch).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            hours = HourEvents(events, minutes.where(F.col("kind").isNotNull()))
+            for name, make in HOURLY.items():
+                self.state.write(name, make(hours), made_by)
+        finally:
+            events.unpersist()
+        with_bad = [hour for hour, done in made.items() if done.rejected]
+        if with_bad:
+            write_rejected(self.ledger.bad_lines(with_bad), self.out)
+        self.state.mark_done(made)
+        return made
+
+
+def _how_far(finished: int, new: Sequence[Hour], events: int, seconds: float) -> str:
+    left = seconds / finished * (len(new) - finished)
+    return (
+        f"up to {shown(new[finished - 1])}: {finished} of {len(new)} hours, {events:,} events, "
+        f"{events / max(seconds, 0.001):,.0f} events/s, about {left:.0f} s left"
+    )
+
+
+def unreadable(error: BaseException) -> str | None:
+    """What to do about a file that Spark could not read, None if that is not what happened."""
+    found = re.search(r"FAILED_READ_FILE[^\n]*?((?:file|hdfs|s3a?|abfss?|gs):\S+)", str(error))
+    if found is None:
+        return None
+    return f"{found[1].rstrip('.')} can't be read. Move it away, or pass over such files with --skip-unreadable"

@@ -1,0 +1,81 @@
+"""The ledger's lines as Spark sees them: one explicit schema, made from the events, and what makes a line a bad one."""
+
+from functools import reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from gateway.events import EVENTS, FIELDS, VERSION, EventField
+
+_TYPES: dict[type, DataType] = {
+    int: LongType(),
+    float: DoubleType(),
+    str: StringType(),
+    bool: BooleanType(),
+    dict: MapType(StringType(), LongType()),
+    tuple: ArrayType(StringType()),
+}
+
+CORRUPT = "_corrupt"
+"""The column that has the whole line if it is not JSON, or a field is not what the schema says."""
+
+COLUMNS: dict[str, EventField] = {field.name: field for event in FIELDS.values() for field in event}
+"""All fields of all events, by name: a name means the same in each of them."""
+
+EVENT_SCHEMA = StructType(
+    [
+        StructField("v", LongType()),
+        StructField("type", StringType()),
+        *(StructField(name, _TYPES[field.holds]) for name, field in COLUMNS.items()),
+        StructField(CORRUPT, StringType()),
+    ]
+)
+
+_HOUR_MS = 3_600_000
+
+
+def parsed(line: Column) -> Column:
+    """The line as a struct of `EVENT_SCHEMA`."""
+    return F.from_json(line, EVENT_SCHEMA, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
+
+
+def rejection(event: Column, date: Column, hour: Column) -> Column:
+    """Why a line is not counted, None for a good one. `date` and `hour`: of the folder that its file is in."""
+    in_its_hour = F.floor(event["time_ms"] / _HOUR_MS) == F.unix_date(date) * 24 + hour
+    return (
+        F.when(event.isNull() | event[CORRUPT].isNotNull(), "not JSON, or a field of a wrong type")
+        .when(~event["v"].eqNullSafe(F.lit(VERSION)), F.lit(f"not of version {VERSION}"))
+        .when(~F.coalesce(event["type"].isin(list(EVENTS)), F.lit(False)), "unknown type")
+        .when(_lacks_a_field(event), "a required field is missing")
+        .when(~in_its_hour, "not in the folder of its hour")
+    )
+
+
+def _lacks_a_field(event: Column) -> Column:
+    lacks = [
+        (event["type"] == name) & reduce(Column.__or__, (event[field.name].isNull() for field in fields if field.required))
+        for name, fields in FIELDS.items()
+    ]
+    return reduce(Column.__or__, lacks)
+
+
+def field_columns(event: Column) -> list[Column]:
+    """The event's fields as columns; a field that was left out has its default."""
+    columns = []
+    for name, field in COLUMNS.items():
+        default = next(
+            (one.default for fields in FIELDS.values() for one in fields if one.name == name and one.default is not None), None
+        )
+        columns.append((event[field.name] if default is None else F.coalesce(event[field.name], F.lit(default))).alias(name))
+    return [event["type"].alias("type"), *columns]

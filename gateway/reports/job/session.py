@@ -1,0 +1,44 @@
+"""The Spark session: local with settings for one machine, or the cluster's own under spark-submit."""
+
+import os
+
+from pyspark.sql import SparkSession
+
+_ALWAYS = {
+    # Everything is in UTC: dates and hours of folders, and what reports show.
+    "spark.sql.session.timeZone": "UTC",
+}
+_LOCAL = {
+    # Aggregates of a batch are small; 200 tasks each, which is the default, would be spent on starting tasks.
+    "spark.sql.shuffle.partitions": "8",
+    "spark.log.level": "ERROR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Reports are independent and each is many short stages: let them interleave.
+    "spark.scheduler.mode": "FAIR",
+}
+
+
+def submitted() -> bool:
+    """Whether spark-submit started this process; then master, memory and the like are its own."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def spark_session(master: str, memory: str, *, skip_unreadable: bool) -> SparkSession:
+    """The session to work in. `memory`: of the driver, which in local mode does all the work."""
+    builder = SparkSession.builder.appName("weir report")
+    settings = dict(_ALWAYS)
+    if skip_unreadable:
+        settings["spark.sql.files.ignoreCorruptFiles"] = "true"
+    if not submitted():
+        builder = builder.master(master)
+        settings |= _LOCAL | {
+            "spark.driver.memory": memory,
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+        }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark: SparkSession = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark

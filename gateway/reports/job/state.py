@@ -1,0 +1,131 @@
+"""The hourly aggregates on disk: which hours are done and from which files.
+
+Under OUT/_state/LAYOUT each table of `hours.py` is a Parquet folder partitioned by date and hour, and so is `done`, which
+says for each hour the files that it was made of. `done` is written last and names the run (`made_by`) whose rows of the hour
+count: an hour that a run left half written is as if it had not been touched, and is done again.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DateType, IntegerType, LongType, StringType, StructField, StructType
+
+from gateway.reports.job.ledger import LedgerFile
+from gateway.reports.job.period import Hour, Period
+
+LAYOUT = "1"
+"""Of the tables' columns and what they mean."""
+
+_DONE = StructType(
+    [
+        StructField("name", StringType()),
+        StructField("length", LongType()),
+        StructField("made_by", StringType()),
+        StructField("events", LongType()),
+        StructField("rejected", LongType()),
+        StructField("date", DateType()),
+        StructField("hour", IntegerType()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class DoneHour:
+    """An hour whose aggregates are there. `events` and `rejected` count its good and its bad lines."""
+
+    made_by: str
+    files: frozenset[LedgerFile]
+    events: int
+    rejected: int
+
+
+class State:
+    """The aggregates of all hours that were ever done under an output folder."""
+
+    def __init__(self, spark: SparkSession, out: str) -> None:
+        self._spark = spark
+        self._root = f"{out}/_state/{LAYOUT}"
+
+    def done(self, period: Period) -> Mapping[Hour, DoneHour]:
+        """The hours of the period that are done."""
+        try:
+            rows = self._spark.read.schema(_DONE).parquet(f"{self._root}/done").where(period.contains()).collect()
+        except AnalysisException as error:
+            if error.getCondition() == "PATH_NOT_FOUND":
+                return {}
+            raise
+        files: dict[Hour, set[LedgerFile]] = defaultdict(set)
+        for row in rows:
+            files[row.date, row.hour].add(LedgerFile(row.name, row.length))
+        return {
+            (row.date, row.hour): DoneHour(row.made_by, frozenset(files[row.date, row.hour]), row.events, row.rejected)
+            for row in rows
+        }
+
+    def write(self, name: str, rows: DataFrame, made_by: str) -> None:
+        """Replace the hours that occur in `rows`."""
+        _write_hours(rows.withColumn("made_by", F.lit(made_by)), f"{self._root}/{name}")
+
+    def mark_done(self, hours: Mapping[Hour, DoneHour]) -> None:
+        """From now on these hours are what was written for them."""
+        rows = [
+            (file.name, file.length, done.made_by, done.events, done.rejected, *hour)
+            for hour, done in hours.items()
+            for file in done.files
+        ]
+        _write_hours(self._spark.createDataFrame(rows, _DONE), f"{self._root}/done")
+
+    def read(self, name: str, hours: Mapping[Hour, DoneHour], like: StructType) -> DataFrame:
+        """A table's rows of these hours. `like`: its schema, for the case that no hour had any."""
+        period = Period(min(hours), max(hours)) if hours else Period()
+        columns = StructType([*like.fields, StructField("made_by", StringType())])
+        try:
+            stored = self._spark.read.schema(columns).parquet(f"{self._root}/{name}")
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            return self._spark.createDataFrame([], like)
+        valid = self._spark.createDataFrame(
+            [(*hour, done.made_by) for hour, done in hours.items()], "date date, hour int, made_by string"
+        )
+        return stored.where(period.contains()).join(F.broadcast(valid), ["date", "hour", "made_by"]).drop("made_by")
+
+
+def _write_hours(rows: DataFrame, path: str) -> None:
+    (
+        # One file for an hour, more where an hour is large.
+        rows.hint("rebalance", "date", "hour")
+        .write.mode("overwrite")
+        .option("partitionOverwriteMode", "dynamic")
+        .partitionBy("date", "hour")
+        .parquet(path)
+    )
+
+
+def write_rejected(rows: DataFrame, out: str) -> None:
+    """Keep the bad lines aside, with why and from which file, as JSON lines partitioned by date and hour."""
+    (
+        rows.hint("rebalance", "date", "hour")
+        .write.mode("overwrite")
+        .option("partitionOverwriteMode", "dynamic")
+        .partitionBy("date", "hour")
+        .json(f"{out}/_rejected")
+    )
+
+
+def pending(files: Mapping[Hour, frozenset[LedgerFile]], done: Mapping[Hour, DoneHour]) -> Sequence[Hour]:
+    """The hours that have a file which their aggregates were not made of.
+
+    Files that are gone don't count: a ledger drops its oldest ones, and what is known of them is to stay.
+    """
+    return sorted(hour for hour, found in files.items() if hour not in done or found - done[hour].files)
+
+
+def batches(hours: Iterable[Hour], size: int) -> Sequence[Sequence[Hour]]:
+    """The hours in groups of `size`, in order."""
+    ordered = list(hours)
+    return [ordered[start : start + size] for start in range(0, len(ordered), size)]

@@ -1,0 +1,70 @@
+"""Making the reports from the aggregates, and writing each as Parquet and as CSV."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import InheritableThread
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from gateway.reports import all_reports
+from gateway.reports.job.progress import Progress
+from gateway.reports.report import Report, Tables
+
+ON_PAGE = 500
+"""Rows of a report that the page shows; its folders have all of them."""
+_AT_ONCE = 3
+"""Reports that are made at the same time."""
+
+
+@dataclass(frozen=True)
+class MadeReport:
+    """A report that was written: its columns, its first rows and how many there are."""
+
+    report: Report
+    columns: Sequence[str]
+    rows: Sequence[Mapping[str, Any]]
+    count: int
+
+
+def write_reports(spark: SparkSession, tables: Tables, out: str, tell: Progress) -> Sequence[MadeReport]:
+    """Make all reports into folders of their names under `out`; returns them in the order of the page."""
+
+    def make(report: Report) -> MadeReport:
+        rows = report.build(tables)
+        order = [F.desc_nulls_last(key[1:]) if key.startswith("-") else F.asc_nulls_first(key) for key in report.sort]
+        one_file: DataFrame = rows.repartition(1).sortWithinPartitions(*order)
+        one_file.write.mode("overwrite").parquet(f"{out}/{report.name}")
+        written = spark.read.schema(one_file.schema).parquet(f"{out}/{report.name}")
+        written.coalesce(1).write.mode("overwrite").option("header", True).csv(f"{out}/csv/{report.name}")
+        first = [row.asDict(recursive=True) for row in written.limit(ON_PAGE).collect()]
+        count = written.count() if len(first) == ON_PAGE else len(first)
+        tell(f"{report.name}: {count:,} rows")
+        return MadeReport(report, written.columns, first, count)
+
+    return _at_once(make, list(all_reports().values()))
+
+
+def _at_once(make: Callable[[Report], MadeReport], reports: Sequence[Report]) -> Sequence[MadeReport]:
+    """Make the reports on some threads. They have to be Spark's own, which give back their connections to Java."""
+    made: dict[str, MadeReport] = {}
+    failed: list[BaseException] = []
+    left = list(reports)
+
+    def work() -> None:
+        while left and not failed:
+            report = left.pop(0)
+            try:
+                made[report.name] = make(report)
+            except BaseException as error:  # raised again below
+                failed.append(error)
+
+    threads = [InheritableThread(target=work) for _ in range(_AT_ONCE)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return [made[report.name] for report in reports]

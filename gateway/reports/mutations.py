@@ -1,0 +1,54 @@
+"""Controller mutations: who creates and deletes partitions, and who had to wait for it (KIP-599)."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from gateway.reports.job.columns import count, moment
+from gateway.reports.job.plots import bars, label
+from gateway.reports.report import Plot, Report, ReportRow, Tables
+
+
+def _build(tables: Tables) -> DataFrame:
+    return tables.totals.where(F.col("kind") == "controller_mutation").select(
+        "user",
+        "client_id",
+        "quota",
+        "limit",
+        F.coalesce("amount", F.lit(0.0)).alias("mutations"),
+        F.coalesce("peak_minute", F.lit(0.0)).alias("peak_minute"),
+        count("requests").alias("requests"),
+        count("throttled").alias("throttled"),
+        F.coalesce("throttled_amount", F.lit(0.0)).alias("throttled_mutations"),
+        count("throttle_ms").alias("throttle_ms"),
+        count("throttle_max_ms").alias("throttle_max_ms"),
+        F.col("worst.api").alias("api"),
+        F.col("worst.address").alias("address"),
+        moment("first_ms").alias("since"),
+    )
+
+
+def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
+    return [bars(rows, "Partitions created and deleted", "partitions", lambda row: row["mutations"], label)]
+
+
+REPORT = Report(
+    name="mutations",
+    order=5,
+    title="Controller mutations",
+    question="Who creates and deletes partitions, how many, and who had to wait for it?",
+    nothing="Nobody created or deleted topics or partitions through Weir in this period.",
+    sort=("-throttle_ms", "-mutations", "user", "client_id"),
+    columns={
+        "limit": "partitions per second",
+        "mutations": "partitions created, added or deleted",
+        "peak_minute": "the most in one minute",
+        "throttled": "requests that were throttled or had topics rejected",
+        "throttled_mutations": "the partitions of those requests",
+        "api": "of the longest throttle; likewise address",
+        "since": "the first throttle",
+    },
+    build=_build,
+    plots=_plots,
+)

@@ -1,0 +1,47 @@
+"""How long throttle times were, by kind and hour."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from gateway.reports.job.histogram import quantiles
+from gateway.reports.job.plots import lines
+from gateway.reports.report import Plot, Report, ReportRow, Tables
+
+_THOUSANDTHS: Final = {"p50_ms": 500, "p90_ms": 900, "p99_ms": 990, "p999_ms": 999}
+_BY: Final = ("date", "hour", "kind", "enforced")
+
+
+def _build(tables: Tables) -> DataFrame:
+    return quantiles(tables.table("throttle_times"), _BY, _THOUSANDTHS).select(
+        "date", "hour", "kind", "enforced", F.col("count").alias("throttled"), *_THOUSANDTHS
+    )
+
+
+def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
+    series = {}
+    for kind in sorted({str(row["kind"]) for row in rows}):
+        for name in ("p50_ms", "p99_ms"):
+            of_kind = [row for row in rows if row["kind"] == kind]
+            x = [f"{row['date']} {row['hour']:02d}:00" for row in of_kind]
+            series[f"{kind} {name.removesuffix('_ms')}"] = (x, [row[name] for row in of_kind])
+    return [lines("Throttle time by hour: median and 99th percentile", "ms", series, log=True)]
+
+
+REPORT = Report(
+    name="throttle_percentiles",
+    order=1,
+    title="Throttle time percentiles",
+    question="How long did clients have to wait, kind by kind and hour by hour?",
+    nothing="Nobody was throttled in this period.",
+    sort=_BY,
+    columns={
+        "enforced": "false: only noted what would have been",
+        "throttled": "decisions to throttle",
+        "p50_ms": "half of the throttle times were at most this long; exact below 32 ms, else up to 6.25 % above",
+    },
+    build=_build,
+    plots=_plots,
+)

@@ -1,0 +1,69 @@
+"""The volume quota's states: since when, until when, and which disk was the reason."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from gateway.reports.job.columns import moment, ratio
+from gateway.reports.job.plots import lines
+from gateway.reports.report import Plot, Report, ReportRow, Tables
+
+
+def _build(tables: Tables) -> DataFrame:
+    changes = tables.table("changes").where(F.col("type") == "volume_state")
+    of_gateway = Window.partitionBy("gateway").orderBy("time_ms")
+    end = F.unix_date("date").cast("long") * 86_400_000 + F.col("hour") * 3_600_000 + (F.col("minute") + 1) * 60_000
+    known = tables.minutes.agg(F.max(end).alias("known_ms"))
+    until = F.coalesce(F.lead("time_ms").over(of_gateway), F.greatest("known_ms", "time_ms"))
+    return (
+        changes.crossJoin(F.broadcast(known))
+        .withColumn("until_ms", until)
+        .select(
+            "gateway",
+            moment("time_ms").alias("since"),
+            moment("until_ms").alias("until"),
+            F.round((F.col("until_ms") - F.col("time_ms")) / 1000, 3).alias("seconds"),
+            "state",
+            "previous",
+            "factor",
+            "reason",
+            "broker",
+            "volume",
+            "capacity_bytes",
+            "consumed_bytes",
+            ratio("consumed_bytes", "capacity_bytes").alias("used"),
+        )
+    )
+
+
+def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
+    if not rows:
+        return []
+    series = {}
+    for gateway in sorted({row["gateway"] for row in rows}):
+        times: list[object] = []
+        factors: list[float] = []
+        for row in (row for row in rows if row["gateway"] == gateway):
+            times += [row["since"], row["until"]]
+            factors += [row["factor"] * 100] * 2
+        series[gateway] = (times, factors)
+    return [lines("What producers were let through", "% of their rate", series)]
+
+
+REPORT = Report(
+    name="volumes",
+    order=7,
+    title="Volumes",
+    question="When were producers slowed or paused because a disk was filling up, and which one?",
+    nothing="The volume quota never changed its state in this period.",
+    sort=("gateway", "since"),
+    columns={
+        "until": "the next change, or where the ledger ends",
+        "factor": "the share of the producers' rate that was let through",
+        "volume": "the log directory that decided it; likewise broker",
+        "used": "the share of the volume that was full",
+    },
+    build=_build,
+    plots=_plots,
+)

@@ -1,0 +1,31 @@
+"""Writes events as a gateway would: into the folders of their hours, whole files only."""
+
+import gzip
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from gateway.events import Event, file_name, in_progress_name, partition, to_line
+
+_FAST = 1
+
+
+def write_events(path: Path, events: Iterable[Event], sequence: int = 0) -> Sequence[Path]:
+    """A file for each gateway and hour; their paths."""
+    by_file: dict[tuple[str, str], list[Event]] = defaultdict(list)
+    for event in events:
+        by_file[partition(event.time_ms), event.gateway].append(event)
+    return [
+        write_lines(path / folder, file_name(gateway, of_file[0].time_ms, sequence), map(to_line, of_file))
+        for (folder, gateway), of_file in by_file.items()
+    ]
+
+
+def write_lines(folder: Path, name: str, lines: Iterable[str]) -> Path:
+    """One file, which appears under its name when it is whole."""
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / in_progress_name(name)
+    # No name and no time in it: the same events make the same file.
+    with unfinished.open("wb") as raw, gzip.GzipFile("", "wb", _FAST, raw, mtime=0) as packed:
+        packed.write("".join(f"{line}\n" for line in lines).encode())
+    return unfinished.rename(folder / name)

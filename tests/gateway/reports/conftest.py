@@ -1,0 +1,88 @@
+"""One Spark session and one run over the scenario for all tests of the reports."""
+
+import gzip
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gateway.events import partition
+from loadtest.ledger.files import write_events
+from tests.gateway.reports.scenario import BAD_LINES, START, events
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from gateway.reports.job.refresh import Refreshed
+    from gateway.reports.job.write import MadeReport
+
+
+SPARK = [
+    pytest.mark.spark,
+    pytest.mark.timeout(600),
+    # PySpark leaves the sockets that it collects rows through to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    """Set up for tiny data: compiling and spreading it would take longer than the work."""
+    from pyspark.sql import SparkSession
+
+    small = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.log.level": "ERROR",
+    }
+    builder = SparkSession.builder.appName("tests").master("local[1]")
+    for key, value in small.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+@dataclass(frozen=True)
+class Run:
+    """A report over the scenario, with what it told while it ran."""
+
+    ledger: Path
+    out: Path
+    found: "Refreshed"
+    reports: "Sequence[MadeReport]"
+    told: list[str]
+
+
+@pytest.fixture(scope="session")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ledger")
+    write_events(path, events())
+    folder = path / partition(START)
+    # A gateway adds a gzip member at each flush; blank lines are nothing at all.
+    members = [gzip.compress(f"{line}\n".encode()) for lines in BAD_LINES.values() for line in ("", *lines)]
+    (folder / "weir-broken-0.jsonl.gz").write_bytes(b"".join(members))
+    (folder / "_unfinished.jsonl.gz.part").write_bytes(b"not even gzip")
+    return path
+
+
+@pytest.fixture(scope="session")
+def report(spark: "SparkSession", ledger: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    from gateway.reports.job.period import Period
+    from gateway.reports.job.refresh import refresh
+    from gateway.reports.job.write import write_reports
+
+    out = tmp_path_factory.mktemp("report")
+    told: list[str] = []
+    found = refresh(spark, str(ledger), str(out), Period(), 24, told.append)
+    return Run(ledger, out, found, write_reports(spark, found.tables, str(out), told.append), told)

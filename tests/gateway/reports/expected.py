@@ -1,0 +1,381 @@
+"""What the reports have to say about the scenario, worked out from its happenings without Spark and the reports' code."""
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+from typing import Any
+
+from tests.gateway.reports.scenario import (
+    CONFIGS,
+    HOURS,
+    MINUTE,
+    QUOTA_CHANGES,
+    REJECTED_CONNECTIONS,
+    START,
+    TOPIC_REJECTIONS,
+    VOLUME_CHANGES,
+    Bucket,
+    Decision,
+    Use,
+    decisions,
+    uses,
+)
+
+Rows = list[dict[str, Any]]
+ENTITY = ("kind", "user", "client_id", "ip")
+
+
+def moment(milliseconds: int) -> dt.datetime:
+    return dt.datetime(1970, 1, 1) + dt.timedelta(milliseconds=milliseconds)  # noqa: DTZ001
+
+
+def _decisions_of() -> Mapping[tuple[Any, ...], list[Decision]]:
+    found = defaultdict(list)
+    for decision in decisions():
+        found[decision.bucket.entity].append(decision)
+    return found
+
+
+def _minutes_of() -> Mapping[tuple[Any, ...], Mapping[int, list[Use]]]:
+    """Each entity's uses by minute, the gateways' together."""
+    found: dict[tuple[Any, ...], dict[int, list[Use]]] = defaultdict(lambda: defaultdict(list))
+    for use in uses():
+        found[use.bucket.entity][use.at].append(use)
+    return found
+
+
+def _last_limit(entity: tuple[Any, ...]) -> tuple[str | None, float | None]:
+    """The quota that applied last and the highest limit in that hour."""
+    seen: list[tuple[int, Bucket]] = [(use.at, use.bucket) for use in uses() if use.bucket.entity == entity]
+    seen += [(decision.at, decision.bucket) for decision in decisions() if decision.bucket.entity == entity]
+    last_hour = max(at // (60 * MINUTE) for at, _ in seen)
+    limits = [bucket.limit for at, bucket in seen if at // (60 * MINUTE) == last_hour and bucket.limit is not None]
+    return seen[-1][1].quota, max(limits, default=None)
+
+
+def _sum(values: Iterable[int | None]) -> int:
+    return sum(value for value in values if value is not None)
+
+
+def top_throttled() -> Rows:
+    all_ms = sum(decision.ms for decision in decisions() if decision.enforced)
+    rows = []
+    for entity, of_entity in _decisions_of().items():
+        held = [decision for decision in of_entity if decision.enforced]
+        noted = [decision for decision in of_entity if not decision.enforced]
+        longest = max(of_entity, key=lambda decision: decision.ms)
+        quota, limit = _last_limit(entity)
+        rows.append(
+            dict(zip(ENTITY, entity, strict=True))
+            | {
+                "quota": quota,
+                "limit": limit,
+                "throttled": len(held),
+                "throttle_ms": sum(decision.ms for decision in held),
+                "throttle_max_ms": longest.ms,
+                "share": round(sum(decision.ms for decision in held) / all_ms, 4) if held else None,
+                "throttled_minutes": len({decision.at // MINUTE for decision in held}),
+                "noted": len(noted),
+                "noted_ms": sum(decision.ms for decision in noted),
+                "amount": float(sum(decision.amount for decision in of_entity)),
+                "peak_rate": max(decision.rate for decision in of_entity),
+                "since": moment(min(decision.at for decision in of_entity)),
+                "until": moment(max(decision.at for decision in of_entity)),
+                "address": longest.address,
+                "broker": longest.broker,
+                "api": longest.api,
+            }
+        )
+    return rows
+
+
+def _upper(value: int) -> int:
+    """The largest value that can't be told from this one: exact below 32, else 16 steps from a power of two to the next."""
+    if value < 32:
+        return value
+    step = 2 ** (len(f"{value:b}") - 5)
+    return (value // step + 1) * step - 1
+
+
+def _at_rank(values: Sequence[int], thousandths: int) -> int:
+    """The nearest rank."""
+    return sorted(values)[ceil(len(values) * thousandths / 1000) - 1]
+
+
+def throttle_percentiles() -> Rows:
+    times: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for decision in decisions():
+        at = moment(decision.at)
+        times[at.date(), at.hour, decision.bucket.kind, decision.enforced].append(decision.ms)
+    return [
+        dict(zip(("date", "hour", "kind", "enforced"), key, strict=True))
+        | {"throttled": len(values)}
+        | {
+            name: _upper(_at_rank(values, thousandths))
+            for name, thousandths in (("p50_ms", 500), ("p90_ms", 900), ("p99_ms", 990), ("p999_ms", 999))
+        }
+        for key, values in times.items()
+    ]
+
+
+def utilisation() -> Rows:
+    rows = []
+    for entity, minutes in _minutes_of().items():
+        limited = [(sum(use.amount for use in of), of[0].bucket.limit * 60) for of in minutes.values() if of[0].bucket.limit]
+        if not limited:
+            continue
+        quota, limit = _last_limit(entity)
+        held = {decision.at // MINUTE for decision in _decisions_of().get(entity, []) if decision.enforced}
+        above_80 = sum(used >= 0.8 * allowed for used, allowed in limited)
+        above_100 = sum(used >= allowed for used, allowed in limited)
+        rows.append(
+            dict(zip(ENTITY, entity, strict=True))
+            | {
+                "quota": quota,
+                "limit": limit,
+                "minutes": len(limited),
+                "mean_utilisation": round(sum(used for used, _ in limited) / sum(allowed for _, allowed in limited), 4),
+                "peak_utilisation": round(max(used / allowed for used, allowed in limited), 4),
+                "above_80_minutes": above_80,
+                "above_80_fraction": round(above_80 / len(limited), 4),
+                "above_100_minutes": above_100,
+                "above_100_fraction": round(above_100 / len(limited), 4),
+                "throttled_minutes": len(held),
+                "throttled_fraction": round(len(held) / len(limited), 4),
+            }
+        )
+    return rows
+
+
+def noisy_neighbours() -> Rows:
+    bytes_used: dict[int, dict[tuple[Any, Any], int]] = defaultdict(lambda: defaultdict(int))
+    latency: dict[tuple[Any, Any], dict[int, tuple[float, int]]] = defaultdict(dict)
+    for use in uses():
+        who = (use.bucket.user, use.bucket.client_id)
+        if use.bucket.kind in ("produce", "fetch"):
+            bytes_used[use.at // MINUTE][who] += use.amount
+        if use.latency_ms is not None:
+            latency[who][use.at // MINUTE] = (use.latency_ms, use.requests)
+    held: dict[int, dict[tuple[Any, Any], int]] = defaultdict(lambda: defaultdict(int))
+    for decision in decisions():
+        if decision.enforced and decision.bucket.ip is None:
+            held[decision.at // MINUTE][decision.bucket.user, decision.bucket.client_id] += decision.ms
+    slowed: dict[int, set[tuple[Any, Any]]] = defaultdict(set)
+    for who, minutes in latency.items():
+        for minute, (total, requests) in minutes.items():
+            of_hour = [one for other, one in minutes.items() if other // 60 == minute // 60]
+            usual = sum(one for one, _ in of_hour) / sum(one for _, one in of_hour)
+            if total / requests >= 2 * usual and total / requests >= usual + 10:
+                slowed[minute].add(who)
+    pairs: dict[tuple[Any, ...], list[tuple[int | None, bool, int, int]]] = defaultdict(list)
+    for minute in held.keys() | slowed.keys():
+        top = sorted(bytes_used[minute].items(), key=lambda item: -item[1])[:3]
+        for who in held[minute].keys() | slowed[minute]:
+            for other, used in top:
+                if other != who:
+                    everyone = sum(bytes_used[minute].values())
+                    pairs[(*who, *other)].append((held[minute].get(who), who in slowed[minute], used, everyone))
+    return [
+        dict(zip(("user", "client_id", "by_user", "by_client_id"), pair, strict=True))
+        | {
+            "minutes": len(together),
+            "throttled_minutes": sum(ms is not None for ms, _, _, _ in together),
+            "slowed_minutes": sum(slow for _, slow, _, _ in together),
+            "throttle_ms": _sum(ms for ms, _, _, _ in together),
+            "by_bytes": float(sum(used for _, _, used, _ in together)),
+            "by_share": round(sum(used for _, _, used, _ in together) / sum(everyone for _, _, _, everyone in together), 4),
+        }
+        for pair, together in pairs.items()
+    ]
+
+
+def right_sizing() -> Rows:
+    rows = []
+    for entity, minutes in _minutes_of().items():
+        amounts = [sum(use.amount for use in of) for of in minutes.values()]
+        held = {decision.at // MINUTE for decision in _decisions_of().get(entity, []) if decision.enforced}
+        rows.append(
+            dict(zip(ENTITY, entity, strict=True))
+            | {
+                "minutes": len(amounts),
+                "limit_now": _last_limit(entity)[1],
+                "throttled_minutes": len(held),
+                "throttled_fraction": round(len(held) / len(amounts), 4),
+                "held_back": bool(held),
+            }
+            | {
+                f"limit_for_{percent}_percent": round(_upper(_at_rank(amounts, 1000 - 10 * percent)) / 60, 3)
+                for percent in (0, 1, 5, 10, 25)
+            }
+        )
+    return rows
+
+
+def mutations() -> Rows:
+    rows = []
+    for entity, minutes in _minutes_of().items():
+        if entity[0] != "controller_mutation":
+            continue
+        amounts = [sum(use.amount for use in of) for of in minutes.values()]
+        held = _decisions_of()[entity]
+        longest = max(held, key=lambda decision: decision.ms)
+        quota, limit = _last_limit(entity)
+        rows.append(
+            {
+                "user": entity[1],
+                "client_id": entity[2],
+                "quota": quota,
+                "limit": limit,
+                "mutations": float(sum(amounts)),
+                "peak_minute": float(max(amounts)),
+                "requests": sum(use.requests for of in minutes.values() for use in of),
+                "throttled": len(held),
+                "throttled_mutations": float(sum(decision.amount for decision in held)),
+                "throttle_ms": sum(decision.ms for decision in held),
+                "throttle_max_ms": longest.ms,
+                "api": longest.api,
+                "address": longest.address,
+                "since": moment(min(decision.at for decision in held)),
+            }
+        )
+    return rows
+
+
+def topics() -> Rows:
+    rows = []
+    for topic, reason in (("payments", "quota"), ("logs", "quota"), ("logs", "MESSAGE_TOO_LARGE")):
+        of_topic = [each for each in TOPIC_REJECTIONS if (each.topic, each.reason) == (topic, reason)]
+        last = max(of_topic, key=lambda each: each.last_ms)
+        rows.append(
+            {
+                "topic": topic,
+                "reason": reason,
+                "enforced": True,
+                "user": "greedy",
+                "client_id": None,
+                "rejections": sum(each.count for each in of_topic),
+                "bytes": sum(each.amount for each in of_topic),
+                "peak_rate": max(each.rate for each in of_topic if each.rate),
+                "limit": last.limit,
+                "peak_total_rate": max(each.total_rate for each in of_topic if each.total_rate),
+                "total_limit": 1e7,
+                "since": moment(min(each.time_ms for each in of_topic)),
+                "until": moment(last.last_ms),
+            }
+        )
+    return rows
+
+
+def volumes() -> Rows:
+    ends = [*(change.time_ms for change in VOLUME_CHANGES[1:]), START + HOURS * 60 * MINUTE]
+    return [
+        {
+            "gateway": "weir-0",
+            "since": moment(change.time_ms),
+            "until": moment(end),
+            "seconds": (end - change.time_ms) / 1000,
+            "state": change.state,
+            "previous": change.previous,
+            "factor": change.factor,
+            "reason": change.reason,
+            "broker": 2,
+            "volume": "/var/kafka",
+            "capacity_bytes": 1000,
+            "consumed_bytes": change.consumed_bytes,
+            "used": (change.consumed_bytes or 0) / 1000,
+        }
+        for change, end in zip(VOLUME_CHANGES, ends, strict=True)
+    ]
+
+
+def client_manners() -> Rows:
+    rows: Rows = []
+    for entity, of_entity in _decisions_of().items():
+        early = [decision.early_ms for decision in of_entity if decision.early_ms is not None]
+        if early:
+            rows.append(
+                {"what": "early_sends", "reason": None, "listener": None}
+                | dict(zip(ENTITY, entity, strict=True))
+                | {
+                    "address": max(of_entity, key=lambda decision: decision.ms).address,
+                    "count": len(early),
+                    "throttled": len(of_entity),
+                    "early_fraction": round(len(early) / len(of_entity), 4),
+                    "early_mean_ms": round(sum(early) / len(early), 3),
+                    "early_max_ms": max(early),
+                    "since": moment(min(decision.at for decision in of_entity)),
+                    "until": moment(max(decision.at for decision in of_entity)),
+                }
+            )
+    for address, reason in (("10.0.0.9", "max_per_ip"), ("10.0.0.8", "authentication")):
+        rejected = [each for each in REJECTED_CONNECTIONS if (each.address, each.reason) == (address, reason)]
+        rows.append(
+            {
+                "what": "connections_rejected",
+                "kind": "connection",
+                "user": None,
+                "client_id": None,
+                "ip": None,
+                "address": address,
+                "reason": reason,
+                "listener": "clients",
+                "count": sum(each.count for each in rejected),
+                "throttled": None,
+                "early_fraction": None,
+                "early_mean_ms": None,
+                "early_max_ms": None,
+                "since": moment(min(each.time_ms for each in rejected)),
+                "until": moment(max(each.last_ms for each in rejected)),
+            }
+        )
+    return rows
+
+
+def config_changes() -> Rows:
+    config, quota = CONFIGS[0], QUOTA_CHANGES[0]
+    nothing = dict.fromkeys(
+        ("quota", "kind", "old_limit", "new_limit", "source", "principal", "result", "config_version", "changes")
+    )
+    return [
+        {"time": moment(config.time_ms), "what": "config", "gateways": 2}
+        | nothing
+        | {"result": "success", "config_version": "7", "changes": "one; two"}
+        | _around(config.time_ms, lambda bucket: True),
+        {"time": moment(quota.time_ms), "what": "quota_change", "gateways": 2}
+        | nothing
+        | {"quota": "user=greedy", "kind": "produce", "old_limit": 1000.0, "new_limit": 2000.0}
+        | {"source": "api", "principal": "User:admin"}
+        | _around(quota.time_ms, lambda bucket: bucket.entity == ("produce", "greedy", None, None)),
+    ]
+
+
+def _around(at: int, concerns: Any) -> dict[str, Any]:
+    """What happened in the 60 minutes before the minute of `at`, and in the 60 after it."""
+    minute = at // MINUTE
+    row: dict[str, Any] = {}
+    for name, span in (("before", range(minute - 60, minute)), ("after", range(minute + 1, minute + 61))):
+        used = [use for use in uses() if use.at // MINUTE in span and concerns(use.bucket)]
+        held = [decision for decision in decisions() if decision.at // MINUTE in span and concerns(decision.bucket)]
+        row[f"{name}_minutes"] = len({each.at // MINUTE for each in (*used, *held)})
+        row[f"{name}_throttled"] = sum(decision.enforced for decision in held)
+        row[f"{name}_throttle_ms"] = sum(decision.ms for decision in held if decision.enforced)
+        row[f"{name}_amount"] = float(sum(use.amount for use in used))
+    return row
+
+
+EXPECTED = {
+    make.__name__: make
+    for make in (
+        top_throttled,
+        throttle_percentiles,
+        utilisation,
+        noisy_neighbours,
+        right_sizing,
+        mutations,
+        topics,
+        volumes,
+        client_manners,
+        config_changes,
+    )
+}

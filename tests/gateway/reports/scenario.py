@@ -1,0 +1,287 @@
+"""A known scenario, told as what happened to whom and not as events: three hours around a midnight, two gateways, ten actors.
+
+`events()` folds it as a gateway's ledger would. What the reports have to say about it is worked out in `expected.py` from these
+same happenings, in plain Python.
+"""
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from gateway.events import (
+    ConfigApplied,
+    ConnectionRejected,
+    Event,
+    QuotaChanged,
+    ThrottleEvent,
+    TopicRejected,
+    UsageSample,
+    VolumeStateChanged,
+    throttle_slot,
+)
+
+HOUR, MINUTE, SECOND = 3_600_000, 60_000, 1000
+START = int(dt.datetime(2026, 11, 20, 22, tzinfo=dt.UTC).timestamp()) * 1000
+HOURS = 3
+CHANGE = START + HOUR + 10 * MINUTE + 5 * SECOND
+"""At 23:10:05 the greedy one's quota is doubled."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """One entity and the quota that it has."""
+
+    kind: str
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
+    quota: str | None = None
+    limit: float | None = None
+
+    @property
+    def entity(self) -> tuple[str, str | None, str | None, str | None]:
+        return self.kind, self.user, self.client_id, self.ip
+
+
+GREEDY = Bucket("produce", user="greedy", quota="user=greedy", limit=1000.0)
+RAISED = replace(GREEDY, limit=2000.0)
+STEADY = Bucket("produce", client_id="steady", quota="client-id=<default>", limit=1000.0)
+BULK = Bucket("fetch", user="bulk", client_id="app")
+VICTIM = Bucket("fetch", user="victim", quota="user=<default>", limit=100_000.0)
+ADMIN = Bucket("controller_mutation", user="admin", quota="user=<default>", limit=2.0)
+TRIAL = Bucket("produce", user="trial", client_id="", quota="user=trial, client-id=<default>", limit=500.0)
+STORM = Bucket("connection", ip="10.0.0.9", quota="ip=<default>", limit=50.0)
+HOSTILE = Bucket("fetch", user='</script><b>"type":"usage"', quota="user=<default>", limit=100_000.0)
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a bucket used in the minute that begins at `at` through one gateway."""
+
+    at: int
+    gateway: str
+    bucket: Bucket
+    amount: int
+    requests: int
+    latency_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One throttle decision, not folded. `early_ms`: the client sent that much before its time."""
+
+    at: int
+    gateway: str
+    bucket: Bucket
+    ms: int
+    amount: int
+    rate: float
+    address: str
+    api: str
+    broker: int | None = 1
+    early_ms: int | None = None
+    enforced: bool = True
+
+
+def uses() -> Iterator[Use]:
+    for number in range(60 * HOURS):
+        at, minute = START + number * MINUTE, number % 60
+        if at < CHANGE - 5 * SECOND:
+            yield Use(at, "weir-0", GREEDY, 40_000, 40)
+            yield Use(at, "weir-1", GREEDY, 19_760, 20)
+        else:
+            yield Use(at, "weir-0", RAISED, 100_000, 100)
+        steady = 60_000 if minute % 30 == 0 else 48_000 if minute % 10 == 0 else 30_000 + minute
+        yield Use(at, "weir-1", STEADY, steady, 30)
+        yield Use(at, "weir-0", BULK, 10_000_000 + number, 100, 300.0)
+        slow = number in range(65, 70)
+        if number % 2 == 1:
+            yield Use(at, "weir-1", VICTIM, 600_000, 10, 500.0 if slow else 20.0)
+    for number, amount in ((3, 60), (4, 200), (100, 7)):
+        yield Use(START + number * MINUTE, "weir-0", ADMIN, amount, 2)
+    yield Use(START + 30 * MINUTE, "weir-0", TRIAL, 45_000, 9)
+    yield Use(START + 2 * HOUR, "weir-0", HOSTILE, 5, 1)
+
+
+def decisions() -> Iterator[Decision]:
+    for number in range(70):
+        for nth in range(number % 4 + 1):
+            yield Decision(
+                at=START + number * MINUTE + 7000 * nth,
+                gateway=f"weir-{nth % 2}",
+                bucket=GREEDY,
+                ms=10 + number * 13 + nth * 101,
+                amount=500 + nth,
+                rate=1500.0 + number,
+                address=f"10.0.0.{nth}",
+                api="Produce",
+                broker=nth,
+                early_ms=nth * 5 if nth == 3 else None,
+            )
+    for nth, ms in enumerate((29_000, 31_000, 5)):
+        yield Decision(START + 4 * MINUTE + nth * 900, "weir-0", ADMIN, ms, 60 + nth, 9.5, "10.0.1.1", "CreateTopics", None)
+    for nth in range(10):
+        yield Decision(
+            START + 30 * MINUTE + nth * SECOND, "weir-0", TRIAL, 40 + nth, 100, 900.0, "10.0.2.2", "Produce", 2, enforced=False
+        )
+    yield Decision(START + 2 * HOUR + 5, "weir-1", STORM, 800, 1, 70.0, "10.0.0.9", "ApiVersions", None)
+    yield Decision(START + 2 * HOUR + 9, "weir-0", HOSTILE, 3, 5, 70.0, "10.6.6.6", "Fetch", 0, early_ms=2)
+
+
+TOPIC_REJECTIONS = [
+    TopicRejected(
+        time_ms=START + minute * MINUTE,
+        last_ms=START + minute * MINUTE + 30_000,
+        gateway="weir-0",
+        topic=topic,
+        reason=reason,
+        user="greedy",
+        broker=1,
+        count=minute,
+        amount=minute * 1000.0,
+        rate=6e6 + minute,
+        limit=5e6 if minute < 100 else 7e6,
+        total_rate=2e7 - minute,
+        total_limit=1e7,
+    )
+    for minute, topic, reason in (
+        (1, "payments", "quota"),
+        (2, "payments", "quota"),
+        (130, "payments", "quota"),
+        (7, "logs", "quota"),
+        (8, "logs", "MESSAGE_TOO_LARGE"),
+    )
+]
+
+REJECTED_CONNECTIONS = [
+    ConnectionRejected(
+        time_ms=START + minute * MINUTE,
+        last_ms=START + minute * MINUTE + 1,
+        gateway=f"weir-{minute % 2}",
+        reason=reason,
+        address=address,
+        listener="clients",
+        count=minute + 1,
+    )
+    for minute, reason, address in (
+        (0, "max_per_ip", "10.0.0.9"),
+        (90, "max_per_ip", "10.0.0.9"),
+        (91, "authentication", "10.0.0.8"),
+    )
+]
+
+VOLUME_CHANGES = [
+    VolumeStateChanged(
+        time_ms=START + int(minute * MINUTE),
+        gateway="weir-0",
+        state=state,
+        previous=previous,
+        factor=factor,
+        reason=reason,
+        broker=2,
+        volume="/var/kafka",
+        capacity_bytes=1000,
+        consumed_bytes=consumed,
+    )
+    for minute, previous, state, factor, reason, consumed in (
+        (20.5, "OPEN", "THROTTLE", 0.5, "soft_limit", 900),
+        (50, "THROTTLE", "PAUSE", 0.0, "hard_limit", 960),
+        (121, "PAUSE", "OPEN", 1.0, "recovered", 700),
+    )
+]
+
+CONFIGS = [
+    ConfigApplied(
+        time_ms=START + 40 * MINUTE + gateway,
+        gateway=f"weir-{gateway}",
+        result="success",
+        config_version="7",
+        changes=("one", "two"),
+    )
+    for gateway in range(2)
+]
+
+QUOTA_CHANGES = [
+    QuotaChanged(
+        time_ms=CHANGE + 150 * gateway,
+        gateway=f"weir-{gateway}",
+        kind="produce",
+        quota="user=greedy",
+        user="greedy",
+        old_limit=1000.0,
+        new_limit=2000.0,
+        source="api",
+        principal="User:admin",
+    )
+    for gateway in range(2)
+]
+
+BAD_LINES = {
+    "not JSON, or a field of a wrong type": ["{", '{"v":1,"type":"usage","time_ms":"yesterday"}', "[1]", "\u0000\u0001"],
+    "not of version 1": ['{"v":2,"type":"usage","time_ms":1}', "{}"],
+    "unknown type": ['{"v":1,"type":"gossip","time_ms":1,"gateway":"weir-0"}'],
+    "a required field is missing": [f'{{"v":1,"type":"usage","time_ms":{START},"gateway":"weir-0","kind":"produce"}}'],
+    "not in the folder of its hour": [
+        f'{{"v":1,"type":"usage","time_ms":{START + HOUR},"gateway":"weir-0","kind":"produce","amount":1}}'
+    ],
+}
+"""Lines in a file of the first hour."""
+
+
+def events() -> Sequence[Event]:
+    """The scenario as the ledgers of two gateways tell it."""
+    told: list[Event] = [*TOPIC_REJECTIONS, *REJECTED_CONNECTIONS, *VOLUME_CHANGES, *CONFIGS, *QUOTA_CHANGES]
+    told += [
+        UsageSample(
+            time_ms=use.at,
+            gateway=use.gateway,
+            kind=use.bucket.kind,
+            user=use.bucket.user,
+            client_id=use.bucket.client_id,
+            ip=use.bucket.ip,
+            quota=use.bucket.quota,
+            limit=use.bucket.limit,
+            amount=float(use.amount),
+            requests=use.requests,
+            latency_ms=use.latency_ms,
+        )
+        for use in uses()
+    ]
+    folds: dict[tuple[object, ...], list[Decision]] = defaultdict(list)
+    for decision in decisions():
+        folds[decision.at // 30_000, decision.gateway, decision.bucket, decision.broker, decision.api].append(decision)
+    return told + [_folded(fold) for fold in folds.values()]
+
+
+def _folded(fold: Sequence[Decision]) -> ThrottleEvent:
+    slots: dict[int, int] = defaultdict(int)
+    for decision in fold:
+        slots[throttle_slot(decision.ms)] += 1
+    longest = max(fold, key=lambda decision: decision.ms)
+    early = [decision.early_ms for decision in fold if decision.early_ms is not None]
+    bucket = longest.bucket
+    return ThrottleEvent(
+        time_ms=min(decision.at for decision in fold),
+        last_ms=max(decision.at for decision in fold),
+        gateway=longest.gateway,
+        kind=bucket.kind,
+        user=bucket.user,
+        client_id=bucket.client_id,
+        ip=bucket.ip,
+        quota=bucket.quota,
+        address=longest.address,
+        broker=longest.broker,
+        api=longest.api,
+        count=len(fold),
+        amount=float(sum(decision.amount for decision in fold)),
+        rate=longest.rate,
+        limit=bucket.limit,
+        throttle_ms=sum(decision.ms for decision in fold),
+        throttle_max_ms=longest.ms,
+        throttle_slots=slots,
+        early_count=len(early),
+        early_ms=sum(early),
+        early_max_ms=max(early, default=0),
+        enforced=longest.enforced,
+    )

@@ -1,0 +1,171 @@
+"""The job around the reports: what is read, what is kept, what is done again and what is said."""
+
+import datetime as dt
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from shutil import copytree
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gateway.events import UsageSample, partition, slot_upper_ms, throttle_slot
+from loadtest.ledger.files import write_events
+from tests.gateway.reports.conftest import SPARK, Run
+from tests.gateway.reports.scenario import BAD_LINES, HOUR, START, events
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = SPARK
+
+DAY = dt.date(2026, 11, 20)
+NEXT = dt.date(2026, 11, 21)
+
+
+def test_every_line_is_counted(report: Run) -> None:
+    assert report.found.events == len(events())
+    assert report.found.rejected == sum(map(len, BAD_LINES.values()))
+    assert report.found.new_events == report.found.events + report.found.rejected
+    assert report.found.hours == [(DAY, 22), (DAY, 23), (NEXT, 0)]
+
+
+def test_bad_lines_are_kept_aside_with_the_reason(report: Run) -> None:
+    files = list((report.out / "_rejected" / partition(START)).glob("*.json"))
+    kept = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert sorted((row["reason"], row["line"]) for row in kept) == sorted(
+        (reason, line) for reason, lines in BAD_LINES.items() for line in lines
+    )
+    assert {row["file"] for row in kept} == {"weir-broken-0.jsonl.gz"}
+
+
+def test_it_tells_how_far_it_is(report: Run) -> None:
+    first, batch, *reports = report.told
+    assert first == "3 of 3 hours are new or have new files"
+    assert batch.startswith("up to 2026-11-21 00:00: 3 of 3 hours, ")
+    assert "events/s" in batch
+    assert sorted(line.split(":")[0] for line in reports) == sorted(made.report.name for made in report.reports)
+
+
+def test_only_new_hours_are_read(spark: "SparkSession", report: Run, tmp_path: Path) -> None:
+    """What is done stays though its files are gone; a late file makes its hour be done again; a new hour is added."""
+    from gateway.reports.job.period import Period
+    from gateway.reports.job.refresh import refresh
+
+    ledger, out = copytree(report.ledger, tmp_path / "ledger"), copytree(report.out, tmp_path / "out")
+    for file in (ledger / partition(START)).glob("*.gz"):
+        file.unlink()
+    late = UsageSample(time_ms=START + HOUR, gateway="weir-2", kind="produce", client_id="steady", amount=1.0)
+    new = UsageSample(time_ms=START + 3 * HOUR, gateway="weir-2", kind="produce", client_id="steady", amount=2.0)
+    write_events(ledger, [late, new])
+    outcome = refresh(spark, str(ledger), str(out), Period((DAY, 23), None), 1, lambda told: None)
+    assert (outcome.new_hours, outcome.hours) == (2, [(DAY, 23), (NEXT, 0), (NEXT, 1)])
+    whole = refresh(spark, str(ledger), str(out), Period(), 24, lambda told: None)
+    assert (whole.new_hours, whole.new_events, whole.events) == (0, 0, report.found.events + 2)
+    assert used(whole) == used(report.found) + 3.0
+    assert whole.rejected == report.found.rejected
+
+
+def used(found: object) -> float:
+    """Bytes that `steady` produced, of the hourly aggregates."""
+    totals = found.tables.totals  # type: ignore[attr-defined]
+    return float(totals.where("client_id = 'steady'").first()["amount"])
+
+
+def test_an_hour_that_was_left_half_written_is_done_again(spark: "SparkSession", report: Run, tmp_path: Path) -> None:
+    from gateway.reports.job.ledger import LedgerFile
+    from gateway.reports.job.period import Period
+    from gateway.reports.job.state import DoneHour, State
+
+    out = copytree(report.out, tmp_path / "out")
+    state = State(spark, str(out))
+    done = dict(state.done(Period()))
+    schema = report.found.tables.table("minutes").schema
+    before = state.read("minutes", done, schema).count()
+    half = state.read("minutes", done, schema).where("hour = 22").limit(1)
+    state.write("minutes", half, "a run that was killed")
+    assert state.read("minutes", done, schema).where("hour = 22").count() == 0, "rows of another run don't count"
+    assert state.read("minutes", done, schema).count() < before
+    again = {hour: DoneHour("a run that was killed", frozenset({LedgerFile("f", 1)}), 1, 0) for hour in done if hour[1] == 22}
+    state.mark_done(again)
+    assert state.done(Period())[DAY, 22].made_by == "a run that was killed"
+    assert state.read("minutes", again, schema).count() == 1
+
+
+def test_slots_are_the_events_own(spark: "SparkSession") -> None:
+    from gateway.reports.job.histogram import slot_of, upper_of
+
+    values = sorted({0, 1, 2**31 - 1, *(2**bit + near for bit in range(3, 40) for near in (-1, 0, 1, 2**bit // 3))})
+    rows = spark.createDataFrame([(value,) for value in values], "value long").select("value", slot_of("value").alias("slot"))
+    found = rows.select("value", "slot", upper_of(rows["slot"]).alias("upper")).collect()
+    assert [tuple(row) for row in found] == [
+        (value, throttle_slot(value), slot_upper_ms(throttle_slot(value))) for value in values
+    ]
+
+
+@pytest.mark.parametrize(
+    ("period", "says"),
+    [
+        (((dt.date(2020, 1, 1), 0), (dt.date(2020, 1, 2), 0)), "there are 2026-11-20 22:00 to 2026-11-21 00:00"),
+        (None, "no files such as"),
+    ],
+)
+def test_nothing_to_report(spark: "SparkSession", ledger: Path, tmp_path: Path, period: tuple | None, says: str) -> None:  # type: ignore[type-arg]
+    from gateway.reports.job.period import Period
+    from gateway.reports.job.refresh import NothingToReportError, refresh
+
+    (tmp_path / "empty").mkdir()
+    path = tmp_path / "empty" if period is None else ledger
+    with pytest.raises(NothingToReportError, match=says):
+        refresh(spark, str(path), str(tmp_path / "out"), Period(*(period or ())), 24, lambda told: None)
+
+
+def test_a_path_that_is_not_there(spark: "SparkSession", tmp_path: Path) -> None:
+    from gateway.reports.job.period import Period
+    from gateway.reports.job.refresh import NothingToReportError, refresh
+
+    with pytest.raises(NothingToReportError, match="nowhere: there is no such path"):
+        refresh(spark, str(tmp_path / "nowhere"), str(tmp_path / "out"), Period(), 24, lambda told: None)
+
+
+def test_a_file_that_cannot_be_read_is_named(spark: "SparkSession", ledger: Path, tmp_path: Path) -> None:
+    from gateway.reports.job.period import Period
+    from gateway.reports.job.refresh import refresh, unreadable
+
+    folder = tmp_path / partition(START)
+    folder.mkdir(parents=True)
+    whole = gzip.compress(b"x" * 100_000)
+    (folder / "weir-cut-0.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(Exception, match="FAILED_READ_FILE") as failed:
+        refresh(spark, str(tmp_path), str(tmp_path / "out"), Period(), 24, lambda told: None)
+    said = unreadable(failed.value)
+    assert said is not None
+    assert "weir-cut-0.jsonl.gz can't be read" in said
+    assert "--skip-unreadable" in said
+
+
+def test_as_a_program_under_spark_submit(ledger: Path, tmp_path: Path) -> None:
+    """The whole way, in a process of its own: the script, its session, the page."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    import gateway.reports.__main__ as script
+
+    submit = [f"{_find_spark_home()}/bin/spark-submit", "--driver-java-options", "-XX:TieredStopAtLevel=1"]
+    for setting in ("master=local[1]", "ui.enabled=false", "sql.shuffle.partitions=1", "sql.codegen.wholeStage=false"):
+        submit += ["--conf", f"spark.{setting}"]
+    period = ["--from", "2026-11-21", "--to", "2026-11-21T00"]
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": str(Path.cwd())}
+    done = subprocess.run(
+        [*submit, str(script.__file__), "--events", str(ledger), "--out", str(tmp_path), *period],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        env=os.environ | python,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"{tmp_path}/report.html"
+    assert "1 of 1 hours are new" in done.stdout  # spark-submit joins a script's outputs
+    assert "</html>" in (tmp_path / "report.html").read_text()

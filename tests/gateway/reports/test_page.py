@@ -1,0 +1,85 @@
+"""The page: whole, offline, and not to be broken by what clients call themselves."""
+
+import datetime as dt
+import json
+import re
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.gateway.reports.conftest import SPARK, Run
+from tests.gateway.reports.scenario import HOSTILE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = SPARK
+
+
+class Elements(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scripts: list[str] = []
+        self.links: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value for name, value in attrs if name in ("src", "href") and value is not None]
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1] == "script" and self.scripts:
+            self.scripts[-1] += data
+
+
+@pytest.fixture(scope="module")
+def html(report: Run) -> str:
+    from gateway.reports.job.overview import overview
+    from gateway.reports.job.page import page
+
+    top = overview(report.found.tables, len(report.found.hours))
+    return page(report.found, top, report.reports, dt.datetime(2026, 11, 21, 3, tzinfo=dt.UTC))
+
+
+@pytest.fixture(scope="module")
+def elements(html: str) -> Elements:
+    found = Elements()
+    found.feed(html)
+    return found
+
+
+def test_it_needs_nothing_from_anywhere(elements: Elements) -> None:
+    assert elements.links == ["data:,"]
+    assert len(elements.scripts) == 3
+
+
+def test_it_has_all_rows_and_says_when_there_are_none(elements: Elements, report: Run) -> None:
+    data = json.loads(elements.scripts[0])
+    assert [each["name"] for each in data["reports"]] == ["overview", *(made.report.name for made in report.reports)]
+    for each, made in zip(data["reports"][1:], report.reports, strict=True):
+        assert len(each["rows"]) == made.count
+        assert each["plots"]
+        assert each["nothing"]
+    assert data["period"] == "2026-11-20 22:00 to 2026-11-21 01:00 UTC"
+    assert dict(data["tiles"])["events"] == f"{report.found.events:,}"
+
+
+def test_a_name_cannot_break_it(html: str, elements: Elements) -> None:
+    assert HOSTILE.user is not None
+    assert HOSTILE.user not in html
+    assert HOSTILE.user in {row.get("user") for each in json.loads(elements.scripts[0])["reports"][1:] for row in each["rows"]}
+    plots = re.findall(r'"plots": (\[.*?\]), "rows"', json.dumps(json.loads(elements.scripts[0]))) or [html]
+    assert not any("<b>" in plot for plot in plots), "Plotly would take it for markup"
+
+
+def test_it_is_written_to_any_hadoop_path(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> None:
+    from gateway.reports.job.page import write_text
+
+    folder = tmp_path_factory.mktemp("page")
+    write_text(spark, f"file://{folder}/report.html", "first, and longer")
+    write_text(spark, f"{folder}/report.html", "tschüß")
+    assert [file.name for file in folder.iterdir()] == ["report.html"]
+    assert (folder / "report.html").read_text() == "tschüß"

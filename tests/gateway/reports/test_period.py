@@ -1,0 +1,44 @@
+"""Which hours a user means."""
+
+import datetime as dt
+
+import pytest
+
+from gateway.reports.job.ledger import LedgerFile
+from gateway.reports.job.period import Hour, first_hour, last_hour, shown
+from gateway.reports.job.state import DoneHour, batches, pending
+
+DAY = dt.date(2026, 11, 21)
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("2026-11-21", (DAY, 0), (DAY, 23)),
+        ("2026-11-21T00", (DAY, 0), (DAY, 0)),
+        ("2026-11-21T15", (DAY, 15), (DAY, 15)),
+        ("2026-11-21T15:00", (DAY, 15), (DAY, 15)),
+    ],
+)
+def test_times(text: str, first: Hour, last: Hour) -> None:
+    assert first_hour(text) == first
+    assert last_hour(text) == last
+
+
+def test_an_hour_as_it_is_shown() -> None:
+    assert shown((DAY, 5)) == "2026-11-21 05:00"
+
+
+def test_hours_that_have_to_be_done() -> None:
+    old, late, new, gone = ((DAY, hour) for hour in range(4))
+    one, two = LedgerFile("one", 1), LedgerFile("two", 2)
+    files = {old: frozenset({one}), late: frozenset({one, two}), new: frozenset({one})}
+    done = {hour: DoneHour("run", frozenset({one}), 1, 0) for hour in (old, late, gone)}
+    assert pending(files, done) == [late, new]
+    assert pending({old: frozenset({LedgerFile("one", 2)})}, done) == [old], "another length is another file"
+    assert pending({late: frozenset()}, done) == [], "a ledger drops old files, and what is known of them stays"
+
+
+def test_batches() -> None:
+    hours = [(DAY, hour) for hour in range(5)]
+    assert batches(hours, 2) == [hours[:2], hours[2:4], hours[4:]]

@@ -1,0 +1,53 @@
+"""Every figure of every report over a known scenario is the one that plain Python works out from it."""
+
+import csv
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.gateway.reports.conftest import SPARK, Run
+from tests.gateway.reports.expected import EXPECTED
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = SPARK
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(
+        ({key: row[key] for key in sorted(row)} for row in rows), key=lambda row: [str(value) for value in row.values()]
+    )
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_every_figure(spark: "SparkSession", report: Run, name: str) -> None:
+    rows = [row.asDict() for row in spark.read.parquet(str(report.out / name)).collect()]
+    assert in_order(rows) == in_order(EXPECTED[name]())
+
+
+def test_there_are_no_other_reports(report: Run) -> None:
+    assert {made.report.name for made in report.reports} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_rows_are_sorted_and_explained(report: Run, name: str) -> None:
+    made = next(made for made in report.reports if made.report.name == name)
+    first, by = made.report.sort[0].removeprefix("-"), made.report.sort[0].startswith("-")
+    values = [row[first] for row in made.rows]
+    assert values == sorted(values, reverse=by)
+    assert set(made.report.columns) <= set(made.columns)
+    assert {key.removeprefix("-") for key in made.report.sort} <= set(made.columns)
+    assert made.count == len(made.rows) == len(EXPECTED[name]())
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_same_as_csv(report: Run, name: str) -> None:
+    made = next(made for made in report.reports if made.report.name == name)
+    (file,) = (report.out / "csv" / name).glob("*.csv")
+    with file.open(newline="") as text:
+        rows = list(csv.DictReader(text, escapechar="\\"))
+    assert list(rows[0]) == list(made.columns)
+    assert len(rows) == made.count
+    number = next(column for column in made.columns if isinstance(made.rows[0][column], (int, float)))
+    assert float(rows[0][number].replace("true", "1").replace("false", "0")) == made.rows[0][number]
