@@ -1,7 +1,9 @@
-"""`make demo`: runs until Ctrl-C, or for DEMO_SECONDS. Stops everything that it has started."""
+"""`make demo`: runs until Ctrl-C, or for DEMO_SECONDS. Stops everything that it has started, then reports on what happened."""
 
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -18,6 +20,9 @@ from loadtest.gateway_process import GatewayError, GatewayProcess
 from loadtest.kafka import JarsMissingError, KafkaCluster, NodeError, ToolError, run_tool
 
 _RUN = Path(__file__).resolve().parents[2] / ".run"
+_LEDGER, _REPORT = _RUN / "demo-ledger", _RUN / "demo-report"
+"""What outlives the demo, until the next one."""
+
 _SETTLE_SECONDS = 5.0
 _SECOND = 1.0
 # A bucket that holds one second's worth, so that a demo of half a minute is not a third burst.
@@ -60,6 +65,14 @@ def _seconds() -> float | None:
 
 def _demo(console: Console, seconds: float | None) -> int:
     _RUN.mkdir(exist_ok=True)
+    for old in (_LEDGER, _REPORT):
+        shutil.rmtree(old, ignore_errors=True)
+    code, page = _serve(console, seconds)
+    return code or _report(console, page)
+
+
+def _serve(console: Console, seconds: float | None) -> tuple[int, str]:
+    """Run Kafka, Weir and the clients; the exit code and where the live page was."""
     with tempfile.TemporaryDirectory(prefix="demo-", dir=_RUN) as name:
         directory = Path(name)
         console.print("demo: starting Kafka (one KRaft node) ...")
@@ -68,12 +81,24 @@ def _demo(console: Console, seconds: float | None) -> int:
             for topic in (ORDERS, CLICKS):
                 _create_topic(kafka.bootstrap_servers, topic)
             quotas = {"entities": [role.entity() for role in ROLES], **_QUOTAS}
-            with GatewayProcess(directory / "weir", kafka.bootstrap_servers, {"quotas": quotas}) as gateway:
-                console.print(
-                    f"demo: Weir is at {gateway.bootstrap_servers}; admin {gateway.admin}/ metrics {gateway.admin}/metrics"
-                )
+            config = {"quotas": quotas, "ledger": {"path": str(_LEDGER), "gateway": "demo", "flush_seconds": 1}}
+            with GatewayProcess(directory / "weir", kafka.bootstrap_servers, config) as gateway:
+                console.print(f"demo: Weir is at {gateway.bootstrap_servers}; look at {gateway.admin}/ in a browser")
                 with _clients(gateway.bootstrap_servers) as clients:
-                    return _watch(console, gateway, clients, seconds)
+                    return _watch(console, gateway, clients, seconds), f"{gateway.admin}/"
+
+
+def _report(console: Console, page: str) -> int:
+    """Run the report over what has just happened, and say where everything is. The exit code."""
+    console.print("demo: running the Spark report over what has just happened (Ctrl-C skips it) ...")
+    command = [sys.executable, "-m", "gateway", "report", "--events", str(_LEDGER), "--out", str(_REPORT)]
+    done = subprocess.run(command, check=False)
+    if done.returncode:
+        console.print(f"demo: the report ended with exit code {done.returncode}; the ledger is in {_LEDGER}", markup=False)
+        return 1
+    console.print(f"demo: while it ran, the live page was at {page}", markup=False)
+    console.print(f"demo: the report is {(_REPORT / 'report.html').as_uri()}, the ledger it is made of {_LEDGER}", markup=False)
+    return 0
 
 
 def _create_topic(bootstrap_servers: str, topic: str) -> None:
