@@ -34,7 +34,8 @@ _LATENCY_SLOTS = range(8, LATENCY_BUCKETS, 2)
 class Scrape:
     """Everything that one scrape shows, read in the event loop; the text is made of it in a thread.
 
-    What can change its size meanwhile is copied; the plain integers of `counters` may go on counting.
+    What can change its size meanwhile is copied; the plain integers of `counters` may go on counting. Reasons whose first
+    occurrence is worth an alert are there from the start, at 0: Prometheus's `increase` does not see a series begin at 1.
     """
 
     rows: list[UsageRow]
@@ -52,6 +53,7 @@ class Scrape:
     authentication_failures: dict[str, int]
     effective: EffectiveConfig
     reloads: dict[str, int]
+    ready: bool
     volumes: VolumesReport | None
 
     @classmethod
@@ -65,14 +67,15 @@ class Scrape:
             listeners=view.admission.quotas.listeners,
             held=view.admission.held,
             counters=view.counters,
-            rejected=dict(view.counters.rejected),
-            protocol_errors=dict(view.counters.protocol_errors),
+            rejected={"broker_unreachable": 0, **view.counters.rejected},
+            protocol_errors={"internal": 0, **view.counters.protocol_errors},
             handshake_failures=dict(view.counters.handshake_failures),
-            certificate_reloads=dict(view.counters.certificate_reloads),
+            certificate_reloads={"success": 0, "failure": 0, **view.counters.certificate_reloads},
             authentications=dict(view.counters.authentications),
             authentication_failures=dict(view.counters.authentication_failures),
             effective=view.effective,
             reloads=dict(view.effective.reloads),
+            ready=view.not_ready() is None,
             volumes=view.volumes(),
         )
 
@@ -364,10 +367,13 @@ METRICS: tuple[Value | Distribution, ...] = (
           _reasons(lambda scrape: scrape.reloads)),
     Value("counter", "weir_ledger_dropped_total", "Events that the ledger has lost: its queue or the disk was full.", (),
           _one(lambda scrape: scrape.counters.ledger_dropped)),
+    Value("gauge", "weir_config_last_reload_successful", "1 unless the config file that was looked at last was refused.", (),
+          _one(lambda scrape: scrape.effective.last is None or scrape.effective.last.success)),
     Value("gauge", "weir_config_last_reload_success_timestamp_seconds", "When a config file was last accepted.", (),
           _one(lambda scrape: scrape.effective.last_success_at)),
     Value("gauge", "weir_config_version", "Version of the config in effect, from 1.", (),
           _one(lambda scrape: scrape.effective.version)),
+    Value("gauge", "weir_ready", "1 while clients may be sent here, as /readyz says.", (), _one(lambda scrape: scrape.ready)),
     Value("gauge", "weir_build_info", "1, labelled with the version.", ("version",), lambda _: [((weir_version(),), 1)]),
 )  # fmt: skip
 """Every metric. Labels are bounded: buckets by the engine, the rest by the program itself."""

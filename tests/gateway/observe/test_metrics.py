@@ -8,6 +8,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.config import Problem
 from gateway.observe.effective import ReloadResult
 from gateway.observe.metrics import METRICS, Histogram, Scrape, api_name, exposition, label
 from gateway.observe.view import AdminView
@@ -15,6 +16,7 @@ from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, UsageRow
 from protocol.api_keys import APIS
+from tests.gateway.observe.conftest import Readiness
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -173,6 +175,32 @@ def test_connections_requests_and_errors(view: AdminView) -> None:
     assert page.get("weir_requests_total", api="Produce") == 5
     assert page.get("weir_requests_total", api="Fetch") == 7
     assert not page.has("weir_requests_total", api="Metadata")
+
+
+def test_what_is_worth_an_alert_when_it_first_happens_begins_at_0(view: AdminView) -> None:
+    page = Page(view)
+    assert page.get("weir_connections_rejected_total", reason="broker_unreachable") == 0
+    assert page.get("weir_protocol_errors_total", reason="internal") == 0
+    assert page.get("weir_tls_reloads_total", result="failure") == 0
+    view.counters.protocol_errors["internal"] += 1
+    assert Page(view).get("weir_protocol_errors_total", reason="internal") == 1
+
+
+def test_readiness_is_that_of_readyz(view: AdminView, readiness: Readiness) -> None:
+    assert Page(view)["weir_ready"] == 1
+    readiness.reason = "draining"
+    assert Page(view)["weir_ready"] == 0
+
+
+def test_the_last_reload_decides_whether_the_config_is_the_file_s(view: AdminView) -> None:
+    assert Page(view)["weir_config_last_reload_successful"] == 1
+    config = view.effective.config
+    view.effective.record(
+        ReloadResult(5_000.0, config, problems=(Problem("quotas.enforce", "is not a boolean", "use true or false"),))
+    )
+    assert Page(view)["weir_config_last_reload_successful"] == 0
+    view.effective.record(ReloadResult(6_000.0, config))
+    assert Page(view)["weir_config_last_reload_successful"] == 1
 
 
 def test_the_config(view: AdminView) -> None:
