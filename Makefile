@@ -1,5 +1,5 @@
-# Everything is made inside the checkout: .venv (Python), .cache/kafka/libs (Kafka's jars), .cache/tools (kcat and HAProxy
-# where the machine has none). `make help` lists the targets.
+# Everything is made inside the checkout: .venv (Python), .cache/kafka/libs (Kafka's jars), .cache/tools (kcat, HAProxy and
+# Prometheus where the machine has none). `make help` lists the targets.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
-setup: $(STAMPS)/compiled $(STAMPS)/kafka $(STAMPS)/tools ## .venv with the project and its tools, Kafka's jars, kcat and HAProxy
+setup: $(STAMPS)/compiled $(STAMPS)/kafka $(STAMPS)/tools ## .venv with the project and its tools, Kafka's jars, kcat, HAProxy and Prometheus
 
 demo: setup ## a real Kafka, the gateway and traffic over its quota, until Ctrl-C or DEMO_SECONDS=30
 	@exec $(BIN)/python -m loadtest.demo
@@ -78,5 +78,5 @@ $(STAMPS)/kafka: loadtest/kafka/pom.xml | $(STAMPS)/prerequisites
 	@touch $@
 
 $(STAMPS)/tools: .ci/fetch-debian-tools | $(STAMPS)/prerequisites
-	@.ci/fetch-debian-tools .cache/tools kcat haproxy
+	@.ci/fetch-debian-tools .cache/tools kcat haproxy prometheus promtool@prometheus
 	@touch $@

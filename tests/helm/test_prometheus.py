@@ -1,0 +1,243 @@
+"""Rules and dashboards: what they read exists, promtool and a real Prometheus take them, and alerts fire when they should."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from gateway.observe.metrics import METRICS, Distribution
+from loadtest.kafka import KafkaCluster
+from tests.helm.prometheus_process import Prometheus, program
+from tests.helm.queries import (
+    ALERTS,
+    DASHBOARDS,
+    Query,
+    dashboard,
+    panel_queries,
+    panels,
+    rule_queries,
+    rules,
+    variable_queries,
+)
+from tests.weir_process import Weir, wait_until
+
+TESTS = Path(__file__).parent / "alerts-test.yaml"
+GRAFANAS_OWN = {"__rate_interval", "__range"}
+FROM_THE_SCRAPE = {"job", "instance", "le"}
+PROCESS_METRICS = {
+    "process_cpu_seconds_total",
+    "process_max_fds",
+    "process_open_fds",
+    "process_resident_memory_bytes",
+    "process_start_time_seconds",
+}
+"""Those of prometheus_client's ProcessCollector that are read."""
+LABELS: dict[str, set[str]] = {name: set() for name in PROCESS_METRICS}
+for row in METRICS:
+    suffixes = ("_bucket", "_sum", "_count") if isinstance(row, Distribution) else ("",)
+    LABELS |= {row.name + suffix: set(row.labels) for suffix in suffixes}
+
+ALL_QUERIES = [*rule_queries(), *(query for file in DASHBOARDS for query in panel_queries(file))]
+each_dashboard = pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
+
+
+@pytest.mark.parametrize("query", ALL_QUERIES, ids=lambda query: query.where)
+def test_what_a_query_reads_exists(query: Query) -> None:
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    read = list(query.metrics())
+    assert read or query.recorded()
+    for metric, selected_by in read:
+        assert metric in LABELS
+        assert selected_by <= LABELS[metric] | FROM_THE_SCRAPE
+    assert query.recorded() <= recorded
+
+
+def test_every_recording_rule_is_for_a_metric_that_exists() -> None:
+    for rule in rules():
+        if "record" in rule:
+            level, metric, operations = rule["record"].split(":")
+            assert level
+            assert operations
+            assert any(name.startswith(metric) for name in LABELS), rule["record"]
+
+
+def test_every_alert_says_how_bad_what_and_what_to_do() -> None:
+    alerts = [rule for rule in rules() if "alert" in rule]
+    assert len({rule["alert"] for rule in alerts}) == len(alerts) > 20
+    for rule in alerts:
+        assert rule["labels"]["severity"] in {"critical", "warning", "info"}, rule["alert"]
+        assert set(rule["annotations"]) == {"summary", "description", "runbook"}, rule["alert"]
+        assert all(text.strip() for text in rule["annotations"].values()), rule["alert"]
+
+
+def test_every_alert_is_shown_to_fire_and_to_keep_quiet() -> None:
+    checks = [
+        {re.search('alertname="(\\w+)"', sample["labels"])[1] for sample in check["exp_samples"]}  # type: ignore[index]
+        for test in yaml.safe_load(TESTS.read_text())["tests"]
+        for check in test.get("promql_expr_test", ())
+    ]
+    for rule in rules():
+        if "alert" in rule:
+            assert any(rule["alert"] in firing for firing in checks), rule["alert"]
+            assert any(rule["alert"] not in firing for firing in checks), rule["alert"]
+
+
+@each_dashboard
+def test_a_dashboard_can_be_imported_anywhere(file: Path) -> None:
+    content = dashboard(file)
+    assert content["schemaVersion"] >= 36
+    source, *variables = content["templating"]["list"]
+    assert (source["name"], source["type"], source["query"]) == ("datasource", "datasource", "prometheus")
+    assert set(re.findall(r'"uid": "([^"]+)"', file.read_text())) == {content["uid"], "${datasource}"}
+    ids = [panel["id"] for panel in content["panels"]]
+    assert len(set(ids)) == len(ids)
+    names = {variable["name"] for variable in variables} | GRAFANAS_OWN
+    used = set().union(*(query.variables() for query in panel_queries(file)))
+    assert used <= names
+    assert used | GRAFANAS_OWN == names, "a variable that changes nothing"
+
+
+@each_dashboard
+def test_every_panel_says_what_it_shows_and_in_which_unit(file: Path) -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in panels(file):
+        assert panel["title"]
+        assert panel["description"].endswith("."), panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+        references = [target["refId"] for target in panel["targets"]]
+        assert len(set(references)) == len(references)
+        place = panel["gridPos"]
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert not cells & taken, f"{panel['title']} covers another one"
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+
+
+@pytest.mark.parametrize("arguments", [["check", "rules", str(ALERTS)], ["test", "rules", str(TESTS)]], ids=["check", "test"])
+def test_promtool(arguments: list[str]) -> None:
+    done = subprocess.run([program("promtool"), *arguments], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+CLIENT = "etl"
+RECORD = bytes(10_000)
+CONFIG: dict[str, Any] = {
+    "quotas": {
+        "window": {"samples": 2, "seconds": 1},
+        "entities": [
+            {"client-id": CLIENT, "producer_byte_rate": 20_000, "consumer_byte_rate": 20_000, "controller_mutation_rate": 1},
+            {"ip": "<default>", "connection_creation_rate": 1_000},
+        ],
+        "volumes": {
+            "source": "log_dirs",
+            "soft": {"type": "MinFreeBytes", "level": 2},
+            "hard": {"type": "MinFreeBytes", "level": 1},
+            "publish_interval_ms": 1_000,
+        },
+    }
+}
+NOT_HERE = {
+    "weir_tls_handshake_failures_total": "no TLS",
+    "weir_authentications_total": "no SASL",
+    "weir_authentication_failures_total": "no SASL",
+    "weir_volume_messages_skipped_total": "no foreign messages",
+}
+"""Metrics without a sample under the load of these tests, and why."""
+
+
+@pytest.fixture(scope="module")
+def scraped(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Weir, Prometheus]]:
+    """A gateway with a client that wants more than it may have for as long as the tests last, and its Prometheus."""
+    program("prometheus")
+    config = tmp_path_factory.mktemp("weir"), kafka.bootstrap_servers, CONFIG, {"max_connections": 1_000}
+    with (
+        Weir(*config) as weir,
+        Prometheus(tmp_path_factory.mktemp("prometheus"), [weir.admin.removeprefix("http://")], ALERTS) as prometheus,
+    ):
+        client = {"bootstrap.servers": weir.bootstrap_servers, "client.id": CLIENT}
+        topic = "scraped"
+        admin = AdminClient(client)
+        admin.create_topics([NewTopic(topic, 1, replication_factor=1)])[topic].result(30)
+        producers = [Producer({**client, "linger.ms": 0, "batch.num.messages": 1}) for _ in range(3)]
+        for producer in producers:
+            for _ in range(200):  # 300 s of the quota; what is not sent when the tests are over is thrown away
+                producer.produce(topic, RECORD)
+        consumer = Consumer({**client, "group.id": topic, "auto.offset.reset": "earliest"})
+        consumer.subscribe([topic])
+        wait_until(lambda: consumer.poll(0.1), "records are consumed")
+        yield weir, prometheus
+        consumer.close()
+        for producer in producers:
+            producer.purge()
+            producer.flush(30)
+
+
+def grafana(weir: Weir) -> dict[str, str]:
+    """Grafana's variables as somebody who looks at the client would set them."""
+    everything = dict.fromkeys(("kind", "user", "ip", "listener"), ".*")
+    own = {"__rate_interval": "15s", "__range": "1m"}
+    return {**everything, **own, "client_id": f"{CLIENT}|", "instance": weir.admin.removeprefix("http://")}
+
+
+@pytest.mark.broker
+@each_dashboard
+def test_every_panel_has_data(scraped: tuple[Weir, Prometheus], file: Path) -> None:
+    weir, prometheus = scraped
+    values = grafana(weir)
+    for query in panel_queries(file):
+        expression = query.filled_in(values)
+        if any(metric in NOT_HERE for metric, _ in query.metrics()) or query.where.endswith("Config reloads"):
+            assert prometheus.query(expression) == [], f"{query.where}: has data after all"
+        else:
+            wait_until(lambda expression=expression: prometheus.query(expression), f"{query.where}: {expression}")
+
+
+@pytest.mark.broker
+@each_dashboard
+def test_every_variable_has_values(scraped: tuple[Weir, Prometheus], file: Path) -> None:
+    weir, prometheus = scraped
+    values = grafana(weir)
+    found = {
+        name: prometheus.label_values(label, query.filled_in(values)) for name, (query, label) in variable_queries(file).items()
+    }
+    assert found["instance"] == [values["instance"]]
+    assert {"produce", "fetch", "controller_mutation", "connection"} >= set(found["kind"]) >= {"produce", "fetch"}
+    if file.stem == "entity":
+        assert CLIENT in found["client_id"]
+        assert found["ip"] == ["127.0.0.1"]
+    else:
+        assert found["listener"] == ["clients"]
+
+
+@pytest.mark.broker
+def test_every_rule_is_evaluated(scraped: tuple[Weir, Prometheus]) -> None:
+    _, prometheus = scraped
+    wait_until(lambda: all(rule["health"] != "unknown" for rule in prometheus.rules()), "all rules have been evaluated")
+    evaluated = prometheus.rules()
+    assert sorted(rule["name"] for rule in evaluated) == sorted(query.where for query in rule_queries())
+    assert [rule for rule in evaluated if rule["health"] != "ok"] == []
+    for rule in rules():
+        prometheus.query(rule["expr"])
+        if "record" in rule:
+            wait_until(lambda name=rule["record"]: prometheus.query(name), f"{rule['record']} has data")
+
+
+@pytest.mark.broker
+def test_the_throttled_client_is_the_only_thing_to_complain_of(scraped: tuple[Weir, Prometheus]) -> None:
+    _, prometheus = scraped
+
+    def throttled() -> list[dict[str, Any]]:
+        return [alert for alert in prometheus.alerts() if alert["labels"]["alertname"] == "WeirClientThrottled"]
+
+    alerts = wait_until(throttled, "the client's throttle time is noticed")
+    assert {alert["labels"]["client_id"] for alert in alerts} == {CLIENT}
+    assert all(f"client-id {CLIENT} is throttled" in alert["annotations"]["summary"] for alert in alerts)
+    assert {alert["state"] for alert in alerts} == {"pending"}, "half an hour has to pass"
+    others = {alert["labels"]["alertname"] for alert in prometheus.alerts()} - {"WeirClientThrottled", "WeirClientSendsEarly"}
+    assert others <= {"WeirQuotaNearlyUsed"}
