@@ -38,6 +38,7 @@ from gateway.session.exchanges.paused_produce import PauseRoom
 from gateway.session.gate import ProduceGate
 from gateway.session.sessions import Sessions
 from gateway.tls.contexts import follow_files
+from gateway.topics import TopicQuotasAtWork
 from protocol.bodies.addresses import Translate
 
 OK, CANNOT_BIND = 0, 3
@@ -97,6 +98,10 @@ class Gateway:
         }
         self._gate = ProduceGate()
         self._pause_room = PauseRoom(self._gate)
+        ledger = self._ledger
+        self._topics = TopicQuotasAtWork(
+            self._own_client, None if ledger is None else ledger.gateway, None if ledger is None else ledger.note
+        )
         self._volumes: VolumeWatch | None = None
         self._volumes_task: asyncio.Task[None] | None = None
         self._listeners = [
@@ -115,6 +120,7 @@ class Gateway:
             self._not_ready,
             volumes=self._volumes_report,
             brokers=self._brokers.addresses,
+            topics=self._topics.report,
         )
         self._admin = AdminServer(view, config.admin.host, config.admin.port)
         self._draining = False
@@ -144,11 +150,13 @@ class Gateway:
             self._watch_volumes(self._effective.config.quotas)
             if self._ledger is not None:
                 tasks.append(group.create_task(self._ledger.run(), name="write the ledger"))
+            self._topics.configure(self._effective.config.quotas, group)
             await stopped.wait()
             await self._drain()
             for task in (*tasks, self._volumes_task):
                 if task is not None:
                     task.cancel()
+            self._topics.stop()
         await self.stop()
 
     async def stop(self) -> None:
@@ -181,10 +189,12 @@ class Gateway:
             now = clock.monotonic()
             self._engine.tick(now)
             self._sessions.close_idle(now)
+            self._topics.tick(now)
 
     def _apply(self, old: WeirConfig, new: WeirConfig) -> list[str]:
         """Put a new config into effect, on open connections as well."""
         if new.quotas != old.quotas:
+            self._topics.configure(new.quotas, self._group)
             settings = replace(quota_settings(new.quotas), dynamic=self._engine.settings.dynamic)
             self._engine.apply(settings, clock.monotonic())
             self._reconsider()
@@ -210,6 +220,7 @@ class Gateway:
             self._openers,
             self._gate,
             None if self._ledger is None else self._ledger.folds,
+            topics=self._topics.produced,
         )
 
     def _watch_volumes(self, config: QuotasConfig) -> None:

@@ -75,7 +75,7 @@ def _leaves(config: WeirConfig) -> Iterator[tuple[str, Any]]:
         elif value is not None:
             yield key, str(value).lower() if isinstance(value, bool) else value
 
-    yield from walk("", config.model_dump(mode="json", exclude={"quotas": {"entities"}}))
+    yield from walk("", config.model_dump(mode="json", by_alias=True, exclude={"quotas": {"entities"}}))
 
 
 def _entity_changes(old: tuple[EntityQuota, ...], new: tuple[EntityQuota, ...]) -> Iterator[str]:

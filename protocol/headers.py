@@ -27,6 +27,10 @@ class RequestHeader(NamedTuple):
     client_id: str | None
     body_offset: int
 
+    def moved(self, by: int) -> "RequestHeader":
+        """The header as it is in a copy of its frame that stands `by` bytes further on."""
+        return self._replace(body_offset=self.body_offset + by)
+
 
 def parse_request_header(buf: Buffer, start: int, end: int, frame_end: int = sys.maxsize) -> RequestHeader:
     """The header that starts at `start` (behind the frame's length), from the bytes of `buf` before `end`.

@@ -17,6 +17,10 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
+from protocol.bodies.topic_metadata import TopicMetadata, read_topics_body
+from protocol.cursor import Reader
+from protocol.errors import InvalidFrame
+
 _UUID_BYTES = 16
 NO_ID = bytes(_UUID_BYTES)
 """The topic id that stands for none."""
@@ -116,6 +120,35 @@ class DescribeTopic(Request[MetadataRequest_v12]):  # type: ignore[misc]
         """The request in its only version."""
         topics: list[tuple[bytes, str, dict[int, bytes]]] = [] if self._topic is None else [(NO_ID, self._topic, {})]
         return request_struct_class(topics, False, False, {})
+
+
+class TopicsResponse_v12(MetadataResponse_v12):  # noqa: N801
+    """Every topic without its partitions, which may be many thousands; read without making objects of them."""
+
+    @classmethod
+    def decode(cls, data: BytesIO) -> list[TopicMetadata]:
+        """The topics. Raises ValueError."""
+        body = data.read()
+        try:
+            return read_topics_body(cls.API_VERSION, Reader(body, 0, len(body), len(body)))
+        except InvalidFrame as error:
+            raise ValueError(str(error)) from error
+
+
+class TopicsRequest_v12(MetadataRequest_v12):  # noqa: N801
+    """Metadata of all topics."""
+
+    RESPONSE_TYPE = TopicsResponse_v12
+
+
+class DescribeTopics(Request[TopicsRequest_v12]):  # type: ignore[misc]
+    """All topics, with their ids; the answer is a list of `TopicMetadata`."""
+
+    API_KEY = 3
+
+    def build(self, request_struct_class: type[TopicsRequest_v12]) -> TopicsRequest_v12:
+        """The request in its only version."""
+        return request_struct_class(None, False, False, {})
 
 
 class DescribeLogDirsResponse_v4(Response):  # type: ignore[misc]  # noqa: N801

@@ -29,7 +29,6 @@ _REMOVE = "remove it"
 _NOT_YET = "is not supported by this version of Weir"
 
 UNSUPPORTED: dict[tuple[str, ...], tuple[str, str]] = {
-    ("quotas", "topics"): (_NOT_YET, _REMOVE),
     ("quotas", "entities", "request_percentage"): (
         "measures broker threads, which a gateway can't see",
         "remove it and set it at the broker, whose throttle times pass through",

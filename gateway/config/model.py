@@ -24,6 +24,7 @@ from gateway.config.quota_api import QuotaAdmins, StateConfig
 from gateway.config.sasl import SENT_AS_IT_IS, ListenerSaslConfig, UpstreamSaslConfig
 from gateway.config.section import Section, invalid
 from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns_name
+from gateway.config.topics import TopicsConfig
 from gateway.config.volumes import AgentConfig, LimitConfig, VolumesConfig
 from gateway.config.window import MutationsConfig, WindowConfig
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
@@ -280,6 +281,8 @@ class QuotasConfig(Section):
         Field(strict=False),
     ] = ()
     """In the file's order; no two rows name the same entity."""
+    topics: TopicsConfig | None = None
+    """None: topics have no quotas."""
     volumes: VolumesConfig | None = None
     """None: volumes are not looked at."""
 
@@ -355,6 +358,7 @@ SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     ("quotas", "mutations"): MutationsConfig,
     ("quotas", "mutations", "window"): WindowConfig,
     ("quotas", "entities"): EntityRow,
+    ("quotas", "topics"): TopicsConfig,
     ("quotas", "volumes"): VolumesConfig,
     ("quotas", "volumes", "soft"): LimitConfig,
     ("quotas", "volumes", "hard"): LimitConfig,

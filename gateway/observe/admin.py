@@ -39,6 +39,7 @@ class AdminServer:
             "/readyz": self._readyz,
             "/api/quotas": self._quotas,
             "/api/throttles": self._throttles,
+            "/api/topics": self._topics,
             "/api/volumes": self._volumes,
             "/api/config": self._config,
         }
@@ -105,6 +106,10 @@ class AdminServer:
             }
         )
 
+    async def _topics(self, _: web.Request) -> web.Response:
+        report = self._view.topics()
+        return self._json({"configured": False} if report is None else {"configured": True, **asdict(report)})
+
     async def _volumes(self, _: web.Request) -> web.Response:
         report = self._view.volumes()
         return self._json({"configured": False} if report is None else {"configured": True, **volumes_json(report)})
@@ -115,7 +120,7 @@ class AdminServer:
             {
                 "version": effective.version,
                 "loaded_at": iso(effective.loaded_at),
-                "config": effective.config.model_dump(mode="json"),
+                "config": effective.config.model_dump(mode="json", by_alias=True),
                 "warnings": effective.config.warnings(),
                 "reloads": dict(effective.reloads),
                 "last_reload": None if effective.last is None else _reload(effective.last),

@@ -17,6 +17,7 @@ from gateway.observe.view import AdminView
 from gateway.quotas.connections import Gate
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, ThrottleTotals, UsageRow
+from gateway.quotas.topics import TopicRow, TopicsReport
 from gateway.quotas.volumes.report import VolumesReport
 from gateway.quotas.volumes.state import VolumeRow, VolumeState
 from gateway.session.counters import LATENCY_BUCKETS, Counters
@@ -55,6 +56,7 @@ class Scrape:
     reloads: dict[str, int]
     ready: bool
     volumes: VolumesReport | None
+    topics: TopicsReport | None
 
     @classmethod
     def of(cls, view: AdminView) -> "Scrape":
@@ -77,6 +79,7 @@ class Scrape:
             reloads=dict(view.effective.reloads),
             ready=view.not_ready() is None,
             volumes=view.volumes(),
+            topics=view.topics(),
         )
 
     def collect(self) -> Iterator[Metric]:
@@ -211,6 +214,34 @@ def _one(read: Callable[[Scrape], float]) -> Callable[[Scrape], list[tuple[Label
     return lambda scrape: [((), read(scrape))]
 
 
+def _of_topics(read: Callable[[TopicsReport], float]) -> Callable[[Scrape], Iterator[tuple[Labels, float]]]:
+    """A value where topics have quotas."""
+
+    def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+        if scrape.topics is not None:
+            yield (), read(scrape.topics)
+
+    return values
+
+
+def _per_topic(read: Callable[[TopicRow], float | None]) -> Callable[[Scrape], Iterator[tuple[Labels, float]]]:
+    """A value for each topic that is shown and has one."""
+
+    def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+        for row in scrape.topics.rows if scrape.topics is not None else ():
+            value = read(row)
+            if value is not None:
+                yield (row.topic,), value
+
+    return values
+
+
+def _refused_topics(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+    for row in scrape.topics.rows if scrape.topics is not None else ():
+        for reason, size in sorted(row.refused_bytes.items()):
+            yield (row.topic, reason), size
+
+
 def _of_volumes(read: Callable[[VolumesReport], float]) -> Callable[[Scrape], Iterator[tuple[Labels, float]]]:
     """A value of the volume usage quota; absent where it is not configured."""
 
@@ -331,6 +362,28 @@ METRICS: tuple[Value | Distribution, ...] = (
           _reasons(lambda scrape: scrape.authentication_failures)),
     Value("counter", "weir_requests_total", "Requests by API.", ("api",), _requests),
     Distribution("weir_request_seconds", "Time from a request sent upstream to its response.", ("api",), _latencies),
+    Value("counter", "weir_topic_bytes_total", "Bytes of record batches that brokers appended to a topic.", ("topic",),
+          _per_topic(lambda row: row.appended_bytes)),
+    Value("counter", "weir_topic_throttled_bytes_total", "Bytes rejected because their topic was over its share.", ("topic",),
+          _per_topic(lambda row: row.throttled_bytes)),
+    Value("counter", "weir_topic_throttled_requests_total", "Requests with bytes of it that were rejected so.", ("topic",),
+          _per_topic(lambda row: row.throttled_total)),
+    Value("counter", "weir_topic_refused_bytes_total", "Bytes that brokers did not append, by the broker's error.",
+          ("topic", "reason"), _refused_topics),
+    Value("gauge", "weir_topic_rate", "What is appended to a topic, in bytes per second, as its quota sees it.", ("topic",),
+          _per_topic(lambda row: row.rate)),
+    Value("gauge", "weir_topic_threshold", "A topic's threshold, explicit or its part of the rest, in bytes per second.",
+          ("topic",), _per_topic(lambda row: row.threshold)),
+    Value("gauge", "weir_topic_rejected", "1 where what comes for a topic now is rejected.", ("topic",),
+          _per_topic(lambda row: row.rejected)),
+    Value("gauge", "weir_topics_rate", "What is appended to all topics, in bytes per second.", (),
+          _of_topics(lambda topics: topics.total.rate)),
+    Value("gauge", "weir_topics_threshold", "The threshold of all topics together, in bytes per second.", (),
+          _of_topics(lambda topics: topics.total.threshold)),
+    Value("gauge", "weir_topics_default_threshold", "The part of a topic without a threshold of its own.", (),
+          _of_topics(lambda topics: topics.total.default_threshold)),
+    Value("gauge", "weir_topics_over", "1 while all topics together are over their threshold.", (),
+          _of_topics(lambda topics: topics.total.over)),
     Value("gauge", "weir_volume_state", "1 for the state that the cluster's volumes ask for, 0 for the others.", ("state",),
           _volume_state),
     Value("gauge", "weir_volume_factor", "Share of the producers' rate that the volumes let through: 1 open, 0 paused.", (),

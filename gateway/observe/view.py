@@ -8,6 +8,7 @@ from gateway import clock
 from gateway.observe.effective import EffectiveConfig
 from gateway.quotas.connections import ConnectionQuotas
 from gateway.quotas.snapshot import ThrottleTotals, UsageRow
+from gateway.quotas.topics import TopicsReport
 from gateway.quotas.volumes.report import VolumesReport
 from gateway.session.counters import Counters
 
@@ -43,7 +44,8 @@ class AdmissionView(Protocol):
 class AdminView:
     """A running gateway. `not_ready` gives the reason why clients should not be sent here, None once they should.
 
-    `volumes` gives how the volume usage quota does, None where there is none; `brokers` where each broker listens.
+    `volumes` and `topics` give how the volume usage quota and the topic quotas do, None where there are none; `brokers` where
+    each broker listens.
     """
 
     engine: EngineView
@@ -53,5 +55,6 @@ class AdminView:
     not_ready: Callable[[], str | None]
     volumes: Callable[[], VolumesReport | None] = lambda: None
     brokers: Callable[[], Mapping[int, tuple[str, int]]] = dict
+    topics: Callable[[], TopicsReport | None] = lambda: None
     monotonic: Callable[[], float] = clock.monotonic
     wall: Callable[[], float] = clock.wall

@@ -4,7 +4,21 @@ Source: `SampledStat`, `WindowedSum`, `Rate` and `QuotaUtils.throttleTime` of Ka
 long as an event in them lies inside the monitored span. Times inside are integral milliseconds, as they are in Kafka.
 """
 
+from abc import ABC, abstractmethod
+
 from gateway.quotas.meter import Meter, Window
+
+
+class Rate(ABC):
+    """How much comes in a second, worked out by one of several rules. `now` is in monotonic seconds, and never goes back."""
+
+    @abstractmethod
+    def record(self, amount: float, now: float) -> None:
+        """So much has come."""
+
+    @abstractmethod
+    def measure(self, now: float) -> float:
+        """The rate per second."""
 
 
 class _Sample:
@@ -18,7 +32,7 @@ class _Sample:
         self.total = 0.0
 
 
-class SampledRate:
+class SampledRate(Rate):
     """A rate per second over `window.samples` samples of `window.seconds` each."""
 
     __slots__ = ("_current", "_ring", "_sample_ms", "_samples")

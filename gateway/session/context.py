@@ -6,6 +6,7 @@ from gateway.quotas.engine import QuotaEngine
 from gateway.session.counters import Counters
 from gateway.session.exchange import Gate, Opener
 from gateway.session.gate import ProduceGate
+from gateway.session.produced import ProducedTopics
 from gateway.session.recorder import Recorder
 from protocol.bodies.addresses import Translate
 
@@ -16,6 +17,7 @@ class SessionContext:
 
     `openers`: what opens the requests of an API, by its key; whatever is not there passes unopened. `gate`: what all producers
     have to wait, whatever their quotas. `recorder`: who is told of every throttle.
+    `topics`: whether those of Produce requests are looked at.
     `authentication_gate`: what the requests of a connection have to pass before it has authenticated, which it has to do within
     `authentication_seconds`; None where nobody has to.
     """
@@ -29,3 +31,4 @@ class SessionContext:
     recorder: Recorder | None = None
     authentication_gate: Gate | None = None
     authentication_seconds: float = 30.0
+    topics: ProducedTopics = field(default_factory=ProducedTopics)

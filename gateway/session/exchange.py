@@ -69,11 +69,23 @@ class Gate(Protocol):
         ...
 
 
-class Exchange(Protocol):
-    """One request and its answer. Frames are whole, their four bytes of length included; `now` is in monotonic seconds.
-
-    Each method may raise ProtocolError, which ends the connection.
+class Answering(Protocol):
+    """What becomes of the answer to one request. Frames are whole, their four bytes of length included; `now` is in monotonic
+    seconds. Each method may raise ProtocolError, which ends the connection.
     """
+
+    def response(self, frame: bytes, now: float) -> bytes:
+        """What the client gets instead of the broker's answer. Addresses in it are those that the client is told; its throttle
+        time is raised afterwards, if it is too low."""
+        ...
+
+    def answer(self, now: float) -> bytes | None:
+        """The answer that is made here; None while there is none yet, in which case `Connection.ready` is called later."""
+        ...
+
+
+class Exchange(Answering, Protocol):
+    """One request and its answer."""
 
     def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:
         """Whether it can be decided now what becomes of the request. If not, the client is not read until `Connection.ready`
@@ -87,14 +99,6 @@ class Exchange(Protocol):
         """
         ...
 
-    def response(self, frame: bytes, now: float) -> bytes:
-        """What the client gets instead of the broker's answer. Its throttle time is raised afterwards, if it is too low."""
-        ...
-
-    def answer(self, now: float) -> bytes | None:
-        """The answer that is made here; None while there is none yet, in which case `Connection.ready` is called later."""
-        ...
-
 
 @dataclass(slots=True)
 class Opened(Special):
@@ -102,7 +106,7 @@ class Opened(Special):
     exchange's answer as long as that waits its turn. `raw`: it is no request but bytes behind their length, as is its answer.
     """
 
-    exchange: Exchange
+    exchange: Answering
     forwarded: bool = True
     frame: bytes | None = None
     raw: bool = False

@@ -20,6 +20,7 @@ from gateway.clock import monotonic
 from gateway.quotas.connections import Slot
 from gateway.session.context import SessionContext
 from gateway.session.core import SessionCore
+from gateway.session.produced import EndConnection
 from gateway.session.sessions import Sessions
 from gateway.session.wire import Data
 from gateway.tls.causes import cause_of
@@ -138,6 +139,8 @@ class Session:
             self._requests.feed(data, now)
         except ProtocolError as error:
             self._refuse("client", error)
+        except EndConnection as end:
+            self.close(str(end))
         except Exception:
             self._fail()
 
@@ -200,6 +203,8 @@ class Session:
             self._core.broker_data(data, now)
         except ProtocolError as error:
             self._refuse("broker", error)
+        except EndConnection as end:  # of a request that had waited for this answer
+            self.close(str(end))
         except Exception:
             self._fail()
         if self._draining and self._core.idle:
@@ -277,6 +282,8 @@ class Session:
             step(monotonic())
         except ProtocolError as error:
             self._refuse("client", error)
+        except EndConnection as end:
+            self.close(str(end))
         except Exception:
             self._fail()
 

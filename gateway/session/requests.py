@@ -5,7 +5,6 @@ limits lowered), and throttled ones are answered here or reduced to nearly nothi
 an opener are collected whole and given to their exchange.
 """
 
-from struct import Struct
 from typing import Final
 
 from librt.strings import read_i32_be
@@ -14,6 +13,7 @@ from gateway.quotas.bucket import Bucket
 from gateway.session.context import SessionContext
 from gateway.session.exchange import MAX_OPENED_BYTES, MAX_RAW_BYTES, Connection, Exchange, Opened, Opener, TakeRaw
 from gateway.session.inflight import Asked, ChargedFetch, Entry, InFlight, Take, ThrottledFetch
+from gateway.session.produced import EndConnection, ProduceExchange, Producer
 from gateway.session.responses import ResponseStream
 from gateway.session.wire import Wire, Write
 from protocol.api_keys import APIS, ApiKey
@@ -25,8 +25,6 @@ from protocol.headers import RequestHeader, parse_request_header
 
 MAX_IN_FLIGHT: Final = 1024
 """A client with so many unanswered requests is not read until half of them are answered. Brokers take one at a time."""
-
-_INT32 = Struct(">i")
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _FETCH: Final = int(ApiKey.FETCH)
@@ -65,9 +63,12 @@ class RequestStream:
         "_irregular",
         "_max_bytes",
         "_openers",
+        "_producer",
         "_put_off",
         "_responses",
+        "_scanned",
         "_throttle",
+        "_topics",
         "_waits_for",
         "_wire",
         "stops",
@@ -88,6 +89,9 @@ class RequestStream:
         self._max_bytes = context.max_frame_bytes
         self._openers = context.openers
         self._gate = context.gate
+        self._topics = context.topics
+        self._producer: Producer | None = None  # who looks at the topics of this connection's requests
+        self._scanned: ProduceExchange | None = None  # whose request is passing by
         self._connection = connection
         self._client = connection.client
         self._throttle = connection.throttle
@@ -151,6 +155,10 @@ class RequestStream:
             self._held += chunk
             return
         framing = self._framing
+        if self._scanned is not None:
+            self._scanned.scan(chunk, 0, min(framing.skip, len(chunk)), now)
+            if framing.skip <= len(chunk):
+                self._scanned = None
         if self._collected:
             missing = framing.skip
             self._collected += memoryview(chunk)[:missing]
@@ -224,6 +232,8 @@ class RequestStream:
             data, forward = self._fetch(data, header, after, now)
             return data, start if forward else self._forward_without(data, start, pos, after)
         if header.api_key == _PRODUCE and not refused:
+            if self._by_topic:
+                return data, self._produce_by_topic(data, header, start, pos, after, now)
             self._produce(data, header, after, after - pos - 4, now)
             return data, start
         exchange = self._exchange(self._gate.refusal if refused else self._openers.get(header.api_key))
@@ -235,7 +245,7 @@ class RequestStream:
             if not refused and after - pos > MAX_OPENED_BYTES:
                 raise InvalidFrame("frame_too_large", f"{after - pos} bytes, more than the {MAX_OPENED_BYTES} that are opened")
             self._collected += memoryview(data)[pos:]  # until all of it is there
-        elif not self._open(exchange, data[pos:after], _moved(header, pos), now):
+        elif not self._open(exchange, data[pos:after], header.moved(-pos), now):
             self._waits_for = exchange
             start = pos
         return data, start
@@ -293,8 +303,8 @@ class RequestStream:
         if stopped and not self.stops:
             self._wire.resume_client()
 
-    def _produce(self, data: bytes, header: RequestHeader, after: int, size: int, now: float) -> None:
-        """Charge a Produce request and remember what its likes look like."""
+    def _produce(self, data: bytes, header: RequestHeader, after: int, size: int, now: float) -> Entry | None:
+        """Charge a Produce request and remember what its likes look like; the entry is None where it gets no answer."""
         acks, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
         if acks_end > after:
             raise InvalidFrame("overrun", f"a Produce request of {size} bytes ends before its acks")
@@ -307,7 +317,7 @@ class RequestStream:
         self._hot_min = acks_end - head - 4
         self._hot_answered = acks != 0
         self._hot_generation = self._client.generation
-        self._client.hot_bucket = None if self._gate.closed else bucket  # closed: the next one is looked at as well
+        self._client.hot_bucket = None if self._gate.closed or self._by_topic else bucket  # None: the next one is looked at too
         delay = bucket.charge(size, now)
         entry: Entry | None = None
         if acks != 0:
@@ -317,6 +327,42 @@ class RequestStream:
             self._throttle.start(delay, now, bucket, entry, size)
         if gated:
             self._throttle.hold(self._gate.delayed(), now, bucket, entry)
+        return entry
+
+    @property
+    def _by_topic(self) -> bool:
+        """Whether the topics of Produce requests are looked at."""
+        return self._topics.opener is not None or (self._producer is not None and self._producer.pending)
+
+    def _produce_by_topic(self, data: bytes, header: RequestHeader, start: int, pos: int, after: int, now: float) -> int:
+        """Take a Produce request at `pos` whose topics are looked at; from where on the data is still to be forwarded."""
+        if self._producer is None and self._topics.opener is not None:
+            self._producer = self._topics.opener(self._connection)
+        assert self._producer is not None  # noqa: S101 -- else nobody looks
+        exchange = self._producer.open(header, header.body_offset - pos, after - pos, now)
+        if exchange.whole and after > len(data):
+            start = self._forward_without(data, start, pos, after)
+            self._discarding = False
+            self._collected += memoryview(data)[pos:]
+            return start
+        entry = self._produce(data, header, after, after - pos - 4, now)
+        opened = Opened(exchange)
+        if entry is not None:
+            entry.special = opened
+        if not exchange.whole:
+            exchange.scan(data, header.body_offset, min(after, len(data)), now)
+            self._scanned = exchange if after > len(data) else None
+            return start
+        start = self._forward_without(data, start, pos, after)
+        rest = exchange.decide(data[pos:after], header.body_offset - pos, now)
+        if rest is not None:
+            self.write(rest)
+        elif entry is not None:
+            self._responses.answer_later(opened, now)
+            self._responses.answer_own(now)
+        if exchange.ends:
+            raise EndConnection("a topic is over its quota, and the request wants no answer (acks=0) that could say so")
+        return start
 
     def _refuse(self, data: bytes, header: RequestHeader, after: int, now: float) -> bool:
         """Whether a Produce request is refused while producers are paused. One that wants no answer is put off instead: it
@@ -356,7 +402,7 @@ class RequestStream:
             if not forward:
                 self._responses.answer_own(now)
                 return data, False
-            return _with_limits(data, head, max_wait=0, min_bytes=0, max_bytes=1), True
+            return fetch.with_limits(data, head, max_wait=0, min_bytes=0, max_bytes=1), True
         allowance = bucket.fetch_allowance(self._client.batch_bytes, now)
         # Who got records will get some again: else all who share the bucket are let through at once, then all wait.
         promised = 0 if allowance is None else min(self._client.fetched_bytes, max(allowance, self._client.batch_bytes))
@@ -364,7 +410,7 @@ class RequestStream:
         self._in_flight.append(Entry(header.correlation_id, key, now, ChargedFetch(bucket, promised), bucket))
         if allowance is None or head.max_bytes <= allowance:
             return data, True
-        return _with_limits(
+        return fetch.with_limits(
             data, head, max_wait=head.max_wait, min_bytes=min(head.min_bytes, allowance), max_bytes=allowance
         ), True
 
@@ -419,20 +465,3 @@ class RequestStream:
         if not self.stops:
             self._wire.pause_client()
         self.stops |= why
-
-
-def _moved(header: RequestHeader, start: int) -> RequestHeader:
-    """A header as it is in a copy of what begins at `start`."""
-    return RequestHeader(
-        header.api_key, header.api_version, header.correlation_id, header.client_id, header.body_offset - start
-    )
-
-
-def _with_limits(data: bytes, head: fetch.FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int) -> bytes:
-    """A copy of the data in which the Fetch request with that head has other limits (ms, bytes)."""
-    changed = bytearray(data)
-    _INT32.pack_into(changed, head.max_wait_offset, max_wait)
-    _INT32.pack_into(changed, head.min_bytes_offset, min_bytes)
-    if head.max_bytes_offset >= 0:
-        _INT32.pack_into(changed, head.max_bytes_offset, max_bytes)
-    return bytes(changed)

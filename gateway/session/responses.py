@@ -56,6 +56,8 @@ _REWRITES: dict[int, tuple[int, Rewrite]] = {
 }
 """Responses that may carry addresses or versions, since which version, and what changes them."""
 
+_NO_REWRITE: tuple[int, Rewrite] = (NEVER, lambda _, frame, __: frame)
+
 _SEARCHED = {ApiKey.FETCH: 16, ApiKey.SHARE_FETCH: 0}
 """Responses with records that may carry addresses behind them, and since which version."""
 
@@ -144,7 +146,8 @@ class ResponseStream:
                 # a Produce response in which nothing can be but what the last one had
                 error = pos + self._clean_error
                 if (
-                    size != self._clean_size
+                    entry.special is not None
+                    or size != self._clean_size
                     or chunk[pos + 8 : error - 4] != self._clean_head
                     or chunk[error : error + 2] != _NO_ERROR
                 ):
@@ -272,7 +275,7 @@ class ResponseStream:
             exchange = special.exchange
             return self._collect(
                 pieces, chunk, start, pos, after, now,
-                lambda frame, then: self._patched(exchange.response(frame, then), entry, then),
+                lambda frame, then: self._patched(exchange.response(self._translated(frame, entry), then), entry, then),
             )  # fmt: skip
         if isinstance(special, ThrottledFetch) and fetch.top_level_error(chunk, pos, end, version) == 0:
             return self._empty(pieces, chunk, start, pos, after, entry, now)
@@ -284,11 +287,9 @@ class ResponseStream:
             if api_key == _PRODUCE and end == after and not node_endpoints.produce_has_endpoints(chunk, pos, end, version):
                 self._remember_clean(chunk, pos, after, entry.key)
                 return self._patch(pieces, chunk, start, pos, after, entry, now)
-            rewrite = _REWRITES[api_key][1]
-            translate = self._context.translate
             return self._collect(
                 pieces, chunk, start, pos, after, now,
-                lambda frame, then: self._patched(rewrite(version, frame, translate), entry, then),
+                lambda frame, then: self._patched(self._translated(frame, entry), entry, then),
             )  # fmt: skip
         return self._patch(pieces, chunk, start, pos, after, entry, now)
 
@@ -384,6 +385,11 @@ class ResponseStream:
         self._body = Collected(change)
         self._body.feed(chunk, pos, len(chunk))
         return len(chunk)
+
+    def _translated(self, frame: bytes, entry: Entry) -> bytes:
+        """A whole frame with the addresses, and the versions of APIs, that clients are told."""
+        since, rewrite = _REWRITES.get(entry.api_key, _NO_REWRITE)
+        return rewrite(entry.version, frame, self._context.translate) if entry.version >= since else frame
 
     def _patched(self, frame: bytes, entry: Entry, now: float) -> Data:
         """A whole frame with our throttle time, where that is the longer one."""

@@ -156,3 +156,13 @@ def _skip_partition_head(reader: Reader, version: int) -> None:
                 reader.skip_tags()
     if version >= _PREFERRED_REPLICA_SINCE:
         reader.skip(4)
+
+
+def with_limits(data: bytes, head: FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int) -> bytes:
+    """A copy of the data in which the Fetch request with that head has other limits (ms, bytes)."""
+    changed = bytearray(data)
+    INT32.pack_into(changed, head.max_wait_offset, max_wait)
+    INT32.pack_into(changed, head.min_bytes_offset, min_bytes)
+    if head.max_bytes_offset >= 0:
+        INT32.pack_into(changed, head.max_bytes_offset, max_bytes)
+    return bytes(changed)

@@ -53,23 +53,24 @@ def peek_acks(buf: Buffer, body_offset: int, end: int, version: int) -> tuple[in
 def skip_topics(reader: Reader, version: int) -> None:
     """Step over the topics of a response; what follows is throttle_time_ms (v1+), then the tagged fields (v9+)."""
     compact = version >= _FLEXIBLE_SINCE
-    partition_bytes = _partition_bytes(version)
+    fixed = partition_bytes(version)
     for _ in range(reader.count(compact=compact)):
         if version >= _TOPIC_ID_SINCE:
             reader.skip(_UUID_BYTES)
         else:
             reader.skip_string(compact=compact)
         for _ in range(reader.count(compact=compact)):
-            reader.skip(partition_bytes)
+            reader.skip(fixed)
             if version >= _RECORD_ERRORS_SINCE:
-                _skip_errors(reader, compact)
+                skip_errors(reader, compact)
             if compact:
                 reader.skip_tags()
         if compact:
             reader.skip_tags()
 
 
-def _skip_errors(reader: Reader, compact: bool) -> None:
+def skip_errors(reader: Reader, compact: bool) -> None:
+    """Step over the record errors and the message of a partition's result (v8+)."""
     for _ in range(reader.count(compact=compact)):
         reader.skip(_BATCH_INDEX_BYTES)
         reader.skip_string(compact=compact)
@@ -78,8 +79,8 @@ def _skip_errors(reader: Reader, compact: bool) -> None:
     reader.skip_string(compact=compact)
 
 
-def _partition_bytes(version: int) -> int:
-    """index, error_code, base_offset; log_append_time from v2; log_start_offset from v5."""
+def partition_bytes(version: int) -> int:
+    """Bytes that a result begins with: index, error_code, base_offset; log_append_time from v2; log_start_offset from v5."""
     return 14 + 8 * (version >= 2) + 8 * (version >= 5)
 
 
@@ -101,7 +102,7 @@ def single_partition_throttle(frame: Buffer, start: int, end: int, version: int)
         pos += max(frame[pos], 1)
     else:
         return -1
-    rest = pos + 1 + _partition_bytes(version)
+    rest = pos + 1 + partition_bytes(version)
     offset = rest + _COMPACT_NOTHING_ELSE_BYTES
     if offset + _THROTTLE_BYTES > end or frame[pos] != _COMPACT_ONE:
         return -1
@@ -113,7 +114,7 @@ def _plain_single_partition_throttle(frame: Buffer, pos: int, end: int, version:
         return -1
     name_bytes = INT16.unpack_from(frame, pos + _ARRAY_BYTES)[0]
     pos += _ARRAY_BYTES + 2 + max(name_bytes, 0)
-    rest = pos + _ARRAY_BYTES + _partition_bytes(version)
+    rest = pos + _ARRAY_BYTES + partition_bytes(version)
     offset = rest
     if version >= _RECORD_ERRORS_SINCE:
         offset += _ARRAY_BYTES + 2

@@ -6,21 +6,21 @@ Layouts: ``ProduceRequest.json`` and ``ProduceResponse.json`` of Kafka 4.3 (v3-1
 from struct import Struct
 from typing import Final
 
+from protocol.bodies.addresses import encode_uvarint
 from protocol.bodies.produce import peek_acks
-from protocol.cursor import Buffer, Reader
+from protocol.cursor import INT16, INT32, Buffer, Reader
 
 _TRANSACTIONAL_SINCE: Final = 3
 _RECORD_ERRORS_SINCE: Final = 8
 _FLEXIBLE_SINCE: Final = 9
-_TOPIC_ID_SINCE: Final = 13
+TOPIC_ID_SINCE: Final = 13
+"""The version from which topics are named by their ids."""
 _THROTTLE_SINCE: Final = 1
 _LOG_APPEND_TIME_SINCE: Final = 2
 _LOG_START_OFFSET_SINCE: Final = 5
 
 _TIMEOUT_BYTES: Final = 4
 _UUID_BYTES: Final = 16
-_INT16: Final = Struct(">h")
-_INT32: Final = Struct(">i")
 _INDEX_ERROR_OFFSET: Final = Struct(">ihq")
 _MINUS_ONE_64: Final = b"\xff" * 8
 
@@ -36,7 +36,7 @@ def only_topic(buf: Buffer, acks_end: int, seen: int, frame_end: int, version: i
     reader = Reader(buf, acks_end, seen, frame_end)
     reader.skip(_TIMEOUT_BYTES)
     one = reader.count(compact=version >= _FLEXIBLE_SINCE) == 1
-    return _topic(reader, version) if one else b""
+    return read_topic(reader, version) if one else b""
 
 
 def read_partitions(frame: bytes, body_offset: int, version: int) -> Partitions:
@@ -48,7 +48,7 @@ def read_partitions(frame: bytes, body_offset: int, version: int) -> Partitions:
     compact = version >= _FLEXIBLE_SINCE
     topics: Partitions = []
     for _ in range(reader.count(compact=compact)):
-        topic = _topic(reader, version)
+        topic = read_topic(reader, version)
         indexes: list[int] = []
         for _ in range(reader.count(compact=compact)):
             indexes.append(reader.int32())
@@ -65,29 +65,47 @@ def refuse(version: int, correlation_id: int, topics: Partitions, error_code: in
     """The whole answer that refuses these partitions. Without a throttle time; the message is told from v8 on."""
     compact = version >= _FLEXIBLE_SINCE
     tags = b"\0" if compact else b""
-    rest = bytearray()
-    if version >= _LOG_APPEND_TIME_SINCE:
-        rest += _MINUS_ONE_64
-    if version >= _LOG_START_OFFSET_SINCE:
-        rest += _MINUS_ONE_64
-    if version >= _RECORD_ERRORS_SINCE:
-        rest += _count(0, compact) + _string(message.encode(), compact)
-    rest += tags
-    out = bytearray(_INT32.pack(correlation_id) + tags + _count(len(topics), compact))
+    result = failed_partition(version, 0, error_code, message)[INT32.size :]
+    out = bytearray(INT32.pack(correlation_id) + tags + array_count(len(topics), compact=compact))
     for topic, indexes in topics:
-        out += topic if version >= _TOPIC_ID_SINCE else _string(topic, compact)
-        out += _count(len(indexes), compact)
+        out += topic_field(version, topic) + array_count(len(indexes), compact=compact)
         for index in indexes:
-            out += _INDEX_ERROR_OFFSET.pack(index, error_code, -1) + rest
+            out += INT32.pack(index) + result
         out += tags
     if version >= _THROTTLE_SINCE:
-        out += _INT32.pack(0)
+        out += INT32.pack(0)
     out += tags
-    return _INT32.pack(len(out)) + bytes(out)
+    return INT32.pack(len(out)) + bytes(out)
 
 
-def _topic(reader: Reader, version: int) -> bytes:
-    if version >= _TOPIC_ID_SINCE:
+def failed_partition(version: int, index: int, error_code: int, message: str) -> bytes:
+    """The result of a partition that nothing was appended to: its offsets and times are -1."""
+    compact = version >= _FLEXIBLE_SINCE
+    result = bytearray(_INDEX_ERROR_OFFSET.pack(index, error_code, -1))
+    if version >= _LOG_APPEND_TIME_SINCE:
+        result += _MINUS_ONE_64
+    if version >= _LOG_START_OFFSET_SINCE:
+        result += _MINUS_ONE_64
+    if version >= _RECORD_ERRORS_SINCE:
+        result += array_count(0, compact=compact) + _string(message.encode(), compact)
+    if compact:
+        result.append(0)
+    return bytes(result)
+
+
+def topic_field(version: int, topic: bytes) -> bytes:
+    """A topic as it stands in a request or a response: its name's bytes with their length, or (v13+) its id."""
+    return topic if version >= TOPIC_ID_SINCE else _string(topic, version >= _FLEXIBLE_SINCE)
+
+
+def array_count(number: int, *, compact: bool) -> bytes:
+    """The length of an array as it stands before it."""
+    return encode_uvarint(number + 1) if compact else INT32.pack(number)
+
+
+def read_topic(reader: Reader, version: int) -> bytes:
+    """A topic as it stands in a request or a response: its name's bytes, or (v13+) the sixteen of its id."""
+    if version >= TOPIC_ID_SINCE:
         start = reader.skip(_UUID_BYTES)
         return bytes(reader.buf[start : start + _UUID_BYTES])
     size = max(reader.size(compact=version >= _FLEXIBLE_SINCE, wide=False), 0)
@@ -95,18 +113,5 @@ def _topic(reader: Reader, version: int) -> bytes:
     return bytes(reader.buf[start : start + size])
 
 
-def _count(number: int, compact: bool) -> bytes:
-    return _uvarint(number + 1) if compact else _INT32.pack(number)
-
-
 def _string(text: bytes, compact: bool) -> bytes:
-    return (_uvarint(len(text) + 1) if compact else _INT16.pack(len(text))) + text
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return (encode_uvarint(len(text) + 1) if compact else INT16.pack(len(text))) + text

@@ -36,6 +36,7 @@ class TopicMetadata(NamedTuple):
     topic_id: bytes
     error: int
     partitions: int
+    internal: bool = False
 
 
 def ask_by_name(correlation_id: int, client_id: str | None, names: Iterable[str]) -> bytes:
@@ -56,7 +57,12 @@ def ask_by_id(correlation_id: int, client_id: str | None, ids: Iterable[bytes]) 
 def read_topics(version: int, frame: Buffer) -> list[TopicMetadata]:
     """The topics of a whole response frame. Raises `InvalidFrame`."""
     compact = version >= APIS[_KEY].flexible_since
-    reader = Reader.of_whole_response(frame, header_version=int(compact))
+    return read_topics_body(version, Reader.of_whole_response(frame, header_version=int(compact)))
+
+
+def read_topics_body(version: int, reader: Reader) -> list[TopicMetadata]:
+    """The same for a reader that stands at the response's body."""
+    compact = version >= APIS[_KEY].flexible_since
     if version >= _THROTTLE_SINCE:
         reader.skip(INT32.size)
     addresses.read_brokers(reader, BrokerShape(compact=compact, rack=version >= _RACK_SINCE))
@@ -71,8 +77,7 @@ def _read_topic(reader: Reader, version: int, compact: bool) -> TopicMetadata:
     error = reader.int16()
     name = reader.string(compact=compact)
     topic_id = reader.take(len(NO_ID)) if version >= _TOPIC_ID_SINCE else NO_ID
-    if version >= 1:
-        reader.skip(1)  # whether it is internal
+    internal = version >= 1 and reader.byte() != 0
     partitions = reader.count(compact=compact)
     fixed = 14 if version >= _LEADER_EPOCH_SINCE else 10  # error, index, leader, its epoch
     lists = 3 if version >= _OFFLINE_SINCE else 2  # replicas, those in sync, those offline
@@ -86,4 +91,4 @@ def _read_topic(reader: Reader, version: int, compact: bool) -> TopicMetadata:
         reader.skip(INT32.size)
     if compact:
         reader.skip_tags()
-    return TopicMetadata(name, topic_id, error, partitions)
+    return TopicMetadata(name, topic_id, error, partitions, internal)

@@ -607,3 +607,54 @@ def test_partitions_have_an_algorithm_and_a_window_of_their_own() -> None:
 def test_partitions_per_second_may_be_a_fraction(rate: float) -> None:
     (row,) = parse_config(entities(f"{{user: a, controller_mutation_rate: {rate}}}"), source="weir.yaml").quotas.entities
     assert row.limits == {"controller_mutation_rate": rate}
+
+
+def topics(text: str) -> str:
+    return MINIMAL + f"quotas: {{topics: {text}}}\n"
+
+
+TOTAL, EXPLICIT = "total.bytes.in.per.sec.threshold", "bytes.in.per.sec.threshold"
+
+
+def test_topic_quotas_are_off_unless_they_are_configured() -> None:
+    assert parse_config(MINIMAL, source="weir.yaml").quotas.topics is None
+    found = parse_config(
+        topics(f"{{{TOTAL}: 1000, {EXPLICIT}: {{payments: 400, a.b: 600}}}}"), source="weir.yaml"
+    ).quotas.topics
+    assert found is not None
+    assert (found.total, found.explicit) == (1000, {"payments": 400, "a.b": 600})
+    assert (found.meter, found.error_code) == ("one_minute", 19)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "words"),
+    [
+        (
+            f"{{{TOTAL}: 1000, {EXPLICIT}: {{a: 700, b: 301, c: 1}}}}",
+            "quotas.topics",
+            [f"add up to 1002, 2 more than {TOTAL} 1000: a 700 + b 301 + c 1", "at least 1002"],
+        ),
+        (
+            f"{{{TOTAL}: 10, {EXPLICIT}: {{{', '.join(f't{n}: {n}' for n in range(1, 10))}}}}}",
+            "quotas.topics",
+            ["add up to 45", "t9 9 + t8 8 + t7 7 + t6 6 + t5 5 + 4 more"],
+        ),
+        ("{}", f"quotas.topics.{TOTAL}", ["is missing"]),
+        (f"{{{TOTAL}: 0}}", f"quotas.topics.{TOTAL}", ["must be above 0"]),
+        (f"{{{TOTAL}: 10, {EXPLICIT}: {{a: 0}}}}", f"quotas.topics.{EXPLICIT}.a", ["must be above 0"]),
+        (f"{{{TOTAL}: 10, meter: ewma}}", "quotas.topics.meter", ["one_minute", "window"]),
+        (f"{{{TOTAL}: 10, error_code: 3}}", "quotas.topics.error_code", ["NOT_ENOUGH_REPLICAS", "THROTTLING_QUOTA_EXCEEDED"]),
+        (f"{{{TOTAL}: 10, bytes.in.per.sec.treshold: {{}}}}", "quotas.topics.bytes.in.per.sec.treshold", [EXPLICIT]),
+    ],
+)
+def test_topic_quotas_that_make_no_sense_are_refused_with_the_reason(text: str, key: str, words: list[str]) -> None:
+    (problem,) = problems_of(topics(text))
+    assert problem.key == key
+    assert all(word in str(problem) for word in words), str(problem)
+
+
+@pytest.mark.parametrize("code", [19, 89])
+def test_the_codes_that_producers_send_again_for_may_be_chosen(code: int) -> None:
+    found = parse_config(topics(f"{{{TOTAL}: 10, error_code: {code}}}"), source="weir.yaml").quotas.topics
+    assert found is not None
+    assert found.error_code == code

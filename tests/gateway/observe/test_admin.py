@@ -127,7 +127,7 @@ async def test_the_index_links_to_every_page(client: aiohttp.ClientSession) -> N
         assert response.content_type == "text/html"
         page = await response.text()
     links = [part.split('"')[0] for part in page.split('href="')[1:]]
-    pages = ["/metrics", "/api/quotas", "/api/throttles", "/api/volumes", "/api/config", "/livez", "/readyz"]
+    pages = ["/metrics", "/api/quotas", "/api/throttles", "/api/topics", "/api/volumes", "/api/config", "/livez", "/readyz"]
     assert [link for link in links if link.startswith("/")] == pages
     for link in pages:
         async with client.get(link) as response:

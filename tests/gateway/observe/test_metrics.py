@@ -14,7 +14,9 @@ from gateway.observe.metrics import METRICS, Histogram, Scrape, api_name, exposi
 from gateway.observe.view import AdminView
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.meter import Window
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, UsageRow
+from gateway.quotas.topics import TopicQuotas, TopicSettings
 from protocol.api_keys import APIS
 from tests.gateway.observe.conftest import Readiness
 
@@ -297,3 +299,20 @@ def test_a_histogram_needs_a_count_for_each_bound_and_one_more() -> None:
     assert Histogram((1.0, 2.0), (3, 4, 5), 20.0).buckets() == [("1.0", 3.0), ("2.0", 7.0), ("+Inf", 12.0)]
     with pytest.raises(ValueError, match="shorter"):
         Histogram(THROTTLE_BOUNDS, (1,), 1.0).buckets()
+
+
+def test_topic_quotas(view: AdminView) -> None:
+    assert not Page(view).has("weir_topics_rate")
+    quotas = TopicQuotas(TopicSettings(1_000, {"hot": 400}, meter="window", window=Window(2, 1.0)), 1_000.0)
+    quotas.listed({"hot": bytes(16), "cold": bytes(16)})
+    quotas.throttled(quotas.appended(b"hot", 5_000, 1_000.0, by_id=False), 70)
+    quotas.refused(b"hot", 9, "MESSAGE_TOO_LARGE", 1_000.0, by_id=False)
+    page = Page(replace(view, topics=lambda: quotas.report(1_000.0)))
+    per_topic = {name: page.get(f"weir_topic_{name}", topic="hot") for name in ("rate", "threshold", "rejected", "bytes_total")}
+    assert per_topic == {"rate": 5_000, "threshold": 400, "rejected": 1, "bytes_total": 5_000}
+    assert page.get("weir_topic_throttled_bytes_total", topic="hot") == 70
+    assert page.get("weir_topic_throttled_requests_total", topic="hot") == 1
+    assert page.get("weir_topic_refused_bytes_total", topic="hot", reason="MESSAGE_TOO_LARGE") == 9
+    assert (page.get("weir_topic_threshold", topic="cold"), page.get("weir_topic_rejected", topic="cold")) == (600, 0)
+    totals = [page[f"weir_topics_{name}"] for name in ("rate", "threshold", "default_threshold", "over")]
+    assert totals == [5_000, 1_000, 600, 1]

@@ -9,6 +9,7 @@ from gateway.session.core import SessionCore
 from gateway.session.counters import Counters
 from gateway.session.exchange import Gate, Opener
 from gateway.session.gate import ProduceGate
+from gateway.session.produced import ProducedTopics
 from gateway.session.wire import Data
 from protocol.bodies.addresses import Translate
 
@@ -68,12 +69,14 @@ class Transcript:
         gate: ProduceGate | None = None,
         authentication_gate: Gate | None = None,
         counters: Counters | None = None,
+        topics: ProducedTopics | None = None,
     ) -> None:
         self.now = START
         self.engine = engine or QuotaEngine(settings or QuotaSettings(), START)
         self.counters = counters or Counters()
         context = SessionContext(self.engine, self.counters, translate, max_frame_bytes, openers or {}, gate or ProduceGate())
         context.authentication_gate = authentication_gate
+        context.topics = topics or context.topics
         self.core = SessionCore(self, context)
         self.paused = False
         self.called_ready = False

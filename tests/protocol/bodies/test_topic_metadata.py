@@ -19,7 +19,13 @@ FRAMES += [(version, response_frame(ApiKey.METADATA, version, random.Random(vers
 @pytest.mark.parametrize(("version", "frame"), FRAMES)
 def test_topics_are_read_with_their_partitions(version, frame):
     expected = [
-        (topic["name"], topic["topic_id"].bytes if version >= 10 else NO_ID, topic["error_code"], len(topic["partitions"]))
+        (
+            topic["name"],
+            topic["topic_id"].bytes if version >= 10 else NO_ID,
+            topic["error_code"],
+            len(topic["partitions"]),
+            version >= 1 and topic["is_internal"],
+        )
         for topic in codec.decode_response(ApiKey.METADATA, version, frame)["topics"]
     ]
     assert topic_metadata.read_topics(version, frame) == expected

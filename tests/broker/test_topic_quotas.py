@@ -1,0 +1,343 @@
+"""Topic quotas before a real Kafka: shares, rejections, byte counts; and rejected producers lose and reorder nothing."""
+
+import asyncio
+import json
+import re
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import aiokafka
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from loadtest.kafka import KafkaCluster, run_tool
+from protocol.api_keys import ApiKey
+from tests.broker.topics import create_topic
+from tests.protocol import codec
+from tests.weir_process import Weir, wait_until
+
+pytestmark = pytest.mark.broker
+
+TOTAL, PAYMENTS = 1_000_000, 500_000
+"""Bytes a second; a tenth of what the issue has, so that the test is short."""
+FIVE = ["payments", "orders", "clicks", "logs", "audit"]
+RECORD = 1_000
+TIMEOUT = 60.0
+JAVA = Path(__file__).parents[2] / "loadtest/topics/NumberedProducer.java"
+
+
+def topics_section(explicit: dict[str, int] | None = None, total: int = TOTAL, **rest: Any) -> dict[str, Any]:
+    """A quotas section with the smallest window."""
+    topics = {"total.bytes.in.per.sec.threshold": total, "bytes.in.per.sec.threshold": explicit or {}, "meter": "window"}
+    return {"window": {"samples": 2, "seconds": 1}, "topics": topics | rest}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """A cluster in which there are no topics but this module's: they share what is left of the total."""
+    with KafkaCluster(tmp_path_factory.mktemp("kafka")) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def gateway(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
+    with Weir(tmp_path_factory.mktemp("weir"), cluster.bootstrap_servers, {"quotas": topics_section()}) as weir:
+        yield weir
+
+
+@pytest.fixture
+def topics(cluster: KafkaCluster) -> Iterator[Callable[..., None]]:
+    """Creates topics, which are deleted at the end. Names are not used again: Weir finds out about deleted ones later."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    made: list[str] = []
+
+    def create(*names: str, partitions: int = 2, **config: str) -> None:
+        for name in names:
+            made.append(name)
+            if config:
+                admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(TIMEOUT)
+            else:
+                create_topic(cluster.bootstrap_servers, name, partitions)
+
+    yield create
+    for future in admin.delete_topics(made).values():
+        future.result(TIMEOUT)
+
+
+def report(gateway: Weir) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(gateway.get("/api/topics"))
+    answer["rows"] = {row["topic"]: row for row in answer["rows"]}
+    return answer
+
+
+def thresholds(gateway: Weir) -> dict[str, float]:
+    return {name: row["threshold"] for name, row in report(gateway)["rows"].items() if row["threshold"] is not None}
+
+
+def configure(gateway: Weir, explicit: dict[str, int] | None = None, **rest: Any) -> None:
+    """Change the thresholds of a running gateway, and wait until it has taken them over or refused them."""
+    done = "weir_config_reloads_total"
+    before = gateway.metric(done)
+    gateway.write_config(gateway.config | {"quotas": topics_section(explicit, **rest)})
+    gateway.reload()
+    wait_until(lambda: gateway.metric(done) > before, "the config is read")
+
+
+@pytest.fixture
+def configured(gateway: Weir) -> Iterator[Callable[..., None]]:
+    yield lambda explicit=None, **rest: configure(gateway, explicit, **rest)
+    configure(gateway)
+
+
+def shares(explicit: dict[str, int], names: Iterable[str]) -> dict[str, float]:
+    rest = [name for name in names if name not in explicit]
+    return {name: explicit.get(name, (TOTAL - sum(explicit.values())) / len(rest)) for name in names}
+
+
+def test_shares_follow_topics_and_changes_and_a_sum_above_the_total_is_refused(gateway, topics, configured) -> None:
+    topics(*FIVE)
+    configured({"payments": PAYMENTS})
+    wait_until(lambda: thresholds(gateway) == shares({"payments": PAYMENTS}, FIVE), "the others share what payments leaves")
+    assert shares({"payments": PAYMENTS}, FIVE)["orders"] == 125_000
+
+    topics("sixth")
+    six = [*FIVE, "sixth"]
+    wait_until(lambda: thresholds(gateway) == shares({"payments": PAYMENTS}, six), "the new topic has its share")
+
+    configured({"payments": 400_000, "orders": 200_000})
+    assert thresholds(gateway) == shares({"payments": 400_000, "orders": 200_000}, six)
+
+    configured({"payments": 700_000, "orders": 400_000})
+    assert gateway.metric("weir_config_reloads_total", result="failure") == 1
+    assert "add up to 1100000, 100000 more than total.bytes.in.per.sec.threshold 1000000" in gateway.log()
+    assert thresholds(gateway) == shares({"payments": 400_000, "orders": 200_000}, six)
+
+
+class Sender:
+    """A librdkafka producer that numbers its records and keeps what failed."""
+
+    def __init__(self, gateway: Weir, **config: Any) -> None:
+        self.failed: list[KafkaError] = []
+        self.sent: dict[str, int] = {}
+        self._producer = Producer(
+            {"bootstrap.servers": gateway.bootstrap_servers, "linger.ms": 5, "batch.size": 20_000, **config}
+        )
+
+    def send(self, topic: str, count: int, size: int = RECORD) -> None:
+        """Hand over records; returns when there is room for them, not when they are sent."""
+        for _ in range(count):
+            number = self.sent.get(topic, 0)
+            while True:
+                try:
+                    self._producer.produce(topic, b"%08d" % number + bytes(size - 8), partition=number % 2, callback=self._note)
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+            self.sent[topic] = number + 1
+        self._producer.poll(0)
+
+    def flush(self) -> None:
+        assert self._producer.flush(TIMEOUT) == 0
+
+    def _note(self, error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            self.failed.append(error)
+
+
+def bytes_on_disk(cluster: KafkaCluster, topic: str) -> int:
+    """What the broker's log of a topic holds."""
+    segments = list(cluster.brokers[0].directory.rglob(f"{topic}-[0-9]/*.log"))
+    assert segments
+    return sum(segment.stat().st_size for segment in segments)
+
+
+def assert_once_and_in_order(cluster: KafkaCluster, topic: str, numbers: Iterable[int]) -> None:
+    """A topic holds records of these numbers, each once, in order in both partitions."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers, "group.id": "check", "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+    )  # fmt: skip
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(2)])
+    arrived: dict[int, list[int]] = {0: [], 1: []}
+    ends = 0
+    while ends < 2:
+        message = consumer.poll(TIMEOUT)
+        assert message is not None, "no end of the partitions"
+        if message.error():
+            ends += 1
+        else:
+            arrived[message.partition()].append(int(message.value()[:8]))
+    consumer.close()
+    assert all(found == sorted(found) for found in arrived.values())
+    assert sorted(arrived[0] + arrived[1]) == list(numbers)
+
+
+def test_the_hot_topic_is_held_while_all_are_over_and_meters_are_the_logs_bytes(cluster, gateway, topics) -> None:
+    names = ["even-hot", "even-1", "even-2", "even-3", "even-4"]
+    topics(*names)
+    wait_until(lambda: thresholds(gateway) == shares({}, names), "five topics have a fifth each")
+    hot = Sender(gateway, **{"enable.idempotence": True})
+    cold = Sender(gateway)
+
+    # Over its share, but all together are not over the total: nobody minds.
+    hot.send("even-hot", 800)
+    hot.flush()
+    found = report(gateway)
+    assert found["rows"]["even-hot"]["appended_bytes"] > found["rows"]["even-hot"]["threshold"]
+    assert found["rows"]["even-hot"]["throttled_bytes"] == 0
+
+    began = time.monotonic()
+    while report(gateway)["rows"]["even-hot"]["throttled_total"] < 12:
+        hot.send("even-hot", 200)
+        for name in names[1:]:
+            cold.send(name, 2)
+        cold.flush()
+    hot.flush()
+    seconds = time.monotonic() - began
+
+    rows = report(gateway)["rows"]
+    assert hot.failed == cold.failed == []
+    assert rows["even-hot"]["throttled_bytes"] > 0
+    assert {name: rows[name]["throttled_total"] for name in names[1:]} == dict.fromkeys(names[1:], 0)
+    # As much as the total in the long run; what is in the window when it goes over, and what is under way then, comes on top.
+    assert rows["even-hot"]["appended_bytes"] < 1.5 * TOTAL * (seconds + 3)
+    for name in names:
+        assert (
+            rows[name]["appended_bytes"] == bytes_on_disk(cluster, name) == gateway.metric("weir_topic_bytes_total", topic=name)
+        )
+        assert rows[name]["refused_bytes"] == {}
+    assert_once_and_in_order(cluster, "even-hot", range(hot.sent["even-hot"]))
+    lines = [event["msg"] for event in gateway.events() if event["logger"] == "weir.topics"]
+    assert 0 < len(lines) < rows["even-hot"]["throttled_total"] / 2
+    assert re.fullmatch(r"topic even-hot: 1 request of \d+ bytes not appended: quota \(\d+ of 200000 bytes/s\)", lines[0])
+
+
+def test_what_the_broker_refuses_is_counted_by_its_reason(cluster, gateway, topics) -> None:
+    topics("small", **{"max.message.bytes": "5000"})
+    sender = Sender(gateway)
+    sender.send("small", 4)
+    sender.flush()
+    sender.send("small", 1, size=20_000)
+    sender.flush()
+    assert [error.code() for error in sender.failed] == [KafkaError.MSG_SIZE_TOO_LARGE]
+    row = report(gateway)["rows"]["small"]
+    assert row["appended_bytes"] == bytes_on_disk(cluster, "small")
+    assert row["refused_bytes"].keys() == {"MESSAGE_TOO_LARGE"}
+    assert 20_000 < row["refused_bytes"]["MESSAGE_TOO_LARGE"] < 20_200
+    assert gateway.metric("weir_topic_refused_bytes_total", topic="small", reason="MESSAGE_TOO_LARGE") > 20_000
+
+
+COUNT, SLOW = 700, 100_000
+"""Records, and a total that anybody is above who sends them at once."""
+
+
+def with_librdkafka(gateway: Weir, topic: str, **config: str) -> None:
+    sender = Sender(gateway, **config)
+    if "transactional.id" in config:
+        sender._producer.init_transactions()
+        sender._producer.begin_transaction()
+    for _ in range(7):
+        sender.send(topic, COUNT // 7)
+    sender.flush()
+    if "transactional.id" in config:
+        sender._producer.commit_transaction()
+    assert sender.failed == []
+
+
+def with_aiokafka(gateway: Weir, topic: str, **config: Any) -> None:
+    async def send() -> None:
+        async with aiokafka.AIOKafkaProducer(bootstrap_servers=gateway.bootstrap_servers, linger_ms=5, **config) as producer:
+            if "transactional_id" in config:
+                await producer.begin_transaction()
+            sent = [await producer.send(topic, b"%08d" % n + bytes(RECORD - 8), partition=n % 2) for n in range(COUNT)]
+            await asyncio.gather(*sent)
+            if "transactional_id" in config:
+                await producer.commit_transaction()
+
+    asyncio.run(send())
+
+
+def with_java(gateway: Weir, topic: str, **config: str) -> None:
+    settings = [f"{key}={value}" for key, value in config.items()]
+    output = run_tool(JAVA, gateway.bootstrap_servers, str(COUNT), str(RECORD), topic, "linger.ms=5", *settings)
+    failed, retried = output.splitlines()
+    assert failed == "failed 0"
+    assert int(retried.removeprefix("retried ")) > 0
+
+
+@pytest.mark.parametrize(
+    ("send", "config"),
+    [
+        pytest.param(with_librdkafka, {"enable.idempotence": True}, id="librdkafka-idempotent"),
+        pytest.param(with_librdkafka, {"transactional.id": "one"}, id="librdkafka-transactional"),
+        pytest.param(with_aiokafka, {"enable_idempotence": True}, id="aiokafka-idempotent"),
+        pytest.param(with_aiokafka, {"transactional_id": "two"}, id="aiokafka-transactional"),
+        pytest.param(with_java, {"enable.idempotence": "true"}, id="java-idempotent"),
+        pytest.param(with_java, {"transactional.id": "three"}, id="java-transactional"),
+    ],
+)
+def test_producers_survive_rejections_with_every_record_once_and_in_order(
+    cluster, gateway, topics, configured, send, config
+) -> None:
+    topic = f"hot-{uuid4().hex[:8]}"
+    topics(topic)
+    configured(total=SLOW)
+    send(gateway, topic, **config)
+    assert gateway.metric("weir_topic_throttled_requests_total", topic=topic) > 0
+    assert_once_and_in_order(cluster, topic, range(COUNT))
+
+
+def test_of_a_request_for_several_topics_only_the_hot_one_is_rejected(cluster, gateway, topics, configured) -> None:
+    """The Java client sends both in one request, by topic id (v13)."""
+    topics("java-hot", "java-cold")
+    configured({"java-cold": 280_000}, total=400_000)
+    wait_until(lambda: thresholds(gateway) == {"java-hot": 120_000, "java-cold": 280_000}, "both are known")
+    pattern = ",".join(["java-hot"] * 7 + ["java-cold"])
+    output = run_tool(JAVA, gateway.bootstrap_servers, "1600", str(RECORD), pattern, "linger.ms=20", "enable.idempotence=true")
+    assert output.splitlines()[0] == "failed 0"
+    rows = report(gateway)["rows"]
+    assert rows["java-hot"]["throttled_total"] > 0
+    assert rows["java-cold"]["throttled_total"] == 0
+    for name in ("java-hot", "java-cold"):
+        assert rows[name]["appended_bytes"] == bytes_on_disk(cluster, name)
+        assert_once_and_in_order(cluster, name, [n for n in range(1600) if (n % 8 == 7) == (name == "java-cold")])
+
+
+def records(size: int) -> bytes:
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 10_000_000)
+    builder.append(0, 1_700_000_000_000, None, bytes(size), [])
+    return bytes(builder.build())
+
+
+def produce(acks: int, topics: dict[str, bytes], correlation_id: int) -> bytes:
+    data = [{"name": name, "partition_data": [{"index": 0, "records": batch}]} for name, batch in topics.items()]
+    return codec.encode_request(
+        ApiKey.PRODUCE, 9, {"acks": acks, "timeout_ms": 1000, "topic_data": data}, correlation_id, "raw"
+    )
+
+
+def test_without_an_answer_that_could_say_so_a_rejection_closes_the_connection(cluster, gateway, topics) -> None:
+    topics("raw-hot", "raw-cold")
+    wait_until(lambda: thresholds(gateway) == shares({}, ["raw-hot", "raw-cold"]), "both are known")
+    batch = records(900_000)
+    with socket.create_connection(("127.0.0.1", gateway.ports[1]), timeout=TIMEOUT) as client:
+        for correlation_id in range(4):
+            client.sendall(produce(1, {"raw-hot": batch}, correlation_id))
+            assert client.recv(1_000)[4:8] == correlation_id.to_bytes(4, "big")
+        assert report(gateway)["rows"]["raw-hot"]["rejected"]
+        client.sendall(produce(0, {"raw-cold": records(10)}, 8))
+        client.sendall(produce(1, {"raw-cold": records(10)}, 9))
+        assert client.recv(1_000)[4:8] == (9).to_bytes(4, "big")
+        client.sendall(produce(0, {"raw-hot": batch, "raw-cold": records(20)}, 10))
+        assert client.recv(1_000) == b""
+    rest = len(records(10)) * 2 + len(records(20))
+    wait_until(lambda: bytes_on_disk(cluster, "raw-cold") == rest, "the rest of the last request is appended")
+    assert report(gateway)["rows"]["raw-cold"]["appended_bytes"] == rest
