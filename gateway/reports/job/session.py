@@ -1,8 +1,12 @@
 """The Spark session: local with settings for one machine, or the cluster's own under spark-submit."""
 
 import os
+from pathlib import Path
 
 from pyspark.sql import SparkSession
+
+_QUIET = Path(__file__).with_name("log4j2.properties")
+"""Spark's own talk while it starts, before `spark.log.level` holds, would stand between the lines of the report."""
 
 _ALWAYS = {
     # Everything is in UTC: dates and hours of folders, and what reports show.
@@ -32,10 +36,12 @@ def spark_session(master: str, memory: str, *, skip_unreadable: bool) -> SparkSe
         settings["spark.sql.files.ignoreCorruptFiles"] = "true"
     if not submitted():
         builder = builder.master(master)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= _LOCAL | {
             "spark.driver.memory": memory,
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_QUIET.as_uri()}",
         }
     for key, value in settings.items():
         builder = builder.config(key, value)
