@@ -140,6 +140,7 @@ CONFIG: dict[str, Any] = {
             "hard": {"type": "MinFreeBytes", "level": 1},
             "publish_interval_ms": 1_000,
         },
+        "topics": {"total.bytes.in.per.sec.threshold": 1_000_000_000},
     }
 }
 NOT_HERE = {
@@ -147,6 +148,7 @@ NOT_HERE = {
     "weir_authentications_total": "no SASL",
     "weir_authentication_failures_total": "no SASL",
     "weir_volume_messages_skipped_total": "no foreign messages",
+    "weir_topic_refused_bytes_total": "no broker refuses anything",
 }
 """Metrics without a sample under the load of these tests, and why."""
 
