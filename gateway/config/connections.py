@@ -54,7 +54,9 @@ class ConnectionsConfig(AcceptSection):
 
     max_idle_ms: _Count = 600_000
     max_per_ip: _Count = 1_000
-    max_per_ip_overrides: Annotated[Mapping[str, int], PlainValidator(_overrides), PlainSerializer(dict)] = {}
+    max_per_ip_overrides: Annotated[
+        Mapping[str, int], PlainValidator(_overrides, json_schema_input_type=dict[str, int]), PlainSerializer(dict)
+    ] = {}
     max_frame_bytes: Annotated[int, Field(gt=0, le=2**31 - 1)] = 104_857_600
     drain_seconds: Annotated[float, Field(ge=0, le=86_400)] = 10.0
 

@@ -33,7 +33,7 @@ TopicName = Annotated[str, AfterValidator(topic_name)]
 class LedgerConfig(Section):
     """`ledger`. Seconds, days and bytes as the names say; `gateway` is this one's name in events (default: the host's)."""
 
-    path: Annotated[Path, PlainValidator(_path), PlainSerializer(str)]
+    path: Annotated[Path, PlainValidator(_path, json_schema_input_type=str), PlainSerializer(str)]
     gateway: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     topic: TopicName | None = None
     flush_seconds: Annotated[float, Field(ge=1, le=3600)] = 10.0

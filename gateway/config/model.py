@@ -10,6 +10,7 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     PlainSerializer,
     PlainValidator,
@@ -22,7 +23,7 @@ from gateway.config.connections import AcceptSection, ConnectionsConfig, ip_text
 from gateway.config.ledger import LedgerConfig
 from gateway.config.quota_api import QuotaAdmins, StateConfig
 from gateway.config.sasl import SENT_AS_IT_IS, ListenerSaslConfig, UpstreamSaslConfig
-from gateway.config.section import Section, invalid
+from gateway.config.section import Section, filled_in, invalid
 from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns_name
 from gateway.config.topics import TopicsConfig
 from gateway.config.volumes import AgentConfig, LimitConfig, VolumesConfig
@@ -153,8 +154,8 @@ def _entity_ip(value: object) -> object:
 Host = Annotated[str, AfterValidator(_host)]
 AdvertisedHost = Annotated[str, AfterValidator(_advertised_host)]
 Port = Annotated[int, Field(ge=1, le=_MAX_PORT)]
-Ports = Annotated[PortRange, PlainValidator(_port_range), PlainSerializer(str)]
-Server = Annotated[ServerAddress, PlainValidator(_address), PlainSerializer(str)]
+Ports = Annotated[PortRange, PlainValidator(_port_range, json_schema_input_type=str), PlainSerializer(str)]
+Server = Annotated[ServerAddress, PlainValidator(_address, json_schema_input_type=str), PlainSerializer(str)]
 EntityName = Annotated[str | None, BeforeValidator(_entity_name)]
 
 
@@ -172,6 +173,8 @@ class ListenerConfig(AcceptSection):
     Ports as in `bind`, one per broker; with `sni` instead, `broker_ports` is None and all brokers are behind `bootstrap_port`,
     each by its name.
     """
+
+    model_config = ConfigDict(json_schema_extra=filled_in("host", "advertised_host", "broker_ports"))
 
     name: Annotated[str, Field(min_length=1)]
     host: Host
@@ -277,7 +280,12 @@ class QuotasConfig(Section):
     window: WindowConfig = WindowConfig()
     mutations: MutationsConfig = MutationsConfig()
     entities: Annotated[
-        tuple[Annotated[EntityQuota, PlainValidator(entity_quota), PlainSerializer(_entity_row)], ...],
+        tuple[
+            Annotated[
+                EntityQuota, PlainValidator(entity_quota, json_schema_input_type=EntityRow), PlainSerializer(_entity_row)
+            ],
+            ...,
+        ],
         Field(strict=False),
     ] = ()
     """In the file's order; no two rows name the same entity."""

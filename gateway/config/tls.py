@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, model_validator
 
-from gateway.config.section import Section, invalid
+from gateway.config.section import Section, filled_in, invalid
 from gateway.tls.contexts import ClientTls, ServerTls
 from gateway.tls.principal import BadRuleError, PrincipalMapping
 
@@ -81,12 +81,14 @@ def _version(value: object) -> object:
 FileName = Annotated[str, Field(min_length=1)]
 """The name of a file; a relative one starts at the config file's own directory."""
 
-MinVersion = Annotated[Literal["1.2", "1.3"], BeforeValidator(_version)]
-Sni = Annotated[BrokerNames, PlainValidator(_broker_names), PlainSerializer(str)]
+MinVersion = Annotated[Literal["1.2", "1.3"], BeforeValidator(_version, json_schema_input_type=Literal["1.2", "1.3"] | float)]
+Sni = Annotated[BrokerNames, PlainValidator(_broker_names, json_schema_input_type=str), PlainSerializer(str)]
 
 
 class ListenerTlsConfig(Section):
     """`listeners[].tls`: what clients find. With `client_ca` they need a certificate, unless `client_auth` says otherwise."""
+
+    model_config = ConfigDict(json_schema_extra=filled_in("client_auth"))
 
     cert: FileName
     key: FileName

@@ -1,0 +1,33 @@
+# syntax=docker/dockerfile:1
+# `weir report`, by itself and under the Spark operator: `docker build -f helm/docker/report.Dockerfile -t weir-report:0.1.0 .`
+ARG PYTHON=3.11
+ARG SPARK=4.0.1
+
+# For its entry point alone, by which Spark on Kubernetes starts drivers and executors; it lets any other command pass.
+FROM apache/spark:${SPARK} AS spark
+
+FROM python:${PYTHON}-slim-bookworm AS build
+ARG SPARK
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE ./
+COPY protocol protocol
+COPY gateway gateway
+RUN python -m venv /opt/weir && /opt/weir/bin/pip install '.[reports]' "pyspark==${SPARK}"
+# Places that don't change with Python's version, for the chart.
+RUN ln -s "$(/opt/weir/bin/weir report --where)" /opt/weir/report.py \
+ && ln -s "$(/opt/weir/bin/python -c 'import pyspark; print(pyspark.__path__[0])')" /opt/weir/spark
+
+FROM python:${PYTHON}-slim-bookworm
+RUN apt-get update \
+ && apt-get install --no-install-recommends --yes openjdk-17-jre-headless tini procps \
+ && rm -rf /var/lib/apt/lists/* \
+ && useradd --uid 10001 --user-group --no-create-home --home-dir /tmp --shell /usr/sbin/nologin weir \
+ && install -d -o weir -g weir /var/lib/weir-report /opt/spark/work-dir
+COPY --from=build /opt/weir /opt/weir
+COPY --from=spark /opt/entrypoint.sh /opt/entrypoint.sh
+ENV PATH=/opt/weir/bin:$PATH SPARK_HOME=/opt/weir/spark PYSPARK_PYTHON=/opt/weir/bin/python PYTHONDONTWRITEBYTECODE=1
+WORKDIR /opt/spark/work-dir
+USER 10001:10001
+ENTRYPOINT ["/opt/entrypoint.sh"]
+CMD ["weir", "report", "--help"]

@@ -1,0 +1,123 @@
+{{- define "weir.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "weir.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains (include "weir.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "weir.name" .) | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "weir.selector" -}}
+app.kubernetes.io/name: {{ include "weir.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: gateway
+{{- end -}}
+
+{{- /* Labels of everything but the gateways and what selects them, which have a component of their own. */ -}}
+{{- define "weir.labels" -}}
+app.kubernetes.io/name: {{ include "weir.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "weir.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "weir.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* A listener's name as Kubernetes takes it. */ -}}
+{{- define "weir.listenerName" -}}
+{{- regexReplaceAll "[^a-z0-9]+" (lower .) "-" | trimAll "-" | trunc 20 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- /* The listeners, as YAML under the key `listeners`, with what Kubernetes knows filled in. The default of broker_ports is Weir's
+own, written out because the Service needs it as well. */ -}}
+{{- define "weir.listeners" -}}
+{{- $root := . -}}
+{{- $filled := list -}}
+{{- range .Values.config.listeners -}}
+{{- $listener := deepCopy . -}}
+{{- if not (hasKey $listener "host") -}}{{- $_ := set $listener "host" "0.0.0.0" -}}{{- end -}}
+{{- if not (hasKey $listener "advertised_host") -}}
+{{- $service := printf "%s-%s" (include "weir.fullname" $root) (include "weir.listenerName" .name) -}}
+{{- $_ := set $listener "advertised_host" (printf "%s.%s.svc.%s" $service $root.Release.Namespace $root.Values.clusterDomain) -}}
+{{- end -}}
+{{- if not (or $listener.sni $listener.broker_ports) -}}
+{{- $port := int $listener.bootstrap_port -}}
+{{- $_ := set $listener "broker_ports" (printf "%d-%d" (add $port 1) (add $port 100)) -}}
+{{- end -}}
+{{- $filled = append $filled $listener -}}
+{{- end -}}
+{{- toYaml (dict "listeners" $filled) -}}
+{{- end -}}
+
+{{- define "weir.config" -}}
+{{- $listeners := (include "weir.listeners" . | fromYaml).listeners -}}
+{{- toYaml (set (deepCopy .Values.config) "listeners" $listeners) -}}
+{{- end -}}
+
+{{- define "weir.drainSeconds" -}}
+{{- ceil (dig "connections" "drain_seconds" 10.0 .Values.config) | int -}}
+{{- end -}}
+
+{{- define "weir.secretVolumes" -}}
+{{- $root := . -}}
+{{- range $name, $secret := .Values.secrets }}
+- name: secret-{{ $name }}
+  secret:
+    secretName: {{ $secret.secretName | default (printf "%s-%s" (include "weir.fullname" $root) $name) }}
+    defaultMode: 0440
+{{- end }}
+{{- end -}}
+
+{{- define "weir.secretMounts" -}}
+{{- range $name, $_ := .Values.secrets }}
+- {name: secret-{{ $name }}, mountPath: /etc/weir/secrets/{{ $name }}, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "weir.image" -}}
+{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+
+{{- define "weir.reportImage" -}}
+{{- with .Values.report.image -}}{{- printf "%s:%s" .repository (.tag | default $.Chart.AppVersion) -}}{{- end -}}
+{{- end -}}
+
+{{- define "weir.ledgerClaim" -}}
+{{- .Values.ledgerVolume.existingClaim | default (printf "%s-ledger" (include "weir.fullname" .)) -}}
+{{- end -}}
+
+{{- define "weir.reportClaim" -}}
+{{- .Values.report.out.existingClaim | default (printf "%s-report" (include "weir.fullname" .)) -}}
+{{- end -}}
+
+{{- define "weir.claim" -}}
+accessModes: {{ toJson .accessModes }}
+{{- with .storageClass }}
+storageClassName: {{ . }}
+{{- end }}
+resources:
+  requests:
+    storage: {{ .size }}
+{{- end -}}
+
+{{- /* What of the config can't change while a gateway runs (RESTART_ONLY and LIVE in gateway/reload.py; and the ledger). */ -}}
+{{- define "weir.restartKeys" -}}
+{{- $keys := pick (deepCopy .Values.config) "upstream" "admin" "workers" "state" "ledger" -}}
+{{- $listeners := list -}}
+{{- range (include "weir.listeners" . | fromYaml).listeners -}}
+{{- $listeners = append $listeners (omit . "max_connections" "connection_creation_rate") -}}
+{{- end -}}
+{{- toJson (set $keys "listeners" $listeners) -}}
+{{- end -}}

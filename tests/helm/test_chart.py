@@ -1,0 +1,321 @@
+"""The chart: what it holds by itself, and, where there is Helm, what it renders."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from gateway.__main__ import _parser
+from gateway.config import WeirConfig, parse_config
+from gateway.reload import LIVE, RESTART_ONLY
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "helm" / "weir"
+VALUES = sorted((CHART / "ci").glob("*-values.yaml"))
+NAMES = [path.stem.removesuffix("-values") for path in VALUES]
+
+KUBERNETES = ("1.27", "1.35")
+"""The oldest and the newest version whose schemas the objects have to satisfy; kubernetes-validate brings them along."""
+
+CUSTOM = {"ServiceMonitor", "PrometheusRule", "SparkApplication", "ScheduledSparkApplication"}
+"""Kinds that Kubernetes itself has no schema for."""
+
+HELM = shutil.which("helm")
+needs_helm = pytest.mark.skipif(
+    HELM is None,
+    reason="no helm on the PATH: `make charttools` builds it where there is Go",
+)
+
+
+def loaded(path: Path) -> Any:
+    return yaml.safe_load(path.read_text())
+
+
+def merged(values: Any, over: Any) -> Any:
+    """As Helm does it: objects key by key, everything else as a whole."""
+    if not (isinstance(values, dict) and isinstance(over, dict)):
+        return over
+    return {
+        key: merged(values[key], over[key]) if key in values and key in over else {**values, **over}[key]
+        for key in values | over
+    }
+
+
+def all_values(path: Path) -> Any:
+    return merged(loaded(CHART / "values.yaml"), loaded(path))
+
+
+def config_as_it_stands(path: Path) -> WeirConfig:
+    """The config of the values, with names for listeners, which the chart gives those that have none."""
+    config = all_values(path)["config"]
+    listeners = [{"advertised_host": "weir.example.com", **listener} for listener in config["listeners"]]
+    return parse_config(yaml.safe_dump({**config, "listeners": listeners}), source=path.name)
+
+
+@pytest.fixture(scope="module")
+def schema() -> Any:
+    return json.loads((CHART / "values.schema.json").read_text())
+
+
+class TestByItself:
+    """What needs no Helm."""
+
+    def test_the_schema_is_current(self) -> None:
+        script = [sys.executable, ROOT / "helm" / "values_schema.py", "--check"]
+        done = subprocess.run(script, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stderr
+
+    def test_the_chart_has_the_version_of_the_project(self) -> None:
+        version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+        assert version is not None
+        assert loaded(CHART / "Chart.yaml")["appVersion"] == version[1]
+
+    def test_the_schema_is_one(self, schema: Any) -> None:
+        jsonschema.Draft7Validator.check_schema(schema)
+
+    @pytest.mark.parametrize("path", VALUES, ids=NAMES)
+    def test_values_satisfy_the_schema(self, schema: Any, path: Path) -> None:
+        jsonschema.Draft7Validator(schema).validate(all_values(path))
+
+    @pytest.mark.parametrize("path", VALUES, ids=NAMES)
+    def test_weir_takes_the_config(self, path: Path) -> None:
+        """Or this raises an error with all that is wrong."""
+        assert config_as_it_stands(path).listeners
+
+    @pytest.mark.parametrize(
+        ("wrong", "where"),
+        [
+            ({"replica": 2}, []),
+            ({"kind": "DaemonSet"}, ["kind"]),
+            ({"config": {"lissteners": []}}, ["config"]),
+            ({"config": {"listeners": []}}, ["config", "listeners"]),
+            ({"config": {"listeners": [{"name": "clients"}]}}, ["config", "listeners", 0]),
+            ({"config": {"listeners": [{"name": "a", "bootstrap_port": "1"}]}}, ["config", "listeners", 0, "bootstrap_port"]),
+            ({"config": {"quotas": {"entities": [{"user": "a", "producer_rate": 1}]}}}, ["config", "quotas", "entities", 0]),
+            ({"config": {"connections": {"max_per_ip_overrides": {"10.0.0.1": "5"}}}},
+             ["config", "connections", "max_per_ip_overrides", "10.0.0.1"]),
+            ({"secrets": {"tls": {}}}, ["secrets", "tls"]),
+            ({"services": {"clients": {"type": "ExternalName"}}}, ["services", "clients", "type"]),
+        ],
+        ids=lambda value: json.dumps(value) if isinstance(value, dict) else None,
+    )  # fmt: skip
+    def test_mistakes_are_found(self, schema: Any, wrong: dict[str, Any], where: list[str | int]) -> None:
+        found = list(jsonschema.Draft7Validator(schema).iter_errors(merged(loaded(CHART / "values.yaml"), wrong)))
+        assert [list(error.absolute_path) for error in found] == [where]
+
+    def test_a_listener_needs_no_more_than_weir_wants_of_it(self, schema: Any) -> None:
+        """What validators fill in is not wanted by the schema either."""
+        listeners = [{"name": "a", "bootstrap_port": 1}, {"name": "b", "bootstrap_port": 300, "tls": {"cert": "c", "key": "k"}}]
+        config = {"upstream": {"bootstrap_servers": ["kafka:9092"]}, "listeners": listeners}
+        jsonschema.Draft7Validator(schema).validate({"config": config})
+        assert isinstance(parse_config(yaml.safe_dump(config), source="test"), WeirConfig)
+
+    def test_it_rolls_for_what_a_reload_refuses(self) -> None:
+        keys = (CHART / "templates" / "_helpers.tpl").read_text()
+        picked, omitted = re.search(r"pick \(deepCopy .*?\)( .*?) -", keys), re.search(r"omit \.( .*?)\)", keys)
+        assert picked is not None
+        assert omitted is not None
+        assert set(re.findall(r'"(\w+)"', picked[1])) | {"listeners"} == RESTART_ONLY | {"ledger"}
+        assert set(re.findall(r'"(\w+)"', omitted[1])) == LIVE
+
+    def test_the_sidecar_runs_a_command_that_there_is(self) -> None:
+        pod = loaded(CHART / "files" / "volume-agent-sidecar.yaml")["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        assert container["command"] == ["sh", "-euc"]
+        words = container["args"][0].replace('"${HOSTNAME##*-}"', "3").split()
+        options = _parser().parse_args(words[words.index("weir") + 1 :])
+        assert (options.broker_id, options.path) == (3, [container["volumeMounts"][0]["mountPath"]])
+
+    def test_the_image_compiles_what_the_makefile_does(self) -> None:
+        """It takes the list out of the Makefile, by an expression that has to match there."""
+        expression = re.search(r"sed -nE '(s/.*?/p)' Makefile", (ROOT / "helm" / "docker" / "Dockerfile").read_text())
+        assert expression is not None
+        done = subprocess.run(["sed", "-nE", expression[1], ROOT / "Makefile"], capture_output=True, text=True, check=True)
+        patterns = done.stdout.split()
+        assert {"protocol/framing.py", "gateway/quotas/engine.py", "gateway/session/core.py"} <= {
+            str(path.relative_to(ROOT)) for path in chain.from_iterable(ROOT.glob(pattern) for pattern in patterns)
+        }
+
+
+def helm(*arguments: str | Path) -> str:
+    command = [str(HELM), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@cache
+def render(*arguments: str | Path) -> list[dict[str, Any]]:
+    # Without a version Helm asks its own build, and one that `go install` made says 1.20.
+    text = helm("template", "weir", CHART, "--namespace", "kafka", "--kube-version", f"{KUBERNETES[0]}.0", *arguments)
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def one(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    (found,) = (found for found in objects if found["kind"] == kind and found["metadata"]["name"] == name)
+    return found
+
+
+def config_of(objects: list[dict[str, Any]]) -> WeirConfig:
+    return parse_config(one(objects, "ConfigMap", "weir")["data"]["weir.yaml"], source="the ConfigMap")
+
+
+@needs_helm
+class TestRendered:
+    """What Helm makes of it."""
+
+    @pytest.mark.parametrize("path", VALUES, ids=NAMES)
+    def test_lint(self, path: Path) -> None:
+        helm("lint", "--strict", "--kube-version", f"{KUBERNETES[0]}.0", "--values", path, CHART)
+
+    @pytest.mark.parametrize("path", VALUES, ids=NAMES)
+    def test_objects_are_kubernetes_own(self, path: Path) -> None:
+        objects = render("--values", path)
+        names = [(found["kind"], found["metadata"]["name"]) for found in objects]
+        assert len(set(names)) == len(names)
+        for found in objects:
+            if found["kind"] not in CUSTOM:
+                for version in KUBERNETES:
+                    kubernetes_validate.validate(found, version, strict=True)
+
+    @pytest.mark.parametrize("path", VALUES, ids=NAMES)
+    def test_the_config_map_holds_the_values_config(self, path: Path) -> None:
+        config = config_of(render("--values", path))
+        as_it_stands = config_as_it_stands(path)
+        filled_in = {"host", "advertised_host"}
+        assert config.model_dump(exclude={"listeners"}) == as_it_stands.model_dump(exclude={"listeners"})
+        for rendered, other in zip(config.listeners, as_it_stands.listeners, strict=True):
+            assert rendered.model_dump(exclude=filled_in) == other.model_dump(exclude=filled_in)
+            assert rendered.host == "0.0.0.0"
+
+    @pytest.mark.parametrize("path", VALUES, ids=NAMES)
+    def test_every_pod_is_restricted(self, path: Path) -> None:
+        for found in render("--values", path):
+            if found["kind"] in {"StatefulSet", "Deployment", "DaemonSet", "CronJob"}:
+                template = found["spec"].get("jobTemplate", found)["spec"]["template"]["spec"]
+                assert template["securityContext"]["runAsNonRoot"]
+                assert template["automountServiceAccountToken"] is False
+                for container in template["containers"]:
+                    context = container["securityContext"]
+                    assert context["readOnlyRootFilesystem"]
+                    assert not context["allowPrivilegeEscalation"]
+                    assert context["capabilities"] == {"drop": ["ALL"]}
+
+    def test_a_port_for_each_broker(self) -> None:
+        objects = render("--values", CHART / "ci" / "ports-values.yaml")
+        inside, outside = one(objects, "Service", "weir-inside")["spec"], one(objects, "Service", "weir-outside-world")["spec"]
+        listeners = config_of(objects).listeners
+        assert listeners[0].advertised_host == "weir-inside.kafka.svc.cluster.local"
+        for listener, service in zip(listeners, (inside, outside), strict=True):
+            assert listener.broker_ports is not None
+            ports = {port["name"]: port["port"] for port in service["ports"]}
+            brokers = {f"broker-{index}": port for index, port in enumerate(listener.broker_ports.ports)}
+            assert ports == {"bootstrap": listener.bootstrap_port, **brokers}
+        assert all(port["port"] == port["targetPort"] == port["nodePort"] for port in outside["ports"])
+        assert outside["externalTrafficPolicy"] == "Local"
+        assert not any("nodePort" in port for port in inside["ports"])
+
+    def test_all_brokers_behind_one_port(self) -> None:
+        objects = render("--values", CHART / "ci" / "sni-values.yaml")
+        ports = one(objects, "Service", "weir-clients")["spec"]["ports"]
+        assert [(port["port"], port["targetPort"]) for port in ports] == [(9094, 9094), (443, 9094)]
+        ports = one(objects, "Service", "weir-inside")["spec"]["ports"]
+        assert [(port["port"], port["targetPort"]) for port in ports] == [(9095, 9095)]
+
+    def test_files_that_the_config_names_are_mounted(self) -> None:
+        objects = render("--values", CHART / "ci" / "sni-values.yaml")
+        (container,) = one(objects, "StatefulSet", "weir")["spec"]["template"]["spec"]["containers"]
+        mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+        config = config_of(objects)
+        tls, upstream = config.listeners[0].tls, config.upstream
+        assert tls is not None
+        assert upstream.tls is not None
+        assert upstream.sasl is not None
+        for file in (tls.cert, tls.key, tls.client_ca, upstream.tls.ca, upstream.sasl.password_file):
+            assert str(Path(str(file)).parent) in mounts
+        assert str(Path(str(config.state.path)).parent) in mounts
+        assert not any("subPath" in mount for mount in mounts.values())
+
+    def test_a_change_of_quotas_rolls_nothing(self) -> None:
+        """Nor where the pods are to be rolled for what needs a restart."""
+        values = ["--values", CHART / "ci" / "ports-values.yaml"]
+
+        def pods(*more: str) -> Any:
+            return one(render(*values, *more), "Deployment", "weir")["spec"]["template"]
+
+        before = pods()
+        assert pods("--set", "config.quotas.enforce=false") == before
+        assert pods("--set", "config.listeners[1].max_connections=5") == before
+        assert pods("--set", "config.listeners[1].bootstrap_port=30091") != before
+        assert pods("--set", "config.upstream.bootstrap_servers={elsewhere:9092}") != before
+        assert pods("--set", "config.upstream.bootstrap_servers={elsewhere:9092}", "--set", "rollOnRestartKeys=false") == pods(
+            "--set", "rollOnRestartKeys=false"
+        )
+
+    def test_the_grace_period_covers_the_drain(self) -> None:
+        pod = one(render("--set-json", "config.connections.drain_seconds=60.5"), "StatefulSet", "weir")["spec"]["template"][
+            "spec"
+        ]
+        assert pod["terminationGracePeriodSeconds"] == 5 + 61 + 10
+
+    def test_the_agent_and_the_report_run_commands_that_there_are(self) -> None:
+        for name in ("everything", "report-from-kafka"):
+            objects = render("--values", CHART / "ci" / f"{name}-values.yaml")
+            pod = one(objects, "CronJob", "weir-report")["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+            arguments = pod["containers"][0]["args"]
+            assert arguments[:2] == ["weir", "report"]
+            options = _parser().parse_args(arguments[1:])
+            mounts = tuple(mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"])
+            assert options.events.startswith(mounts)
+            assert options.out.startswith(mounts)
+
+    def test_the_agent_finds_the_broker_s_id_and_all_of_its_volumes(self, tmp_path: Path) -> None:
+        """Its script, with a `weir` that says what it was given."""
+        pod = one(render("--values", CHART / "ci" / "everything-values.yaml"), "DaemonSet", "weir-volume-agent")["spec"]
+        command = pod["template"]["spec"]["containers"][0]["command"]
+        (tmp_path / "weir").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+        (tmp_path / "weir").chmod(0o755)
+        volumes = [tmp_path / "one volume", tmp_path / "two"]
+        for volume in volumes:
+            volume.mkdir()
+            (volume / "meta.properties").write_text("version=1\ncluster.id=abc\nnode.id=7\n")
+        script = [*command[: -len(volumes)], *volumes]
+        done = subprocess.run(script, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True, check=True)
+        options = _parser().parse_args(done.stdout.splitlines())
+        assert (options.broker_id, options.path) == (7, [str(volume) for volume in volumes])
+
+    def test_alerts_and_dashboards_are_those_of_the_files(self) -> None:
+        objects = render("--values", CHART / "ci" / "everything-values.yaml")
+        dashboards = sorted((CHART / "files" / "dashboards").glob("*.json"))
+        held = [found["data"] for found in objects if "-dashboard-" in found["metadata"]["name"]]
+        assert [{key: json.loads(text) for key, text in data.items()} for data in held] == [
+            {path.name: json.loads(path.read_text())} for path in dashboards
+        ]
+        alerts = CHART / "files" / "alerts.yaml"
+        rules = [found["spec"] for found in objects if found["kind"] == "PrometheusRule"]
+        assert rules == ([{"groups": loaded(alerts)["groups"]}] if alerts.exists() else [])
+
+    @pytest.mark.parametrize(
+        ("setting", "message"),
+        [
+            ("report.cronJob.enabled=true", "enable ledgerVolume, or give report.kafka.bootstrapServers"),
+            ("report.sparkApplication.enabled=true", "report.sparkApplication.events is missing"),
+            ("config.listeners[0].name=Admin,config.listeners[0].bootstrap_port=9092", "can't be named admin"),
+            ("config.listeners[0].name=a,config.listeners[0].bootstrap_port=0", "bootstrap_port"),
+        ],
+    )
+    def test_what_can_t_be_is_refused_in_words(self, setting: str, message: str) -> None:
+        command = [str(HELM), "template", "weir", str(CHART), "--kube-version", f"{KUBERNETES[0]}.0", "--set", setting]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode != 0
+        assert message in done.stderr
