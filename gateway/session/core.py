@@ -4,6 +4,7 @@ from collections import deque
 
 from gateway.session.context import SessionContext
 from gateway.session.exchange import Connection
+from gateway.session.fetches import Fetches
 from gateway.session.identity import Client
 from gateway.session.inflight import ChargedFetch, InFlight, Take
 from gateway.session.requests import STOP_IN_FLIGHT, STOP_NOT_READY, RequestStream
@@ -24,10 +25,11 @@ class SessionCore:
         self.in_flight: InFlight = deque()
         self.client = Client(context.engine)
         self.throttle = ChannelThrottle(wire, context.counters, context.recorder)
-        self.responses = ResponseStream(wire, context, self.client, self.throttle, self.in_flight)
+        fetches = Fetches(self.client, self.throttle, self.in_flight)
+        self.responses = ResponseStream(wire, context, self.throttle, self.in_flight, fetches)
         gate = context.authentication_gate
         self.connection = Connection(self.client, self.throttle, wire.call_ready, self._ask, gate)
-        self.requests = RequestStream(wire, context, self.connection, self.in_flight, self.responses)
+        self.requests = RequestStream(wire, context, self.connection, self.in_flight, self.responses, fetches)
 
     def broker_data(self, chunk: bytes, now: float) -> None:
         """The broker has sent `chunk`."""

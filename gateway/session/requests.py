@@ -12,12 +12,13 @@ from librt.strings import read_i32_be
 from gateway.quotas.bucket import Bucket
 from gateway.session.context import SessionContext
 from gateway.session.exchange import MAX_OPENED_BYTES, MAX_RAW_BYTES, Connection, Exchange, Opened, Opener, TakeRaw
-from gateway.session.inflight import Asked, ChargedFetch, Entry, InFlight, Take, ThrottledFetch
+from gateway.session.fetches import Fetches
+from gateway.session.inflight import Asked, ChargedFetch, Entry, InFlight, Take
 from gateway.session.produced import EndConnection, ProduceExchange, Producer
 from gateway.session.responses import ResponseStream
 from gateway.session.wire import Wire, Write
 from protocol.api_keys import APIS, ApiKey
-from protocol.bodies import fetch, produce, produce_refusal
+from protocol.bodies import produce, produce_refusal
 from protocol.cursor import LENGTH_BYTES
 from protocol.errors import Incomplete, InvalidFrame
 from protocol.framing import MIN_REQUEST_BYTES, Framing
@@ -51,6 +52,7 @@ class RequestStream:
         "_counts",
         "_discarding",
         "_engine",
+        "_fetches",
         "_framing",
         "_gate",
         "_held",
@@ -82,6 +84,7 @@ class RequestStream:
         connection: Connection,
         in_flight: InFlight,
         responses: ResponseStream,
+        fetches: Fetches,
     ) -> None:
         self._wire = wire
         self._engine = context.engine
@@ -97,6 +100,7 @@ class RequestStream:
         self._throttle = connection.throttle
         self._in_flight = in_flight
         self._responses = responses
+        self._fetches = fetches
         self.write: Write = wire.write_broker
         self._framing = Framing(min_bytes=MIN_REQUEST_BYTES, max_bytes=context.max_frame_bytes)
         self._discarding = False
@@ -229,8 +233,11 @@ class RequestStream:
         if self._put_off:
             return data, start
         if header.api_key == _FETCH:
-            data, forward = self._fetch(data, header, after, now)
-            return data, start if forward else self._forward_without(data, start, pos, after)
+            data, forward = self._fetches.admit(data, header, after, now)
+            if not forward:
+                start = self._forward_without(data, start, pos, after)
+                self._responses.answer_own(now)
+            return data, start
         if header.api_key == _PRODUCE and not refused:
             if self._by_topic:
                 return data, self._produce_by_topic(data, header, start, pos, after, now)
@@ -383,36 +390,6 @@ class RequestStream:
             return False
         topic = produce_refusal.only_topic(data, acks_end, min(after, len(data)), after, header.api_version)
         return not self._gate.is_own_topic(topic)
-
-    def _fetch(self, data: bytes, header: RequestHeader, after: int, now: float) -> tuple[bytes, bool]:
-        """Admit a Fetch request as far as the quota goes; returns the data, perhaps changed, and whether to forward it."""
-        version = header.api_version
-        head = fetch.peek_fetch(data, header.body_offset, min(after, len(data)), version)
-        bucket = self._bucket("fetch", header, now)
-        key = _FETCH << 16 | version
-        closes_session = version >= fetch.SESSION_SINCE and head.session_epoch == -1 and not head.has_topics
-        delay = 0.0 if closes_session else bucket.refuse(now)
-        if delay < 0.0:
-            self._throttle.start(delay, now, bucket, Entry(header.correlation_id, key, now))
-        elif delay > 0.0:
-            forward = head.session_epoch != -1
-            entry = Entry(header.correlation_id, key, now, ThrottledFetch(forward))
-            self._in_flight.append(entry)
-            self._throttle.start(delay, now, bucket, entry)
-            if not forward:
-                self._responses.answer_own(now)
-                return data, False
-            return fetch.with_limits(data, head, max_wait=0, min_bytes=0, max_bytes=1), True
-        allowance = bucket.fetch_allowance(self._client.batch_bytes, now)
-        # Who got records will get some again: else all who share the bucket are let through at once, then all wait.
-        promised = 0 if allowance is None else min(self._client.fetched_bytes, max(allowance, self._client.batch_bytes))
-        bucket.promised += promised
-        self._in_flight.append(Entry(header.correlation_id, key, now, ChargedFetch(bucket, promised), bucket))
-        if allowance is None or head.max_bytes <= allowance:
-            return data, True
-        return fetch.with_limits(
-            data, head, max_wait=head.max_wait, min_bytes=min(head.min_bytes, allowance), max_bytes=allowance
-        ), True
 
     def _other(self, data: bytes, header: RequestHeader, pos: int, now: float) -> bytes:
         """Note any other request. An ApiVersions that is newer than what is known here is made one that no broker knows,

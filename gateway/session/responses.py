@@ -14,7 +14,7 @@ from gateway.session.bodies import Body, Change, Collected, Dropped, Searched
 from gateway.session.context import SessionContext
 from gateway.session.counters import LATENCY_BUCKETS
 from gateway.session.exchange import MAX_RAW_BYTES, Opened
-from gateway.session.identity import Client
+from gateway.session.fetches import FETCH_HEAD_BYTES, THROTTLE_TO_SESSION_END, Fetches
 from gateway.session.inflight import Asked, ChargedFetch, Entry, InFlight, ThrottledFetch
 from gateway.session.throttle import ChannelThrottle
 from gateway.session.wire import Data, Wire, Write
@@ -25,13 +25,6 @@ from protocol.cursor import LENGTH_BYTES
 from protocol.errors import Incomplete, InvalidFrame
 from protocol.framing import MIN_RESPONSE_BYTES, Framing
 from protocol.throttle import patch_throttle, read_throttle, throttle_offset
-
-FETCH_HEAD_BYTES: Final = 24
-"""The most that stands before the first topic of a Fetch response, its length included."""
-
-_THROTTLE_TO_SESSION_END: Final = 10  # throttle time, error code and session id
-_LEAST_THROTTLE_MS: Final = 1
-"""Java and kafka-python take an empty answer to a full Fetch for an error if it has no throttle time."""
 
 _INT32 = Struct(">i")
 _SLOTS_PER_SECOND: Final = 1 << 20
@@ -84,9 +77,9 @@ class ResponseStream:
         "_clean_head",
         "_clean_key",
         "_clean_size",
-        "_client",
         "_context",
         "_current",
+        "_fetches",
         "_framing",
         "_in_flight",
         "_latency",
@@ -100,11 +93,11 @@ class ResponseStream:
     )
 
     def __init__(
-        self, wire: Wire, context: SessionContext, client: Client, throttle: ChannelThrottle, in_flight: InFlight
+        self, wire: Wire, context: SessionContext, throttle: ChannelThrottle, in_flight: InFlight, fetches: Fetches
     ) -> None:
         self.write: Write = wire.write_client
         self._context = context
-        self._client = client
+        self._fetches = fetches
         self._latency = context.counters.latency
         self._latency_seconds = context.counters.latency_seconds
         self._throttle = throttle
@@ -113,11 +106,11 @@ class ResponseStream:
         self._framing = Framing(min_bytes=MIN_RESPONSE_BYTES, max_bytes=2**31 - 1)
         self._current: Entry | None = None  # whose response has begun and is not over
         self._body: Body | None = None  # what becomes of it, None: it is passed on
-        # What the last Produce response looked like if it was for one partition and held nothing but what it must: the next
-        # one with the same beginning and length, and no error, can't hold anything more either.
         self.raw_due = 0  # answers that are no responses, but bytes behind their length
         self._own_due = 0  # answers of opened requests that will be made here
         self.late = 0  # those among them that are not there yet
+        # What the last Produce response looked like if it was for one partition and held nothing but what it must: the next
+        # one with the same beginning and length, and no error, can't hold anything more either.
         self._clean_key = -1
         self._clean_size = 0
         self._clean_head = b""
@@ -267,7 +260,7 @@ class ResponseStream:
             if end - pos < FETCH_HEAD_BYTES:
                 raise Incomplete
             # so that nothing of it can be Incomplete once the bytes are charged
-            if throttle_offset(api_key, version, chunk, pos, end) + _THROTTLE_TO_SESSION_END > end:
+            if throttle_offset(api_key, version, chunk, pos, end) + THROTTLE_TO_SESSION_END > end:
                 raise Incomplete
         if isinstance(special, Asked):
             return self._collect(pieces, chunk, start, pos, after, now, special.finish)
@@ -279,7 +272,7 @@ class ResponseStream:
             )  # fmt: skip
         if isinstance(special, ThrottledFetch) and fetch.top_level_error(chunk, pos, end, version) == 0:
             return self._empty(pieces, chunk, start, pos, after, entry, now)
-        if isinstance(special, ChargedFetch) and not self._charge(special, chunk, pos, after, entry, now):
+        if isinstance(special, ChargedFetch) and not self._fetches.charge(special, chunk, pos, after, entry, now):
             return self._empty(pieces, chunk, start, pos, after, entry, now)
         if api_key in _SEARCHED and version >= _SEARCHED[ApiKey(api_key)]:
             return self._search(pieces, chunk, start, pos, after, entry, now)
@@ -303,43 +296,12 @@ class ResponseStream:
         self._clean_head = chunk[pos + 8 : error - 4]
         self._clean_error = error - pos
 
-    def _charge(self, special: ChargedFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float) -> bool:
-        """Charge a Fetch response: four bytes and its body (`FetchResponse.sizeOf`). False: it is not to be sent."""
-        api_key, version = entry.api_key, entry.version
-        size = after - pos - 4
-        if version >= APIS[api_key].flexible_since:
-            size -= 1
-        special.keep_promise()
-        delay = special.bucket.charge(size, now)
-        if api_key == _FETCH and special.bucket.meter is not None:
-            batch = fetch.first_batch_size(chunk, pos, min(after, len(chunk)), version)
-            self._client.batch_bytes = batch or self._client.batch_bytes
-            self._client.fetched_bytes = size if batch or after > len(chunk) else 0
-        if delay == 0.0:
-            return True
-        self._throttle.start(delay, now, special.bucket, entry, size)
-        return delay < 0.0 or not (api_key == _FETCH and special.bucket.take_back(size, now))
-
     def _empty(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
         """Send an empty answer in place of a throttled Fetch's."""
         end = min(after, len(chunk))
-        pieces += (memoryview(chunk)[start:pos], self._emptied(chunk, pos, end, entry, now))
+        pieces += (memoryview(chunk)[start:pos], self._fetches.emptied(chunk, pos, end, entry, now))
         self._body = None if after == end else Dropped()
         return end
-
-    def _emptied(self, chunk: bytes, pos: int, end: int, entry: Entry, now: float) -> bytes:
-        """In place of a throttled Fetch's answer, one without partitions and with the same session id."""
-        version = entry.version
-        session_id, theirs = 0, 0
-        offset = throttle_offset(ApiKey.FETCH, version, chunk, pos, end)
-        if offset >= 0:
-            theirs = read_throttle(chunk, offset)
-        if version >= fetch.SESSION_SINCE:
-            if offset + _THROTTLE_TO_SESSION_END > end:
-                raise Incomplete
-            session_id = _INT32.unpack_from(chunk, offset + 6)[0]
-        left = max(theirs, self._throttle.time_left_ms(now), _LEAST_THROTTLE_MS)
-        return fetch.empty_response(version, entry.correlation_id, session_id, left)
 
     def _search(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
         """Pass on a response with records, but for addresses behind these."""
@@ -432,8 +394,7 @@ class ResponseStream:
             entry = self._in_flight[0]
             special = entry.special
             if isinstance(special, ThrottledFetch) and not special.forwarded:
-                left = max(self._throttle.time_left_ms(now), _LEAST_THROTTLE_MS)
-                answer: Data | None = fetch.empty_response(entry.version, entry.correlation_id, 0, left)
+                answer: Data | None = self._fetches.empty(entry, now)
             elif isinstance(special, Opened) and not special.forwarded:
                 frame = special.frame
                 if frame is None:

@@ -1,0 +1,103 @@
+"""Fetch under a quota: who may begin one, what its answer costs, and what a throttled client gets instead of records."""
+
+from struct import Struct
+from typing import Final
+
+from gateway.session.identity import Client
+from gateway.session.inflight import ChargedFetch, Entry, InFlight, ThrottledFetch
+from gateway.session.throttle import ChannelThrottle
+from protocol.api_keys import APIS, ApiKey
+from protocol.bodies import fetch
+from protocol.errors import Incomplete
+from protocol.headers import RequestHeader
+from protocol.throttle import read_throttle, throttle_offset
+
+FETCH_HEAD_BYTES: Final = 24
+"""The most that stands before the first topic of a Fetch response, its length included."""
+
+THROTTLE_TO_SESSION_END: Final = 10
+"""Bytes of a Fetch response's throttle time, error code and session id."""
+
+_LEAST_THROTTLE_MS: Final = 1
+"""Java and kafka-python take an empty answer to a full Fetch for an error if it has no throttle time."""
+
+_FETCH: Final = int(ApiKey.FETCH)
+_INT32 = Struct(">i")
+
+
+class Fetches:
+    """The Fetch requests of one connection and their answers."""
+
+    __slots__ = ("_client", "_in_flight", "_throttle")
+
+    def __init__(self, client: Client, throttle: ChannelThrottle, in_flight: InFlight) -> None:
+        self._client = client
+        self._throttle = throttle
+        self._in_flight = in_flight
+
+    def admit(self, data: bytes, header: RequestHeader, after: int, now: float) -> tuple[bytes, bool]:
+        """Admit a Fetch request as far as the quota goes; returns the data, perhaps changed, and whether to forward it. If
+        not, it is answered here, in its turn."""
+        version = header.api_version
+        head = fetch.peek_fetch(data, header.body_offset, min(after, len(data)), version)
+        self._client.use(header.client_id, now)
+        bucket = self._client.bucket("fetch", now)
+        key = _FETCH << 16 | version
+        closes_session = version >= fetch.SESSION_SINCE and head.session_epoch == -1 and not head.has_topics
+        delay = 0.0 if closes_session else bucket.refuse(now)
+        if delay < 0.0:
+            self._throttle.start(delay, now, bucket, Entry(header.correlation_id, key, now))
+        elif delay > 0.0:
+            forward = head.session_epoch != -1
+            entry = Entry(header.correlation_id, key, now, ThrottledFetch(forward))
+            self._in_flight.append(entry)
+            self._throttle.start(delay, now, bucket, entry)
+            if not forward:
+                return data, False
+            return fetch.with_limits(data, head, max_wait=0, min_bytes=0, max_bytes=1), True
+        allowance = bucket.fetch_allowance(self._client.batch_bytes, now)
+        # Who got records will get some again: else all who share the bucket are let through at once, then all wait.
+        promised = 0 if allowance is None else min(self._client.fetched_bytes, max(allowance, self._client.batch_bytes))
+        bucket.promised += promised
+        self._in_flight.append(Entry(header.correlation_id, key, now, ChargedFetch(bucket, promised), bucket))
+        if allowance is None or head.max_bytes <= allowance:
+            return data, True
+        return fetch.with_limits(
+            data, head, max_wait=head.max_wait, min_bytes=min(head.min_bytes, allowance), max_bytes=allowance
+        ), True
+
+    def charge(self, special: ChargedFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float) -> bool:
+        """Charge a Fetch response: four bytes and its body (`FetchResponse.sizeOf`). False: it is not to be sent."""
+        api_key, version = entry.api_key, entry.version
+        size = after - pos - 4
+        if version >= APIS[api_key].flexible_since:
+            size -= 1
+        special.keep_promise()
+        delay = special.bucket.charge(size, now)
+        if api_key == _FETCH and special.bucket.meter is not None:
+            batch = fetch.first_batch_size(chunk, pos, min(after, len(chunk)), version)
+            self._client.batch_bytes = batch or self._client.batch_bytes
+            self._client.fetched_bytes = size if batch or after > len(chunk) else 0
+        if delay == 0.0:
+            return True
+        self._throttle.start(delay, now, special.bucket, entry, size)
+        return delay < 0.0 or not (api_key == _FETCH and special.bucket.take_back(size, now))
+
+    def emptied(self, chunk: bytes, pos: int, end: int, entry: Entry, now: float) -> bytes:
+        """In place of a throttled Fetch's answer, one without partitions and with the same session id."""
+        version = entry.version
+        session_id, theirs = 0, 0
+        offset = throttle_offset(ApiKey.FETCH, version, chunk, pos, end)
+        if offset >= 0:
+            theirs = read_throttle(chunk, offset)
+        if version >= fetch.SESSION_SINCE:
+            if offset + THROTTLE_TO_SESSION_END > end:
+                raise Incomplete
+            session_id = _INT32.unpack_from(chunk, offset + 6)[0]
+        left = max(theirs, self._throttle.time_left_ms(now), _LEAST_THROTTLE_MS)
+        return fetch.empty_response(version, entry.correlation_id, session_id, left)
+
+    def empty(self, entry: Entry, now: float) -> bytes:
+        """The answer to a throttled Fetch that belongs to no session, of which the broker has not been asked."""
+        left = max(self._throttle.time_left_ms(now), _LEAST_THROTTLE_MS)
+        return fetch.empty_response(entry.version, entry.correlation_id, 0, left)
