@@ -61,6 +61,7 @@ class Bucket:
         "policy",
         "promised",
         "resolution",
+        "shared_total",
         "throttle_seconds_total",
         "throttled_total",
         "totals",
@@ -76,6 +77,7 @@ class Bucket:
         self.totals = totals
         self.connections = 0
         self.amount_total = 0
+        self.shared_total = 0  # of that, what has been counted for the other gateways
         self.answered_total = 0  # Produce and Fetch requests that brokers have answered, and how long they took for it
         self.latency_seconds_total = 0.0
         self.promised = 0

@@ -7,6 +7,7 @@ from gateway.quotas.bucket import Bucket, KindTotals, Policy, Retired, merged_ro
 from gateway.quotas.entity import OTHER, DynamicQuotas, EntityQuota, QuotaTable, Resolution, Tags
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS, QuotaKind
 from gateway.quotas.meter import Meter, Window
+from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.snapshot import ThrottleTotals, UsageRow
 
 BUCKET_IDLE_SECONDS = 3600.0
@@ -50,11 +51,22 @@ class QuotaEngine:
     """Hands out buckets. A session keeps the bucket until `generation` changes, then releases it and asks again.
 
     At most `max_buckets` buckets per kind exist; a client past that shares a bucket with the others of its quota level
-    (`overflowed` counts them). At most `max_labelled` per kind are shown by name, the rest as one row.
+    (`overflowed` counts them). At most `max_labelled` per kind are shown by name, the rest as one row. The meters of a `shared`
+    engine can be charged with what other gateways let through (`quotas.sharing`).
     """
 
-    def __init__(self, settings: QuotaSettings, now: float, *, max_buckets: int = 10_000, max_labelled: int = 1_000) -> None:
+    def __init__(
+        self,
+        settings: QuotaSettings,
+        now: float,
+        *,
+        max_buckets: int = 10_000,
+        max_labelled: int = 1_000,
+        shared: bool = False,
+    ) -> None:
         self.settings = settings
+        self._shared = shared
+        self.share_of_new = (1.0, 0.0)  # what a shared meter begins with: its share and horizon
         self.generation = 0
         self.overflowed = 0
         self._max_buckets = max_buckets
@@ -78,6 +90,21 @@ class QuotaEngine:
         """The bucket of an address; None where no quota holds for it, and then nothing is kept of it."""
         resolution = self._table.resolve_ip(KINDS[kind].config_key, ip)
         return None if resolution.limit is None else self._acquire(kind, resolution, 0, now)
+
+    def counterpart(self, kind: str, tags: Tags, now: float) -> Bucket | None:
+        """The bucket here of what another gateway calls by these tags, made if it is missing, held by nobody.
+
+        A client that comes here later finds it charged. None where there is no quota for it here, or no room.
+        """
+        buckets = self._buckets.get(kind)
+        if buckets is None or tags.overflow:
+            return None
+        bucket = buckets.get(tags)
+        if bucket is None and len(buckets) < self._max_buckets:
+            resolution = self._table.again(KINDS[kind].config_key, Resolution(tags, None, None))
+            if resolution.limit is not None:
+                bucket = self._create(KINDS[kind], resolution, now)
+        return bucket if bucket is not None and bucket.meter is not None else None
 
     def meter(self, kind: str, limit: float, now: float) -> Meter:
         """A meter of its own for what no entity has a quota for: `limit` per second, by the algorithm of the kind."""
@@ -184,7 +211,10 @@ class QuotaEngine:
             self._retired[kind].add(bucket)
 
     def _meter(self, kind: QuotaKind, resolution: Resolution, now: float) -> Meter | None:
-        return None if resolution.limit is None else self.meter(kind.name, resolution.limit, now)
+        if resolution.limit is None:
+            return None
+        meter = self.meter(kind.name, resolution.limit, now)
+        return SharedMeter(meter, resolution.limit, *self.share_of_new) if self._shared else meter
 
     def _reconfigure(self, kind: QuotaKind, bucket: Bucket, now: float, *, keep_usage: bool) -> None:
         bucket.resolution = self._table.again(kind.config_key, bucket.resolution)

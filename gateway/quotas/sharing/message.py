@@ -1,0 +1,118 @@
+"""The message of a member: what its entities have used, as JSON in a compacted topic whose keys are members.
+
+    key    2f6c1b7e9d034a58          a member's incarnation: 16 hex digits, drawn at its start
+    value  {"Version": 1, "Sequence": 17, "Entities": [["produce", {"user": "alice"}, 123456789, 4096], ...]}
+
+An entity is its quota kind, the parts of its tags, what it used here since the member began to count it, and how much of that
+within the quota window. The counts are in the kind's unit. Without a value the member is gone.
+"""
+
+import json
+from dataclasses import dataclass
+
+from gateway.quotas.entity import Tags
+from gateway.quotas.kinds import KINDS
+
+VERSION = 1
+MAX_MESSAGE_BYTES = 512 * 1024
+MAX_ENTITIES = 500
+"""Of one message."""
+
+_ID_DIGITS = 16
+_HEX = frozenset("0123456789abcdef")
+_MAX_INT64 = 2**63 - 1
+_MAX_NAME = 4_096
+_ROW = 4
+
+
+class BadMessageError(ValueError):
+    """A message that can't be used: `reason` is one of few words, for a metric; the text says more."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class EntityUse:
+    """What one entity used at one member: in all, and within the quota window."""
+
+    kind: str
+    tags: Tags
+    total: int
+    recent: int
+
+
+@dataclass(frozen=True, slots=True)
+class UseMessage:
+    """What one member used; `sequence` rises by one with each message."""
+
+    sequence: int
+    entities: tuple[EntityUse, ...]
+
+
+def encode(message: UseMessage) -> bytes:
+    """The value of a member's record."""
+    rows = [[use.kind, _parts(use.tags), use.total, use.recent] for use in message.entities]
+    return json.dumps({"Version": VERSION, "Sequence": message.sequence, "Entities": rows}, separators=(",", ":")).encode()
+
+
+def parse_member(key: bytes | None) -> str:
+    """The member that a record's key names. Raises BadMessageError."""
+    text = (key or b"").decode("ascii", "replace")
+    if len(text) != _ID_DIGITS or not set(text) <= _HEX:
+        raise BadMessageError("bad_key", f"the key {text[:40]!r} is not a member")
+    return text
+
+
+def parse(value: bytes) -> UseMessage:
+    """A member's message. Raises BadMessageError; kinds that are not known here are passed over."""
+    if len(value) > MAX_MESSAGE_BYTES:
+        raise BadMessageError("too_large", f"{len(value)} bytes, more than {MAX_MESSAGE_BYTES}")
+    try:
+        fields = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise BadMessageError("bad_json", f"not JSON: {error}"[:200]) from None
+    if not isinstance(fields, dict):
+        raise BadMessageError("bad_type", "the message is not an object")
+    version = fields.get("Version")
+    if type(version) is not int or version != VERSION:
+        raise BadMessageError("unknown_version", f"Version {str(version)[:40]}, this Weir knows {VERSION}")
+    rows = fields.get("Entities")
+    if not isinstance(rows, list):
+        raise BadMessageError("bad_type", "Entities is not a list")
+    if len(rows) > MAX_ENTITIES:
+        raise BadMessageError("too_large", f"{len(rows)} entities, more than {MAX_ENTITIES}")
+    uses = [_use(row) for row in rows]
+    return UseMessage(_count(fields.get("Sequence"), "Sequence"), tuple(use for use in uses if use.kind in KINDS))
+
+
+def _use(row: object) -> EntityUse:
+    if not isinstance(row, list) or len(row) != _ROW:
+        raise BadMessageError("bad_type", f"an entity is not a list of {_ROW}")
+    kind, parts, total, recent = row
+    if not isinstance(kind, str) or not isinstance(parts, dict) or not parts:
+        raise BadMessageError("bad_type", "an entity has no kind or no parts")
+    names: dict[str, str | None] = {}
+    for part, name in parts.items():
+        if part not in _TAG_PARTS:
+            raise BadMessageError("unknown_part", f"an entity has a part {part[:40]!r}")
+        if not isinstance(name, str) or len(name) > _MAX_NAME:
+            raise BadMessageError("bad_type", f"{part} is not a name")
+        names[part] = name
+    tags = Tags(names.get("user"), names.get("client_id"), ip=names.get("ip"))
+    return EntityUse(kind, tags, _count(total, "the total"), _count(recent, "the recent use"))
+
+
+def _count(value: object, what: str) -> int:
+    if type(value) is not int or not 0 <= value <= _MAX_INT64:
+        raise BadMessageError("bad_number", f"{what} is not a count")
+    return value
+
+
+_TAG_PARTS = ("user", "client_id", "ip")
+
+
+def _parts(tags: Tags) -> dict[str, str]:
+    parts = (("user", tags.user), ("client_id", tags.client_id), ("ip", tags.ip))
+    return {part: name for part, name in parts if name is not None}

@@ -1,0 +1,101 @@
+"""A meter with a part that others use: what is presumed, what is given back, what the others' use may do."""
+
+import pytest
+
+from gateway.quotas.meter import Window
+from gateway.quotas.rate import WindowMeter
+from gateway.quotas.shared_meter import SharedMeter
+from gateway.quotas.spread_rate import SpreadRate
+from gateway.quotas.token_bucket import TokenBucket
+
+LIMIT = 100.0
+
+
+def meter(share: float = 1.0, horizon: float = 0.6, now: float = 0.0) -> SharedMeter:
+    return SharedMeter(TokenBucket.for_bytes(LIMIT, Window(), now), LIMIT, share, horizon)
+
+
+def test_alone_it_is_the_meter_that_it_stands_for() -> None:
+    shared, plain = meter(), TokenBucket.for_bytes(LIMIT, Window(), 0.0)
+    for now, amount in ((0.0, 900), (0.5, 300), (1.0, 10), (9.0, -5)):
+        assert shared.charge(amount, now) == plain.charge(amount, now)
+        assert shared.tokens(now) == plain.tokens(now)
+
+
+def test_own_use_counts_as_often_as_there_are_shares() -> None:
+    shared = meter(share=0.25)
+    shared.charge(100, 0.0)
+    assert shared.tokens(0.0) == 600.0
+    assert shared.presumed == 300.0
+
+
+def test_nobody_is_held_longer_than_the_horizon_on_presumption() -> None:
+    shared = meter(share=0.001)
+    assert shared.charge(100, 0.0) == pytest.approx(0.6)
+    assert meter(share=0.001).charge(1_100, 0.0) == pytest.approx(1.0), "its own debt it has to wait for in full"
+
+
+def test_what_was_presumed_is_given_back_after_the_next_interval() -> None:
+    shared = meter(share=0.5)
+    shared.charge(100, 0.0)
+    shared.settle(0.5, 0.6, 0.0)
+    assert shared.tokens(0.0) == 800.0
+    shared.charge_others(60, 0.0)
+    shared.settle(0.5, 0.6, 0.0)
+    assert (shared.tokens(0.0), shared.presumed) == (840.0, 0.0)
+
+
+def test_what_is_confirmed_is_not_given_back() -> None:
+    shared = meter(share=0.25, horizon=1e9)
+    shared.charge(100, 0.0)
+    for _ in range(3):
+        shared.settle(0.25, 1e9, 0.0, confirm=True)
+    assert shared.tokens(0.0) == 600.0
+
+
+@pytest.mark.parametrize(("no_debt", "left"), [(False, -1_000.0), (True, 0.0)])
+def test_the_debt_that_others_make_is_bounded(no_debt: bool, left: float) -> None:
+    shared = meter()
+    shared.charge_others(1_000_000, 0.0, no_debt=no_debt)
+    assert shared.tokens(0.0) == left
+    shared.charge_others(5, 0.0, no_debt=no_debt)
+    assert shared.tokens(0.0) == left
+
+
+def test_a_debt_of_ones_own_is_not_forgiven_by_it() -> None:
+    shared = meter()
+    shared.charge(5_000, 0.0)
+    shared.charge_others(10, 0.0)
+    assert shared.tokens(0.0) == -4_000.0
+
+
+def test_a_fetch_asks_for_its_share() -> None:
+    assert meter(share=0.25).fetch_allowance(0.0) == 250.0
+
+
+@pytest.mark.parametrize("inner", [WindowMeter(LIMIT, Window()), SpreadRate(LIMIT, Window(), 0.0)])
+def test_kafkas_windows_are_shared_as_well(inner: WindowMeter | SpreadRate) -> None:
+    shared = SharedMeter(inner, LIMIT)
+    shared.charge_others(1_000, 10.0)
+    assert shared.charge(200, 10.0) > 0.0
+
+
+def test_presumption_in_a_window_is_bounded() -> None:
+    shared = SharedMeter(WindowMeter(LIMIT, Window()), LIMIT, 0.001, 0.6)
+    for _ in range(100):
+        shared.charge(1, 0.0)
+    assert shared.presumed <= 60.0
+
+
+def test_a_share_is_a_share() -> None:
+    with pytest.raises(ValueError, match="share 0"):
+        meter().settle(0.0, 0.6, 0.0)
+
+
+def test_it_is_idle_only_without_presumption() -> None:
+    shared = meter(share=0.5)
+    shared.charge(1, 0.0)
+    assert not shared.idle(1.0)
+    shared.settle(0.5, 0.6, 1.0)
+    shared.settle(0.5, 0.6, 1.0)
+    assert shared.idle(1.0)
