@@ -1,6 +1,6 @@
 """How far many gateways together go over one quota, and how evenly it flows: `python -m loadtest.sharing_simulation`.
 
-Real engines and real members (`gateway.quotas.sharing`) in simulated time; only the topic is a delay. Each client sends a request,
+Real engines and members (`gateway.quotas.sharing`) in simulated time; only the topic is a delay. Each client sends a request,
 waits for the throttle time that it is told, at least a round trip, and sends the next. All of them begin in the same
 moment, on buckets that are full, which is the worst that can happen.
 """
