@@ -187,7 +187,7 @@ SCENARIOS = {
     "10 members": Scenario(10),
     "10 members, 100 clients": Scenario(10, clients=100),
     "100 members": Scenario(100),
-    "1000 members": Scenario(1000),
+    "1000 members": Scenario(1000, seconds=20.0),
 }
 
 
