@@ -23,7 +23,7 @@ from loadtest.ledger.population import KINDS, Population
 
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
 _APIS = ("Produce", "Fetch", "CreateTopics")
-_MARGIN = 1.1
+_MARGIN = 1.4
 """So many more lines are drawn than are wanted; the surplus is left out at random."""
 
 

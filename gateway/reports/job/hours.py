@@ -21,6 +21,7 @@ HOUR = ("date", "hour")
 ENTITY_MINUTES = "entity_minutes"
 _BUCKET = (*ENTITY, "quota")
 _WHO = ("user", "client_id")
+_MINUTE = (*HOUR, "minute")
 
 MINUTE_SECONDS = 60
 NEARLY_FULL = 0.8
@@ -35,10 +36,11 @@ SLOWED_BY_MS = 10.0
 
 @dataclass(frozen=True)
 class HourEvents:
-    """Some hours: their good events but the usage samples, and what each entity did in each of their minutes."""
+    """Some hours: their good events but the usage samples, and what each entity and each client did in their minutes."""
 
     events: DataFrame
     entity_minutes: DataFrame
+    client_minutes: DataFrame
 
     def of(self, *types: str) -> DataFrame:
         """The events of some types."""
@@ -118,10 +120,9 @@ def _longest(hours: HourEvents) -> DataFrame:
 
 
 def _rates(hours: HourEvents) -> DataFrame:
-    """How many minutes an entity used so much: `slot` is that of the minute's whole amount."""
+    """How many minutes an entity used so much: `slot` is that of the minute's whole amount under one quota."""
     used = hours.entity_minutes.where(F.col("amount").isNotNull())
-    minutes = used.groupBy(*HOUR, "minute", *ENTITY).agg(F.sum("amount").alias("amount"))
-    return minutes.groupBy(*HOUR, *ENTITY, slot_of(F.ceil("amount")).alias("slot")).count()
+    return used.groupBy(*HOUR, *ENTITY, slot_of(F.ceil("amount")).alias("slot")).count()
 
 
 def _throttle_times(hours: HourEvents) -> DataFrame:
@@ -138,25 +139,28 @@ def _minutes(hours: HourEvents) -> DataFrame:
     )
 
 
-def _neighbours(hours: HourEvents) -> DataFrame:
-    """Who (`user`, `client_id`) was throttled or slowed while others (`by_user`, `by_client_id`) used most.
-
-    Used: bytes produced and fetched in a minute, all clients of an entity together; TOP_USERS of the minute count.
-    """
-    minute = (*HOUR, "minute")
-    bytes_used = F.when(F.col("kind").isin("produce", "fetch"), F.col("amount"))
+def client_minutes(minutes: DataFrame) -> DataFrame:
+    """A row for each minute and client (`user`, `client_id`), of all kinds: bytes `used`, throttle time and mean `latency`."""
     timed = F.when(F.col("latency_ms").isNotNull(), F.col("requests"))
-    clients = (
-        hours.entity_minutes.where(F.col("user").isNotNull() | F.col("client_id").isNotNull())
-        .groupBy(*minute, *_WHO)
+    return (
+        minutes.where(F.col("user").isNotNull() | F.col("client_id").isNotNull())
+        .groupBy(*_MINUTE, *_WHO)
         .agg(
-            F.sum(bytes_used).alias("used"),
+            F.sum(F.when(F.col("kind").isin("produce", "fetch"), F.col("amount"))).alias("used"),
             F.sum("throttle_ms").alias("throttle_ms"),
             (F.sum("latency_ms") / F.sum(timed)).alias("latency"),
             F.sum("latency_ms").alias("latency_ms"),
             F.sum(timed).alias("requests"),
         )
     )
+
+
+def _neighbours(hours: HourEvents) -> DataFrame:
+    """Who (`user`, `client_id`) was throttled or slowed while others (`by_user`, `by_client_id`) used most.
+
+    Used: bytes produced and fetched in a minute, all clients of an entity together; TOP_USERS of the minute count.
+    """
+    clients = hours.client_minutes
     of_hour = (*HOUR, *_WHO)
     usual = clients.groupBy(*(F.col(name).alias(f"_{name}") for name in of_hour)).agg(
         (F.sum("latency_ms") / F.sum("requests")).alias("usual")
@@ -168,21 +172,21 @@ def _neighbours(hours: HourEvents) -> DataFrame:
         clients.join(usual, same)
         .withColumn("slowed", F.coalesce(slowed, F.lit(False)))
         .where(held | F.col("slowed"))
-        .select(*minute, *_WHO, F.when(held, F.col("throttle_ms")).alias("throttle_ms"), "slowed")
+        .select(*_MINUTE, *_WHO, F.when(held, F.col("throttle_ms")).alias("throttle_ms"), "slowed")
     )
-    by_use = Window.partitionBy(*minute).orderBy(F.desc("used"), "user", "client_id")
+    by_use = Window.partitionBy(*_MINUTE).orderBy(F.desc("used"), "user", "client_id")
     top = (
         clients.where(F.col("used") > 0)
         .withColumn("place", F.row_number().over(by_use))
         .where(F.col("place") <= TOP_USERS)
         .select(
-            *minute, F.col("user").alias("by_user"), F.col("client_id").alias("by_client_id"), F.col("used").alias("by_bytes")
+            *_MINUTE, F.col("user").alias("by_user"), F.col("client_id").alias("by_client_id"), F.col("used").alias("by_bytes")
         )
     )
-    everyone = clients.groupBy(*minute).agg(F.sum("used").alias("all_bytes"))
+    everyone = clients.groupBy(*_MINUTE).agg(F.sum("used").alias("all_bytes"))
     other = ~(F.col("user").eqNullSafe(F.col("by_user")) & F.col("client_id").eqNullSafe(F.col("by_client_id")))
     return (
-        sufferers.join(top.join(everyone, list(minute)), list(minute))
+        sufferers.join(top.join(everyone, list(_MINUTE)), list(_MINUTE))
         .where(other)
         .groupBy(*HOUR, *_WHO, "by_user", "by_client_id")
         .agg(

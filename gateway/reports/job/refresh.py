@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from gateway.reports.job.hours import ENTITY_MINUTES, HOURLY, HourEvents, entity_minutes
+from gateway.reports.job.hours import ENTITY_MINUTES, HOURLY, HourEvents, client_minutes, entity_minutes
 from gateway.reports.job.ledger import Ledger, LedgerFile
 from gateway.reports.job.period import Hour, Period, shown
 from gateway.reports.job.progress import Progress
@@ -84,7 +84,7 @@ def _nothing(ledger: Ledger, path: str) -> str:
 
 def _schemas(ledger: Ledger) -> Mapping[str, StructType]:
     minutes = entity_minutes(ledger.lines([]))
-    hours = HourEvents(ledger.events_but_usage([]), minutes)
+    hours = HourEvents(ledger.events_but_usage([]), minutes, client_minutes(minutes))
     return {ENTITY_MINUTES: minutes.schema} | {name: make(hours).schema for name, make in HOURLY.items()}
 
 
@@ -105,12 +105,14 @@ class _Maker:
         counts = minutes.groupBy("date", "hour").agg(F.sum("lines").alias("lines"), F.sum("bad_lines").alias("bad")).collect()
         for row in counts:
             made[row.date, row.hour] = DoneHour(made_by, files[row.date, row.hour], row.lines - row.bad, row.bad)
+        minutes = minutes.where(F.col("kind").isNotNull())
         events = self.ledger.events_but_usage(batch).persist(StorageLevel.MEMORY_AND_DISK)
+        clients = client_minutes(minutes).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            hours = HourEvents(events, minutes.where(F.col("kind").isNotNull()))
             for name, make in HOURLY.items():
-                self.state.write(name, make(hours), made_by)
+                self.state.write(name, make(HourEvents(events, minutes, clients)), made_by)
         finally:
+            clients.unpersist()
             events.unpersist()
         with_bad = [hour for hour, done in made.items() if done.rejected]
         if with_bad:

@@ -15,6 +15,8 @@ _ALWAYS = {
 _LOCAL = {
     # Aggregates of a batch are small; 200 tasks each, which is the default, would be spent on starting tasks.
     "spark.sql.shuffle.partitions": "8",
+    # A batch job, not a service: throughput counts, pauses don't.
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
