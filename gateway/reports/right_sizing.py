@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from gateway.reports.job.columns import ratio
 from gateway.reports.job.histogram import quantiles
+from gateway.reports.job.hours import entity_id
 from gateway.reports.job.plots import label
 from gateway.reports.report import ENTITY, Plot, Report, ReportRow, Tables
 
@@ -22,10 +23,8 @@ _SHOWN: Final = 12
 
 
 def _build(tables: Tables) -> DataFrame:
-    sized = quantiles(tables.table("rates"), ENTITY, _THOUSANDTHS)
-    now = tables.totals.select(*(F.col(name).alias(f"_{name}") for name in ENTITY), "limit", "throttled_minutes", "throttle_ms")
-    same = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in ENTITY]
-    return sized.join(now, same).select(
+    sized = quantiles(tables.table("rates"), ["entity_id"], _THOUSANDTHS)
+    return sized.join(tables.totals.withColumn("entity_id", entity_id()), "entity_id").select(
         *ENTITY,
         F.col("count").alias("minutes"),
         F.col("limit").alias("limit_now"),

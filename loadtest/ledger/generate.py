@@ -145,7 +145,7 @@ def _rare(start_ms: int, random: np.random.Generator) -> Iterator[str]:
             consumed_bytes=9 * 10**11,
         )
     )
-    if hour % 6 == 0:
+    if hour % 24 == 9:
         user = f"user-{hour % 500:05d}"
         yield to_line(ConfigApplied(time_ms=at, gateway="weir-0", result="success", config_version=str(hour)))
         yield to_line(

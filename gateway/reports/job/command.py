@@ -113,6 +113,9 @@ def _run(options: argparse.Namespace, errors: Console) -> int:
             errors.print(f"{seconds:6.1f} s  {text}")
 
     if options.kafka:
+        if "://" in options.events:
+            errors.print(f"weir report: with --kafka, --events {options.events} has to be a folder of this machine")
+            return USAGE
         from gateway.reports.job.topic import TopicError, fetch_topic
 
         try:

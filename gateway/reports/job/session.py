@@ -37,6 +37,7 @@ def spark_session(master: str, memory: str, *, skip_unreadable: bool) -> SparkSe
     if skip_unreadable:
         settings["spark.sql.files.ignoreCorruptFiles"] = "true"
     if not submitted():
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else it warns of what the host's name resolves to
         builder = builder.master(master)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= _LOCAL | {

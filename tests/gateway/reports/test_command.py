@@ -46,6 +46,11 @@ def test_what_it_needs_to_know(lacking: str, capsys: pytest.CaptureFixture[str])
     assert f"--{lacking} is missing" in capsys.readouterr().err
 
 
+def test_a_topic_is_fetched_into_a_folder_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "--kafka", "h:1", "--events", "hdfs:///ledger", "--out", "report"]) == 2
+    assert "--events hdfs:///ledger has to be a folder of this machine" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("time", ["yesterday", "2026-13-01", "2026-11-21T24", "2026-11-21Tnoon"])
 @pytest.mark.parametrize("option", ["--from", "--to"])
 def test_a_time_that_is_none(option: str, time: str, capsys: pytest.CaptureFixture[str]) -> None:
