@@ -33,6 +33,7 @@ UNSUPPORTED: dict[tuple[str, ...], tuple[str, str]] = {
         "measures broker threads, which a gateway can't see",
         "remove it and set it at the broker, whose throttle times pass through",
     ),
+    ("ledger", "topic"): (_NOT_YET, "remove it; the files under ledger.path hold everything"),
     ("sharing",): (_NOT_YET, _REMOVE),
 }
 """Keys that Weir's documentation names and this version does not have, by path without indexes: message and remedy.

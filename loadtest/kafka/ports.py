@@ -17,6 +17,9 @@ from pathlib import Path
 _LOWEST = 22_000
 """Below it are the addresses that unit tests name outright."""
 
+_LEAST_CHOICE = 1_000
+"""So many ports there are to choose from, wherever the kernel's range begins."""
+
 _given: set[int] = set()
 
 
@@ -57,7 +60,7 @@ def free_port_range(count: int) -> int:
 
     Raises OSError where no such range is found.
     """
-    highest = max(_ephemeral_start(), _LOWEST + 1_000) - count
+    highest = max(_ephemeral_start(), _LOWEST + _LEAST_CHOICE) - count
     for _ in range(1_000):
         first = random.randrange(_LOWEST, highest)
         ports = range(first, first + count)

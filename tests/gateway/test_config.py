@@ -369,6 +369,8 @@ def test_a_key_of_a_later_release_is_refused_not_ignored(keys: tuple[str, ...]) 
             document["quotas"] = {"entities": [{"user": "a", key: 5}]}
         case ("quotas", key):
             document["quotas"] = {key: {}}
+        case ("ledger", key):
+            document["ledger"] = {"path": "ledger", key: "x"}
         case (key,):
             document[key] = {}
     (problem,) = problems_of(json.dumps(document))

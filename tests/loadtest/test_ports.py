@@ -5,11 +5,16 @@ import sys
 
 from loadtest.kafka import ports
 
-ASK = "from loadtest.kafka import ports; ports._LOWEST = {0}; ports._ephemeral_start = lambda: {0}; print(ports.free_port())"
+CHOICE = 20
+ASK = """
+from loadtest.kafka import ports
+ports._LOWEST, ports._LEAST_CHOICE, ports._ephemeral_start = {0}, {1}, lambda: {0}
+print(ports.free_port())
+"""
 
 
 def test_a_port_that_another_process_was_given_is_not_free() -> None:
-    taken = ports.free_port_range(1_000)  # all that the other one may choose from
-    found = subprocess.run([sys.executable, "-c", ASK.format(taken)], capture_output=True, text=True, check=False)
+    taken = ports.free_port_range(CHOICE)  # all that the other one may choose from
+    found = subprocess.run([sys.executable, "-c", ASK.format(taken, CHOICE)], capture_output=True, text=True, check=False)
     assert found.returncode == 1
     assert "no 1 consecutive free ports" in found.stderr
