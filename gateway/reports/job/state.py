@@ -5,6 +5,7 @@ says for each hour the files that it was made of. `done` is written last and nam
 count: an hour that a run left half written is as if it had not been touched, and is done again.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DateType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DateType, IntegerType, LongType, StringType, StructField, StructType
 
 from gateway.reports.job.ledger import LedgerFile
 from gateway.reports.job.period import Hour, Period
@@ -31,6 +32,8 @@ _DONE = StructType(
         StructField("hour", IntegerType()),
     ]
 )
+
+_VALID = StructType([_DONE["date"], _DONE["hour"], _DONE["made_by"]])
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class State:
             for hour, done in hours.items()
             for file in done.files
         ]
-        _write_hours(self._spark.createDataFrame(rows, _DONE), f"{self._root}/done")
+        _write_hours(_few_rows(self._spark, rows, _DONE), f"{self._root}/done")
 
     def read(self, name: str, hours: Mapping[Hour, DoneHour], like: StructType) -> DataFrame:
         """A table's rows of these hours. `like`: its schema, for the case that no hour had any."""
@@ -88,11 +91,16 @@ class State:
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
-            return self._spark.createDataFrame([], like)
-        valid = self._spark.createDataFrame(
-            [(*hour, done.made_by) for hour, done in hours.items()], "date date, hour int, made_by string"
-        )
+            return _few_rows(self._spark, [], like)
+        valid = _few_rows(self._spark, [(*hour, done.made_by) for hour, done in hours.items()], _VALID)
         return stored.where(period.contains()).join(F.broadcast(valid), ["date", "hour", "made_by"]).drop("made_by")
+
+
+def _few_rows(spark: SparkSession, rows: Sequence[Sequence[object]], schema: StructType) -> DataFrame:
+    """Rows of the driver's. createDataFrame would start Python on the executors, which need none otherwise."""
+    told = json.dumps([dict(zip(schema.names, row, strict=True)) for row in rows], default=str)
+    row = F.explode(F.from_json(F.lit(told), ArrayType(schema)))
+    return spark.range(1).select(row.alias("row")).select("row.*")
 
 
 def _write_hours(rows: DataFrame, path: str) -> None:
