@@ -65,7 +65,7 @@ $(STAMPS)/compiled: $(COMPILED) $(STAMPS)/venv
 	@find gateway protocol -name '*.so' -delete
 	@headers=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))'); \
 	if command -v "$${CC:-cc}" > /dev/null && [ -e "$$headers/Python.h" ]; then \
-	  echo "setup: compiling the hot path with mypyc (half a minute) ..."; \
+	  echo "setup: compiling the hot path with mypyc (one to three minutes) ..."; \
 	  $(BIN)/mypyc $(COMPILED) > .cache/mypyc.log 2>&1 || { tail -n 20 .cache/mypyc.log; exit 1; }; \
 	else \
 	  echo "setup: no C compiler (cc) or no Python.h: Weir runs interpreted, with up to a third more CPU."; \

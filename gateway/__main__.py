@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from gateway.observe.build import weir_version
 from gateway.observe.log import configure_logging
 from gateway.observe.table import AdminUnreachableError, show_quotas
 from gateway.reports.job import command as reports
+from gateway.workers.worker import Worker
 
 OK, CONFIG_ERROR, USAGE, CANNOT_BIND = 0, 1, 2, 3
 """Exit codes. `weir quotas` exits with 1 where the gateway can't be reached; argparse itself exits with 2."""
@@ -50,12 +52,16 @@ exit codes: 0 clean, 1 config error or gateway not reached, 2 wrong usage, 3 an 
 """
 
 _SERVE = """\
-Runs the gateway in the foreground until SIGTERM or Ctrl-C, then drains: no new connections, open ones
-finish what is in flight for up to connections.drain_seconds.
+Runs the gateway in the foreground until SIGTERM or Ctrl-C, then drains: /readyz says 503, after
+connections.drain_delay_seconds no new connections are taken, and open ones finish what is in flight for up to
+connections.drain_seconds. A second signal ends it at once.
 
 A changed file (and SIGHUP) reloads it: quotas and limits change on open connections. A file with an error,
 or one that changes upstream, listeners or admin, is refused as a whole; what is in effect stays, and the log,
 /api/config and weir_config_reloads_total say so.
+
+With `workers` above 1 there are so many processes, which share the listeners' ports, and one before them that replaces
+those that die. Signals go to that one; the admin server shows them as one gateway.
 
 Logs go to stderr. Metrics, health and the admin API are served at admin.host:admin.port (127.0.0.1:9644).
 """
@@ -104,13 +110,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _serve(options: argparse.Namespace) -> int:
     path: Path = options.config
-    config = load_config(path)
-    configure_logging(options.log_format, level=logging.DEBUG if options.verbose else logging.INFO)
-    for warning in _warnings(path, config):
-        logging.getLogger("weir.config").warning("%s: %s", path, warning)
+    worker = None if options.worker is None else Worker(options.worker, options.worker_directory)
+    level = logging.DEBUG if options.verbose else logging.INFO
+    configure_logging(options.log_format, level=level, worker=options.worker)
+    if worker is not None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor's may come before there is anybody to take it
+    config = load_config(path) if worker is None else worker.config(path)
+    if worker is None:
+        for warning in _warnings(path, config):
+            logging.getLogger("weir.config").warning("%s: %s", path, warning)
+        if config.workers > 1:
+            from gateway.workers.supervisor import supervise
+
+            further = ["--log-format", options.log_format, *(["--verbose"] if options.verbose else [])]
+            return uvloop.run(supervise(path, config, further))
     from gateway.app import serve  # here, so that `weir check` and `weir quotas` start without all of the gateway
 
-    return uvloop.run(serve(path, config))
+    return uvloop.run(serve(path, config, worker))
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -137,8 +153,14 @@ def _summary(config: WeirConfig) -> str:
     how = f"{config.quotas.algorithm}, {'enforced' if config.quotas.enforce else 'not enforced'}"
     return (
         f"{listeners}; upstream {', '.join(map(str, config.upstream.bootstrap_servers))}; "
-        f"{len(entities) - exempt} with quotas and {exempt} exempt ({how}); admin {config.admin.host}:{config.admin.port}"
+        f"{len(entities) - exempt} with quotas and {exempt} exempt ({how}); {_processes(config)}"
+        f"admin {config.admin.host}:{config.admin.port}"
     )
+
+
+def _processes(config: WeirConfig) -> str:
+    shared = "" if config.sharing is None else f"quotas shared over the topic {config.sharing.topic}; "
+    return shared if config.workers == 1 else f"{config.workers} workers; {shared}"
 
 
 def _quotas(options: argparse.Namespace) -> int:
@@ -176,6 +198,9 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="run the gateway", description=_SERVE, formatter_class=layout)
     serve.add_argument("--log-format", choices=["json", "text"], default="json", help="of the log (default: json)")
     serve.add_argument("--verbose", action="store_true", help="log what each connection does")
+    # For the supervisor of several workers alone.
+    serve.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    serve.add_argument("--worker-directory", type=Path, help=argparse.SUPPRESS)
     serve.set_defaults(run=_serve)
     check = commands.add_parser("check", help="validate a config file", description=_CHECK, formatter_class=layout)
     check.set_defaults(run=_check)

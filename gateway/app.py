@@ -9,24 +9,28 @@ from dataclasses import replace
 from pathlib import Path
 
 from gateway import clock
+from gateway.api_quotas import ApiQuotas
 from gateway.cluster.admission import Admission
 from gateway.cluster.brokers import Brokers
 from gateway.cluster.client import OwnClient
 from gateway.cluster.defaults import TopicDefaults
 from gateway.cluster.discovery import Discovery
+from gateway.cluster.ledger_topic import LedgerTopic, ledger_topic
 from gateway.cluster.listeners import BindError, Listener
+from gateway.cluster.port_claims import PortClaims
+from gateway.cluster.sharing import Sharing
 from gateway.cluster.upstream import Upstream
 from gateway.cluster.volumes import VolumeWatch
 from gateway.config import QuotasConfig, WeirConfig, WindowConfig, connection_limits
+from gateway.drain import Drain, Stopping
 from gateway.observe.admin import AdminBindError, AdminServer
 from gateway.observe.effective import EffectiveConfig, ReloadResult
 from gateway.observe.ledger import Ledger
 from gateway.observe.view import AdminView
-from gateway.quota_api.admin import QuotaAdmin
-from gateway.quota_api.state_file import StateFile
 from gateway.quotas.connections import ConnectionQuotas
 from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings
 from gateway.quotas.meter import Window
+from gateway.quotas.sharing.report import SharingReport
 from gateway.quotas.volumes.report import VolumesReport
 from gateway.reload import Reloader
 from gateway.session.context import SessionContext
@@ -37,8 +41,10 @@ from gateway.session.exchanges.known_topics import KnownTopics
 from gateway.session.exchanges.paused_produce import PauseRoom
 from gateway.session.gate import ProduceGate
 from gateway.session.sessions import Sessions
+from gateway.state.recent_usage import RecentUsage
 from gateway.tls.contexts import follow_files
 from gateway.topics import TopicQuotasAtWork
+from gateway.workers.worker import Worker, ledger_of
 from protocol.bodies.addresses import Translate
 
 OK, CANNOT_BIND = 0, 3
@@ -52,9 +58,12 @@ OPEN_FILES = 1 << 20
 _log = logging.getLogger("weir.app")
 
 
-async def serve(path: Path, config: WeirConfig) -> int:
-    """Run the gateway until SIGTERM or SIGINT; returns the exit code. `path` is watched for changes of the config."""
-    gateway = Gateway(path, config)
+async def serve(path: Path, config: WeirConfig, worker: Worker | None = None) -> int:
+    """Run the gateway until SIGTERM or SIGINT, the second of which ends it at once; returns the exit code.
+
+    `path` is watched for changes of the config; `worker` is given where it is one of several processes.
+    """
+    gateway = Gateway(path, config, worker)
     try:
         await gateway.start()
     except (BindError, AdminBindError) as error:
@@ -62,23 +71,32 @@ async def serve(path: Path, config: WeirConfig) -> int:
         await gateway.stop()
         return CANNOT_BIND
     loop = asyncio.get_running_loop()
-    stopped = asyncio.Event()
+    stopping = Stopping()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_number, stopped.set)
-    await gateway.run(stopped)
+        loop.add_signal_handler(signal_number, stopping.ask)
+    if worker is not None:
+        worker.when_alone(stopping.asked.set)
+    await gateway.run(stopping)
     return OK
 
 
 class Gateway:
     """Everything that one process consists of."""
 
-    def __init__(self, path: Path, config: WeirConfig) -> None:
+    def __init__(self, path: Path, config: WeirConfig, worker: Worker | None = None) -> None:
         self._config = config
         self._counters = Counters()
-        self._engine = QuotaEngine(quota_settings(config.quotas), clock.monotonic())
+        self._engine = QuotaEngine(quota_settings(config.quotas), clock.monotonic(), shared=config.sharing is not None)
         self._sessions = Sessions(self._counters, max_idle_seconds=config.connections.max_idle_ms / 1000.0)
         self._connections = ConnectionQuotas(
             self._engine, connection_limits(config.connections, config.listeners), clock.monotonic()
+        )
+        self._usage = RecentUsage(
+            config.state.usage_file(path, None if worker is None else worker.number),
+            config.state.usage_interval_ms / 1000.0,
+            self._engine,
+            self._connections,
+            self._counters.usage_saves,
         )
         self._admission = Admission(self._connections, self._counters)
         self._brokers = Brokers([(server.host, server.port) for server in config.upstream.bootstrap_servers])
@@ -86,10 +104,15 @@ class Gateway:
         self._upstream = upstream = Upstream(config.upstream, directory, self._brokers, reloads)
         known_topics = KnownTopics()
         self._discovery = Discovery(upstream, TopicDefaults(known_topics.learn_default), self._require_sasl)
-        self._ledger = None if config.ledger is None else Ledger(config.ledger, self._counters, self._engine.buckets)
+        self._ledger = (
+            None if config.ledger is None else Ledger(ledger_of(config.ledger, worker), self._counters, self._engine.buckets)
+        )
+        self._ledger_topic: LedgerTopic | None = None
         if self._ledger is not None:
             self._counters.on_rejected = self._ledger.notes.rejected
-        self._quota_admin = QuotaAdmin(self._engine, StateFile(config.state.file(path)), config.quota_admins, self._reconsider)
+            self._ledger.publisher = self._ledger_topic = ledger_topic(config.ledger, self._ledger.gateway, self._own_client)
+        self._api_quotas = ApiQuotas(config, path, self._own_client, self._engine, self._reconsider, worker)
+        self._quota_admin = self._api_quotas.admin
         if self._ledger is not None:
             self._quota_admin.on_changed = self._ledger.notes.quota_changed
         self._openers: dict[int, Opener] = {
@@ -102,10 +125,18 @@ class Gateway:
         self._topics = TopicQuotasAtWork(
             self._own_client, None if ledger is None else ledger.gateway, None if ledger is None else ledger.note
         )
+        self._usage.topics = lambda: self._topics.quotas
+        self._sharing: Sharing | None = None
+        if config.sharing is not None:
+            self._sharing = Sharing(config.sharing, self._own_client, self._engine, (self._connections, self._topics))
+            self._usage.member = self._sharing.member
         self._volumes: VolumeWatch | None = None
         self._volumes_task: asyncio.Task[None] | None = None
+        claims = None if worker is None else PortClaims(worker.ports_directory)
         self._listeners = [
-            Listener(listener, directory, upstream, self._counters, self._sessions, self._admission, self._session_context)
+            Listener(
+                listener, directory, upstream, self._counters, self._sessions, self._admission, self._session_context, claims
+            )
             for listener in config.listeners
         ]
         contexts = [upstream.live, *(listener.live for listener in self._listeners)]
@@ -121,13 +152,16 @@ class Gateway:
             volumes=self._volumes_report,
             brokers=self._brokers.addresses,
             topics=self._topics.report,
+            sharing=self._sharing_report,
+            quota_log=self._api_quotas.report,
         )
-        self._admin = AdminServer(view, config.admin.host, config.admin.port)
-        self._draining = False
+        self._admin = AdminServer(view, (config.admin.host, config.admin.port) if worker is None else worker.admin_socket)
+        self._drain = Drain(self._sessions, self._listeners, lambda: self._effective.config.connections)
 
     async def start(self) -> None:
         """Bind every address. Raises BindError, AdminBindError, or ConfigError for quotas of the API that can't be read."""
         await self._quota_admin.start()
+        await self._usage.restore()
         await self._admin.start()
         for listener in self._listeners:
             await listener.start()
@@ -136,26 +170,35 @@ class Gateway:
         gc.set_threshold(GC_THRESHOLD, 20, 50)
         _log.info("serving", extra={"listeners": [listener.name for listener in self._config.listeners], "open_files": files})
 
-    async def run(self, stopped: asyncio.Event) -> None:
-        """Serve until `stopped`, then drain and stop."""
+    async def run(self, stopping: Stopping) -> None:
+        """Serve until it is asked to stop, then drain and stop."""
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._discovery.run(), name="discover brokers"),
                 group.create_task(self._reloader.run(), name="reload the config"),
-                group.create_task(self._quota_admin.run(), name="change quotas"),
+                group.create_task(self._api_quotas.run(), name="quotas of the API"),
                 group.create_task(self._tick(), name="tick"),
+                group.create_task(self._usage.run(), name="save recent usage"),
                 group.create_task(follow_files(self._certificates), name="follow certificate files"),
             ]
             self._group = group
             self._watch_volumes(self._effective.config.quotas)
             if self._ledger is not None:
                 tasks.append(group.create_task(self._ledger.run(), name="write the ledger"))
+            if self._ledger_topic is not None:  # after the ledger, whose last lines it gets
+                tasks.append(group.create_task(self._ledger_topic.run(), name="publish the ledger"))
+            if self._sharing is not None:
+                tasks.append(group.create_task(self._sharing.run(), name="share quotas with other gateways"))
             self._topics.configure(self._effective.config.quotas, group)
-            await stopped.wait()
-            await self._drain()
+            self._usage.restore_topics()
+            await stopping.asked.wait()
+            await self._drain.run(stopping.at_once)
+            if self._sharing is not None:
+                await self._sharing.leave()
             for task in (*tasks, self._volumes_task):
                 if task is not None:
                     task.cancel()
+            await self._usage.save()
             self._topics.stop()
         await self.stop()
 
@@ -167,21 +210,6 @@ class Gateway:
         for session in self._sessions:
             session.abort()
         await self._admin.stop()
-
-    async def _drain(self) -> None:
-        """Accept nobody any more, and give those who are connected time to get their answers."""
-        seconds = self._effective.config.connections.drain_seconds
-        self._draining = True
-        _log.info("draining %d connections for up to %g s", len(self._sessions), seconds)
-        for listener in self._listeners:
-            await listener.close()
-        for session in self._sessions:
-            session.drain()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._sessions.wait_empty()
-        except TimeoutError:
-            _log.warning("%d connections had requests under way after %g s and are cut", len(self._sessions), seconds)
 
     async def _tick(self) -> None:
         while True:
@@ -201,6 +229,8 @@ class Gateway:
             self._watch_volumes(new.quotas)
             if self._ledger is not None:
                 self._ledger.notes.file_changed(old.quotas.entities, new.quotas.entities)
+        if self._sharing is not None and new.sharing is not None:
+            self._sharing.configure(new.sharing)
         self._quota_admin.admins = frozenset(new.quota_admins)
         self._connections.apply(connection_limits(new.connections, new.listeners), clock.monotonic())
         self._sessions.max_idle_seconds = new.connections.max_idle_ms / 1000.0
@@ -240,6 +270,9 @@ class Gateway:
     def _volumes_report(self) -> VolumesReport | None:
         return None if self._volumes is None else self._volumes.report()
 
+    def _sharing_report(self) -> SharingReport | None:
+        return None if self._sharing is None else self._sharing.report()
+
     def _own_client(self) -> OwnClient:
         return OwnClient(self._brokers.anyone, self._upstream.client_options)
 
@@ -259,9 +292,9 @@ class Gateway:
             listener.require_sasl(wanted=wanted)
 
     def _not_ready(self) -> str | None:
-        if self._draining:
+        if self._drain.active:
             return "draining"
-        return None if self._discovery.reached_once else self._discovery.problem
+        return self._api_quotas.not_ready() if self._discovery.reached_once else self._discovery.problem
 
 
 def _allow_open_files() -> int:

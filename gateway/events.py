@@ -202,7 +202,7 @@ class TopicRejected:
     """Produce requests whose partitions of one topic were rejected, folded over an interval of at most a minute.
 
     `reason`: `quota` if its topic quota was exceeded, else the name of the broker's error (`MESSAGE_TOO_LARGE`).
-    Rates and limits are in bytes per second and those of the last rejection.
+    Rates and limits (bytes per second), `address` (without port) and `broker` are those of the last rejection.
     """
 
     TYPE: ClassVar[str] = "topic_rejected"

@@ -17,10 +17,10 @@ from gateway.quotas.entity import EntityQuota
 
 logger = logging.getLogger("weir.reload")
 
-RESTART_ONLY = frozenset({"upstream", "listeners", "admin", "workers", "state"})
+RESTART_ONLY = frozenset({"upstream", "listeners", "admin", "workers", "state", "sharing"})
 """Sections that are bound to sockets or processes: a file that changes one of them is refused as a whole."""
 
-LIVE = frozenset({"max_connections", "connection_creation_rate"})
+LIVE = frozenset({"max_connections", "connection_creation_rate", "interval_ms", "when_unreachable"})
 """Keys in those sections that can be changed all the same."""
 
 _LOOK_EVERY_MS = 1_000
@@ -99,7 +99,7 @@ class Reloader:
 
     It looks at SIGHUP, whenever something happens in the file's directory (an edit in place, a rename over it, the swap of a
     ConfigMap's `..data` link), and every second, for file systems that tell nothing. `on_result` is called once for each
-    changed content, accepted or not, in the event loop.
+    changed content, accepted or not, in the event loop; `on_hangup` at each SIGHUP.
     """
 
     def __init__(
@@ -108,11 +108,13 @@ class Reloader:
         current: WeirConfig,
         apply: Apply,
         on_result: Callable[[ReloadResult], None],
+        on_hangup: Callable[[], None] = lambda: None,
     ) -> None:
         self._path = path
         self._current = current
         self._apply = apply
         self._on_result = on_result
+        self._on_hangup = on_hangup
         self._seen: _Content | None = None
         self._refused = False
         self._asked = False
@@ -132,6 +134,7 @@ class Reloader:
     def _ask(self) -> None:
         self._asked = True
         self._wake.set()
+        self._on_hangup()
 
     async def _watch(self) -> None:
         """Wake the reloader when the file may have changed; whether it has is for the content to say."""

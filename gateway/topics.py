@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gateway import clock
 from gateway.cluster.client import OwnClient
@@ -10,8 +10,11 @@ from gateway.cluster.topics import TopicWatch
 from gateway.config import QuotasConfig
 from gateway.events import TopicRejected
 from gateway.observe.rejections import RejectionFolder
+from gateway.quotas.account import Account
+from gateway.quotas.entity import Tags
 from gateway.quotas.meter import Window
-from gateway.quotas.topics import TopicQuotas, TopicSettings, TopicsReport
+from gateway.quotas.sharing.book import Entity
+from gateway.quotas.topics import ALL_TOPICS, TOPIC, TopicQuotas, TopicSettings, TopicsReport
 from gateway.session.exchanges.produced_topics import TopicGate
 from gateway.session.produced import ProducedTopics
 
@@ -63,6 +66,11 @@ class TopicQuotasAtWork:
             self._task.cancel()
         self._task = self._watch = None
 
+    @property
+    def quotas(self) -> TopicQuotas | None:
+        """Those at work; None where topics have no quotas."""
+        return self._gate.quotas if self._gate is not None and self._task is not None else None
+
     def tick(self, now: float) -> None:
         """To be called once a second."""
         if self._folder is not None:
@@ -73,6 +81,27 @@ class TopicQuotasAtWork:
         if self._gate is None or self._task is None:
             return None
         return self._gate.quotas.report(clock.monotonic())
+
+    # As sharing sees them, a `quotas.sharing.book.Book`: those that are at work, if any are.
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """What its accounts are called."""
+        return frozenset((TOPIC, ALL_TOPICS))
+
+    def accounts(self) -> Iterable[tuple[Entity, Account]]:
+        """All of them."""
+        return self._gate.quotas.accounts() if self._gate is not None and self._task is not None else ()
+
+    def changed(self) -> Iterable[tuple[Entity, Account]]:
+        """Those that have been appended to since sharing has taken note of them."""
+        return self._gate.quotas.changed() if self._gate is not None and self._task is not None else ()
+
+    def counterpart(self, kind: str, name: Tags | str, now: float) -> Account | None:
+        """The meters of a topic that was appended to through another gateway."""
+        if self._gate is None or self._task is None:
+            return None
+        return self._gate.quotas.counterpart(kind, name, now)
 
     def _quotas(self) -> TopicQuotas:
         assert self._gate is not None  # noqa: S101 -- nothing is rejected without it

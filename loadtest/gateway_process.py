@@ -74,15 +74,22 @@ class GatewayProcess:
         """The process id, once it is started."""
         return self.process.pid
 
+    def command(self) -> list[str]:
+        """What starts it."""
+        return [sys.executable, "-m", "gateway", "serve", "--config", str(self.config_file)]
+
     def launch(self) -> None:
         """Start it and return at once."""
-        command = [sys.executable, "-m", "gateway", "serve", "--config", str(self.config_file)]
         with self.log_file.open("a") as log:
-            self.process = spawn(command, stdout=log, stderr=log)
+            self.process = spawn(self.command(), stdout=log, stderr=log)
 
     def start(self, timeout: float = 30.0) -> None:
         """Start it and return once it says that it is ready. Raises GatewayError."""
         self.launch()
+        self.wait_until_ready(timeout)
+
+    def wait_until_ready(self, timeout: float = 30.0) -> None:
+        """Return once it says that it is ready. Raises GatewayError."""
         deadline = time.monotonic() + timeout
         while not self._ready():
             if self.process.poll() is not None:

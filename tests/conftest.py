@@ -7,9 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from loadtest.kafka import KafkaCluster
 from tests.weir_process import Weir
+
+# How long an example takes says something of the machine, not of the code.
+settings.register_profile("weir", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("weir")
 
 
 @pytest.fixture(scope="session")

@@ -51,41 +51,67 @@ class Acceptor:
         if self._bound.fileno() >= 0:
             self._loop.add_reader(self._bound.fileno(), self._accept)
 
-    def close(self) -> None:
-        """Accept nobody any more; open connections go on."""
+    @property
+    def starting(self) -> int:
+        """How many connections were accepted and have not begun: those in their TLS handshake."""
+        return len(self._starting)
+
+    def finish(self) -> None:
+        """Take who waits in the kernel's queue, then nobody any more; open connections and handshakes go on.
+
+        Closing a socket resets the connections in its queue, of which their clients believe that they are served.
+        """
         if self._bound.fileno() < 0:
             return
+        self._quiet()
+        while self._take():
+            pass
+        self._quiet()
+        self._bound.close()
+
+    def close(self) -> None:
+        """Accept nobody any more and end handshakes; open connections go on."""
+        for task in self._starting:
+            task.cancel()
+        if self._bound.fileno() >= 0:
+            self._quiet()
+            self._bound.close()
+
+    def _quiet(self) -> None:
         self._loop.remove_reader(self._bound.fileno())
         if self._pause is not None:
             self._pause.cancel()
-        for task in self._starting:
-            task.cancel()
-        self._bound.close()
 
     def _accept(self) -> None:
         for _ in range(ACCEPTS_PER_WAKE):
-            wait = self._admission.wait(self._listener, self.start)
-            if wait > 0.0:
-                self._stop(wait)
+            if not self._take():
                 return
-            try:
-                connection, address = self._bound.accept()
-            except ConnectionAbortedError:  # it was gone again before its turn
-                continue
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError as error:
-                if error.errno not in _OUT_OF_RESOURCES:
-                    raise
-                _log.error("no connection can be accepted for %g s: %s", RETRY_SECONDS, error.strerror)
-                self._stop(RETRY_SECONDS)
-                return
-            connection.setblocking(False)
-            slot = self._admission.admit(self._listener, connection, *address[:2])
-            if slot is not None:
-                task = self._loop.create_task(self._begin(connection, slot))
-                self._starting.add(task)
-                task.add_done_callback(self._starting.discard)
+
+    def _take(self) -> bool:
+        """Take one connection from the queue, if there is one and it may be taken now."""
+        wait = self._admission.wait(self._listener, self.start)
+        if wait > 0.0:
+            self._stop(wait)
+            return False
+        try:
+            connection, address = self._bound.accept()
+        except ConnectionAbortedError:  # it was gone again before its turn
+            return True
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError as error:
+            if error.errno not in _OUT_OF_RESOURCES:
+                raise
+            _log.error("no connection can be accepted for %g s: %s", RETRY_SECONDS, error.strerror)
+            self._stop(RETRY_SECONDS)
+            return False
+        connection.setblocking(False)
+        slot = self._admission.admit(self._listener, connection, *address[:2])
+        if slot is not None:
+            task = self._loop.create_task(self._begin(connection, slot))
+            self._starting.add(task)
+            task.add_done_callback(self._starting.discard)
+        return True
 
     def _stop(self, seconds: float) -> None:
         """Take nobody for so long; inf: until `start`."""

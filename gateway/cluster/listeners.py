@@ -13,6 +13,7 @@ from gateway.cluster.acceptor import Acceptor
 from gateway.cluster.admission import Admission
 from gateway.cluster.arrival import Arrival, Welcome
 from gateway.cluster.brokers import Address
+from gateway.cluster.port_claims import PortClaims
 from gateway.cluster.upstream import Upstream
 from gateway.config import ListenerConfig, PortRange
 from gateway.session.context import SessionContext
@@ -50,8 +51,12 @@ class Listener:
         sessions: Sessions,
         admission: Admission,
         make_context: Callable[[Translate], SessionContext],
+        claims: PortClaims | None = None,
     ) -> None:
-        """`directory` is the config file's. Raises OSError where the certificates can't be used."""
+        """`directory` is the config file's; with `claims`, other processes listen on the same ports (SO_REUSEPORT).
+
+        Raises OSError where the certificates can't be used.
+        """
         self._config = config
         self._upstream = upstream
         self._brokers = upstream.brokers
@@ -65,6 +70,7 @@ class Listener:
         self._ports: dict[int, int] = {}
         self._acceptors: list[Acceptor] = []
         self._closed = False
+        self._claims = claims
         self.live: LiveContext[ServerContext] | None = None
         self._handshakes: Handshakes | None = None
         if config.tls is not None:
@@ -78,14 +84,7 @@ class Listener:
 
     async def start(self) -> None:
         """Bind the bootstrap port and serve. Raises BindError."""
-        port = self._config.bootstrap_port
-        try:
-            bound = self._bind(port)
-        except OSError as error:
-            raise BindError(
-                f"listeners[{self._config.name}].bootstrap_port: {self._config.host}:{port} can't be bound: {error.strerror}"
-                " — stop what listens there, or choose another port"
-            ) from error
+        bound = bind_bootstrap_port(self._config, reuse_port=self._claims is not None)
         self._serve(bound, self._upstream.dial_anyone, "the bootstrap broker")
 
     def translate(self, node_id: int, host: str, port: int) -> Address | None:
@@ -106,8 +105,19 @@ class Listener:
         """Requests of connections from now on may be so long."""
         self._context.max_frame_bytes = max_bytes
 
+    @property
+    def starting(self) -> int:
+        """How many connections were accepted and are still in their TLS handshake."""
+        return sum(acceptor.starting for acceptor in self._acceptors)
+
+    def finish(self) -> None:
+        """Take whoever has connected so far and then nobody any more; sessions and handshakes go on."""
+        self._closed = True
+        for acceptor in self._acceptors:
+            acceptor.finish()
+
     async def close(self) -> None:
-        """Accept nobody any more; open sessions go on."""
+        """Accept nobody any more and end handshakes; open sessions go on."""
         self._closed = True
         for acceptor in self._acceptors:
             acceptor.close()
@@ -120,10 +130,10 @@ class Listener:
         # The first port plus the node id, so that it stays the same over restarts; the next free one where that is taken.
         begin = node_id % len(ports)
         for port in chain(ports[begin:], ports[:begin]):
-            if port in taken:
+            if port in taken or not self._mine(port, node_id):
                 continue
             try:
-                bound = self._bind(port)
+                bound = _bind(self._config.host, port, reuse_port=self._claims is not None)
             except OSError as error:
                 _log.warning(
                     "listener %s: port %d, meant for broker %d, can't be bound: %s; trying the next of broker_ports",
@@ -142,11 +152,9 @@ class Listener:
             self._config.name, broker_ports, node_id, extra={"broker": node_id},
         )  # fmt: skip
 
-    def _bind(self, port: int) -> socket.socket:
-        family = socket.AF_INET6 if ":" in self._config.host else socket.AF_INET
-        bound = socket.create_server((self._config.host, port), family=family, backlog=BACKLOG, reuse_port=False)
-        bound.setblocking(False)
-        return bound
+    def _mine(self, port: int, node_id: int) -> bool:
+        """Whether the other processes that listen on these ports, if there are any, agree that this one is the broker's."""
+        return self._claims is None or self._claims.claim(self._config.host, port, node_id)
 
     def _serve(self, bound: socket.socket, dial: Dial, broker: str, node_id: int | None = None) -> None:
         host = SessionHost(self._context, self._sessions, dial, broker, node_id)
@@ -177,3 +185,22 @@ class Listener:
         return SessionHost(
             self._context, self._sessions, partial(self._upstream.dial_broker, node_id), f"broker {node_id}", node_id
         )
+
+
+def bind_bootstrap_port(config: ListenerConfig, *, reuse_port: bool) -> socket.socket:
+    """A listening socket; with `reuse_port` other processes may have theirs on the same port. Raises BindError."""
+    host, port = config.host, config.bootstrap_port
+    try:
+        return _bind(host, port, reuse_port=reuse_port)
+    except OSError as error:
+        raise BindError(
+            f"listeners[{config.name}].bootstrap_port: {host}:{port} can't be bound: {error.strerror}"
+            " — stop what listens there, or choose another port"
+        ) from error
+
+
+def _bind(host: str, port: int, *, reuse_port: bool) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=reuse_port)
+    bound.setblocking(False)
+    return bound

@@ -45,7 +45,7 @@ _log = logging.getLogger("weir.cluster")
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """What the topic is to be like if it has to be made. Its cleanup.policy is compact in any case."""
+    """What the topic is to be like if it has to be made. Its cleanup.policy is compact unless `configs` say otherwise."""
 
     name: str
     partitions: int = 1
@@ -57,7 +57,7 @@ class LogStatus:
     """How a `TopicLog` does, for metrics and messages.
 
     `*_connected` tell whether the last attempt worked; `*_problem` is empty then. `caught_up`: everything that was in the
-    topic when it was first read has been read.
+    topic when it was first read has been read; `behind`: how many offsets there were more when it was last read.
     """
 
     reader_connected: bool = False
@@ -65,6 +65,7 @@ class LogStatus:
     reader_problem: str = ""
     publisher_problem: str = ""
     caught_up: bool = False
+    behind: int = 0
     records_total: int = 0
     published_total: int = 0
     publication_errors_total: int = 0
@@ -93,8 +94,10 @@ class TopicLog:
         self._topic_id: bytes | None = None
         self._positions: dict[int, int] = {}
         self._ends: dict[int, int] = {}
+        self._behind: dict[int, int] = {}
         self._write_leaders: TopicLook | None = None
         self._checked_policy = False
+        self._looked = asyncio.Event()
 
     @property
     def topic_id(self) -> bytes | None:
@@ -114,18 +117,19 @@ class TopicLog:
         finally:
             await self._reading.close()
 
-    async def publish(self, records: Iterable[Record]) -> None:
+    async def publish(self, records: Iterable[Record]) -> dict[int, int]:
         """Append records, all of those of a partition at once, acknowledged by all replicas in sync.
 
-        Raises ClusterError; some of them may have been appended then.
+        Returns the offset behind the last one, by partition: `read_up_to`. Raises ClusterError; some of them may have been
+        appended then.
         """
         records = list(records)
         try:
             try:
-                await self._publish(records)
+                ends = await self._publish(records)
             except ClusterError:  # its leader may have moved, or the topic is gone: look again, once
                 self._write_leaders = None
-                await self._publish(records)
+                ends = await self._publish(records)
         except ClusterError as error:
             self._write_leaders = None
             self.status.publication_errors_total += 1
@@ -133,6 +137,16 @@ class TopicLog:
             raise
         self.status.published_total += len(records)
         self._note_publisher("")
+        return ends
+
+    async def looked(self) -> None:
+        """Return when the topic has been read once more, whether there was anything new or not."""
+        await self._looked.wait()
+
+    async def read_up_to(self, ends: Mapping[int, int]) -> None:
+        """Return when everything before these offsets has been given to `on_record`."""
+        while any(self._positions.get(partition, 0) < end for partition, end in ends.items()):
+            await self.looked()
 
     async def close(self) -> None:
         """Close the writer's connections; `run` closes the reader's."""
@@ -158,7 +172,7 @@ class TopicLog:
                 _log.warning("topic %s has been deleted and made again; it is read anew", self.spec.name)
                 self._on_new_topic()
             self._topic_id = topic.topic_id
-            self._positions, self._ends = {}, {}
+            self._positions, self._ends, self._behind = {}, {}, {}
             self.status.caught_up = False
         for partition in range(len(topic.leaders)):
             self._positions.setdefault(partition, 0)
@@ -173,6 +187,8 @@ class TopicLog:
             await self._fetch_from(leader, partitions, _FETCH_WAIT_MS // len(by_leader))
         if not self.status.caught_up and all(self._positions[p] >= self._ends.get(p, 1 << 63) for p in self._positions):
             self.status.caught_up = True
+        looked, self._looked = self._looked, asyncio.Event()
+        looked.set()
 
     async def _fetch_from(self, leader: int, partitions: list[int], wait_ms: int) -> None:
         wanted = [(partition, self._positions[partition], _FETCH_BYTES) for partition in partitions]
@@ -186,6 +202,8 @@ class TopicLog:
                 check_error(code, f"{self.spec.name}-{partition}")
                 self._read(partition, records)
                 self._ends.setdefault(partition, high_watermark)
+                self._behind[partition] = max(0, high_watermark - self._positions[partition])
+        self.status.behind = sum(self._behind.values())
 
     async def _earliest(self, leader: int, partition: int) -> int:
         request = OffsetRequest(-1, 0, [(self.spec.name, [(partition, _EARLIEST)])])
@@ -219,7 +237,7 @@ class TopicLog:
 
     # Writing.
 
-    async def _publish(self, records: list[Record]) -> None:
+    async def _publish(self, records: list[Record]) -> dict[int, int]:
         if self._write_leaders is None:
             self._write_leaders = await self._ensure(self._writing)
         leaders = self._write_leaders.leaders
@@ -227,12 +245,15 @@ class TopicLog:
         for key, value in records:
             partition = (murmur2(key or b"") & 0x7FFFFFFF) % len(leaders)
             by_partition.setdefault(partition, []).append((key, value))
+        ends = {}
         for partition, some in by_partition.items():
-            for batch in _batches(some):
+            for batch, count in _batches(some):
                 request = ProduceRequest(None, _ALL_REPLICAS, _PRODUCE_TIMEOUT_MS, [(self.spec.name, [(partition, batch)])])
                 response = await self._writing.ask(leaders[partition], request)
-                ((_, ((_, code, *_),)),) = response.topics
+                ((_, ((_, code, first, *_),)),) = response.topics
                 check_error(code, f"{self.spec.name}-{partition}")
+                ends[partition] = first + count
+        return ends
 
     def _note_publisher(self, problem: str) -> None:
         if problem and (self.status.publisher_connected or not self.status.publisher_problem):
@@ -289,18 +310,18 @@ class TopicLog:
                 )
 
 
-def _batches(records: list[Record]) -> Iterable[bytes]:
-    """The records as batches of a size that brokers take."""
+def _batches(records: list[Record]) -> Iterable[tuple[bytes, int]]:
+    """The records as batches of a size that brokers take, and how many are in each."""
     builder, count = _builder(), 0
     timestamp = int(clock.wall() * 1000)
     for key, value in records:
         if count and builder.size() + len(key or b"") + len(value or b"") > _BATCH_BYTES // 2:
-            yield bytes(builder.build())
+            yield bytes(builder.build()), count
             builder, count = _builder(), 0
         builder.append(count, timestamp, key, value, [])
         count += 1
     if count:
-        yield bytes(builder.build())
+        yield bytes(builder.build()), count
 
 
 def _builder() -> DefaultRecordBatchBuilder:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gateway.config.document import Document
 from gateway.config.explain import problem, without_indexes
+from gateway.config.ledger import LedgerConfig
 from gateway.config.model import (
     SECTIONS,
     AdminConfig,
@@ -22,10 +23,11 @@ from gateway.config.model import (
     is_wildcard,
 )
 from gateway.config.problems import KeyPath, Problem, key_path
+from gateway.config.sharing import SharingConfig
+from gateway.config.volumes import VolumesConfig
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds import KINDS
 
-_REMOVE = "remove it"
 _NOT_YET = "is not supported by this version of Weir"
 
 UNSUPPORTED: dict[tuple[str, ...], tuple[str, str]] = {
@@ -33,8 +35,6 @@ UNSUPPORTED: dict[tuple[str, ...], tuple[str, str]] = {
         "measures broker threads, which a gateway can't see",
         "remove it and set it at the broker, whose throttle times pass through",
     ),
-    ("ledger", "topic"): (_NOT_YET, "remove it; the files under ledger.path hold everything"),
-    ("sharing",): (_NOT_YET, _REMOVE),
 }
 """Keys that Weir's documentation names and this version does not have, by path without indexes: message and remedy.
 
@@ -76,7 +76,13 @@ def cross_check(data: object, document: Document) -> list[Problem]:
     if not isinstance(data, Mapping):
         return []
     listeners = list(_valid_items(data.get("listeners"), ListenerConfig))
-    return [*_ports(data, listeners, document), *_loops(data, listeners, document), *_entities(data, document)]
+    return [
+        *_ports(data, listeners, document),
+        *_loops(data, listeners, document),
+        *_entities(data, document),
+        *_workers(data, document),
+        *_topics(data, document),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +156,37 @@ def _entities(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
         if first != index:
             message = f"is the same entity as quotas.entities[{first}]: {quota}"
             yield problem(document, ("quotas", "entities", index), message, "merge the two rows", value=row)
+
+
+def _workers(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
+    """Several processes whose quotas of the API would not be the same, and which would write one state file."""
+    workers = data.get("workers", 1)
+    if isinstance(workers, int) and workers > 1 and data.get("quota_admins") and data.get("sharing", {}) is None:
+        message = "lets quotas be set through Weir, which several workers tell each other only through a topic"
+        remedy = "write 'sharing: {}', which makes the topic, or remove quota_admins, or set workers to 1"
+        yield problem(document, ("quota_admins",), message, remedy)
+
+
+def _topics(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
+    """Topics of Weir's own that are one and the same: what one part of it writes there another one can't read."""
+    quotas = data.get("quotas")
+    volumes = quotas.get("volumes") if isinstance(quotas, Mapping) else None
+    sections: list[tuple[KeyPath, type[BaseModel], object]] = [
+        (("sharing",), SharingConfig, data.get("sharing")),
+        (("quotas", "volumes"), VolumesConfig, volumes),
+        (("ledger",), LedgerConfig, data.get("ledger")),
+    ]
+    seen: dict[str, KeyPath] = {}
+    for path, model, raw in sections:
+        section = None if raw is None else _valid(raw, model)
+        for key in ("topic", "quotas_topic"):
+            name = getattr(section, key, None)
+            if name is None:
+                continue
+            first = seen.setdefault(name, path)
+            if first != path:
+                message = f"is a topic that {key_path(first)} uses as well"
+                yield problem(document, (*path, key), message, "give each a topic of its own", value=name)
 
 
 def _valid(raw: object, model: type[_Model]) -> _Model | None:

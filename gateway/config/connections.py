@@ -58,6 +58,7 @@ class ConnectionsConfig(AcceptSection):
         Mapping[str, int], PlainValidator(_overrides, json_schema_input_type=dict[str, int]), PlainSerializer(dict)
     ] = {}
     max_frame_bytes: Annotated[int, Field(gt=0, le=2**31 - 1)] = 104_857_600
+    drain_delay_seconds: Annotated[float, Field(ge=0, le=3_600)] = 0.0
     drain_seconds: Annotated[float, Field(ge=0, le=86_400)] = 10.0
 
 

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
+from pydantic import Field, PlainSerializer, PlainValidator
 
 from gateway.config.section import Section, invalid
+from gateway.config.topic_name import TopicName
 
 _GIB = 1 << 30
-_TOPIC_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
 def _path(value: object) -> Path:
@@ -18,16 +18,6 @@ def _path(value: object) -> Path:
     if path.exists() and not path.is_dir():
         raise invalid("is a file", "give a folder; it is made if it is missing")
     return path
-
-
-def topic_name(text: str) -> str:
-    """Kafka's rules for the names of topics. Raises pydantic's error for a name that breaks them."""
-    if not text or len(text) > 249 or text in {".", ".."} or not _TOPIC_CHARACTERS.issuperset(text):
-        raise invalid("is no name of a topic", "use up to 249 letters, digits, dots, underscores and hyphens")
-    return text
-
-
-TopicName = Annotated[str, AfterValidator(topic_name)]
 
 
 class LedgerConfig(Section):

@@ -24,6 +24,7 @@ from gateway.config.ledger import LedgerConfig
 from gateway.config.quota_api import QuotaAdmins, StateConfig
 from gateway.config.sasl import SENT_AS_IT_IS, ListenerSaslConfig, UpstreamSaslConfig
 from gateway.config.section import Section, filled_in, invalid
+from gateway.config.sharing import SharingConfig
 from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns_name
 from gateway.config.topics import TopicsConfig
 from gateway.config.volumes import AgentConfig, LimitConfig, VolumesConfig
@@ -34,6 +35,7 @@ from gateway.quotas.kinds import KINDS, small_quota_warning
 
 _MAX_PORT = 65_535
 _MAX_INT64 = 2**63 - 1
+_MAX_WORKERS = 256
 _PORT_RANGE = re.compile(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?", re.ASCII)
 _WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- recognised here, not bound
@@ -125,12 +127,6 @@ def _port_range(value: object) -> PortRange:
     if first > last:
         raise invalid("runs backwards", f'write the lower port first: "{last}-{first}"')
     return PortRange(first, last)
-
-
-def _one_worker(value: int) -> int:
-    if value != 1:
-        raise invalid("more or less than one process is not supported by this version of Weir", "remove it")
-    return value
 
 
 def _entity_name(value: object) -> object:
@@ -311,9 +307,19 @@ class WeirConfig(Section):
     connections: ConnectionsConfig = ConnectionsConfig()
     admin: AdminConfig = AdminConfig()
     ledger: LedgerConfig | None = None
-    workers: Annotated[int, AfterValidator(_one_worker)] = 1
+    workers: Annotated[int, Field(ge=1, le=_MAX_WORKERS)] = 1
     quota_admins: QuotaAdmins = ()
     state: StateConfig = StateConfig()
+    sharing: SharingConfig | None = None
+    """None: every gateway gives its clients their whole quotas. Several workers share them unless the file says otherwise."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _workers_share(cls, data: object) -> object:
+        """Who asks for more processes does not ask for larger quotas."""
+        if isinstance(data, dict) and isinstance(workers := data.get("workers"), int) and workers > 1:
+            return {"sharing": {}, **data}
+        return data
 
     def warnings(self) -> list[str]:
         """What is valid but probably not meant, one line each, naming the key."""
@@ -329,6 +335,13 @@ class WeirConfig(Section):
             found.append("quotas.enforce: is false, usage is measured but nobody is delayed — set it to true to delay")
         if self.quotas.volumes is None and "volumes" in self.quotas.model_fields_set:
             found.append("quotas.volumes: is empty, volumes are not looked at — write {} for its defaults, or remove it")
+        if self.sharing is None and self.workers > 1:
+            found.append(
+                f"sharing: is empty, so each of the {self.workers} workers gives every client its whole quota"
+                " — write {} for its defaults, or remove it"
+            )
+        elif self.sharing is None and "sharing" in self.model_fields_set:
+            found.append("sharing: is empty, quotas are this gateway's alone — write {} for its defaults, or remove it")
         sasl = self.upstream.sasl
         if sasl is not None and sasl.mechanism in SENT_AS_IT_IS and self.upstream.tls is None:
             found.append(
@@ -375,5 +388,6 @@ SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     ("admin",): AdminConfig,
     ("ledger",): LedgerConfig,
     ("state",): StateConfig,
+    ("sharing",): SharingConfig,
 }
 """The model of each section by its path without list indexes, for messages that name a section's keys."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from gateway.config.section import Section, invalid
 
@@ -21,12 +21,29 @@ QuotaAdmins = Annotated[tuple[Annotated[str, AfterValidator(_principal)], ...], 
 
 
 class StateConfig(Section):
-    """`state`: what Weir itself keeps over restarts. `path` is taken from the config file's folder; None: beside that file."""
+    """`state`: what Weir itself keeps over restarts. Paths are taken from the config file's folder; None: beside that file
+    (`path`), beside `path` (`usage_path`)."""
 
     path: Annotated[str, Field(min_length=1)] | None = None
+    usage_path: Annotated[str, Field(min_length=1)] | None = None
+    usage_interval_ms: Annotated[int, Field(ge=100, le=3_600_000)] = 2_000
 
     def file(self, config_file: Path) -> Path:
         """Where the quotas are kept that are set through the API."""
         if self.path is None:
             return config_file.with_name(f"{config_file.stem}.state.json")
         return config_file.parent / self.path
+
+    def usage_file(self, config_file: Path, worker: int | None = None) -> Path:
+        """Where recent usage is kept: that of one of several workers in a file of its own."""
+        state = self.file(config_file)
+        path = state.with_name(f"{state.stem}.usage.jsonl")
+        if self.usage_path is not None:
+            path = config_file.parent / self.usage_path
+        return path if worker is None else path.with_stem(f"{path.stem}.{worker}")
+
+    @model_validator(mode="after")
+    def _apart(self) -> "StateConfig":
+        if self.path is not None and self.path == self.usage_path:
+            raise invalid("path and usage_path name the same file", "give each a file of its own, or leave usage_path out")
+        return self

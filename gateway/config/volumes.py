@@ -2,24 +2,17 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from gateway.config.section import Section, invalid
+from gateway.config.topic_name import TopicName
 from gateway.quotas.volumes.limits import Limit, LimitType
 
 _MAX_INT64 = 2**63 - 1
 _PERCENT = 100
-_TOPIC_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-_MAX_TOPIC = 249
 
 _LEAST_CLIENT_TIMEOUT_MS = 30_000
 """request.timeout.ms of the Java client, the shortest among the clients' defaults: nobody may be kept for as long."""
-
-
-def _topic(name: str) -> str:
-    if not name or len(name) > _MAX_TOPIC or not set(name) <= _TOPIC_CHARACTERS or name in {".", ".."}:
-        raise invalid("is not a name that a topic can have", f"use letters, digits, '.', '_' and '-', at most {_MAX_TOPIC}")
-    return name
 
 
 class LimitConfig(Section):
@@ -54,7 +47,7 @@ class VolumesConfig(Section):
     hard: LimitConfig = LimitConfig(type="MinFreePercentage", level=5)
     freshness_seconds: Annotated[float, Field(gt=0, le=86_400)] = 300
     when_unknown: Literal["PAUSE", "OPEN"] = "PAUSE"
-    topic: Annotated[str, AfterValidator(_topic)] = "__weir_volume_usage"
+    topic: TopicName = "__weir_volume_usage"
     publish_interval_ms: Annotated[int, Field(ge=100, le=86_400_000)] = 30_000
     max_delay_ms: Annotated[int, Field(ge=1, lt=_LEAST_CLIENT_TIMEOUT_MS)] = 5_000
     agent: AgentConfig = AgentConfig()

@@ -3,7 +3,8 @@
 import asyncio
 import json
 from collections import deque
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from aiohttp import web
 
@@ -23,15 +24,28 @@ MAX_VIEWERS = 64
 
 _WAITING_PICTURES = 2
 
+Point = dict[str, float]
+"""A second: `at` (wall clock, seconds), `muted` connections, `throttles` in that second."""
+
+
+class Painter(Protocol):
+    """Who knows what there is to see."""
+
+    def look(self) -> None:
+        """Remember this second; called once in each, whether or not anybody looks at the page."""
+        ...
+
+    async def paint(self) -> tuple[list[Point], dict[str, Any]]:
+        """The last minutes, a point for each second, and the picture of now: plain values."""
+        ...
+
 
 class LiveFeed:
-    """Draws the pictures and sends them as server-sent events. Nothing is drawn while nobody looks but one line of history."""
+    """Sends pictures as server-sent events. Nothing is drawn while nobody looks."""
 
-    def __init__(self, view: AdminView) -> None:
-        self._view = view
-        self._history: deque[dict[str, float]] = deque(maxlen=HISTORY_SECONDS)
+    def __init__(self, painter: Painter) -> None:
+        self._painter = painter
         self._viewers: set[asyncio.Queue[bytes | None]] = set()
-        self._throttled_before: float | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -54,7 +68,8 @@ class LiveFeed:
         viewer: asyncio.Queue[bytes | None] = asyncio.Queue(_WAITING_PICTURES)
         self._viewers.add(viewer)
         try:
-            await response.write(_event("history", list(self._history)) + _event("picture", self.picture()))
+            history, picture = await self._painter.paint()
+            await response.write(_event("history", history) + _event("picture", picture))
             while (event := await viewer.get()) is not None:
                 await response.write(event)
         except ConnectionError:  # who looked is gone
@@ -63,12 +78,49 @@ class LiveFeed:
             self._viewers.discard(viewer)
         return response
 
+    async def _run(self) -> None:
+        while True:
+            self._painter.look()
+            if self._viewers:
+                _, picture = await self._painter.paint()
+                event = _event("picture", picture)
+                for viewer in self._viewers:
+                    _offer(viewer, event)
+            await asyncio.sleep(PICTURE_SECONDS)
+
+
+class GatewayPainter:
+    """Paints one gateway."""
+
+    def __init__(self, view: AdminView) -> None:
+        self._view = view
+        self._history: deque[Point] = deque(maxlen=HISTORY_SECONDS)
+        self._throttled_before: float | None = None
+
+    def look(self) -> None:
+        """Remember this second."""
+        view = self._view
+        throttled = float(sum(sum(total.buckets) for total in view.engine.throttle_totals()))
+        before, self._throttled_before = self._throttled_before, throttled
+        self._history.append(
+            {
+                "at": round(view.wall(), 1),
+                "muted": view.counters.muted,
+                "throttles": throttled - (throttled if before is None else before),
+            }
+        )
+
+    async def paint(self) -> tuple[list[Point], dict[str, Any]]:
+        """The last minutes and the picture of now."""
+        return list(self._history), self.picture()
+
     def picture(self) -> dict[str, Any]:
         """Everything on the page, as plain values. Rates are units per second, times ISO 8601 or seconds as named."""
+        return {**self.facts(), **ranked(self._view.engine.snapshot(self._view.monotonic()))}
+
+    def facts(self) -> dict[str, Any]:
+        """The picture without the entities."""
         view = self._view
-        rows = view.engine.snapshot(view.monotonic())
-        throttled = sorted((row for row in rows if row.throttle_left > 0.0), key=lambda row: -row.throttle_left)
-        busiest = sorted((row for row in rows if row.rate > 0.0), key=lambda row: (-row.used_ratio, -row.rate))
         effective = view.effective
         volumes = view.volumes()
         return {
@@ -77,12 +129,8 @@ class LiveFeed:
             "not_ready": view.not_ready(),
             "enforce": effective.config.quotas.enforce,
             "connections": view.counters.connections,
-            "units": {name: kind.unit for name, kind in KINDS.items()},
-            "rates": {name: sum(row.rate for row in rows if row.kind == name) for name in KINDS},
+            "units": units(),
             "now": self._history[-1] if self._history else None,
-            "throttled_count": len(throttled),
-            "throttled": [_shown(row) for row in throttled[:MAX_THROTTLED]],
-            "top": [_shown(row) for row in busiest[:MAX_TOP]],
             "brokers": [{"id": broker, "address": f"{host}:{port}"} for broker, (host, port) in sorted(view.brokers().items())],
             "volumes": None if volumes is None else volumes_json(volumes),
             "config": {
@@ -99,26 +147,26 @@ class LiveFeed:
             },
         }
 
-    async def _run(self) -> None:
-        while True:
-            self._look()
-            if self._viewers:
-                event = _event("picture", self.picture())
-                for viewer in self._viewers:
-                    _offer(viewer, event)
-            await asyncio.sleep(PICTURE_SECONDS)
+    async def serve_facts(self, _: web.Request) -> web.Response:
+        """`GET /api/facts`: what a supervisor puts the picture of several gateways together from."""
+        return web.json_response({"history": list(self._history), "facts": self.facts()})
 
-    def _look(self) -> None:
-        view = self._view
-        throttled = float(sum(sum(total.buckets) for total in view.engine.throttle_totals()))
-        before, self._throttled_before = self._throttled_before, throttled
-        self._history.append(
-            {
-                "at": round(view.wall(), 1),
-                "muted": view.counters.muted,
-                "throttles": throttled - (throttled if before is None else before),
-            }
-        )
+
+def units() -> dict[str, str]:
+    """The unit of each kind of quota."""
+    return {name: kind.unit for name, kind in KINDS.items()}
+
+
+def ranked(rows: Sequence[UsageRow]) -> dict[str, Any]:
+    """The entities of a picture: who is throttled, the longest first, and who is nearest to a limit."""
+    throttled = sorted((row for row in rows if row.throttle_left > 0.0), key=lambda row: -row.throttle_left)
+    busiest = sorted((row for row in rows if row.rate > 0.0), key=lambda row: (-row.used_ratio, -row.rate))
+    return {
+        "rates": {name: sum(row.rate for row in rows if row.kind == name) for name in KINDS},
+        "throttled_count": len(throttled),
+        "throttled": [_shown(row) for row in throttled[:MAX_THROTTLED]],
+        "top": [_shown(row) for row in busiest[:MAX_TOP]],
+    }
 
 
 def _shown(row: UsageRow) -> dict[str, Any]:

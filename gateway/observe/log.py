@@ -40,7 +40,8 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, followed by a traceback where there is one."""
-        line = f"{iso(record.created)} {record.levelname:7} {record.getMessage()}"
+        worker = f"[worker {record.worker}] " if hasattr(record, "worker") else ""
+        line = f"{iso(record.created)} {record.levelname:7} {worker}{record.getMessage()}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
@@ -79,10 +80,27 @@ class OncePerPeer(logging.Filter):
         return True
 
 
-def configure_logging(log_format: LogFormat, *, level: int = logging.INFO, stream: TextIO | None = None) -> None:
-    """Send all logs of the process to `stream` (stderr), and nowhere else."""
+class OfWorker(logging.Filter):
+    """Adds to each record the `worker` that it is from."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Always true."""
+        record.worker = self._number
+        return True
+
+
+def configure_logging(
+    log_format: LogFormat, *, level: int = logging.INFO, stream: TextIO | None = None, worker: int | None = None
+) -> None:
+    """Send all logs of the process to `stream` (stderr), and nowhere else; with the number of the `worker` that it is."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.addFilter(OncePerPeer())
+    if worker is not None:
+        handler.addFilter(OfWorker(worker))
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.captureWarnings(capture=True)
     logging.basicConfig(level=level, handlers=[handler], force=True)

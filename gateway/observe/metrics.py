@@ -16,14 +16,17 @@ from gateway.observe.effective import EffectiveConfig
 from gateway.observe.view import AdminView
 from gateway.quotas.connections import Gate
 from gateway.quotas.kinds import KINDS
+from gateway.quotas.sharing.report import SharingReport
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, ThrottleTotals, UsageRow
 from gateway.quotas.topics import TopicRow, TopicsReport
 from gateway.quotas.volumes.report import VolumesReport
 from gateway.quotas.volumes.state import VolumeRow, VolumeState
 from gateway.session.counters import LATENCY_BUCKETS, Counters
+from gateway.state.logged_quotas import QuotaLogReport
 from protocol.api_keys import APIS
 
 Labels = tuple[str, ...]
+Merge = Literal["sum", "max", "min"]
 
 _MAX_LABEL = 200
 _MAX_VOLUMES = 1_000
@@ -50,6 +53,7 @@ class Scrape:
     protocol_errors: dict[str, int]
     handshake_failures: dict[str, int]
     certificate_reloads: dict[str, int]
+    usage_saves: dict[str, int]
     authentications: dict[str, int]
     authentication_failures: dict[str, int]
     effective: EffectiveConfig
@@ -57,6 +61,8 @@ class Scrape:
     ready: bool
     volumes: VolumesReport | None
     topics: TopicsReport | None
+    sharing: SharingReport | None
+    quota_log: QuotaLogReport | None
 
     @classmethod
     def of(cls, view: AdminView) -> "Scrape":
@@ -73,6 +79,7 @@ class Scrape:
             protocol_errors={"internal": 0, **view.counters.protocol_errors},
             handshake_failures=dict(view.counters.handshake_failures),
             certificate_reloads={"success": 0, "failure": 0, **view.counters.certificate_reloads},
+            usage_saves={"success": 0, "failure": 0, **view.counters.usage_saves},
             authentications=dict(view.counters.authentications),
             authentication_failures=dict(view.counters.authentication_failures),
             effective=view.effective,
@@ -80,6 +87,8 @@ class Scrape:
             ready=view.not_ready() is None,
             volumes=view.volumes(),
             topics=view.topics(),
+            sharing=view.sharing(),
+            quota_log=view.quota_log(),
         )
 
     def collect(self) -> Iterator[Metric]:
@@ -108,13 +117,18 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A counter or a gauge: its name, what it means, and how it is read from a scrape. A sample may lack the last labels."""
+    """A counter or a gauge: its name, what it means, and how it is read from a scrape. A sample may lack the last labels.
+
+    `merge` makes one value of those of several workers: what each has a part of is added; of what each should say alike, the
+    highest or the lowest holds.
+    """
 
     kind: Literal["counter", "gauge"]
     name: str
     help: str
     labels: Labels
     read: Callable[[Scrape], Iterable[tuple[Labels, float]]]
+    merge: Merge = "sum"
 
     def family(self, scrape: Scrape) -> Metric:
         """The metric with all its samples. Samples whose labels are the same are one: Prometheus refuses a page with two."""
@@ -287,6 +301,38 @@ def _skipped_messages(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
             yield (reason,), count
 
 
+def _of_quota_log(read: Callable[[QuotaLogReport], float]) -> Callable[[Scrape], Iterator[tuple[Labels, float]]]:
+    """The sample of something that there is only where quotas of the API are in a topic."""
+
+    def samples(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+        if scrape.quota_log is not None:
+            yield (), read(scrape.quota_log)
+
+    return samples
+
+
+def _skipped_quotas(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+    if scrape.quota_log is not None:
+        for reason, count in sorted(scrape.quota_log.skipped.items()):
+            yield (reason,), count
+
+
+def _of_sharing(read: Callable[[SharingReport], float]) -> Callable[[Scrape], Iterator[tuple[Labels, float]]]:
+    """A value where quotas are shared."""
+
+    def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+        if scrape.sharing is not None:
+            yield (), read(scrape.sharing)
+
+    return values
+
+
+def _skipped_uses(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+    if scrape.sharing is not None:
+        for reason, count in sorted(scrape.sharing.skipped.items()):
+            yield (reason,), count
+
+
 def _throttle_times(scrape: Scrape) -> Iterator[tuple[Labels, Histogram]]:
     for total in [*scrape.totals, *([] if scrape.volumes is None else [scrape.volumes.totals])]:
         yield (total.kind,), Histogram(THROTTLE_BOUNDS, total.buckets, total.seconds)
@@ -312,11 +358,11 @@ METRICS: tuple[Value | Distribution, ...] = (
     Value("gauge", "weir_quota_usage", "What a bucket uses now, in units per second.", _BUCKET,
           _per_bucket(lambda row: row.rate)),
     Value("gauge", "weir_quota_limit", "What a bucket may use, in units per second; absent where it is unlimited.", _BUCKET,
-          _per_bucket(lambda row: row.limit)),
+          _per_bucket(lambda row: row.limit), merge="max"),
     Value("gauge", "weir_quota_used_ratio", "Fraction of the quota used (KIP-13), 1.0 at the quota.", _BUCKET,
           _per_bucket(lambda row: None if row.limit is None else row.used_ratio)),
     Value("gauge", "weir_quota_tokens", "Tokens left in a bucket, below 0 while it is throttled.", _BUCKET,
-          _per_bucket(lambda row: row.tokens)),
+          _per_bucket(lambda row: row.tokens), merge="min"),
     Value("counter", "weir_throttled_requests_total", "Requests answered with a throttle time of Weir's own.", _BUCKET,
           _per_bucket(lambda row: row.throttled_total)),
     Value("counter", "weir_throttle_seconds_total", "Sum of these throttle times in seconds.", _BUCKET,
@@ -327,11 +373,11 @@ METRICS: tuple[Value | Distribution, ...] = (
     Value("counter", "weir_early_request_seconds_total", "By how much they came before it was over, at least.",
           ("user", "client_id"), _early(lambda row: row.early_seconds_total)),
     Value("gauge", "weir_small_quotas", "Entities whose quota is so small that a full request mutes for longer than the usual"
-          " session timeout.", ("kind",), _reasons(lambda scrape: scrape.small_quotas)),
+          " session timeout.", ("kind",), _reasons(lambda scrape: scrape.small_quotas), merge="max"),
     Value("counter", "weir_quota_overflowed_total", "Times a client had to share a bucket because there are too many.", (),
           _one(lambda scrape: scrape.overflowed)),
     Value("gauge", "weir_quota_enforced", "1 where quotas are enforced, 0 where they are only measured.", (),
-          _one(lambda scrape: scrape.effective.config.quotas.enforce)),
+          _one(lambda scrape: scrape.effective.config.quotas.enforce), merge="min"),
     Value("gauge", "weir_muted_connections", "Client connections that are not read from now, because of a quota.", (),
           _one(lambda scrape: scrape.counters.muted)),
     Value("gauge", "weir_connections", "Client connections open now.", (), _one(lambda scrape: scrape.counters.connections)),
@@ -355,7 +401,7 @@ METRICS: tuple[Value | Distribution, ...] = (
     Value("counter", "weir_tls_handshake_failures_total", "TLS handshakes with clients that failed.", ("reason",),
           _reasons(lambda scrape: scrape.handshake_failures)),
     Value("counter", "weir_tls_reloads_total", "Changed certificate files, by what came of them.", ("result",),
-          _reasons(lambda scrape: scrape.certificate_reloads)),
+          _reasons(lambda scrape: scrape.certificate_reloads), merge="max"),
     Value("counter", "weir_authentications_total", "SASL authentications that a broker accepted.", ("mechanism",),
           _reasons(lambda scrape: scrape.authentications)),
     Value("counter", "weir_authentication_failures_total", "SASL authentications that failed.", ("reason",),
@@ -373,37 +419,37 @@ METRICS: tuple[Value | Distribution, ...] = (
     Value("gauge", "weir_topic_rate", "What is appended to a topic, in bytes per second, as its quota sees it.", ("topic",),
           _per_topic(lambda row: row.rate)),
     Value("gauge", "weir_topic_threshold", "A topic's threshold, explicit or its part of the rest, in bytes per second.",
-          ("topic",), _per_topic(lambda row: row.threshold)),
+          ("topic",), _per_topic(lambda row: row.threshold), merge="max"),
     Value("gauge", "weir_topic_rejected", "1 where what comes for a topic now is rejected.", ("topic",),
-          _per_topic(lambda row: row.rejected)),
+          _per_topic(lambda row: row.rejected), merge="max"),
     Value("gauge", "weir_topics_rate", "What is appended to all topics, in bytes per second.", (),
           _of_topics(lambda topics: topics.total.rate)),
     Value("gauge", "weir_topics_threshold", "The threshold of all topics together, in bytes per second.", (),
-          _of_topics(lambda topics: topics.total.threshold)),
+          _of_topics(lambda topics: topics.total.threshold), merge="max"),
     Value("gauge", "weir_topics_default_threshold", "The part of a topic without a threshold of its own.", (),
-          _of_topics(lambda topics: topics.total.default_threshold)),
+          _of_topics(lambda topics: topics.total.default_threshold), merge="max"),
     Value("gauge", "weir_topics_over", "1 while all topics together are over their threshold.", (),
-          _of_topics(lambda topics: topics.total.over)),
+          _of_topics(lambda topics: topics.total.over), merge="max"),
     Value("gauge", "weir_volume_state", "1 for the state that the cluster's volumes ask for, 0 for the others.", ("state",),
-          _volume_state),
+          _volume_state, merge="max"),
     Value("gauge", "weir_volume_factor", "Share of the producers' rate that the volumes let through: 1 open, 0 paused.", (),
-          _of_volumes(lambda volumes: volumes.verdict.factor)),
+          _of_volumes(lambda volumes: volumes.verdict.factor), merge="min"),
     Value("gauge", "weir_volume_delay_seconds", "What each Produce request waits for the volumes' sake.", (),
-          _of_volumes(lambda volumes: volumes.delay_seconds)),
+          _of_volumes(lambda volumes: volumes.delay_seconds), merge="max"),
     Value("gauge", "weir_volume_data_missing", "1 while producers are paused because some broker's usage is not known.", (),
-          _of_volumes(lambda volumes: volumes.verdict.for_lack_of_data)),
+          _of_volumes(lambda volumes: volumes.verdict.for_lack_of_data), merge="max"),
     Value("gauge", "weir_volume_unknown_brokers", "Active brokers whose usage is missing or stale.", (),
-          _of_volumes(lambda volumes: len(volumes.verdict.unknown))),
+          _of_volumes(lambda volumes: len(volumes.verdict.unknown)), merge="max"),
     Value("gauge", "weir_volume_capacity_bytes", "Capacity of a volume.", _VOLUME,
-          _per_volume(lambda row: row.volume.capacity)),
+          _per_volume(lambda row: row.volume.capacity), merge="max"),
     Value("gauge", "weir_volume_consumed_bytes", "Bytes in use of a volume.", _VOLUME,
-          _per_volume(lambda row: row.volume.consumed)),
+          _per_volume(lambda row: row.volume.consumed), merge="max"),
     Value("gauge", "weir_volume_soft_limit_bytes", "Bytes in use at which producers begin to be delayed.", _VOLUME,
-          _per_volume(lambda row: row.soft.reached_at(row.volume.capacity))),
+          _per_volume(lambda row: row.soft.reached_at(row.volume.capacity)), merge="max"),
     Value("gauge", "weir_volume_hard_limit_bytes", "Bytes in use at which producers are paused.", _VOLUME,
-          _per_volume(lambda row: row.hard.reached_at(row.volume.capacity))),
+          _per_volume(lambda row: row.hard.reached_at(row.volume.capacity)), merge="max"),
     Value("gauge", "weir_volume_connected", "1 while the usage topic can be read (reader) and written (publisher).", ("role",),
-          _volume_connections),
+          _volume_connections, merge="min"),
     Value("counter", "weir_volume_published_total", "Usage messages published.", (),
           _of_volumes(lambda volumes: volumes.published_total)),
     Value("counter", "weir_volume_publication_errors_total", "Attempts to publish usage that failed.", (),
@@ -416,18 +462,48 @@ METRICS: tuple[Value | Distribution, ...] = (
           _skipped_messages),
     Value("counter", "weir_volume_produce_requests_total", "Produce requests held for the volumes' sake, by what came of it.",
           ("result",), _volume_requests),
+    Value("gauge", "weir_sharing_members", "Gateways that share their quotas, this one included, as far as it has heard.", (),
+          _of_sharing(lambda sharing: sharing.members), merge="min"),
+    Value("gauge", "weir_sharing_reachable", "1 while this gateway hears what is published to the usage topic.", (),
+          _of_sharing(lambda sharing: sharing.reachable), merge="min"),
+    Value("gauge", "weir_sharing_entities", "Entities, here and at other gateways, whose use is remembered.", (),
+          _of_sharing(lambda sharing: sharing.entities), merge="max"),
+    Value("counter", "weir_sharing_messages_total", "Records read from the usage topic, this gateway's own included.", (),
+          _of_sharing(lambda sharing: sharing.messages_total)),
+    Value("counter", "weir_sharing_published_total", "Messages published to the usage topic.", (),
+          _of_sharing(lambda sharing: sharing.published_total)),
+    Value("counter", "weir_sharing_publication_errors_total", "Attempts to publish a message that failed.", (),
+          _of_sharing(lambda sharing: sharing.publication_errors_total)),
+    Value("counter", "weir_sharing_left_out_total", "Entities that a message had no room for; a later one tells their use.", (),
+          _of_sharing(lambda sharing: sharing.left_out_total)),
+    Value("counter", "weir_sharing_messages_skipped_total", "Messages, or entities in them, that could not be used.",
+          ("reason",), _skipped_uses),
+    Value("gauge", "weir_api_quota_topic_connected", "1 while the topic of quotas that are set through the API can be read.",
+          (), _of_quota_log(lambda log: log.connected), merge="min"),
+    Value("gauge", "weir_api_quota_topic_entities", "Entities that have quotas from that topic, or from the copy of it.", (),
+          _of_quota_log(lambda log: log.entities), merge="max"),
+    Value("counter", "weir_api_quota_topic_records_total", "Records read from that topic.", (),
+          _of_quota_log(lambda log: log.records_total)),
+    Value("counter", "weir_api_quota_topic_publication_errors_total", "Attempts to write to that topic that failed.", (),
+          _of_quota_log(lambda log: log.publication_errors_total)),
+    Value("counter", "weir_api_quota_topic_skipped_total", "Records of that topic that could not be used.", ("reason",),
+          _skipped_quotas),
     Value("counter", "weir_config_reloads_total", "Changed config files, by what came of them.", ("result",),
-          _reasons(lambda scrape: scrape.reloads)),
+          _reasons(lambda scrape: scrape.reloads), merge="max"),
+    Value("counter", "weir_usage_saves_total", "Attempts to save recent usage for the next start, by what came of them.",
+          ("result",), _reasons(lambda scrape: scrape.usage_saves)),
     Value("counter", "weir_ledger_dropped_total", "Events that the ledger has lost: its queue or the disk was full.", (),
           _one(lambda scrape: scrape.counters.ledger_dropped)),
     Value("gauge", "weir_config_last_reload_successful", "1 unless the config file that was looked at last was refused.", (),
-          _one(lambda scrape: scrape.effective.last is None or scrape.effective.last.success)),
+          _one(lambda scrape: scrape.effective.last is None or scrape.effective.last.success), merge="min"),
     Value("gauge", "weir_config_last_reload_success_timestamp_seconds", "When a config file was last accepted.", (),
-          _one(lambda scrape: scrape.effective.last_success_at)),
+          _one(lambda scrape: scrape.effective.last_success_at), merge="min"),
     Value("gauge", "weir_config_version", "Version of the config in effect, from 1.", (),
-          _one(lambda scrape: scrape.effective.version)),
-    Value("gauge", "weir_ready", "1 while clients may be sent here, as /readyz says.", (), _one(lambda scrape: scrape.ready)),
-    Value("gauge", "weir_build_info", "1, labelled with the version.", ("version",), lambda _: [((weir_version(),), 1)]),
+          _one(lambda scrape: scrape.effective.version), merge="max"),
+    Value("gauge", "weir_ready", "1 while clients may be sent here, as /readyz says.", (),
+          _one(lambda scrape: scrape.ready), merge="max"),
+    Value("gauge", "weir_build_info", "1, labelled with the version.", ("version",),
+          lambda _: [((weir_version(),), 1)], merge="max"),
 )  # fmt: skip
 """Every metric. Labels are bounded: buckets by the engine, the rest by the program itself."""
 

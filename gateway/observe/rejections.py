@@ -32,6 +32,8 @@ class _Fold:
     rate: float = 0.0
     limit: float = 0.0
     total_rate: float = 0.0
+    address: str = ""
+    broker: int | None = None
 
 
 class RejectionFolder:
@@ -63,6 +65,7 @@ class RejectionFolder:
         fold.last_ms = wall_ms
         fold.count += 1
         fold.size += rejection.size
+        fold.address, fold.broker = rejection.origin.address, rejection.origin.broker
         fold.unlogged += rejection.size
         quotas = self._quotas()
         fold.rate = rejection.use.rate.measure(now)
@@ -105,6 +108,8 @@ class RejectionFolder:
             reason=reason,
             user=user,
             client_id=client_id,
+            address=fold.address or None,
+            broker=fold.broker,
             count=fold.count,
             amount=float(fold.size),
             rate=fold.rate,

@@ -7,10 +7,12 @@ from typing import Protocol
 from gateway import clock
 from gateway.observe.effective import EffectiveConfig
 from gateway.quotas.connections import ConnectionQuotas
+from gateway.quotas.sharing.report import SharingReport
 from gateway.quotas.snapshot import ThrottleTotals, UsageRow
 from gateway.quotas.topics import TopicsReport
 from gateway.quotas.volumes.report import VolumesReport
 from gateway.session.counters import Counters
+from gateway.state.logged_quotas import QuotaLogReport
 
 
 class EngineView(Protocol):
@@ -44,8 +46,8 @@ class AdmissionView(Protocol):
 class AdminView:
     """A running gateway. `not_ready` gives the reason why clients should not be sent here, None once they should.
 
-    `volumes` and `topics` give how the volume usage quota and the topic quotas do, None where there are none; `brokers` where
-    each broker listens.
+    `volumes`, `topics`, `sharing` and `quota_log` give how the volume usage quota, the topic quotas, the sharing of quotas and
+    the topic with those of the API do, None where there are none; `brokers` where each broker listens.
     """
 
     engine: EngineView
@@ -56,5 +58,7 @@ class AdminView:
     volumes: Callable[[], VolumesReport | None] = lambda: None
     brokers: Callable[[], Mapping[int, tuple[str, int]]] = dict
     topics: Callable[[], TopicsReport | None] = lambda: None
+    sharing: Callable[[], SharingReport | None] = lambda: None
+    quota_log: Callable[[], QuotaLogReport | None] = lambda: None
     monotonic: Callable[[], float] = clock.monotonic
     wall: Callable[[], float] = clock.wall

@@ -7,7 +7,6 @@ from dataclasses import replace
 from ipaddress import ip_address
 
 from gateway import clock
-from gateway.quota_api.store import QuotaStore
 from gateway.quotas.client_quotas import (
     UNKNOWN_SERVER_ERROR,
     Alteration,
@@ -24,6 +23,7 @@ from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas, QuotaTable
 from gateway.quotas.kinds import small_quota_warning
 from gateway.session.exchanges.client_quotas import AlterTask
+from gateway.state.quota_store import NotSavedError, QuotaStore
 from protocol.bodies.client_quotas import AlterRequest, Component, DescribedEntity, EntityPart
 
 LOOKUP_SECONDS = 5.0
@@ -52,6 +52,7 @@ class QuotaAdmin:
         self._store = store
         self._applied = applied
         self._quotas: DynamicQuotas = {}
+        self._followed: DynamicQuotas | None = None
         self._addresses: dict[str, str] = {}  # of the hosts by whose names ips have been given
         self._waiting: list[AlterTask] = []
         self._to_undo: list[tuple[AlterTask, list[Change]]] = []
@@ -60,7 +61,7 @@ class QuotaAdmin:
     async def start(self) -> None:
         """Put into effect what was saved. Raises ConfigError where that is not to be made out."""
         self._quotas = await self._store.load()
-        await self._look_up({entity.ip for entity in self._quotas if isinstance(entity.ip, str)})
+        await self._look_up(_ips_of(self._quotas))
         if self._quotas:
             _log.info("%d entities have quotas that were set through the API", len(self._quotas))
             self._apply(self._quotas)
@@ -71,6 +72,11 @@ class QuotaAdmin:
             await self._wake.wait()
             self._wake.clear()
             await self._carry_out()
+
+    def follow(self, quotas: DynamicQuotas) -> None:
+        """The store has other quotas now: another gateway has changed them. They are put into effect soon."""
+        self._followed = quotas
+        self._wake.set()
 
     def allows(self, user: str) -> bool:
         """Whether the user may see and change quotas."""
@@ -98,7 +104,13 @@ class QuotaAdmin:
         return described(limits, components, strict=strict)
 
     async def _carry_out(self) -> None:
-        """All that waits, saved in one go."""
+        """What others have changed, and all that waits, saved in one go."""
+        if self._followed is not None:
+            followed, self._followed = self._followed, None
+            await self._look_up(_ips_of(followed))
+            changed = sum(self._quotas.get(entity) != followed.get(entity) for entity in {**self._quotas, **followed})
+            _log.info("quotas of %d entities were changed through another gateway", changed)
+            self._apply(followed)
         tasks, self._waiting = self._waiting, []
         undos, self._to_undo = self._to_undo, []
         await self._look_up(set().union(*(ips(task.request.entries) for task in tasks)))
@@ -126,13 +138,14 @@ class QuotaAdmin:
     async def _take_over(self, quotas: DynamicQuotas, changing: list[tuple[AlterTask, Alteration]]) -> None:
         """Save the quotas and put them into effect; or neither, and then the answers say so."""
         try:
-            await self._store.save(quotas)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            _log.warning("quotas set through the API can't be saved: %s — make the folder of state.path writable", reason)
+            quotas = await self._store.save(self._quotas, quotas)
+        except NotSavedError as error:
+            _log.warning("quotas set through the API can't be saved: %s — %s", error, error.remedy)
             for _, wanted in changing:
-                wanted.fail_changes(UNKNOWN_SERVER_ERROR, f"Weir can not save the change ({reason}), so nothing is changed.")
+                wanted.fail_changes(UNKNOWN_SERVER_ERROR, f"Weir can not save the change ({error}), {error.outcome}.")
             return
+        self._followed = None  # what the store says now is newer
+        await self._look_up(_ips_of(quotas))
         for task, wanted in changing:
             for entity, key, value in wanted.changes:
                 principal = f"User:{task.user}"
@@ -166,6 +179,10 @@ class QuotaAdmin:
         known |= names
         self._addresses = {name: address for name, address in self._addresses.items() if name in known}
         self._addresses |= {name: address for name, address in found.items() if address is not None}
+
+
+def _ips_of(quotas: DynamicQuotas) -> set[str]:
+    return {entity.ip for entity in quotas if isinstance(entity.ip, str)}
 
 
 async def _address(name: str) -> str | None:

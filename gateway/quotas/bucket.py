@@ -5,9 +5,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from gateway.quotas.account import Account
 from gateway.quotas.entity import OTHER, Resolution
 from gateway.quotas.kinds import QuotaKind
 from gateway.quotas.meter import Meter
+from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, UsageRow
 
 LEAST_DELAY: Final = 0.0005
@@ -39,7 +41,7 @@ class Policy:
         self.tick_times: deque[float] = deque([now], maxlen=window_ticks)
 
 
-class Bucket:
+class Bucket(Account):
     """Shared by all connections whose clients have the same tags.
 
     `amount_total` (bytes) is written by sessions on their hot path; `connections` is how many of them hold this bucket;
@@ -61,7 +63,6 @@ class Bucket:
         "policy",
         "promised",
         "resolution",
-        "shared_total",
         "throttle_seconds_total",
         "throttled_total",
         "totals",
@@ -70,6 +71,7 @@ class Bucket:
     def __init__(
         self, kind: QuotaKind, resolution: Resolution, meter: Meter | None, policy: Policy, totals: KindTotals, now: float
     ) -> None:
+        super().__init__()
         self.kind = kind
         self.resolution = resolution
         self.meter = meter
@@ -77,7 +79,6 @@ class Bucket:
         self.totals = totals
         self.connections = 0
         self.amount_total = 0
-        self.shared_total = 0  # of that, what has been counted for the other gateways
         self.answered_total = 0  # Produce and Fetch requests that brokers have answered, and how long they took for it
         self.latency_seconds_total = 0.0
         self.promised = 0
@@ -194,6 +195,29 @@ class Bucket:
     def used_lately(self) -> int:
         """The amount within the quota window, which ends now."""
         return max(0, self.amount_total - self.marks[0])  # what was given back may have been charged before that
+
+    def total(self) -> int:
+        """What was measured here."""
+        return self.amount_total
+
+    def recent(self, now: float) -> int:  # noqa: ARG002
+        """The amount within the quota window."""
+        return self.used_lately()
+
+    def capacity(self) -> float:
+        """The meter's; 0.0 without a quota."""
+        return 0.0 if self.meter is None else self.meter.capacity
+
+    def shared_meter(self) -> SharedMeter | None:
+        """The meter, where it is a shared one."""
+        return self.meter if isinstance(self.meter, SharedMeter) else None
+
+    def charge_others(self, amount: int, now: float, *, no_debt: bool) -> None:
+        """Charge the meter. `amount_total` stays what was used here."""
+        meter = self.shared_meter()
+        if meter is not None:
+            self.last_used = now
+            meter.charge_others(amount, now, no_debt=no_debt)
 
     def rate(self, now: float) -> float:
         """The rate per second over the quota window: the meter's own, unless that is made to forget what goes over."""

@@ -203,6 +203,12 @@ def entity_of(parts: Parts) -> ClientQuotaEntity:
     return ClientQuotaEntity(names.get(_USER), names.get(_CLIENT_ID), names.get(_IP))
 
 
+def checked_entity(parts: Parts) -> ClientQuotaEntity:
+    """An entity by the names of its parts. Raises QuotaApiError where there is none such."""
+    _check_entity(parts, lambda _: True)
+    return entity_of(parts)
+
+
 def parts_of(entity: ClientQuotaEntity) -> dict[str, str | None]:
     """The names of an entity's parts, None for the default."""
     return {kind: None if isinstance(name, Default) else name for kind, name in entity.parts().items()}

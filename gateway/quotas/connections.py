@@ -11,11 +11,20 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
+from gateway.quotas.account import Account
 from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.entity import Tags
 from gateway.quotas.kinds import KINDS
-from gateway.quotas.meter import Meter
+from gateway.quotas.meter import Meter, Window
+from gateway.quotas.rate import SampledRate
+from gateway.quotas.recent import RecentUse, recent_use, restore_meter
+from gateway.quotas.shared_meter import SharedMeter
 
 KIND: Final = "connection"
+
+LISTENER: Final = "listener"
+GATEWAY: Final = "gateway"
+"""What sharing calls the rate of a listener, and that of all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +54,19 @@ class TurnedAway:
     delay: float = 0.0
 
 
-class Gate:
-    """A listener, or all of them: what is open, and when the next connection may be taken."""
+class Gate(Account):
+    """A listener, or all of them: what is open, and when the next connection may be taken.
 
-    __slots__ = ("connections", "limits", "meter", "open_at", "throttle_seconds_total")
+    `taken` counts all connections as far as there is a rate for them, and `recently` those of the quota window.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("connections", "limits", "meter", "open_at", "recently", "taken", "throttle_seconds_total", "window")
+
+    def __init__(self, window: Window) -> None:
+        super().__init__()
+        self.window = window
+        self.recently = SampledRate(window)
+        self.taken = 0
         self.limits = AcceptLimits()
         self.meter: Meter | None = None
         self.connections = 0
@@ -65,12 +81,39 @@ class Gate:
 
     def record(self, now: float, longest: float, *, enforce: bool) -> float:
         """Count a connection that was taken; returns for how long the next one has to wait."""
-        delay = 0.0 if self.meter is None else min(self.meter.charge(1, now), longest)
-        if self.meter is not None and delay > 0.0 and not enforce:
+        if self.meter is None:
+            self.open_at = now
+            return 0.0
+        self.taken += 1
+        self.recently.record(1, now)
+        delay = min(self.meter.charge(1, now), longest)
+        if delay > 0.0 and not enforce:
             self.meter.forgive(now)
             return 0.0
         self.open_at = now + delay
         return delay
+
+    def total(self) -> int:
+        """Connections taken here."""
+        return self.taken
+
+    def recent(self, now: float) -> int:
+        """Those of the quota window."""
+        return round(self.recently.kept(now))
+
+    def capacity(self) -> float:
+        """How many may come at once; 0.0 without a rate."""
+        return 0.0 if self.meter is None else self.meter.capacity
+
+    def shared_meter(self) -> SharedMeter | None:
+        """Its meter, where it is a shared one."""
+        return self.meter if isinstance(self.meter, SharedMeter) else None
+
+    def charge_others(self, amount: int, now: float, *, no_debt: bool) -> None:
+        """Other gateways have taken connections: here the one after the next may have to wait."""
+        meter = self.shared_meter()
+        if meter is not None:
+            meter.charge_others(amount, now, no_debt=no_debt)
 
 
 class Slot:
@@ -98,7 +141,7 @@ class ConnectionQuotas:
         self._engine = engine
         self._limits = limits
         self._metering = engine.settings.metering_of(KINDS[KIND])
-        self._gateway = Gate()
+        self._gateway = Gate(self._metering.window)
         self._listeners: dict[str, Gate] = {}
         self._per_ip: dict[str, int] = {}
         self._on_leave: list[Callable[[], None]] = []
@@ -114,7 +157,8 @@ class ConnectionQuotas:
         self._limits = limits
         self._set(self._gateway, limits.gateway, now, keep_usage=self._metering == before)
         for name, its_limits in limits.listeners.items():
-            self._set(self._listeners.setdefault(name, Gate()), its_limits, now, keep_usage=self._metering == before)
+            gate = self._listeners.setdefault(name, Gate(self._metering.window))
+            self._set(gate, its_limits, now, keep_usage=self._metering == before)
         for callback in self._on_leave:
             callback()
 
@@ -160,6 +204,23 @@ class ConnectionQuotas:
         for callback in self._on_leave:
             callback()
 
+    def recent_uses(self, now: float) -> dict[str | None, RecentUse]:
+        """What the rates of listeners, by name, and of the gateway (None) remember."""
+        gates: list[tuple[str | None, Gate]] = [(None, self._gateway), *self._listeners.items()]
+        found = {
+            name: recent_use(KIND, gate.meter, gate.limits.connection_creation_rate, self._engine, now) for name, gate in gates
+        }
+        return {name: use for name, use in found.items() if use is not None}
+
+    def restore(self, listener: str | None, use: RecentUse, now: float) -> None:
+        """Put back what a listener, or the gateway (None), remembered; nothing where it has no such rate any more."""
+        gate = self._gateway if listener is None else self._listeners.get(listener)
+        if gate is None or gate.meter is None or gate.limits.connection_creation_rate is None:
+            return
+        restore_meter(gate.meter, KIND, gate.limits.connection_creation_rate, use, self._engine, now)
+        if self._engine.settings.enforce:
+            gate.open_at = now + min(gate.meter.delay(now), self._metering.window.seconds)
+
     def max_per_ip(self, ip: str) -> int:
         """How many connections an address may have at a time."""
         return self._limits.max_per_ip_overrides.get(ip, self._limits.max_per_ip)
@@ -167,6 +228,28 @@ class ConnectionQuotas:
     def count(self, ip: str) -> int:
         """How many connections an address has."""
         return self._per_ip.get(ip, 0)
+
+    # As sharing sees them: rates are those of all gateways together, where a listener is known by its name.
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """What its accounts are called."""
+        return frozenset((LISTENER, GATEWAY))
+
+    def accounts(self) -> list[tuple[tuple[str, Tags | str], Account]]:
+        """Whatever has a rate."""
+        gates: list[tuple[tuple[str, Tags | str], Gate]] = [((GATEWAY, ""), self._gateway)]
+        gates += [((LISTENER, name), gate) for name, gate in self._listeners.items()]
+        return [(entity, gate) for entity, gate in gates if gate.meter is not None]
+
+    def changed(self) -> list[tuple[tuple[str, Tags | str], Account]]:
+        """Of those, the ones that have taken connections since sharing has taken note of them."""
+        return [(entity, gate) for entity, gate in self.accounts() if gate.total() != gate.shared_total]
+
+    def counterpart(self, kind: str, name: Tags | str, now: float) -> Account | None:  # noqa: ARG002
+        """The listener of that name, if it has a rate here."""
+        gate = self._gateway if kind == GATEWAY else self._listeners.get(name) if isinstance(name, str) else None
+        return gate if gate is not None and gate.meter is not None else None
 
     @property
     def listeners(self) -> Mapping[str, Gate]:
@@ -180,6 +263,9 @@ class ConnectionQuotas:
 
     def _set(self, gate: Gate, limits: AcceptLimits, now: float, *, keep_usage: bool) -> None:
         gate.limits = limits
+        if gate.window != self._metering.window:
+            gate.window = self._metering.window
+            gate.recently = SampledRate(gate.window)
         rate = limits.connection_creation_rate
         if rate is None:
             gate.meter = None

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from gateway.quotas.account import Account
 from gateway.quotas.bucket import Bucket, KindTotals, Policy, Retired, merged_row
 from gateway.quotas.entity import OTHER, DynamicQuotas, EntityQuota, QuotaTable, Resolution, Tags
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS, QuotaKind
@@ -91,13 +92,34 @@ class QuotaEngine:
         resolution = self._table.resolve_ip(KINDS[kind].config_key, ip)
         return None if resolution.limit is None else self._acquire(kind, resolution, 0, now)
 
-    def counterpart(self, kind: str, tags: Tags, now: float) -> Bucket | None:
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of quotas that its buckets are of."""
+        return frozenset(self._buckets)
+
+    def accounts(self) -> Iterator[tuple[tuple[str, Tags | str], Account]]:
+        """Every bucket that is one entity's own, as sharing sees it."""
+        for kind, buckets in self._buckets.items():
+            for tags, bucket in buckets.items():
+                if not tags.overflow:
+                    yield (kind, tags), bucket
+
+    def changed(self) -> list[tuple[tuple[str, Tags | str], Account]]:
+        """Of those, the ones that have been used since sharing has taken note of them."""
+        found: list[tuple[tuple[str, Tags | str], Account]] = []
+        for kind, buckets in self._buckets.items():
+            for tags, bucket in buckets.items():
+                if bucket.amount_total != bucket.shared_total and not tags.overflow:
+                    found.append(((kind, tags), bucket))
+        return found
+
+    def counterpart(self, kind: str, tags: Tags | str, now: float) -> Bucket | None:
         """The bucket here of what another gateway calls by these tags, made if it is missing, held by nobody.
 
         A client that comes here later finds it charged. None where there is no quota for it here, or no room.
         """
         buckets = self._buckets.get(kind)
-        if buckets is None or tags.overflow:
+        if buckets is None or isinstance(tags, str) or tags.overflow:
             return None
         bucket = buckets.get(tags)
         if bucket is None and len(buckets) < self._max_buckets:
@@ -107,9 +129,10 @@ class QuotaEngine:
         return bucket if bucket is not None and bucket.meter is not None else None
 
     def meter(self, kind: str, limit: float, now: float) -> Meter:
-        """A meter of its own for what no entity has a quota for: `limit` per second, by the algorithm of the kind."""
+        """A meter of its own, also for what no entity has a quota for: `limit` per second, by the algorithm of the kind."""
         metering = self.settings.metering_of(KINDS[kind])
-        return KINDS[kind].meters[metering.algorithm](limit, metering.window, now)
+        meter = KINDS[kind].meters[metering.algorithm](limit, metering.window, now)
+        return SharedMeter(meter, limit, *self.share_of_new) if self._shared else meter
 
     def _acquire(self, kind: str, resolution: Resolution, used: float, now: float) -> Bucket:
         buckets = self._buckets[kind]
@@ -211,10 +234,7 @@ class QuotaEngine:
             self._retired[kind].add(bucket)
 
     def _meter(self, kind: QuotaKind, resolution: Resolution, now: float) -> Meter | None:
-        if resolution.limit is None:
-            return None
-        meter = self.meter(kind.name, resolution.limit, now)
-        return SharedMeter(meter, resolution.limit, *self.share_of_new) if self._shared else meter
+        return None if resolution.limit is None else self.meter(kind.name, resolution.limit, now)
 
     def _reconfigure(self, kind: QuotaKind, bucket: Bucket, now: float, *, keep_usage: bool) -> None:
         bucket.resolution = self._table.again(kind.config_key, bucket.resolution)

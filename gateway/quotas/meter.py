@@ -1,8 +1,10 @@
 """The interface of a rate limit, behind which the two algorithms stand."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor
+from typing import NamedTuple
 
 MAX_THROTTLE_TIME_MS = 2**31 - 1
 
@@ -13,6 +15,14 @@ class Window:
 
     samples: int = 11
     seconds: float = 1.0
+
+
+class Spent(NamedTuple):
+    """An amount that was used between two moments, given as the seconds that have passed since them (`began` >= `ended`)."""
+
+    began: float
+    ended: float
+    amount: float
 
 
 class Meter(ABC):
@@ -59,6 +69,14 @@ class Meter(ABC):
     @abstractmethod
     def idle(self, now: float) -> bool:
         """Whether nothing that was used still counts, so that a new meter would answer alike."""
+
+    @abstractmethod
+    def spent(self, now: float) -> list[Spent]:
+        """What was used and still counts, as the algorithm remembers it, the oldest first."""
+
+    @abstractmethod
+    def replay(self, spent: Sequence[Spent], now: float) -> None:
+        """Forget everything, and remember instead what another meter of the same algorithm, limit and window had `spent`."""
 
 
 def throttle_time_ms(delay: float) -> int:

@@ -4,12 +4,15 @@ Every five seconds what was recorded in them is folded into an exponentially wei
 still. Times inside are integral milliseconds, so that ticks neither drift nor get lost.
 """
 
+from collections.abc import Sequence
 from math import exp
 from typing import Final
 
+from gateway.quotas.meter import Spent
 from gateway.quotas.rate import Rate
 
 TICK_MS: Final = 5_000
+_MINUTE: Final = 60.0
 ALPHA: Final = 1.0 - exp(-5.0 / 60.0)
 """The weight of the newest five seconds."""
 
@@ -34,6 +37,25 @@ class OneMinuteRate(Rate):
         """The rate as of the last tick."""
         self._tick(now)
         return self._rate
+
+    def kept(self, now: float) -> float:
+        """A minute's worth of the rate, and what came since the last tick."""
+        self._tick(now)
+        return self._rate * _MINUTE + self._uncounted
+
+    def spent(self, now: float) -> list[Spent]:
+        """The rate (per second) as of the last tick, if there was one, and what came since then."""
+        self._tick(now)
+        age = now - self._since_ms / 1000.0
+        uncounted = Spent(age, 0.0, self._uncounted)
+        return [Spent(age, age, self._rate), uncounted] if self._started else [uncounted]
+
+    def replay(self, spent: Sequence[Spent], now: float) -> None:
+        """Begin with that rate; ticks that were missed come with the next look."""
+        self._since_ms = round((now - spent[-1].began) * 1000.0) if spent else round(now * 1000.0)
+        self._uncounted = spent[-1].amount if spent else 0.0
+        self._started = len(spent) > 1
+        self._rate = spent[0].amount if self._started else 0.0
 
     def _tick(self, now: float) -> None:
         """Catch up with the ticks since the last look. An interval is over once more than five seconds have gone by."""

@@ -5,8 +5,9 @@ long as an event in them lies inside the monitored span. Times inside are integr
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
-from gateway.quotas.meter import Meter, Window
+from gateway.quotas.meter import Meter, Spent, Window
 
 
 class Rate(ABC):
@@ -19,6 +20,18 @@ class Rate(ABC):
     @abstractmethod
     def measure(self, now: float) -> float:
         """The rate per second."""
+
+    @abstractmethod
+    def kept(self, now: float) -> float:
+        """How much of what has come still counts."""
+
+    @abstractmethod
+    def spent(self, now: float) -> list[Spent]:
+        """What it remembers, as the rule has it, the oldest first."""
+
+    @abstractmethod
+    def replay(self, spent: Sequence[Spent], now: float) -> None:
+        """Forget everything, and remember instead what another one of the same rule had `spent`."""
 
 
 class _Sample:
@@ -58,6 +71,10 @@ class SampledRate(Rate):
         window_ms = self.window_ms(now)
         return sum(sample.total for sample in self._purged(now_ms)) / (window_ms / 1000.0)
 
+    def kept(self, now: float) -> float:
+        """What the samples hold."""
+        return sum(sample.total for sample in self._purged(_ms(now)))
+
     def window_ms(self, now: float) -> int:
         """The time that the samples cover, in ms: at least all but one of the full samples."""
         now_ms = _ms(now)
@@ -77,6 +94,22 @@ class SampledRate(Rate):
         """Act as if each amount had been `factor` of what it was."""
         for sample in self._ring:
             sample.total *= factor
+
+    def spent(self, now: float) -> list[Spent]:
+        """Each sample, the current one last; of those that hold nothing, when they began."""
+        ring = self._purged(_ms(now))
+        in_order = ring[self._current + 1 :] + ring[: self._current + 1]
+        return [Spent(now - sample.start / 1000.0, now - sample.last_event / 1000.0, sample.total) for sample in in_order]
+
+    def replay(self, spent: Sequence[Spent], now: float) -> None:
+        """Begin with these samples."""
+        self._ring = []
+        for each in spent[-self._samples - 1 :]:
+            sample = _Sample(_ms(now - each.began))
+            sample.last_event = _ms(now - each.ended)
+            sample.total = each.amount
+            self._ring.append(sample)
+        self._current = max(len(self._ring) - 1, 0)
 
     def _sample(self, now_ms: int) -> _Sample:
         if not self._ring:
@@ -158,6 +191,14 @@ class WindowMeter(Meter):
     def idle(self, now: float) -> bool:
         """Whether all samples have left the window."""
         return self._rate.live_samples(now) == 0
+
+    def spent(self, now: float) -> list[Spent]:
+        """The samples."""
+        return self._rate.spent(now)
+
+    def replay(self, spent: Sequence[Spent], now: float) -> None:
+        """Begin with these samples."""
+        self._rate.replay(spent, now)
 
 
 def _ms(now: float) -> int:

@@ -5,9 +5,10 @@ presumed is given back when the truth has had time to arrive. So gateways that l
 do not use the same balance twice, and in the long run nothing counts but what was really used.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
-from gateway.quotas.meter import Meter
+from gateway.quotas.meter import Meter, Spent
 
 _WHOLE: Final = 1.0
 
@@ -52,13 +53,18 @@ class SharedMeter(Meter):
             amount = min(amount, max(room, 0.0))
         self._inner.charge(amount, now)
 
-    def settle(self, share: float, horizon: float, now: float, *, confirm: bool = False) -> None:
-        """An interval is over: give back what was presumed before the last one, or keep it as if it were true (`confirm`)."""
+    def settle(self, share: float, horizon: float, now: float, *, confirm: bool = False, hold: bool = False) -> None:
+        """An interval is over: give back what was presumed before the last one, or keep it as if it were true (`confirm`), or
+        keep it for now, because the truth can't have come yet (`hold`)."""
         if not 0.0 < share <= _WHOLE:
             raise ValueError(f"share {share} must be above 0 and at most 1")
-        if self._older > 0.0 and not confirm:
-            self._inner.charge(-self._older, now)
-        self._older, self._presumed = self._presumed, 0.0
+        if hold:
+            self._older += self._presumed
+        else:
+            if self._older > 0.0 and not confirm:
+                self._inner.charge(-self._older, now)
+            self._older = self._presumed
+        self._presumed = 0.0
         self._extra = _WHOLE / share - _WHOLE
         self._horizon = horizon
 
@@ -108,3 +114,19 @@ class SharedMeter(Meter):
     def idle(self, now: float) -> bool:
         """Whether a new meter would answer alike."""
         return self._presumed == 0.0 and self._older == 0.0 and self._inner.idle(now)
+
+    def spent(self, now: float) -> list[Spent]:
+        """What was really used, here and elsewhere: what is presumed, which is the newest of it, is left out."""
+        presumed = self.presumed
+        kept: list[Spent] = []
+        for each in reversed(self._inner.spent(now)):
+            without = min(max(each.amount, 0.0), presumed)
+            presumed -= without
+            kept.append(Spent(each.began, each.ended, each.amount - without))
+        kept.reverse()
+        return kept
+
+    def replay(self, spent: Sequence[Spent], now: float) -> None:
+        """Begin with it, and presume nothing."""
+        self._presumed = self._older = 0.0
+        self._inner.replay(spent, now)

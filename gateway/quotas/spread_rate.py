@@ -5,7 +5,9 @@ rate keeps the whole burst in one sample and stays over the quota until that sam
 share of the burst with it, so that the quota is kept again after the very time that a token bucket would have waited.
 """
 
-from gateway.quotas.meter import Meter, Window
+from collections.abc import Sequence
+
+from gateway.quotas.meter import Meter, Spent, Window
 
 
 class SpreadRate(Meter):
@@ -90,6 +92,27 @@ class SpreadRate(Meter):
         """Whether everything has left the window."""
         self._advance(now)
         return not any(self._samples)
+
+    def spent(self, now: float) -> list[Spent]:
+        """The samples that hold something; the current one ends after `now`."""
+        self._advance(now)
+        first = self._newest - len(self._samples) + 1
+        seconds = self._sample_ms / 1000.0
+        return [
+            Spent(now - (first + index) * seconds, now - (first + index + 1) * seconds, amount)
+            for index, amount in enumerate(self._samples)
+            if amount > 0.0
+        ]
+
+    def replay(self, spent: Sequence[Spent], now: float) -> None:
+        """Put each where its middle lies: samples may begin at other moments here, when the clock is another one."""
+        self._samples = [0.0] * len(self._samples)
+        self._newest = self._number(now)
+        oldest = len(self._samples) - 1
+        for each in spent:
+            if round(each.began * 1000.0) < len(self._samples) * self._sample_ms:  # it has not left the window
+                age = self._newest - self._number(now - (each.began + each.ended) / 2.0)
+                self._samples[oldest - min(max(age, 0), oldest)] += each.amount
 
     def _number(self, now: float) -> int:
         return round(now * 1000.0) // self._sample_ms

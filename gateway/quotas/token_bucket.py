@@ -4,7 +4,9 @@ Source: `org.apache.kafka.common.metrics.stats.TokenBucket`. It allows the same 
 evenly at exactly the quota, where the window stands still until the burst's sample has left it.
 """
 
-from gateway.quotas.meter import Meter, Window
+from collections.abc import Sequence
+
+from gateway.quotas.meter import Meter, Spent, Window
 
 FETCH_SLICE_SECONDS = 0.05
 """A fetch that finds nothing saved up may take this much of the quota at once: small enough to flow evenly, large enough that
@@ -91,3 +93,15 @@ class TokenBucket(Meter):
     def idle(self, now: float) -> bool:
         """Whether it is full: a full bucket remembers nothing."""
         return self.tokens(now) >= self._burst
+
+    def spent(self, now: float) -> list[Spent]:
+        """What is missing, as if it had been used just now: where it went before that, is not remembered."""
+        missing = self._burst - self.tokens(now)
+        return [Spent(0.0, 0.0, missing)] if missing > 0.0 else []
+
+    def replay(self, spent: Sequence[Spent], now: float) -> None:
+        """Begin full before all of it, and take it."""
+        self._tokens = self._burst
+        self._last = now - spent[0].began if spent else now
+        for each in spent:
+            self.charge(each.amount, now - each.ended)

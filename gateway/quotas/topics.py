@@ -6,11 +6,12 @@ explicit threshold has an equal part of what those leave of the total.
 
 from base64 import urlsafe_b64encode
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.quotas.entity import OTHER
+from gateway.quotas.account import Account
+from gateway.quotas.entity import OTHER, Tags
 from gateway.quotas.meter import Window
 from gateway.quotas.one_minute import OneMinuteRate
 from gateway.quotas.rate import Rate, SampledRate
@@ -20,6 +21,10 @@ MAX_TOPICS: Final = 100_000
 
 MAX_LABELLED: Final = 1_000
 """Topics that are shown by name."""
+
+TOPIC: Final = "topic"
+ALL_TOPICS: Final = "topics"
+"""What sharing calls one of them, by its name, and all of them."""
 
 MAX_NAMELESS: Final = 1_000
 """Topics that are known by their ids alone, until the cluster has been asked for their names."""
@@ -85,16 +90,52 @@ class TopicsReport:
     rows: list[TopicRow]
 
 
-class TopicUse:
+class AppendedBytes(Account):
+    """What was appended to something, through this gateway (`rate`) and, as far as that is known, through others
+    (`elsewhere`, None until something is). `much` is what other gateways should hear of at once."""
+
+    __slots__ = ("appended_bytes", "elsewhere", "much", "rate")
+
+    def __init__(self, rate: Rate, much: float = 0.0) -> None:
+        super().__init__()
+        self.rate = rate
+        self.elsewhere: Rate | None = None
+        self.much = much
+        self.appended_bytes = 0
+
+    def measure(self, now: float) -> float:
+        """Bytes per second, through all gateways."""
+        rate = self.rate.measure(now)
+        return rate if self.elsewhere is None else rate + self.elsewhere.measure(now)
+
+    def total(self) -> int:
+        """Bytes appended through this gateway."""
+        return self.appended_bytes
+
+    def recent(self, now: float) -> int:
+        """What still counts for the rate."""
+        return round(self.rate.kept(now))
+
+    def capacity(self) -> float:
+        """Bytes."""
+        return self.much
+
+    def charge_others(self, amount: int, now: float, *, no_debt: bool) -> None:
+        """Other gateways have had so much appended. What was some time ago is left out: a rate begins at 0, and all of it at
+        once would be another one than it was."""
+        if self.elsewhere is not None and not no_debt:
+            self.elsewhere.record(amount, now)
+
+
+class TopicUse(AppendedBytes):
     """One topic's meters. `name` is that of the topic, or stands for its id as long as that is all that is known."""
 
-    __slots__ = ("appended_bytes", "labelled", "name", "rate", "refused_bytes", "throttled_bytes", "throttled_total")
+    __slots__ = ("labelled", "name", "refused_bytes", "throttled_bytes", "throttled_total")
 
-    def __init__(self, name: str, rate: Rate, labelled: bool) -> None:
+    def __init__(self, name: str, rate: Rate, labelled: bool, much: float = 0.0) -> None:
+        super().__init__(rate, much)
         self.name = name
-        self.rate = rate
         self.labelled = labelled
-        self.appended_bytes = 0
         self.throttled_bytes = 0
         self.throttled_total = 0
         self.refused_bytes: Counter[str] = Counter()
@@ -128,7 +169,7 @@ class TopicQuotas:
         self._max_labelled = max_labelled
         self._labelled = 0
         self._on_nameless = on_nameless
-        self._total = self._new_rate(now)
+        self._total = AppendedBytes(self.new_rate(now), settings.total)
         self._listed: set[str] = set()  # what the cluster said when it was last asked
         self._seen: set[str] = set()  # what else has been appended to since
         self._young: set[str] = set()  # what was so when it was last asked: its answer may be older than these topics
@@ -136,7 +177,7 @@ class TopicQuotas:
         self._uses: dict[str, TopicUse] = {}
         self._nameless: dict[bytes, TopicUse] = {}
         self._still_nameless: set[bytes] = set()
-        self._others = TopicUse(OTHER, self._new_rate(now), labelled=False)
+        self._others = TopicUse(OTHER, self.new_rate(now), labelled=False)
         self._defaulted = 0
         self._share_out()
 
@@ -144,9 +185,11 @@ class TopicQuotas:
         """Change the thresholds; they hold from the next request on. Rates go on, unless it changes how they are reckoned."""
         before, self.settings = self.settings, settings
         if (before.meter, before.window) != (settings.meter, settings.window):
-            self._total = self._new_rate(now)
-            for use in (*self._uses.values(), *self._nameless.values(), self._others):
-                use.rate = self._new_rate(now)
+            for use in (self._total, *self._uses.values(), *self._nameless.values(), self._others):
+                use.rate = self.new_rate(now)
+                use.elsewhere = None if use.elsewhere is None else self.new_rate(now)
+        for use in (self._total, *self._uses.values()):
+            use.much = settings.total
         self._share_out()
 
     def listed(self, topics: Mapping[str, bytes]) -> None:
@@ -179,7 +222,7 @@ class TopicQuotas:
 
     def rejects(self, use: TopicUse | None, now: float) -> bool:
         """Whether what comes for a topic now is not to be appended."""
-        return use is not None and self.over(now) and use.rate.measure(now) > self.threshold(use.name)
+        return use is not None and self.over(now) and use.measure(now) > self.threshold(use.name)
 
     def threshold(self, topic: str) -> float:
         """A topic's own threshold, explicit or not."""
@@ -190,7 +233,8 @@ class TopicQuotas:
         use = self.find(key, by_id=by_id) or self._create(key, now, by_id=by_id)
         use.appended_bytes += size
         use.rate.record(size, now)
-        self._total.record(size, now)
+        self._total.rate.record(size, now)
+        self._total.appended_bytes += size
         return use
 
     def throttled(self, use: TopicUse, size: int) -> None:
@@ -209,12 +253,62 @@ class TopicQuotas:
 
     def totals(self, now: float) -> TopicTotals:
         """All topics together."""
-        rate = self._total.measure(now)
-        return TopicTotals(self.settings.total, rate, rate > self.settings.total, self.default_threshold, self._defaulted)
+        rate = self._total.rate.measure(now)
+        return TopicTotals(self.settings.total, rate, self.over(now), self.default_threshold, self._defaulted)
 
     def rate(self, now: float) -> float:
-        """What all topics together get in a second."""
-        return self._total.measure(now)
+        """What all topics together get in a second, through this gateway."""
+        return self._total.rate.measure(now)
+
+    # As sharing sees them. A topic that is known by its id alone is told of once it has a name.
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """What its accounts are called."""
+        return frozenset((TOPIC, ALL_TOPICS))
+
+    def accounts(self) -> Iterator[tuple[tuple[str, Tags | str], Account]]:
+        """All topics together, and each by its name."""
+        yield (ALL_TOPICS, ""), self._total
+        for name, use in self._uses.items():
+            yield (TOPIC, name), use
+
+    def changed(self) -> list[tuple[tuple[str, Tags | str], Account]]:
+        """Of those, the ones that have been appended to since sharing has taken note of them."""
+        found: list[tuple[tuple[str, Tags | str], Account]] = []
+        if self._total.appended_bytes != self._total.shared_total:
+            found.append(((ALL_TOPICS, ""), self._total))
+        for name, use in self._uses.items():
+            if use.appended_bytes != use.shared_total:
+                found.append(((TOPIC, name), use))
+        return found
+
+    def counterpart(self, kind: str, name: Tags | str, now: float) -> Account | None:
+        """The meters of that topic, or of all of them."""
+        if not isinstance(name, str):
+            return None
+        use: AppendedBytes | None = self._total if kind == ALL_TOPICS else self._uses.get(name)
+        if use is None:
+            use = self._create(name.encode("utf-8", "replace"), now, by_id=False)
+        if use is self._others:
+            return None
+        if use.elsewhere is None:
+            use.elsewhere = self.new_rate(now)
+        return use
+
+    def expect(self, names: Iterable[str], now: float) -> None:
+        """Have meters for topics that were appended to before a restart."""
+        for name in names:
+            if name not in self._uses and len(self._uses) < self._max_topics:
+                labelled = self._labelled < self._max_labelled
+                self._labelled += labelled
+                self._uses[name] = TopicUse(name, self.new_rate(now), labelled, self.settings.total)
+                self._seen.add(name)
+        self._share_out()
+
+    def known(self, kind: str, name: str) -> AppendedBytes | None:
+        """The meters of that topic, or of all of them, if there are any."""
+        return self._total if kind == ALL_TOPICS else self._uses.get(name)
 
     def report(self, now: float) -> TopicsReport:
         """How things are."""
@@ -241,6 +335,7 @@ class TopicQuotas:
         return rows
 
     def _row(self, use: TopicUse, threshold: float | None, rate: float, now: float) -> TopicRow:
+        elsewhere = 0.0 if use.elsewhere is None else use.elsewhere.measure(now)
         return TopicRow(
             topic=use.name,
             threshold=threshold,
@@ -250,10 +345,11 @@ class TopicQuotas:
             throttled_bytes=use.throttled_bytes,
             throttled_total=use.throttled_total,
             refused_bytes=dict(use.refused_bytes),
-            rejected=threshold is not None and rate > threshold and self.over(now),
+            rejected=threshold is not None and rate + elsewhere > threshold and self.over(now),
         )
 
-    def _new_rate(self, now: float) -> Rate:
+    def new_rate(self, now: float) -> Rate:
+        """A rate as they are reckoned now."""
         return RATES[self.settings.meter](self.settings.window, now)
 
     def _create(self, key: bytes, now: float, *, by_id: bool) -> TopicUse:
@@ -265,12 +361,12 @@ class TopicQuotas:
         labelled = self._labelled < self._max_labelled
         self._labelled += labelled
         if known is None:
-            use = TopicUse(f"(id {_shown(key)})", self._new_rate(now), labelled)
+            use = TopicUse(f"(id {_shown(key)})", self.new_rate(now), labelled)
             self._nameless[key] = use
             if self._on_nameless is not None:
                 self._on_nameless()
             return use
-        use = TopicUse(known, self._new_rate(now), labelled)
+        use = TopicUse(known, self.new_rate(now), labelled, self.settings.total)
         self._uses[known] = use
         if known not in self._listed:  # and not among the young, which have meters
             self._seen.add(known)
@@ -281,7 +377,7 @@ class TopicQuotas:
         """A topic that was known by its id has a name."""
         old = self._uses.get(name)
         if old is None:
-            use.name = name
+            use.name, use.much = name, self.settings.total
             self._uses[name] = use
         else:
             old.add(use)

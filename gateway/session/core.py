@@ -7,7 +7,7 @@ from gateway.session.exchange import Connection
 from gateway.session.fetches import Fetches
 from gateway.session.identity import Client
 from gateway.session.inflight import ChargedFetch, InFlight, Take
-from gateway.session.requests import STOP_IN_FLIGHT, STOP_NOT_READY, RequestStream
+from gateway.session.requests import STOP_IN_FLIGHT, RequestStream
 from gateway.session.responses import ResponseStream
 from gateway.session.throttle import ChannelThrottle
 from gateway.session.wire import Wire
@@ -54,6 +54,18 @@ class SessionCore:
         if self.throttle.active:
             self.requests.hold_back()
 
+    @property
+    def idle(self) -> bool:
+        """Whether everything that was begun is answered."""
+        return not self.in_flight and not self.responses.unfinished and self.requests.at_boundary
+
+    def part(self, now: float) -> bool:
+        """Take leave, if all that was begun is answered; until then nothing changes. See `RequestStream.part`."""
+        if not self.idle:
+            return False
+        self.requests.part(now)
+        return True
+
     def _ask(self, frame: bytes, take: Take, now: float) -> None:
         self.requests.ask(frame, take, now)
 
@@ -67,8 +79,3 @@ class SessionCore:
             self.connection.on_close()
         self.throttle.abandon()
         self.client.leave(now)
-
-    @property
-    def idle(self) -> bool:
-        """Whether no request waits for its answer, or to be decided."""
-        return not self.in_flight and not self.requests.stops & STOP_NOT_READY

@@ -20,6 +20,7 @@ from gateway.clock import monotonic
 from gateway.quotas.connections import Slot
 from gateway.session.context import SessionContext
 from gateway.session.core import SessionCore
+from gateway.session.draining import Draining
 from gateway.session.produced import EndConnection
 from gateway.session.sessions import Sessions
 from gateway.session.wire import Data
@@ -103,7 +104,7 @@ class Session:
         self._timer: asyncio.TimerHandle | None = None
         self._early: list[Data] = []
         self._paused = 0
-        self._draining = False
+        self._draining: Draining | None = None
         self._socket_fd = -1
         self._undecrypted: Callable[[], int] | None = None
         self.peer = ""
@@ -195,6 +196,7 @@ class Session:
             self._broker.write(data)
         self._early = []
         self.resume(_CONNECTING)
+        self._go_on_draining()
 
     def broker_data(self, data: bytes) -> None:
         """The broker has sent something."""
@@ -207,8 +209,8 @@ class Session:
             self.close(str(end))
         except Exception:
             self._fail()
-        if self._draining and self._core.idle:
-            self.close("drained")
+        if self._draining is not None:
+            self._draining.go_on()
 
     def broker_lost(self, exc: Exception | None) -> None:
         """The broker has closed, or is gone."""
@@ -280,6 +282,7 @@ class Session:
     def _guarded(self, step: Callable[[float], None]) -> None:
         try:
             step(monotonic())
+            self._go_on_draining()
         except ProtocolError as error:
             self._refuse("client", error)
         except EndConnection as end:
@@ -317,10 +320,47 @@ class Session:
             self._broker.abort()
 
     def drain(self) -> None:
-        """End the session as soon as no request is under way."""
-        self._draining = True
-        if self._core.idle:
-            self.close("drained")
+        """End the session once the requests that have begun are answered, at a request's boundary (see `Draining`)."""
+        client = self._client
+        if self._draining is not None or client is None or client.is_closing():
+            return
+        self._core.requests.take_no_more()
+        self._draining = Draining(self, client)
+        client.set_protocol(cast("asyncio.Protocol", self._draining))
+        self._draining.go_on()
+
+    @property
+    def draining(self) -> bool:
+        """Whether it has been told to end."""
+        return self._draining is not None
+
+    @property
+    def parted(self) -> bool:
+        """Whether everything that was begun has been answered, and only the client's goodbye is missing."""
+        return self._draining is not None and self._draining.parted
+
+    @property
+    def under_way(self) -> int:
+        """How many requests wait for their answers."""
+        return len(self._core.in_flight)
+
+    def part(self) -> bool:
+        """Take leave of the client if all that was begun is answered; the transport is then the caller's to close."""
+        if self._dialing is not None:
+            return False
+        try:
+            return self._core.part(monotonic())
+        except ProtocolError as error:
+            self._refuse("client", error)
+        except EndConnection as end:
+            self.close(str(end))
+        except Exception:
+            self._fail()
+        return False
+
+    def _go_on_draining(self) -> None:
+        if self._draining is not None:
+            self._draining.go_on()
 
     def reconsider(self) -> None:
         """Look again at how long the client is muted, as the quotas have changed."""

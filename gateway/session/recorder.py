@@ -23,6 +23,11 @@ class Recorder(Protocol):
         held, or below zero, for which it would be if quotas were enforced."""
         ...
 
+    def held(self, origin: Origin, bucket: Bucket, amount: int, seconds: float, now: float) -> None:
+        """A Produce of `amount` bytes (0: they are told of later) is delayed for so long because a volume is filling up;
+        `bucket` is that of its byte quota, which has no part in it."""
+        ...
+
     def early(self, origin: Origin, bucket: Bucket, seconds: float, now: float) -> None:
         """A client has sent so long before its throttle time was over."""
         ...

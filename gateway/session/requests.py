@@ -9,16 +9,15 @@ from typing import Final
 
 from librt.strings import read_i32_be
 
-from gateway.quotas.bucket import Bucket
 from gateway.session.context import SessionContext
 from gateway.session.exchange import MAX_OPENED_BYTES, MAX_RAW_BYTES, Connection, Exchange, Opened, Opener, TakeRaw
 from gateway.session.fetches import Fetches
 from gateway.session.inflight import Asked, ChargedFetch, Entry, InFlight, Take
-from gateway.session.produced import EndConnection, ProduceExchange, Producer
+from gateway.session.produced import EndConnection, ProduceExchange
+from gateway.session.produces import PUT_OFF, REFUSED, Produces
 from gateway.session.responses import ResponseStream
 from gateway.session.wire import Wire, Write
 from protocol.api_keys import APIS, ApiKey
-from protocol.bodies import produce, produce_refusal
 from protocol.cursor import LENGTH_BYTES
 from protocol.errors import Incomplete, InvalidFrame
 from protocol.framing import MIN_REQUEST_BYTES, Framing
@@ -40,6 +39,12 @@ _UNKNOWN_VERSION: Final = b"\x7f\xff"
 STOP_MUTED: Final = 1
 STOP_IN_FLIGHT: Final = 2
 STOP_NOT_READY: Final = 4
+STOP_ENDING: Final = 8
+
+# How far the end of the connection has come, where it is Weir that ends it.
+_GOES_ON: Final = 0
+_LAST: Final = 1  # no request is begun any more
+_PARTED: Final = 2  # and none will be answered
 
 
 class RequestStream:
@@ -51,26 +56,21 @@ class RequestStream:
         "_connection",
         "_counts",
         "_discarding",
+        "_ending",
         "_engine",
         "_fetches",
         "_framing",
         "_gate",
         "_held",
-        "_hot_answered",
-        "_hot_generation",
-        "_hot_key",
-        "_hot_min",
-        "_hot_rest",
         "_in_flight",
         "_irregular",
         "_max_bytes",
         "_openers",
-        "_producer",
+        "_produces",
         "_put_off",
         "_responses",
         "_scanned",
         "_throttle",
-        "_topics",
         "_waits_for",
         "_wire",
         "stops",
@@ -92,8 +92,6 @@ class RequestStream:
         self._max_bytes = context.max_frame_bytes
         self._openers = context.openers
         self._gate = context.gate
-        self._topics = context.topics
-        self._producer: Producer | None = None  # who looks at the topics of this connection's requests
         self._scanned: ProduceExchange | None = None  # whose request is passing by
         self._connection = connection
         self._client = connection.client
@@ -101,6 +99,7 @@ class RequestStream:
         self._in_flight = in_flight
         self._responses = responses
         self._fetches = fetches
+        self._produces = Produces(connection, context, in_flight)
         self.write: Write = wire.write_broker
         self._framing = Framing(min_bytes=MIN_REQUEST_BYTES, max_bytes=context.max_frame_bytes)
         self._discarding = False
@@ -110,37 +109,32 @@ class RequestStream:
         self._put_off = False  # the request that stands there has to wait for something else
         self.stops = 0
         self._irregular = False  # bytes are held, or are not to be forwarded
-        # A connection's Produce requests are alike up to their length and correlation id. So the first one is parsed, and the
-        # next ones are only compared with it: key and version, and all that stands from the client-id to the end of acks.
-        self._hot_key = -1
-        self._hot_rest = b""
-        self._hot_min = 0
-        self._hot_answered = True
-        self._hot_generation = -1
+        self._ending = _GOES_ON
 
     def feed(self, chunk: bytes, now: float) -> None:
         """Take the next bytes of the client. Raises ProtocolError, after which the connection is to be closed."""
         framing = self._framing
         pos = framing.skip
         bucket = self._client.hot_bucket
-        if self._irregular or bucket is None or self._throttle.active or self._hot_generation != self._engine.generation:
+        produces = self._produces
+        if self._irregular or bucket is None or self._throttle.active or produces.generation != self._engine.generation:
             self._feed_any(chunk, now)
             return
         end = len(chunk)
-        rest = self._hot_rest
+        rest = produces.rest
         rest_end = 12 + len(rest)
         while end - pos >= rest_end:
             size = read_i32_be(chunk, pos)
             if (
-                read_i32_be(chunk, pos + 4) != self._hot_key
-                or not self._hot_min <= size <= self._max_bytes
+                read_i32_be(chunk, pos + 4) != produces.key
+                or not produces.min_bytes <= size <= self._max_bytes
                 or chunk[pos + 12 : pos + rest_end] != rest
             ):
                 break
             delay = bucket.charge(size, now)
             entry: Entry | None = None
-            if self._hot_answered:
-                entry = Entry(read_i32_be(chunk, pos + 8), self._hot_key, now, None, bucket)
+            if produces.answered:
+                entry = Entry(read_i32_be(chunk, pos + 8), produces.key, now, None, bucket)
                 self._in_flight.append(entry)
             self._counts[_PRODUCE] += 1
             pos += 4 + size
@@ -184,7 +178,7 @@ class RequestStream:
         framing = self._framing
         end = len(data)
         while pos < end:
-            if self._throttle.active:
+            if self._holds_back:
                 self._held = data[pos:]
                 break
             if self._connection.raw is not None and end - pos >= LENGTH_BYTES:
@@ -198,6 +192,9 @@ class RequestStream:
             after = pos + 4 + size
             try:
                 header = parse_request_header(data, pos + 4, min(after, end), after)
+                if self._ending == _PARTED and not self._produces.wants_no_answer(data, header, after, now):
+                    start, pos = self._forward_without(data, start, pos, after), after
+                    continue
                 data, start = self._take(data, header, start, pos, after, now)
             except Incomplete:
                 if after <= end:
@@ -214,20 +211,29 @@ class RequestStream:
         pos = min(pos, end)
         if pos > start:
             self.write(data if start == 0 and pos == end else data[start:pos])
-        if not framing.skip:  # a request is never cut in the middle
-            if self._throttle.active:
-                self._stop(STOP_MUTED)
-            if self._waits_for is not None or (self._put_off and not self._throttle.active):
-                self._stop(STOP_NOT_READY)
-            if len(self._in_flight) > MAX_IN_FLIGHT:
-                self._stop(STOP_IN_FLIGHT)
+        if not framing.skip and self._ending != _PARTED:  # a request is never cut in the middle
+            self._stop_where_due()
         self._irregular = bool(self._held or framing.head or self._discarding or self._collected)
+
+    def _stop_where_due(self) -> None:
+        if self._throttle.active:
+            self._stop(STOP_MUTED)
+        if self._waits_for is not None or (self._put_off and not self._throttle.active):
+            self._stop(STOP_NOT_READY)
+        elif self._ending == _LAST:
+            self._stop(STOP_ENDING)
+        if len(self._in_flight) > MAX_IN_FLIGHT:
+            self._stop(STOP_IN_FLIGHT)
 
     def _take(self, data: bytes, header: RequestHeader, start: int, pos: int, after: int, now: float) -> tuple[bytes, int]:
         """Take the request at `pos`; returns the data, perhaps changed, and from where on it is still to be forwarded."""
         if self._connection.gate is not None:
             self._connection.gate.admit(header.api_key, after - pos - LENGTH_BYTES)
-        refused = header.api_key == _PRODUCE and self._gate.paused and self._refuse(data, header, after, now)
+        refused = False
+        if header.api_key == _PRODUCE and self._gate.paused:
+            verdict = self._produces.while_paused(data, header, after, now)
+            refused = verdict == REFUSED
+            self._put_off = self._put_off or verdict == PUT_OFF
         # What the broker answers can't wait here for an answer that is not there yet, so nothing more is asked of it.
         self._put_off = self._put_off or (self._responses.late > 0 and not refused)
         if self._put_off:
@@ -239,20 +245,20 @@ class RequestStream:
                 self._responses.answer_own(now)
             return data, start
         if header.api_key == _PRODUCE and not refused:
-            if self._by_topic:
+            if self._produces.by_topic:
                 return data, self._produce_by_topic(data, header, start, pos, after, now)
-            self._produce(data, header, after, after - pos - 4, now)
+            self._produces.charge(data, header, after, after - pos - 4, now)
             return data, start
         exchange = self._exchange(self._gate.refusal if refused else self._openers.get(header.api_key))
         if exchange is None:
             return self._other(data, header, pos, now), start
-        start = self._forward_without(data, start, pos, after)
         if after > len(data):
-            self._discarding = False
+            start = self._collect(data, start, pos)
             if not refused and after - pos > MAX_OPENED_BYTES:
                 raise InvalidFrame("frame_too_large", f"{after - pos} bytes, more than the {MAX_OPENED_BYTES} that are opened")
-            self._collected += memoryview(data)[pos:]  # until all of it is there
-        elif not self._open(exchange, data[pos:after], header.moved(-pos), now):
+            return data, start
+        start = self._forward_without(data, start, pos, after)
+        if not self._open(exchange, data[pos:after], header.moved(-pos), now):
             self._waits_for = exchange
             start = pos
         return data, start
@@ -263,10 +269,10 @@ class RequestStream:
         after = pos + LENGTH_BYTES + size
         if not 0 <= size <= MAX_RAW_BYTES:
             raise InvalidFrame("raw_length", f"a SASL token of {size} bytes, at most {MAX_RAW_BYTES} are taken")
+        if self._ending == _PARTED:
+            return self._forward_without(data, start, pos, after), after
         if after > len(data):
-            start = self._forward_without(data, start, pos, after)
-            self._discarding = False
-            self._collected += memoryview(data)[pos:]
+            start = self._collect(data, start, pos)
         else:
             exchange = take(data[pos + LENGTH_BYTES : after])
             self._in_flight.append(Entry(0, _SASL_TOKEN, now, Opened(exchange, raw=True)))
@@ -280,6 +286,46 @@ class RequestStream:
             self.write(data[start:pos])
         self._discarding = after > len(data)
         return min(after, len(data))
+
+    def _collect(self, data: bytes, start: int, pos: int) -> int:
+        """Forward what stands before `pos`, and keep the beginning of the request that stands there until the rest has come."""
+        if pos > start:
+            self.write(data[start:pos])
+        self._collected += memoryview(data)[pos:]
+        return len(data)
+
+    # The end of a connection, where it is Weir that ends it.
+
+    def take_no_more(self) -> None:
+        """Begin no request any more. The rest of one that has begun is still read; what stands behind it is held. One of which
+        nothing has gone to the broker, and of which nothing has been decided, has not begun."""
+        self._ending = _LAST
+        self._client.hot_bucket = None  # off the fast path, which knows nothing of this
+        if self.at_boundary:
+            self._stop(STOP_ENDING)
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether all of each request that has begun is on its way to the broker."""
+        return (not self._framing.skip or bool(self._collected)) and self._waits_for is None
+
+    def part(self, now: float) -> None:
+        """Nothing will be answered any more: of what is held and what still comes, forward only the Produce requests that want
+        no answer (acks=0), since nobody would send them again."""
+        self._ending = _PARTED
+        self._put_off = False
+        self.stops = 0
+        held, self._held = self._held, b""
+        if held:
+            self._feed_any(held, now)
+        self._wire.resume_client()
+
+    @property
+    def _holds_back(self) -> bool:
+        """Whether no request may be begun now."""
+        if self._ending == _GOES_ON:
+            return self._throttle.active
+        return self._ending == _LAST and self._waits_for is None
 
     @property
     def unfinished(self) -> bool:
@@ -298,6 +344,7 @@ class RequestStream:
         stops = stopped & STOP_IN_FLIGHT if len(self._in_flight) > MAX_IN_FLIGHT // 2 else 0
         if stopped and self._throttle.active:
             stops |= STOP_MUTED
+        stops |= stopped & STOP_ENDING
         if not ready:
             stops |= stopped & STOP_NOT_READY
         self.stops = stops
@@ -310,49 +357,12 @@ class RequestStream:
         if stopped and not self.stops:
             self._wire.resume_client()
 
-    def _produce(self, data: bytes, header: RequestHeader, after: int, size: int, now: float) -> Entry | None:
-        """Charge a Produce request and remember what its likes look like; the entry is None where it gets no answer."""
-        acks, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
-        if acks_end > after:
-            raise InvalidFrame("overrun", f"a Produce request of {size} bytes ends before its acks")
-        bucket = self._bucket("produce", header, now)
-        gated = self._gate.closed and self._is_gated(data, header, acks_end, after, bucket)
-        head = after - size - 4
-        key = _PRODUCE << 16 | header.api_version
-        self._hot_key = key
-        self._hot_rest = data[head + 12 : acks_end]
-        self._hot_min = acks_end - head - 4
-        self._hot_answered = acks != 0
-        self._hot_generation = self._client.generation
-        self._client.hot_bucket = None if self._gate.closed or self._by_topic else bucket  # None: the next one is looked at too
-        delay = bucket.charge(size, now)
-        entry: Entry | None = None
-        if acks != 0:
-            entry = Entry(header.correlation_id, key, now, None, bucket)
-            self._in_flight.append(entry)
-        if delay != 0.0:
-            self._throttle.start(delay, now, bucket, entry, size)
-        if gated:
-            self._throttle.hold(self._gate.delayed(), now, bucket, entry)
-        return entry
-
-    @property
-    def _by_topic(self) -> bool:
-        """Whether the topics of Produce requests are looked at."""
-        return self._topics.opener is not None or (self._producer is not None and self._producer.pending)
-
     def _produce_by_topic(self, data: bytes, header: RequestHeader, start: int, pos: int, after: int, now: float) -> int:
         """Take a Produce request at `pos` whose topics are looked at; from where on the data is still to be forwarded."""
-        if self._producer is None and self._topics.opener is not None:
-            self._producer = self._topics.opener(self._connection)
-        assert self._producer is not None  # noqa: S101 -- else nobody looks
-        exchange = self._producer.open(header, header.body_offset - pos, after - pos, now)
+        exchange = self._produces.open_by_topic(header, pos, after, now)
         if exchange.whole and after > len(data):
-            start = self._forward_without(data, start, pos, after)
-            self._discarding = False
-            self._collected += memoryview(data)[pos:]
-            return start
-        entry = self._produce(data, header, after, after - pos - 4, now)
+            return self._collect(data, start, pos)
+        entry = self._produces.charge(data, header, after, after - pos - 4, now)
         opened = Opened(exchange)
         if entry is not None:
             entry.special = opened
@@ -371,26 +381,6 @@ class RequestStream:
             raise EndConnection("a topic is over its quota, and the request wants no answer (acks=0) that could say so")
         return start
 
-    def _refuse(self, data: bytes, header: RequestHeader, after: int, now: float) -> bool:
-        """Whether a Produce request is refused while producers are paused. One that wants no answer is put off instead: it
-        would be lost without anybody learning of it."""
-        acks, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
-        bucket = self._bucket("produce", header, now)
-        if not self._is_gated(data, header, acks_end, after, bucket):
-            return False
-        if acks != 0:
-            return True
-        self._put_off = True
-        self._throttle.hold(self._gate.put_off(), now, bucket, None)
-        return False
-
-    def _is_gated(self, data: bytes, header: RequestHeader, acks_end: int, after: int, bucket: Bucket) -> bool:
-        """Whether the gate is for this Produce request."""
-        if bucket.resolution.exempt:
-            return False
-        topic = produce_refusal.only_topic(data, acks_end, min(after, len(data)), after, header.api_version)
-        return not self._gate.is_own_topic(topic)
-
     def _other(self, data: bytes, header: RequestHeader, pos: int, now: float) -> bytes:
         """Note any other request. An ApiVersions that is newer than what is known here is made one that no broker knows,
         so that the answer is one that is known here: the error, and the versions there are (KIP-511)."""
@@ -401,7 +391,8 @@ class RequestStream:
         special: ChargedFetch | None = None
         if header.api_key == _SHARE_FETCH:
             # It carries acknowledgements, so it is never refused: its answer is charged and the mute holds the client.
-            special = ChargedFetch(self._bucket("fetch", header, now))
+            self._client.use(header.client_id, now)
+            special = ChargedFetch(self._client.bucket("fetch", now))
         self._in_flight.append(Entry(header.correlation_id, key, now, special))
         return data
 
@@ -432,11 +423,6 @@ class RequestStream:
         """Send a request of Weir's own, whose answer `take` gets and the client does not."""
         self._in_flight.append(Entry(read_i32_be(frame, 8), read_i32_be(frame, 4), now, Asked(take)))
         self.write(frame)
-
-    def _bucket(self, kind: str, header: RequestHeader, now: float) -> Bucket:
-        """The bucket of who sends the request."""
-        self._client.use(header.client_id, now)
-        return self._client.bucket(kind, now)
 
     def _stop(self, why: int) -> None:
         if not self.stops:

@@ -219,6 +219,11 @@ class ResponseStream:
             bucket.answered_total += 1
             bucket.latency_seconds_total += latency
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether a response has begun of which more is to come."""
+        return self._framing.skip > 0
+
     def answer_later(self, opened: Opened, now: float) -> None:
         """One of those that wait will be answered by its exchange."""
         self._own_due += 1

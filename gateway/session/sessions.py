@@ -26,7 +26,22 @@ class OpenSession(Protocol):
         ...
 
     def drain(self) -> None:
-        """End it as soon as no request is under way."""
+        """End it once the requests that have begun are answered; without effect where it ends already."""
+        ...
+
+    @property
+    def draining(self) -> bool:
+        """Whether it has been told to end."""
+        ...
+
+    @property
+    def parted(self) -> bool:
+        """Whether everything that was begun has been answered, and only the client's goodbye is missing."""
+        ...
+
+    @property
+    def under_way(self) -> int:
+        """How many requests wait for their answers."""
         ...
 
     def reconsider(self) -> None:

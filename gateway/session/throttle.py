@@ -60,10 +60,19 @@ class ChannelThrottle:
             api_key = _PRODUCE if entry is None else entry.api_key
             self._recorder.throttled(self.origin, api_key, bucket, amount, delay, now)
         if delay > 0.0:
-            self.hold(delay, now, bucket, entry)
+            self._mute_for(delay, now, bucket, entry)
 
-    def hold(self, delay: float, now: float, bucket: Bucket, entry: Entry | None) -> None:
-        """The same, for what is not a decision of the bucket's: nobody is told."""
+    def hold(self, delay: float, now: float, bucket: Bucket, entry: Entry | None, amount: int) -> None:
+        """The same for the volumes' sake: it is no decision of the bucket's, which tells only whose request it is."""
+        self.note_held(delay, now, bucket, amount)
+        self._mute_for(delay, now, bucket, entry)
+
+    def note_held(self, delay: float, now: float, bucket: Bucket, amount: int) -> None:
+        """Tell of a Produce of `amount` bytes that is delayed for the volumes' sake, or will be refused after that long."""
+        if self._recorder is not None:
+            self._recorder.held(self.origin, bucket, amount, delay, now)
+
+    def _mute_for(self, delay: float, now: float, bucket: Bucket, entry: Entry | None) -> None:
         until = now + max(1, throttle_time_ms(delay)) / 1000.0
         if self.active and self._mute.state is not MuteState.MUTED_AND_RESPONSE_PENDING:
             if until > self.until:

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from loadtest.bench import report
-from loadtest.bench.proxies import ABSENT, WAYS, Tls
+from loadtest.bench.proxies import ABSENT, WAYS, Tls, Way
 from loadtest.bench.rounds import (
     CONNECTIONS,
     DEPTHS,
@@ -19,9 +19,11 @@ from loadtest.bench.rounds import (
     SIZES,
     Cell,
     Measured,
+    Samples,
     broker,
     measure,
     measure_latency,
+    null_broker,
     started,
     warm_up,
 )
@@ -45,6 +47,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="of a request, in bytes (default: %(default)s)")
     parser.add_argument("--proxies", help=f"of {','.join(WAYS)} (with --tls: {','.join(TLS_WAYS)}); direct is no proxy")
     parser.add_argument("--tls", action="store_true", help="clients connect with TLS, which ends at the proxy")
+    parser.add_argument(
+        "--null-broker",
+        action="store_true",
+        help="no Kafka, but a process that answers at once: the proxies without a broker's noise (no Fetch, no latency)",
+    )
     parser.add_argument("--out", type=Path, help="folder for DATE-bench.md and .json (a full run: loadtest/results)")
     options = parser.parse_args()
     try:
@@ -56,6 +63,8 @@ def _options() -> argparse.Namespace:
     unknown = [name for name in options.proxies if name not in WAYS]
     if unknown:
         parser.error(f"--proxies {', '.join(unknown)}: not known; choose from {', '.join(WAYS)}")
+    if options.tls and options.null_broker:
+        parser.error("--tls and --null-broker don't go together: choose one")
     options.full = set(options.sizes) == set(SIZES) and set(options.proxies) == set(ways)
     if options.full and options.out is None:
         options.out = RESULTS
@@ -70,10 +79,14 @@ def main() -> int:
     loads = [(connections, depth) for connections in CONNECTIONS for depth in DEPTHS]
     rounds = max(1, round(options.seconds / len(loads) / _TURN))
     cells = [Cell("produce", size, *load) for size in options.sizes for load in loads]
-    if options.full:
+    if options.full and not options.null_broker:
         cells.append(Cell("fetch", FETCH_BYTES, 8, 1))
     try:
-        measured = _measure(console, options.proxies, cells, rounds, latency=options.full and not options.tls, tls=options.tls)
+        if options.null_broker:
+            measured = _measure_without_kafka(console, options.proxies, cells, rounds)
+        else:
+            latency = options.full and not options.tls
+            measured = _measure(console, options.proxies, cells, rounds, latency=latency, tls=options.tls)
     except (JarsMissingError, NodeError, GatewayError, RuntimeError) as error:
         console.print(f"bench: {error}", markup=False)
         return 1
@@ -87,7 +100,8 @@ def main() -> int:
     if options.out is not None:
         day = datetime.now(UTC).date().isoformat()
         options.out.mkdir(parents=True, exist_ok=True)
-        file = options.out / f"{day}-bench{'-tls' if options.tls else ''}"
+        kind = "-tls" if options.tls else "-null-broker" if options.null_broker else ""
+        file = options.out / f"{day}-bench{kind}"
         file.with_suffix(".md").write_text(report.markdown(measured, grids, rounds, _TURN, day))
         file.with_suffix(".json").write_text(json.dumps(report.raw(measured), indent=1) + "\n")
         console.print(f"written: {file}.md and .json", markup=False)
@@ -104,11 +118,22 @@ def _measure(console: Console, names: tuple[str, ...], cells: list[Cell], rounds
         for name, why in absent.items():
             console.print(f"bench: {name}: {why}", markup=False)
         warm_up(cluster.bootstrap_servers, sorted({cell.size for cell in cells if cell.api == "produce"}))
-        results = measure(
-            ways, cells, rounds, _TURN, lambda cell, samples: console.print(report.interim(cell, samples), markup=False)
-        )
+        results = _rounds(console, ways, cells, rounds)
         latencies = measure_latency(ways, rounds, _LATENCY_TURN) if latency else {}
     return Measured(list(ways), {**absent, **(ABSENT if latency else {})}, results, latencies, tls)
+
+
+def _measure_without_kafka(console: Console, names: tuple[str, ...], cells: list[Cell], rounds: int) -> Measured:
+    with ExitStack() as stack:
+        address, directory = stack.enter_context(null_broker())
+        ways, absent = stack.enter_context(started(names, address, directory))
+        console.print(f"bench: before a null broker; {rounds} rounds of {_TURN:g} s of: {', '.join(ways)}")
+        results = _rounds(console, ways, cells, rounds)
+    return Measured(list(ways), absent, results, {}, null_broker=True)
+
+
+def _rounds(console: Console, ways: dict[str, Way], cells: list[Cell], rounds: int) -> dict[Cell, Samples]:
+    return measure(ways, cells, rounds, _TURN, lambda cell, samples: console.print(report.interim(cell, samples), markup=False))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@ import os
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +20,7 @@ from loadtest.kafka import free_port, spawn, stop
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _PLENTY = 10**12
 _START_SECONDS = 10.0
+_SCRAPE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,9 @@ class Tls:
         """Make them in a directory."""
         authority = Authority(directory)
         return cls(authority.cert, authority.issue("proxy", LOOPBACK))
+
+
+_NOT_STARTED = "not measured: it did not start"
 
 
 class ProxyUnavailableError(RuntimeError):
@@ -83,19 +89,53 @@ class Weir(Way):
     )
     _gateway: GatewayProcess | None = None
 
+    def sections(self, directory: Path) -> dict[str, Any]:  # noqa: ARG002
+        """More of the config file."""
+        return {}
+
     def start(self, broker: str, directory: Path) -> None:
         """Start the gateway. Raises GatewayError."""
         keys = {} if self.tls is None else {"tls": {"cert": str(self.tls.files.cert), "key": str(self.tls.files.key)}}
-        config = {"quotas": {"entities": quota_rows()}, "connections": {"max_per_ip": 1_000}}
-        self._gateway = GatewayProcess(directory, broker, config, keys)
-        self._gateway.start()
-        self.address = self._gateway.bootstrap_servers
+        config = {"quotas": {"entities": quota_rows()}, "connections": {"max_per_ip": 1_000}, **self.sections(directory)}
+        # Not /readyz: a null broker does not tell who the brokers are.
+        self._gateway = gateway = GatewayProcess(directory, broker, config, keys, wait="/livez")
+        gateway.start()
+        wait_listening(gateway.process, gateway.ports[0], _NOT_STARTED, gateway.log_file)
+        self.address = gateway.bootstrap_servers
         self.pids = (self._gateway.pid,)
 
     def stop(self) -> None:
         """Stop the gateway."""
         if self._gateway is not None:
             self._gateway.stop()
+
+
+class WeirObserved(Weir):
+    """The same with all that tells of it: what that costs is the difference."""
+
+    about = "the same with the ledger (every entity's use by the minute), and /metrics scraped every second"
+
+    def sections(self, directory: Path) -> dict[str, Any]:
+        """The ledger."""
+        return {"ledger": {"path": str(directory / "ledger")}}
+
+    def start(self, broker: str, directory: Path) -> None:
+        """Start the gateway and its scraper. Raises GatewayError."""
+        super().start(broker, directory)
+        self._over = threading.Event()
+        threading.Thread(target=self._scrape, name="scrape weir-observed", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop both."""
+        if self._gateway is not None:
+            self._over.set()
+        super().stop()
+
+    def _scrape(self) -> None:
+        gateway = self._gateway
+        while gateway is not None and not self._over.wait(_SCRAPE_SECONDS):
+            with suppress(OSError):  # it is just being stopped
+                gateway.get("/metrics")
 
 
 def quota_rows() -> list[dict[str, Any]]:
@@ -139,7 +179,7 @@ class HAProxy(Way):
             self._process = spawn([binary, "-db", "-f", str(config)], stdout=out, stderr=out)
         self.address = f"{HOST}:{port}"
         self.pids = (self._process.pid,)
-        _wait_listening(self._process, port, log)
+        wait_listening(self._process, port, _NOT_STARTED, log)
 
     def stop(self) -> None:
         """Stop it."""
@@ -184,7 +224,7 @@ class KafkaProxy(Way):
             self._process = spawn(command, stdout=out, stderr=out, env={**os.environ, "GOMAXPROCS": "1"})
         self.address = f"{HOST}:{port}"
         self.pids = (self._process.pid,)
-        _wait_listening(self._process, port, log)
+        wait_listening(self._process, port, _NOT_STARTED, log)
 
     def stop(self) -> None:
         """Stop it."""
@@ -195,6 +235,7 @@ class KafkaProxy(Way):
 WAYS: dict[str, type[Way]] = {
     "direct": Direct,
     "weir": Weir,
+    "weir-observed": WeirObserved,
     "haproxy": HAProxy,
     "haproxy-64k": HAProxyBigBuffers,
     "haproxy-splice": HAProxySplice,
@@ -227,7 +268,8 @@ def _needs_plaintext(way: Way) -> None:
         raise ProxyUnavailableError("not measured: it is not set up to end TLS here")
 
 
-def _wait_listening(process: "subprocess.Popen[str]", port: int, log: Path) -> None:
+def wait_listening(process: "subprocess.Popen[str]", port: int, problem: str, log: Path | None = None) -> None:
+    """Return once somebody listens at the port. Raises ProxyUnavailableError with the problem and the end of the log."""
     deadline = time.monotonic() + _START_SECONDS
     while True:
         try:
@@ -235,7 +277,8 @@ def _wait_listening(process: "subprocess.Popen[str]", port: int, log: Path) -> N
         except OSError:
             if process.poll() is not None or time.monotonic() > deadline:
                 stop(process, timeout=1.0)
-                raise ProxyUnavailableError(f"not measured: it did not start: {log.read_text()[-500:]}") from None
+                said = log.read_text()[-500:] if log is not None else ""
+                raise ProxyUnavailableError(f"{problem}: {said}") from None
             time.sleep(0.05)
         else:
             return

@@ -14,9 +14,15 @@ from loadtest.bench.proxies import WAYS
 from loadtest.bench.rounds import PACED_RATE, PACED_SIZE, Cell, Measured, Samples
 
 BASE = "haproxy"
+PLAIN, OBSERVED = "weir", "weir-observed"
 _TLS = (
     "Clients connect with TLS 1.3 (with OpenSSL's own choice of a cipher), which ends at the proxy; all have "
     "the same certificate. "
+)
+_REAL_BROKER = "Made by `make bench`. One real broker (Apache Kafka 4.3.0, one KRaft node)."
+_NULL_BROKER = (
+    "Made by `python -m loadtest.bench --null-broker`. In place of Kafka there is a process that answers at once, so that the "
+    "proxies are seen by themselves: a real broker takes turns with the proxy on the same cores and leaves their caches cold."
 )
 _MIB = 1024 * 1024
 
@@ -89,6 +95,9 @@ def grids(measured: Measured) -> list[Grid]:
     found = []
     if produce and BASE in proxies:
         found += [_ratios_by_size(produce, proxies), _ratios(produce, proxies)]
+    if produce and {PLAIN, OBSERVED} <= set(proxies):
+        title = "What ledger and metrics cost: CPU per Produce request, as a multiple of Weir's without a ledger and unscraped"
+        found.append(_ratios_by_size(produce, (OBSERVED,), PLAIN, title))
     if produce:
         found.append(_absolute("Proxy CPU per Produce request, us (this machine, this day)", produce, proxies, 1.0))
         found.append(_throughput(produce, measured.ways))
@@ -102,7 +111,12 @@ def grids(measured: Measured) -> list[Grid]:
     return found
 
 
-def _ratios_by_size(cells: dict[Cell, Samples], proxies: Sequence[str]) -> Grid:
+def _ratios_by_size(
+    cells: dict[Cell, Samples],
+    proxies: Sequence[str],
+    base: str = BASE,
+    title: str = "Proxy CPU per Produce request, as a multiple of HAProxy's: all connections and depths together",
+) -> Grid:
     rows = []
     for size in dict.fromkeys(cell.size for cell in cells):
         row = [size_name(size)]
@@ -111,11 +125,10 @@ def _ratios_by_size(cells: dict[Cell, Samples], proxies: Sequence[str]) -> Grid:
                 ratio
                 for cell, samples in cells.items()
                 if cell.size == size
-                for ratio in paired(samples, name, BASE, cpu_per_request)
+                for ratio in paired(samples, name, base, cpu_per_request)
             ]
-            row.append(_spread(every) if name != BASE else "1")
+            row.append(_spread(every) if name != base else "1")
         rows.append(tuple(row))
-    title = "Proxy CPU per Produce request, as a multiple of HAProxy's: all connections and depths together"
     return Grid(title, ("request", *proxies), rows)
 
 
@@ -191,7 +204,8 @@ def markdown(measured: Measured, grids_: Sequence[Grid], rounds: int, turn: floa
     absent = "".join(f"- `{name}`: {why}\n" for name, why in measured.absent.items())
     return (
         f"# Paired performance comparison, {day}\n\n"
-        "Made by `make bench`. One real broker (Apache Kafka 4.3.0, one KRaft node); closed loops of pre-encoded Produce v11 "
+        + (_NULL_BROKER if measured.null_broker else _REAL_BROKER)
+        + " Closed loops of pre-encoded Produce v11 "
         "requests (acks=1) from a process of its own, `depth` requests in flight on each connection. The ways take turns of "
         f"{turn:g} s, {rounds} rounds a load, every other round backwards. CPU is user and system time of all threads of the "
         "proxy. "

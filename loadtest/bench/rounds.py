@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from loadtest.bench.generator import Job, Paced, Saturated
-from loadtest.bench.proxies import WAYS, ProxyUnavailableError, Tls, Way
-from loadtest.kafka import KafkaCluster, run_tool, spawn
+from loadtest.bench.proxies import WAYS, ProxyUnavailableError, Tls, Way, wait_listening
+from loadtest.gateway_process import HOST
+from loadtest.kafka import KafkaCluster, free_port, run_tool, spawn, stop
 
 PRODUCE_TOPIC, FETCH_TOPIC = "bench-produce", "bench-fetch"
 PARTITIONS = 8
@@ -53,13 +54,15 @@ Samples = dict[str, list[Saturated]]
 
 @dataclass
 class Measured:
-    """Everything that was measured, in the order of `cells` and of rounds. `tls`: clients' connections were TLS."""
+    """Everything that was measured, in the order of `cells` and of rounds. `tls`: clients' connections were TLS; `null_broker`:
+    before a broker that takes no time."""
 
     ways: list[str]
     absent: dict[str, str]
     cells: dict[Cell, Samples]
     latencies: dict[str, list[Paced]]
     tls: bool = False
+    null_broker: bool = False
 
 
 @contextmanager
@@ -73,6 +76,19 @@ def broker() -> Iterator[tuple[KafkaCluster, Path]]:
             _create_topic(cluster, PRODUCE_TOPIC, *_RUBBISH)
             _create_topic(cluster, FETCH_TOPIC)
             yield cluster, directory
+
+
+@contextmanager
+def null_broker() -> Iterator[tuple[str, Path]]:
+    """The address of a broker that takes no time, and a folder for others."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as name:
+        process = spawn([sys.executable, "-m", "loadtest.bench.null_broker", str(port), PRODUCE_TOPIC])
+        try:
+            wait_listening(process, port, "the null broker did not start")
+            yield f"{HOST}:{port}", Path(name)
+        finally:
+            stop(process, timeout=1.0)
 
 
 def _create_topic(cluster: KafkaCluster, name: str, *configs: str) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from gateway.events import ConfigApplied, Event, ThrottleEvent, from_line
+from gateway.reports.job.topic import fetch_topic
 from loadtest.kafka import KafkaCluster
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir, wait_until
@@ -44,11 +46,14 @@ def flushed(path: Path) -> int:
     return sum(part.stat().st_size for part in path.rglob("_*.part"))
 
 
-def gateway_with_ledger(start: Callable[..., Weir], kafka: KafkaCluster, path: Path, **quotas: Any) -> Weir:
+def gateway_with_ledger(
+    start: Callable[..., Weir], kafka: KafkaCluster, path: Path, topic: str | None = None, **quotas: Any
+) -> Weir:
+    ledger = {"path": str(path), "gateway": "weir-1", "flush_seconds": 1, "rotate_seconds": 3600}
     return start(
         kafka.bootstrap_servers,
         quotas={"entities": [ENTITY], "window": WINDOW, **quotas},
-        ledger={"path": str(path), "gateway": "weir-1", "flush_seconds": 1, "rotate_seconds": 3600},
+        ledger=ledger if topic is None else ledger | {"topic": topic},
     )
 
 
@@ -96,3 +101,25 @@ def test_what_would_have_been_throttled_is_noted(kafka: KafkaCluster, start_weir
     assert sum(event.count for event in throttles) == noted
     assert {event.enforced for event in throttles} == {False}
     gateway.start()  # for the fixture to stop
+
+
+def test_the_topic_holds_what_the_files_hold(kafka: KafkaCluster, start_weir: Callable[..., Weir], tmp_path: Path) -> None:
+    """And `weir report --kafka` fetches just that; the last lines are those of the moment in which the gateway stops."""
+    path, fetched, ledger_topic = tmp_path / "ledger", tmp_path / "fetched", f"throttles-{tmp_path.name}"
+    topic = create_topic(kafka.bootstrap_servers, f"told-{tmp_path.name}", replicas=1)
+    gateway = gateway_with_ledger(start_weir, kafka, path, ledger_topic)
+    produce(gateway, topic, 25)
+    assert gateway.metric("weir_throttled_requests_total", client_id=CLIENT, kind="produce") > 0
+    gateway.stop()
+    assert fetch_topic(kafka.bootstrap_servers, ledger_topic, fetched, None, lambda told: None) > 0
+    assert lines(fetched, "topic-*") == lines(path, "weir-*") != []
+    resource = ConfigResource(ResourceType.TOPIC, ledger_topic)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    configs = admin.describe_configs([resource])[resource].result()
+    assert (configs["cleanup.policy"].value, configs["retention.ms"].value) == ("delete", str(30 * 86_400_000))
+    gateway.start()  # for the fixture to stop
+
+
+def lines(path: Path, files: str) -> list[bytes]:
+    """The lines of all finished files, sorted."""
+    return sorted(line for file in path.rglob(f"{files}.jsonl.gz") for line in gzip.decompress(file.read_bytes()).splitlines())

@@ -139,6 +139,18 @@ def test_where_the_quotas_of_the_api_are_kept(tmp_path: Path) -> None:
         assert config.state.file(file) == tmp_path / "kept.json"
 
 
+def test_where_recent_usage_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "weir.yaml"
+    for state, path in (
+        ("{}", "weir.state.usage.jsonl"),
+        ("{path: kept/quotas.json}", "kept/quotas.usage.jsonl"),
+        ("{path: kept/quotas.json, usage_path: usage}", "usage"),
+    ):
+        config = parse_config(f"{MINIMAL}state: {state}\n", source="x")
+        assert config.state.usage_file(file) == tmp_path / path
+    assert config.state.usage_file(file, 3) == tmp_path / "usage.3"
+
+
 def test_quota_admins_are_principals() -> None:
     assert parse_config(MINIMAL, source="x").quota_admins == ()
     config = parse_config(MINIMAL + 'quota_admins: ["User:admin", "User:CN=ops,O=Example"]\n', source="x")
@@ -158,6 +170,13 @@ BAD = [
     (MINIMAL + "quota_admins: ['User:']\n", "quota_admins[0]", "is not a principal", '"User:admin"'),
     (MINIMAL + "quota_admins: User:admin\n", "quota_admins", "must be a list", "write a list"),
     (MINIMAL + "state: {path: ''}\n", "state.path", "is empty", "fill it in"),
+    (
+        MINIMAL + "state: {path: a, usage_path: a}\n",
+        "state",
+        "path and usage_path name the same file",
+        "give each a file of its own",
+    ),
+    (MINIMAL + "state: {usage_interval_ms: 5}\n", "state.usage_interval_ms", "must be at least 100", "at least 100"),
     # the file itself
     ("", "(file)", "is empty", "upstream.bootstrap_servers"),
     ("# nothing but a comment\n", "(file)", "is empty", "upstream.bootstrap_servers"),
@@ -342,7 +361,15 @@ BAD = [
     (MINIMAL + "connections: {drain_seconds: .nan}\n", "connections.drain_seconds", "must be", "write"),
     (MINIMAL + "admin: {port: 99999}\n", "admin.port", "must be at most 65535", "at most 65535"),
     (MINIMAL + "admin: {host: 'http://x'}\n", "admin.host", "is not a host name", "without a port or a scheme"),
-    (MINIMAL + "workers: 2\n", "workers", "not supported by this version of Weir", "remove it"),
+    (MINIMAL + 'workers: 2\nquota_admins: ["User:a"]\nsharing:\n', "quota_admins", "several workers", "write 'sharing: {}'"),
+    (
+        MINIMAL + "sharing: {topic: a, quotas_topic: a}\n",
+        "sharing",
+        "topic and quotas_topic name the same topic",
+        "a topic of its own",
+    ),
+    (MINIMAL + "workers: 0\n", "workers", "must be at least 1", "write a number at least 1"),
+    (MINIMAL + "workers: 1000\n", "workers", "must be at most 256", "write a number at most 256"),
 ]
 
 
@@ -369,8 +396,6 @@ def test_a_key_of_a_later_release_is_refused_not_ignored(keys: tuple[str, ...]) 
             document["quotas"] = {"entities": [{"user": "a", key: 5}]}
         case ("quotas", key):
             document["quotas"] = {key: {}}
-        case ("ledger", key):
-            document["ledger"] = {"path": "ledger", key: "x"}
         case (key,):
             document[key] = {}
     (problem,) = problems_of(json.dumps(document))
@@ -395,7 +420,7 @@ quotas:
     - {user: a, producer_byte_rate: -1}
     - {user: b, producer_byte_rate: 1}
     - {user: b, producer_byte_rate: 2}
-sharing: {}
+sharing: {interval_ms: 1}
 """
     )
     assert [(problem.key, problem.line) for problem in found] == [
@@ -406,7 +431,7 @@ sharing: {}
         ("quotas.enforce", 10),
         ("quotas.entities[0].producer_byte_rate", 12),
         ("quotas.entities[2]", 14),
-        ("sharing", 15),
+        ("sharing.interval_ms", 15),
     ]
 
 
@@ -563,6 +588,34 @@ def test_volumes_are_looked_at_only_where_they_are_configured() -> None:
     assert (config.source, config.when_unknown, config.topic) == ("log_dirs", "PAUSE", "__weir_volume_usage")
     assert (config.freshness_seconds, config.publish_interval_ms, config.max_delay_ms) == (300, 30_000, 5_000)
     assert (str(config.soft.limit()), str(config.hard.limit())) == ("MinFreePercentage 15", "MinFreePercentage 5")
+
+
+@pytest.mark.parametrize(
+    ("text", "topic"),
+    [
+        ("workers: 1\n", None),
+        ("workers: 4\n", "__weir_usage"),
+        ("workers: 4\nsharing: {topic: ours}\n", "ours"),
+        ("workers: 4\nsharing:\n", None),
+    ],
+)
+def test_workers_share_quotas_unless_the_file_says_otherwise(text: str, topic: str | None) -> None:
+    sharing = parse_config(MINIMAL + text, source="weir.yaml").sharing
+    assert (None if sharing is None else sharing.topic) == topic
+
+
+def test_quotas_can_be_set_through_several_workers_that_share_a_topic() -> None:
+    text = MINIMAL + 'workers: 2\nquota_admins: ["User:a"]\n'
+    config = parse_config(text, source="weir.yaml")
+    assert config.sharing is not None
+    assert config.sharing.quotas_topic == "__weir_quotas"
+
+
+def test_workers_that_share_nothing_are_warned_of() -> None:
+    text = entities("{user: a, exempt: true}") + "workers: 4\n"
+    assert parse_config(text, source="weir.yaml").warnings() == []
+    (warning,) = parse_config(text + "sharing:\n", source="weir.yaml").warnings()
+    assert warning.startswith("sharing: is empty, so each of the 4 workers gives every client its whole quota")
 
 
 def test_a_section_for_volumes_without_anything_below_it_is_worth_a_warning() -> None:

@@ -46,6 +46,11 @@ class TestCheck:
         )
         assert err == ""
 
+    def test_workers_and_what_they_share(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path.write_text(CONFIG + "workers: 2\n")
+        assert main(["check", "--config", str(path)]) == 0
+        assert "; 2 workers; quotas shared over the topic __weir_usage; admin " in capsys.readouterr().out
+
     def test_warnings_are_shown_and_are_no_errors(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path.write_text(CONFIG.replace("100000", "10"))
         assert main(["check", "--config", str(path)]) == 0

@@ -291,6 +291,20 @@ def test_an_added_listener_needs_a_restart() -> None:
     assert {problem.key.partition(".")[0] for problem in planned.problems} == {"listeners[1]"}
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "restart", "live"),
+    [
+        ("sharing: {}", "sharing: {interval_ms: 300, when_unreachable: fair_share}", [], ["interval_ms", "when_unreachable"]),
+        ("sharing: {}", "sharing: {topic: other, interval_ms: 300}", ["topic"], ["interval_ms"]),
+        ("", "sharing: {}", ["topic", "quotas_topic"], ["interval_ms", "when_unreachable"]),
+    ],
+)
+def test_what_of_sharing_needs_a_restart(old: str, new: str, restart: list[str], live: list[str]) -> None:
+    planned = plan(parse_config(HEAD + old, source="old"), parse_config(HEAD + new, source="new"))
+    assert [problem.key for problem in planned.problems] == [f"sharing.{key}" for key in restart]
+    assert [change.partition(":")[0] for change in planned.changes] == [f"sharing.{key}" for key in live]
+
+
 def test_the_effective_config_follows_results() -> None:
     effective = EffectiveConfig(config(1), loaded_at=10.0)
     effective.record(ReloadResult(20.0, config(2), changes=("x",)))

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from gateway.observe.metrics import METRICS, Distribution
+from gateway.workers.metrics import WORKER_METRICS
 from loadtest.kafka import KafkaCluster
 from tests.helm.prometheus_process import Prometheus, program
 from tests.helm.queries import (
@@ -42,6 +43,7 @@ LABELS: dict[str, set[str]] = {name: set() for name in PROCESS_METRICS}
 for row in METRICS:
     suffixes = ("_bucket", "_sum", "_count") if isinstance(row, Distribution) else ("",)
     LABELS |= {row.name + suffix: set(row.labels) for suffix in suffixes}
+LABELS |= {metric.name: {"worker"} for metric in WORKER_METRICS}
 
 ALL_QUERIES = [*rule_queries(), *(query for file in DASHBOARDS for query in panel_queries(file))]
 each_dashboard = pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)

@@ -31,3 +31,10 @@ def test_the_table_shows_the_median_of_the_ratios() -> None:
 
 def test_sizes_have_names() -> None:
     assert [size_name(size) for size in (100, 1024, 16384, 1048576)] == ["100 B", "1 KiB", "16 KiB", "1 MiB"]
+
+
+def test_what_observing_costs_is_told_beside_weir_itself() -> None:
+    cell = Cell("produce", 100, 8, 1)
+    samples = {**SAMPLES, "weir-observed": [sample(0.18 * SLOW_ROUND), sample(0.15 * QUICK_ROUND), sample(0.33)]}
+    *_, cost, _absolute, _throughput = grids(Measured(["weir", "weir-observed", "haproxy"], {}, {cell: samples}, {}))
+    assert (cost.rows, "ledger and metrics" in cost.title) == ([("100 B", "1.10")], True)

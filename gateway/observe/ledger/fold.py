@@ -6,7 +6,10 @@ from gateway.events import ThrottleEvent, throttle_slot
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.meter import throttle_time_ms
 from gateway.session.recorder import Origin
-from protocol.api_keys import APIS
+from protocol.api_keys import APIS, ApiKey
+
+VOLUME = "volume"
+"""The kind of a delay that is not an entity's own quota's."""
 
 MAX_FOLDS = 10_000
 """Events per interval; what comes past that is counted as dropped."""
@@ -42,8 +45,8 @@ class Fold:
         self.slots: Counter[int] = Counter()
 
 
-_Key = tuple[Bucket, int, int | None, bool]
-"""Bucket, API key, the broker's node id, whether quotas are enforced."""
+_Key = tuple[Bucket, int, int | None, bool, bool]
+"""Bucket, API key, the broker's node id, whether quotas are enforced, whether it was for the volumes' sake."""
 
 
 class ThrottleFolds:
@@ -56,25 +59,23 @@ class ThrottleFolds:
 
     def throttled(self, origin: Origin, api_key: int, bucket: Bucket, amount: float, delay: float, now: float) -> None:
         """Fold one decision."""
-        fold = self._fold((bucket, api_key, origin.broker, delay > 0.0), now)
+        fold = self._decision((bucket, api_key, origin.broker, delay > 0.0, False), origin, abs(delay), now)
         if fold is None:
             return
-        milliseconds = throttle_time_ms(abs(delay))
-        self._latest[bucket, origin.broker] = fold
-        fold.last = now
-        fold.count += 1
         fold.amount += amount
-        fold.throttle_ms += milliseconds
-        fold.slots[throttle_slot(milliseconds)] += 1
-        if milliseconds >= fold.longest_ms:
-            fold.longest_ms = milliseconds
-            fold.address = origin.address
+        if fold.longest_ms == throttle_time_ms(abs(delay)):
             fold.rate = bucket.rate(now)
             fold.limit = bucket.resolution.limit
 
+    def held(self, origin: Origin, bucket: Bucket, amount: int, seconds: float, now: float) -> None:
+        """Fold one delay for the volumes' sake."""
+        fold = self._decision((bucket, _PRODUCE, origin.broker, True, True), origin, seconds, now)
+        if fold is not None:
+            fold.amount += amount
+
     def early(self, origin: Origin, bucket: Bucket, seconds: float, now: float) -> None:
         """Fold one request that came too early: to the entity's last decision, or by itself if that has gone out."""
-        fold = self._latest.get((bucket, origin.broker)) or self._fold((bucket, _NO_API, origin.broker, True), now)
+        fold = self._latest.get((bucket, origin.broker)) or self._fold((bucket, _NO_API, origin.broker, True, False), now)
         if fold is None:
             return
         milliseconds = throttle_time_ms(seconds)
@@ -88,6 +89,21 @@ class ThrottleFolds:
         folds, self._folds, self._latest = self._folds, {}, {}
         return [_event(gateway, key, fold, wall - monotonic) for key, fold in folds.items()]
 
+    def _decision(self, key: _Key, origin: Origin, seconds: float, now: float) -> Fold | None:
+        fold = self._fold(key, now)
+        if fold is None:
+            return None
+        milliseconds = throttle_time_ms(seconds)
+        self._latest[key[0], origin.broker] = fold
+        fold.last = now
+        fold.count += 1
+        fold.throttle_ms += milliseconds
+        fold.slots[throttle_slot(milliseconds)] += 1
+        if milliseconds >= fold.longest_ms:
+            fold.longest_ms = milliseconds
+            fold.address = origin.address
+        return fold
+
     def _fold(self, key: _Key, now: float) -> Fold | None:
         fold = self._folds.get(key)
         if fold is None:
@@ -99,20 +115,21 @@ class ThrottleFolds:
 
 
 _NO_API = -1
+_PRODUCE = int(ApiKey.PRODUCE)
 
 
 def _event(gateway: str, key: _Key, fold: Fold, offset: float) -> ThrottleEvent:
-    bucket, api_key, broker, enforced = key
+    bucket, api_key, broker, enforced, for_volumes = key
     resolution = bucket.resolution
     tags = resolution.tags
     return ThrottleEvent(
         time_ms=int((fold.first + offset) * 1000),
         last_ms=int((fold.last + offset) * 1000),
         gateway=gateway,
-        kind=bucket.kind.name,
+        kind=VOLUME if for_volumes else bucket.kind.name,
         user=tags.user,
         client_id=tags.client_id,
-        quota=None if resolution.entity is None else str(resolution.entity),
+        quota=None if for_volumes or resolution.entity is None else str(resolution.entity),
         address=fold.address or None,
         broker=broker,
         api=None if api_key == _NO_API else APIS[api_key].name,

@@ -38,8 +38,9 @@ class Publisher(Protocol):
 class Ledger:
     """Writes down what happens in this gateway.
 
-    `folds` is the sessions' recorder; `notes` makes events of what else happens. What could not be kept is counted in
-    `Counters.ledger_dropped`: the queue was full, the disk was, or there were more entities than an interval holds.
+    `folds` is the sessions' recorder; `notes` makes events of what else happens; `publisher` gets what the files get.
+    What could not be kept is counted in `Counters.ledger_dropped`: a queue was full, the disk was, or there were more
+    entities than an interval holds.
     """
 
     def __init__(
@@ -47,7 +48,6 @@ class Ledger:
         config: LedgerConfig,
         counters: Counters,
         buckets: Callable[[], Iterable[Bucket]],
-        publisher: Publisher | None = None,
     ) -> None:
         self.gateway = config.gateway or socket.gethostname()
         self.folds = ThrottleFolds()
@@ -55,7 +55,7 @@ class Ledger:
         self._counters = counters
         self._config = config
         self._buckets = buckets
-        self._publisher = publisher
+        self.publisher: Publisher | None = None
         self._pending: list[Event] = []
         self._usage = UsageSampler(clock.wall())
         self._files = LedgerFiles(
@@ -128,8 +128,8 @@ class Ledger:
         lines: dict[str, list[str]] = {}
         for event in events:
             lines.setdefault(partition(event.time_ms), []).append(to_line(event))
-        if self._publisher is not None and events:
-            self._counters.ledger_dropped += self._publisher.publish([line for some in lines.values() for line in some])
+        if self.publisher is not None and events:
+            self._counters.ledger_dropped += self.publisher.publish([line for some in lines.values() for line in some])
         return lines
 
     def _retain(self) -> None:

@@ -3,15 +3,15 @@
     key    2f6c1b7e9d034a58          a member's incarnation: 16 hex digits, drawn at its start
     value  {"Version": 1, "Sequence": 17, "Entities": [["produce", {"user": "alice"}, 123456789, 4096], ...]}
 
-An entity is its quota kind, the parts of its tags, what it used here since the member began to count it, and how much of that
-within the quota window. The counts are in the kind's unit. Without a value the member is gone.
+An entity is its kind, the parts of its tags or its name (`{"name": "payments"}` with the kind `topic`), what it used here since
+the member began to count it, and how much of that within the quota window. The counts are in the kind's unit. Without a value
+the member is gone.
 """
 
 import json
 from dataclasses import dataclass
 
 from gateway.quotas.entity import Tags
-from gateway.quotas.kinds import KINDS
 
 VERSION = 1
 MAX_MESSAGE_BYTES = 512 * 1024
@@ -38,7 +38,7 @@ class EntityUse:
     """What one entity used at one member: in all, and within the quota window."""
 
     kind: str
-    tags: Tags
+    name: Tags | str
     total: int
     recent: int
 
@@ -53,7 +53,7 @@ class UseMessage:
 
 def encode(message: UseMessage) -> bytes:
     """The value of a member's record."""
-    rows = [[use.kind, _parts(use.tags), use.total, use.recent] for use in message.entities]
+    rows = [[use.kind, _parts(use.name), use.total, use.recent] for use in message.entities]
     return json.dumps({"Version": VERSION, "Sequence": message.sequence, "Entities": rows}, separators=(",", ":")).encode()
 
 
@@ -66,7 +66,7 @@ def parse_member(key: bytes | None) -> str:
 
 
 def parse(value: bytes) -> UseMessage:
-    """A member's message. Raises BadMessageError; kinds that are not known here are passed over."""
+    """A member's message. Raises BadMessageError. Its kinds may be ones that are not known here."""
     if len(value) > MAX_MESSAGE_BYTES:
         raise BadMessageError("too_large", f"{len(value)} bytes, more than {MAX_MESSAGE_BYTES}")
     try:
@@ -83,8 +83,7 @@ def parse(value: bytes) -> UseMessage:
         raise BadMessageError("bad_type", "Entities is not a list")
     if len(rows) > MAX_ENTITIES:
         raise BadMessageError("too_large", f"{len(rows)} entities, more than {MAX_ENTITIES}")
-    uses = [_use(row) for row in rows]
-    return UseMessage(_count(fields.get("Sequence"), "Sequence"), tuple(use for use in uses if use.kind in KINDS))
+    return UseMessage(_count(fields.get("Sequence"), "Sequence"), tuple(_use(row) for row in rows))
 
 
 def _use(row: object) -> EntityUse:
@@ -95,13 +94,16 @@ def _use(row: object) -> EntityUse:
         raise BadMessageError("bad_type", "an entity has no kind or no parts")
     names: dict[str, str | None] = {}
     for part, name in parts.items():
-        if part not in _TAG_PARTS:
+        if part not in _PARTS:
             raise BadMessageError("unknown_part", f"an entity has a part {part[:40]!r}")
         if not isinstance(name, str) or len(name) > _MAX_NAME:
             raise BadMessageError("bad_type", f"{part} is not a name")
         names[part] = name
-    tags = Tags(names.get("user"), names.get("client_id"), ip=names.get("ip"))
-    return EntityUse(kind, tags, _count(total, "the total"), _count(recent, "the recent use"))
+    name = names.pop(_NAME, None)
+    if name is not None and names:
+        raise BadMessageError("bad_type", "an entity has both a name and tags")
+    what = Tags(names.get("user"), names.get("client_id"), ip=names.get("ip")) if name is None else name
+    return EntityUse(kind, what, _count(total, "the total"), _count(recent, "the recent use"))
 
 
 def _count(value: object, what: str) -> int:
@@ -110,9 +112,12 @@ def _count(value: object, what: str) -> int:
     return value
 
 
-_TAG_PARTS = ("user", "client_id", "ip")
+_NAME = "name"
+_PARTS = ("user", "client_id", "ip", _NAME)
 
 
-def _parts(tags: Tags) -> dict[str, str]:
+def _parts(tags: Tags | str) -> dict[str, str]:
+    if isinstance(tags, str):
+        return {_NAME: tags}
     parts = (("user", tags.user), ("client_id", tags.client_id), ("ip", tags.ip))
     return {part: name for part, name in parts if name is not None}

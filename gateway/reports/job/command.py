@@ -102,7 +102,7 @@ def _run(options: argparse.Namespace, errors: Console) -> int:
     from gateway.reports.job.overview import overview
     from gateway.reports.job.page import page, write_text
     from gateway.reports.job.refresh import NothingToReportError, refresh, unreadable
-    from gateway.reports.job.session import spark_session
+    from gateway.reports.job.session import is_small, spark_session
     from gateway.reports.job.write import write_reports
 
     began = dt.datetime.now(dt.UTC)
@@ -124,7 +124,9 @@ def _run(options: argparse.Namespace, errors: Console) -> int:
             errors.print(f"weir report: {error}")
             return FAILED
     tell("starting Spark")
-    spark = spark_session(options.master, options.memory, skip_unreadable=options.skip_unreadable)
+    spark = spark_session(
+        options.master, options.memory, skip_unreadable=options.skip_unreadable, small=is_small(options.events)
+    )
     try:
         out = options.out.rstrip("/")
         found = refresh(spark, options.events, out, Period(options.first, options.last), options.batch_hours, tell)

@@ -31,7 +31,9 @@ def quantiles(counts: DataFrame, by: Sequence[str], wanted: Mapping[str, int]) -
     `counts` has the columns `by`, `slot` and `count`, a row for each slot of a group.
     """
     group = Window.partitionBy(*by)
-    ranked = counts.withColumns(
+    # Added up before they are sorted: of many hours there are far more rows than slots.
+    added_up = counts.groupBy(*by, "slot").agg(F.sum("count").alias("count"))
+    ranked = added_up.withColumns(
         {
             "_below": F.sum("count").over(group.orderBy("slot")),
             "_all": F.sum("count").over(group),

@@ -9,7 +9,6 @@ Sums and maxima of strings or structs would make Spark sort instead of hash, so 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -147,12 +146,17 @@ def _minutes(hours: HourEvents) -> DataFrame:
     )
 
 
+def client_number() -> Column:
+    """A number for the client (`user`, `client_id`) of a row: numbers are grouped and sorted far faster than names."""
+    return F.xxhash64(*_WHO, *(F.col(part).isNull() for part in _WHO))
+
+
 def client_minutes(minutes: DataFrame) -> DataFrame:
-    """A row for each minute and client (`user`, `client_id`), of all kinds: bytes `used`, throttle time and mean `latency`."""
+    """A row for each minute and client (by `client_number`), of all kinds: bytes `used`, throttle time and mean `latency`."""
     timed = F.when(F.col("latency_ms").isNotNull(), F.col("requests"))
     return (
         minutes.where(F.col("user").isNotNull() | F.col("client_id").isNotNull())
-        .groupBy(*_MINUTE, *_WHO)
+        .groupBy(*_MINUTE, client_number().alias("client"))
         .agg(
             F.sum(F.when(F.col("kind").isin("produce", "fetch"), F.col("amount"))).alias("used"),
             F.sum("throttle_ms").alias("throttle_ms"),
@@ -169,34 +173,33 @@ def _neighbours(hours: HourEvents) -> DataFrame:
     Used: bytes produced and fetched in a minute, all clients of an entity together; TOP_USERS of the minute count.
     """
     clients = hours.client_minutes
-    of_hour = (*HOUR, *_WHO)
-    usual = clients.groupBy(*(F.col(name).alias(f"_{name}") for name in of_hour)).agg(
-        (F.sum("latency_ms") / F.sum("requests")).alias("usual")
-    )
-    same = reduce(Column.__and__, (F.col(name).eqNullSafe(F.col(f"_{name}")) for name in of_hour))
-    slowed = (F.col("latency") >= F.col("usual") * SLOWED) & (F.col("latency") >= F.col("usual") + SLOWED_BY_MS)
+    names = hours.entity_minutes.select(client_number().alias("client"), *_WHO).distinct()
     held = F.coalesce(F.col("throttle_ms") > 0, F.lit(False))
+    usual = clients.groupBy(*HOUR, "client").agg((F.sum("latency_ms") / F.sum("requests")).alias("usual"))
+    slowed = (F.col("latency") >= F.col("usual") * SLOWED) & (F.col("latency") >= F.col("usual") + SLOWED_BY_MS)
     sufferers = (
-        clients.join(usual, same)
+        clients.where(held | (F.col("latency") >= SLOWED_BY_MS))  # few; and the usual latency is not below 0
+        .join(usual, [*HOUR, "client"])
         .withColumn("slowed", F.coalesce(slowed, F.lit(False)))
         .where(held | F.col("slowed"))
-        .select(*_MINUTE, *_WHO, F.when(held, F.col("throttle_ms")).alias("throttle_ms"), "slowed")
+        .select(*_MINUTE, "client", F.when(held, F.col("throttle_ms")).alias("throttle_ms"), "slowed")
     )
-    by_use = Window.partitionBy(*_MINUTE).orderBy(F.desc("used"), "user", "client_id")
+    of_minute = Window.partitionBy(*_MINUTE)
     top = (
         clients.where(F.col("used") > 0)
-        .withColumn("place", F.row_number().over(by_use))
+        .withColumn("place", F.rank().over(of_minute.orderBy(F.desc("used"))))
         .where(F.col("place") <= TOP_USERS)
-        .select(
-            *_MINUTE, F.col("user").alias("by_user"), F.col("client_id").alias("by_client_id"), F.col("used").alias("by_bytes")
-        )
+        .join(names, "client")
+        # Among those who used the same, the names decide.
+        .withColumn("place", F.row_number().over(of_minute.orderBy(F.desc("used"), *_WHO)))
+        .where(F.col("place") <= TOP_USERS)
+        .select(*_MINUTE, F.col("client").alias("by_client"), F.col("used").alias("by_bytes"))
     )
     everyone = clients.groupBy(*_MINUTE).agg(F.sum("used").alias("all_bytes"))
-    other = ~(F.col("user").eqNullSafe(F.col("by_user")) & F.col("client_id").eqNullSafe(F.col("by_client_id")))
-    return (
+    pairs = (
         sufferers.join(top.join(everyone, list(_MINUTE)), list(_MINUTE))
-        .where(other)
-        .groupBy(*HOUR, *_WHO, "by_user", "by_client_id")
+        .where(F.col("client") != F.col("by_client"))
+        .groupBy(*HOUR, "client", "by_client")
         .agg(
             F.count("*").alias("minutes"),
             F.count("throttle_ms").alias("throttled_minutes"),
@@ -206,6 +209,10 @@ def _neighbours(hours: HourEvents) -> DataFrame:
             F.sum("all_bytes").alias("all_bytes"),
         )
     )
+    by_names = names.select(
+        F.col("client").alias("by_client"), F.col("user").alias("by_user"), F.col("client_id").alias("by_client_id")
+    )
+    return pairs.join(names, "client").join(by_names, "by_client").drop("client", "by_client")
 
 
 def _topics(hours: HourEvents) -> DataFrame:

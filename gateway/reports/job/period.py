@@ -18,6 +18,10 @@ class Period:
     first: Hour | None = None
     last: Hour | None = None
 
+    def includes(self, hour: Hour) -> bool:
+        """Whether an hour is in it."""
+        return (self.first is None or self.first <= hour) and (self.last is None or hour <= self.last)
+
     def contains(self) -> "Column":
         """Whether a row's `date` and `hour` are in it; Spark prunes folders with that."""
         from pyspark.sql import functions as F

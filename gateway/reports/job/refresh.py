@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark import StorageLevel
-from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from gateway.reports.job.hours import ENTITY_MINUTES, HOURLY, HourEvents, client_minutes, entity_minutes
-from gateway.reports.job.ledger import Ledger, LedgerFile
+from gateway.reports.job.ledger import Ledger, LedgerFile, NoSuchPathError
 from gateway.reports.job.period import Hour, Period, shown
 from gateway.reports.job.progress import Progress
 from gateway.reports.job.state import DoneHour, State, batches, pending, write_rejected
@@ -69,9 +68,7 @@ def refresh(spark: SparkSession, events: str, out: str, period: Period, batch_ho
 def _files(ledger: Ledger, path: str, period: Period) -> Mapping[Hour, frozenset[LedgerFile]]:
     try:
         return ledger.files(period)
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
+    except NoSuchPathError as error:
         raise NothingToReportError(f"--events {path}: there is no such path") from error
 
 

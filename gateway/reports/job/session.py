@@ -12,11 +12,21 @@ _ALWAYS = {
     # Everything is in UTC: dates and hours of folders, and what reports show.
     "spark.sql.session.timeZone": "UTC",
 }
+_JAVA = "-XX:+UseParallelGC"
+"""A batch job, not a service: throughput counts, pauses don't."""
+_SMALL_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_SMALL = {
+    # What little there is goes through once: compiling for it and spreading it would take far longer than the work.
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+}
+SMALL_BYTES = 4 << 20
+"""A ledger of fewer bytes (compressed: some 120 000 events) is small."""
+
 _LOCAL = {
     # Aggregates of a batch are small; 200 tasks each, which is the default, would be spent on starting tasks.
     "spark.sql.shuffle.partitions": "8",
-    # A batch job, not a service: throughput counts, pauses don't.
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -30,8 +40,15 @@ def submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def spark_session(master: str, memory: str, *, skip_unreadable: bool) -> SparkSession:
-    """The session to work in. `memory`: of the driver, which in local mode does all the work."""
+def is_small(events: str) -> bool:
+    """Whether a ledger is a small one; what is not in a folder of this machine is not."""
+    return "://" not in events and sum(file.stat().st_size for file in Path(events).glob("date=*/hour=*/*")) < SMALL_BYTES
+
+
+def spark_session(master: str, memory: str, *, skip_unreadable: bool, small: bool = False) -> SparkSession:
+    """The session to work in. `memory`: of the driver, which in local mode does all the work, and if it is `small`, with little
+    preparation.
+    """
     builder = SparkSession.builder.appName("weir report")
     settings = dict(_ALWAYS)
     if skip_unreadable:
@@ -39,13 +56,17 @@ def spark_session(master: str, memory: str, *, skip_unreadable: bool) -> SparkSe
     if not submitted():
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else it warns of what the host's name resolves to
         builder = builder.master(master)
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings |= _LOCAL | {
-            "spark.driver.memory": memory,
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_QUIET.as_uri()}",
-        }
+        java = _SMALL_JAVA if small else _JAVA
+        settings |= (
+            _LOCAL
+            | (_SMALL if small else {})
+            | {
+                "spark.driver.memory": memory,
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.extraJavaOptions": f"{java} -Dlog4j2.configurationFile={_QUIET.as_uri()}",
+            }
+        )
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()

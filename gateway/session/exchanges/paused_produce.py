@@ -6,6 +6,7 @@ from gateway.session.exchange import Connection, Exchange
 from gateway.session.gate import ProduceGate
 from gateway.session.inflight import Entry
 from protocol.bodies.produce_refusal import Partitions, read_partitions, refuse
+from protocol.cursor import LENGTH_BYTES
 from protocol.headers import RequestHeader
 
 NOT_ENOUGH_REPLICAS = 19
@@ -61,7 +62,10 @@ class PausedProduce:
         self._partitions = read_partitions(frame, header.body_offset, header.api_version)
         self._version = header.api_version
         self._correlation_id = header.correlation_id
-        self._until = now + self._room.gate.refused()
+        delay = self._room.gate.refused()
+        bucket = self._connection.client.bucket("produce", now)
+        self._connection.throttle.note_held(delay, now, bucket, len(frame) - LENGTH_BYTES)
+        self._until = now + delay
         self._room.wait(self._until, self._connection)
 
     def response(self, frame: bytes, now: float) -> bytes:

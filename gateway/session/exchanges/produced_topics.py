@@ -7,6 +7,8 @@ from typing import Final
 from gateway.quotas.topics import TopicQuotas, TopicUse
 from gateway.session.exchange import Connection
 from gateway.session.identity import Client
+from gateway.session.recorder import Origin
+from gateway.session.throttle import ChannelThrottle
 from protocol.bodies.produce_refusal import TOPIC_ID_SINCE, refuse
 from protocol.bodies.produced_topics import (
     ProducedTopic,
@@ -68,12 +70,13 @@ _APPENDED: Final = frozenset({0, 7, 20})
 @dataclass(frozen=True, slots=True)
 class Rejection:
     """Bytes of one topic that were not appended, or (not `enforced`) would not have been. `reason`: `quota`, or the broker's
-    error. `client` is whose they were."""
+    error. `client` is whose they were, `origin` where they came from and were going."""
 
     topic: str
     reason: str
     size: int
     client: Client
+    origin: Origin
     use: TopicUse
     enforced: bool = True
 
@@ -88,7 +91,7 @@ class TopicGate:
 
     def open(self, connection: Connection) -> "TopicProducer":
         """What looks into the requests of a connection."""
-        return TopicProducer(self, connection.client)
+        return TopicProducer(self, connection.client, connection.throttle)
 
 
 class TopicProducer:
@@ -98,10 +101,16 @@ class TopicProducer:
     as well until that one comes again: a broker that does not know the producer yet would take any number as the first one.
     """
 
-    def __init__(self, gate: TopicGate, client: Client) -> None:
+    def __init__(self, gate: TopicGate, client: Client, throttle: ChannelThrottle) -> None:
         self.gate = gate
         self.client = client
+        self._throttle = throttle
         self._gaps: dict[tuple[bytes, int, int], tuple[int, int]] = {}
+
+    @property
+    def origin(self) -> Origin:
+        """Where the connection's requests come from and are going."""
+        return self._throttle.origin
 
     @property
     def pending(self) -> bool:
@@ -211,11 +220,13 @@ class TopicExchange:
             use = quotas.appended(key, size, now, by_id=self._by_id)
             if would_reject:
                 quotas.throttled(use, size)
-                gate.on_rejected(Rejection(use.name, QUOTA, size, self._producer.client, use, enforced=False), now)
+                gate.on_rejected(
+                    Rejection(use.name, QUOTA, size, self._producer.client, self._producer.origin, use, enforced=False), now
+                )
             return
         reason = _ERROR_NAMES.get(error, str(error))
         use = quotas.refused(key, size, reason, now, by_id=self._by_id)
-        gate.on_rejected(Rejection(use.name, reason, size, self._producer.client, use), now)
+        gate.on_rejected(Rejection(use.name, reason, size, self._producer.client, self._producer.origin, use), now)
 
     def _count_rejected(self, now: float) -> None:
         quotas = self._gate.quotas
@@ -224,7 +235,9 @@ class TopicExchange:
             use = quotas.find(topic.key, by_id=self._by_id)
             if sizes and use is not None:
                 quotas.throttled(use, sum(sizes))
-                self._gate.on_rejected(Rejection(use.name, QUOTA, sum(sizes), self._producer.client, use), now)
+                self._gate.on_rejected(
+                    Rejection(use.name, QUOTA, sum(sizes), self._producer.client, self._producer.origin, use), now
+                )
 
     def _count_unanswered(self, now: float) -> None:
         """No broker will say what became of it: take it for appended."""

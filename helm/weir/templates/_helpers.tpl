@@ -66,8 +66,11 @@ own, written out because the Service needs it as well. */ -}}
 {{- toYaml (set (deepCopy .Values.config) "listeners" $listeners) -}}
 {{- end -}}
 
-{{- define "weir.drainSeconds" -}}
-{{- ceil (dig "connections" "drain_seconds" 10.0 .Values.config) | int -}}
+{{- /* From SIGTERM to SIGKILL: the delay, the drain, and what is left to write then. */ -}}
+{{- define "weir.graceSeconds" -}}
+{{- $connections := .Values.config.connections | default dict -}}
+{{- $drain := addf (dig "drain_delay_seconds" 0.0 $connections) (dig "drain_seconds" 10.0 $connections) -}}
+{{- add (ceil $drain) 10 -}}
 {{- end -}}
 
 {{- define "weir.secretVolumes" -}}
@@ -114,10 +117,13 @@ resources:
 
 {{- /* What of the config can't change while a gateway runs (RESTART_ONLY and LIVE in gateway/reload.py; and the ledger). */ -}}
 {{- define "weir.restartKeys" -}}
-{{- $keys := pick (deepCopy .Values.config) "upstream" "admin" "workers" "state" "ledger" -}}
+{{- $keys := pick (deepCopy .Values.config) "upstream" "admin" "workers" "state" "sharing" "ledger" -}}
 {{- $listeners := list -}}
 {{- range (include "weir.listeners" . | fromYaml).listeners -}}
 {{- $listeners = append $listeners (omit . "max_connections" "connection_creation_rate") -}}
+{{- end -}}
+{{- if hasKey $keys "sharing" -}}
+{{- $_ := set $keys "sharing" (omit (.Values.config.sharing | default dict) "interval_ms" "when_unreachable") -}}
 {{- end -}}
 {{- toJson (set $keys "listeners" $listeners) -}}
 {{- end -}}

@@ -137,6 +137,31 @@ async def test_once_closed_nobody_gets_in_and_who_is_in_stays(house):
         assert await ask(inside, b"still") == b"still"
 
 
+async def test_who_is_in_the_kernels_queue_when_it_finishes_is_served(bound):
+    here = House(bound)
+    clients = [await here.connect() for _ in range(2 * ACCEPTS_PER_WAKE + 1)]
+    here.acceptor.finish()  # never started: all of them wait in the queue
+    here.acceptor.finish()
+    with pytest.raises(ConnectionRefusedError):
+        await here.connect()
+    assert await asyncio.gather(*(ask(client) for client in clients)) == [b"hello"] * len(clients)
+    for client in clients:
+        client.close()
+    await here.close()
+
+
+async def test_a_handshake_goes_on_when_it_finishes_and_ends_when_it_closes(house):
+    context = SimpleNamespace(context=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    here = house(tls=Handshakes("clients", context, 10.0, Counters()))
+    with await here.connect() as client:
+        here.acceptor.finish()
+        await asyncio.sleep(0)
+        assert here.acceptor.starting == 1
+        here.acceptor.close()
+        assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+        assert here.acceptor.starting == 0
+
+
 async def test_without_files_it_tries_again_later(monkeypatch, caplog, bound):
     class Exhausted:
         """A listening socket of a process that has no file descriptor left, once."""

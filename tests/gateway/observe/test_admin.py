@@ -18,7 +18,7 @@ PORT = 21210
 
 @pytest.fixture
 async def server(view: AdminView) -> AsyncIterator[AdminServer]:
-    server = AdminServer(view, "127.0.0.1", PORT)
+    server = AdminServer(view, ("127.0.0.1", PORT))
     await server.start()
     yield server
     await server.stop()
@@ -127,7 +127,17 @@ async def test_the_index_links_to_every_page(client: aiohttp.ClientSession) -> N
         assert response.content_type == "text/html"
         page = await response.text()
     links = [part.split('"')[0] for part in page.split('href="')[1:]]
-    pages = ["/metrics", "/api/quotas", "/api/throttles", "/api/topics", "/api/volumes", "/api/config", "/livez", "/readyz"]
+    pages = [
+        "/metrics",
+        "/api/quotas",
+        "/api/throttles",
+        "/api/topics",
+        "/api/volumes",
+        "/api/sharing",
+        "/api/config",
+        "/livez",
+        "/readyz",
+    ]
     assert [link for link in links if link.startswith("/")] == pages
     for link in pages:
         async with client.get(link) as response:
@@ -140,7 +150,7 @@ async def test_nothing_can_be_changed(client: aiohttp.ClientSession) -> None:
 
 
 async def test_a_port_that_is_taken_is_named(server: AdminServer, view: AdminView) -> None:
-    second = AdminServer(view, "127.0.0.1", server.port)
+    second = AdminServer(view, ("127.0.0.1", server.port))
     with pytest.raises(AdminBindError, match=rf"^admin\.port: 127\.0\.0\.1:{PORT} can't be bound: .*choose another"):
         await second.start()
     await second.stop()
@@ -148,19 +158,19 @@ async def test_a_port_that_is_taken_is_named(server: AdminServer, view: AdminVie
 
 async def test_an_address_of_another_machine_is_named(view: AdminView) -> None:
     with pytest.raises(AdminBindError, match=r"^admin\.port: 192\.0\.2\.1:21211 can't be bound: .*choose another"):
-        await AdminServer(view, "192.0.2.1", 21211).start()
+        await AdminServer(view, ("192.0.2.1", 21211)).start()
 
 
 async def test_the_port_is_free_again_after_stop(view: AdminView) -> None:
     for _ in range(2):
-        server = AdminServer(view, "127.0.0.1", 21212)
+        server = AdminServer(view, ("127.0.0.1", 21212))
         await server.start()
         await server.stop()
         await server.stop()
 
 
 async def test_the_system_can_choose_the_port(view: AdminView) -> None:
-    server = AdminServer(view, "127.0.0.1", 0)
+    server = AdminServer(view, ("127.0.0.1", 0))
     await server.start()
     assert server.port > 0
     await server.stop()

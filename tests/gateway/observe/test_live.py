@@ -12,7 +12,7 @@ import pytest
 
 from gateway.observe import live
 from gateway.observe.admin import AdminServer
-from gateway.observe.live import MAX_THROTTLED, LiveFeed
+from gateway.observe.live import MAX_THROTTLED, GatewayPainter
 from gateway.observe.view import AdminView
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
@@ -24,7 +24,7 @@ PAGE = files("gateway.observe").joinpath("dashboard.html").read_text()
 @pytest.fixture
 async def server(view: AdminView, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AdminServer]:
     monkeypatch.setattr(live, "PICTURE_SECONDS", 0.01)
-    server = AdminServer(replace(view, brokers=lambda: {2: ("b2", 9092), 1: ("b1", 9092)}), "127.0.0.1", 0)
+    server = AdminServer(replace(view, brokers=lambda: {2: ("b2", 9092), 1: ("b1", 9092)}), ("127.0.0.1", 0))
     await server.start()
     yield server
     await server.stop()
@@ -63,7 +63,7 @@ async def test_who_looks_gets_the_history_and_then_pictures(server: AdminServer)
 
 
 async def test_a_server_that_stops_sends_everybody_away(view: AdminView) -> None:
-    server = AdminServer(view, "127.0.0.1", 0)
+    server = AdminServer(view, ("127.0.0.1", 0))
     await server.start()
     async with (
         aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session,
@@ -88,7 +88,7 @@ def test_no_picture_holds_more_than_it_shows(view: AdminView) -> None:
     engine = QuotaEngine(QuotaSettings((quota,)), NOW, max_labelled=5_000)
     for number in range(MAX_THROTTLED + 5):
         engine.acquire("produce", f"user-{number}", "app", NOW).charge(20_000 + number, NOW)
-    picture = LiveFeed(replace(view, engine=engine)).picture()
+    picture = GatewayPainter(replace(view, engine=engine)).picture()
     assert picture["throttled_count"] == MAX_THROTTLED + 5
     assert len(picture["throttled"]) == MAX_THROTTLED
     assert picture["throttled"][0]["user"] == f"user-{MAX_THROTTLED + 4}"

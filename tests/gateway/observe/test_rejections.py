@@ -10,6 +10,7 @@ from gateway.quotas.meter import Window
 from gateway.quotas.topics import TopicQuotas, TopicSettings
 from gateway.session.exchanges.produced_topics import Rejection
 from gateway.session.identity import Client
+from gateway.session.recorder import Origin
 
 NOW, WALL = 1_000.0, 1_700_000_000.0
 
@@ -21,10 +22,11 @@ class Folded:
         self.use = self.quotas.appended(b"hot", 5_000, NOW, by_id=False)
         self.client = Client(QuotaEngine(QuotaSettings(), NOW))
         self.client.use("etl", NOW)
+        self.origin = Origin("10.0.0.1", 1)
         self.folder = RejectionFolder(lambda: self.quotas, "weir-1", self.events.append, wall=lambda: WALL)
 
     def reject(self, topic="hot", reason="quota", size=100, now=NOW, **rest):
-        self.folder.note(Rejection(topic, reason, size, self.client, self.use, **rest), now)
+        self.folder.note(Rejection(topic, reason, size, self.client, self.origin, self.use, **rest), now)
 
 
 def messages(caplog):
@@ -64,10 +66,12 @@ def test_reasons_and_topics_are_told_apart(caplog):
 
 def test_the_event_holds_what_was_folded():
     folded = Folded()
-    for _ in range(3):
+    for number in range(3):
+        folded.origin = Origin(f"10.0.0.{number}", number)
         folded.reject()
     folded.folder.flush(NOW + FOLD_SECONDS)
     (event,) = folded.events
+    assert (event.address, event.broker) == ("10.0.0.2", 2)  # of the last
     assert (event.topic, event.reason, event.user, event.client_id) == ("hot", "quota", "ANONYMOUS", "etl")
     assert (event.count, event.amount, event.enforced, event.gateway) == (3, 300.0, True, "weir-1")
     assert (event.rate, event.limit, event.total_rate, event.total_limit) == (5_000, 400, 5_000, 1_000)

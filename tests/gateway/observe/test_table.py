@@ -16,7 +16,7 @@ from gateway.observe.view import AdminView
 
 @pytest.fixture
 async def server(view: AdminView) -> AsyncIterator[AdminServer]:
-    server = AdminServer(view, "127.0.0.1", 21220)
+    server = AdminServer(view, ("127.0.0.1", 21220))
     await server.start()
     yield server
     await server.stop()

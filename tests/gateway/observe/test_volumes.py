@@ -89,7 +89,7 @@ def test_there_are_no_samples_where_volumes_are_not_looked_at(view: AdminView) -
 async def test_json(with_volumes: Callable[[Verdict], AdminView], view: AdminView) -> None:
     answers = []
     for shown in (with_volumes(verdict(700, active=2)), view):
-        server = AdminServer(shown, "127.0.0.1", 0)
+        server = AdminServer(shown, ("127.0.0.1", 0))
         await server.start()
         url = f"http://127.0.0.1:{server.port}/api/volumes"
         async with aiohttp.ClientSession() as session, session.get(url) as response:

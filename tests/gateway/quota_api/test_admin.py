@@ -7,6 +7,7 @@ import pytest
 from gateway.quota_api.admin import QuotaAdmin
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Source
+from gateway.state.quota_store import NotSavedError
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, DescribedEntity, EntityPart, Op
 
 KEY = "producer_byte_rate"
@@ -14,24 +15,27 @@ ALICE, BOB = ClientQuotaEntity("alice"), ClientQuotaEntity("bob")
 
 
 class MemoryStore:
-    """A store that can be made to fail, or to wait until it is told to go on."""
+    """A store that can be made to fail, or to wait until it is told to go on. `others` are quotas that other gateways set
+    while a change is saved."""
 
     def __init__(self, quotas=None):
         self.saved = quotas or {}
         self.saves = 0
         self.error = None
+        self.others = {}
         self.gate = asyncio.Event()
         self.gate.set()
 
     async def load(self):
         return self.saved
 
-    async def save(self, quotas):
+    async def save(self, before, after):
         await self.gate.wait()
         if self.error is not None:
             raise self.error
         self.saves += 1
-        self.saved = quotas
+        self.saved = {**after, **self.others}
+        return self.saved
 
 
 class World:
@@ -104,7 +108,7 @@ async def test_what_changes_nothing_is_not_saved(world):
 
 
 async def test_what_can_not_be_saved_is_not_changed(world):
-    world.store.error = OSError(28, "No space left on device")
+    world.store.error = NotSavedError("No space left on device", "make room")
     _, results = await world.alter(setting("alice", 10.0), setting("bob", 0.0), setting("carol", 1.0, key="request_percentage"))
     assert results[0] == (-1, "Weir can not save the change (No space left on device), so nothing is changed.")
     assert [code for code, _ in results] == [-1, 42, 0]
@@ -112,6 +116,43 @@ async def test_what_can_not_be_saved_is_not_changed(world):
     world.store.error = None
     _, results = await world.alter(setting("alice", 10.0))
     assert results == [(0, None)]
+
+
+async def test_what_may_have_been_saved_is_not_called_unchanged(world):
+    world.store.error = NotSavedError("the topic says nothing", "look after it", "so it may take effect later, or not at all")
+    _, results = await world.alter(setting("alice", 10.0))
+    text = "Weir can not save the change (the topic says nothing), so it may take effect later, or not at all."
+    assert results == [(-1, text)]
+    assert world.limit("alice") == 5.0
+
+
+async def test_what_another_gateway_has_set_is_in_effect(world, caplog):
+    caplog.set_level("INFO")
+    await world.alter(setting("bob", 7.0))
+    world.admin.follow(
+        {ALICE: {KEY: 1.0}, BOB: {KEY: 7.0}, ClientQuotaEntity(ip="localhost"): {"connection_creation_rate": 2.0}}
+    )
+    await world.alter(setting("carol", 3.0), validate_only=True)  # which is behind it in the queue
+    assert (world.limit("alice"), world.limit("bob"), world.applied) == (1.0, 7.0, 2)
+    assert "127.0.0.1" in {entity.ip for entity in world.engine.settings.dynamic}
+    assert "quotas of 2 entities were changed through another gateway" in caplog.messages
+    world.admin.follow({BOB: {KEY: 7.0}})
+    _, results = await world.alter(setting("bob", 8.0))
+    assert results == [(0, None)]
+    assert (world.limit("alice"), world.limit("bob")) == (5.0, 8.0)
+
+
+async def test_what_others_set_while_a_change_is_saved_is_in_effect_with_it(world):
+    world.store.others = {BOB: {KEY: 3.0}}
+    world.store.gate.clear()
+    _, done = world.begin(setting("alice", 10.0))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    world.admin.follow({BOB: {KEY: 2.0}})  # older than what the store will return
+    world.store.gate.set()
+    await done.wait()
+    await world.alter(setting("carol", 3.0), validate_only=True)
+    assert (world.limit("alice"), world.limit("bob")) == (10.0, 3.0)
 
 
 async def test_those_that_come_while_one_is_saved_are_saved_together_in_their_order(world):

@@ -34,6 +34,13 @@ def test_the_reference_figures_of_codahale():
         assert rate.measure(START + 5.001 + 60 * minute) == pytest.approx(value, abs=5e-9)
 
 
+def test_what_is_kept_is_what_came_and_later_a_minute_of_the_rate():
+    rate = OneMinuteRate(START)
+    rate.record(3, START)
+    assert rate.kept(START + 4) == 3
+    assert rate.kept(START + 5.001) == pytest.approx(0.6 * 60)
+
+
 @pytest.mark.parametrize(
     ("at", "value"),
     [

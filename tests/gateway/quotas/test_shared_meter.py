@@ -53,6 +53,16 @@ def test_what_is_confirmed_is_not_given_back() -> None:
     assert shared.tokens(0.0) == 600.0
 
 
+def test_what_is_held_is_given_back_with_the_truth() -> None:
+    shared = meter(share=0.5)
+    for _ in range(3):
+        shared.charge(100, 0.0)
+        shared.settle(0.5, 0.6, 0.0, hold=True)
+    assert (shared.tokens(0.0), shared.presumed) == (400.0, 300.0)
+    shared.settle(0.5, 0.6, 0.0)
+    assert (shared.tokens(0.0), shared.presumed) == (700.0, 0.0)
+
+
 @pytest.mark.parametrize(("no_debt", "left"), [(False, -1_000.0), (True, 0.0)])
 def test_the_debt_that_others_make_is_bounded(no_debt: bool, left: float) -> None:
     shared = meter()

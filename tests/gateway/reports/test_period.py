@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 
 from gateway.reports.job.ledger import LedgerFile
-from gateway.reports.job.period import Hour, first_hour, last_hour, shown
+from gateway.reports.job.period import Hour, Period, first_hour, last_hour, shown
 from gateway.reports.job.state import DoneHour, batches, pending
 
 DAY = dt.date(2026, 11, 21)
@@ -23,6 +23,13 @@ DAY = dt.date(2026, 11, 21)
 def test_times(text: str, first: Hour, last: Hour) -> None:
     assert first_hour(text) == first
     assert last_hour(text) == last
+
+
+def test_a_period_includes_both_its_ends() -> None:
+    before, first, last, after = (dt.date(2026, 11, 20), 23), (DAY, 0), (DAY, 3), (DAY, 4)
+    assert [Period(first, last).includes(hour) for hour in (before, first, last, after)] == [False, True, True, False]
+    assert [Period(first, None).includes(hour) for hour in (before, after)] == [False, True]
+    assert [Period(None, last).includes(hour) for hour in (before, after)] == [True, False]
 
 
 def test_an_hour_as_it_is_shown() -> None:

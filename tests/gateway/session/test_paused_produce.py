@@ -2,6 +2,7 @@
 
 import pytest
 
+from gateway.observe.ledger.fold import ThrottleFolds
 from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.session.exchanges.paused_produce import MESSAGE, NOT_ENOUGH_REPLICAS, PauseRoom
@@ -20,7 +21,8 @@ class Gated(Transcript):
     def __init__(self, settings=None):
         self.gate = ProduceGate()
         self.room = PauseRoom(self.gate)
-        super().__init__(settings or limits(), gate=self.gate)
+        self.told = ThrottleFolds()
+        super().__init__(settings or limits(), gate=self.gate, recorder=self.told)
 
     def set(self, delay, *, paused=False):
         self.gate.delay, self.gate.paused = delay, paused
@@ -62,6 +64,18 @@ def test_a_throttled_produce_goes_on_and_its_client_is_held(version):
     t.passes(0.5)
     t.broker_got(m.produce(3, version=version))
     assert (t.gate.throttled_total, t.gate.totals.seconds) == (2, 1.0)
+
+
+def test_delays_and_refusals_are_told_of_as_the_volumes():
+    t = Gated()
+    t.set(0.5)
+    t.client_sends(m.produce(1))
+    t.broker_answers(m.produced(1))
+    t.passes(0.5)
+    t.set(KEPT, paused=True)
+    t.client_sends(m.produce(2))
+    (event,) = t.told.take("weir-1", t.now, t.now)
+    assert (event.kind, event.quota, event.count, event.throttle_ms, event.throttle_max_ms) == ("volume", None, 2, 5_500, 5_000)
 
 
 def test_the_longer_of_the_two_delays_holds():

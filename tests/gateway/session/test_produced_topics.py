@@ -319,7 +319,7 @@ def test_what_was_sent_behind_a_rejected_batch_is_rejected_until_that_one_comes_
     t.client_got(produced(1, (HOT, {0: ERROR})), produced(2, (HOT, {0: ERROR})))
     t.client_sends(numbered(5, 0), numbered(6, 10))
     t.broker_got(numbered(5, 0), numbered(6, 10))
-    assert not t.core.requests._producer.pending
+    assert not t.core.requests._produces._producer.pending
 
 
 def test_the_first_one_that_is_missing_counts():
@@ -351,7 +351,7 @@ def test_a_new_epoch_begins_anew():
     t.passes(5.0)
     t.client_sends(numbered(2, 50, epoch=1))
     t.broker_got(numbered(2, 50, epoch=1))
-    assert not t.core.requests._producer.pending
+    assert not t.core.requests._produces._producer.pending
 
 
 def test_a_missing_batch_is_waited_for_even_if_topics_have_no_quotas_any_more():
@@ -371,4 +371,4 @@ def test_missing_batches_are_bounded():
     t = Metered()
     t.goes_over()
     t.client_sends(produce(1, (HOT, {number: batch(0) for number in range(MAX_GAPS + 10)})))
-    assert len(t.core.requests._producer._gaps) == MAX_GAPS
+    assert len(t.core.requests._produces._producer._gaps) == MAX_GAPS

@@ -10,6 +10,7 @@ from gateway.session.counters import Counters
 from gateway.session.exchange import Gate, Opener
 from gateway.session.gate import ProduceGate
 from gateway.session.produced import ProducedTopics
+from gateway.session.recorder import Recorder
 from gateway.session.wire import Data
 from protocol.bodies.addresses import Translate
 
@@ -70,12 +71,14 @@ class Transcript:
         authentication_gate: Gate | None = None,
         counters: Counters | None = None,
         topics: ProducedTopics | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.now = START
         self.engine = engine or QuotaEngine(settings or QuotaSettings(), START)
         self.counters = counters or Counters()
         context = SessionContext(self.engine, self.counters, translate, max_frame_bytes, openers or {}, gate or ProduceGate())
         context.authentication_gate = authentication_gate
+        context.recorder = recorder
         context.topics = topics or context.topics
         self.core = SessionCore(self, context)
         self.paused = False
@@ -146,6 +149,16 @@ class Transcript:
             self.core.wake(self.now)
             self._read_socket()
         self.now = until
+
+    def ends(self) -> None:
+        """The gateway is to end: nothing more is begun."""
+        self.core.requests.take_no_more()
+
+    def parts(self) -> bool:
+        """Whether it takes leave now, of which the client learns by what is not in the transcript: the end of the stream."""
+        parted = self.core.part(self.now)
+        self._read_socket()
+        return parted
 
     def broker_got(self, *frames: bytes) -> None:
         """These frames and not a byte more since it was last asked."""

@@ -82,3 +82,18 @@ def test_past_the_bound_they_are_counted():
         folds.throttled(HOME, ApiKey.PRODUCE, engine.acquire("produce", "u", str(number), NOW), 1, 1.0, NOW)
     assert folds.dropped == 2
     assert len(folds.take("weir-1", NOW, WALL)) == MAX_FOLDS
+
+
+def test_a_delay_for_the_volumes_sake_is_of_a_kind_of_its_own(bucket):
+    folds = ThrottleFolds()
+    folds.throttled(HOME, ApiKey.PRODUCE, bucket, 100, 1.0, NOW)
+    folds.held(HOME, bucket, 700, 0.5, NOW + 1.0)
+    folds.held(HOME, bucket, 50, 0.25, NOW + 2.0)
+    folds.early(HOME, bucket, 0.1, NOW + 2.5)
+    own, volumes = folds.take("weir-1", NOW + 10.0, WALL)
+    assert (own.kind, own.quota, own.count, own.throttle_ms) == ("produce", "user=alice", 1, 1_000)
+    assert (volumes.kind, volumes.user, volumes.quota, volumes.limit, volumes.rate) == ("volume", "alice", None, None, None)
+    assert (volumes.count, volumes.amount, volumes.throttle_ms, volumes.throttle_max_ms) == (2, 750, 750, 500)
+    assert volumes.throttle_slots == {throttle_slot(500): 1, throttle_slot(250): 1}
+    assert (volumes.address, volumes.broker, volumes.api, volumes.enforced) == ("10.0.0.1", 1, "Produce", True)
+    assert (own.early_count, volumes.early_count) == (0, 1)

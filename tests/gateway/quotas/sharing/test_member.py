@@ -2,9 +2,9 @@
 
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
-from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.sharing.member import FORGET_SECONDS, MIN_EXPIRY_SECONDS, Member
-from gateway.quotas.sharing.message import MAX_ENTITIES, parse
+from gateway.quotas.sharing.message import MAX_ENTITIES, EntityUse, UseMessage, encode, parse
 from loadtest.sharing_simulation import Scenario, simulate
 
 LIMIT = 1_000.0
@@ -236,6 +236,16 @@ def test_without_the_topic_each_is_alone() -> None:
     assert (round(fleet.tokens(0)), round(fleet.tokens(1))) == (9_000, 10_000)
 
 
+def test_those_who_were_there_last_are_not_missed_while_nothing_is_heard() -> None:
+    fleet = begun(3, fair_share=True)
+    fleet.down |= {1, 2}
+    fleet.run(2 * INTERVAL)
+    fleet.down |= {0}
+    fleet.run(MIN_EXPIRY_SECONDS + 1.0)
+    status = fleet.members[0].status
+    assert (status.members, status.reachable) == (3, False)
+
+
 def test_without_the_topic_each_has_its_share() -> None:
     fleet = begun(2, fair_share=True)
     fleet.down |= {0, 1}
@@ -243,6 +253,73 @@ def test_without_the_topic_each_has_its_share() -> None:
     fleet.use(0, 2_000)
     fleet.run(1.0)
     assert (round(fleet.tokens(0)), round(fleet.tokens(1))) == (7_000, 10_000)
+
+
+def test_while_nothing_is_heard_for_a_moment_the_shares_stay() -> None:
+    fleet = begun(4)
+    for _ in range(10):
+        for number in range(4):
+            while fleet.use(number, 10) == 0.0:
+                pass
+        fleet.run(INTERVAL)
+    fleet.down |= {0, 1, 2, 3}
+    used, stall = 0, MIN_EXPIRY_SECONDS - 2 * INTERVAL
+    for _ in range(round(stall / INTERVAL)):
+        for number in range(4):
+            while fleet.use(number, 10) == 0.0:
+                used += 10
+        fleet.run(INTERVAL)
+    assert all(member.status.reachable for member in fleet.members.values())
+    assert used <= 1.5 * LIMIT * stall
+
+    alone, since = 0, 5 * INTERVAL
+    for _ in range(round(since / INTERVAL)):
+        for number in range(4):
+            while fleet.use(number, 10) == 0.0:
+                alone += 10
+        fleet.run(INTERVAL)
+    assert not any(member.status.reachable for member in fleet.members.values())
+    assert alone <= 4 * LIMIT * (since + 2 * INTERVAL), "the whole quota from now on, and nothing for the time before"
+
+
+def test_what_could_not_be_published_is_told_with_the_next_record() -> None:
+    fleet = begun(2)
+    fleet.use(0, 3_000)
+    fleet.now += INTERVAL
+    assert fleet.members[0].step(fleet.now) != []
+    fleet.members[0].not_published()
+    settled(fleet)
+    assert round(fleet.tokens(1)) <= 7_000 + LIMIT
+
+
+def test_while_a_record_is_under_way_there_is_no_other() -> None:
+    fleet = begun(2)
+    fleet.use(0, 3_000)
+    for _ in range(5):
+        fleet.now += INTERVAL
+        assert fleet.members[0].step(fleet.now, publish=False) == []
+    settled(fleet)
+    assert round(fleet.tokens(1)) <= 7_000 + LIMIT
+
+
+def test_who_leaves_tells_what_it_used_last() -> None:
+    fleet = begun(2)
+    fleet.use(0, 3_000)
+    for record in (*fleet.members[0].last_words(fleet.now), fleet.members[0].farewell()):
+        fleet.members[1].receive(*record, fleet.now)
+    del fleet.members[0]
+    assert round(fleet.tokens(1)) == 7_000
+    fleet.run(INTERVAL)
+    assert fleet.members[1].status.members == 1
+
+
+def test_another_interval_holds_from_the_next_step_on() -> None:
+    fleet = begun(1)
+    member = fleet.members[0]
+    member.configure(1.0, fair_share=True)
+    assert (member.interval, member.expiry) == (1.0, 15.0)
+    fleet.run(3.0)
+    assert len(fleet.log) == 5 + 3
 
 
 def test_after_a_gap_nobody_begins_with_a_debt_of_the_others() -> None:
@@ -266,6 +343,15 @@ def test_small_uses_are_gathered_and_none_is_lost() -> None:
     rows = [use for key, value in fleet.log if value for use in parse(value).entities]
     assert len(rows) <= 4
     assert rows[-1].total == 30
+
+
+def test_a_kind_of_a_later_version_is_passed_over() -> None:
+    fleet = begun(1)
+    for sequence in (1, 2):
+        message = UseMessage(sequence, (EntityUse("later", "a", 1, 1), EntityUse("later", Tags("alice", None), 1, 1)))
+        fleet.members[0].receive(b"f" * 16, encode(message), fleet.now)
+    assert fleet.members[0].tracked == 0
+    assert not fleet.members[0].status.skipped
 
 
 def test_garbage_is_skipped_and_counted() -> None:

@@ -64,6 +64,7 @@ def row(*row: object) -> bytes:
         (row("produce", {}, 1, 1), "bad_type"),
         (row("produce", {"user": 1}, 1, 1), "bad_type"),
         (row("produce", {"user": "a" * 5_000}, 1, 1), "bad_type"),
+        (row("produce", {"user": "a", "name": "b"}, 1, 1), "bad_type"),
         (row("produce", {"shoe": "a"}, 1, 1), "unknown_part"),
         (row("produce", {"user": "a"}, -1, 1), "bad_number"),
         (row("produce", {"user": "a"}, 1, 2**63), "bad_number"),
@@ -75,8 +76,9 @@ def test_what_is_refused(value: bytes, reason: str) -> None:
     assert caught.value.reason == reason
 
 
-def test_a_kind_of_a_later_version_is_passed_over() -> None:
-    assert parse(row("later", {"user": "a"}, 1, 1)).entities == ()
+def test_what_has_a_name_comes_back_as_it_was() -> None:
+    message = UseMessage(3, (EntityUse("topic", "payments", 7, 0), EntityUse("gateway", "", 5, 5)))
+    assert parse(encode(message)) == message
 
 
 @pytest.mark.parametrize("key", [None, b"", b"2f6c", b"g" * 16, b"A" * 16, b"0" * 17, "é".encode() * 8])

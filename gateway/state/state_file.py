@@ -7,7 +7,6 @@ As in Kafka's protocol, null is the default entity.
 
 import asyncio
 import json
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gateway.config import ConfigError, Problem
 from gateway.quotas.client_quotas import entity_of, parts_of
 from gateway.quotas.entity import DynamicQuotas
+from gateway.state.quota_store import NotSavedError
+from gateway.state.whole_file import replace_file
 
 VERSION = 1
 
@@ -46,9 +47,13 @@ class StateFile:
         """What was saved last. Raises ConfigError where the file is damaged, of a later version or unreadable."""
         return await asyncio.to_thread(self._load)
 
-    async def save(self, quotas: DynamicQuotas) -> None:
-        """Replace the file. Raises OSError."""
-        await asyncio.to_thread(self._save, dict(quotas))
+    async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:  # noqa: ARG002 -- it is written whole
+        """Replace the file. Raises NotSavedError."""
+        try:
+            await asyncio.to_thread(self._save, dict(after))
+        except OSError as error:
+            raise NotSavedError(error.strerror or str(error), "make the folder of state.path writable") from error
+        return after
 
     def _load(self) -> DynamicQuotas:
         try:
@@ -75,14 +80,5 @@ class StateFile:
 
     def _save(self, quotas: DynamicQuotas) -> None:
         rows = [{"entity": parts_of(entity), "quotas": dict(limits)} for entity, limits in quotas.items()]
-        new = self.path.with_name(f"{self.path.name}.new")
-        with new.open("w") as file:
-            json.dump({"version": VERSION, "client_quotas": rows}, file, indent=1, allow_nan=False)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the new name has to be on the disk as well
-        finally:
-            os.close(folder)
+        text = json.dumps({"version": VERSION, "client_quotas": rows}, indent=1, allow_nan=False)
+        replace_file(self.path, [text], durable=True)

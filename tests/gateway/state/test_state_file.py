@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.config import ConfigError
-from gateway.quota_api.state_file import StateFile
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity
+from gateway.state.quota_store import NotSavedError
+from gateway.state.state_file import StateFile
 
 ALICE = {ClientQuotaEntity("alice", DEFAULT): {"producer_byte_rate": 1e6, "controller_mutation_rate": 0.25}}
 
@@ -42,7 +43,7 @@ async def test_before_anything_is_saved_there_is_nothing(file):
 
 
 async def test_the_default_entity_is_null_as_in_kafkas_protocol(file):
-    await file.save(ALICE)
+    assert await file.save({}, ALICE) == ALICE
     assert json.loads(file.path.read_text()) == {
         "version": 1,
         "client_quotas": [
@@ -56,17 +57,21 @@ async def test_the_default_entity_is_null_as_in_kafkas_protocol(file):
 
 
 async def test_a_save_that_fails_leaves_what_was_saved_before(file):
-    await file.save(ALICE)
+    assert await file.save({}, ALICE) == ALICE
     file.path.with_name("weir.state.json.new").mkdir()
-    with pytest.raises(IsADirectoryError):
-        await file.save({})
+    with pytest.raises(NotSavedError, match="Is a directory") as caught:
+        await file.save(ALICE, {})
+    assert (caught.value.remedy, caught.value.outcome) == (
+        "make the folder of state.path writable",
+        "so nothing is changed",
+    )
     assert await file.load() == ALICE
 
 
 async def test_it_is_on_the_disk_under_its_name_before_save_returns(file, monkeypatch):
     done = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: done.append(Path(f"/proc/self/fd/{descriptor}").readlink()))
-    await file.save(ALICE)
+    assert await file.save({}, ALICE) == ALICE
     assert done == [file.path.with_name("weir.state.json.new"), file.path.parent]
 
 

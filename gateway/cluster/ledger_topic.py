@@ -1,0 +1,89 @@
+"""`ledger.topic`: the ledger's lines, in a Kafka topic as well. Never in the way of the files, nor of the clients."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from gateway.cluster.client import ClusterError, OwnClient
+from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog, TopicSpec
+from gateway.config import LedgerConfig
+
+MAX_WAITING_BYTES = 32 * 1024 * 1024
+"""Of lines that the brokers have not confirmed yet; what comes beyond is dropped."""
+
+MAX_LINE_BYTES = 512 * 1024
+"""Brokers refuse records above 1 MiB, unless they are told otherwise. A line is that long only where a config file is."""
+
+_AT_ONCE_BYTES = 256 * 1024
+_LAST_SECONDS = 3.0
+_DAY_MS = 86_400_000
+
+
+class LedgerTopic:
+    """Takes lines with `publish` and sends them with `run`, again and again until all replicas in sync have confirmed them.
+
+    So lines whose confirmation was lost stand in the topic twice. `gateway` is the records' key: its lines stay in order.
+    """
+
+    def __init__(self, connect: Callable[[], OwnClient], spec: TopicSpec, gateway: str) -> None:
+        # Nothing is read of it, so nothing is done with a record.
+        self._log = TopicLog(connect, spec, lambda key, value: None)  # noqa: ARG005
+        self._key = gateway.encode()
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._arrived = asyncio.Event()
+
+    def publish(self, lines: list[str]) -> int:
+        """Take lines without waiting; returns how many were dropped, for want of room or because they are too long."""
+        dropped = 0
+        for line in lines:
+            value = line.encode()
+            if len(value) > MAX_LINE_BYTES or self._waiting_bytes + len(value) > MAX_WAITING_BYTES:
+                dropped += 1
+            else:
+                self._waiting.append(value)
+                self._waiting_bytes += len(value)
+        self._arrived.set()
+        return dropped
+
+    async def run(self) -> None:
+        """Send until cancelled, then what is left, for at most three seconds."""
+        try:
+            while True:
+                await self._arrived.wait()
+                try:
+                    await self._send()
+                except ClusterError:  # TopicLog has logged it
+                    await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            try:
+                async with asyncio.timeout(_LAST_SECONDS):
+                    await self._send()
+            except (ClusterError, TimeoutError):
+                pass
+            await self._log.close()
+
+    async def _send(self) -> None:
+        """Send what is waiting. Raises ClusterError; what was not confirmed is still waiting then."""
+        while self._waiting:
+            some: list[bytes] = []
+            size = 0
+            for value in self._waiting:
+                if some and size + len(value) > _AT_ONCE_BYTES:
+                    break
+                some.append(value)
+                size += len(value)
+            await self._log.publish((self._key, value) for value in some)
+            for _ in some:
+                self._waiting.popleft()
+            self._waiting_bytes -= size
+        self._arrived.clear()
+
+
+def ledger_topic(config: LedgerConfig | None, gateway: str, connect: Callable[[], OwnClient]) -> LedgerTopic | None:
+    """The topic that the config names, None where it names none. If it has to be made, lines are deleted when the files are."""
+    if config is None or config.topic is None:
+        return None
+    kept = round(config.retention_days * _DAY_MS)
+    spec = TopicSpec(config.topic, configs={"cleanup.policy": "delete", "retention.ms": str(kept)})
+    return LedgerTopic(connect, spec, gateway)

@@ -1,0 +1,132 @@
+"""From SIGTERM to the end: how a gateway, or one worker of it, hands its clients to others.
+
+1. `/readyz` says no, and for `connections.drain_delay_seconds` all goes on: balancers need that long to send clients elsewhere.
+2. Whoever has connected so far is accepted, then nobody any more.
+3. Sessions are told to end (`session.draining`), a few at a time: each client that is told makes a new connection, perhaps
+   with a TLS handshake, to one of the gateways that are left.
+4. After `connections.drain_seconds`, or at a second SIGTERM, what is left is cut.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
+
+from gateway import clock
+from gateway.config.connections import ConnectionsConfig
+from gateway.session.sessions import OpenSession, Sessions
+
+ENDED_PER_SECOND = 200.0
+"""So many sessions are told per second, or as many more as it takes to tell all in half of the time that there is."""
+
+REPORT_SECONDS = 5.0
+"""How often the log says what is left."""
+
+_STEP_SECONDS = 0.05
+
+_log = logging.getLogger("weir.drain")
+
+
+class Stopping:
+    """What signals have asked for: `asked` to drain and end, `at_once` to end now. Both are set from the event loop."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.at_once = asyncio.Event()
+
+    def ask(self) -> None:
+        """SIGTERM or SIGINT: the first one drains, the next one cuts."""
+        if self.asked.is_set():
+            self.at_once.set()
+        self.asked.set()
+
+
+class Listening(Protocol):
+    """A listener, as far as it takes part."""
+
+    @property
+    def starting(self) -> int:
+        """How many connections were accepted and are still in their TLS handshake."""
+        ...
+
+    def finish(self) -> None:
+        """Take whoever has connected so far and then nobody any more."""
+        ...
+
+
+class Drain:
+    """Ends the sessions of one process. `config` is asked when it begins, as it may have changed since the start."""
+
+    def __init__(self, sessions: Sessions, listeners: Sequence[Listening], config: Callable[[], ConnectionsConfig]) -> None:
+        self._sessions = sessions
+        self._listeners = listeners
+        self._config = config
+        self._told = 0
+        self.active = False
+
+    async def run(self, at_once: asyncio.Event) -> None:
+        """Drain, until nobody is left, the time is over or `at_once` is set; whose sessions are left then, the caller cuts."""
+        config, began = self._config(), clock.monotonic()
+        self.active = True
+        if config.drain_delay_seconds > 0.0 and not at_once.is_set():
+            _log.info("draining: /readyz says no, connections are accepted for %g s more", config.drain_delay_seconds)
+            await _first_of(config.drain_delay_seconds, at_once.wait())
+        for listener in self._listeners:
+            listener.finish()
+        if not at_once.is_set():
+            _log.info("draining %d connections for up to %g s", len(self._sessions), config.drain_seconds)
+            await _first_of(config.drain_seconds, at_once.wait(), self._end_sessions(config.drain_seconds), self._report())
+        self._conclude(clock.monotonic() - began)
+
+    async def _end_sessions(self, seconds: float) -> None:
+        """Tell all sessions to end, the last one after half of `seconds` at most, and return when none is left."""
+        untold: deque[OpenSession] = deque(self._sessions)
+        pace = max(ENDED_PER_SECOND, 2.0 * len(untold) / max(seconds, _STEP_SECONDS))
+        began = clock.monotonic()
+        while True:
+            allowed = int((clock.monotonic() - began + _STEP_SECONDS) * pace)
+            while untold and self._told < allowed:
+                untold.popleft().drain()
+                self._told += 1
+            # Handshakes that end by now make sessions.
+            untold = untold or deque(session for session in self._sessions if not session.draining)
+            if untold or any(listener.starting for listener in self._listeners):
+                await asyncio.sleep(_STEP_SECONDS)
+            elif len(self._sessions):
+                await self._sessions.wait_empty()
+            else:
+                return
+
+    async def _report(self) -> None:
+        """Say what is left, again and again."""
+        while True:
+            await asyncio.sleep(REPORT_SECONDS)
+            left, under_way = self._left()
+            _log.info("draining: %d connections are left, with %d requests under way", left, under_way)
+
+    def _conclude(self, seconds: float) -> None:
+        cut, under_way = self._left()
+        drained = self._told - sum(session.draining and not session.parted for session in self._sessions)
+        level = logging.WARNING if cut else logging.INFO
+        _log.log(
+            level, "drained in %.1f s: %d connections ended at a request's end, %d are cut with %d requests under way",
+            seconds, drained, cut, under_way, extra={"drained": drained, "cut": cut, "seconds": round(seconds, 1)},
+        )  # fmt: skip
+
+    def _left(self) -> tuple[int, int]:
+        """How many sessions have not ended, and how many requests wait for their answers in them."""
+        left = [session for session in self._sessions if not session.parted]
+        return len(left), sum(session.under_way for session in left)
+
+
+async def _first_of(seconds: float, *what: Coroutine[Any, Any, object]) -> None:
+    """Wait until one of them is done, but not longer than so many seconds; the others are cancelled."""
+    tasks = [asyncio.ensure_future(each) for each in what]
+    try:
+        done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()

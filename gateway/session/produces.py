@@ -1,0 +1,131 @@
+"""Produce under a quota: what it is charged, what its likes look like, and whom the gate of the volumes is for."""
+
+from typing import Final
+
+from gateway.quotas.bucket import Bucket
+from gateway.session.context import SessionContext
+from gateway.session.exchange import Connection
+from gateway.session.inflight import Entry, InFlight
+from gateway.session.produced import ProduceExchange, Producer
+from protocol.api_keys import ApiKey
+from protocol.bodies import produce, produce_refusal
+from protocol.errors import InvalidFrame
+from protocol.headers import RequestHeader
+
+# What becomes of a request while producers are paused.
+PASSES: Final = 0
+REFUSED: Final = 1
+PUT_OFF: Final = 2
+
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+
+
+class Produces:
+    """The Produce requests of one connection.
+
+    They are alike up to their length and correlation id. So the first one is parsed, and the next ones are only compared with
+    it: `key` is API key and version, `rest` all that stands from the client-id to the end of acks, `min_bytes` the
+    least that a request with that has. `answered` is whether they get an answer, and `generation` the engine's at which the
+    client's `hot_bucket` was found.
+    """
+
+    __slots__ = (
+        "_client",
+        "_connection",
+        "_gate",
+        "_in_flight",
+        "_producer",
+        "_throttle",
+        "_topics",
+        "answered",
+        "generation",
+        "key",
+        "min_bytes",
+        "rest",
+    )
+
+    def __init__(self, connection: Connection, context: SessionContext, in_flight: InFlight) -> None:
+        self._connection = connection
+        self._client = connection.client
+        self._throttle = connection.throttle
+        self._gate = context.gate
+        self._topics = context.topics
+        self._in_flight = in_flight
+        self._producer: Producer | None = None  # who looks at the topics of this connection's requests
+        self.key = -1
+        self.rest = b""
+        self.min_bytes = 0
+        self.answered = True
+        self.generation = -1
+
+    def charge(self, data: bytes, header: RequestHeader, after: int, size: int, now: float) -> Entry | None:
+        """Charge a Produce request and remember what its likes look like; the entry is None where it gets no answer."""
+        acks, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
+        if acks_end > after:
+            raise InvalidFrame("overrun", f"a Produce request of {size} bytes ends before its acks")
+        bucket = self._bucket(header, now)
+        gated = self._gate.closed and self._is_gated(data, header, acks_end, after, bucket)
+        head = after - size - 4
+        key = _PRODUCE << 16 | header.api_version
+        self.key = key
+        self.rest = data[head + 12 : acks_end]
+        self.min_bytes = acks_end - head - 4
+        self.answered = acks != 0
+        self.generation = self._client.generation
+        self._client.hot_bucket = None if self._gate.closed or self.by_topic else bucket  # None: the next one is looked at too
+        delay = bucket.charge(size, now)
+        entry: Entry | None = None
+        if acks != 0:
+            entry = Entry(header.correlation_id, key, now, None, bucket)
+            self._in_flight.append(entry)
+        if delay != 0.0:
+            self._throttle.start(delay, now, bucket, entry, size)
+        if gated:
+            self._throttle.hold(self._gate.delayed(), now, bucket, entry, size)
+        return entry
+
+    @property
+    def by_topic(self) -> bool:
+        """Whether the topics of Produce requests are looked at."""
+        return self._topics.opener is not None or (self._producer is not None and self._producer.pending)
+
+    def open_by_topic(self, header: RequestHeader, pos: int, after: int, now: float) -> ProduceExchange:
+        """Begin to look at the topics of the request from `pos` to `after`."""
+        if self._producer is None and self._topics.opener is not None:
+            self._producer = self._topics.opener(self._connection)
+        assert self._producer is not None  # noqa: S101 -- else nobody looks
+        return self._producer.open(header, header.body_offset - pos, after - pos, now)
+
+    def while_paused(self, data: bytes, header: RequestHeader, after: int, now: float) -> int:
+        """What becomes of a request while producers are paused. One that wants no answer is put off: refused, it would be lost
+        without anybody learning of it."""
+        acks, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
+        bucket = self._bucket(header, now)
+        if not self._is_gated(data, header, acks_end, after, bucket):
+            return PASSES
+        if acks != 0:
+            return REFUSED
+        # It is looked at again when the time is over, and its bytes are told of then, by whatever becomes of it.
+        self._throttle.hold(self._gate.put_off(), now, bucket, None, amount=0)
+        return PUT_OFF
+
+    def wants_no_answer(self, data: bytes, header: RequestHeader, after: int, now: float) -> bool:
+        """Whether it is a Produce request that its client takes for done once it is sent, and that its broker may have."""
+        if header.api_key != _PRODUCE or self._connection.gate is not None:
+            return False
+        acks, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
+        if acks != 0 or not self._gate.paused:
+            return acks == 0
+        return not self._is_gated(data, header, acks_end, after, self._bucket(header, now))
+
+    def _is_gated(self, data: bytes, header: RequestHeader, acks_end: int, after: int, bucket: Bucket) -> bool:
+        """Whether the gate is for this Produce request."""
+        if bucket.resolution.exempt:
+            return False
+        topic = produce_refusal.only_topic(data, acks_end, min(after, len(data)), after, header.api_version)
+        return not self._gate.is_own_topic(topic)
+
+    def _bucket(self, header: RequestHeader, now: float) -> Bucket:
+        """The bucket of who sends the request."""
+        self._client.use(header.client_id, now)
+        return self._client.bucket("produce", now)

@@ -1,0 +1,1 @@
+"""What a gateway keeps on its own disk over a restart."""

@@ -1,0 +1,130 @@
+"""What several workers answer to the same question, as one answer: pure functions over parsed JSON."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from operator import add
+from typing import Any, Final
+
+from gateway.quotas.snapshot import UsageRow
+
+Answer = Mapping[str, Any]
+
+_VOLUME_STATES = ("OPEN", "THROTTLE", "PAUSE")
+_TOPIC_SUMS = ("rate", "appended_bytes", "throttled_bytes", "throttled_total")
+
+
+def _known(choose: Callable[[float, float], float]) -> Callable[[float | None, float | None], float | None]:
+    return lambda one, other: one if other is None else other if one is None else choose(one, other)
+
+
+_ROW: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "limit": _known(max),
+    "rate": add,
+    "tokens": _known(min),
+    "amount_total": add,
+    "throttled_total": add,
+    "throttle_seconds_total": add,
+    "early_total": add,
+    "early_seconds_total": add,
+    "early_seconds_max": max,
+    "throttle_left": max,
+    "connections": add,
+}
+"""How the fields of a bucket's rows become one; the others say which bucket it is and are alike."""
+
+
+def merge_rows(answers: Iterable[Iterable[UsageRow]]) -> list[UsageRow]:
+    """A row for each bucket that any worker has: what it uses in all of them, and the most that any of them holds it."""
+    merged: dict[tuple[str, str, str, str], UsageRow] = {}
+    for rows in answers:
+        for row in rows:
+            key = row.kind, row.user, row.client_id, row.ip
+            merged[key] = _merge_row(merged[key], row) if key in merged else row
+    return list(merged.values())
+
+
+def _merge_row(one: UsageRow, other: UsageRow) -> UsageRow:
+    values: dict[str, Any] = {name: merge(getattr(one, name), getattr(other, name)) for name, merge in _ROW.items()}
+    if not one.source and other.source:
+        values |= {"level": other.level, "source": other.source}
+    return replace(one, used_ratio=values["rate"] / values["limit"] if values["limit"] else 0.0, **values)
+
+
+def merge_topics(answers: Sequence[Answer]) -> Answer:
+    """`/api/topics`: what was appended in all of them; a topic is rejected where any of them rejects it."""
+    configured = [answer for answer in answers if answer["configured"]]
+    if not configured:
+        return {"configured": False}
+    rows: dict[str, dict[str, Any]] = {}
+    for answer in configured:
+        for row in answer["rows"]:
+            if row["topic"] not in rows:
+                rows[row["topic"]] = dict(row)
+                continue
+            merged = rows[row["topic"]]
+            merged |= {key: merged[key] + row[key] for key in _TOPIC_SUMS}
+            merged["refused_bytes"] = merge_counts([merged["refused_bytes"], row["refused_bytes"]])
+            merged["rejected"] = merged["rejected"] or row["rejected"]
+    totals = [answer["total"] for answer in configured]
+    total = {**totals[0], "rate": sum(total["rate"] for total in totals), "over": any(total["over"] for total in totals)}
+    return {**configured[0], "total": total, "rows": list(rows.values())}
+
+
+def merge_volumes(answers: Sequence[Answer]) -> Answer:
+    """`/api/volumes`: all look at the same volumes, so the one that lets the least through speaks for them."""
+    configured = [answer for answer in answers if answer["configured"]]
+    if not configured:
+        return {"configured": False}
+    return max(configured, key=lambda answer: (_VOLUME_STATES.index(answer["state"]), answer["delay_seconds"]))
+
+
+def merge_sharing(answers: Sequence[Answer]) -> Answer:
+    """`/api/sharing`: each worker is a member of its own; the one that hears least speaks for them."""
+    configured = [answer for answer in answers if answer["configured"]]
+    if not configured:
+        return {"configured": False}
+    return min(configured, key=lambda answer: (answer["reachable"], answer["members"]))
+
+
+def merge_config(answers: Sequence[Answer]) -> Answer:
+    """`/api/config`: of those that have taken over the latest version, the one that was reloaded most often."""
+    return max(answers, key=lambda answer: (answer["version"], sum(answer["reloads"].values()), answer["loaded_at"]))
+
+
+def merge_facts(answers: Sequence[Answer]) -> Answer:
+    """A picture of the live page without its entities, and without its history."""
+    latest = max(answers, key=lambda answer: answer["config"]["version"])
+    now = merge_histories([[answer["now"]] for answer in answers if answer["now"] is not None])
+    volumes = [{"configured": True, **answer["volumes"]} for answer in answers if answer["volumes"] is not None]
+    brokers = {broker["id"]: broker for answer in answers for broker in answer["brokers"]}
+    return {
+        **latest,
+        "connections": sum(answer["connections"] for answer in answers),
+        "now": now[-1] if now else None,
+        "brokers": [brokers[broker] for broker in sorted(brokers)],
+        "volumes": merge_volumes(volumes) if volumes else None,
+    }
+
+
+def merge_histories(histories: Sequence[Sequence[Mapping[str, float]]]) -> list[dict[str, float]]:
+    """The live page's last minutes, added up: each worker has looked once a second, if not at the same moments."""
+    merged = []
+    for age in range(max(map(len, histories), default=0), 0, -1):
+        points = [history[-age] for history in histories if len(history) >= age]
+        merged.append(
+            {
+                "at": max(point["at"] for point in points),
+                "muted": sum(point["muted"] for point in points),
+                "throttles": sum(point["throttles"] for point in points),
+            }
+        )
+    return merged
+
+
+def merge_counts(counts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Counts by name, added up."""
+    merged: dict[str, float] = {}
+    for each in counts:
+        for name, count in each.items():
+            merged[name] = merged.get(name, 0) + count
+    return merged

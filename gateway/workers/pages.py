@@ -1,0 +1,199 @@
+"""The admin port of several workers: the pages of one gateway, each put together from what all of them answer."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway import clock
+from gateway.observe.build import weir_version
+from gateway.observe.live import LiveFeed, Point, ranked, units
+from gateway.observe.log import iso
+from gateway.observe.pages import Address, Page, PageServer, json_page
+from gateway.quotas.snapshot import UsageRow
+from gateway.workers.answers import (
+    Answer,
+    merge_config,
+    merge_facts,
+    merge_histories,
+    merge_rows,
+    merge_sharing,
+    merge_topics,
+    merge_volumes,
+)
+from gateway.workers.families import Families, Totals
+from gateway.workers.metrics import WORKER_METRICS
+from gateway.workers.place import WorkerPlace, WorkerUnreachableError
+
+_READY = "weir_ready"
+NO_FACTS: Answer = {
+    "weir": weir_version(),
+    "enforce": True,
+    "connections": 0,
+    "units": units(),
+    "now": None,
+    "brokers": [],
+    "volumes": None,
+    "config": {"version": 1, "loaded_at": iso(clock.wall()), "reloads": {}, "last_reload": None},
+}
+"""What the live page shows until any worker has answered."""
+
+_SUPERVISOR = -1
+"""Its number among processes, for what it uses itself."""
+
+
+class WorkersServer(PageServer):
+    """Serves the workers' pages as one; `not_ready` is why clients should not be sent to this host at all.
+
+    A worker that does not answer is left out, of metrics but for its counters. Where none does, pages answer 503.
+    """
+
+    def __init__(self, places: Sequence[WorkerPlace], at: Address, not_ready: Callable[[], str | None]) -> None:
+        self._places = places
+        self._not_ready = not_ready
+        self._totals = Totals()
+        self._scraping = asyncio.Lock()
+        self._facts: Answer = NO_FACTS
+        pages: dict[str, Page] = {
+            "/metrics": self._metrics,
+            "/readyz": self._readyz,
+            "/api/quotas": self._answered(self._quotas),
+            "/api/throttles": self._answered(self._throttles),
+            "/api/topics": self._answered(self._merged("/api/topics", merge_topics)),
+            "/api/volumes": self._answered(self._merged("/api/volumes", merge_volumes)),
+            "/api/sharing": self._answered(self._merged("/api/sharing", merge_sharing)),
+            "/api/config": self._answered(self._merged("/api/config", merge_config)),
+            "/api/workers": self._workers,
+        }
+        super().__init__(pages, LiveFeed(self), at)
+
+    def look(self) -> None:
+        """Nothing: the workers remember what there was to see."""
+
+    async def paint(self) -> tuple[list[Point], dict[str, Any]]:
+        """The last minutes and the picture of now, of all workers."""
+        try:
+            facts, rows = await asyncio.gather(self._ask("/api/facts"), self._rows())
+        except _NobodyAnswersError:
+            facts, rows = [], []
+        if facts:
+            self._facts = merge_facts([answer["facts"] for answer in facts])
+        own = {"at": iso(clock.wall()), "not_ready": self._not_ready(), "workers": self._states()}
+        return merge_histories([answer["history"] for answer in facts]), {**self._facts, **ranked(rows), **own}
+
+    async def _ask(self, path: str) -> list[Answer]:
+        """What each worker that answers does, parsed. Raises _NobodyAnswersError."""
+        answers = [json.loads(body) for _, body in await self._bodies(path)]
+        if not answers:
+            raise _NobodyAnswersError
+        return answers
+
+    async def _bodies(self, path: str) -> list[tuple[int, bytes]]:
+        """The answers of those that give one, each with the number of its process."""
+        processes = [(place.process, place) for place in self._places if place.process]
+        answers = await asyncio.gather(*(place.ask(path) for _, place in processes), return_exceptions=True)
+        found = []
+        for (process, _), answer in zip(processes, answers, strict=True):
+            if isinstance(answer, bytes):
+                found.append((process, answer))
+            elif not isinstance(answer, WorkerUnreachableError):
+                raise answer
+        return found
+
+    def _answered(self, answer: Callable[[], Awaitable[Answer]]) -> Page:
+        """The page that gives an answer, with the time; 503 where there is nobody to ask."""
+
+        async def page(_: web.Request) -> web.Response:
+            try:
+                return json_page({"generated_at": iso(clock.wall()), **await answer()})
+            except _NobodyAnswersError:
+                return web.Response(status=503, text="no worker answers\n")
+
+        return page
+
+    def _merged(self, path: str, merge: Callable[[Sequence[Answer]], Answer]) -> Callable[[], Awaitable[Answer]]:
+        async def answer() -> Answer:
+            merged = merge(await self._ask(path))
+            return {name: value for name, value in merged.items() if name != "generated_at"}
+
+        return answer
+
+    async def _rows(self) -> list[UsageRow]:
+        return merge_rows([UsageRow(**row) for row in answer["rows"]] for answer in await self._ask("/api/quotas"))
+
+    async def _quotas(self) -> Answer:
+        answers = await self._ask("/api/quotas")
+        rows = merge_rows([UsageRow(**row) for row in answer["rows"]] for answer in answers)
+        return {"enforce": answers[0]["enforce"], "units": units(), "rows": [asdict(row) for row in rows]}
+
+    async def _throttles(self) -> Answer:
+        answers, rows = await asyncio.gather(self._ask("/api/throttles"), self._rows())
+        throttled = sorted((row for row in rows if row.throttle_left > 0.0), key=lambda row: -row.throttle_left)
+        return {
+            "enforce": answers[0]["enforce"],
+            "muted_connections": sum(answer["muted_connections"] for answer in answers),
+            "rows": [asdict(row) for row in throttled],
+        }
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        reason = self._not_ready()
+        return web.Response(text="ready\n") if reason is None else web.Response(status=503, text=f"{reason}\n")
+
+    async def _workers(self, _: web.Request) -> web.Response:
+        return json_page({"generated_at": iso(clock.wall()), "workers": self._states()})
+
+    def _states(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "worker": place.number,
+                "pid": place.pid if place.process else None,
+                "started_at": iso(place.started_at) if place.process else None,
+                "not_ready": place.not_ready,
+                "restarts": place.restarts,
+            }
+            for place in self._places
+        ]
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        bodies = await self._bodies("/metrics")
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        # In a thread, because a probe should not wait for thousands of samples.
+        async with self._scraping:
+            body = await asyncio.to_thread(self._page, bodies, encode)
+        return web.Response(body=body, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
+
+    def _page(self, bodies: list[tuple[int, bytes]], encode: Callable[[CollectorRegistry], bytes]) -> bytes:
+        pages: dict[int, Families] = {process: list(text_string_to_metric_families(body.decode())) for process, body in bodies}
+        pages[_SUPERVISOR] = list(ProcessCollector(registry=None).collect())
+        for process, page in pages.items():
+            self._totals.seen(process, page)
+        merged = self._totals.merged([_SUPERVISOR, *(place.process for place in self._places)], pages)
+        ready = GaugeMetricFamily(
+            _READY, "1 while clients may be sent here, as /readyz says.", float(self._not_ready() is None)
+        )
+        workers = [row.family(self._places, pages) for row in WORKER_METRICS]
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Page([*(family for family in merged if family.name != _READY), ready, *workers]))
+        return encode(registry)
+
+
+class _NobodyAnswersError(Exception):
+    """There is no worker that answers."""
+
+
+class _Page:
+    """Metric families that are there, as a registry takes them."""
+
+    def __init__(self, families: Families) -> None:
+        self._families = families
+
+    def collect(self) -> Families:
+        """All of them."""
+        return self._families

@@ -1,0 +1,143 @@
+"""One worker's place: the process in it, how it does, and who comes after it."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+
+from gateway import clock
+from gateway.workers.backoff import Backoff
+
+LOOK_SECONDS = 1.0
+LOOK_WHILE_NOT_READY_SECONDS = 0.1
+HUNG_SECONDS = 60.0
+"""Who has not answered for so long is killed and replaced: half of the new clients may be his."""
+
+ASK_SECONDS = 5.0
+
+_NO_PROCESS = 1
+"""The exit code of a worker that the system can't start."""
+
+_log = logging.getLogger("weir.workers")
+
+
+class WorkerUnreachableError(Exception):
+    """A worker's admin server does not answer."""
+
+
+class WorkerPlace:
+    """Keeps one process running. `process` counts those that there have been, over all places; 0: there is none now.
+
+    `not_ready` is why the one that runs should get no clients, None where it may; `was_ready` whether any was, ever.
+    """
+
+    def __init__(self, number: int, command: Sequence[str], socket: Path, next_process: Callable[[], int]) -> None:
+        self.number = number
+        self.process = 0
+        self.pid = 0
+        self.restarts = 0
+        self.started_at = 0.0
+        self.not_ready: str | None = "starting"
+        self.was_ready = False
+        self.started = asyncio.Event()
+        """Set once a process has bound what it has to, and answers."""
+        self._command = command
+        self._socket = socket
+        self._next_process = next_process
+        self._running: asyncio.subprocess.Process | None = None
+        self._stopping = asyncio.Event()
+        self._answered_at: float | None = None
+        self._backoff = Backoff()
+
+    async def run(self) -> int:
+        """Start, watch and replace until `stop`. Returns the exit code of one that ended by itself before any was started."""
+        while not self._stopping.is_set():
+            try:
+                code = await self._run_once()
+            except OSError as error:  # no memory, no process, no file descriptor is left
+                _log.error("worker %d can't be started: %s", self.number, error.strerror)
+                code = _NO_PROCESS
+            if self._stopping.is_set():
+                break
+            if not self.started.is_set() and code > 0:
+                return code
+            self.restarts += 1
+            wait = self._backoff.seconds(0.0 if self._answered_at is None else clock.monotonic() - self._answered_at)
+            how = f"was ended by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"ended with exit code {code}"
+            then = f"another is started in {wait:g} s" if wait else "another is started"
+            _log.error("worker %d %s; %s", self.number, how, then, extra={"worker": self.number, "pid": self.pid})
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), wait)
+        return 0
+
+    def stop(self) -> None:
+        """SIGTERM: it drains and ends, and nobody comes after it."""
+        self._stopping.set()
+        self.send(signal.SIGTERM)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the process, if there is one."""
+        if self._running is not None and self._running.returncode is None:
+            with suppress(ProcessLookupError):
+                self._running.send_signal(number)
+
+    def reload(self) -> None:
+        """SIGHUP; one that has not answered yet reads the config anyway."""
+        if self._answered_at is not None:
+            self.send(signal.SIGHUP)
+
+    async def ask(self, path: str) -> bytes:
+        """What its admin server answers on a page. Raises WorkerUnreachableError."""
+        _, body = await self._ask(path)
+        return body
+
+    async def _run_once(self) -> int:
+        self._socket.unlink(missing_ok=True)
+        self._answered_at = None
+        # A session of its own, so that a terminal's Ctrl-C reaches the supervisor alone; a standard input that ends with it.
+        self._running = process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=asyncio.subprocess.PIPE, start_new_session=True
+        )
+        self.process, self.pid, self.started_at = self._next_process(), process.pid, clock.wall()
+        if self._stopping.is_set():
+            self.send(signal.SIGTERM)
+        watch = asyncio.get_running_loop().create_task(self._watch(), name=f"watch worker {self.number}")
+        try:
+            return await process.wait()
+        finally:
+            watch.cancel()
+            self.process, self.not_ready = 0, "starting"
+
+    async def _watch(self) -> None:
+        """Look whether it is ready, and whether it answers at all."""
+        answered = clock.monotonic()
+        while True:
+            try:
+                status, body = await self._ask("/readyz")
+            except WorkerUnreachableError:
+                if self._answered_at is not None and clock.monotonic() - answered > HUNG_SECONDS:
+                    _log.error("worker %d has not answered for %g s and is killed", self.number, HUNG_SECONDS)
+                    self.send(signal.SIGKILL)
+                    return
+            else:
+                answered = clock.monotonic()
+                self._answered_at = self._answered_at or answered
+                self.not_ready = None if status == 200 else body.decode(errors="replace").strip()
+                self.was_ready = self.was_ready or self.not_ready is None
+                self.started.set()
+            await asyncio.sleep(LOOK_SECONDS if self.not_ready is None else LOOK_WHILE_NOT_READY_SECONDS)
+
+    async def _ask(self, path: str) -> tuple[int, bytes]:
+        connector = aiohttp.UnixConnector(str(self._socket), force_close=True)
+        try:
+            async with (
+                aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=ASK_SECONDS)) as session,
+                session.get(f"http://worker{path}", headers={"Accept": "*/*"}) as response,
+            ):
+                return response.status, await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise WorkerUnreachableError(f"worker {self.number}: {error!r}") from error

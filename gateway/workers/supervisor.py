@@ -1,0 +1,174 @@
+"""`workers: N`: one process that carries no traffic and keeps N gateways running, which share its ports."""
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import gateway
+from gateway.cluster.listeners import BindError, bind_bootstrap_port
+from gateway.config import WeirConfig
+from gateway.observe.effective import ReloadResult
+from gateway.observe.pages import AdminBindError
+from gateway.reload import Reloader
+from gateway.workers.pages import WorkersServer
+from gateway.workers.place import WorkerPlace
+from gateway.workers.worker import Worker
+
+OK, CANNOT_BIND = 0, 3
+
+GRACE_SECONDS = 10.0
+"""What a worker has beyond the time to drain to write its ledger and end."""
+
+CUT_SECONDS = 5.0
+"""What a worker has after a second signal: its connections are cut at once, and what it knows still wants writing down."""
+
+_log = logging.getLogger("weir.workers")
+
+
+async def supervise(path: Path, config: WeirConfig, options: Sequence[str] = ()) -> int:
+    """Run `config.workers` gateways until SIGTERM or SIGINT; returns the exit code. `path` is the config file.
+
+    `options` are what else `weir serve` has been given, which is handed on to them.
+    """
+    with _private_directory() as directory:
+        return await Supervisor(path, config, directory, options).run()
+
+
+class Supervisor:
+    """Starts the workers, replaces those that die, and ends them."""
+
+    def __init__(self, path: Path, config: WeirConfig, directory: Path, options: Sequence[str]) -> None:
+        self._config = config
+        self._directory = directory
+        processes = count(1)
+        workers = [Worker(number, directory) for number in range(config.workers)]
+        self._places = [
+            WorkerPlace(worker.number, _command(path, worker, options), worker.admin_socket, lambda: next(processes))
+            for worker in workers
+        ]
+        self._reloader = Reloader(path, config, lambda *_: [], self._reloaded, self._hangup)
+        self._admin = WorkersServer(self._places, (config.admin.host, config.admin.port), self.not_ready)
+        self._stopping = asyncio.Event()
+        self._signals = 0
+        self._exit_code = OK
+
+    async def run(self) -> int:
+        """Run until a signal, or until a worker can't be started for the first time; returns the exit code."""
+        self._keep(self._config)
+        Worker(0, self._directory).ports_directory.mkdir()
+        try:
+            await self._admin.start()
+            for listener in self._config.listeners:
+                # All workers may bind a port that is taken by another Weir with workers, so it is looked at here first.
+                bind_bootstrap_port(listener, reuse_port=False).close()
+        except (BindError, AdminBindError) as error:
+            _log.error("%s", error)
+            await self._admin.stop()
+            return CANNOT_BIND
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled)
+        _log.info("%d workers", len(self._places), extra={"admin": f"{self._config.admin.host}:{self._config.admin.port}"})
+        async with asyncio.TaskGroup() as group:
+            reloading = group.create_task(self._reloader.run(), name="reload the config")
+            running = group.create_task(self._run_workers(), name="run the workers")
+            await self._stopping.wait()
+            await self._drain(running)
+            reloading.cancel()
+        await self._admin.stop()
+        return self._exit_code
+
+    def not_ready(self) -> str | None:
+        """Why clients should not be sent here. At the start all workers have to be ready, later one is enough."""
+        if self._stopping.is_set():
+            return "draining"
+        reasons = {place.number: place.not_ready for place in self._places if place.not_ready is not None}
+        if len(reasons) < len(self._places) and all(place.was_ready for place in self._places):
+            return None
+        return "; ".join(f"worker {number}: {reason}" for number, reason in reasons.items()) or None
+
+    async def _run_workers(self) -> None:
+        """The first alone, so that what keeps all of them from starting is said once; then the others."""
+        first, *others = self._places
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._run_worker(first))
+            await first.started.wait()
+            for place in others if not self._stopping.is_set() else ():
+                group.create_task(self._run_worker(place))
+
+    async def _run_worker(self, place: WorkerPlace) -> None:
+        code = await place.run()
+        place.started.set()
+        if code:
+            self._exit_code = code
+            self._stopping.set()
+
+    async def _drain(self, running: asyncio.Task[None]) -> None:
+        connections = self._config.connections
+        seconds = connections.drain_delay_seconds + connections.drain_seconds
+        for place in self._places:
+            place.stop()
+        done, _ = await asyncio.wait([running], timeout=seconds + GRACE_SECONDS)
+        if not done:
+            _log.error("some workers have not ended %g s after their time to drain and are killed", GRACE_SECONDS)
+            self._kill()
+
+    def _signalled(self) -> None:
+        """The first time: drain. After that: cut what is still there."""
+        self._signals += 1
+        self._stopping.set()
+        if self._signals > 1:
+            _log.warning("told to end once more: connections are cut")
+            for place in self._places:
+                place.send(signal.SIGTERM)
+            asyncio.get_running_loop().call_later(CUT_SECONDS, self._kill)
+
+    def _kill(self) -> None:
+        for place in self._places:
+            place.send(signal.SIGKILL)
+
+    def _hangup(self) -> None:
+        for place in self._places:
+            place.reload()
+
+    def _reloaded(self, result: ReloadResult) -> None:
+        """A worker that is replaced starts with what is in effect, also where the file has been refused since."""
+        if result.success:
+            self._config = result.config
+            self._keep(result.config)
+
+    def _keep(self, config: WeirConfig) -> None:
+        file = Worker(0, self._directory).config_file
+        new = file.with_suffix(".new")
+        new.write_text(json.dumps(config.model_dump(mode="json", by_alias=True, exclude_unset=True)))
+        new.replace(file)
+
+
+def _command(path: Path, worker: Worker, options: Sequence[str]) -> list[str]:
+    # Not what is called gateway in the working directory, unless that is where this one is from.
+    here = [] if Path(gateway.__file__).parents[1] == Path.cwd() else ["-P"]
+    own = ["--worker", str(worker.number), "--worker-directory", str(worker.directory)]
+    return [sys.executable, *here, "-m", "gateway", "serve", "--config", str(path), *own, *options]
+
+
+@contextmanager
+def _private_directory() -> Iterator[Path]:
+    """A directory that only this user may enter, removed in the end."""
+    directory = Path(tempfile.mkdtemp(prefix="weir-workers-"))
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)  # systemd-tmpfiles leaves alone what is locked, however old it is
+        yield directory
+    finally:
+        os.close(descriptor)
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,190 @@
+"""Quotas that are set through one gateway hold at all of them: over a compacted topic, kills, and a start without Kafka."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from loadtest.kafka import KafkaCluster, free_port
+from tests.broker.raw_client import RawClient
+from tests.broker.test_quota_api import alter, describe, parts, produce
+from tests.broker.topics import create_topic
+from tests.weir_process import Weir, wait_until
+
+pytestmark = pytest.mark.broker
+
+QUOTA = {"producer_byte_rate": 1_000.0}
+TIMEOUT = 60.0
+
+Start = Callable[..., Weir]
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"quotas-{uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def make(kafka: KafkaCluster, tmp_path: Path, topic: str) -> Iterator[Start]:
+    """`make(name)`: a gateway that is to be started, one of several; `sharing=None` makes one that is alone."""
+    made: list[Weir] = []
+
+    def one(name: str, **config: Any) -> Weir:
+        sections = {
+            "quota_admins": ["User:ANONYMOUS"],
+            "quotas": {"window": {"samples": 2, "seconds": 1}},
+            "sharing": {"topic": f"usage-of-{topic}", "quotas_topic": topic},
+            **config,
+        }
+        gateway = Weir(tmp_path / name, kafka.bootstrap_servers, {k: v for k, v in sections.items() if v is not None})
+        made.append(gateway)
+        return gateway
+
+    yield one
+    for gateway in made:
+        if hasattr(gateway, "process") and gateway.process.poll() is None:
+            gateway.stop()
+
+
+def ask(gateway: Weir) -> dict[str, dict[str, float]]:
+    with RawClient(gateway.bootstrap_servers) as client:
+        return describe(client)
+
+
+def set_quota(gateway: Weir, client_id: str, **values: float | None) -> None:
+    with RawClient(gateway.bootstrap_servers) as client:
+        assert alter(client, parts(client_id=client_id), **values)["error_code"] == 0
+
+
+def throttle_ms(gateway: Weir, topic: str) -> int:
+    with RawClient(gateway.bootstrap_servers, "etl") as client:
+        return produce(client, topic)
+
+
+def kill(gateway: Weir) -> None:
+    gateway.process.kill()
+    gateway.process.wait()
+
+
+def table(kafka: KafkaCluster, topic: str) -> dict[str, Any]:
+    """What the topic holds, read by a client of somebody else's."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "reads", "auto.offset.reset": "earliest"})
+    found: dict[str, Any] = {}
+    try:
+        partition = TopicPartition(topic, 0, 0)
+        _, end = consumer.get_watermark_offsets(partition, timeout=TIMEOUT)
+        consumer.assign([partition])
+        while consumer.position([partition])[0].offset < end:
+            record = consumer.poll(TIMEOUT)
+            assert record is not None
+            assert record.error() is None
+            value = record.value()
+            found[record.key().decode()] = None if value is None else json.loads(value)
+    finally:
+        consumer.close()
+    return found
+
+
+def test_set_at_one_described_and_enforced_at_the_other_and_kept_over_a_kill_of_both(
+    kafka: KafkaCluster, make: Start, topic: str
+) -> None:
+    produced = create_topic(kafka.bootstrap_servers, f"held-{topic}", partitions=1)
+    with make("one") as one, make("two") as two:
+        assert throttle_ms(two, produced) == 0
+        set_quota(one, "etl", **QUOTA)
+        assert ask(one) == {"client-id=etl": QUOTA}, "in effect where it was set, when it is answered"
+        wait_until(lambda: ask(two) == {"client-id=etl": QUOTA}, "the other one has it")
+        assert throttle_ms(two, produced) > 0
+        shown = [row for row in two.usage() if (row["kind"], row["client_id"]) == ("produce", "etl")]
+        assert [(row["limit"], row["source"]) for row in shown] == [(1_000.0, "api")]
+
+        set_quota(two, "app", **QUOTA)
+        set_quota(two, "etl", producer_byte_rate=2_000.0)
+        set_quota(one, "gone", **QUOTA)
+        set_quota(one, "gone", producer_byte_rate=None)
+        everything = {"client-id=app": QUOTA, "client-id=etl": {"producer_byte_rate": 2_000.0}}
+        wait_until(lambda: (ask(one), ask(two)) == (everything, everything), "both have what each has set")
+
+        kill(one)
+        kill(two)
+        two.config_file.with_name("weir.state.json").unlink()  # as on a new machine
+        one.start()
+        two.start()
+        assert ask(two) == everything, "not ready before it has them"
+        assert ask(one) == everything
+        assert throttle_ms(two, produced) > 0
+        held = table(kafka, topic)
+        assert held['{"client-id": "etl"}'] == {"version": 1, "quotas": {"producer_byte_rate": 2_000.0}}
+        assert held['{"client-id": "gone"}'] is None
+        assert one.metric("weir_api_quota_topic_entities") == 2
+        assert one.metric("weir_api_quota_topic_connected") == 1
+
+
+def test_the_first_one_puts_its_file_there_and_the_topic_goes_before_the_files_of_others(
+    kafka: KafkaCluster, make: Start, topic: str
+) -> None:
+    for name, rate in (("one", 1_000.0), ("two", 2_000.0)):
+        with make(name, sharing=None) as alone:
+            set_quota(alone, "etl", producer_byte_rate=rate)
+            set_quota(alone, name, producer_byte_rate=rate)
+    firsts = {"client-id=etl": QUOTA, "client-id=one": QUOTA}
+    with make("one") as one:
+        assert ask(one) == firsts
+        with make("two") as two:
+            assert ask(two) == firsts
+            set_quota(two, "etl", producer_byte_rate=None)
+            set_quota(two, "one", producer_byte_rate=None)
+            wait_until(lambda: ask(one) == {}, "removed for all")
+        kill(one)
+        one.start()
+        assert ask(one) == {}, "not put there once more"
+
+
+def test_what_can_not_be_made_out_is_skipped_and_a_topic_that_is_deleted_is_filled_again(
+    kafka: KafkaCluster, make: Start, topic: str
+) -> None:
+    with make("one") as one:
+        set_quota(one, "etl", **QUOTA)
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+        for key, value in (
+            (b"etl", b"1000"),
+            (b'{"client-id": "etl"}', b'{"version": 1, "quotas": {"producer_byte_rate": "much"}}'),
+            (b'{"client-id": "etl"}', b'{"version": 9}'),
+            (b'{"client-id": "etl2"}', b'{"version": 1, "quotas": {"producer_byte_rate": 5.0}}'),
+        ):
+            producer.produce(topic, value, key)
+        assert producer.flush(TIMEOUT) == 0
+        both = {"client-id=etl": QUOTA, "client-id=etl2": {"producer_byte_rate": 5.0}}
+        wait_until(lambda: ask(one) == both, "what can be made out holds")
+        skipped = "weir_api_quota_topic_skipped_total"
+        assert (one.metric(skipped, reason="damaged"), one.metric(skipped, reason="version")) == (2, 1)
+        assert one.log().count("is skipped") == 2, "once for each reason"
+
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        admin.delete_topics([topic])[topic].result(TIMEOUT)
+        wait_until(lambda: "made again" in one.log(), "it is there again")
+        wait_until(lambda: "were put into topic" in one.log(), "and filled")
+        assert ask(one) == both
+        set_quota(one, "app", **QUOTA)
+        assert table(kafka, topic)['{"client-id": "app"}'] == {"version": 1, "quotas": QUOTA}
+        assert table(kafka, topic)['{"client-id": "etl"}'] == {"version": 1, "quotas": QUOTA}
+
+
+def test_without_kafka_it_starts_with_what_it_knew_last(make: Start) -> None:
+    with make("one") as one, make("two") as two:
+        set_quota(two, "etl", **QUOTA)
+        wait_until(lambda: ask(one) == {"client-id=etl": QUOTA}, "heard of")
+        copy = one.config_file.with_name("weir.state.json")
+        wait_until(lambda: copy.exists() and '"etl"' in copy.read_text(), "copied")
+        kill(one)
+        one.write_config(one.config | {"upstream": {"bootstrap_servers": [f"127.0.0.1:{free_port()}"]}})
+        one.launch()
+        wait_until(lambda: "1 entities have quotas that were set through the API" in one.log(), "what was copied is in effect")
+        wait_until(lambda: one.log().count('"serving"') == 2, "it serves")
+        assert one.metric("weir_api_quota_topic_entities") == 1
+        assert one.metric("weir_api_quota_topic_connected") == 0

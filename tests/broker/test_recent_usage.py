@@ -1,0 +1,119 @@
+"""A restart is no free burst: what clients used lately is remembered, also after a kill."""
+
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+from gateway import clock
+from loadtest.kafka import KafkaCluster
+from protocol.api_keys import ApiKey
+from tests.broker.raw_client import RawClient
+from tests.broker.topics import create_topic
+from tests.weir_process import Weir, wait_until
+
+pytestmark = pytest.mark.broker
+
+LIMIT = 1_000
+WINDOW = {"samples": 301, "seconds": 1}
+BURST = LIMIT * 300
+RECORD = 20_000
+"""So long that a restart takes less time than one of them takes to be paid for."""
+
+
+def produce(gateway: Weir, topic: str) -> int:
+    """One record over a new connection, so that no mute stands in its way; the throttle time that comes back, in ms."""
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
+    builder.append(0, 1_700_000_000_000, None, bytes(RECORD), [])
+    data = [{"name": topic, "partition_data": [{"index": 0, "records": bytes(builder.build())}]}]
+    with RawClient(gateway.bootstrap_servers, "etl") as client:
+        answer = client.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout_ms": 5000, "topic_data": data})
+    assert [part["error_code"] for each in answer["responses"] for part in each["partition_responses"]] == [0]
+    throttle: int = answer["throttle_time_ms"]
+    return throttle
+
+
+def bytes_in_the_log(cluster: KafkaCluster, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "ends"})
+    try:
+        return RECORD * int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30.0)[1])
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
+def test_a_restart_and_a_kill_give_no_second_burst(
+    kafka: KafkaCluster, start_weir: Callable[..., Weir], algorithm: str
+) -> None:
+    topic = create_topic(kafka.bootstrap_servers, f"no-second-burst-{algorithm}", partitions=1)
+    entities = [{"client-id": "etl", "producer_byte_rate": LIMIT}]
+    gateway = start_weir(
+        kafka.bootstrap_servers,
+        quotas={"algorithm": algorithm, "window": WINDOW, "entities": entities},
+        state={"usage_interval_ms": 200},
+    )
+    began = clock.monotonic()
+    while produce(gateway, topic) == 0:
+        pass
+    assert bytes_in_the_log(kafka, topic) >= BURST
+
+    gateway.stop()
+    gateway.start()
+    assert produce(gateway, topic) > 0, "as if it had not been restarted"
+
+    saved = gateway.metric("weir_usage_saves_total", result="success")
+    wait_until(lambda: gateway.metric("weir_usage_saves_total", result="success") >= saved + 2, "what was used is saved")
+    gateway.process.kill()
+    gateway.process.wait()
+    gateway.start()
+    assert produce(gateway, topic) > 0, "as if it had not been killed"
+
+    gateway.stop()
+    gateway.config_file.with_name("weir.state.usage.jsonl").write_text("not what Weir has written")
+    gateway.start()
+    allowed = BURST + LIMIT * (clock.monotonic() - began) + 3 * RECORD
+    assert bytes_in_the_log(kafka, topic) <= allowed
+    assert produce(gateway, topic) == 0, "what can't be read is not remembered, and the gateway starts"
+    assert "recent usage can't be read" in gateway.log()
+
+
+def test_among_gateways_that_share_quotas_neither_forgotten_nor_charged_twice(kafka: KafkaCluster, tmp_path: Path) -> None:
+    topic = create_topic(kafka.bootstrap_servers, "shared-over-restarts", partitions=1)
+    config = {
+        "quotas": {"window": WINDOW, "entities": [{"client-id": "etl", "producer_byte_rate": LIMIT}]},
+        "sharing": {"topic": f"usage-{uuid4().hex[:8]}", "quotas_topic": f"quotas-{uuid4().hex[:8]}"},
+        "state": {"usage_interval_ms": 200},
+    }
+
+    def tokens(gateway: Weir) -> float:
+        found = [row["tokens"] for row in gateway.usage() if (row["kind"], row["client_id"]) == ("produce", "etl")]
+        return float(found[0]) if found else float(BURST)
+
+    with (
+        Weir(tmp_path / "one", kafka.bootstrap_servers, config) as one,
+        Weir(tmp_path / "two", kafka.bootstrap_servers, config) as two,
+    ):
+        wait_until(
+            lambda: one.metric("weir_sharing_members") == two.metric("weir_sharing_members") == 2, "they know each other"
+        )
+        began = clock.monotonic()
+        for _ in range(8):
+            produce(one, topic)
+        used = 8 * RECORD
+        wait_until(lambda: tokens(two) <= BURST - used + LIMIT * (clock.monotonic() - began), "the other one has heard of it")
+        saved = two.metric("weir_usage_saves_total", result="success")
+        wait_until(lambda: two.metric("weir_usage_saves_total", result="success") >= saved + 2, "and has saved it")
+        two.process.kill()
+        two.process.wait()
+        produce(one, topic)  # while it is away
+        two.start()
+        wait_until(lambda: two.metric("weir_sharing_members") == 2, "it is back")
+        produce(one, topic)
+        used += 2 * RECORD
+        wait_until(lambda: tokens(two) <= BURST - used + LIMIT * (clock.monotonic() - began), "it has not forgotten")
+        assert tokens(two) >= BURST - used - RECORD, "nor counted twice"
+        # What each presumes of the other for a moment, and the time between two looks, are no difference.
+        wait_until(lambda: abs(tokens(one) - tokens(two)) <= 2 * RECORD, "both reckon with the same")

@@ -1,0 +1,194 @@
+"""Four gateways hold one quota together, on a real Kafka: whoever of them its clients use, and whoever of them dies."""
+
+import json
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import groupby, pairwise
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from loadtest.evenness.logs import log_bytes
+from loadtest.fleet import AUTHORIZER, CLIENT_ID, USAGE_TOPIC, Load, UsageTopicAccess, start_fleet
+from loadtest.kafka import KafkaCluster
+from tests.broker.topics import create_topic
+from tests.weir_process import Weir, wait_until
+
+pytestmark = pytest.mark.broker
+
+GATEWAYS = 4
+QUOTA = 2_000_000
+BURST_SECONDS = 1
+"""Of the quota: `quotas.window` has two samples."""
+TOLERANCE = 0.08
+"""Of the rate: these are short looks on a busy machine, which gateways that share nothing fail by far. The exact figures are
+those of `python -m loadtest.sharing`."""
+LOOK_SECONDS = 3.0
+TIMEOUT = 60.0
+
+QUOTAS = {
+    "entities": [{"client-id": CLIENT_ID, "producer_byte_rate": QUOTA}],
+    "window": {"samples": BURST_SECONDS + 1, "seconds": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    with KafkaCluster(tmp_path_factory.mktemp("kafka"), 1, AUTHORIZER) as running:
+        yield running
+
+
+class Fleet:
+    """Gateways that share, a topic of their own to write to, and its log."""
+
+    def __init__(self, cluster: KafkaCluster, gateways: list[Weir]) -> None:
+        self.cluster = cluster
+        self.gateways = gateways
+        self.topic = create_topic(cluster.bootstrap_servers, f"shared-{uuid4().hex[:8]}", partitions=1)
+        self.load = Load(gateways, self.topic)
+        self.access = UsageTopicAccess(cluster.bootstrap_servers)
+
+    def metric(self, name: str) -> list[float]:
+        return [gateway.metric(name) for gateway in self.gateways if gateway.process.poll() is None]
+
+    def wait_for(self, members: int, reachable: int = 1) -> None:
+        """Until all gateways that run see it so."""
+        wait_until(
+            lambda: (
+                set(self.metric("weir_sharing_members")) == {members}
+                and set(self.metric("weir_sharing_reachable")) == {reachable}
+            ),
+            f"{members} members, reachable {reachable}",
+            TIMEOUT,
+        )
+
+    def written(self) -> int:
+        return log_bytes(self.cluster.brokers[0].directory / "data" / f"{self.topic}-0")
+
+    def wait_for_rate(self, expected: float) -> None:
+        """Until twice in a row so much, as part of the quota, has gone into the log in a while: it does not just come by."""
+        samples = deque([(time.monotonic(), self.written())])
+
+        def rate(begin: tuple[float, int], end: tuple[float, int]) -> float:
+            return (end[1] - begin[1]) / (end[0] - begin[0]) / QUOTA
+
+        def settled() -> bool:
+            now = (time.monotonic(), self.written())
+            samples.append(now)
+            while samples[1][0] <= now[0] - 2 * LOOK_SECONDS:
+                samples.popleft()
+            if now[0] - samples[0][0] < 2 * LOOK_SECONDS:
+                return False
+            middle = next(sample for sample in samples if sample[0] >= now[0] - LOOK_SECONDS)
+            rates = (rate(samples[0], middle), rate(middle, now))
+            return all(abs(found / expected - 1.0) <= TOLERANCE for found in rates)
+
+        wait_until(settled, f"{expected:g} times the quota", TIMEOUT)
+
+
+@pytest.fixture
+def fleet(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with ExitStack() as stack:
+        directory = tmp_path_factory.mktemp("fleet")
+        config = {"quotas": QUOTAS}
+        running = Fleet(cluster, start_fleet(stack, Weir, directory, cluster.bootstrap_servers, GATEWAYS, config))
+        stack.callback(running.load.close)
+        running.wait_for(GATEWAYS)
+        yield running
+
+
+def test_one_quota_wherever_its_clients_are_and_whoever_dies(fleet: Fleet) -> None:
+    fleet.load.put([2, 2, 2, 2])
+    fleet.wait_for_rate(1.0)
+    fleet.load.put([8, 0, 0, 0])
+    fleet.wait_for_rate(1.0)
+    fleet.gateways[1].process.kill()
+    fleet.gateways[1].process.wait()
+    fleet.load.put([2, 0, 2, 2])
+    fleet.wait_for(GATEWAYS - 1)
+    fleet.wait_for_rate(1.0)
+    assert fleet.load.trouble() == 0
+    fleet.gateways[1].start()
+    fleet.wait_for(GATEWAYS)
+
+
+def test_without_the_topic_each_gives_all_or_its_part_and_finds_back_by_itself(fleet: Fleet) -> None:
+    fleet.load.put([2, 2, 2, 2])
+    wait_until(lambda: fleet.written() > QUOTA * (BURST_SECONDS + 1), "the load", TIMEOUT)
+    connections = fleet.metric("weir_connections_accepted_total")
+    fleet.access.deny()
+    try:
+        fleet.wait_for(GATEWAYS, reachable=0)
+        assert all(gateway.not_ready() == "" for gateway in fleet.gateways)
+        fleet.wait_for_rate(GATEWAYS)
+        for gateway in fleet.gateways:
+            gateway.write_config({**gateway.config, "sharing": {"when_unreachable": "fair_share"}})
+        wait_until(lambda: set(fleet.metric("weir_config_version")) == {2.0}, "the new config", TIMEOUT)
+        fleet.wait_for_rate(1.0)
+    finally:
+        fleet.access.allow()
+    fleet.wait_for(GATEWAYS)
+    fleet.wait_for_rate(1.0)
+    assert fleet.metric("weir_connections_accepted_total") == connections, "nobody had to connect again"
+    assert fleet.load.trouble() == 0
+    lines = [(event["members"], event["reachable"]) for event in fleet.gateways[0].events() if "reachable" in event]
+    assert all(one != other for one, other in pairwise(lines)), "a line for each change"
+    assert [reachable for reachable, _ in groupby(reachable for _, reachable in lines)] == [True, False, True]
+
+
+def test_a_topic_that_is_deleted_is_made_again(fleet: Fleet) -> None:
+    before = fleet.metric("weir_sharing_messages_total")
+    admin = AdminClient({"bootstrap.servers": fleet.cluster.bootstrap_servers})
+    admin.delete_topics([USAGE_TOPIC])[USAGE_TOPIC].result(TIMEOUT)
+    wait_until(
+        lambda: (
+            USAGE_TOPIC in admin.list_topics(timeout=TIMEOUT).topics
+            and all(now > then + 30 for now, then in zip(fleet.metric("weir_sharing_messages_total"), before, strict=True))
+        ),
+        "messages in the new topic",
+        TIMEOUT,
+    )
+    fleet.wait_for(GATEWAYS)
+    assert "deleted and made again" in fleet.gateways[0].log()
+
+
+def test_who_stops_says_so(fleet: Fleet) -> None:
+    identity = json.loads(fleet.gateways[0].get("/api/sharing"))["identity"].encode()
+    assert fleet.gateways[0].stop() == 0
+    values = values_of(fleet.cluster.bootstrap_servers, USAGE_TOPIC, identity)
+    assert values[-1] is None
+    assert None not in values[:-1]
+    fleet.wait_for(GATEWAYS - 1)
+
+
+def values_of(bootstrap_servers: str, topic: str, key: bytes) -> list[bytes | None]:
+    """The values that a key has had in the only partition of a topic, as far as it goes now."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "reads-all", "enable.auto.commit": False})
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=TIMEOUT)
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        records = [consumer.poll(TIMEOUT)]
+        while records[-1].offset() < end - 1:
+            records.append(consumer.poll(TIMEOUT))
+        return [record.value() for record in records if record.key() == key]
+    finally:
+        consumer.close()
+
+
+def test_a_topic_is_over_its_share_wherever_it_is_written(cluster: KafkaCluster, tmp_path: Path) -> None:
+    topics = {"total.bytes.in.per.sec.threshold": 10_000, "meter": "window"}
+    with ExitStack() as stack:
+        config = {"quotas": {"topics": topics}}
+        writes, hears = start_fleet(stack, Weir, tmp_path, cluster.bootstrap_servers, 2, config)
+        topic = create_topic(cluster.bootstrap_servers, f"shared-{uuid4().hex[:8]}", partitions=1)
+        load = Load([writes], topic)
+        stack.callback(load.close)
+        wait_until(lambda: hears.metric("weir_sharing_members") == 2, "each other", TIMEOUT)
+        load.put([1])
+        wait_until(lambda: hears.metric("weir_topics_over") == 1, "what was appended through the other gateway", TIMEOUT)
+        assert hears.metric("weir_topics_rate") == 0

@@ -1,0 +1,210 @@
+"""Two workers before a real broker: one is killed under load, and what all of them did is on one admin port."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+
+from loadtest.evenness.logs import log_bytes
+from loadtest.fleet import CLIENT_ID, Load
+from loadtest.kafka import KafkaCluster
+from tests.broker.raw_client import RawClient
+from tests.broker.records import PARTITIONS
+from tests.broker.test_quota_api import alter, describe, parts
+from tests.broker.topics import create_topic
+from tests.weir_process import Weir, wait_until
+
+pytestmark = pytest.mark.broker
+
+PRODUCERS = 12
+"""With two connections each: that one of two workers gets none of 24 happens once in ten million times."""
+
+RATE = 50
+"""Records a second of each."""
+
+QUOTA = 2_000_000
+TOLERANCE = 0.1
+"""Of a rate: this is a short look on a busy machine. `python -m loadtest.workers` has the exact figures."""
+LOOK_SECONDS = 4.0
+
+
+class Producing:
+    """An idempotent producer of numbered records, with as many retries as it needs."""
+
+    def __init__(self, gateway: Weir, topic: str, number: int) -> None:
+        self.number = number
+        self.acknowledged: list[str] = []
+        self.failed: list[KafkaError] = []
+        self._topic = topic
+        self._end = threading.Event()
+        self._producer = Producer(
+            {"bootstrap.servers": gateway.bootstrap_servers, "client.id": f"producer-{number}", "enable.idempotence": True}
+        )
+        self._thread = threading.Thread(target=self._send, daemon=True)
+
+    def _send(self) -> None:
+        sent = 0
+        while not self._end.is_set():
+            value = f"{self.number}-{sent}"
+            self._producer.produce(self._topic, value, partition=sent % PARTITIONS, on_delivery=self._delivered)
+            self._producer.poll(0)
+            sent += 1
+            time.sleep(1 / RATE)
+        self._producer.flush(60)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.acknowledged.append(message.value().decode())
+        else:
+            self.failed.append(error)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        """Stop; what is under way is acknowledged or fails before this returns."""
+        self._end.set()
+        self._thread.join()
+
+
+def consume(gateway: Weir, topic: str, count: int) -> list[str]:
+    """All records of a topic, which are to be `count`."""
+    consumer = Consumer({"bootstrap.servers": gateway.bootstrap_servers, "group.id": topic, "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+    values: list[str] = []
+    ended = 0
+    deadline = time.monotonic() + 60
+    while (len(values) < count or ended < PARTITIONS) and time.monotonic() < deadline:
+        for message in consumer.consume(1_000, timeout=0.2):
+            if message.error() is None:
+                values.append(message.value().decode())
+            else:
+                ended += 1
+    consumer.close()
+    return values
+
+
+def written(cluster: KafkaCluster, topic: str) -> int:
+    """Bytes in the log of a topic with one partition."""
+    return log_bytes(cluster.brokers[0].directory / "data" / f"{topic}-0")
+
+
+def workers(weir: Weir) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(weir.get("/api/workers"))["workers"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def two_workers(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
+    quotas = {"entities": [{"client-id": CLIENT_ID, "producer_byte_rate": QUOTA}], "window": {"samples": 2, "seconds": 1}}
+    config = {
+        "workers": 2,
+        "quotas": quotas,
+        "quota_admins": ["User:ANONYMOUS"],
+        "sharing": {"topic": "usage-of-workers", "quotas_topic": "quotas-of-workers"},
+    }
+    with Weir(tmp_path_factory.mktemp("workers"), kafka.bootstrap_servers, config) as weir:
+        yield weir
+
+
+def test_one_is_killed_under_load_and_the_others_clients_go_on(two_workers: Weir) -> None:
+    weir = two_workers
+    topic = create_topic(weir.bootstrap_servers, "workers-killed")
+    with ExitStack() as running:
+        producers = [running.enter_context(Producing(weir, topic, number)) for number in range(PRODUCERS)]
+
+        def each_has_more(records: int, what: str) -> None:
+            goals = [len(producer.acknowledged) + records for producer in producers]
+            wait_until(
+                lambda: all(len(producer.acknowledged) >= goal for producer, goal in zip(producers, goals, strict=True)),
+                what,
+                timeout=60,
+            )
+
+        each_has_more(20, "all producers are at work")
+        assert weir.metric("weir_worker_connections", worker="0") > 0
+        assert weir.metric("weir_worker_connections", worker="1") > 0
+        killed, other = (worker["pid"] for worker in workers(weir))
+        kept = weir.metric("weir_worker_connections", worker="1")
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: workers(weir)[0]["pid"] not in {killed, None}, "another process in its place")
+        each_has_more(50, "all producers go on")
+        assert weir.not_ready() == ""
+        assert workers(weir)[1]["pid"] == other
+        assert weir.metric("weir_worker_connections", worker="1") >= kept, "its connections are still there"
+        wait_until(lambda: weir.metric("weir_worker_up") == 2, "both answer")
+        assert weir.metric("weir_worker_restarts_total", worker="0") == 1
+        assert weir.metric("weir_worker_restarts_total", worker="1") == 0
+    assert [producer.failed for producer in producers] == [[]] * PRODUCERS
+    acknowledged = sorted(value for producer in producers for value in producer.acknowledged)
+    assert sorted(consume(weir, topic, len(acknowledged))) == acknowledged
+
+
+def test_one_admin_port_shows_what_all_of_them_did(two_workers: Weir) -> None:
+    weir = two_workers
+    topic = create_topic(weir.bootstrap_servers, "workers-shown")
+    with ExitStack() as running:
+        for number in range(PRODUCERS):
+            running.enter_context(Producing(weir, topic, 100 + number))
+        names = {f"producer-{100 + number}" for number in range(PRODUCERS)}
+        wait_until(lambda: names <= {row["client_id"] for row in weir.usage()}, "all producers are shown")
+        assert weir.metric("weir_connections") >= PRODUCERS
+        by_worker = [weir.metric("weir_worker_connections", worker=worker) for worker in ("0", "1")]
+        assert min(by_worker) > 0
+        with_rate = wait_until(
+            lambda: [row for row in weir.usage() if row["client_id"] in names and row["rate"] > 0], "what they use"
+        )
+        for row in with_rate:
+            assert weir.metric("weir_quota_bytes_total", kind="produce", client_id=row["client_id"]) >= row["amount_total"]
+    assert json.loads(weir.get("/api/config"))["config"]["workers"] == 2
+
+
+def test_they_hold_one_quota_together(kafka: KafkaCluster, two_workers: Weir) -> None:
+    weir = two_workers
+    wait_until(lambda: weir.metric("weir_sharing_members") == 2, "both share")
+    topic = create_topic(weir.bootstrap_servers, "workers-shared", partitions=1)
+    with closing(Load([weir], topic)) as load:
+        load.put([PRODUCERS])
+        wait_until(
+            lambda: min(weir.metric("weir_worker_connections", worker=worker) for worker in "01") > 0, "both have clients"
+        )
+        begin = written(kafka, topic)
+        wait_until(lambda: written(kafka, topic) - begin > 3 * QUOTA, "the burst is over", timeout=60)
+        since, so_far = time.monotonic(), written(kafka, topic)
+        time.sleep(LOOK_SECONDS)  # over how long a rate is taken is what it is
+        rate = (written(kafka, topic) - so_far) / (time.monotonic() - since)
+        assert rate / QUOTA == pytest.approx(1.0, abs=TOLERANCE)
+        assert load.trouble() == 0
+        (row,) = (row for row in weir.usage() if row["client_id"] == CLIENT_ID and row["kind"] == "produce")
+        assert row["limit"] == QUOTA
+        assert row["amount_total"] >= written(kafka, topic)
+
+
+def test_a_quota_that_is_set_through_one_holds_at_all(two_workers: Weir) -> None:
+    weir = two_workers
+    quota = {"producer_byte_rate": 1_000.0}
+    with ExitStack() as open_clients:
+        clients = [open_clients.enter_context(RawClient(weir.bootstrap_servers)) for _ in range(2 * PRODUCERS)]
+        wait_until(
+            lambda: min(weir.metric("weir_worker_connections", worker=worker) for worker in "01") > 0, "both have clients"
+        )
+        assert alter(clients[0], parts(client_id="set"), **quota)["error_code"] == 0
+        wait_until(
+            lambda: all(describe(client).get("client-id=set") == quota for client in clients), "whoever is asked knows it"
+        )
+    killed = workers(weir)[1]["pid"]
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: workers(weir)[1]["pid"] not in {killed, None}, "another process in its place")
+    wait_until(lambda: workers(weir)[1]["not_ready"] is None, "it is ready")
+    with ExitStack() as open_clients:
+        clients = [open_clients.enter_context(RawClient(weir.bootstrap_servers)) for _ in range(2 * PRODUCERS)]
+        assert all(describe(client).get("client-id=set") == quota for client in clients)

@@ -1,0 +1,213 @@
+"""The end of a process, step by step, with sessions that do what the test says."""
+
+import asyncio
+import logging
+
+import pytest
+
+from gateway.config.connections import ConnectionsConfig
+from gateway.drain import ENDED_PER_SECOND, Drain, Stopping
+from gateway.session.counters import Counters
+from gateway.session.sessions import Sessions
+
+LONG = 3_600.0
+
+
+class Client:
+    """An open session; `ends`: at once when it is told to."""
+
+    def __init__(self, house, *, ends=True, under_way=0):
+        self._house = house
+        self._ends = ends
+        self.peer = "10.0.0.1:5000"
+        self.last_active = 0.0
+        self._under_way = under_way
+        self.draining = self.parted = False
+        self.told, self.looked_at = asyncio.Event(), asyncio.Event()
+        house.sessions.add(self)
+
+    @property
+    def under_way(self):
+        self.looked_at.set()
+        return self._under_way
+
+    def drain(self):
+        self.draining = True
+        self.told.set()
+        self._house.steps.append("told")
+        if self._ends:
+            self.leave()
+
+    def leave(self):
+        self.parted = True
+        self._house.sessions.remove(self)
+
+
+class Listener:
+    """Someone connects in the last moment before it is closed, and is in a TLS handshake then."""
+
+    def __init__(self, house, late):
+        self._house = house
+        self._late = late
+        self.starting = 0
+        self.closed = asyncio.Event()
+
+    def finish(self):
+        self._house.steps.append("closed")
+        self.starting = self._late
+        self.closed.set()
+
+    def begins(self):
+        self.starting -= 1
+        return Client(self._house)
+
+
+class House:
+    """What drains."""
+
+    def __init__(self, *, late=0, **config):
+        self.sessions = Sessions(Counters(), max_idle_seconds=600.0)
+        self.steps = []
+        self.listener = Listener(self, late)
+        self.drain = Drain(self.sessions, [self.listener], lambda: ConnectionsConfig(**config))
+        self.at_once = asyncio.Event()
+
+    def run(self):
+        return asyncio.create_task(self.drain.run(self.at_once))
+
+
+def summary(caplog):
+    (record,) = (record for record in caplog.records if record.getMessage().startswith("drained in"))
+    return record.drained, record.cut, record.levelno == logging.WARNING
+
+
+async def turns(count=20):
+    """Let everybody who can go on do so."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_nobody_new_is_accepted_and_then_all_are_told(caplog):
+    caplog.set_level(logging.INFO)
+    house = House(drain_seconds=LONG)
+    for _ in range(3):
+        Client(house)
+    await house.run()
+    assert house.steps == ["closed", "told", "told", "told"]
+    assert summary(caplog) == (3, 0, False)
+
+
+async def test_during_the_delay_it_says_that_it_drains_and_goes_on_as_before():
+    house = House(drain_delay_seconds=LONG, drain_seconds=LONG)
+    client = Client(house)
+    running = house.run()
+    await turns()
+    assert house.drain.active
+    assert house.steps == []
+    assert not client.draining
+    house.at_once.set()
+    await running
+
+
+async def test_it_lasts_until_the_last_one_has_left(caplog):
+    caplog.set_level(logging.INFO)
+    house = House(drain_seconds=LONG)
+    quick, slow = Client(house), Client(house, ends=False, under_way=2)
+    running = house.run()
+    await slow.told.wait()
+    await turns()
+    assert quick.parted
+    assert not running.done()
+    slow.leave()
+    await running
+    assert summary(caplog) == (2, 0, False)
+
+
+async def test_who_comes_out_of_a_handshake_meanwhile_is_told_as_well(caplog):
+    caplog.set_level(logging.INFO)
+    house = House(drain_seconds=LONG, late=1)
+    running = house.run()
+    await house.listener.closed.wait()
+    await turns()
+    assert not running.done()
+    newcomer = house.listener.begins()
+    await running
+    assert newcomer.parted
+    assert summary(caplog) == (1, 0, False)
+
+
+async def test_when_the_time_is_over_the_others_are_to_be_cut(caplog):
+    caplog.set_level(logging.INFO)
+    house = House(drain_seconds=0.1)
+    Client(house)
+    Client(house, ends=False, under_way=2)
+    await house.run()
+    assert summary(caplog) == (1, 1, True)
+    assert "1 are cut with 2 requests under way" in caplog.text
+
+
+async def test_who_has_been_left_and_does_not_close_its_side_is_not_cut(caplog):
+    caplog.set_level(logging.INFO)
+    house = House(drain_seconds=0.1)
+    Client(house, ends=False).parted = True
+    await house.run()
+    assert summary(caplog) == (1, 0, False)
+
+
+async def test_no_time_at_all_cuts_all_who_are_in_the_middle_of_something(caplog):
+    caplog.set_level(logging.INFO)
+    house = House(drain_seconds=0)
+    Client(house, ends=False, under_way=1)
+    await house.run()
+    assert summary(caplog) == (0, 1, True)
+
+
+@pytest.mark.parametrize("delay", [0, LONG])
+async def test_the_second_signal_ends_it_at_once(caplog, delay):
+    caplog.set_level(logging.INFO)
+    house = House(drain_seconds=LONG, drain_delay_seconds=delay)
+    Client(house, ends=False, under_way=5)
+    running = house.run()
+    await turns()
+    house.at_once.set()
+    await running
+    assert summary(caplog) == (0, 1, True)
+
+
+async def test_many_are_told_over_some_time_and_not_all_in_one_moment():
+    house = House(drain_seconds=LONG)
+    clients = [Client(house) for _ in range(int(ENDED_PER_SECOND / 4))]
+    running = house.run()
+    await asyncio.wait([asyncio.create_task(client.told.wait()) for client in clients], return_when=asyncio.FIRST_COMPLETED)
+    told_at_first = sum(client.draining for client in clients)
+    assert 0 < told_at_first < len(clients)
+    await running
+    assert all(client.parted for client in clients)
+
+
+async def test_so_many_that_the_pace_would_not_do_are_told_within_half_of_the_time():
+    house = House(drain_seconds=0.5)
+    clients = [Client(house) for _ in range(int(ENDED_PER_SECOND) * 5)]
+    await house.run()
+    assert all(client.parted for client in clients)
+
+
+async def test_it_says_again_and_again_what_is_left(caplog, monkeypatch):
+    monkeypatch.setattr("gateway.drain.REPORT_SECONDS", 0.01)
+    caplog.set_level(logging.INFO)
+    house = House(drain_seconds=LONG)
+    slow = Client(house, ends=False, under_way=2)
+    running = house.run()
+    await slow.looked_at.wait()
+    await turns()
+    assert "1 connections are left, with 2 requests under way" in caplog.text
+    slow.leave()
+    await running
+
+
+async def test_the_first_signal_asks_and_the_second_one_insists():
+    stopping = Stopping()
+    stopping.ask()
+    assert (stopping.asked.is_set(), stopping.at_once.is_set()) == (True, False)
+    stopping.ask()
+    assert stopping.at_once.is_set()

@@ -1,0 +1,103 @@
+"""SIGTERM, as a balancer, a client and an operator see it: one process, and several workers."""
+
+import re
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.session import messages as m
+from tests.weir_process import Weir, wait_until
+
+LONG = 3_600
+TIMEOUT = 30.0
+
+
+@pytest.fixture
+def broker() -> Iterator[socket.socket]:
+    """The test is the broker."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(TIMEOUT)
+        yield listening
+
+
+@pytest.fixture(params=[1, 2], ids=["alone", "workers"])
+def start(request: pytest.FixtureRequest, tmp_path: Path, broker: socket.socket) -> Iterator[Callable[..., Weir]]:
+    with ExitStack() as running:
+
+        def begin(**connections: Any) -> Weir:
+            config = {"connections": connections, "workers": request.param}
+            servers = f"127.0.0.1:{broker.getsockname()[1]}"
+            weir = running.enter_context(Weir(tmp_path, servers, config, wait="/livez"))
+            wait_until(lambda: weir.log().count('"serving"') == request.param, "every process serves")
+            return weir
+
+        yield begin
+
+
+def connect(weir: Weir) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", weir.ports[0]), timeout=TIMEOUT)
+
+
+def receive(connection: socket.socket, count: int) -> bytes:
+    received = b""
+    while len(received) < count and (chunk := connection.recv(count - len(received))):
+        received += chunk
+    return received
+
+
+def the_one_that_gets(broker: socket.socket, frame: bytes) -> socket.socket:
+    """The connection on which a client's request arrives; Weir's own are closed."""
+    while True:
+        connection, _ = broker.accept()
+        connection.settimeout(TIMEOUT)
+        if receive(connection, len(frame)) == frame:
+            return connection
+        connection.close()
+
+
+def drained(weir: Weir) -> tuple[int, int]:
+    """How many connections were drained, and how many cut, as all of its processes say."""
+    ends = [event for event in weir.events() if "drained" in event]
+    return sum(event["drained"] for event in ends), sum(event["cut"] for event in ends)
+
+
+def test_until_the_delay_is_over_only_balancers_notice(start: Callable[..., Weir], broker: socket.socket) -> None:
+    weir = start(drain_delay_seconds=LONG)
+    weir.process.terminate()
+    wait_until(lambda: weir.not_ready() == "draining\n", "/readyz says that it drains")
+    wait_until(lambda: "connections are accepted for 3600 s more" in weir.log(), "it has begun")
+    assert weir.get("/livez") == "live\n"
+    with connect(weir) as client:
+        client.sendall(m.heartbeat(1))
+        with the_one_that_gets(broker, m.heartbeat(1)) as upstream:
+            upstream.sendall(m.beat(1))
+            assert receive(client, len(m.beat(1))) == m.beat(1)
+            client.sendall(m.heartbeat(2))
+            assert receive(upstream, len(m.heartbeat(2))) == m.heartbeat(2)
+            assert weir.get("/livez") == "live\n"
+            weir.process.terminate()  # once more
+            assert receive(client, 1) == b""
+    assert weir.process.wait(TIMEOUT) == 0
+    assert drained(weir) == (0, 1)
+
+
+def test_what_is_under_way_is_answered_and_then_it_ends(start: Callable[..., Weir], broker: socket.socket) -> None:
+    weir = start(drain_seconds=LONG)
+    with connect(weir) as client, connect(weir) as idle:
+        client.sendall(m.heartbeat(1))
+        with the_one_that_gets(broker, m.heartbeat(1)) as upstream:
+            weir.process.terminate()
+            assert receive(idle, 1) == b""
+            begun = re.compile(r"draining \d+ connections for up to")
+            wait_until(lambda: len(begun.findall(weir.log())) == weir.config["workers"], "nobody accepts any more")
+            with pytest.raises(ConnectionRefusedError):
+                connect(weir)
+            assert weir.not_ready() == "draining\n"
+            upstream.sendall(m.beat(1))
+            assert receive(client, len(m.beat(1)) + 1) == m.beat(1)
+    assert weir.process.wait(TIMEOUT) == 0
+    assert drained(weir) == (2, 0)

@@ -1,0 +1,174 @@
+"""What several workers answer, as one answer."""
+
+from typing import Any
+
+import pytest
+
+from gateway.quotas.snapshot import UsageRow
+from gateway.workers.answers import (
+    merge_config,
+    merge_facts,
+    merge_histories,
+    merge_rows,
+    merge_sharing,
+    merge_topics,
+    merge_volumes,
+)
+
+
+def row(user: str = "alice", **values: Any) -> UsageRow:
+    known: dict[str, Any] = {
+        "kind": "produce",
+        "user": user,
+        "client_id": "",
+        "ip": "",
+        "level": "user=alice",
+        "source": "file",
+        "limit": 100.0,
+        "rate": 30.0,
+        "used_ratio": 0.3,
+        "tokens": 50.0,
+        "amount_total": 1_000,
+        "throttled_total": 2,
+        "throttle_seconds_total": 0.5,
+        "early_total": 1,
+        "early_seconds_total": 0.25,
+        "early_seconds_max": 0.25,
+        "throttle_left": 0.0,
+        "connections": 3,
+    }
+    return UsageRow(**{**known, **values})
+
+
+class TestRows:
+    def test_a_bucket_of_two_workers(self) -> None:
+        other = row(rate=80.0, tokens=-5.0, amount_total=500, throttle_left=0.75, early_seconds_max=0.125, connections=1)
+        assert merge_rows([[row()], [other]]) == [
+            row(
+                rate=110.0,
+                used_ratio=1.1,
+                tokens=-5.0,
+                amount_total=1_500,
+                throttled_total=4,
+                throttle_seconds_total=1.0,
+                early_total=2,
+                early_seconds_total=0.5,
+                throttle_left=0.75,
+                connections=4,
+            )
+        ]
+
+    def test_buckets_of_others_stay_as_they_are(self) -> None:
+        assert merge_rows([[row()], [row("bob"), row(kind="fetch")]]) == [row(), row("bob"), row(kind="fetch")]
+
+    def test_one_that_has_not_taken_over_a_new_quota_yet(self) -> None:
+        (merged,) = merge_rows([[row(level="", source="", limit=None, tokens=None, used_ratio=0.0)], [row()]])
+        assert (merged.limit, merged.tokens, merged.source, merged.level) == (100.0, 50.0, "file", "user=alice")
+        assert merged.used_ratio == pytest.approx(0.6)
+
+    def test_no_limit_is_none(self) -> None:
+        (merged,) = merge_rows([[row(limit=None, tokens=None)], [row(limit=None, tokens=None)]])
+        assert (merged.limit, merged.tokens, merged.used_ratio) == (None, None, 0.0)
+
+
+def topic(name: str, rate: float, *, rejected: bool = False, **refused: int) -> dict[str, Any]:
+    counts = {"appended_bytes": 10, "throttled_bytes": 2, "throttled_total": 1}
+    return {"topic": name, "threshold": 50.0, "rate": rate, "rejected": rejected, "refused_bytes": refused, **counts}
+
+
+def topics(*rows: dict[str, Any], over: bool = False) -> dict[str, Any]:
+    total = {"threshold": 100.0, "rate": sum(row["rate"] for row in rows), "over": over}
+    return {"configured": True, "meter": "one_minute", "total": total, "rows": list(rows)}
+
+
+class TestTopics:
+    def test_none_is_configured(self) -> None:
+        assert merge_topics([{"configured": False}, {"configured": False}]) == {"configured": False}
+
+    def test_what_is_appended_is_added(self) -> None:
+        one = topics(topic("a", 10.0, NOT_LEADER=3))
+        other = topics(topic("a", 20.0, rejected=True, NOT_LEADER=1, TIMEOUT=2), topic("b", 5.0), over=True)
+        merged = merge_topics([one, other])
+        assert merged["total"] == {"threshold": 100.0, "rate": 35.0, "over": True}
+        a, b = merged["rows"]
+        assert a["rate"] == 30.0
+        assert a["appended_bytes"] == 20
+        assert a["rejected"] is True
+        assert a["refused_bytes"] == {"NOT_LEADER": 4, "TIMEOUT": 2}
+        assert b == topic("b", 5.0)
+
+    def test_the_answers_themselves_stay(self) -> None:
+        one, other = topics(topic("a", 10.0)), topics(topic("a", 20.0))
+        merge_topics([one, other])
+        assert (one, other) == (topics(topic("a", 10.0)), topics(topic("a", 20.0)))
+
+
+class TestSharing:
+    def test_the_one_that_hears_least(self) -> None:
+        answers = [
+            {"configured": True, "reachable": reachable, "members": members}
+            for reachable, members in ((True, 4), (True, 3), (False, 5))
+        ]
+        assert merge_sharing(answers)["members"] == 5
+        assert merge_sharing(answers[:2])["members"] == 3
+
+    def test_none_shares(self) -> None:
+        assert merge_sharing([{"configured": False}]) == {"configured": False}
+
+
+class TestVolumes:
+    def test_the_one_that_lets_the_least_through(self) -> None:
+        answers = [
+            {"configured": True, "state": state, "delay_seconds": delay}
+            for state, delay in (("OPEN", 0.0), ("THROTTLE", 1.0), ("PAUSE", 5.0), ("THROTTLE", 2.0))
+        ]
+        assert merge_volumes(answers)["state"] == "PAUSE"
+        assert merge_volumes(answers[:2] + answers[3:])["delay_seconds"] == 2.0
+
+    def test_none_is_configured(self) -> None:
+        assert merge_volumes([{"configured": False}]) == {"configured": False}
+
+
+def test_the_config_is_the_latest() -> None:
+    old = {"version": 1, "reloads": {"success": 0, "failure": 3}, "loaded_at": "2026-01-01T00:00:00Z"}
+    new = {"version": 2, "reloads": {"success": 1, "failure": 0}, "loaded_at": "2026-01-01T00:01:00Z"}
+    replaced = {"version": 1, "reloads": {"success": 0, "failure": 0}, "loaded_at": "2026-01-01T00:02:00Z"}
+    assert merge_config([old, new, replaced]) is new
+
+
+class TestHistory:
+    def test_of_workers_that_look_at_other_moments(self) -> None:
+        one = [{"at": 10.9, "muted": 1.0, "throttles": 5.0}, {"at": 11.9, "muted": 2.0, "throttles": 6.0}]
+        other = [{"at": 11.4, "muted": 10.0, "throttles": 50.0}, {"at": 12.4, "muted": 20.0, "throttles": 60.0}]
+        assert merge_histories([one, other]) == [
+            {"at": 11.4, "muted": 11.0, "throttles": 55.0},
+            {"at": 12.4, "muted": 22.0, "throttles": 66.0},
+        ]
+
+    def test_one_that_was_replaced_has_less(self) -> None:
+        one = [{"at": at, "muted": 1.0, "throttles": 1.0} for at in (10.0, 11.0)]
+        assert [point["muted"] for point in merge_histories([one, one[1:]])] == [1.0, 2.0]
+
+    def test_of_nobody(self) -> None:
+        assert merge_histories([]) == []
+
+
+def test_a_picture_without_its_entities() -> None:
+    def facts(version: int, connections: int, *brokers: int, volumes: dict[str, Any] | None = None) -> dict[str, Any]:
+        return {
+            "config": {"version": version},
+            "connections": connections,
+            "now": {"at": 10.0, "muted": 1.0, "throttles": 2.0},
+            "brokers": [{"id": broker, "address": f"b{broker}:9092"} for broker in brokers],
+            "volumes": volumes,
+        }
+
+    paused = {"state": "PAUSE", "delay_seconds": 5.0}
+    merged = merge_facts([facts(1, 2, 3, 1), facts(2, 5, 2, volumes={"state": "OPEN", "delay_seconds": 0.0})])
+    assert merged["config"] == {"version": 2}
+    assert merged["connections"] == 7
+    assert merged["now"] == {"at": 10.0, "muted": 2.0, "throttles": 4.0}
+    assert [broker["id"] for broker in merged["brokers"]] == [1, 2, 3]
+    assert merged["volumes"]["state"] == "OPEN"
+    assert merge_facts([facts(1, 1, volumes=paused), facts(1, 1)])["volumes"]["state"] == "PAUSE"
+    assert merge_facts([facts(1, 1)])["volumes"] is None

@@ -1,0 +1,137 @@
+"""Metrics of several workers as those of one gateway."""
+
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.observe.metrics import METRICS, Value
+from gateway.workers.families import MERGE, Totals, merge_families
+
+
+def page(text: str) -> list[Metric]:
+    return list(text_string_to_metric_families(text))
+
+
+def values(families: list[Metric]) -> dict[str, float]:
+    """Samples as a page of metrics has them."""
+    return {
+        sample.name + (str(dict(sorted(sample.labels.items()))) if sample.labels else ""): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+ONE = """\
+# HELP weir_requests_total Requests by API.
+# TYPE weir_requests_total counter
+weir_requests_total{api="Produce"} 10
+weir_requests_total{api="Fetch"} 1
+# TYPE weir_connections gauge
+weir_connections 3
+# TYPE weir_quota_limit gauge
+weir_quota_limit{user="alice",kind="produce"} 100
+# TYPE weir_quota_tokens gauge
+weir_quota_tokens{user="alice"} 50
+# TYPE weir_config_reloads_total counter
+weir_config_reloads_total{result="success"} 2
+# TYPE weir_request_seconds histogram
+weir_request_seconds_bucket{api="Produce",le="0.1"} 1
+weir_request_seconds_bucket{api="Produce",le="+Inf"} 3
+weir_request_seconds_count{api="Produce"} 3
+weir_request_seconds_sum{api="Produce"} 2.5
+# TYPE process_start_time_seconds gauge
+process_start_time_seconds 1000
+"""
+OTHER = """\
+# TYPE weir_requests_total counter
+weir_requests_total{api="Produce"} 5
+weir_requests_total{api="Metadata"} 7
+# TYPE weir_connections gauge
+weir_connections 4
+# TYPE weir_quota_limit gauge
+weir_quota_limit{user="alice",kind="produce"} 100
+# TYPE weir_quota_tokens gauge
+weir_quota_tokens{user="alice"} -20
+# TYPE weir_config_reloads_total counter
+weir_config_reloads_total{result="success"} 2
+# TYPE weir_request_seconds histogram
+weir_request_seconds_bucket{api="Produce",le="0.1"} 2
+weir_request_seconds_bucket{api="Produce",le="+Inf"} 2
+weir_request_seconds_count{api="Produce"} 2
+weir_request_seconds_sum{api="Produce"} 0.125
+# TYPE process_start_time_seconds gauge
+process_start_time_seconds 900
+"""
+TOGETHER = {
+    "weir_requests_total{'api': 'Produce'}": 15,
+    "weir_requests_total{'api': 'Fetch'}": 1,
+    "weir_requests_total{'api': 'Metadata'}": 7,
+    "weir_connections": 7,
+    "weir_quota_limit{'kind': 'produce', 'user': 'alice'}": 100,
+    "weir_quota_tokens{'user': 'alice'}": -20,
+    "weir_config_reloads_total{'result': 'success'}": 2,
+    "weir_request_seconds_bucket{'api': 'Produce', 'le': '0.1'}": 3,
+    "weir_request_seconds_bucket{'api': 'Produce', 'le': '+Inf'}": 5,
+    "weir_request_seconds_count{'api': 'Produce'}": 5,
+    "weir_request_seconds_sum{'api': 'Produce'}": 2.625,
+    "process_start_time_seconds": 900,
+}
+
+
+def test_two_pages_are_one() -> None:
+    assert values(merge_families([page(ONE), page(OTHER)])) == TOGETHER
+
+
+def test_the_order_does_not_matter() -> None:
+    assert values(merge_families([page(OTHER), page(ONE)])) == TOGETHER
+
+
+def test_names_types_and_help_stay() -> None:
+    (requests, *_) = merge_families([page(ONE), page(OTHER)])
+    assert (requests.name, requests.type, requests.documentation) == ("weir_requests", "counter", "Requests by API.")
+
+
+def test_nothing_of_nobody() -> None:
+    assert merge_families([]) == []
+
+
+def test_every_metric_has_a_way_of_merging() -> None:
+    assert {row.name.removesuffix("_total") for row in METRICS if isinstance(row, Value)} <= MERGE.keys()
+
+
+class TestTotals:
+    """What workers that are gone have counted."""
+
+    def test_a_counter_does_not_fall_when_its_worker_is_replaced(self) -> None:
+        totals = Totals()
+        totals.seen(1, page(ONE))
+        totals.seen(2, page(OTHER))
+        assert values(totals.merged([1, 2], [1, 2])) == TOGETHER
+        totals.seen(3, page('# TYPE weir_requests_total counter\nweir_requests_total{api="Produce"} 1\n'))
+        after = values(totals.merged([2, 3], [2, 3]))
+        assert after["weir_requests_total{'api': 'Produce'}"] == 16
+        assert after["weir_requests_total{'api': 'Fetch'}"] == 1
+        assert after["weir_request_seconds_count{'api': 'Produce'}"] == 5
+
+    def test_gauges_and_what_is_not_added_are_those_of_the_living(self) -> None:
+        totals = Totals()
+        totals.seen(1, page(ONE))
+        totals.seen(2, page(OTHER))
+        after = values(totals.merged([2], [2]))
+        assert after["weir_connections"] == 4
+        assert after["process_start_time_seconds"] == 900
+        assert after["weir_config_reloads_total{'result': 'success'}"] == 2
+
+    def test_one_that_does_not_answer_keeps_its_counters(self) -> None:
+        totals = Totals()
+        totals.seen(1, page(ONE))
+        totals.seen(2, page(OTHER))
+        after = values(totals.merged([1, 2], [2]))
+        assert after["weir_requests_total{'api': 'Produce'}"] == 15
+        assert after["weir_connections"] == 4
+
+    def test_the_dead_add_up(self) -> None:
+        totals = Totals()
+        for process in range(5):
+            totals.seen(process, page(OTHER))
+            totals.merged([process], [process])
+        assert values(totals.merged([], []))["weir_requests_total{'api': 'Produce'}"] == 25

@@ -1,0 +1,43 @@
+"""One worker's place, with a real gateway in it."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from gateway.workers import place
+from gateway.workers.place import WorkerPlace
+from gateway.workers.worker import Worker
+from loadtest.kafka import free_port, free_port_range
+
+
+async def test_one_that_hangs_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "HUNG_SECONDS", 0.5)
+    monkeypatch.setattr(place, "ASK_SECONDS", 0.5)
+    worker = Worker(0, tmp_path)
+    worker.ports_directory.mkdir()
+    first = free_port_range(2)
+    listener = {"name": "clients", "bootstrap_port": first, "broker_ports": f"{first + 1}-{first + 1}"}
+    upstream = {"bootstrap_servers": [f"127.0.0.1:{free_port()}"]}
+    worker.config_file.write_text(json.dumps({"upstream": upstream, "listeners": [listener]}))
+    command = [sys.executable, "-m", "gateway", "serve", "--config", str(tmp_path / "weir.yaml")]
+    command += ["--worker", "0", "--worker-directory", str(tmp_path)]
+    processes = count(1)
+    of_worker = WorkerPlace(0, command, worker.admin_socket, lambda: next(processes))
+    running = asyncio.create_task(of_worker.run())
+    try:
+        await asyncio.wait_for(of_worker.started.wait(), 60)
+        hanging = of_worker.pid
+        os.kill(hanging, signal.SIGSTOP)
+        of_worker.started.clear()
+        await asyncio.wait_for(of_worker.started.wait(), 60)
+        assert (of_worker.restarts, of_worker.process) == (1, 2)
+        assert of_worker.pid != hanging
+    finally:
+        of_worker.stop()
+        assert await asyncio.wait_for(running, 60) == 0

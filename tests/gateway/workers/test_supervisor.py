@@ -1,0 +1,248 @@
+"""`workers: 2` as a user runs it, with real processes and no cluster behind it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtest.kafka import free_port
+from tests.weir_process import Weir, wait_until
+
+API_VERSIONS = bytes.fromhex("00120000000000010000")
+REQUEST = len(API_VERSIONS).to_bytes(4, "big") + API_VERSIONS
+QUOTAS = {"entities": [{"user": "<default>", "producer_byte_rate": 100_000}]}
+
+
+def gateway(directory: Path, upstream: str = "", **config: Any) -> Weir:
+    return Weir(directory, upstream or f"127.0.0.1:{free_port()}", {"workers": 2, "quotas": QUOTAS, **config}, wait="/livez")
+
+
+def workers(weir: Weir) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(weir.get("/api/workers"))["workers"]
+    return found
+
+
+def pids(weir: Weir) -> list[int]:
+    """The workers' processes, once all of them answer."""
+    wait_until(lambda: weir.metric("weir_worker_up") == 2, "both workers answer")
+    return [worker["pid"] for worker in workers(weir)]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def private_directory(worker: int) -> Path:
+    """What the workers have in common, by the command line of one."""
+    arguments = Path(f"/proc/{worker}/cmdline").read_text().split("\0")
+    return Path(arguments[arguments.index("--worker-directory") + 1])
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.fixture(scope="module")
+def weir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
+    directory = tmp_path_factory.mktemp("workers")
+    with gateway(directory, ledger={"path": str(directory / "ledger"), "gateway": "weir-a", "flush_seconds": 1}) as running:
+        yield running
+
+
+class TestAtWork:
+    def test_each_is_a_process_of_its_own_on_the_same_port(self, weir: Weir) -> None:
+        one, other = pids(weir)
+        assert sorted(children(weir.pid)) == sorted([one, other])
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        port, listening = f":{weir.ports[0]:04X}", "0A"
+        assert sum(row[1].endswith(port) and row[3] == listening for row in rows) == 2
+
+    def test_it_is_not_ready_and_says_which_worker_why(self, weir: Weir) -> None:
+        pids(weir)
+        reason = wait_until(lambda: "can't be reached" in weir.not_ready() and weir.not_ready(), "a reason")
+        assert reason.startswith("worker 0: the cluster can't be reached")
+        assert "; worker 1: " in reason
+        assert weir.metric("weir_ready") == 0
+
+    def test_every_page_answers(self, weir: Weir) -> None:
+        pids(weir)
+        assert weir.get("/livez") == "live\n"
+        assert "<title>Weir</title>" in weir.get("/")
+        assert json.loads(weir.get("/api/quotas"))["rows"] == []
+        assert json.loads(weir.get("/api/throttles"))["muted_connections"] == 0
+        assert json.loads(weir.get("/api/topics")).keys() == {"generated_at", "configured"}
+        assert json.loads(weir.get("/api/volumes"))["configured"] is False
+        assert json.loads(weir.get("/api/config"))["config"]["workers"] == 2
+
+    def test_the_connections_of_all_are_counted(self, weir: Weir) -> None:
+        pids(weir)
+        sockets = [socket.create_connection(("127.0.0.1", weir.ports[0])) for _ in range(40)]
+        try:
+            wait_until(lambda: weir.metric("weir_connections") == 40, "40 connections")
+            assert weir.metric("weir_worker_connections") == 40
+            # The kernel chooses: that one gets none of forty happens once in 10^12 times.
+            assert weir.metric("weir_worker_connections", worker="0") > 0
+            assert weir.metric("weir_worker_connections", worker="1") > 0
+        finally:
+            for each in sockets:
+                each.close()
+        wait_until(lambda: weir.metric("weir_connections") == 0, "all closed")
+
+    def test_one_that_is_killed_is_replaced(self, weir: Weir) -> None:
+        one, other = pids(weir)
+        before = weir.metric("weir_worker_restarts_total")
+        accepted = weir.metric("weir_connections_accepted_total")
+        os.kill(one, signal.SIGKILL)
+        wait_until(lambda: workers(weir)[0]["pid"] not in {one, None}, "another process in its place")
+        after, still = pids(weir)
+        assert still == other
+        assert after not in {one, other}
+        assert weir.metric("weir_worker_restarts_total") == before + 1
+        assert weir.metric("weir_connections_accepted_total") >= accepted, "what the dead one has counted stays"
+        assert "worker 0 was ended by signal 9" in weir.log()
+
+    def test_a_reload_reaches_all_and_whoever_comes_later(self, weir: Weir) -> None:
+        _, other = pids(weir)
+        changed = {**weir.config, "quotas": {**QUOTAS, "enforce": False}}
+        weir.write_config(changed)
+        weir.reload()
+        wait_until(lambda: sum("reloaded" in event["msg"] for event in weir.events()) == 3, "all have taken it over")
+        weir.write_config({**changed, "workers": 3})
+        wait_until(lambda: weir.metric("weir_config_reloads_total", result="failure") > 0, "it is refused")
+        os.kill(other, signal.SIGKILL)
+        wait_until(lambda: workers(weir)[1]["pid"] not in {other, None}, "another process in its place")
+        pids(weir)
+        config = json.loads(weir.get("/api/config"))["config"]
+        assert (config["workers"], config["quotas"]["enforce"]) == (2, False)
+        assert weir.metric("weir_quota_enforced") == 0
+        weir.write_config(weir.config)
+
+    def test_each_writes_a_ledger_of_its_own(self, weir: Weir) -> None:
+        pids(weir)
+        ledger = weir.config_file.with_name("ledger")
+        for worker in ("weir-a-0", "weir-a-1"):
+            wait_until(lambda worker=worker: list(ledger.glob(f"date=*/hour=*/*weir-{worker}-*")), f"the events of {worker}")
+
+    def test_the_live_page_shows_all_of_them(self, weir: Weir) -> None:
+        pids(weir)
+        with urllib.request.urlopen(f"{weir.admin}/api/stream", timeout=10) as stream:
+            events = [(stream.readline().decode(), stream.readline().decode(), stream.readline())[:2] for _ in range(3)]
+        assert [name.strip() for name, _ in events] == ["event: history", "event: picture", "event: picture"]
+        history, picture, _ = (json.loads(data.removeprefix("data: ")) for _, data in events)
+        assert history[-1].keys() == {"at", "muted", "throttles"}
+        assert [worker["worker"] for worker in picture["workers"]] == [0, 1]
+        assert picture["rates"]["produce"] == 0
+        assert picture["config"]["version"] >= 1
+
+    def test_lines_of_the_log_tell_the_worker(self, weir: Weir) -> None:
+        pids(weir)
+        serving = [event["worker"] for event in weir.events() if event["msg"] == "serving"]
+        assert serving[:2] == [0, 1]
+
+    def test_one_that_cannot_start_again_is_tried_again_and_again(self, weir: Weir) -> None:
+        _, other = pids(weir)
+        state = weir.config_file.with_name("weir.state.json")
+        state.write_text("{")
+        try:
+            os.kill(other, signal.SIGKILL)
+            tries = "worker 1 ended with exit code 1; another is started in "
+            wait_until(lambda: weir.log().count(tries) == 2, "it is tried again", timeout=60)
+            assert weir.metric("weir_worker_up", worker="0") == 1
+            assert weir.metric("weir_worker_up", worker="1") == 0
+            assert weir.process.poll() is None
+        finally:
+            state.unlink()
+        pids(weir)
+
+
+def test_one_worker_is_one_process(tmp_path: Path) -> None:
+    with gateway(tmp_path, workers=1) as weir:
+        assert children(weir.pid) == []
+        assert not any("worker" in event for event in weir.events())
+
+
+def test_sigterm_ends_all(tmp_path: Path) -> None:
+    with gateway(tmp_path) as weir:
+        running = pids(weir)
+        directory = private_directory(running[0])
+        assert directory.stat().st_mode & 0o777 == 0o700
+        assert weir.stop() == 0
+    assert not any(map(alive, running))
+    assert not directory.exists()
+
+
+def test_workers_of_a_supervisor_that_was_killed_end_too(tmp_path: Path) -> None:
+    weir = gateway(tmp_path)
+    weir.start()
+    running = pids(weir)
+    directory = private_directory(running[0])
+    weir.process.kill()
+    weir.process.wait()
+    wait_until(lambda: not any(map(alive, running)), "the workers are gone")
+    assert not directory.exists()
+
+
+def test_a_second_sigterm_cuts(tmp_path: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        gateway(tmp_path, f"127.0.0.1:{silent.getsockname()[1]}", connections={"drain_seconds": 3_600}) as weir,
+    ):
+        running = pids(weir)
+        with socket.create_connection(("127.0.0.1", weir.ports[0])) as client:
+            client.sendall(REQUEST)
+            wait_until(lambda: weir.metric("weir_requests_total"), "the request is under way")
+            weir.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: weir.not_ready() == "draining\n", "it drains")
+            wait_until(lambda: "draining 1 connections" in weir.log(), "the connection is waited for")
+            weir.process.send_signal(signal.SIGTERM)
+            assert weir.process.wait(30) == 0
+        assert not any(map(alive, running))
+
+
+class TestWhatKeepsItFromStarting:
+    def test_a_port_that_is_taken(self, tmp_path: Path) -> None:
+        weir = gateway(tmp_path)
+        with socket.create_server(("127.0.0.1", weir.ports[0])):
+            weir.launch()
+            assert weir.process.wait(60) == 3
+        (line,) = (event for event in weir.events() if event["level"] == "error")
+        assert line["msg"].startswith(f"listeners[clients].bootstrap_port: 127.0.0.1:{weir.ports[0]} can't be bound")
+
+    def test_another_weir_with_workers(self, tmp_path: Path) -> None:
+        """Their sockets would all be let onto the same port: each would get some of the other's clients."""
+        weir = gateway(tmp_path)
+        with socket.create_server(("127.0.0.1", weir.ports[0]), reuse_port=True):
+            weir.launch()
+            assert weir.process.wait(60) == 3
+        assert "can't be bound" in weir.log()
+
+    def test_an_admin_port_that_is_taken(self, tmp_path: Path) -> None:
+        weir = gateway(tmp_path)
+        with socket.create_server(("127.0.0.1", weir.config["admin"]["port"])):
+            weir.launch()
+            assert weir.process.wait(60) == 3
+        (line,) = (event for event in weir.events() if event["level"] == "error")
+        assert line["msg"].startswith("admin.port: ")
+
+    def test_what_only_a_worker_finds_is_said_once(self, tmp_path: Path) -> None:
+        weir = gateway(tmp_path)
+        (tmp_path / "weir.state.json").write_text("{")
+        weir.launch()
+        assert weir.process.wait(60) == 1
+        assert weir.log().count("is damaged") == 1
+
+    def test_a_config_error(self, tmp_path: Path) -> None:
+        weir = gateway(tmp_path, workers=0)
+        found = subprocess.run(weir.command(), capture_output=True, text=True, timeout=60)
+        assert found.returncode == 1
+        assert found.stderr.startswith("workers: must be at least 1 (value 0")

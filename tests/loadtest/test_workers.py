@@ -1,0 +1,54 @@
+"""The load of the workers' comparison: what the sink answers is what a broker would, and the loop goes round."""
+
+import asyncio
+import struct
+from contextlib import suppress
+
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
+
+from loadtest.bench.frames import PRODUCE_VERSION
+from loadtest.workers.pour import Job, frames, pour
+from loadtest.workers.sink import CYCLE, Sink, answers
+
+
+def test_every_answer_is_a_produce_response_without_an_error() -> None:
+    data, length = answers()
+    assert len(data) == CYCLE * length
+    for number in range(CYCLE):
+        frame = data[number * length : (number + 1) * length]
+        assert struct.unpack_from(">ii", frame) == (length - 4, number)
+    response = ProduceResponse.decode(data[4:length], version=PRODUCE_VERSION, header=True)
+    (topic,) = response.responses
+    (partition,) = topic.partition_responses
+    assert (topic.name, partition.index, partition.error_code, response.throttle_time_ms) == ("t", 0, 0, 0)
+
+
+def test_requests_are_alike_but_for_their_correlation_ids() -> None:
+    data, length = frames(100)
+    assert len(data) == CYCLE * length
+    last = data[-length:]
+    assert struct.unpack_from(">i", last, 8)[0] == CYCLE - 1
+    request = ProduceRequest.decode(last[4:], version=PRODUCE_VERSION, header=True)
+    assert [topic.name for topic in request.topic_data] == ["t"]
+
+
+async def test_what_is_poured_comes_back() -> None:
+    _, length = frames(100)
+    server = await asyncio.get_running_loop().create_server(lambda: Sink(length), "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    async with server:
+        poured = await pour(Job(f"{host}:{port}", 100, 3, 0.2, (), (), warmup=0.1))
+    assert poured.requests > CYCLE, "round the cycle, more than once"
+    assert poured.gateway_cpu == 0.0
+    assert poured.load_cpu > 0.0
+
+
+async def test_a_connection_that_asks_for_something_else_is_closed() -> None:
+    server = await asyncio.get_running_loop().create_server(lambda: Sink(100), "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    async with server:
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(bytes.fromhex("0000000a00120000000000010000"))
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
