@@ -36,6 +36,7 @@ class Balancer:
         self._host = host
         self._ports = ports
         self._turn = count()
+        self._serving: set[asyncio.Task[None] | None] = set()
         self._started = threading.Event()
         self._thread = threading.Thread(target=asyncio.run, args=(self._run(),), daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -81,6 +82,15 @@ class Balancer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection: nobody is asked a second time, as nobody would be by a Service."""
+        task = asyncio.current_task()
+        # Once a client has sent its last byte nothing else refers to the task strongly: both connections would be collected.
+        self._serving.add(task)
+        try:
+            await self._relay(reader, writer)
+        finally:
+            self._serving.discard(task)
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ready = [backend for backend in self.backends if backend.ready]
         with closing(writer), suppress(asyncio.CancelledError):  # asyncio.run's, in the end; streams would log it
             if ready:
