@@ -10,7 +10,8 @@ from aiohttp import web
 from gateway.observe.effective import ReloadResult
 from gateway.observe.live import GatewayPainter, LiveFeed, units
 from gateway.observe.log import iso
-from gateway.observe.metrics import Scrape, exposition
+from gateway.observe.metrics import exposition
+from gateway.observe.metrics.scrape import Scrape
 from gateway.observe.pages import Address, AdminBindError, Page, PageServer, json_page
 from gateway.observe.view import AdminView
 from gateway.observe.volumes_json import volumes_json

@@ -1,5 +1,6 @@
 """What sharing sees of something with a quota: how much it used here, and a place for what it used elsewhere."""
 
+from gateway.quotas.meter import Meter
 from gateway.quotas.shared_meter import SharedMeter
 
 
@@ -30,3 +31,27 @@ class Account:
     def charge_others(self, amount: int, now: float, *, no_debt: bool) -> None:
         """Another gateway has let so much through. `no_debt`: some time ago, so nobody here is to wait for it."""
         raise NotImplementedError
+
+
+class Metered(Account):
+    """An account of what goes through a meter, which is None where there is no quota."""
+
+    __slots__ = ("meter",)
+
+    def __init__(self, meter: Meter | None) -> None:
+        super().__init__()
+        self.meter = meter
+
+    def capacity(self) -> float:
+        """The meter's; 0.0 without a quota."""
+        return 0.0 if self.meter is None else self.meter.capacity
+
+    def shared_meter(self) -> SharedMeter | None:
+        """The meter, where it is a shared one."""
+        return self.meter if isinstance(self.meter, SharedMeter) else None
+
+    def charge_others(self, amount: int, now: float, *, no_debt: bool) -> None:
+        """Charge the meter. `total()` stays what was used here."""
+        meter = self.shared_meter()
+        if meter is not None:
+            meter.charge_others(amount, now, no_debt=no_debt)

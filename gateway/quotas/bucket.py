@@ -5,11 +5,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.quotas.account import Account
+from gateway.quotas.account import Metered
 from gateway.quotas.entity import OTHER, Resolution
 from gateway.quotas.kinds import QuotaKind
 from gateway.quotas.meter import Meter
-from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, UsageRow
 
 LEAST_DELAY: Final = 0.0005
@@ -41,7 +40,7 @@ class Policy:
         self.tick_times: deque[float] = deque([now], maxlen=window_ticks)
 
 
-class Bucket(Account):
+class Bucket(Metered):
     """Shared by all connections whose clients have the same tags.
 
     `amount_total` (bytes) is written by sessions on their hot path; `connections` is how many of them hold this bucket;
@@ -59,7 +58,6 @@ class Bucket(Account):
         "last_used",
         "latency_seconds_total",
         "marks",
-        "meter",
         "policy",
         "promised",
         "resolution",
@@ -71,10 +69,9 @@ class Bucket(Account):
     def __init__(
         self, kind: QuotaKind, resolution: Resolution, meter: Meter | None, policy: Policy, totals: KindTotals, now: float
     ) -> None:
-        super().__init__()
+        super().__init__(meter)
         self.kind = kind
         self.resolution = resolution
-        self.meter = meter
         self.policy = policy
         self.totals = totals
         self.connections = 0
@@ -204,20 +201,10 @@ class Bucket(Account):
         """The amount within the quota window."""
         return self.used_lately()
 
-    def capacity(self) -> float:
-        """The meter's; 0.0 without a quota."""
-        return 0.0 if self.meter is None else self.meter.capacity
-
-    def shared_meter(self) -> SharedMeter | None:
-        """The meter, where it is a shared one."""
-        return self.meter if isinstance(self.meter, SharedMeter) else None
-
     def charge_others(self, amount: int, now: float, *, no_debt: bool) -> None:
-        """Charge the meter. `amount_total` stays what was used here."""
-        meter = self.shared_meter()
-        if meter is not None:
-            self.last_used = now
-            meter.charge_others(amount, now, no_debt=no_debt)
+        """Charge the meter, and stay for as long as anybody elsewhere goes on."""
+        self.last_used = now
+        super().charge_others(amount, now, no_debt=no_debt)
 
     def rate(self, now: float) -> float:
         """The rate per second over the quota window: the meter's own, unless that is made to forget what goes over."""

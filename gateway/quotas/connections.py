@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from gateway.quotas.account import Account
+from gateway.quotas.account import Account, Metered
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import Tags
 from gateway.quotas.kinds import KINDS
-from gateway.quotas.meter import Meter, Window
+from gateway.quotas.meter import Window
 from gateway.quotas.rate import SampledRate
 from gateway.quotas.recent import RecentUse, recent_use, restore_meter
-from gateway.quotas.shared_meter import SharedMeter
 
 KIND: Final = "connection"
 
@@ -54,21 +53,20 @@ class TurnedAway:
     delay: float = 0.0
 
 
-class Gate(Account):
+class Gate(Metered):
     """A listener, or all of them: what is open, and when the next connection may be taken.
 
     `taken` counts all connections as far as there is a rate for them, and `recently` those of the quota window.
     """
 
-    __slots__ = ("connections", "limits", "meter", "open_at", "recently", "taken", "throttle_seconds_total", "window")
+    __slots__ = ("connections", "limits", "open_at", "recently", "taken", "throttle_seconds_total", "window")
 
     def __init__(self, window: Window) -> None:
-        super().__init__()
+        super().__init__(None)
         self.window = window
         self.recently = SampledRate(window)
         self.taken = 0
         self.limits = AcceptLimits()
-        self.meter: Meter | None = None
         self.connections = 0
         self.open_at = 0.0
         self.throttle_seconds_total = 0.0
@@ -100,20 +98,6 @@ class Gate(Account):
     def recent(self, now: float) -> int:
         """Those of the quota window."""
         return round(self.recently.kept(now))
-
-    def capacity(self) -> float:
-        """How many may come at once; 0.0 without a rate."""
-        return 0.0 if self.meter is None else self.meter.capacity
-
-    def shared_meter(self) -> SharedMeter | None:
-        """Its meter, where it is a shared one."""
-        return self.meter if isinstance(self.meter, SharedMeter) else None
-
-    def charge_others(self, amount: int, now: float, *, no_debt: bool) -> None:
-        """Other gateways have taken connections: here the one after the next may have to wait."""
-        meter = self.shared_meter()
-        if meter is not None:
-            meter.charge_others(amount, now, no_debt=no_debt)
 
 
 class Slot:

@@ -138,12 +138,8 @@ class Session:
         self.last_active = now = monotonic()
         try:
             self._requests.feed(data, now)
-        except ProtocolError as error:
-            self._refuse("client", error)
-        except EndConnection as end:
-            self.close(str(end))
-        except Exception:
-            self._fail()
+        except Exception as error:
+            self._end_for(error, "client")
 
     def pause_writing(self) -> None:
         """The client reads slower than the broker writes."""
@@ -203,12 +199,8 @@ class Session:
         self.last_active = now = monotonic()
         try:
             self._core.broker_data(data, now)
-        except ProtocolError as error:
-            self._refuse("broker", error)
-        except EndConnection as end:  # of a request that had waited for this answer
-            self.close(str(end))
-        except Exception:
-            self._fail()
+        except Exception as error:  # an EndConnection is of a request that had waited for this answer
+            self._end_for(error, "broker")
         if self._draining is not None:
             self._draining.go_on()
 
@@ -283,12 +275,8 @@ class Session:
         try:
             step(monotonic())
             self._go_on_draining()
-        except ProtocolError as error:
-            self._refuse("client", error)
-        except EndConnection as end:
-            self.close(str(end))
-        except Exception:
-            self._fail()
+        except Exception as error:
+            self._end_for(error, "client")
 
     def pause(self, why: int) -> None:
         """One more reason not to read the client."""
@@ -350,12 +338,8 @@ class Session:
             return False
         try:
             return self._core.part(monotonic())
-        except ProtocolError as error:
-            self._refuse("client", error)
-        except EndConnection as end:
-            self.close(str(end))
-        except Exception:
-            self._fail()
+        except Exception as error:
+            self._end_for(error, "client")
         return False
 
     def _go_on_draining(self) -> None:
@@ -370,6 +354,15 @@ class Session:
         """Whether it has to authenticate and has not done so in time."""
         return self._core.connection.gate is not None and now > self._authenticate_by
 
+    def _end_for(self, error: Exception, whose: str) -> None:
+        """End the session for what was raised while the bytes of `whose` side were taken."""
+        if isinstance(error, ProtocolError):
+            self._refuse(whose, error)
+        elif isinstance(error, EndConnection):
+            self.close(str(error))
+        else:
+            self._fail(error)
+
     def _refuse(self, whose: str, error: ProtocolError) -> None:
         self._host.context.counters.protocol_errors[error.reason] += 1
         _log.warning(
@@ -378,7 +371,7 @@ class Session:
         )  # fmt: skip
         self.abort()
 
-    def _fail(self) -> None:
+    def _fail(self, error: Exception) -> None:
         self._host.context.counters.protocol_errors["internal"] += 1
-        _log.exception("connection closed, for a bug of Weir's", extra={"peer": self.peer, "reason": "internal"})
+        _log.error("connection closed, for a bug of Weir's", exc_info=error, extra={"peer": self.peer, "reason": "internal"})
         self.abort()

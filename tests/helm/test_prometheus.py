@@ -11,7 +11,8 @@ import yaml
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from gateway.observe.metrics import METRICS, Distribution
+from gateway.observe.metrics import METRICS
+from gateway.observe.metrics.row import Distribution
 from gateway.workers.metrics import WORKER_METRICS
 from loadtest.kafka import KafkaCluster
 from tests.helm.prometheus_process import Prometheus, program

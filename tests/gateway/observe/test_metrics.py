@@ -10,7 +10,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.config import Problem
 from gateway.observe.effective import ReloadResult
-from gateway.observe.metrics import METRICS, Histogram, Scrape, api_name, exposition, label
+from gateway.observe.metrics import METRICS, exposition
+from gateway.observe.metrics.clients import api_name
+from gateway.observe.metrics.row import Histogram, label
+from gateway.observe.metrics.scrape import Scrape
 from gateway.observe.view import AdminView
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
