@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint bench charttools interpreted clean
+.PHONY: help setup demo test lint bench rivals charttools interpreted clean
 
 # The hot path is plain typed Python that runs as it is; mypyc compiles it where there is a C compiler, for up to a quarter less CPU.
 # Compiled modules lie beside their sources and win over them, so everything that runs the project depends on this stamp.
@@ -33,6 +33,9 @@ lint: setup ## ruff, mypy --strict, import directions
 
 bench: setup ## the paired performance comparison
 	@exec $(BIN)/python -m loadtest.bench
+
+rivals: setup ## kafka-proxy (built with Go) and Kroxylicious (with Maven), which `make bench` then compares as well
+	@.ci/fetch-rivals .cache/tools
 
 charttools: ## Helm for the tests of helm/weir, built with Go from its module proxy (some minutes)
 	@command -v helm || GOBIN=$(CURDIR)/.cache/tools/bin go install helm.sh/helm/v3/cmd/helm@v3.19.5

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from loadtest.bench import report
-from loadtest.bench.proxies import ABSENT, WAYS, Tls, Way
+from loadtest.bench.proxies import WAYS, Tls, Way
 from loadtest.bench.rounds import (
     CONNECTIONS,
     DEPTHS,
@@ -26,6 +26,7 @@ from loadtest.bench.rounds import (
     null_broker,
     started,
     warm_up,
+    warm_up_ways,
 )
 from loadtest.gateway_process import GatewayError
 from loadtest.kafka import JarsMissingError, NodeError
@@ -117,10 +118,12 @@ def _measure(console: Console, names: tuple[str, ...], cells: list[Cell], rounds
         console.print(f"bench: warming up; then {rounds} rounds of {_TURN:g} s of: {', '.join(ways)}")
         for name, why in absent.items():
             console.print(f"bench: {name}: {why}", markup=False)
-        warm_up(cluster.bootstrap_servers, sorted({cell.size for cell in cells if cell.api == "produce"}))
+        sizes = sorted({cell.size for cell in cells if cell.api == "produce"})
+        warm_up(cluster.bootstrap_servers, sizes)
+        warm_up_ways(ways, sizes)
         results = _rounds(console, ways, cells, rounds)
         latencies = measure_latency(ways, rounds, _LATENCY_TURN) if latency else {}
-    return Measured(list(ways), {**absent, **(ABSENT if latency else {})}, results, latencies, tls)
+    return Measured(list(ways), absent, results, latencies, tls)
 
 
 def _measure_without_kafka(console: Console, names: tuple[str, ...], cells: list[Cell], rounds: int) -> Measured:

@@ -1,4 +1,5 @@
-"""The ways to the broker that are compared: none, Weir, HAProxy with three settings, and kafka-proxy where it is found."""
+"""The ways to the broker that are compared: none, Weir, HAProxy with three settings, and kafka-proxy and Kroxylicious where
+`make rivals` has got them."""
 
 import os
 import shutil
@@ -15,12 +16,14 @@ from typing import Any, ClassVar
 from gateway.session import requests
 from loadtest.certificates import LOOPBACK, Authority, Files
 from loadtest.gateway_process import HOST, GatewayProcess
-from loadtest.kafka import free_port, spawn, stop
+from loadtest.kafka import free_port, free_port_range, spawn, stop
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _PLENTY = 10**12
 _START_SECONDS = 10.0
 _SCRAPE_SECONDS = 1.0
+_KROXYLICIOUS_NODES = 3
+"""Ports behind its first one that it opens for brokers, unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +208,7 @@ class HAProxySplice(HAProxy):
 class KafkaProxy(Way):
     """grepplabs/kafka-proxy (Go), which parses Kafka's protocol but has no quotas."""
 
-    about = "grepplabs/kafka-proxy, GOMAXPROCS 1"
+    about = "grepplabs/kafka-proxy 0.2.8, GOMAXPROCS 1; told that nobody uses acks=0, since it knows Produce up to v8 only"
 
     def __init__(self, tls: Tls | None = None) -> None:
         super().__init__(tls)
@@ -219,9 +222,51 @@ class KafkaProxy(Way):
         directory.mkdir(parents=True, exist_ok=True)
         log = directory / "kafka-proxy.log"
         command = [binary, "server", "--bootstrap-server-mapping", f"{broker},{HOST}:{port}"]
-        command += ["--dynamic-listeners-disable", "--http-disable"]
+        command += ["--dynamic-listeners-disable", "--http-disable", "--producer-acks-0-disabled"]
         with log.open("w") as out:
             self._process = spawn(command, stdout=out, stderr=out, env={**os.environ, "GOMAXPROCS": "1"})
+        self.address = f"{HOST}:{port}"
+        self.pids = (self._process.pid,)
+        wait_listening(self._process, port, _NOT_STARTED, log)
+
+    def stop(self) -> None:
+        """Stop it."""
+        if self._process is not None:
+            stop(self._process, timeout=2.0)
+
+
+class Kroxylicious(Way):
+    """Kroxylicious (Java, Netty) without filters."""
+
+    about = "Kroxylicious 0.12 on this machine's JVM, one virtual cluster, no filters"
+
+    def __init__(self, tls: Tls | None = None) -> None:
+        super().__init__(tls)
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self, broker: str, directory: Path) -> None:
+        """Start it. Raises ProxyUnavailableError."""
+        _needs_plaintext(self)
+        libs = _CHECKOUT / ".cache/tools/kroxylicious/libs"
+        if not libs.is_dir():
+            raise ProxyUnavailableError(f"not measured: there is no {libs}, which `make rivals` makes")
+        port = free_port_range(1 + _KROXYLICIOUS_NODES)
+        directory.mkdir(parents=True, exist_ok=True)
+        config = directory / "kroxylicious.yaml"
+        config.write_text(
+            "virtualClusters:\n"
+            "- name: bench\n"
+            f"  targetCluster: {{bootstrapServers: '{broker}'}}\n"
+            "  gateways:\n"
+            "  - name: clients\n"
+            "    portIdentifiesNode:\n"
+            f"      bootstrapAddress: {HOST}:{port}\n"
+        )
+        log = directory / "kroxylicious.log"
+        main = Path(__file__).with_name("kroxylicious") / "Kroxylicious.java"
+        with log.open("w") as out:
+            command = ["java", "-XX:-UsePerfData", "-cp", f"{libs}/*", str(main), str(config)]
+            self._process = spawn(command, stdout=out, stderr=out)
         self.address = f"{HOST}:{port}"
         self.pids = (self._process.pid,)
         wait_listening(self._process, port, _NOT_STARTED, log)
@@ -240,26 +285,17 @@ WAYS: dict[str, type[Way]] = {
     "haproxy-64k": HAProxyBigBuffers,
     "haproxy-splice": HAProxySplice,
     "kafka-proxy": KafkaProxy,
+    "kroxylicious": Kroxylicious,
 }
 """By the names that `--proxies` takes."""
-
-ABSENT = {
-    "kroxylicious": "not measured: its distribution could not be had (io.kroxylicious:kroxylicious-app 0.9.0 and 0.11.0 did "
-    "not resolve from the Maven repository that this project's machine reaches)",
-}
-"""What should stand beside the others and does not, with the reason."""
 
 
 def find(name: str) -> str:
     """Return a binary's path: from PATH or what `make setup` fetched. Raises ProxyUnavailableError."""
-    folders = [
-        os.environ.get("PATH", ""),
-        "/usr/sbin",
-        *(str(_CHECKOUT / ".cache" / place) for place in ("tools/bin", "gobin")),
-    ]
+    folders = [os.environ.get("PATH", ""), "/usr/sbin", str(_CHECKOUT / ".cache/tools/bin")]
     found = shutil.which(name, path=os.pathsep.join(folders))
     if found is None:
-        raise ProxyUnavailableError(f"not measured: no {name} in PATH, .cache/tools/bin or .cache/gobin")
+        raise ProxyUnavailableError(f"not measured: no {name} in PATH or .cache/tools/bin (`make setup`, `make rivals`)")
     return found
 
 

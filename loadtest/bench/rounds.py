@@ -153,6 +153,13 @@ def warm_up(address: str, sizes: Sequence[int]) -> None:
     saturated(replace(fill, api="fetch", size=FETCH_BYTES, seconds=1.0))
 
 
+def warm_up_ways(ways: Mapping[str, Way], sizes: Sequence[int]) -> None:
+    """Let each way see each load, since one of them compiles as it goes."""
+    for way in ways.values():
+        for size in sizes:
+            saturated(Job(way.address, PRODUCE_TOPIC, PARTITIONS, size, connections=8, depth=5, seconds=1.0))
+
+
 def measure(
     ways: Mapping[str, Way], cells: Sequence[Cell], rounds: int, turn: float, report: Callable[[Cell, Samples], None]
 ) -> dict[Cell, Samples]:
