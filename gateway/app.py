@@ -195,7 +195,8 @@ class Gateway:
             await self._drain.run(stopping.at_once)
             if self._sharing is not None:
                 await self._sharing.leave()
-            for task in (*tasks, self._volumes_task):
+            # They end in this order: what the volumes' watch tells last is still written by the ledger.
+            for task in (self._volumes_task, *tasks):
                 if task is not None:
                     task.cancel()
             await self._usage.save()
@@ -231,6 +232,8 @@ class Gateway:
                 self._ledger.notes.file_changed(old.quotas.entities, new.quotas.entities)
         if self._sharing is not None and new.sharing is not None:
             self._sharing.configure(new.sharing)
+        if self._ledger is not None and new.ledger is not None:
+            self._ledger.reconfigure(new.ledger)
         self._quota_admin.admins = frozenset(new.quota_admins)
         self._connections.apply(connection_limits(new.connections, new.listeners), clock.monotonic())
         self._sessions.max_idle_seconds = new.connections.max_idle_ms / 1000.0

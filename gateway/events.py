@@ -69,7 +69,7 @@ class ThrottleEvent:
     """The last of them."""
     gateway: str
     kind: str
-    """`produce`, `fetch`, `controller_mutation`, `connection`, `volume`: the metrics' label."""
+    """`produce`, `fetch`, `controller_mutation`, `volume`: the metrics' label. Of connections there is `ConnectionRejected`."""
     user: str | None = None
     client_id: str | None = None
     ip: str | None = None
@@ -82,7 +82,7 @@ class ThrottleEvent:
     count: int = 1
     """Decisions folded into this one."""
     amount: float = 0.0
-    """Bytes, partitions or connections that were charged by them, summed up."""
+    """Bytes or partitions that were charged by them, summed up."""
     rate: float | None = None
     limit: float | None = None
     throttle_ms: int
@@ -161,7 +161,11 @@ class QuotaChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeStateChanged:
-    """The cluster's volume quota went from one state to another, or its factor changed by 0.05 or more."""
+    """The cluster's volume quota went from one state to another, or its factor changed by 0.05 or more.
+
+    A gateway that begins to watch the volumes tells of the first state as well, one that ceases to while producers are held
+    goes to OPEN.
+    """
 
     TYPE: ClassVar[str] = "volume_state"
 
@@ -274,7 +278,8 @@ def to_line(event: Event) -> str:
         value = getattr(event, each.name)
         if value is not None:
             line[each.name] = value
-    return _ENCODER.encode(line)
+    # Whoever names himself by half a surrogate pair, which UTF-8 can't hold, has it escaped: JSON again.
+    return _ENCODER.encode(line).encode("utf-8", "backslashreplace").decode()
 
 
 def from_line(line: str | bytes) -> Event:

@@ -17,10 +17,13 @@ from gateway.quotas.entity import EntityQuota
 
 logger = logging.getLogger("weir.reload")
 
-RESTART_ONLY = frozenset({"upstream", "listeners", "admin", "workers", "state", "sharing"})
+RESTART_ONLY = frozenset({"upstream", "listeners", "admin", "workers", "state", "sharing", "ledger"})
 """Sections that are bound to sockets or processes: a file that changes one of them is refused as a whole."""
 
-LIVE = frozenset({"max_connections", "connection_creation_rate", "interval_ms", "when_unreachable"})
+LIVE = frozenset({
+    "max_connections", "connection_creation_rate", "interval_ms", "when_unreachable",
+    "flush_seconds", "rotate_seconds", "retention_days", "max_bytes",
+})  # fmt: skip
 """Keys in those sections that can be changed all the same."""
 
 _LOOK_EVERY_MS = 1_000

@@ -37,7 +37,8 @@ TOPIC_CONFIGS = {
 _log = logging.getLogger("weir.volumes")
 
 OnStateChange = Callable[[Verdict, Verdict], None]
-"""Called with the verdict before and the one now, where the state is another or the factor changed by 0.05 or more."""
+"""Called with the verdict before and the one now, where the state is another or the factor changed by 0.05 or more; also for a
+watch's first verdict, and when it ends and leaves the gate open."""
 
 
 def _nobody(_before: Verdict, _now: Verdict) -> None:
@@ -104,9 +105,13 @@ class VolumeWatch:
                 group.create_task(self._look(), name="look which brokers are active")
                 if self._source is not None:
                     group.create_task(self._publish(self._source), name="publish volume usage")
-                while True:
-                    self._judge()
-                    await asyncio.sleep(JUDGE_SECONDS)
+                try:
+                    while True:
+                        self._judge()
+                        await asyncio.sleep(JUDGE_SECONDS)
+                finally:  # at once, before the tasks have ended: the ledger may be about to close
+                    if self._told.throttle > 0.0:
+                        self.on_state_change(self._told, Verdict(VolumeState.OPEN, 0.0))
         finally:
             self._set_gate(0.0, paused=False)
 
@@ -208,7 +213,8 @@ class VolumeWatch:
         self._room.release(now)
         if verdict.state is not before.state or verdict.unknown != before.unknown or not self._begun:
             self._tell(before, verdict)
-        if verdict.state is not self._told.state or abs(verdict.throttle - self._told.throttle) >= _NOTEWORTHY:
+        changed = verdict.state is not self._told.state or abs(verdict.throttle - self._told.throttle) >= _NOTEWORTHY
+        if changed or not self._begun:
             told, self._told = self._told, verdict
             self.on_state_change(told, verdict)
         self._begun = True

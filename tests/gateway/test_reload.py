@@ -297,12 +297,20 @@ def test_an_added_listener_needs_a_restart() -> None:
         ("sharing: {}", "sharing: {interval_ms: 300, when_unreachable: fair_share}", [], ["interval_ms", "when_unreachable"]),
         ("sharing: {}", "sharing: {topic: other, interval_ms: 300}", ["topic"], ["interval_ms"]),
         ("", "sharing: {}", ["topic", "quotas_topic"], ["interval_ms", "when_unreachable"]),
+        ("ledger: {path: a}", "ledger: {path: b, gateway: c, topic: d}", ["path", "gateway", "topic"], []),
+        (
+            "ledger: {path: a}",
+            "ledger: {path: a, flush_seconds: 1, rotate_seconds: 1, retention_days: 1, max_bytes: 1}",
+            [],
+            ["flush_seconds", "rotate_seconds", "retention_days", "max_bytes"],
+        ),
     ],
 )
-def test_what_of_sharing_needs_a_restart(old: str, new: str, restart: list[str], live: list[str]) -> None:
+def test_what_of_a_section_needs_a_restart(old: str, new: str, restart: list[str], live: list[str]) -> None:
+    section = new.partition(":")[0]
     planned = plan(parse_config(HEAD + old, source="old"), parse_config(HEAD + new, source="new"))
-    assert [problem.key for problem in planned.problems] == [f"sharing.{key}" for key in restart]
-    assert [change.partition(":")[0] for change in planned.changes] == [f"sharing.{key}" for key in live]
+    assert [problem.key for problem in planned.problems] == [f"{section}.{key}" for key in restart]
+    assert [change.partition(":")[0] for change in planned.changes] == [f"{section}.{key}" for key in live]
 
 
 def test_the_effective_config_follows_results() -> None:

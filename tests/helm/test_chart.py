@@ -124,7 +124,7 @@ class TestByItself:
         keys = (CHART / "templates" / "_helpers.tpl").read_text()
         picked, omitted = re.search(r"pick \(deepCopy .*?\)( .*?) -", keys), re.findall(r'omit [^"]*( "[^)]*)\)', keys)
         assert picked is not None
-        assert set(re.findall(r'"(\w+)"', picked[1])) | {"listeners"} == RESTART_ONLY | {"ledger"}
+        assert set(re.findall(r'"(\w+)"', picked[1])) | {"listeners"} == RESTART_ONLY
         assert set(re.findall(r'"(\w+)"', "".join(omitted))) == LIVE
 
     def test_the_sidecar_runs_a_command_that_there_is(self) -> None:

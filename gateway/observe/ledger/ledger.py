@@ -108,7 +108,11 @@ class Ledger:
     async def flush(self) -> None:
         """Write what has been gathered."""
         lines = self._lines()
-        lost = await asyncio.get_running_loop().run_in_executor(self._thread, self._files.write, lines, clock.wall())
+        try:
+            lost = await asyncio.get_running_loop().run_in_executor(self._thread, self._files.write, lines, clock.wall())
+        except Exception:  # whatever it is, clients go on
+            lost = sum(map(len, lines.values()))
+            _log.exception("%d events are lost: the ledger can't be written", lost)
         self._counters.ledger_dropped += lost
 
     def _sample(self) -> None:
@@ -127,7 +131,11 @@ class Ledger:
         events.extend(self.folds.take(self.gateway, clock.monotonic(), clock.wall()))
         lines: dict[str, list[str]] = {}
         for event in events:
-            lines.setdefault(partition(event.time_ms), []).append(to_line(event))
+            try:
+                lines.setdefault(partition(event.time_ms), []).append(to_line(event))
+            except ValueError as error:
+                self._counters.ledger_dropped += 1
+                _log.error("an event (%s) is lost: it is no line of the ledger: %s", event.TYPE, error)
         if self.publisher is not None and events:
             self._counters.ledger_dropped += self.publisher.publish([line for some in lines.values() for line in some])
         return lines

@@ -42,6 +42,7 @@ class UsageSampler:
                     kind=bucket.kind.name,
                     user=resolution.tags.user,
                     client_id=resolution.tags.client_id,
+                    ip=resolution.tags.ip,
                     quota=None if resolution.entity is None else str(resolution.entity),
                     limit=resolution.limit,
                     amount=float(bucket.amount_total - amount),

@@ -126,9 +126,11 @@ def _longest(hours: HourEvents) -> DataFrame:
 def _rates(hours: HourEvents) -> DataFrame:
     """How many minutes an entity used so much: `slot` is that of the minute's whole amount under one quota.
 
+    Minutes in which more was given back than used, as of mutations that a broker refused, are none of them.
+
     By far the longest table, so it knows entities by `entity_id` only.
     """
-    used = hours.entity_minutes.where(F.col("amount").isNotNull())
+    used = hours.entity_minutes.where(F.col("amount") > 0)
     return used.groupBy(*HOUR, entity_id().alias("entity_id"), slot_of(F.ceil("amount")).alias("slot")).count()
 
 

@@ -115,7 +115,7 @@ resources:
     storage: {{ .size }}
 {{- end -}}
 
-{{- /* What of the config can't change while a gateway runs (RESTART_ONLY and LIVE in gateway/reload.py; and the ledger). */ -}}
+{{- /* What of the config can't change while a gateway runs (RESTART_ONLY and LIVE in gateway/reload.py). */ -}}
 {{- define "weir.restartKeys" -}}
 {{- $keys := pick (deepCopy .Values.config) "upstream" "admin" "workers" "state" "sharing" "ledger" -}}
 {{- $listeners := list -}}
@@ -124,6 +124,9 @@ resources:
 {{- end -}}
 {{- if hasKey $keys "sharing" -}}
 {{- $_ := set $keys "sharing" (omit (.Values.config.sharing | default dict) "interval_ms" "when_unreachable") -}}
+{{- end -}}
+{{- if hasKey $keys "ledger" -}}
+{{- $_ := set $keys "ledger" (omit (.Values.config.ledger | default dict) "flush_seconds" "rotate_seconds" "retention_days" "max_bytes") -}}
 {{- end -}}
 {{- toJson (set $keys "listeners" $listeners) -}}
 {{- end -}}

@@ -193,7 +193,7 @@ def noisy_neighbours() -> Rows:
 def right_sizing() -> Rows:
     rows = []
     for entity, minutes in _minutes_of().items():
-        amounts = [sum(use.amount for use in of) for of in minutes.values()]
+        amounts = [amount for of in minutes.values() if (amount := sum(use.amount for use in of)) > 0]
         held = {decision.at // MINUTE for decision in _decisions_of().get(entity, []) if decision.enforced}
         rows.append(
             dict(zip(ENTITY, entity, strict=True))

@@ -98,7 +98,8 @@ def uses() -> Iterator[Use]:
         slow = number in range(65, 70)
         if number % 2 == 1:
             yield Use(at, "weir-1", VICTIM, 600_000, 10, 500.0 if slow else 20.0)
-    for number, amount in ((3, 60), (4, 200), (100, 7)):
+    # In the last one a broker refused what had been charged in the minute before.
+    for number, amount in ((3, 60), (4, 200), (100, 7), (101, -2)):
         yield Use(START + number * MINUTE, "weir-0", ADMIN, amount, 2)
     yield Use(START + 30 * MINUTE, "weir-0", TRIAL, 45_000, 9)
     yield Use(START + 2 * HOUR, "weir-0", HOSTILE, 5, 1)

@@ -2,7 +2,7 @@
 
 from gateway.observe.ledger.usage import UsageSampler
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
-from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 
 NOW = 1_000.0
 MINUTE = 1_767_225_600.0
@@ -25,3 +25,17 @@ def test_a_minute_is_told_when_it_is_over():
     (sample,) = sampler.take("weir-1", engine.buckets(), MINUTE + 120.0)
     assert (sample.time_ms, sample.amount, sample.requests, sample.latency_ms) == (1_767_225_660_000, 7.0, 0, None)
     assert sampler.take("weir-1", engine.buckets(), MINUTE + 180.0) == []
+
+
+def test_an_address_is_told_by_its_ip():
+    engine = QuotaEngine(QuotaSettings((EntityQuota(ClientQuotaEntity(ip=DEFAULT), {"connection_creation_rate": 5}),)), NOW)
+    sampler = UsageSampler(MINUTE)
+    for number in (1, 2):
+        bucket = engine.acquire_ip("connection", f"10.0.0.{number}", NOW)
+        assert bucket is not None
+        bucket.enter(1.0, NOW)
+    samples = sampler.take("weir-1", engine.buckets(), MINUTE + 60.0)
+    assert [(sample.ip, sample.user, sample.client_id, sample.amount) for sample in samples] == [
+        ("10.0.0.1", None, None, 1.0),
+        ("10.0.0.2", None, None, 1.0),
+    ]

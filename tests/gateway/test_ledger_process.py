@@ -1,0 +1,55 @@
+"""The ledger of a whole gateway that has no brokers: what a reload changes, and what is written at the end."""
+
+import gzip
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.events import ConfigApplied, Event, VolumeStateChanged, from_line
+from tests.weir_process import Weir, wait_until
+
+NOBODY = "127.0.0.1:1"
+NEVER = 3_600
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Weir]]:
+    with ExitStack() as running:
+
+        def begin(**config: Any) -> Weir:
+            ledger = {"path": str(tmp_path / "ledger"), "flush_seconds": NEVER, "rotate_seconds": NEVER}
+            return running.enter_context(Weir(tmp_path, NOBODY, {"ledger": ledger, **config}, wait="/livez"))
+
+        yield begin
+
+
+def written(path: Path) -> list[Event]:
+    """The events of all finished files."""
+    files = sorted((path / "ledger").rglob("weir-*.jsonl.gz"))
+    return [from_line(line) for file in files for line in gzip.decompress(file.read_bytes()).splitlines()]
+
+
+def test_a_reload_changes_how_often_it_is_written(start: Callable[..., Weir], tmp_path: Path) -> None:
+    weir = start()
+    ledger = {**weir.config["ledger"], "flush_seconds": 1, "rotate_seconds": 1}
+    weir.write_config(weir.config | {"ledger": ledger})
+    (applied,) = wait_until(lambda: written(tmp_path), "a file is finished")
+    assert isinstance(applied, ConfigApplied)
+    assert "ledger.rotate_seconds: 3600.0 -> 1.0" in applied.changes
+
+
+@pytest.mark.parametrize(
+    ("when_unknown", "told"), [("PAUSE", [("OPEN", "PAUSE"), ("PAUSE", "OPEN")]), ("OPEN", [("OPEN", "OPEN")])]
+)
+def test_the_first_state_of_the_volumes_is_told_and_the_end_of_a_pause(
+    start: Callable[..., Weir], tmp_path: Path, when_unknown: str, told: list[tuple[str, str]]
+) -> None:
+    """Else a pause would go on in the reports after the gateway that knew of it was gone. Nobody knows how full a volume is."""
+    weir = start(quotas={"volumes": {"source": "topic", "when_unknown": when_unknown}})
+    wait_until(lambda: weir.metric("weir_volume_unknown_brokers"), "the volumes have been judged")
+    weir.stop()
+    changes = [event for event in written(tmp_path) if isinstance(event, VolumeStateChanged)]
+    assert [(change.previous, change.state) for change in changes] == told
