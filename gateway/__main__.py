@@ -109,12 +109,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    # Its default would end a gateway that starts. Nothing is missed: whoever takes it later looks at the file first.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     path: Path = options.config
     worker = None if options.worker is None else Worker(options.worker, options.worker_directory)
     level = logging.DEBUG if options.verbose else logging.INFO
     configure_logging(options.log_format, level=level, worker=options.worker)
-    if worker is not None:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor's may come before there is anybody to take it
     config = load_config(path) if worker is None else worker.config(path)
     if worker is None:
         for warning in _warnings(path, config):

@@ -44,7 +44,7 @@ from gateway.session.sessions import Sessions
 from gateway.state.recent_usage import RecentUsage
 from gateway.tls.contexts import follow_files
 from gateway.topics import TopicQuotasAtWork
-from gateway.workers.worker import Worker, ledger_of
+from gateway.workers.worker import CUT, Worker, ledger_of
 from protocol.bodies.addresses import Translate
 
 OK, CANNOT_BIND = 0, 3
@@ -59,7 +59,7 @@ _log = logging.getLogger("weir.app")
 
 
 async def serve(path: Path, config: WeirConfig, worker: Worker | None = None) -> int:
-    """Run the gateway until SIGTERM or SIGINT, the second of which ends it at once; returns the exit code.
+    """Run the gateway until SIGTERM or SIGINT, the second of which ends it at once (of a worker: `CUT`); returns the exit code.
 
     `path` is watched for changes of the config; `worker` is given where it is one of several processes.
     """
@@ -73,9 +73,10 @@ async def serve(path: Path, config: WeirConfig, worker: Worker | None = None) ->
     loop = asyncio.get_running_loop()
     stopping = Stopping()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_number, stopping.ask)
+        loop.add_signal_handler(signal_number, stopping.ask if worker is None else stopping.drain)
     if worker is not None:
-        worker.when_alone(stopping.asked.set)
+        loop.add_signal_handler(CUT, stopping.cut)
+        worker.when_alone(stopping.drain)
     await gateway.run(stopping)
     return OK
 
@@ -193,6 +194,7 @@ class Gateway:
             self._usage.restore_topics()
             await stopping.asked.wait()
             await self._drain.run(stopping.at_once)
+            await self._cut()  # first, so that nobody uses anything of which nobody is told
             if self._sharing is not None:
                 await self._sharing.leave()
             # They end in this order: what the volumes' watch tells last is still written by the ledger.
@@ -205,12 +207,16 @@ class Gateway:
 
     async def stop(self) -> None:
         """Close whatever is open."""
+        await self._cut()
+        await self._admin.stop()
+
+    async def _cut(self) -> None:
+        """Serve nobody any more; who is still connected is cut."""
         for listener in self._listeners:
             await listener.close()
         self._admission.close()
         for session in self._sessions:
             session.abort()
-        await self._admin.stop()
 
     async def _tick(self) -> None:
         while True:

@@ -4,7 +4,7 @@
 2. Whoever has connected so far is accepted, then nobody any more.
 3. Sessions are told to end (`session.draining`), a few at a time: each client that is told makes a new connection, perhaps
    with a TLS handshake, to one of the gateways that are left.
-4. After `connections.drain_seconds`, or at a second SIGTERM, what is left is cut.
+4. After `connections.drain_seconds`, or at a second SIGTERM (of a worker: at SIGUSR1), what is left is cut.
 """
 
 import asyncio
@@ -36,9 +36,18 @@ class Stopping:
         self.at_once = asyncio.Event()
 
     def ask(self) -> None:
-        """SIGTERM or SIGINT: the first one drains, the next one cuts."""
+        """SIGTERM or SIGINT of a gateway by itself: the first one drains, the next one cuts."""
         if self.asked.is_set():
             self.at_once.set()
+        self.asked.set()
+
+    def drain(self) -> None:
+        """SIGTERM of a worker, however many come: systemd sends one to every process, and so does the supervisor."""
+        self.asked.set()
+
+    def cut(self) -> None:
+        """The supervisor has been told twice."""
+        self.at_once.set()
         self.asked.set()
 
 
@@ -82,15 +91,18 @@ class Drain:
     async def _end_sessions(self, seconds: float) -> None:
         """Tell all sessions to end, the last one after half of `seconds` at most, and return when none is left."""
         untold: deque[OpenSession] = deque(self._sessions)
+        taken_up = set(untold)
         pace = max(ENDED_PER_SECOND, 2.0 * len(untold) / max(seconds, _STEP_SECONDS))
         began = clock.monotonic()
         while True:
             allowed = int((clock.monotonic() - began + _STEP_SECONDS) * pace)
             while untold and self._told < allowed:
-                untold.popleft().drain()
-                self._told += 1
-            # Handshakes that end by now make sessions.
-            untold = untold or deque(session for session in self._sessions if not session.draining)
+                session = untold.popleft()
+                session.drain()
+                self._told += session.draining  # one that is being closed already can't be told
+            if not untold:  # handshakes that end by now make sessions
+                untold.extend(session for session in self._sessions if session not in taken_up)
+                taken_up.update(untold)
             if untold or any(listener.starting for listener in self._listeners):
                 await asyncio.sleep(_STEP_SECONDS)
             elif len(self._sessions):

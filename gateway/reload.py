@@ -133,6 +133,7 @@ class Reloader:
                 await self._follow()
         finally:
             loop.remove_signal_handler(signal.SIGHUP)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the default would end what is about to end by itself
 
     def _ask(self) -> None:
         self._asked = True

@@ -22,7 +22,7 @@ from gateway.observe.pages import AdminBindError
 from gateway.reload import Reloader
 from gateway.workers.pages import WorkersServer
 from gateway.workers.place import WorkerPlace
-from gateway.workers.worker import Worker
+from gateway.workers.worker import CUT, Worker
 
 OK, CANNOT_BIND = 0, 3
 
@@ -130,7 +130,7 @@ class Supervisor:
         if self._signals > 1:
             _log.warning("told to end once more: connections are cut")
             for place in self._places:
-                place.send(signal.SIGTERM)
+                place.send(CUT)
             asyncio.get_running_loop().call_later(CUT_SECONDS, self._kill)
 
     def _kill(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import shutil
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -10,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.config import LedgerConfig, WeirConfig, parse_config, read_config_text
+
+CUT = signal.SIGUSR1
+"""Ends a worker at once. SIGTERM, which service managers send to every process beside the supervisor's, only ever drains it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from gateway.config.connections import ConnectionsConfig
-from gateway.drain import ENDED_PER_SECOND, Drain, Stopping
+from gateway.drain import _STEP_SECONDS, ENDED_PER_SECOND, Drain, Stopping
 from gateway.session.counters import Counters
 from gateway.session.sessions import Sessions
 
@@ -14,11 +14,12 @@ LONG = 3_600.0
 
 
 class Client:
-    """An open session; `ends`: at once when it is told to."""
+    """An open session; `ends`: at once when it is told to; `closing`: for another reason already, and takes no more telling."""
 
-    def __init__(self, house, *, ends=True, under_way=0):
+    def __init__(self, house, *, ends=True, under_way=0, closing=False):
         self._house = house
         self._ends = ends
+        self._closing = closing
         self.peer = "10.0.0.1:5000"
         self.last_active = 0.0
         self._under_way = under_way
@@ -32,6 +33,9 @@ class Client:
         return self._under_way
 
     def drain(self):
+        if self._closing:
+            self._house.steps.append("not told")
+            return
         self.draining = True
         self.told.set()
         self._house.steps.append("told")
@@ -185,11 +189,30 @@ async def test_many_are_told_over_some_time_and_not_all_in_one_moment():
     assert all(client.parted for client in clients)
 
 
-async def test_so_many_that_the_pace_would_not_do_are_told_within_half_of_the_time():
-    house = House(drain_seconds=0.5)
-    clients = [Client(house) for _ in range(int(ENDED_PER_SECOND) * 5)]
+class Clock:
+    """Time that passes by the drain's own steps alone."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        self._sleep = asyncio.sleep
+        monkeypatch.setattr("gateway.drain.clock.monotonic", lambda: self.now)
+        monkeypatch.setattr("gateway.drain.asyncio.sleep", self._step)
+
+    async def _step(self, seconds):
+        if seconds > _STEP_SECONDS:
+            await self._sleep(seconds)
+            return
+        self.now += seconds
+        await self._sleep(0)
+
+
+async def test_so_many_that_the_pace_would_not_do_are_told_within_half_of_the_time(monkeypatch):
+    clock = Clock(monkeypatch)
+    house = House(drain_seconds=10.0)
+    clients = [Client(house) for _ in range(int(ENDED_PER_SECOND) * 10)]
     await house.run()
     assert all(client.parted for client in clients)
+    assert 4.0 < clock.now <= 5.0
 
 
 async def test_it_says_again_and_again_what_is_left(caplog, monkeypatch):
@@ -203,6 +226,38 @@ async def test_it_says_again_and_again_what_is_left(caplog, monkeypatch):
     assert "1 connections are left, with 2 requests under way" in caplog.text
     slow.leave()
     await running
+
+
+async def test_who_is_being_closed_already_is_waited_for_and_not_counted(caplog):
+    caplog.set_level(logging.INFO)
+    house = House(drain_seconds=LONG, late=1)
+    closing = Client(house, closing=True)
+    running = house.run()
+    await house.listener.closed.wait()
+    await turns()
+    newcomer = house.listener.begins()  # so that it looks again
+    await newcomer.told.wait()
+    await turns()
+    assert not running.done()
+    closing.leave()
+    await running
+    assert house.steps == ["closed", "not told", "told"]
+    assert summary(caplog) == (1, 0, False)
+
+
+async def test_a_workers_signals_ask_until_the_supervisor_insists():
+    stopping = Stopping()
+    stopping.drain()
+    stopping.drain()
+    assert (stopping.asked.is_set(), stopping.at_once.is_set()) == (True, False)
+    stopping.cut()
+    assert stopping.at_once.is_set()
+
+
+async def test_a_cut_ends_it_also_where_nothing_has_asked():
+    stopping = Stopping()
+    stopping.cut()
+    assert stopping.asked.is_set()
 
 
 async def test_the_first_signal_asks_and_the_second_one_insists():

@@ -1,6 +1,8 @@
 """SIGTERM, as a balancer, a client and an operator see it: one process, and several workers."""
 
+import os
 import re
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -59,6 +61,11 @@ def the_one_that_gets(broker: socket.socket, frame: bytes) -> socket.socket:
         connection.close()
 
 
+def workers(weir: Weir) -> list[int]:
+    """The processes that there are by now."""
+    return [int(child) for child in Path(f"/proc/{weir.pid}/task/{weir.pid}/children").read_text().split()]
+
+
 def drained(weir: Weir) -> tuple[int, int]:
     """How many connections were drained, and how many cut, as all of its processes say."""
     ends = [event for event in weir.events() if "drained" in event]
@@ -83,6 +90,25 @@ def test_until_the_delay_is_over_only_balancers_notice(start: Callable[..., Weir
             assert receive(client, 1) == b""
     assert weir.process.wait(TIMEOUT) == 0
     assert drained(weir) == (0, 1)
+
+
+@pytest.mark.parametrize("start", [2], indirect=True, ids=["workers"])
+def test_every_process_may_get_the_signal(start: Callable[..., Weir], broker: socket.socket) -> None:
+    """As from systemd: the workers get one of its own beside the supervisor's."""
+    weir = start(drain_seconds=LONG)
+    with connect(weir) as client:
+        client.sendall(m.heartbeat(1))
+        with the_one_that_gets(broker, m.heartbeat(1)) as upstream:
+            for process in (*workers(weir), weir.pid):
+                os.kill(process, signal.SIGTERM)
+            wait_until(lambda: "draining 1 connections" in weir.log(), "the connection is waited for")
+            (serving,) = wait_until(lambda: len(workers(weir)) == 1 and workers(weir), "the idle one has ended")
+            os.kill(serving, signal.SIGTERM)
+            assert weir.metric("weir_connections") == 1  # as the worker says, after the signal
+            upstream.sendall(m.beat(1))
+            assert receive(client, len(m.beat(1)) + 1) == m.beat(1)
+    assert weir.process.wait(TIMEOUT) == 0
+    assert drained(weir) == (1, 0)
 
 
 def test_what_is_under_way_is_answered_and_then_it_ends(start: Callable[..., Weir], broker: socket.socket) -> None:

@@ -190,6 +190,19 @@ class TestServe:
             served.process.send_signal(signal.SIGTERM)
             assert served.process.wait(30) == 0
 
+    def test_a_hangup_does_not_end_its_start(self, path: Path) -> None:
+        state = path.with_name("weir.state.json")
+        os.mkfifo(state)
+        command = [sys.executable, "-m", "gateway", "serve", "--config", str(path)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                with state.open("w") as writing:  # once it reads
+                    process.send_signal(signal.SIGHUP)
+                    writing.write('{"version": 1, "client_quotas": []}')
+                Served(process).logged(lambda record: record["msg"] == "serving")
+            finally:
+                process.kill()
+
     def test_a_reader_that_has_seen_enough_is_no_error(self, path: Path) -> None:
         with serving(path):
             command = [sys.executable, "-m", "gateway", "quotas", "--admin", ADMIN, "--json"]

@@ -225,13 +225,26 @@ async def test_what_the_gateway_can_not_apply_is_refused(path: Path) -> None:
     assert watched.applied == [(100_000, 400_000)]
 
 
-async def test_sighup_reloads(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
+async def tells_nothing(*_: object, **__: object) -> AsyncIterator[None]:
+    """A watch that never sees anything."""
+    await asyncio.Event().wait()
+    yield
+
+
+async def test_sighup_reloads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.reload.awatch", tells_nothing)  # it would see the change as well
     async with watching(path, config(50_000)) as watched:
         await watched.next()  # the handler is in place
         in_place(path, text(200_000))
         os.kill(os.getpid(), signal.SIGHUP)
         assert rate((await watched.next()).config) == 200_000
+
+
+async def test_sighup_is_ignored_once_nobody_watches_any_more(path: Path) -> None:
+    async with watching(path, config(50_000)) as watched:
+        await watched.next()
+        assert signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 async def test_sighup_looks_again_at_a_file_that_was_refused(path: Path) -> None:

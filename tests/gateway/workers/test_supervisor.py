@@ -205,7 +205,11 @@ def test_a_second_sigterm_cuts(tmp_path: Path) -> None:
             wait_until(lambda: weir.not_ready() == "draining\n", "it drains")
             wait_until(lambda: "draining 1 connections" in weir.log(), "the connection is waited for")
             weir.process.send_signal(signal.SIGTERM)
+            assert client.recv(1) == b""
+            last_words = "could not be told that this one stops"
+            assert last_words not in weir.log(), "nobody is served any more while the others are told"
             assert weir.process.wait(30) == 0
+            assert last_words in weir.log()
         assert not any(map(alive, running))
 
 
