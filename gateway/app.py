@@ -155,6 +155,7 @@ class Gateway:
             topics=self._topics.report,
             sharing=self._sharing_report,
             quota_log=self._api_quotas.report,
+            ledger_topic_connected=lambda: None if self._ledger_topic is None else self._ledger_topic.connected,
         )
         self._admin = AdminServer(view, (config.admin.host, config.admin.port) if worker is None else worker.admin_socket)
         self._drain = Drain(self._sessions, self._listeners, lambda: self._effective.config.connections)

@@ -164,7 +164,7 @@ class VolumeStateChanged:
     """The cluster's volume quota went from one state to another, or its factor changed by 0.05 or more.
 
     A gateway that begins to watch the volumes tells of the first state as well, one that ceases to while producers are held
-    goes to OPEN.
+    goes to OPEN. `enforced`: False where nobody is held and it is only told what would be done (`quotas.enforce: false`).
     """
 
     TYPE: ClassVar[str] = "volume_state"
@@ -183,6 +183,7 @@ class VolumeStateChanged:
     """The broker and log directory that decided it."""
     capacity_bytes: int | None = None
     consumed_bytes: int | None = None
+    enforced: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """`ledger.topic`: the ledger's lines, in a Kafka topic as well. Never in the way of the files, nor of the clients."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 
@@ -18,6 +19,8 @@ _AT_ONCE_BYTES = 256 * 1024
 _LAST_SECONDS = 3.0
 _DAY_MS = 86_400_000
 
+_log = logging.getLogger("weir.ledger")
+
 
 class LedgerTopic:
     """Takes lines with `publish` and sends them with `run`, again and again until all replicas in sync have confirmed them.
@@ -31,7 +34,13 @@ class LedgerTopic:
         self._key = gateway.encode()
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
+        self._dropping = False
         self._arrived = asyncio.Event()
+
+    @property
+    def connected(self) -> bool:
+        """False where the last attempt to write to the topic has failed."""
+        return not self._log.status.publisher_problem
 
     def publish(self, lines: list[str]) -> int:
         """Take lines without waiting; returns how many were dropped, for want of room or because they are too long."""
@@ -44,6 +53,15 @@ class LedgerTopic:
                 self._waiting.append(value)
                 self._waiting_bytes += len(value)
         self._arrived.set()
+        if dropped and not self._dropping:
+            _log.warning(
+                "ledger.topic %s lacks %d lines, and those that follow without room: %d bytes wait for its brokers; "
+                "the files below ledger.path have all of them",
+                self._log.spec.name,
+                dropped,
+                self._waiting_bytes,
+            )
+        self._dropping = dropped > 0
         return dropped
 
     async def run(self) -> None:

@@ -36,12 +36,12 @@ TOPIC_CONFIGS = {
 
 _log = logging.getLogger("weir.volumes")
 
-OnStateChange = Callable[[Verdict, Verdict], None]
-"""Called with the verdict before and the one now, where the state is another or the factor changed by 0.05 or more; also for a
-watch's first verdict, and when it ends and leaves the gate open."""
+OnStateChange = Callable[[Verdict, Verdict, bool], None]
+"""Called with the verdict before, the one now and whether it is enforced, where that or the state is another or the factor
+changed by 0.05 or more; also for a watch's first verdict, and when it ends and leaves the gate open."""
 
 
-def _nobody(_before: Verdict, _now: Verdict) -> None:
+def _nobody(_before: Verdict, _now: Verdict, _enforced: bool) -> None:
     """Nobody wants to know."""
 
 
@@ -93,7 +93,7 @@ class VolumeWatch:
         self._skipped: Counter[str] = Counter()
         self._wake_publisher = asyncio.Event()
         self._verdict = Verdict(VolumeState.OPEN, 0.0)
-        self._told = self._verdict
+        self._told, self._told_enforced = self._verdict, True
         self._begun = False
 
     async def run(self) -> None:
@@ -111,7 +111,7 @@ class VolumeWatch:
                         await asyncio.sleep(JUDGE_SECONDS)
                 finally:  # at once, before the tasks have ended: the ledger may be about to close
                     if self._told.throttle > 0.0:
-                        self.on_state_change(self._told, Verdict(VolumeState.OPEN, 0.0))
+                        self.on_state_change(self._told, Verdict(VolumeState.OPEN, 0.0), self._told_enforced)
         finally:
             self._set_gate(0.0, paused=False)
 
@@ -214,9 +214,9 @@ class VolumeWatch:
         if verdict.state is not before.state or verdict.unknown != before.unknown or not self._begun:
             self._tell(before, verdict)
         changed = verdict.state is not self._told.state or abs(verdict.throttle - self._told.throttle) >= _NOTEWORTHY
-        if changed or not self._begun:
-            told, self._told = self._told, verdict
-            self.on_state_change(told, verdict)
+        if changed or enforce is not self._told_enforced or not self._begun:
+            told, self._told, self._told_enforced = self._told, verdict, enforce
+            self.on_state_change(told, verdict, enforce)
         self._begun = True
 
     def _set_gate(self, delay: float, *, paused: bool) -> None:

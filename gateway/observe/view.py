@@ -47,7 +47,8 @@ class AdminView:
     """A running gateway. `not_ready` gives the reason why clients should not be sent here, None once they should.
 
     `volumes`, `topics`, `sharing` and `quota_log` give how the volume usage quota, the topic quotas, the sharing of quotas and
-    the topic with those of the API do, None where there are none; `brokers` where each broker listens.
+    the topic with those of the API do, None where there are none; `brokers` where each broker listens;
+    `ledger_topic_connected` whether lines of the ledger get into its topic, None where there is none.
     """
 
     engine: EngineView
@@ -60,5 +61,6 @@ class AdminView:
     topics: Callable[[], TopicsReport | None] = lambda: None
     sharing: Callable[[], SharingReport | None] = lambda: None
     quota_log: Callable[[], QuotaLogReport | None] = lambda: None
+    ledger_topic_connected: Callable[[], bool | None] = lambda: None
     monotonic: Callable[[], float] = clock.monotonic
     wall: Callable[[], float] = clock.wall

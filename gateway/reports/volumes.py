@@ -26,6 +26,7 @@ def _build(tables: Tables) -> DataFrame:
             F.round((F.col("until_ms") - F.col("time_ms")) / 1000, 3).alias("seconds"),
             "state",
             "previous",
+            "enforced",
             "factor",
             "reason",
             "broker",
@@ -46,7 +47,7 @@ def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
         factors: list[float] = []
         for row in (row for row in rows if row["gateway"] == gateway):
             times += [row["since"], row["until"]]
-            factors += [row["factor"] * 100] * 2
+            factors += [row["factor"] * 100 if row["enforced"] else 100] * 2
         series[gateway] = (times, factors)
     return [lines("What producers were let through", "% of their rate", series)]
 
@@ -60,7 +61,8 @@ REPORT = Report(
     sort=("gateway", "since"),
     columns={
         "until": "the next change, or where the ledger ends",
-        "factor": "the share of the producers' rate that was let through",
+        "enforced": "whether producers were held; else it was only measured what would have been done",
+        "factor": "the share of the producers' rate that was let through, or would have been",
         "volume": "the log directory that decided it; likewise broker",
         "used": "the share of the volume that was full",
     },

@@ -17,7 +17,8 @@ class Counters:
     `protocol_errors[reason]` connections closed for what they sent; `handshakes` TLS handshakes under way now,
     `handshake_failures[reason]` those that failed; `certificate_reloads[result]` changes of certificate files taken over;
     `authentications[mechanism]` those that a broker accepted, `authentication_failures[reason]` those that it did not;
-    `ledger_dropped` events that are in no ledger; `usage_saves[result]` attempts to save recent usage.
+    `ledger_dropped` events that are in no ledger, `ledger_topic_dropped` those that only `ledger.topic` lacks;
+    `usage_saves[result]` attempts to save recent usage.
     """
 
     on_rejected: Callable[[str, str, str], None] | None
@@ -30,7 +31,7 @@ class Counters:
         self.connections = 0
         self.connections_total = 0
         self.muted = 0
-        self.ledger_dropped = 0
+        self.ledger_dropped = self.ledger_topic_dropped = 0
         self.usage_saves: Counter[str] = Counter()
         self.rejected: Counter[str] = Counter()
         self.on_rejected = None

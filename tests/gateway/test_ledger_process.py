@@ -1,9 +1,10 @@
 """The ledger of a whole gateway that has no brokers: what a reload changes, and what is written at the end."""
 
 import gzip
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -19,8 +20,8 @@ NEVER = 3_600
 def start(tmp_path: Path) -> Iterator[Callable[..., Weir]]:
     with ExitStack() as running:
 
-        def begin(**config: Any) -> Weir:
-            ledger = {"path": str(tmp_path / "ledger"), "flush_seconds": NEVER, "rotate_seconds": NEVER}
+        def begin(ledger_keys: Mapping[str, object] = MappingProxyType({}), **config: Any) -> Weir:
+            ledger = {"path": str(tmp_path / "ledger"), "flush_seconds": NEVER, "rotate_seconds": NEVER, **ledger_keys}
             return running.enter_context(Weir(tmp_path, NOBODY, {"ledger": ledger, **config}, wait="/livez"))
 
         yield begin
@@ -41,15 +42,28 @@ def test_a_reload_changes_how_often_it_is_written(start: Callable[..., Weir], tm
     assert "ledger.rotate_seconds: 3600.0 -> 1.0" in applied.changes
 
 
+def test_a_topic_that_can_not_be_written_is_told_of(start: Callable[..., Weir]) -> None:
+    weir = start(ledger_keys={"topic": "throttles", "flush_seconds": 1})
+    weir.write_config(weir.config | {"connections": {"drain_seconds": 1}})  # something to tell
+    wait_until(lambda: "weir_ledger_topic_connected 0.0" in weir.get("/metrics"), "an attempt to write has failed")
+    assert weir.metric("weir_ledger_topic_dropped_total") == 0
+
+
 @pytest.mark.parametrize(
-    ("when_unknown", "told"), [("PAUSE", [("OPEN", "PAUSE"), ("PAUSE", "OPEN")]), ("OPEN", [("OPEN", "OPEN")])]
+    ("when_unknown", "enforce", "told"),
+    [
+        ("PAUSE", True, [("OPEN", "PAUSE"), ("PAUSE", "OPEN")]),
+        ("PAUSE", False, [("OPEN", "PAUSE"), ("PAUSE", "OPEN")]),
+        ("OPEN", True, [("OPEN", "OPEN")]),
+    ],
 )
 def test_the_first_state_of_the_volumes_is_told_and_the_end_of_a_pause(
-    start: Callable[..., Weir], tmp_path: Path, when_unknown: str, told: list[tuple[str, str]]
+    start: Callable[..., Weir], tmp_path: Path, when_unknown: str, enforce: bool, told: list[tuple[str, str]]
 ) -> None:
     """Else a pause would go on in the reports after the gateway that knew of it was gone. Nobody knows how full a volume is."""
-    weir = start(quotas={"volumes": {"source": "topic", "when_unknown": when_unknown}})
+    weir = start(quotas={"enforce": enforce, "volumes": {"source": "topic", "when_unknown": when_unknown}})
     wait_until(lambda: weir.metric("weir_volume_unknown_brokers"), "the volumes have been judged")
     weir.stop()
     changes = [event for event in written(tmp_path) if isinstance(event, VolumeStateChanged)]
     assert [(change.previous, change.state) for change in changes] == told
+    assert {change.enforced for change in changes} == {enforce}

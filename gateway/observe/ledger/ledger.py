@@ -40,7 +40,7 @@ class Ledger:
 
     `folds` is the sessions' recorder; `notes` makes events of what else happens; `publisher` gets what the files get.
     What could not be kept is counted in `Counters.ledger_dropped`: a queue was full, the disk was, or there were more
-    entities than an interval holds.
+    entities than an interval holds; what only `publisher` had no room for, in `ledger_topic_dropped`.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Ledger:
                 self._counters.ledger_dropped += 1
                 _log.error("an event (%s) is lost: it is no line of the ledger: %s", event.TYPE, error)
         if self.publisher is not None and events:
-            self._counters.ledger_dropped += self.publisher.publish([line for some in lines.values() for line in some])
+            self._counters.ledger_topic_dropped += self.publisher.publish([line for some in lines.values() for line in some])
         return lines
 
     def _retain(self) -> None:

@@ -64,8 +64,8 @@ class Notes:
             )
         )
 
-    def volumes_changed(self, before: Verdict, now: Verdict) -> None:
-        """The volume quota went to another state, or its factor changed by much."""
+    def volumes_changed(self, before: Verdict, now: Verdict, enforced: bool) -> None:
+        """The volume quota went to another state, its factor changed by much, or it is `enforced` now, or no more."""
         worst = now.worst
         self._note(
             VolumeStateChanged(
@@ -79,6 +79,7 @@ class Notes:
                 volume=None if worst is None else worst.volume.name,
                 capacity_bytes=None if worst is None else worst.volume.capacity,
                 consumed_bytes=None if worst is None else worst.volume.consumed,
+                enforced=enforced,
             )
         )
 

@@ -43,6 +43,7 @@ class Scrape:
     topics: TopicsReport | None
     sharing: SharingReport | None
     quota_log: QuotaLogReport | None
+    ledger_topic_connected: bool | None
 
     @classmethod
     def of(cls, view: AdminView) -> "Scrape":
@@ -69,4 +70,5 @@ class Scrape:
             topics=view.topics(),
             sharing=view.sharing(),
             quota_log=view.quota_log(),
+            ledger_topic_connected=view.ledger_topic_connected(),
         )

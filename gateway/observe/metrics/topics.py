@@ -30,7 +30,8 @@ def _refused_topics(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
 METRICS: tuple[Row, ...] = (
     Value("counter", "weir_topic_bytes_total", "Bytes of record batches that brokers appended to a topic.", ("topic",),
           _per_topic(lambda row: row.appended_bytes)),
-    Value("counter", "weir_topic_throttled_bytes_total", "Bytes rejected because their topic was over its share.", ("topic",),
+    Value("counter", "weir_topic_throttled_bytes_total", "Bytes rejected because their topic was over its share; with"
+          " `enforce: false` those that would have been.", ("topic",),
           _per_topic(lambda row: row.throttled_bytes)),
     Value("counter", "weir_topic_throttled_requests_total", "Requests with bytes of it that were rejected so.", ("topic",),
           _per_topic(lambda row: row.throttled_total)),

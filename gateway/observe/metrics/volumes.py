@@ -48,7 +48,7 @@ METRICS: tuple[Row, ...] = (
           _volumes(lambda volumes: volumes.verdict.factor), merge="min"),
     Value("gauge", "weir_volume_delay_seconds", "What each Produce request waits for the volumes' sake.", (),
           _volumes(lambda volumes: volumes.delay_seconds), merge="max"),
-    Value("gauge", "weir_volume_data_missing", "1 while producers are paused because some broker's usage is not known.", (),
+    Value("gauge", "weir_volume_data_missing", "1 while the state is PAUSE because some broker's usage is not known.", (),
           _volumes(lambda volumes: volumes.verdict.for_lack_of_data), merge="max"),
     Value("gauge", "weir_volume_unknown_brokers", "Active brokers whose usage is missing or stale.", (),
           _volumes(lambda volumes: len(volumes.verdict.unknown)), merge="max"),

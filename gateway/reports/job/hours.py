@@ -250,7 +250,7 @@ def _changes(hours: HourEvents) -> DataFrame:
     return hours.of("config", "quota_change", "volume_state").select(
         *HOUR, "type", "time_ms", "gateway", "result", "config_version", "changes", "kind", "quota", *_WHO, "ip",
         "old_limit", "new_limit", "source", "principal", "state", "previous", "factor", "reason", "broker", "volume",
-        "capacity_bytes", "consumed_bytes",
+        "capacity_bytes", "consumed_bytes", "enforced",
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import ArrayType, DateType, IntegerType, LongType, String
 from gateway.reports.job.ledger import LedgerFile
 from gateway.reports.job.period import Hour, Period
 
-LAYOUT = "1"
+LAYOUT = "2"
 """Of the tables' columns and what they mean."""
 
 _DONE = StructType(

@@ -3,6 +3,8 @@
 import asyncio
 from contextlib import suppress
 
+import pytest
+
 from gateway.cluster.client import OwnClient
 from gateway.cluster.ledger_topic import MAX_LINE_BYTES, MAX_WAITING_BYTES, LedgerTopic
 from gateway.cluster.topic_log import TopicSpec
@@ -15,11 +17,14 @@ def topic_without_brokers() -> LedgerTopic:
     return LedgerTopic(lambda: OwnClient(list), TopicSpec("throttles"), "weir-1")
 
 
-def test_what_has_no_room_is_dropped_and_counted() -> None:
+def test_what_has_no_room_is_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     topic = topic_without_brokers()
     assert topic.publish([HALF_A_MIB] * (ROOM - 1)) == 0
+    assert caplog.messages == []
     assert topic.publish([HALF_A_MIB] * 3) == 2
     assert topic.publish(["{}"]) == 1
+    (message,) = caplog.messages
+    assert "ledger.topic throttles lacks 2 lines" in message
 
 
 def test_a_line_that_no_broker_takes_is_dropped() -> None:
@@ -30,10 +35,12 @@ def test_a_line_that_no_broker_takes_is_dropped() -> None:
 def test_lines_are_kept_while_no_broker_is_there_and_given_up_at_the_end() -> None:
     async def scenario() -> int:
         topic = topic_without_brokers()
+        assert topic.connected  # as far as is known
         task = asyncio.create_task(topic.run())
         topic.publish([HALF_A_MIB] * ROOM)
         await asyncio.sleep(0)  # it begins
         await asyncio.sleep(0)  # and has failed once
+        assert not topic.connected
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task

@@ -277,6 +277,7 @@ def volumes() -> Rows:
             "seconds": (end - change.time_ms) / 1000,
             "state": change.state,
             "previous": change.previous,
+            "enforced": change.enforced,
             "factor": change.factor,
             "reason": change.reason,
             "broker": 2,

@@ -184,6 +184,7 @@ VOLUME_CHANGES = [
         volume="/var/kafka",
         capacity_bytes=1000,
         consumed_bytes=consumed,
+        enforced=state != "THROTTLE",
     )
     for minute, previous, state, factor, reason, consumed in (
         (20.5, "OPEN", "THROTTLE", 0.5, "soft_limit", 900),

@@ -53,6 +53,21 @@ async def test_a_name_that_utf8_can_not_hold_is_written(ledger: Ledger, written:
     assert counters.ledger_dropped == 0
 
 
+class Full:
+    """A topic that has no room."""
+
+    def publish(self, lines: list[str]) -> int:
+        return len(lines)
+
+
+async def test_what_only_the_topic_lacks_is_counted_apart(ledger: Ledger, written: Written, counters: Counters) -> None:
+    ledger.publisher = Full()
+    ledger.note(rejection())
+    await ledger.flush()
+    assert len(written()) == 1
+    assert (counters.ledger_dropped, counters.ledger_topic_dropped) == (0, 1)
+
+
 async def test_an_event_that_is_no_line_costs_nothing_else(ledger: Ledger, written: Written, counters: Counters) -> None:
     ledger.note(rejection(count=float("nan")))
     ledger.note(rejection(count=2))

@@ -59,9 +59,10 @@ def test_a_reload(notes, noted):
 
 
 def test_the_state_of_volumes(notes, noted):
-    notes.volumes_changed(Verdict(VolumeState.OPEN, 0.0), Verdict(VolumeState.THROTTLE, 0.25))
+    notes.volumes_changed(Verdict(VolumeState.OPEN, 0.0), Verdict(VolumeState.THROTTLE, 0.25), enforced=False)
     (change,) = noted
     assert isinstance(change, VolumeStateChanged)
+    assert not change.enforced
     assert (change.previous, change.state, change.factor, change.reason) == ("OPEN", "THROTTLE", 0.75, "soft_limit")
 
 
