@@ -207,9 +207,13 @@ class Bucket(Metered):
         super().charge_others(amount, now, no_debt=no_debt)
 
     def rate(self, now: float) -> float:
-        """The rate per second over the quota window: the meter's own, unless that is made to forget what goes over."""
-        if self.policy.enforce and self.meter is not None and (observed := self.meter.rate(now)) is not None:
-            return observed
+        """What is used here per second, over the quota window: the meter's own rate, unless that forgets what goes over."""
+        meter = self.meter
+        # A shared meter's rate is that of all gateways; this one's own is told here, and whoever adds them up has all of it.
+        if self.policy.enforce and meter is not None and self.shared_meter() is None:
+            observed = meter.rate(now)
+            if observed is not None:
+                return observed
         ticks = self.policy.tick_times
         span = float(ticks.maxlen or 1) - 1.0
         return self.used_lately() / max(now - ticks[-len(self.marks)], span)

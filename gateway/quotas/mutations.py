@@ -30,7 +30,7 @@ class MutationQuota:
     def record(self, partitions: int, now: float) -> bool:
         """Count an operation on so many partitions; False if it is refused, in which case it does not count."""
         if self._strict:
-            if not self.exceeded:
+            if self._delay == 0.0:
                 self._check(now)
             if self.exceeded:
                 return False
@@ -39,7 +39,8 @@ class MutationQuota:
         return True
 
     def settle(self, now: float) -> float:
-        """All operations of the request are recorded: the seconds for which its client is to be held, 0.0 for not at all.
+        """All operations of the request are recorded: the seconds for which its client is to be held, 0.0 for not at all; below
+        zero: it would be held for so long if quotas were enforced.
 
         A request that did nothing is not held for what others owe.
         """
@@ -49,7 +50,7 @@ class MutationQuota:
 
     def time_left(self, now: float) -> float:
         """What is left of that time, in seconds."""
-        return max(0.0, self._delay - (now - self._at))
+        return self._delay if self._delay < 0.0 else max(0.0, self._delay - (now - self._at))
 
     def _check(self, now: float) -> None:
         self._delay = self._bucket.refuse(now)

@@ -24,7 +24,7 @@ class SessionCore:
     def __init__(self, wire: Wire, context: SessionContext) -> None:
         self.in_flight: InFlight = deque()
         self.client = Client(context.engine)
-        self.throttle = ChannelThrottle(wire, context.counters, context.recorder)
+        self.throttle = ChannelThrottle(wire, context.counters, context.recorder, context.gate)
         fetches = Fetches(self.client, self.throttle, self.in_flight)
         self.responses = ResponseStream(wire, context, self.throttle, self.in_flight, fetches)
         gate = context.authentication_gate
@@ -32,9 +32,12 @@ class SessionCore:
         self.requests = RequestStream(wire, context, self.connection, self.in_flight, self.responses, fetches)
 
     def broker_data(self, chunk: bytes, now: float) -> None:
-        """The broker has sent `chunk`."""
+        """The broker has sent `chunk`. To be followed by `follow_up`."""
+        self.responses.feed(chunk, now)
+
+    def follow_up(self, now: float) -> None:
+        """Go on with the client where the broker's answers allow it; what is wrong here is the client's doing."""
         responses = self.responses
-        responses.feed(chunk, now)
         if responses.resumable or self.requests.stops & STOP_IN_FLIGHT:
             responses.resumable = False
             self.requests.go_on(now)

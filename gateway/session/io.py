@@ -197,10 +197,13 @@ class Session:
     def broker_data(self, data: bytes) -> None:
         """The broker has sent something."""
         self.last_active = now = monotonic()
+        whose = "broker"
         try:
             self._core.broker_data(data, now)
-        except Exception as error:  # an EndConnection is of a request that had waited for this answer
-            self._end_for(error, "broker")
+            whose = "client"
+            self._core.follow_up(now)
+        except Exception as error:
+            self._end_for(error, whose)
         if self._draining is not None:
             self._draining.go_on()
 
@@ -250,14 +253,14 @@ class Session:
 
     def unread_client_bytes(self) -> int:
         """What the kernel holds of the client's bytes, and under TLS the transport, which reads on while it is paused."""
-        if self._client is None or self._client.is_closing():
+        if self.closing:
             return 0
         size = array("i", [0])
         ioctl(self._socket_fd, FIONREAD, size)
         return size[0] + (0 if self._undecrypted is None else self._undecrypted())
 
     def _ready(self) -> None:
-        if self._client is not None and not self._client.is_closing():
+        if not self.closing:
             self._guarded(self._core.ready)
 
     def client_silence_seconds(self) -> float:
@@ -269,7 +272,8 @@ class Session:
 
     def _wake(self) -> None:
         self._timer = None
-        self._guarded(self._core.wake)
+        if not self.closing:
+            self._guarded(self._core.wake)
 
     def _guarded(self, step: Callable[[float], None]) -> None:
         try:
@@ -299,6 +303,11 @@ class Session:
         _log.info("connection closed: %s", why, extra={"peer": self.peer, "broker": self._host.broker, "reason": why})
         if self._client is not None:
             self._client.close()
+
+    @property
+    def closing(self) -> bool:
+        """Whether the client's connection is closed, or will be once it has taken what is already written."""
+        return self._client is None or self._client.is_closing()
 
     def abort(self) -> None:
         """End the session at once."""

@@ -117,7 +117,13 @@ class RequestStream:
         pos = framing.skip
         bucket = self._client.hot_bucket
         produces = self._produces
-        if self._irregular or bucket is None or self._throttle.active or produces.generation != self._engine.generation:
+        if (
+            self._irregular
+            or bucket is None
+            or self._throttle.active
+            or produces.generation != self._engine.generation
+            or len(self._in_flight) > MAX_IN_FLIGHT
+        ):
             self._feed_any(chunk, now)
             return
         end = len(chunk)
@@ -324,7 +330,7 @@ class RequestStream:
     def _holds_back(self) -> bool:
         """Whether no request may be begun now."""
         if self._ending == _GOES_ON:
-            return self._throttle.active
+            return self._throttle.active or len(self._in_flight) > MAX_IN_FLIGHT
         return self._ending == _LAST and self._waits_for is None
 
     @property
@@ -345,7 +351,7 @@ class RequestStream:
         if stopped and self._throttle.active:
             stops |= STOP_MUTED
         stops |= stopped & STOP_ENDING
-        if not ready:
+        if not ready and (self._waits_for is not None or self._responses.late > 0):
             stops |= stopped & STOP_NOT_READY
         self.stops = stops
         if stops:

@@ -404,7 +404,9 @@ class ResponseStream:
                 frame = special.frame
                 if frame is None:
                     frame = special.exchange.answer(now)
-                    self.late -= frame is not None
+                    if frame is not None:
+                        self.late -= 1
+                        self.resumable = True  # what was put off because of it
                 answer = None if frame is None else self._patched(frame, entry, now)
                 self._own_due -= frame is not None
             else:

@@ -25,6 +25,11 @@ class OpenSession(Protocol):
         """End it at once."""
         ...
 
+    @property
+    def closing(self) -> bool:
+        """Whether it ends as soon as its client has taken what is already written."""
+        ...
+
     def drain(self) -> None:
         """End it once the requests that have begun are answered; without effect where it ends already."""
         ...
@@ -84,11 +89,16 @@ class Sessions:
             await self._empty
 
     def close_idle(self, now: float) -> None:
-        """Close whoever was silent for too long, muted or not, as Kafka does (KIP-219), or is too long in authenticating."""
+        """Close whoever was silent for too long, muted or not, as Kafka does (KIP-219), or is too long in authenticating.
+
+        Who does not even take what is left for it is cut off the next time.
+        """
         for session in self:
-            if now - session.last_active > self.max_idle_seconds:
-                self._counters.reject("idle", session.peer.rpartition(":")[0])
-                session.close("idle")
-            elif session.late_to_authenticate(now):
-                self._counters.reject("authentication_timeout", session.peer.rpartition(":")[0])
-                session.close("authentication_timeout")
+            idle = now - session.last_active > self.max_idle_seconds
+            if idle or session.late_to_authenticate(now):
+                if session.closing:
+                    session.abort()
+                    continue
+                reason = "idle" if idle else "authentication_timeout"
+                self._counters.reject(reason, session.peer.rpartition(":")[0])
+                session.close(reason)

@@ -1,6 +1,6 @@
 """One connection's throttle: how long it is muted, and what has to happen before it is read again (KIP-219)."""
 
-from typing import Final
+from typing import Final, Protocol
 
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.meter import throttle_time_ms
@@ -17,6 +17,12 @@ TIMER_SLACK_SECONDS: Final = 0.001
 """Timers of the event loop count whole milliseconds, so they may be early by as much."""
 
 
+class Held(Protocol):
+    """Who holds clients back for another reason than their quotas: each for `delay` seconds, as things are."""
+
+    delay: float
+
+
 class ChannelThrottle:
     """Joins Kafka's mute states with our pipelining.
 
@@ -28,6 +34,8 @@ class ChannelThrottle:
         "_bucket",
         "_counters",
         "_entry",
+        "_gate",
+        "_gated",
         "_limit",
         "_mute",
         "_recorder",
@@ -38,10 +46,12 @@ class ChannelThrottle:
         "until",
     )
 
-    def __init__(self, wire: Wire, counters: Counters, recorder: Recorder | None = None) -> None:
+    def __init__(self, wire: Wire, counters: Counters, recorder: Recorder | None = None, gate: Held | None = None) -> None:
         self._wire = wire
         self._counters = counters
         self._recorder = recorder
+        self._gate = gate
+        self._gated = False  # it is for the gate's sake that the client is held until `until`
         self.origin = Origin()
         self._mute = Mute()
         self._entry: Entry | None = None
@@ -59,27 +69,29 @@ class ChannelThrottle:
         if self._recorder is not None:
             api_key = _PRODUCE if entry is None else entry.api_key
             self._recorder.throttled(self.origin, api_key, bucket, amount, delay, now)
-        if delay > 0.0:
-            self._mute_for(delay, now, bucket, entry)
+        if delay > 0.0 and self._mute_for(delay, now, bucket, entry):
+            self._gated = False
 
     def hold(self, delay: float, now: float, bucket: Bucket, entry: Entry | None, amount: int) -> None:
         """The same for the volumes' sake: it is no decision of the bucket's, which tells only whose request it is."""
         self.note_held(delay, now, bucket, amount)
-        self._mute_for(delay, now, bucket, entry)
+        self._gated = self._mute_for(delay, now, bucket, entry) or self._gated
 
     def note_held(self, delay: float, now: float, bucket: Bucket, amount: int) -> None:
         """Tell of a Produce of `amount` bytes that is delayed for the volumes' sake, or will be refused after that long."""
         if self._recorder is not None:
             self._recorder.held(self.origin, bucket, amount, delay, now)
 
-    def _mute_for(self, delay: float, now: float, bucket: Bucket, entry: Entry | None) -> None:
+    def _mute_for(self, delay: float, now: float, bucket: Bucket, entry: Entry | None) -> bool:
+        """Mute for that time, unless the client is muted for longer; whether it is muted because of this now."""
         until = now + max(1, throttle_time_ms(delay)) / 1000.0
         if self.active and self._mute.state is not MuteState.MUTED_AND_RESPONSE_PENDING:
-            if until > self.until:
-                self.until = until
-                self._holds(bucket)
-                self._wire.wake_at(until)
-            return
+            if until <= self.until:
+                return False
+            self.until = until
+            self._holds(bucket)
+            self._wire.wake_at(until)
+            return True
         if not self.active:
             self.active = True
             self._counters.muted += 1
@@ -93,6 +105,7 @@ class ChannelThrottle:
         self._wire.wake_at(until)
         if self._entry is None:
             self._mute.fire(MuteEvent.RESPONSE_SENT)
+        return True
 
     def time_left_ms(self, now: float) -> int:
         """What is left of the throttle time, for a response that is written now."""
@@ -124,9 +137,14 @@ class ChannelThrottle:
         return self._unmute()
 
     def reconsider(self, now: float) -> None:
-        """The configuration has changed: whoever would be held for less time by now is held for less."""
+        """The configuration has changed, or what the gate asks for: whoever would be held for less time by now is held for
+        less."""
         if self.active and self._bucket is not None:
-            until = now + self._bucket.still_held(max(0.0, self.until - now), self._limit, now)
+            if self._gated and self._gate is not None:
+                left = max(self._gate.delay, self._bucket.throttle_left(now))
+            else:
+                left = self._bucket.still_held(max(0.0, self.until - now), self._limit, now)
+            until = now + left
             self._limit = max(self._limit or 0.0, self._bucket.resolution.limit or 0.0) or None
             if until < self.until:
                 self.until = until

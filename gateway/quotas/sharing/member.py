@@ -17,6 +17,7 @@ from gateway.quotas.sharing.flow import Flow, Known, Own, Peer
 from gateway.quotas.sharing.message import (
     MAX_ENTITIES,
     MAX_MESSAGE_BYTES,
+    MAX_NAME,
     BadMessageError,
     EntityUse,
     UseMessage,
@@ -136,6 +137,8 @@ class Member:
         except BadMessageError as error:
             self.status.skipped[error.reason] += 1
             return
+        if message is not None:
+            self.status.skipped.update(message.skipped)
         self.hear(identity, message, now)
 
     def hear(self, identity: str, message: UseMessage | None, now: float) -> None:
@@ -311,7 +314,7 @@ class Member:
         for entity, own in self._own.items():
             unpublished = own.flow.total - own.published
             capacity = own.account.capacity()
-            if unpublished == 0 or capacity == 0.0:
+            if unpublished == 0 or capacity == 0.0 or _length(entity[1]) > MAX_NAME:
                 own.settled = self._sequence
                 continue
             pressing = unpublished * self.status.members / capacity

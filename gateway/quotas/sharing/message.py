@@ -21,7 +21,8 @@ MAX_ENTITIES = 500
 _ID_DIGITS = 16
 _HEX = frozenset("0123456789abcdef")
 _MAX_INT64 = 2**63 - 1
-_MAX_NAME = 4_096
+MAX_NAME = 32_767
+"""Characters of all parts together: as many as a client-id may have bytes. An entity with a longer name is not shared."""
 _ROW = 4
 
 
@@ -45,10 +46,11 @@ class EntityUse:
 
 @dataclass(frozen=True, slots=True)
 class UseMessage:
-    """What one member used; `sequence` rises by one with each message."""
+    """What one member used; `sequence` rises by one with each message. `skipped`: the reasons of rows that can't be used."""
 
     sequence: int
     entities: tuple[EntityUse, ...]
+    skipped: tuple[str, ...] = ()
 
 
 def encode(message: UseMessage) -> bytes:
@@ -66,7 +68,10 @@ def parse_member(key: bytes | None) -> str:
 
 
 def parse(value: bytes) -> UseMessage:
-    """A member's message. Raises BadMessageError. Its kinds may be ones that are not known here."""
+    """A member's message. Raises BadMessageError. Its kinds may be ones that are not known here.
+
+    A row that can't be used costs only itself: without the rest, its sender would seem to be gone.
+    """
     if len(value) > MAX_MESSAGE_BYTES:
         raise BadMessageError("too_large", f"{len(value)} bytes, more than {MAX_MESSAGE_BYTES}")
     try:
@@ -83,7 +88,15 @@ def parse(value: bytes) -> UseMessage:
         raise BadMessageError("bad_type", "Entities is not a list")
     if len(rows) > MAX_ENTITIES:
         raise BadMessageError("too_large", f"{len(rows)} entities, more than {MAX_ENTITIES}")
-    return UseMessage(_count(fields.get("Sequence"), "Sequence"), tuple(_use(row) for row in rows))
+    sequence = _count(fields.get("Sequence"), "Sequence")
+    uses: list[EntityUse] = []
+    skipped: list[str] = []
+    for row in rows:
+        try:
+            uses.append(_use(row))
+        except BadMessageError as error:
+            skipped.append(error.reason)
+    return UseMessage(sequence, tuple(uses), tuple(skipped))
 
 
 def _use(row: object) -> EntityUse:
@@ -96,7 +109,7 @@ def _use(row: object) -> EntityUse:
     for part, name in parts.items():
         if part not in _PARTS:
             raise BadMessageError("unknown_part", f"an entity has a part {part[:40]!r}")
-        if not isinstance(name, str) or len(name) > _MAX_NAME:
+        if not isinstance(name, str) or len(name) > MAX_NAME:
             raise BadMessageError("bad_type", f"{part} is not a name")
         names[part] = name
     name = names.pop(_NAME, None)

@@ -95,7 +95,7 @@ class MutationExchange:
                 topic.refused = not quota.record(cost, now)
                 topic.charged = 0 if topic.refused else cost
         delay = quota.settle(now)
-        if delay > 0.0:
+        if delay != 0.0:
             self._connection.throttle.start(delay, now, bucket, entry)
         kept = [topic.asked for topic in self._topics if not topic.refused]
         if len(kept) == len(self._topics):

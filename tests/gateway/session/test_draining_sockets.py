@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 import uvloop
@@ -30,7 +30,7 @@ class Place:
     def __init__(self, authority=None):
         self._authority = authority
         engine = QuotaEngine(limits(produce=1_000), START)
-        counters = Counters()
+        self.counters = counters = Counters()
         self.sessions = Sessions(counters, max_idle_seconds=600.0)
         self._quotas = ConnectionQuotas(engine, ConnectionLimits(1_000, listeners={"clients": AcceptLimits()}), START)
         context = SessionContext(engine, counters, gateway_address, 1 << 20, {}, ProduceGate())
@@ -96,9 +96,10 @@ def authority(request, tmp_path):
 def on_uvloop(scenario):
     """A test on the loop that Weir runs on: how connections close is the loop's own affair."""
 
-    def run(authority):
+    def run(authority, caplog):
         async def limited():
             async with asyncio.timeout(15), Place(authority) as place:
+                place.log = caplog
                 await scenario(place)
 
         uvloop.run(limited())
@@ -179,12 +180,11 @@ async def test_a_muted_client_is_left_and_what_it_sent_goes_nowhere(place):
 @on_uvloop
 async def test_requests_without_answers_are_forwarded_although_their_client_is_muted(place):
     """acks=0: nobody would send them again."""
-    first, second, third = (m.produce(number, acks=0, size=100_000) for number in (1, 2, 3))
+    first, second, third = (m.produce(number, acks=0, size=20_000) for number in (1, 2, 3))
     client, to_gateway, broker, _, session = await begin(place, first)
     to_gateway.write(second)
     to_gateway.write(third)
-    await to_gateway.drain()
-    await asyncio.sleep(0.05)  # until they are in the gateway's socket, which nobody reads: there is no event for that
+    await until(lambda: session.unread_client_bytes() >= len(second + third))
     session.drain()
     assert await client.read() == b""
     await over(place, to_gateway)
@@ -235,3 +235,55 @@ async def test_one_that_is_still_connecting_to_its_broker_gets_there_first(place
     to_client.write(m.beat(1))
     assert await client.read() == m.beat(1)
     await over(place, to_gateway)
+
+
+@on_uvloop
+async def test_an_idle_client_that_takes_nothing_is_cut_off_and_counted_once(place):
+    _, _, _, to_client, session = await begin(place, m.fetch(1))
+    to_client.write(m.fetched(1, size=20_000_000))
+    await until(lambda: session._client.get_write_buffer_size())
+    for seconds in (1_000, 1_001):
+        place.sessions.close_idle(session.last_active + seconds)
+    await place.sessions.wait_empty()
+    assert place.counters.rejected == {"idle": 1}
+
+
+@on_uvloop
+async def test_the_end_of_a_throttle_time_while_the_session_closes_is_nothing(place):
+    """The broker is gone, the client has not read yet what came before, and requests are held."""
+    over_quota = m.produce(2, acks=0, size=11_500)
+    client, to_gateway, broker, to_client, session = await begin(place, m.fetch(1))
+    to_gateway.write(over_quota + m.produce(3))
+    assert await broker.readexactly(len(over_quota)) == over_quota
+    large = memoryview(m.fetched(1, size=50_000_000))
+    written = 0
+    while not session._client.get_write_buffer_size():  # what the kernel takes for a client that does not read
+        to_client.write(large[written : written + 10_000])
+        written += 10_000
+        await asyncio.sleep(0)
+    to_client.close()
+    await until(lambda: session.closing)
+    assert session._timer is not None
+    await until(lambda: session._timer is None)
+    received = bytearray()
+    with suppress(ConnectionResetError):
+        while chunk := await client.read(1 << 20):
+            received += chunk
+    assert len(received) == written
+    assert not place.counters.protocol_errors
+    await over(place, to_gateway)
+
+
+@on_uvloop
+async def test_what_a_client_has_sent_wrong_is_not_said_of_its_broker(place):
+    """It was held, and is looked at when the broker has answered."""
+    over_quota = m.produce(1, size=10_100)
+    _, to_gateway, broker, to_client, session = await begin(place, m.heartbeat(0))
+    to_gateway.write(over_quota + b"\xff" * 12)
+    assert await broker.readexactly(len(over_quota)) == over_quota
+    to_client.write(m.beat(0))
+    await until(lambda: session._timer is None)
+    to_client.write(m.produced(1))
+    await place.sessions.wait_empty()
+    (line,) = (record.getMessage() for record in place.log.records if "broke the protocol" in record.getMessage())
+    assert "the client broke the protocol" in line

@@ -5,6 +5,7 @@ import uuid
 
 import pytest
 
+from gateway.observe.ledger.fold import ThrottleFolds
 from gateway.quotas.engine import Metering, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
@@ -28,10 +29,10 @@ def settings(rate=2.0, **rest):
     return QuotaSettings((EntityQuota(ClientQuotaEntity(None, "etl"), limits),), **rest)
 
 
-def transcript(of=None, known=None):
+def transcript(of=None, known=None, recorder=None):
     known = known or KnownTopics()
     known.default_partitions = known.default_partitions or 3
-    return Transcript(of or settings(), openers=mutations.openers(known))
+    return Transcript(of or settings(), openers=mutations.openers(known), recorder=recorder)
 
 
 def tokens(t):
@@ -190,16 +191,20 @@ def test_who_has_no_quota_is_not_asked_about_and_not_held_but_measured(rate, cap
     assert not caplog.records
 
 
-def test_where_quotas_are_not_enforced_nothing_is_refused_and_it_is_counted():
-    t = transcript(settings(enforce=False))
+@pytest.mark.parametrize("version", [5, 7], ids=["permissive", "strict"])
+def test_where_quotas_are_not_enforced_nothing_is_refused_and_it_is_counted(version):
+    told = ThrottleFolds()
+    t = transcript(settings(enforce=False), recorder=told)
     controller = m.Controller(t)
     for number in range(3):
-        t.client_sends(m.create(1, {f"a{number}": 30, f"b{number}": 30}))
+        t.client_sends(m.create(1, {f"a{number}": 30, f"b{number}": 30}, version=version))
         controller.serve()
     assert controller.topics == {f"{name}{number}": 30 for number in range(3) for name in "ab"}
     assert t.core.throttle.active is False
     row = t.row("controller_mutation")
-    assert (row.amount_total, row.throttled_total, row.rate) == (180, 5, 18.0)
+    assert (row.amount_total, row.throttled_total, row.rate) == (180, 3, 18.0)
+    (event,) = told.take("weir-1", t.now, t.now)
+    assert (event.kind, event.enforced, event.count) == ("controller_mutation", False, 3)
 
 
 # What it costs.

@@ -126,6 +126,40 @@ def test_what_was_sent_before_the_pause_is_answered_before_the_refusal():
     t.client_got(m.produced(1), refused(2))
 
 
+def test_what_waits_behind_a_refusal_goes_on_when_the_answer_before_that_has_come():
+    t = Gated()
+    t.client_sends(m.produce(1))
+    t.set(KEPT, paused=True)
+    t.client_sends(m.produce(2))
+    t.client_sends(m.heartbeat(3))
+    t.broker_got(m.produce(1))
+    t.set(0.0)  # the refusal is there, and has to wait for the broker's answer
+    t.client_got()
+    t.broker_answers(m.produced(1))
+    t.client_got(m.produced(1), refused(2))
+    t.broker_got(m.heartbeat(3))
+    assert not t.paused
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
+@pytest.mark.parametrize("quota", [None, 1_000])
+def test_a_delay_of_the_volumes_lasts_until_they_ask_for_less_and_no_quota_shortens_it(algorithm, quota):
+    t = Gated(limits(produce=quota, algorithm=algorithm))
+    t.set(4.0)
+    t.client_sends(m.produce(1))
+    t.broker_answers(m.produced(1))
+    t.passes(1.0)
+    t.configure(limits(produce=quota, algorithm=algorithm))
+    t.passes(1.0)
+    assert t.paused
+    t.gate.delay = 0.5
+    t.core.throttle.reconsider(t.now)
+    t.passes(0.4)
+    assert t.paused
+    t.passes(0.2)
+    assert not t.paused
+
+
 @pytest.mark.parametrize("by", [None, 1, 40])
 def test_requests_behind_a_refused_one_wait_for_its_answer_and_are_not_lost(by):
     t = Gated()

@@ -14,12 +14,14 @@ class Connection:
         self.peer = "10.0.0.1:5000"
         self.authenticate_by = authenticate_by
         self.ended = []
+        self.closing = False
 
     def late_to_authenticate(self, now):
         return now > self.authenticate_by
 
     def close(self, why):
         self.ended.append(why)
+        self.closing = True
 
     def abort(self):
         self.ended.append("aborted")
@@ -66,6 +68,16 @@ def test_who_does_not_authenticate_in_time_is_closed_however_busy_it_is(sessions
     sessions.close_idle(30.5)
     assert (busy.ended, on_time.ended) == (["authentication_timeout"], [])
     assert counters.rejected == {"authentication_timeout": 1}
+
+
+@pytest.mark.parametrize("times", [{}, {"last_active": 1_000.0, "authenticate_by": 30.0}], ids=["idle", "unauthenticated"])
+def test_who_does_not_take_what_is_left_is_cut_off_the_next_time_and_counted_once(sessions, counters, times):
+    stuck = Connection(**times)
+    sessions.add(stuck)
+    for now in (1_000.0, 1_001.0):
+        sessions.close_idle(now)
+    assert (len(stuck.ended), stuck.ended[1]) == (2, "aborted")
+    assert counters.rejected == {stuck.ended[0]: 1}
 
 
 async def test_it_can_be_waited_for_until_nobody_is_connected(sessions):

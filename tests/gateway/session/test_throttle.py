@@ -404,15 +404,31 @@ def test_both_reasons_not_to_read_have_to_end():
 
 
 def test_the_time_may_be_over_first():
-    t = Transcript(limits(produce=1_000))
-    t.client_sends(*(m.heartbeat(number) for number in range(MAX_IN_FLIGHT + 1)))
-    t.client_sends_into_the_loop(m.produce(5_000, acks=0, size=OVER), m.heartbeat(5_001))
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(5_000), *(m.heartbeat(number) for number in range(MAX_IN_FLIGHT)))
+    t.client_sends_into_the_loop(m.heartbeat(5_001))
+    t.broker_answers(m.fetched(5_000, size=OVER))
     t.passes(0.5)
+    assert not t.core.throttle.active
     assert t.paused
     t.broker_answers(*(m.beat(number) for number in range(MAX_IN_FLIGHT)))
     assert not t.paused
-    t.broker_answers(m.beat(MAX_IN_FLIGHT), m.beat(5_001))
+    t.broker_answers(m.beat(5_001))
     assert t.core.idle
+
+
+@pytest.mark.parametrize("request_of", [lambda number: m.produce(number, size=5_000), m.metadata], ids=["produce", "other"])
+def test_what_is_in_flight_is_bounded_wherever_the_chunks_end(request_of):
+    """Also where each ends in the middle of a request, of which the rest has to go on."""
+    t = Transcript()
+    stream = b"".join(request_of(number) for number in range(2 * MAX_IN_FLIGHT))
+    size = len(request_of(0))
+    for start in range(0, len(stream), 3 * size):
+        t.client_sends_into_the_loop(
+            stream[start : start + 3 * size - 7] if not start else stream[start - 7 : start + 3 * size - 7]
+        )
+    assert len(t.core.in_flight) <= MAX_IN_FLIGHT + 3
+    assert t.paused
 
 
 def test_a_chunk_that_is_held_is_no_more_than_what_was_read():

@@ -132,6 +132,7 @@ class Transcript:
         """The frames arrive in one chunk, or in chunks of `by` bytes."""
         for chunk in _chunks(b"".join(frames), by):
             self.core.broker_data(chunk, self.now)
+            self.core.follow_up(self.now)
             self._read_socket()
 
     def goes_on(self) -> None:

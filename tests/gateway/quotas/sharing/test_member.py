@@ -1,10 +1,12 @@
 """Members that share quotas, with a topic that is a list: who hears what, and what becomes of it."""
 
+import pytest
+
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.sharing.member import FORGET_SECONDS, MIN_EXPIRY_SECONDS, Member
-from gateway.quotas.sharing.message import MAX_ENTITIES, EntityUse, UseMessage, encode, parse
+from gateway.quotas.sharing.message import MAX_ENTITIES, MAX_NAME, EntityUse, UseMessage, encode, parse
 from loadtest.sharing_simulation import Scenario, simulate
 
 LIMIT = 1_000.0
@@ -17,6 +19,7 @@ QUOTAS = (
         ClientQuotaEntity(user="alice"),
         {"producer_byte_rate": LIMIT, "consumer_byte_rate": LIMIT, "controller_mutation_rate": 10.0},
     ),
+    EntityQuota(ClientQuotaEntity(client_id=DEFAULT), {"producer_byte_rate": LIMIT}),
     EntityQuota(ClientQuotaEntity(ip=DEFAULT), {"connection_creation_rate": 10.0}),
 )
 
@@ -24,8 +27,9 @@ QUOTAS = (
 class Fleet:
     """Gateways and the topic between them. Nothing is used in `run` but by the test."""
 
-    def __init__(self, count: int, *, fair_share: bool = False) -> None:
+    def __init__(self, count: int, *, fair_share: bool = False, algorithm: str = "token_bucket") -> None:
         self.now = 100.0
+        self.algorithm = algorithm
         self.fair_share = fair_share
         self.engines: dict[int, QuotaEngine] = {}
         self.members: dict[int, Member] = {}
@@ -35,7 +39,7 @@ class Fleet:
             self.join(number)
 
     def join(self, number: int) -> None:
-        engine = QuotaEngine(QuotaSettings(quotas=QUOTAS), self.now, shared=True)
+        engine = QuotaEngine(QuotaSettings(quotas=QUOTAS, algorithm=self.algorithm), self.now, shared=True)
         self.engines[number] = engine
         self.members[number] = member = Member(f"{number + 1:016x}", engine, INTERVAL, self.now, fair_share=self.fair_share)
         for key, value in self.compacted():
@@ -120,6 +124,34 @@ def test_ones_own_figures_are_ones_own() -> None:
     fleet.use(0, 8_000)
     settled(fleet)
     assert (fleet.bucket(0).amount_total, fleet.bucket(1).amount_total) == (8_000, 0)
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
+def test_the_rate_that_is_shown_is_that_of_this_gateway(algorithm: str) -> None:
+    """Whoever adds those of all gateways up has all of it."""
+    fleet = Fleet(2, algorithm=algorithm)
+    for _ in range(20):
+        for number in range(2):
+            fleet.use(number, 500)
+        fleet.run(1.0)
+    assert [round(fleet.bucket(number).rate(fleet.now)) for number in range(2)] == [500, 500]
+
+
+@pytest.mark.parametrize(("length", "shared"), [(MAX_NAME, True), (MAX_NAME + 1, False)])
+def test_a_name_that_is_too_long_to_be_shared_costs_nobody_else(length: int, shared: bool) -> None:
+    fleet = begun(2)
+    there, here = (fleet.engines[number].acquire("produce", "bob", "c" * length, fleet.now) for number in range(2))
+    there.charge(8_000, fleet.now)
+    fleet.use(0, 8_000)
+    fleet.run(5.0)
+    assert all((member.status.members, member.status.reachable) == (2, True) for member in fleet.members.values())
+    assert not any(member.status.skipped for member in fleet.members.values())
+    there.charge(8_000, fleet.now)
+    fleet.use(0, 8_000)
+    fleet.run(1.0)
+    assert fleet.tokens(1) < 4_000
+    assert here.meter is not None
+    assert ((here.meter.tokens(fleet.now) or 0.0) < 4_000) is shared
 
 
 def test_members_that_go_at_once_use_the_balance_once() -> None:

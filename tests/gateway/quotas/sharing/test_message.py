@@ -40,10 +40,6 @@ def text(**fields: object) -> bytes:
     return json.dumps({"Version": 1, "Sequence": 1, "Entities": [], **fields}).encode()
 
 
-def row(*row: object) -> bytes:
-    return text(Entities=[list(row)])
-
-
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
@@ -58,22 +54,33 @@ def row(*row: object) -> bytes:
         (text(Sequence=True), "bad_number"),
         (text(Entities={}), "bad_type"),
         (text(Entities=[0] * (MAX_ENTITIES + 1)), "too_large"),
-        (text(Entities=[0]), "bad_type"),
-        (row("produce", {"user": "a"}, 1), "bad_type"),
-        (row(1, {"user": "a"}, 1, 1), "bad_type"),
-        (row("produce", {}, 1, 1), "bad_type"),
-        (row("produce", {"user": 1}, 1, 1), "bad_type"),
-        (row("produce", {"user": "a" * 5_000}, 1, 1), "bad_type"),
-        (row("produce", {"user": "a", "name": "b"}, 1, 1), "bad_type"),
-        (row("produce", {"shoe": "a"}, 1, 1), "unknown_part"),
-        (row("produce", {"user": "a"}, -1, 1), "bad_number"),
-        (row("produce", {"user": "a"}, 1, 2**63), "bad_number"),
     ],
 )
 def test_what_is_refused(value: bytes, reason: str) -> None:
     with pytest.raises(BadMessageError) as caught:
         parse(value)
     assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ([0], "bad_type"),
+        (["produce", {"user": "a"}, 1], "bad_type"),
+        ([1, {"user": "a"}, 1, 1], "bad_type"),
+        (["produce", {}, 1, 1], "bad_type"),
+        (["produce", {"user": 1}, 1, 1], "bad_type"),
+        (["produce", {"user": "a" * 40_000}, 1, 1], "bad_type"),
+        (["produce", {"user": "a", "name": "b"}, 1, 1], "bad_type"),
+        (["produce", {"shoe": "a"}, 1, 1], "unknown_part"),
+        (["produce", {"user": "a"}, -1, 1], "bad_number"),
+        (["produce", {"user": "a"}, 1, 2**63], "bad_number"),
+    ],
+)
+def test_a_row_that_cannot_be_used_costs_only_itself(row: list[object], reason: str) -> None:
+    good = ["produce", {"user": "etl"}, 7, 3]
+    message = parse(text(Entities=[row, good]))
+    assert message == UseMessage(1, (EntityUse("produce", Tags("etl", None), 7, 3),), (reason,))
 
 
 def test_what_has_a_name_comes_back_as_it_was() -> None:
