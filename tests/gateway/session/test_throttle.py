@@ -1,5 +1,7 @@
 """A client that goes over its quota, as a transcript: KIP-219, with many requests in flight."""
 
+from itertools import pairwise
+
 import pytest
 
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
@@ -422,11 +424,9 @@ def test_what_is_in_flight_is_bounded_wherever_the_chunks_end(request_of):
     """Also where each ends in the middle of a request, of which the rest has to go on."""
     t = Transcript()
     stream = b"".join(request_of(number) for number in range(2 * MAX_IN_FLIGHT))
-    size = len(request_of(0))
-    for start in range(0, len(stream), 3 * size):
-        t.client_sends_into_the_loop(
-            stream[start : start + 3 * size - 7] if not start else stream[start - 7 : start + 3 * size - 7]
-        )
+    edges = range(0, len(stream), 3 * len(request_of(0)))
+    for start, end in pairwise([0, *(edge - 7 for edge in edges[1:])]):
+        t.client_sends_into_the_loop(stream[start:end])
     assert len(t.core.in_flight) <= MAX_IN_FLIGHT + 3
     assert t.paused
 
