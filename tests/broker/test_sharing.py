@@ -1,8 +1,6 @@
 """Four gateways hold one quota together, on a real Kafka: whoever of them its clients use, and whoever of them dies."""
 
 import json
-import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import groupby, pairwise
@@ -16,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from loadtest.evenness.logs import log_bytes
 from loadtest.fleet import AUTHORIZER, CLIENT_ID, USAGE_TOPIC, Load, UsageTopicAccess, start_fleet
 from loadtest.kafka import KafkaCluster
+from tests.broker.rates import wait_for_rate
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir, wait_until
 
@@ -25,10 +24,6 @@ GATEWAYS = 4
 QUOTA = 2_000_000
 BURST_SECONDS = 1
 """Of the quota: `quotas.window` has two samples."""
-TOLERANCE = 0.08
-"""Of the rate: these are short looks on a busy machine, which gateways that share nothing fail by far. The exact figures are
-those of `python -m loadtest.sharing`."""
-LOOK_SECONDS = 3.0
 TIMEOUT = 60.0
 
 QUOTAS = {
@@ -71,24 +66,8 @@ class Fleet:
         return log_bytes(self.cluster.brokers[0].directory / "data" / f"{self.topic}-0")
 
     def wait_for_rate(self, expected: float) -> None:
-        """Until twice in a row so much, as part of the quota, has gone into the log in a while: it does not just come by."""
-        samples = deque([(time.monotonic(), self.written())])
-
-        def rate(begin: tuple[float, int], end: tuple[float, int]) -> float:
-            return (end[1] - begin[1]) / (end[0] - begin[0]) / QUOTA
-
-        def settled() -> bool:
-            now = (time.monotonic(), self.written())
-            samples.append(now)
-            while samples[1][0] <= now[0] - 2 * LOOK_SECONDS:
-                samples.popleft()
-            if now[0] - samples[0][0] < 2 * LOOK_SECONDS:
-                return False
-            middle = next(sample for sample in samples if sample[0] >= now[0] - LOOK_SECONDS)
-            rates = (rate(samples[0], middle), rate(middle, now))
-            return all(abs(found / expected - 1.0) <= TOLERANCE for found in rates)
-
-        wait_until(settled, f"{expected:g} times the quota", TIMEOUT)
+        """Until so much, as part of the quota, goes into the log."""
+        wait_for_rate(self.written, expected * QUOTA)
 
 
 @pytest.fixture
@@ -120,6 +99,8 @@ def test_one_quota_wherever_its_clients_are_and_whoever_dies(fleet: Fleet) -> No
 def test_without_the_topic_each_gives_all_or_its_part_and_finds_back_by_itself(fleet: Fleet) -> None:
     fleet.load.put([2, 2, 2, 2])
     wait_until(lambda: fleet.written() > QUOTA * (BURST_SECONDS + 1), "the load", TIMEOUT)
+    # Each producer has one connection to ask where the broker is, and another one to that broker.
+    wait_until(lambda: min(fleet.metric("weir_connections_accepted_total")) >= 2 * 2, "all have connected", TIMEOUT)
     connections = fleet.metric("weir_connections_accepted_total")
     fleet.access.deny()
     try:
@@ -154,7 +135,7 @@ def test_a_topic_that_is_deleted_is_made_again(fleet: Fleet) -> None:
         TIMEOUT,
     )
     fleet.wait_for(GATEWAYS)
-    assert "deleted and made again" in fleet.gateways[0].log()
+    wait_until(lambda: "deleted and made again" in fleet.gateways[0].log(), "the log says so")
 
 
 def test_who_stops_says_so(fleet: Fleet) -> None:

@@ -16,6 +16,9 @@ from gateway.quotas.meter import Window
 from gateway.session.counters import Counters
 from gateway.tls.handshakes import Handshakes
 
+SHORT = Window(2, 1.0)
+"""The burst is one second's worth."""
+
 
 class Echo(asyncio.Protocol):
     """A connection that says back what it hears."""
@@ -38,10 +41,10 @@ class Echo(asyncio.Protocol):
 class House:
     """An acceptor for connections that echo, on a port of this machine, with all that it needs."""
 
-    def __init__(self, bound, *, ip_rate=None, max_per_ip=1_000, max_held=100, tls=None, **listener):
+    def __init__(self, bound, *, ip_rate=None, window=SHORT, max_per_ip=1_000, max_held=100, tls=None, **listener):
         quota = EntityQuota(ClientQuotaEntity(ip=DEFAULT), {"connection_creation_rate": ip_rate})
-        # A window of 2: the burst is one second's worth.
-        engine = QuotaEngine(QuotaSettings((quota,) if ip_rate else (), window=Window(2, 1.0)), 0.0)
+        # The burst is what a rate allows in all samples but one, and who is over is held for no longer than one sample.
+        engine = QuotaEngine(QuotaSettings((quota,) if ip_rate else (), window=window), 0.0)
         self.counters = Counters()
         self.quotas = ConnectionQuotas(
             engine, ConnectionLimits(max_per_ip, listeners={"clients": AcceptLimits(**listener)}), 0.0
@@ -204,9 +207,10 @@ async def test_an_address_with_as_many_connections_as_it_may_have_is_refused_unt
     await says_back(here)
 
 
-async def test_an_address_that_connects_too_often_is_held_then_closed_and_nothing_is_made_for_it(house):
-    here = house(ip_rate=2, max_held=3)
+async def test_an_address_that_connects_too_often_is_held_then_closed_and_nothing_is_made_for_it(bound):
+    here = House(bound, ip_rate=0.02, window=Window(1_001, 0.1), max_held=3)  # two, and the next one 50 seconds later
     clients = [await here.connect() for _ in range(6)]
+    here.acceptor.start()  # and finds them all
     # Two are let in, three are held, and one is more than may be held.
     assert [await ask(client) for client in clients] == [b"hello"] * 2 + [b""] * 4
     assert len(here.made) == 2
@@ -214,10 +218,11 @@ async def test_an_address_that_connects_too_often_is_held_then_closed_and_nothin
     assert here.admission.held == 0
     for client in clients:
         client.close()
+    await here.close()
 
 
 async def test_who_is_held_is_closed_with_the_gateway(house):
-    here = house(ip_rate=1)
+    here = house(ip_rate=1 / 600, window=Window(2, 600.0))
     clients = [await here.connect() for _ in range(3)]
     assert await ask(clients[0]) == b"hello"
     assert here.admission.held == 2

@@ -1,0 +1,34 @@
+"""Rates that have settled: a machine that is busy disturbs a short look, so they are looked at until they are right."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from tests.weir_process import wait_until
+
+TOLERANCE = 0.08
+"""Of the rate: gateways that share nothing fail it by far. `python -m loadtest.sharing` and `.workers` have exact figures."""
+LOOK_SECONDS = 3.0
+TIMEOUT = 90.0
+
+
+def wait_for_rate(written: Callable[[], int], expected: float) -> None:
+    """Until twice in a row so much has been written in a while, in bytes per second: it does not just come by."""
+    samples = deque([(time.monotonic(), written())])
+
+    def rate(begin: tuple[float, int], end: tuple[float, int]) -> float:
+        return (end[1] - begin[1]) / (end[0] - begin[0])
+
+    def settled() -> bool:
+        now = (time.monotonic(), written())
+        samples.append(now)
+        while samples[1][0] <= now[0] - 2 * LOOK_SECONDS:
+            samples.popleft()
+        if now[0] - samples[0][0] < 2 * LOOK_SECONDS:
+            return False
+        middle = next(sample for sample in samples if sample[0] >= now[0] - LOOK_SECONDS)
+        if middle is now:  # nobody had time to look meanwhile
+            return False
+        return all(abs(rate(*look) / expected - 1.0) <= TOLERANCE for look in ((samples[0], middle), (middle, now)))
+
+    wait_until(settled, f"{expected:g} bytes a second", TIMEOUT)
