@@ -142,6 +142,7 @@ class Reloader:
 
     async def _watch(self) -> None:
         """Wake the reloader when the file may have changed; whether it has is for the content to say."""
+        failing = False
         while True:
             here, there = self._directories()
             try:
@@ -154,13 +155,24 @@ class Reloader:
                     rust_timeout=_LOOK_EVERY_MS,
                     yield_on_timeout=True,
                 ):
+                    failing = False
                     self._wake.set()
                     if (here, there) != self._directories():
                         break
             except (FileNotFoundError, PermissionError):
                 # The directory is gone, such as between an unmount and the next mount.
-                self._wake.set()
-                await asyncio.sleep(_LOOK_EVERY_MS / 1000)
+                pass
+            except (OSError, RuntimeError) as error:  # the latter is what watchfiles makes of most of its troubles
+                if not failing:
+                    logger.warning(
+                        "%s can't be watched, it is looked at every %g s instead: %s — if it is about inotify, raise "
+                        "fs.inotify.max_user_instances or max_user_watches", here, _LOOK_EVERY_MS / 1000, error,
+                    )  # fmt: skip
+                failing = True
+            else:
+                continue
+            self._wake.set()
+            await asyncio.sleep(_LOOK_EVERY_MS / 1000)
 
     def _directories(self) -> tuple[Path, Path]:
         """Where the file's name stands, and where the file does that it leads to."""
@@ -212,6 +224,11 @@ class Reloader:
             new = await asyncio.to_thread(parse_config, content, source=str(self._path))
         except ConfigError as error:
             self._refuse(error.problems)
+            return
+        except Exception as error:
+            logger.exception("%s could not be read", self._path)
+            remedy = "report the traceback in Weir's log, and try the file without what was changed last"
+            self._refuse([Problem("(file)", f"could not be read: {error!r}", remedy)])
             return
         if first and new == self._current:
             return

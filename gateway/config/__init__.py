@@ -1,5 +1,6 @@
 """The config file: `load_config` reads it into a `WeirConfig`, or raises one `ConfigError` with all that is wrong."""
 
+import json
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -44,6 +45,7 @@ __all__ = [
     "connection_limits",
     "load_config",
     "parse_config",
+    "parse_kept_config",
     "read_config_text",
 ]
 
@@ -53,7 +55,22 @@ def parse_config(text: str, *, source: str, directory: Path | None = None) -> We
 
     With `directory`, the config file's, the files that it names are looked at as well.
     """
-    document = read_document(text, source=source)
+    try:
+        return _validated(read_document(text, source=source), source, directory)
+    except RecursionError:  # how deeply the text itself is nested has been looked at
+        message, remedy = "has an alias (*) inside of what it stands for", "write out there what is meant"
+        raise ConfigError(source, [Problem("(file)", message, remedy)]) from None
+
+
+def parse_kept_config(text: str, *, source: str, directory: Path) -> WeirConfig:
+    """A config that was valid and has been kept as JSON; the files that it names are looked at again. Raises ConfigError.
+
+    YAML reads some of JSON otherwise, such as 5e-05 and an emoji.
+    """
+    return _validated(Document(json.loads(text), {}, []), source, directory)
+
+
+def _validated(document: Document, source: str, directory: Path | None) -> WeirConfig:
     data, unsupported = split_unsupported(document)
     problems = [*document.problems, *unsupported, *cross_check(data, document)]
     try:

@@ -15,7 +15,11 @@ def _path(value: object) -> Path:
     if not isinstance(value, str) or not value:
         raise invalid("is not a path", 'write the folder for the ledger\'s files, such as "./throttle-ledger"')
     path = Path(value)
-    if path.exists() and not path.is_dir():
+    try:
+        is_file = path.exists() and not path.is_dir()
+    except OSError as error:  # too long a name, or a folder above it that nobody may look into
+        raise invalid(f"can't be looked at: {error.strerror}", "give a folder that the user who runs Weir can reach") from None
+    if is_file:
         raise invalid("is a file", "give a folder; it is made if it is missing")
     return path
 

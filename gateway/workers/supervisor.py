@@ -2,7 +2,6 @@
 
 import asyncio
 import fcntl
-import json
 import logging
 import os
 import shutil
@@ -24,7 +23,7 @@ from gateway.workers.pages import WorkersServer
 from gateway.workers.place import WorkerPlace
 from gateway.workers.worker import CUT, Worker
 
-OK, CANNOT_BIND = 0, 3
+OK, CANNOT_KEEP, CANNOT_BIND = 0, 1, 3
 
 GRACE_SECONDS = 10.0
 """What a worker has beyond the time to drain to write its ledger and end."""
@@ -49,7 +48,8 @@ class Supervisor:
 
     def __init__(self, path: Path, config: WeirConfig, directory: Path, options: Sequence[str]) -> None:
         self._config = config
-        self._directory = directory
+        self._common = Worker(0, directory)
+        self._unkept = False
         processes = count(1)
         workers = [Worker(number, directory) for number in range(config.workers)]
         self._places = [
@@ -64,8 +64,13 @@ class Supervisor:
 
     async def run(self) -> int:
         """Run until a signal, or until a worker can't be started for the first time; returns the exit code."""
-        self._keep(self._config)
-        Worker(0, self._directory).ports_directory.mkdir()
+        directory = self._common.directory
+        try:
+            self._common.keep(self._config)
+            self._common.ports_directory.mkdir()
+        except OSError as error:
+            _log.error("%s can't be written: %s — make room there, or name another folder in TMPDIR", directory, error)
+            return CANNOT_KEEP
         try:
             await self._admin.start()
             for listener in self._config.listeners:
@@ -138,6 +143,8 @@ class Supervisor:
             place.send(signal.SIGKILL)
 
     def _hangup(self) -> None:
+        if self._unkept:
+            self._keep_new()
         for place in self._places:
             place.reload()
 
@@ -145,13 +152,19 @@ class Supervisor:
         """A worker that is replaced starts with what is in effect, also where the file has been refused since."""
         if result.success:
             self._config = result.config
-            self._keep(result.config)
+            self._keep_new()
 
-    def _keep(self, config: WeirConfig) -> None:
-        file = Worker(0, self._directory).config_file
-        new = file.with_suffix(".new")
-        new.write_text(json.dumps(config.model_dump(mode="json", by_alias=True, exclude_unset=True)))
-        new.replace(file)
+    def _keep_new(self) -> None:
+        try:
+            self._common.keep(self._config)
+        except OSError as error:
+            self._unkept = True
+            _log.error(
+                "the config in effect can't be kept, a worker that is replaced begins with the one before: %s: %s"
+                " — make room there, then send SIGHUP", self._common.config_file, error.strerror,
+            )  # fmt: skip
+        else:
+            self._unkept = False
 
 
 def _command(path: Path, worker: Worker, options: Sequence[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import json
 import shutil
 import signal
 import socket
@@ -10,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.config import LedgerConfig, WeirConfig, parse_config, read_config_text
+from gateway.config import LedgerConfig, WeirConfig, parse_kept_config, read_config_text
+from gateway.state.whole_file import replace_file
 
 CUT = signal.SIGUSR1
 """Ends a worker at once. SIGTERM, which service managers send to every process beside the supervisor's, only ever drains it."""
@@ -33,9 +35,14 @@ class Worker:
         """The config in effect, which may not be what stands in the config file by now."""
         return self.directory / "config.json"
 
+    def keep(self, config: WeirConfig) -> None:
+        """Let it be in effect for workers that start from now on. Raises OSError, and then the one before is."""
+        text = json.dumps(config.model_dump(mode="json", by_alias=True, exclude_unset=True))
+        replace_file(self.config_file, [text], durable=False)
+
     def config(self, path: Path) -> WeirConfig:
         """What is in effect, of the config file at `path`. Raises ConfigError."""
-        return parse_config(read_config_text(self.config_file), source=str(path), directory=path.parent)
+        return parse_kept_config(read_config_text(self.config_file), source=str(path), directory=path.parent)
 
     @property
     def ports_directory(self) -> Path:

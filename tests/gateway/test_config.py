@@ -708,6 +708,18 @@ def test_topic_quotas_that_make_no_sense_are_refused_with_the_reason(text: str, 
     assert all(word in str(problem) for word in words), str(problem)
 
 
+def test_a_path_that_can_not_be_looked_at_is_a_problem_of_its_key() -> None:
+    (problem,) = problems_of(MINIMAL + f"ledger: {{path: {'x' * 5_000}}}\n")
+    assert problem.key == "ledger.path"
+    assert "File name too long" in problem.message
+
+
+def test_an_alias_inside_of_what_it_stands_for_is_a_problem_of_the_file() -> None:
+    (problem,) = problems_of(UPSTREAM + "listeners: &a [*a]\n")
+    assert problem.key == "(file)"
+    assert "alias" in problem.message
+
+
 @pytest.mark.parametrize("code", [19, 89])
 def test_the_codes_that_producers_send_again_for_may_be_chosen(code: int) -> None:
     found = parse_config(topics(f"{{{TOTAL}: 10, error_code: {code}}}"), source="weir.yaml").quotas.topics

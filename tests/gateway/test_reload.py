@@ -225,6 +225,40 @@ async def test_what_the_gateway_can_not_apply_is_refused(path: Path) -> None:
     assert watched.applied == [(100_000, 400_000)]
 
 
+async def test_a_file_that_nobody_expected_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with watching(path, config(100_000)) as watched:
+        in_place(path, text(200_000))
+        assert (await watched.next()).success
+        with monkeypatch.context() as patched:
+            patched.setattr("gateway.reload.parse_config", lambda *_, **__: {}["a bug"])
+            in_place(path, text(300_000))
+            bad = await watched.next()
+        in_place(path, text(400_000))
+        assert rate((await watched.next()).config) == 400_000
+    assert rate(bad.config) == 200_000
+    assert [problem.key for problem in bad.problems] == ["(file)"]
+    assert "a bug" in bad.problems[0].message
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), RuntimeError("OS file watch limit reached")])
+async def test_a_watch_that_fails_is_said_once_and_the_file_looked_at(
+    path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def failing(*_: object, **__: object) -> AsyncIterator[None]:
+        raise error
+        yield
+
+    monkeypatch.setattr("gateway.reload.awatch", failing)
+    monkeypatch.setattr("gateway.reload._LOOK_EVERY_MS", 1)
+    async with watching(path, config(50_000)) as watched:
+        for expected in (100_000, 200_000, 300_000):
+            in_place(path, text(expected))
+            assert rate((await watched.next()).config) == expected
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert str(error) in warning
+    assert "fs.inotify.max_user_instances" in warning
+
+
 async def tells_nothing(*_: object, **__: object) -> AsyncIterator[None]:
     """A watch that never sees anything."""
     await asyncio.Event().wait()

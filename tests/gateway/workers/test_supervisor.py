@@ -127,6 +127,20 @@ class TestAtWork:
         assert weir.metric("weir_quota_enforced") == 0
         weir.write_config(weir.config)
 
+    def test_a_config_that_can_not_be_kept_is_in_effect_all_the_same(self, weir: Weir) -> None:
+        one, other = pids(weir)
+        in_the_way = private_directory(one) / "config.json.new"
+        in_the_way.mkdir()
+        weir.write_config({**weir.config, "quotas": {**QUOTAS, "enforce": False}})
+        wait_until(lambda: "can't be kept" in weir.log(), "it is said")
+        wait_until(lambda: weir.metric("weir_quota_enforced") == 0, "both have taken it over")
+        assert pids(weir) == [one, other]
+        in_the_way.rmdir()
+        weir.reload()
+        wait_until(lambda: '"enforce": false' in in_the_way.with_name("config.json").read_text(), "it is kept now")
+        weir.write_config(weir.config)
+        wait_until(lambda: weir.metric("weir_quota_enforced") == 1, "both have the first one again")
+
     def test_each_writes_a_ledger_of_its_own(self, weir: Weir) -> None:
         pids(weir)
         ledger = weir.config_file.with_name("ledger")

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from gateway.config import LedgerConfig
+import pytest
+
+from gateway.config import ConfigError, LedgerConfig, parse_config
 from gateway.workers.worker import Worker, ledger_of
 
 LEDGER = LedgerConfig.model_validate({"path": "ledger", "gateway": "weir-a"})
@@ -12,6 +14,32 @@ def test_each_has_a_ledger_of_its_own_name(tmp_path: Path) -> None:
     names = [ledger_of(LEDGER, Worker(number, tmp_path)).gateway for number in range(2)]
     assert names == ["weir-a-0", "weir-a-1"]
     assert ledger_of(LEDGER, None) is LEDGER
+
+
+CONFIG = """
+upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
+listeners: [{name: clients, bootstrap_port: 29092}]
+quotas:
+  entities:
+    - {client-id: "\N{ROCKET} on", controller_mutation_rate: 0.00005}
+    - {user: "\\u0085\\u2028", controller_mutation_rate: 1.0e+16}
+"""
+
+
+def test_a_worker_begins_with_what_is_in_effect(tmp_path: Path) -> None:
+    config = parse_config(CONFIG, source="weir.yaml")
+    limits = [entity.limits["controller_mutation_rate"] for entity in config.quotas.entities]
+    assert limits == [0.00005, 1e16]
+    Worker(0, tmp_path).keep(config)
+    assert Worker(1, tmp_path).config(tmp_path / "weir.yaml") == config
+
+
+def test_the_files_that_it_names_are_looked_at_again(tmp_path: Path) -> None:
+    sasl = 'bootstrap_servers: ["127.0.0.1:9092"], sasl: {mechanism: PLAIN, username: weir, password_file: pw}'
+    config = parse_config(CONFIG.replace('bootstrap_servers: ["127.0.0.1:9092"]', sasl), source="weir.yaml")
+    Worker(0, tmp_path).keep(config)
+    with pytest.raises(ConfigError, match=r"upstream\.sasl\.password_file"):
+        Worker(0, tmp_path).config(tmp_path / "weir.yaml")
 
 
 def test_without_a_name_it_is_the_hosts(tmp_path: Path) -> None:
