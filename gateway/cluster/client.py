@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiokafka.conn import AIOKafkaConnection, create_conn
-from aiokafka.errors import KafkaError, NoError, for_code
+from aiokafka.errors import NoError, for_code
 from aiokafka.protocol.api import Request
 
 from gateway.cluster.brokers import Address
@@ -105,7 +105,8 @@ class OwnClient:
         try:
             connection = await self._connection(address)
             return await connection.send(request)
-        except (KafkaError, OSError, TimeoutError, asyncio.IncompleteReadError, ValueError, NotImplementedError) as error:
+        except (RuntimeError, OSError, TimeoutError, asyncio.IncompleteReadError, ValueError, AssertionError) as error:
+            # A RuntimeError is a KafkaError, or uvloop's for a transport that has closed before the request was written.
             broken = self._connections.pop(address, None)
             if broken is not None:
                 broken.close()

@@ -113,7 +113,7 @@ class QuotaLog:
             records_total=status.records_total,
             published_total=status.published_total,
             publication_errors_total=status.publication_errors_total,
-            skipped={**dict.fromkeys(SKIPPED, 0), **self._skipped},
+            skipped={**dict.fromkeys(SKIPPED, 0), **self._skipped, **status.skipped},
         )
 
     async def _follow(self) -> None:

@@ -101,7 +101,7 @@ class Sharing:
             published_total=self._log.status.published_total,
             publication_errors_total=self._log.status.publication_errors_total,
             left_out_total=status.left_out_total,
-            skipped=dict(status.skipped),
+            skipped=dict(status.skipped) | self._log.status.skipped,
             reader_problem=self._log.status.reader_problem,
             publisher_problem=self._log.status.publisher_problem,
         )

@@ -6,8 +6,9 @@ the last one by key has the table.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from aiokafka.partitioner import murmur2
 from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
@@ -40,6 +41,9 @@ _NO_PRODUCER = -1
 Record = tuple[bytes | None, bytes | None]
 """Key and value; no value: the key is deleted."""
 
+Batch = Any
+"""A batch of records as aiokafka reads it. It has no types of its own."""
+
 _log = logging.getLogger("weir.cluster")
 
 
@@ -52,12 +56,21 @@ class TopicSpec:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Where records were appended: to which topic, and the offset behind the last one, by partition."""
+
+    topic_id: bytes
+    ends: Mapping[int, int]
+
+
 @dataclass(slots=True)
 class LogStatus:
     """How a `TopicLog` does, for metrics and messages.
 
     `*_connected` tell whether the last attempt worked; `*_problem` is empty then. `caught_up`: everything that was in the
     topic when it was first read has been read; `behind`: how many offsets there were more when it was last read.
+    `unreadable_batches_total`: batches of records that could not be made out, and were passed over.
     """
 
     reader_connected: bool = False
@@ -67,8 +80,14 @@ class LogStatus:
     caught_up: bool = False
     behind: int = 0
     records_total: int = 0
+    unreadable_batches_total: int = 0
     published_total: int = 0
     publication_errors_total: int = 0
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """The batches that were passed over, as the metrics of skipped records count them: by reason, if there are any."""
+        return {"unreadable_batch": self.unreadable_batches_total} if self.unreadable_batches_total else {}
 
 
 class TopicLog:
@@ -117,19 +136,18 @@ class TopicLog:
         finally:
             await self._reading.close()
 
-    async def publish(self, records: Iterable[Record]) -> dict[int, int]:
+    async def publish(self, records: Iterable[Record]) -> Written:
         """Append records, all of those of a partition at once, acknowledged by all replicas in sync.
 
-        Returns the offset behind the last one, by partition: `read_up_to`. Raises ClusterError; some of them may have been
-        appended then.
+        Returns where: `read_up_to`. Raises ClusterError; some of them may have been appended then.
         """
         records = list(records)
         try:
             try:
-                ends = await self._publish(records)
+                written = await self._publish(records)
             except ClusterError:  # its leader may have moved, or the topic is gone: look again, once
                 self._write_leaders = None
-                ends = await self._publish(records)
+                written = await self._publish(records)
         except ClusterError as error:
             self._write_leaders = None
             self.status.publication_errors_total += 1
@@ -137,16 +155,24 @@ class TopicLog:
             raise
         self.status.published_total += len(records)
         self._note_publisher("")
-        return ends
+        return written
 
     async def looked(self) -> None:
         """Return when the topic has been read once more, whether there was anything new or not."""
         await self._looked.wait()
 
-    async def read_up_to(self, ends: Mapping[int, int]) -> None:
-        """Return when everything before these offsets has been given to `on_record`."""
-        while any(self._positions.get(partition, 0) < end for partition, end in ends.items()):
+    async def read_up_to(self, written: Written) -> None:
+        """Return when everything before these offsets of that topic has been given to `on_record`.
+
+        If the topic is gone before it has been read so far, that never comes: the caller needs a timeout.
+        """
+        while not self._has_read(written):
             await self.looked()
+
+    def _has_read(self, written: Written) -> bool:
+        if written.topic_id != self._topic_id:  # it was deleted and made again, which the reader has not noticed yet
+            return False
+        return all(self._positions.get(partition, 0) >= end for partition, end in written.ends.items())
 
     async def close(self) -> None:
         """Close the writer's connections; `run` closes the reader's."""
@@ -174,6 +200,7 @@ class TopicLog:
             self._topic_id = topic.topic_id
             self._positions, self._ends, self._behind = {}, {}, {}
             self.status.caught_up = False
+            self._write_leaders = None
         for partition in range(len(topic.leaders)):
             self._positions.setdefault(partition, 0)
         await self._check_policy()
@@ -213,19 +240,47 @@ class TopicLog:
         return int(offset)
 
     def _read(self, partition: int, data: bytes | None) -> None:
+        """Give records to `on_record`. Raises ClusterError where it can't be made out where the next batch begins."""
         if not data:
             return
-        batches = MemoryRecords(data)
-        position = self._positions[partition]
-        while batches.has_next():
-            batch = batches.next_batch()
-            if not batch.is_control_batch:
-                for record in batch:
-                    if record.offset >= position:  # a batch is sent whole, also where it begins before what was asked for
-                        self.status.records_total += 1
-                        self._on_record(record.key, record.value)
-            position = max(position, batch.next_offset)
-        self._positions[partition] = position
+        begin = self._positions[partition]
+        batches = None
+        while True:
+            position = self._positions[partition]
+            try:
+                batches = batches or MemoryRecords(data)
+                if not batches.has_next():
+                    break
+                batch = batches.next_batch()
+                following = batch.next_offset
+            except Exception as error:
+                raise self._stuck(partition, position, error) from error
+            for key, value in self._records(partition, position, batch):
+                self.status.records_total += 1
+                self._on_record(key, value)
+            self._positions[partition] = max(position, following)
+        if self._positions[partition] == begin:
+            raise self._stuck(partition, begin, "no whole batch goes on from there")
+
+    def _records(self, partition: int, position: int, batch: Batch) -> Sequence[Record]:
+        """A batch's records from the position on; none where they can't be made out, which must not stop all others."""
+        try:
+            if batch.is_control_batch:
+                return ()
+            # A batch is sent whole, also where it begins before what was asked for.
+            return [(record.key, record.value) for record in batch if record.offset >= position]
+        except Exception as error:  # of the codec's library, of aiokafka's, or of Python's: it may be damaged in any way
+            self.status.unreadable_batches_total += 1
+            _log.warning(
+                "topic %s: the batch of records at offset %d of partition %d can't be read and is skipped: %s",
+                self.spec.name, position, partition, str(error) or type(error).__name__,
+                extra={"reason": f"unreadable batch of {self.spec.name}"},
+            )  # fmt: skip
+            return ()
+
+    def _stuck(self, partition: int, position: int, why: object) -> ClusterError:
+        remedy = "if that stays so, delete the topic: Weir makes it again"
+        return ClusterError(f"{self.spec.name}-{partition}: what is at offset {position} can't be read: {why} — {remedy}")
 
     def _note_reader(self, problem: str) -> None:
         if problem and (self.status.reader_connected or not self.status.reader_problem):
@@ -237,10 +292,11 @@ class TopicLog:
 
     # Writing.
 
-    async def _publish(self, records: list[Record]) -> dict[int, int]:
-        if self._write_leaders is None:
-            self._write_leaders = await self._ensure(self._writing)
-        leaders = self._write_leaders.leaders
+    async def _publish(self, records: list[Record]) -> Written:
+        topic = self._write_leaders
+        if topic is None:
+            topic = self._write_leaders = await self._ensure(self._writing)
+        leaders = topic.leaders
         by_partition: dict[int, list[Record]] = {}
         for key, value in records:
             partition = (murmur2(key or b"") & 0x7FFFFFFF) % len(leaders)
@@ -253,7 +309,7 @@ class TopicLog:
                 ((_, ((_, code, first, *_),)),) = response.topics
                 check_error(code, f"{self.spec.name}-{partition}")
                 ends[partition] = first + count
-        return ends
+        return Written(topic.topic_id, ends)
 
     def _note_publisher(self, problem: str) -> None:
         if problem and (self.status.publisher_connected or not self.status.publisher_problem):
@@ -281,7 +337,8 @@ class TopicLog:
 
     async def _create(self, client: OwnClient, look: ClusterLook) -> None:
         replicas = min(len(look.brokers), MAX_REPLICAS)
-        configs = list({"cleanup.policy": "compact", **self.spec.configs}.items())
+        # The brokers' own compression.type could be one that they, but not all readers, know.
+        configs = list({"cleanup.policy": "compact", "compression.type": "producer", **self.spec.configs}.items())
         no_assignment: list[object] = []
         topic = (self.spec.name, self.spec.partitions, replicas, no_assignment, configs)
         response = await client.ask_any(CreateTopicsRequest([topic], _PRODUCE_TIMEOUT_MS, False))

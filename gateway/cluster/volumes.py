@@ -142,7 +142,7 @@ class VolumeWatch:
             publication_errors_total=status.publication_errors_total,
             source_errors_total=0 if source is None else source.errors_total,
             messages_total=status.records_total,
-            skipped=dict(self._skipped),
+            skipped=dict(self._skipped) | status.skipped,
             throttled_total=gate.throttled_total,
             refused_total=gate.refused_total,
             put_off_total=gate.put_off_total,

@@ -1,0 +1,112 @@
+"""A topic of one partition, kept in memory behind what `OwnClient` offers: for what `TopicLog` and its users make of it."""
+
+import asyncio
+from types import SimpleNamespace
+
+from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.record.memory_records import MemoryRecords
+
+from gateway.cluster.client import ClusterError, ClusterLook, TopicLook
+
+BROKER = {1: ("127.0.0.1", 9092)}
+
+
+class KeptTopic:
+    """`connect` is for a TopicLog. `batches` are as they were sent, which is where offsets and what is damaged come from.
+
+    `fails` is called with each Produce request's number, from 1 on: True, and the broker is gone.
+    """
+
+    def __init__(self):
+        self.batches = []
+        self.exists = True
+        self.configs = {}
+        self.generation = 1
+        self.produced = 0
+        self.fails = lambda number: False
+        self.created = asyncio.Event()
+        self.closed = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    def connect(self):
+        return SimpleNamespace(look=self._look, ask=self._ask, ask_any=self._ask_any, close=self._close)
+
+    def delete(self):
+        self.exists = False
+        self.batches = []
+        self.generation += 1
+        self._wake()
+
+    def records(self):
+        """Key and value of all records, oldest first."""
+        read = MemoryRecords(b"".join(self.batches))
+        found = []
+        while read.has_next():
+            found += [(record.key, record.value) for record in read.next_batch()]
+        return found
+
+    def append(self, batch, count):
+        """Number a batch of so many records as the broker does; returns its first offset."""
+        first = sum(int.from_bytes(each[57:61], "big") for each in self.batches)
+        self.batches.append(first.to_bytes(8, "big") + bytes(batch[8:57]) + count.to_bytes(4, "big") + bytes(batch[61:]))
+        self._wake()
+        return first
+
+    def _wake(self):
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def _look(self, topic=None):
+        return ClusterLook(BROKER, TopicLook(bytes([self.generation]), (1,)) if self.exists else None)
+
+    async def _ask(self, node_id, request):
+        match request:
+            case ProduceRequest():
+                return self._produce(request)
+            case FetchRequest():
+                return await self._fetch(request)
+        raise NotImplementedError(request)
+
+    async def _ask_any(self, request):
+        match request:
+            case CreateTopicsRequest():
+                self.exists = True
+                self.configs = dict(request.create_topic_requests[0][4])
+                self.created.set()
+                return SimpleNamespace(topic_errors=[("topic", 0)])
+            case DescribeConfigsRequest():
+                return SimpleNamespace(resources=[])
+        raise NotImplementedError(request)
+
+    async def _close(self):
+        self.closed.set()
+
+    def _produce(self, request):
+        self.produced += 1
+        if self.fails(self.produced):
+            raise ClusterError("the broker is gone")
+        ((topic, ((partition, batch),)),) = request._topics
+        if not self.exists:
+            return SimpleNamespace(topics=[(topic, [(partition, 3, -1)])])
+        return SimpleNamespace(topics=[(topic, [(partition, 0, self.append(batch, int.from_bytes(batch[57:61], "big")))])])
+
+    async def _fetch(self, request):
+        ((topic, ((partition, offset, _),)),) = request.topics
+        generation = self.generation
+        end = sum(int.from_bytes(each[57:61], "big") for each in self.batches)
+        if offset >= end:
+            changed = self._changed
+            try:
+                async with asyncio.timeout(0.05):
+                    await changed.wait()
+            except TimeoutError:
+                pass
+        if not self.exists or generation != self.generation:
+            return SimpleNamespace(topics=[(topic, [(partition, 3, -1, b"")])])
+        batches = [
+            each for each in self.batches if int.from_bytes(each[:8], "big") + int.from_bytes(each[57:61], "big") > offset
+        ]
+        end = sum(int.from_bytes(each[57:61], "big") for each in self.batches)
+        return SimpleNamespace(topics=[(topic, [(partition, 0, end, b"".join(batches))])])

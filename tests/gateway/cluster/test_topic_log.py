@@ -1,0 +1,144 @@
+"""What a reader makes of batches that can't be read. The rest is shown with a real broker (tests/broker/test_quota_log.py)."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+from aiokafka.errors import KafkaError
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from gateway.cluster import topic_log
+from gateway.cluster.client import ClusterError, OwnClient
+from gateway.cluster.topic_log import TopicLog, TopicSpec
+from tests.gateway.cluster.kept_topic import KeptTopic
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+HEADER_BYTES = 61
+
+
+def batch(*keys, codec=NONE, headers=()):
+    builder = DefaultRecordBatchBuilder(
+        magic=2, compression_type=codec, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,
+        batch_size=1 << 20,
+    )  # fmt: skip
+    for offset, key in enumerate(keys):
+        builder.append(offset, 1_000, key, b"value" * 20, list(headers))
+    return bytes(builder.build()), len(keys)
+
+
+def damaged(codec):
+    whole, count = batch(b"lost", codec=codec)
+    return whole[:HEADER_BYTES] + b"\xff" * (len(whole) - HEADER_BYTES), count
+
+
+def not_utf_8():
+    whole, count = batch(b"lost", headers=[("header", b"")])
+    return whole.replace(b"header", b"\xff" * 6), count
+
+
+BAD = {
+    "gzip": damaged(GZIP),
+    "snappy": damaged(SNAPPY),
+    "lz4": damaged(LZ4),
+    "zstd": damaged(ZSTD),
+    "no compression": damaged(NONE),
+    "an unknown codec": (batch(b"lost")[0][:22] + b"\x07" + batch(b"lost")[0][23:], 1),
+    "a header that is not UTF-8": not_utf_8(),
+}
+
+
+class Reader:
+    def __init__(self, topic):
+        self.keys = []
+        self.log = TopicLog(topic.connect, TopicSpec("a-topic"), lambda key, value: self.keys.append(key))
+
+    async def __aenter__(self):
+        self.task = asyncio.create_task(self.log.run())
+        return self
+
+    async def __aexit__(self, *_):
+        self.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.task
+
+    async def until(self, condition):
+        while not condition():
+            assert not self.task.done(), self.task
+            await self.log.looked()
+
+
+@pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
+async def test_every_codec_can_be_read(codec):
+    topic = KeptTopic()
+    topic.append(*batch(b"a", b"b", codec=codec))
+    async with Reader(topic) as reader:
+        await reader.until(lambda: reader.log.status.caught_up)
+    assert reader.keys == [b"a", b"b"]
+    assert reader.log.status.skipped == {}
+
+
+@pytest.mark.parametrize("bad", BAD)
+async def test_a_batch_that_can_not_be_read_is_skipped(bad, caplog):
+    topic = KeptTopic()
+    topic.append(*batch(b"a"))
+    topic.append(*BAD[bad])
+    topic.append(*batch(b"b"))
+    async with Reader(topic) as reader:
+        await reader.until(lambda: reader.log.status.caught_up)
+        assert reader.keys == [b"a", b"b"]
+        assert reader.log.status.skipped == {"unreadable_batch": 1}
+        topic.append(*batch(b"c"))
+        await reader.until(lambda: b"c" in reader.keys)
+    (said,) = [record.getMessage() for record in caplog.records if "can't be read" in record.getMessage()]
+    assert "topic a-topic: the batch of records at offset 1 of partition 0" in said
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [b"\0" * 8 + (5).to_bytes(4, "big") + b"\xff" * 5, b"\0" * 11 + b"\xff" * 3],
+    ids=["too short for a batch", "not whole"],
+)
+async def test_where_no_next_batch_can_be_made_out_it_is_said_and_tried_again(rubbish, monkeypatch):
+    """The reader's task must not end: it would take the gateway with it."""
+    monkeypatch.setattr(topic_log, "RETRY_SECONDS", 0.0)
+    topic = KeptTopic()
+    good, count = batch(b"a")
+    topic.append(good, count)
+    topic.batches[0], whole = rubbish + b"\0" * (HEADER_BYTES - 4 - len(rubbish)) + b"\0\0\0\1", topic.batches[0]
+    async with Reader(topic) as reader:
+        await topic.closed.wait()
+        assert "a-topic-0: what is at offset 0 can't be read" in reader.log.status.reader_problem
+        topic.batches[0] = whole
+        await reader.until(lambda: reader.keys)
+    assert reader.keys == [b"a"]
+
+
+async def test_a_topic_is_made_so_that_it_stays_compressed_as_it_was_written():
+    topic = KeptTopic()
+    topic.delete()
+    async with Reader(topic) as reader:
+        await topic.created.wait()
+        await reader.until(lambda: reader.log.topic_id)
+    assert topic.configs == {"cleanup.policy": "compact", "compression.type": "producer"}
+
+
+class ClosedTransport:
+    """A connection whose transport has closed: what uvloop raises then is no error of Kafka's."""
+
+    def connected(self):
+        return True
+
+    def send(self, request):
+        raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+
+    def close(self):
+        pass
+
+
+async def test_a_connection_that_closed_unnoticed_is_an_error_of_the_cluster():
+    client = OwnClient(lambda: [("127.0.0.1", 9)])
+    client._connections["127.0.0.1", 9] = ClosedTransport()
+    with pytest.raises(ClusterError, match=r"127\.0\.0\.1:9: unable to perform operation") as caught:
+        await client.look()
+    assert not isinstance(caught.value, KafkaError)
+    assert not client._connections
