@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from ipaddress import ip_address
+from typing import NamedTuple
 
 from gateway import clock
 from gateway.quotas.client_quotas import (
@@ -27,6 +28,10 @@ from gateway.state.quota_store import NotSavedError, QuotaStore
 from protocol.bodies.client_quotas import AlterRequest, Component, DescribedEntity, EntityPart
 
 LOOKUP_SECONDS = 5.0
+
+AGAIN_SECONDS = 60.0
+"""After so long, or with the next request, what is to be taken back is tried again; after so long, hosts without an address are
+looked up again."""
 
 _log = logging.getLogger("weir.quota_api")
 
@@ -56,6 +61,9 @@ class QuotaAdmin:
         self._addresses: dict[str, str] = {}  # of the hosts by whose names ips have been given
         self._waiting: list[AlterTask] = []
         self._to_undo: list[tuple[AlterTask, list[Change]]] = []
+        self._nowhere: frozenset[str] = frozenset()  # hosts whose quotas hold for nobody, as they have no address
+        self._look_again = False
+        self._timer: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
 
     async def start(self) -> None:
@@ -68,10 +76,21 @@ class QuotaAdmin:
 
     async def run(self) -> None:
         """Carry out requests until cancelled."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            await self._carry_out()
+        try:
+            while True:
+                if self._timer is None and (self._to_undo or self._nowhere):
+                    self._timer = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._again)
+                await self._wake.wait()
+                self._wake.clear()
+                await self._carry_out()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _again(self) -> None:
+        self._timer = None
+        self._look_again = True
+        self._wake.set()
 
     def follow(self, quotas: DynamicQuotas) -> None:
         """The store has other quotas now: another gateway has changed them. They are put into effect soon."""
@@ -105,9 +124,14 @@ class QuotaAdmin:
 
     async def _carry_out(self) -> None:
         """What others have changed, and all that waits, saved in one go."""
+        if self._look_again:
+            self._look_again = False
+            await self._look_up(self._nowhere)
+            if not self._nowhere.isdisjoint(self._addresses):
+                self._apply(self._quotas)
         if self._followed is not None:
             followed, self._followed = self._followed, None
-            await self._look_up(_ips_of(followed))
+            await self._look_up(_ips_of(followed) - self._nowhere)
             changed = sum(self._quotas.get(entity) != followed.get(entity) for entity in {**self._quotas, **followed})
             _log.info("quotas of %d entities were changed through another gateway", changed)
             self._apply(followed)
@@ -115,8 +139,11 @@ class QuotaAdmin:
         undos, self._to_undo = self._to_undo, []
         await self._look_up(set().union(*(ips(task.request.entries) for task in tasks)))
         quotas = self._quotas
+        made: list[_Made] = []
         for task, changes in undos:
-            quotas = altered(quotas, undone(task.before, quotas, changes))
+            back = undone(task.before, quotas, changes)
+            quotas = altered(quotas, back)
+            made.append(_Made(task, back, "quota changed through the API is taken back, the broker has refused its part of it"))
         found: list[tuple[AlterTask, Alteration]] = []
         for task in tasks:
             task.before = quotas
@@ -130,28 +157,32 @@ class QuotaAdmin:
                 except QuotaApiError as error:
                     wanted.fail_changes(error.code, error.message)
         if quotas != self._quotas:
-            await self._take_over(quotas, [each for each in found if not each[0].request.validate_only])
+            changing = [each for each in found if not each[0].request.validate_only]
+            made += [_Made(task, wanted.changes, "quota changed through the API") for task, wanted in changing]
+            try:
+                await self._take_over(quotas, made)
+            except NotSavedError as error:
+                _log.warning("quotas set through the API can't be saved: %s — %s", error, error.remedy)
+                for _, wanted in changing:
+                    wanted.fail_changes(UNKNOWN_SERVER_ERROR, f"Weir can not save the change ({error}), {error.outcome}.")
+                self._to_undo[:0] = undos
         for task, wanted in found:
             task.alteration = wanted
             task.done()
 
-    async def _take_over(self, quotas: DynamicQuotas, changing: list[tuple[AlterTask, Alteration]]) -> None:
-        """Save the quotas and put them into effect; or neither, and then the answers say so."""
-        try:
-            quotas = await self._store.save(self._quotas, quotas)
-        except NotSavedError as error:
-            _log.warning("quotas set through the API can't be saved: %s — %s", error, error.remedy)
-            for _, wanted in changing:
-                wanted.fail_changes(UNKNOWN_SERVER_ERROR, f"Weir can not save the change ({error}), {error.outcome}.")
-            return
+    async def _take_over(self, quotas: DynamicQuotas, made: list["_Made"]) -> None:
+        """Save the quotas, put them into effect, and tell by whom they were `made`. Raises NotSavedError, and did nothing."""
+        quotas = await self._store.save(self._quotas, quotas)
         self._followed = None  # what the store says now is newer
-        await self._look_up(_ips_of(quotas))
-        for task, wanted in changing:
-            for entity, key, value in wanted.changes:
-                principal = f"User:{task.user}"
-                change = {"by": principal, "entity": str(entity), "key": key, "value": value}
-                _log.info("quota changed through the API", extra=change)
-                self.on_changed(entity, key, self._quotas.get(entity, {}).get(key), value, principal)
+        await self._look_up(_ips_of(quotas) - self._nowhere)
+        latest: dict[tuple[ClientQuotaEntity, str], float | None] = {}
+        for task, changes, what in made:
+            principal = f"User:{task.user}"
+            for entity, key, value in changes:
+                _log.info(what, extra={"by": principal, "entity": str(entity), "key": key, "value": value})
+                old = latest.get((entity, key), self._quotas.get(entity, {}).get(key))
+                latest[entity, key] = value
+                self.on_changed(entity, key, old, value, principal)
                 warning = None if value is None else small_quota_warning(key, value, str(entity))
                 if warning is not None:
                     _log.warning("%s: %s", key, warning)
@@ -159,6 +190,13 @@ class QuotaAdmin:
 
     def _apply(self, quotas: DynamicQuotas) -> None:
         self._quotas = quotas
+        nowhere = frozenset(_ips_of(quotas).difference(self._addresses))
+        if nowhere - self._nowhere:
+            _log.warning(
+                "quotas set through the API hold for nobody, as no address is found for %s: they are looked up again every %g s"
+                " — see to DNS, or set the quotas of the addresses", ", ".join(sorted(nowhere)), AGAIN_SECONDS,
+            )  # fmt: skip
+        self._nowhere = nowhere
         effective = {self._with_address(entity): limits for entity, limits in quotas.items()}
         self._engine.apply(replace(self._engine.settings, dynamic=effective), clock.monotonic())
         self._applied()
@@ -169,7 +207,7 @@ class QuotaAdmin:
             return ClientQuotaEntity(ip=self._addresses.get(entity.ip, entity.ip))
         return entity
 
-    async def _look_up(self, names: set[str]) -> None:
+    async def _look_up(self, names: Set[str]) -> None:
         """Note the address of each name that is one or has one."""
         unknown = [name for name in names if name not in self._addresses]
         if not unknown:
@@ -179,6 +217,14 @@ class QuotaAdmin:
         known |= names
         self._addresses = {name: address for name, address in self._addresses.items() if name in known}
         self._addresses |= {name: address for name, address in found.items() if address is not None}
+
+
+class _Made(NamedTuple):
+    """Changes of one task, and the log's words for them."""
+
+    task: AlterTask
+    changes: list[Change]
+    what: str
 
 
 def _ips_of(quotas: DynamicQuotas) -> set[str]:

@@ -45,10 +45,12 @@ class World:
         self.store = store
         self.engine = QuotaEngine(QuotaSettings(tuple(file)), 0.0)
         self.applied = 0
+        self.changed = asyncio.Event()
         self.admin = QuotaAdmin(self.engine, store, ["User:root"], self._applied)
 
     def _applied(self):
         self.applied += 1
+        self.changed.set()
 
     def begin(self, *entries, validate_only=False):
         done = asyncio.Event()
@@ -58,6 +60,12 @@ class World:
         task, done = self.begin(*entries, **options)
         await done.wait()
         return task, [result[:2] for result in task.alteration.results.values()]
+
+    async def until(self, condition):
+        async with asyncio.timeout(20):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
 
     def limit(self, user):
         bucket = self.engine.acquire("produce", user, "c", 0.0)
@@ -174,6 +182,69 @@ async def test_what_the_broker_refuses_its_part_of_is_taken_back(world):
     await world.alter(setting("carol", 1.0))  # those who come later find it done
     assert (world.limit("alice"), world.limit("bob")) == (10.0, 7.0)
     assert world.store.saved[BOB] == {KEY: 7.0}
+
+
+async def test_what_is_taken_back_is_told_as_what_was_changed(world, caplog):
+    caplog.set_level("INFO")
+    told = []
+    world.admin.on_changed = lambda *change: told.append(change)
+    await world.alter(setting("bob", 7000.0))
+    task, _ = await world.alter(setting("bob", 20000.0))
+    world.admin.undo(task, (EntityPart("user", "bob"),))
+    await world.alter(setting("bob", 30000.0))  # in one go with it
+    assert told == [
+        (BOB, KEY, None, 7000.0, "User:root"),
+        (BOB, KEY, 7000.0, 20000.0, "User:root"),
+        (BOB, KEY, 20000.0, 7000.0, "User:root"),
+        (BOB, KEY, 7000.0, 30000.0, "User:root"),
+    ]
+    (back,) = [record for record in caplog.records if "is taken back" in record.getMessage()]
+    assert (back.by, back.entity, back.key, back.value) == ("User:root", "user=bob", KEY, 7000.0)
+
+
+@pytest.mark.parametrize("again", ["by another request", "by itself"])
+async def test_what_could_not_be_taken_back_is_tried_again(again, monkeypatch):
+    if again == "by itself":
+        monkeypatch.setattr("gateway.quota_api.admin.AGAIN_SECONDS", 0.01)
+    world = World(MemoryStore())
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(world.admin.run())
+        task, _ = await world.alter(setting("bob", 20.0))
+        world.store.error = NotSavedError("No space left on device", "make room")
+        world.admin.undo(task, (EntityPart("user", "bob"),))
+        _, results = await world.alter(setting("alice", 1.0))
+        assert results[0][0] == -1
+        assert world.limit("bob") == 20.0
+        world.store.error = None
+        if again == "by another request":
+            await world.alter(setting("alice", 1.0))
+        await world.until(lambda: world.limit("bob") is None)
+        running.cancel()
+    assert BOB not in world.store.saved
+
+
+async def test_a_host_without_an_address_is_warned_of_and_looked_up_again(monkeypatch, caplog):
+    caplog.set_level("WARNING")
+    dns = {}
+
+    async def address(name):
+        return dns.get(name)
+
+    monkeypatch.setattr("gateway.quota_api.admin._address", address)
+    monkeypatch.setattr("gateway.quota_api.admin.AGAIN_SECONDS", 0.01)
+    host = ClientQuotaEntity(ip="gate.example.com")
+    world = World(MemoryStore({host: {"connection_creation_rate": 2.0}}))
+    await world.admin.start()
+    (warning,) = caplog.messages
+    assert "gate.example.com" in warning
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(world.admin.run())
+        await world.alter(setting("alice", 1e6))
+        dns["gate.example.com"] = "10.0.0.7"
+        await world.until(lambda: "10.0.0.7" in {entity.ip for entity in world.engine.settings.dynamic})
+        running.cancel()
+    assert caplog.messages == [warning]
+    assert host in world.store.saved
 
 
 async def test_what_was_saved_is_in_effect_from_the_start():
