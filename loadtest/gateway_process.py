@@ -18,6 +18,7 @@ from loadtest.kafka import free_port, free_port_range, spawn, stop
 HOST = "127.0.0.1"
 BROKER_PORTS = 8
 _LOOK_EVERY_SECONDS = 0.02
+_ANSWER_SECONDS = 30
 
 
 class GatewayError(RuntimeError):
@@ -83,12 +84,12 @@ class GatewayProcess:
         with self.log_file.open("a") as log:
             self.process = spawn(self.command(), stdout=log, stderr=log)
 
-    def start(self, timeout: float = 30.0) -> None:
+    def start(self, timeout: float = 60.0) -> None:
         """Start it and return once it says that it is ready. Raises GatewayError."""
         self.launch()
         self.wait_until_ready(timeout)
 
-    def wait_until_ready(self, timeout: float = 30.0) -> None:
+    def wait_until_ready(self, timeout: float = 60.0) -> None:
         """Return once it says that it is ready. Raises GatewayError."""
         deadline = time.monotonic() + timeout
         while not self._ready():
@@ -110,7 +111,7 @@ class GatewayProcess:
 
     def get(self, path: str) -> str:
         """Return an admin page's body. Raises OSError (urllib.error.URLError) where there is none."""
-        with urllib.request.urlopen(self.admin + path, timeout=10) as answer:
+        with urllib.request.urlopen(self.admin + path, timeout=_ANSWER_SECONDS) as answer:
             return str(answer.read().decode())
 
     def log(self) -> str:
@@ -135,7 +136,10 @@ class GatewayProcess:
     def _ready(self) -> bool:
         try:
             return bool(self.get(self._wait))
-        except (urllib.error.URLError, ConnectionError):
+        except urllib.error.HTTPError as error:
+            error.close()
+            return False
+        except OSError:  # it does not listen yet, or has no time to answer
             return False
 
     def __enter__(self) -> Self:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loadtest.gateway_process import GatewayError, GatewayProcess
-from loadtest.kafka import JarsMissingError, KafkaCluster, NodeError
+from loadtest.kafka import JarsMissingError, KafkaCluster, NodeError, read_exactly
 
 STORM_IP, STEADY_IP, NEWCOMER_IP = "127.0.0.2", "127.0.0.3", "127.0.0.4"
 _RUN = Path(__file__).resolve().parents[1] / ".run"
@@ -49,9 +49,8 @@ def open_from(ip: str, address: tuple[str, int]) -> socket.socket:
 def ask(client: socket.socket) -> None:
     """One request and its answer. Raises OSError."""
     client.sendall(_REQUEST)
-    (size,) = struct.unpack(">i", client.recv(4, socket.MSG_WAITALL))
-    if len(client.recv(size, socket.MSG_WAITALL)) < size:
-        raise ConnectionError("closed instead of answered")
+    (size,) = struct.unpack(">i", read_exactly(client, 4))
+    read_exactly(client, size)
 
 
 def storm(address: tuple[str, int], per_second: int, seconds: float) -> None:

@@ -16,7 +16,7 @@ from loadtest.kafka import stop
 __all__ = ["BROKER_PORTS", "Weir", "wait_until"]
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout: float = 30.0) -> Any:
+def wait_until(condition: Callable[[], object], what: str, timeout: float = 60.0) -> Any:
     """Return the first true value of `condition`, asked again and again. Fails naming `what` after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):
@@ -49,8 +49,8 @@ class Weir(GatewayProcess):
         self.process.send_signal(signal.SIGHUP)
 
     def events(self) -> list[dict[str, Any]]:
-        """The lines of its log."""
-        return [json.loads(line) for line in self.log().splitlines()]
+        """The lines of its log, but for one that is being written."""
+        return [json.loads(line) for line in self.log().splitlines(keepends=True) if line.endswith("\n")]
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of all samples of a metric that carry these labels; 0 where there is none."""

@@ -5,7 +5,7 @@ from loadtest.kafka.jars import JarsMissingError
 from loadtest.kafka.node import KafkaListener, KafkaNode, NodeError
 from loadtest.kafka.ports import free_port, free_port_range
 from loadtest.kafka.processes import spawn, stop
-from loadtest.kafka.readiness import live_brokers
+from loadtest.kafka.readiness import live_brokers, read_exactly
 from loadtest.kafka.small_volumes import CannotMountError, cluster_on_small_volumes, used_bytes
 from loadtest.kafka.tools import Tool, ToolError, run_tool, start_tool
 
@@ -22,6 +22,7 @@ __all__ = [
     "free_port",
     "free_port_range",
     "live_brokers",
+    "read_exactly",
     "run_tool",
     "spawn",
     "start_tool",

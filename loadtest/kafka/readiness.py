@@ -17,12 +17,16 @@ def live_brokers(host: str, port: int, timeout: float = 5.0) -> frozenset[int]:
     request = header + struct.pack(">i", 0)
     with socket.create_connection((host, port), timeout) as connection:
         connection.sendall(struct.pack(">i", len(request)) + request)
-        (length,) = struct.unpack(">i", _read(connection, 4))
-        body = _read(connection, length)
+        (length,) = struct.unpack(">i", read_exactly(connection, 4))
+        body = read_exactly(connection, length)
     return frozenset(_broker_ids(body))
 
 
-def _read(connection: socket.socket, count: int) -> bytes:
+def read_exactly(connection: socket.socket, count: int) -> bytes:
+    """The next `count` bytes, in however many pieces they come: MSG_WAITALL does not wait where a socket has a timeout.
+
+    Raises ConnectionError where the connection is closed before that.
+    """
     received = b""
     while len(received) < count:
         chunk = connection.recv(count - len(received))

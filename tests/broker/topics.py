@@ -6,7 +6,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tests.broker.records import PARTITIONS
 from tests.weir_process import wait_until
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 def create_topic(bootstrap_servers: str, topic: str, partitions: int = PARTITIONS, replicas: int = 1) -> str:

@@ -15,6 +15,7 @@ from tests.weir_process import Weir, wait_until
 
 MIB = 1024 * 1024
 VOLUME_BYTES = 96 * MIB
+TIMEOUT = 90.0
 
 
 @contextmanager
@@ -46,7 +47,7 @@ class UsageTopic:
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self.topic = topic
         self._servers = bootstrap_servers
-        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 0, "message.timeout.ms": 20_000})
+        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 0, "message.timeout.ms": 60_000})
 
     def publish(self, value: bytes | None, *, brokers: tuple[int, ...] = (0,), key: bytes | None = None) -> None:
         """Publish one value for each broker, or under another key, and wait until it is there."""
@@ -55,7 +56,7 @@ class UsageTopic:
             self._producer.produce(
                 self.topic, value, key=name, callback=lambda error, _: failed.append(error) if error else None
             )
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(TIMEOUT) == 0
         assert failed == []
 
     def records(self) -> list[tuple[bytes | None, bytes | None]]:
@@ -63,11 +64,11 @@ class UsageTopic:
         consumer = Consumer({"bootstrap.servers": self._servers, "group.id": "usage", "enable.auto.commit": False})
         partition = TopicPartition(self.topic, 0, 0)
         try:
-            _, end = consumer.get_watermark_offsets(partition, timeout=20)
+            _, end = consumer.get_watermark_offsets(partition, timeout=TIMEOUT)
             consumer.assign([partition])
             found = []
             while consumer.position([partition])[0].offset < end:
-                message = consumer.poll(10)
+                message = consumer.poll(TIMEOUT)
                 if message is None:
                     break
                 assert message.error() is None
@@ -84,6 +85,6 @@ def state(gateway: Weir) -> str:
     return str(json.loads(gateway.get("/api/volumes"))["state"])
 
 
-def wait_for_state(gateway: Weir, wanted: str, timeout: float = 20.0) -> None:
+def wait_for_state(gateway: Weir, wanted: str) -> None:
     """Wait until the gateway shows a state."""
-    wait_until(lambda: state(gateway) == wanted, f"the state {wanted}: {gateway.get('/api/volumes')}", timeout)
+    wait_until(lambda: state(gateway) == wanted, f"the state {wanted}: {gateway.get('/api/volumes')}")
