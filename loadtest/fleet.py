@@ -73,6 +73,7 @@ class UnpacedProducer:
         """Send no more; what is under way is given up."""
         self._closed.set()
         self._thread.join()
+        del self._producer  # which would go on connecting: its `error_cb` holds it as well
 
     def _run(self) -> None:
         record = bytes(RECORD_BYTES)

@@ -84,6 +84,7 @@ class _Load:
         self._thread.join()
         if left := self._producer.flush(_TIMEOUT):
             self.errors.append(f"{left} records of {self.mechanism} are not acknowledged")
+        del self._producer  # which would go on connecting: its `error_cb` holds it as well
 
     def _failed(self, error: KafkaError) -> None:
         self.errors.append(f"{self.mechanism}: {error.name()}")
