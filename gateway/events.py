@@ -24,6 +24,10 @@ from typing import Any, ClassVar, Final, get_args, get_origin, get_type_hints
 
 VERSION: Final = 1
 
+LINE_HEADER: Final = "weir-line"
+"""The header of a record in `ledger.topic`: `SOURCE-NUMBER`, where SOURCE is another one for each start of a gateway. Numbers
+of a source rise. Lines whose confirmation got lost are sent again: a number that is not above the last one was there before."""
+
 EXACT_SLOTS: Final = 32
 
 

@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import secrets
 from collections import deque
 from collections.abc import Callable
 
 from gateway.cluster.client import ClusterError, OwnClient
-from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog, TopicSpec
+from gateway.cluster.topic_log import RETRY_SECONDS, Record, TopicLog, TopicSpec
 from gateway.config import LedgerConfig
+from gateway.events import LINE_HEADER
 
 MAX_WAITING_BYTES = 32 * 1024 * 1024
 """Of lines that the brokers have not confirmed yet; what comes beyond is dropped."""
@@ -25,14 +27,17 @@ _log = logging.getLogger("weir.ledger")
 class LedgerTopic:
     """Takes lines with `publish` and sends them with `run`, again and again until all replicas in sync have confirmed them.
 
-    So lines whose confirmation was lost stand in the topic twice. `gateway` is the records' key: its lines stay in order.
+    So lines whose confirmation was lost stand in the topic twice; `LINE_HEADER` tells which they are. `gateway` is the records'
+    key: its lines stay in order.
     """
 
     def __init__(self, connect: Callable[[], OwnClient], spec: TopicSpec, gateway: str) -> None:
         # Nothing is read of it, so nothing is done with a record.
         self._log = TopicLog(connect, spec, lambda key, value: None)  # noqa: ARG005
         self._key = gateway.encode()
-        self._waiting: deque[bytes] = deque()
+        self._source = secrets.token_hex(8)
+        self._accepted = 0
+        self._waiting: deque[tuple[bytes, bytes]] = deque()  # lines and their headers' values
         self._waiting_bytes = 0
         self._dropping = False
         self._arrived = asyncio.Event()
@@ -50,7 +55,8 @@ class LedgerTopic:
             if len(value) > MAX_LINE_BYTES or self._waiting_bytes + len(value) > MAX_WAITING_BYTES:
                 dropped += 1
             else:
-                self._waiting.append(value)
+                self._accepted += 1
+                self._waiting.append((value, f"{self._source}-{self._accepted}".encode()))
                 self._waiting_bytes += len(value)
         self._arrived.set()
         if dropped and not self._dropping:
@@ -84,14 +90,14 @@ class LedgerTopic:
     async def _send(self) -> None:
         """Send what is waiting. Raises ClusterError; what was not confirmed is still waiting then."""
         while self._waiting:
-            some: list[bytes] = []
+            some: list[Record] = []
             size = 0
-            for value in self._waiting:
+            for value, line in self._waiting:
                 if some and size + len(value) > _AT_ONCE_BYTES:
                     break
-                some.append(value)
+                some.append((self._key, value, (LINE_HEADER, line)))
                 size += len(value)
-            await self._log.publish((self._key, value) for value in some)
+            await self._log.publish(some)
             for _ in some:
                 self._waiting.popleft()
             self._waiting_bytes -= size

@@ -38,8 +38,8 @@ _TOPIC_RESOURCE = 2
 _ALL_REPLICAS = -1
 _NO_PRODUCER = -1
 
-Record = tuple[bytes | None, bytes | None]
-"""Key and value; no value: the key is deleted."""
+Record = tuple[bytes | None, bytes | None, *tuple[tuple[str, bytes], ...]]
+"""Key and value, and headers if any; no value: the key is deleted."""
 
 Batch = Any
 """A batch of records as aiokafka reads it. It has no types of its own."""
@@ -298,9 +298,9 @@ class TopicLog:
             topic = self._write_leaders = await self._ensure(self._writing)
         leaders = topic.leaders
         by_partition: dict[int, list[Record]] = {}
-        for key, value in records:
-            partition = (murmur2(key or b"") & 0x7FFFFFFF) % len(leaders)
-            by_partition.setdefault(partition, []).append((key, value))
+        for record in records:
+            partition = (murmur2(record[0] or b"") & 0x7FFFFFFF) % len(leaders)
+            by_partition.setdefault(partition, []).append(record)
         ends = {}
         for partition, some in by_partition.items():
             for batch, count in _batches(some):
@@ -371,11 +371,11 @@ def _batches(records: list[Record]) -> Iterable[tuple[bytes, int]]:
     """The records as batches of a size that brokers take, and how many are in each."""
     builder, count = _builder(), 0
     timestamp = int(clock.wall() * 1000)
-    for key, value in records:
+    for key, value, *headers in records:
         if count and builder.size() + len(key or b"") + len(value or b"") > _BATCH_BYTES // 2:
             yield bytes(builder.build()), count
             builder, count = _builder(), 0
-        builder.append(count, timestamp, key, value, [])
+        builder.append(count, timestamp, key, value, headers)
         count += 1
     if count:
         yield bytes(builder.build()), count

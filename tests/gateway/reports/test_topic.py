@@ -8,11 +8,15 @@ from uuid import uuid4
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.structs import ConsumerRecord
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from gateway.events import Event, UsageSample, from_line, partition, to_line
-from gateway.reports.job.topic import TopicError, client_options, fetch_topic, next_offset
+from gateway.events import LINE_HEADER, Event, UsageSample, from_line, partition, to_line
+from gateway.reports.job.topic import TopicError, client_options, fetch_topic, take_up
 from loadtest.kafka import KafkaCluster
 from tests.broker.topics import create_topic
+from tests.weir_process import wait_until
 
 HOUR = 3_600_000
 
@@ -24,10 +28,10 @@ def samples(first: int, count: int) -> Sequence[Event]:
     ]
 
 
-async def send(servers: str, topic: str, values: Sequence[bytes]) -> None:
+async def send(servers: str, topic: str, values: Sequence[bytes], partitions: int = 2) -> None:
     async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
         for number, value in enumerate(values):
-            await producer.send(topic, value, partition=number % 2)
+            await producer.send(topic, value, partition=number % partitions)
 
 
 def lines(path: Path) -> list[str]:
@@ -55,6 +59,41 @@ def test_what_is_new_is_fetched_once(kafka: KafkaCluster, tmp_path: Path) -> Non
 
 
 @pytest.mark.broker
+def test_a_topic_that_was_made_again_is_not_taken_for_the_same(kafka: KafkaCluster, tmp_path: Path) -> None:
+    servers, topic = kafka.bootstrap_servers, f"again-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": servers})
+
+    def make_again(count: int) -> None:
+        admin.delete_topics([topic])[topic].result(30)
+        wait_until(lambda: topic not in admin.list_topics().topics, "the topic is gone")
+        create_topic(servers, topic, partitions=2)
+        asyncio.run(send(servers, topic, [to_line(event).encode() for event in samples(0, count)]))
+
+    create_topic(servers, topic, partitions=2)
+    asyncio.run(send(servers, topic, [to_line(event).encode() for event in samples(0, 6)]))
+    assert fetch_topic(servers, topic, tmp_path, None, lambda told: None) == 6
+    for count, why in ((2, "the topic ends at offset 1"), (20, "another record stands before that")):
+        make_again(count)
+        with pytest.raises(TopicError, match=f"next says that offset 3 of {topic}-. comes next, but {why}"):
+            fetch_topic(servers, topic, tmp_path, None, lambda told: None)
+    assert len(lines(tmp_path)) == 6
+
+
+@pytest.mark.broker
+def test_what_was_deleted_before_it_was_fetched_is_told(kafka: KafkaCluster, tmp_path: Path) -> None:
+    servers, told = kafka.bootstrap_servers, []
+    topic = create_topic(servers, f"short-{uuid4().hex[:8]}", partitions=1)
+    asyncio.run(send(servers, topic, [to_line(event).encode() for event in samples(0, 4)], partitions=1))
+    assert fetch_topic(servers, topic, tmp_path, None, told.append) == 4
+    asyncio.run(send(servers, topic, [to_line(event).encode() for event in samples(4, 5)], partitions=1))
+    deleted = TopicPartition(topic, 0, 7)
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.delete_records([deleted])[deleted].result(30)
+    assert fetch_topic(servers, topic, tmp_path, None, told.append) == 2
+    assert told[1] == f"3 records of {topic}-0 are lost: the topic's retention was faster than this report"
+
+
+@pytest.mark.broker
 def test_a_topic_that_is_not_there(kafka: KafkaCluster, tmp_path: Path) -> None:
     with pytest.raises(TopicError, match=r"there is no topic nowhere; is `ledger\.topic` set"):
         fetch_topic(kafka.bootstrap_servers, "nowhere", tmp_path, None, lambda told: None)
@@ -77,10 +116,43 @@ def test_what_an_unfinished_batch_has_left_is_deleted(tmp_path: Path) -> None:
     ]
     for name in names:
         (folder / f"{name}.jsonl.gz").touch()
-    (tmp_path / "_topic-a-b-0.next").write_text("10")
-    assert next_offset(tmp_path, "a-b", 0) == 10
+    (tmp_path / "_topic-a-b-0.next").write_text('{"next": 10, "last_ms": 5, "lines": {}}')
+    assert take_up(tmp_path, "a-b", 0).following == 10
     assert {file.name.removesuffix(".jsonl.gz") for file in folder.iterdir()} == {*names} - {"topic-a-b-0-000000000010"}
-    assert next_offset(tmp_path, "a-b", 2) == 0
+    assert take_up(tmp_path, "a-b", 2).following == 0
+
+
+def record(offset: int, line: str = "", value: str = '{"time_ms": 0}') -> ConsumerRecord:
+    headers = ((LINE_HEADER, line.encode()),) if line else ()
+    return ConsumerRecord("a", 0, offset, offset * 1000, 0, None, value.encode(), None, None, None, headers)
+
+
+def test_a_line_that_was_sent_twice_is_taken_once(tmp_path: Path) -> None:
+    """Also if that is seen by a later fetch only; and another gateway, or the same one after a restart, counts for itself."""
+    mark = take_up(tmp_path, "a", 0)
+    assert mark.write([record(0, "x-1", "1"), record(1, "x-2", "2"), record(2, "x-1", "1"), record(3, "y-1", "3")]) == 3
+    again = take_up(tmp_path, "a", 0)
+    assert again.write([record(4, "x-2", "2"), record(5, "x-3", "4"), record(6, "", "5"), record(7, "", "5")]) == 3
+    assert again.write([record(8, "x-3", "4")]) == 0
+    assert sorted(lines(tmp_path)) == ["1", "2", "3", "4", "5", "5"]
+    assert take_up(tmp_path, "a", 0).following == 9
+
+
+def test_what_stands_before_the_mark_is_looked_at_and_not_taken_again(tmp_path: Path) -> None:
+    take_up(tmp_path, "a", 0).write([record(0), record(1)])
+    mark = take_up(tmp_path, "a", 0)
+    assert mark.write([record(1), record(2)]) == 1
+    other = record(2, value="of another topic")
+    other.timestamp = 7
+    with pytest.raises(TopicError, match=r"_topic-a-0\.next says that offset 3 of a-0 comes next, but another record"):
+        mark.write([other, record(3)])
+    assert mark.following == 3
+
+
+def test_a_damaged_mark_is_named(tmp_path: Path) -> None:
+    (tmp_path / "_topic-a-0.next").write_text("17")
+    with pytest.raises(TopicError, match=r"_topic-a-0\.next is no mark: '17'\. Delete it"):
+        take_up(tmp_path, "a", 0)
 
 
 def test_properties(tmp_path: Path) -> None:
