@@ -22,7 +22,7 @@ setup: $(STAMPS)/compiled $(STAMPS)/kafka $(STAMPS)/tools ## .venv with the proj
 demo: setup ## a real Kafka, the gateway and traffic over its quota, until Ctrl-C or DEMO_SECONDS=30
 	@exec $(BIN)/python -m loadtest.demo
 
-test: lint ## all the checks and tests, the ones against the real Kafka included
+test: lint $(STAMPS)/helm ## all the checks and tests, the ones against the real Kafka included
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: setup ## ruff, mypy --strict, import directions
@@ -37,8 +37,8 @@ bench: setup ## the paired performance comparison
 rivals: setup ## kafka-proxy (built with Go) and Kroxylicious (with Maven), which `make bench` then compares as well
 	@.ci/fetch-rivals .cache/tools
 
-charttools: ## Helm for the tests of helm/weir, built with Go from its module proxy (some minutes)
-	@command -v helm || GOBIN=$(CURDIR)/.cache/tools/bin go install helm.sh/helm/v3/cmd/helm@v3.19.5
+charttools: $(STAMPS)/helm ## Helm for the tests of helm/weir, built with Go from its module proxy (make test does so)
+	@command -v helm
 
 interpreted: $(STAMPS)/venv ## run the sources as they are, until the next of the other targets compiles them again
 	@find . -maxdepth 1 -name '*__mypyc*.so' -delete
@@ -81,6 +81,18 @@ $(STAMPS)/kafka: loadtest/kafka/pom.xml | $(STAMPS)/prerequisites
 	@rm -rf .cache/kafka && mkdir -p .cache/kafka
 	@mvn --quiet --batch-mode -Dstyle.color=never --file $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.cache/kafka/unfinished
 	@mv .cache/kafka/unfinished .cache/kafka/libs
+	@touch $@
+
+$(STAMPS)/helm: | $(STAMPS)/prerequisites
+	@if ! command -v helm > /dev/null; then \
+	  if command -v go > /dev/null; then \
+	    echo "setup: building Helm with Go, for the tests of the chart (one to three minutes) ..."; \
+	    GOBIN=$(CURDIR)/.cache/tools/bin go install helm.sh/helm/v3/cmd/helm@v3.19.5 2> .cache/helm.log \
+	      || { tail -n 3 .cache/helm.log; echo "setup: no Helm, so tests of the chart are skipped"; }; \
+	  else \
+	    echo "setup: neither helm nor go here: tests of the chart are skipped. To change that: apt-get install golang-go"; \
+	  fi; \
+	fi
 	@touch $@
 
 $(STAMPS)/tools: .ci/fetch-debian-tools | $(STAMPS)/prerequisites

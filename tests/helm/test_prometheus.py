@@ -208,9 +208,14 @@ def test_every_panel_has_data(scraped: tuple[Weir, Prometheus], file: Path) -> N
 def test_every_variable_has_values(scraped: tuple[Weir, Prometheus], file: Path) -> None:
     weir, prometheus = scraped
     values = grafana(weir)
-    found = {
-        name: prometheus.label_values(label, query.filled_in(values)) for name, (query, label) in variable_queries(file).items()
-    }
+    queries = variable_queries(file)
+
+    def look() -> dict[str, list[str]]:
+        return {name: prometheus.label_values(label, query.filled_in(values)) for name, (query, label) in queries.items()}
+
+    # What was last to begin is the consumer.
+    wait_until(lambda: "fetch" in look()["kind"], "Prometheus has seen all of it")
+    found = look()
     assert found["instance"] == [values["instance"]]
     assert {"produce", "fetch", "controller_mutation", "connection"} >= set(found["kind"]) >= {"produce", "fetch"}
     if file.stem == "entity":
