@@ -7,6 +7,7 @@ anybody is asked. Here a connection costs one `accept` until it is known that it
 import asyncio
 import errno
 import logging
+import resource
 import socket
 from collections.abc import Callable
 from math import inf
@@ -102,7 +103,14 @@ class Acceptor:
         except OSError as error:
             if error.errno not in _OUT_OF_RESOURCES:
                 raise
-            _log.error("no connection can be accepted for %g s: %s", RETRY_SECONDS, error.strerror)
+            _log.warning(
+                "listener %s: no connection can be accepted for %g s: %s — %s",
+                self._listener,
+                RETRY_SECONDS,
+                error.strerror,
+                _remedy(error.errno),
+                extra={"reason": f"accept {self._listener}"},
+            )
             self._stop(RETRY_SECONDS)
             return False
         connection.setblocking(False)
@@ -132,3 +140,12 @@ class Acceptor:
                 raise
             # The client is gone, or its handshake failed.
             _log.debug("a connection ended before it began: %s", error, extra={"peer": slot.ip})
+
+
+def _remedy(number: int) -> str:
+    if number == errno.EMFILE:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return f"a client takes two files and {limit} may be open: raise LimitNOFILE of the service, or ulimit -n of the shell"
+    if number == errno.ENFILE:
+        return "the machine's limit of open files is reached: raise fs.file-max"
+    return "the kernel has no memory for it: give the machine more, or it fewer clients"

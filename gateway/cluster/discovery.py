@@ -7,16 +7,20 @@ from collections.abc import Callable
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 
+from gateway.cluster.brokers import Address
 from gateway.cluster.defaults import TopicDefaults
 from gateway.cluster.login import CredentialsError
-from gateway.cluster.probe import sasl_mechanisms
-from gateway.cluster.upstream import Upstream
+from gateway.cluster.probe import TIMEOUT_SECONDS, sasl_mechanisms
+from gateway.cluster.upstream import Upstream, problem_of
 from protocol.errors import ProtocolError
 
 REFRESH_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 REFUSED_SECONDS = 30.0
 """Between two attempts where the brokers can be reached and do not let Weir in: each is in their log."""
+
+UPDATE_SECONDS = 30.0
+"""So long aiokafka may ask around among the brokers that it knows. Where its own task has ended it would be for ever."""
 
 _log = logging.getLogger("weir.cluster")
 
@@ -68,7 +72,7 @@ class Discovery:
         """Look at the cluster as long as it answers; False if it never did. Raises CredentialsError, KafkaError, OSError."""
         answered = False
         client = AIOKafkaClient(
-            bootstrap_servers=[f"{host}:{port}" for host, port in self._brokers.anyone()],
+            bootstrap_servers=[_server(address) for address in self._brokers.anyone()],
             client_id="weir",
             request_timeout_ms=5_000,
             **self._upstream.client_options(),
@@ -76,7 +80,7 @@ class Discovery:
         context = self._upstream.context
         try:
             await client.bootstrap()
-            while await client.force_metadata_update():
+            while await _update(client):
                 self._note(client)
                 answered = True
                 await self._defaults.look(client)
@@ -87,7 +91,7 @@ class Discovery:
             if not answered:
                 raise
         finally:
-            await client.close()
+            await _close(client)
         return answered
 
     def _note(self, client: AIOKafkaClient) -> None:
@@ -100,11 +104,19 @@ class Discovery:
         self._on_sasl(self._login.has_credentials)
 
     async def _explain(self, error: str) -> float:
-        """Why the cluster does not let Weir in; returns for how long to leave it alone (seconds)."""
+        """Why the cluster does not let Weir in; returns for how long to leave it alone (seconds).
+
+        aiokafka's `error` names no cause, so each address is asked for it here, until one answers.
+        """
+        problems: list[str] = []
         for address in self._brokers.anyone():
             try:
                 mechanisms = await sasl_mechanisms(address, self._upstream.context)
-            except (OSError, ProtocolError):
+            except OSError as problem:
+                problems.append(f"{_server(address)}: {problem_of(problem, TIMEOUT_SECONDS)}")
+                continue
+            except ProtocolError as problem:
+                problems.append(f"{_server(address)}: what came is no answer of a broker's ({problem})")
                 continue
             if not mechanisms and not self._login.has_credentials:
                 break
@@ -114,6 +126,8 @@ class Discovery:
             else:
                 self._serve_without(mechanisms)
             return REFUSED_SECONDS
+        else:
+            error = f"{'; '.join(problems)} — check upstream.bootstrap_servers and upstream.tls"
         self._lost(error)
         return RETRY_SECONDS
 
@@ -134,3 +148,25 @@ class Discovery:
         if text != self.problem:
             _log.warning("%s", text)
         self.problem = text
+
+
+def _server(address: Address) -> str:
+    """An address as aiokafka takes it: with brackets around one of IPv6."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _update(client: AIOKafkaClient) -> bool:
+    """Have the client look at the cluster. Raises OSError where it does not come to an end."""
+    try:
+        async with asyncio.timeout(UPDATE_SECONDS):
+            return bool(await client.force_metadata_update())
+    except TimeoutError:
+        raise TimeoutError(f"the brokers have not told of themselves within {UPDATE_SECONDS:g} s") from None
+
+
+async def _close(client: AIOKafkaClient) -> None:
+    try:
+        await client.close()
+    except Exception:  # what its own task has ended with: aiokafka raises it here
+        _log.exception("the look at the cluster had ended, and begins anew")

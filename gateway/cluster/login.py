@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from aiokafka.abc import AbstractTokenProvider
+from aiokafka.errors import KafkaError
 
 from gateway.cluster.client import ClusterError
 from gateway.config import UnusableSecretError, UpstreamSaslConfig
@@ -11,6 +12,10 @@ from gateway.config import UnusableSecretError, UpstreamSaslConfig
 
 class CredentialsError(ClusterError):
     """A password or token can't be had. The message names the key, the file and the remedy, and nothing of what is in it."""
+
+
+class _TokenError(CredentialsError, KafkaError):  # type: ignore[misc]
+    """The token can't be had, while aiokafka connects: what is no KafkaError there ends its task, and nobody learns of it."""
 
 
 class Login:
@@ -79,5 +84,8 @@ class _TokenFile(AbstractTokenProvider):  # type: ignore[misc]
         self._login = login
 
     async def token(self) -> str:
-        """Raises CredentialsError."""
-        return self._login._secret()
+        """Raises CredentialsError, which is a KafkaError here."""
+        try:
+            return self._login._secret()
+        except CredentialsError as error:
+            raise _TokenError(str(error)) from None

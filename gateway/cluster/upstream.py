@@ -8,13 +8,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gateway import clock
 from gateway.cluster.brokers import Address, Brokers
 from gateway.cluster.login import Login
 from gateway.config import UpstreamConfig
 from gateway.tls.causes import cause_of
 from gateway.tls.contexts import LiveContext, client_context
 
+ANYONE_SECONDS = 2.5
+"""For so long one address is tried where any will do; a client waits `session.io.CONNECT_SECONDS` for all of them."""
+
 _SHUTDOWN_SECONDS = 5.0
+
+
+def problem_of(error: OSError | TimeoutError, seconds: float) -> str:
+    """Why an address could not be connected to within that time, without the address."""
+    if isinstance(error, ssl.SSLError):
+        words = cause_of(error, "the broker's").words
+        return f"TLS handshake failed: {words}"
+    return error.strerror or str(error) or f"no answer within {seconds:g} s"
 
 
 class Upstream:
@@ -25,6 +37,7 @@ class Upstream:
         self.brokers = brokers
         self.login = Login(config.sasl, directory)
         self.live: LiveContext[ssl.SSLContext] | None = None
+        self._failed: dict[Address, float] = {}  # when each last did, monotonic seconds
         if config.tls is not None:
             tls = config.tls.resolved(directory)
             self.live = LiveContext("upstream.tls", tls.files, lambda: client_context(tls), reloads)
@@ -45,13 +58,20 @@ class Upstream:
         return await self._connect(self.brokers.address(node_id), protocol)
 
     async def dial_anyone(self, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
-        """Connect a protocol to the first broker that can be reached. Raises OSError, which names each one's cause."""
+        """Connect a protocol to the first broker that can be reached. Raises OSError, which names each one's cause.
+
+        Who has failed is tried last from then on, so that a server that is silent costs one client some time and not each.
+        """
         failures: list[str] = []
-        for address in self.brokers.anyone():
+        addresses = self.brokers.anyone()
+        self._failed = {address: self._failed[address] for address in addresses if address in self._failed}
+        for address in sorted(addresses, key=lambda address: self._failed.get(address, 0.0)):
             try:
-                return await self._connect(address, protocol)
-            except OSError as error:
-                failures.append(f"{address[0]}:{address[1]}: {error.strerror or error}")
+                async with asyncio.timeout(ANYONE_SECONDS):
+                    return await self._connect(address, protocol)
+            except OSError as error:  # a TimeoutError is one
+                self._failed[address] = clock.monotonic()
+                failures.append(f"{address[0]}:{address[1]}: {problem_of(error, ANYONE_SECONDS)}")
         raise OSError("; ".join(failures))
 
     async def _connect(self, address: Address, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
@@ -61,8 +81,7 @@ class Upstream:
             transport, _ = await asyncio.get_running_loop().create_connection(
                 protocol, *address, ssl=context, ssl_shutdown_timeout=shutdown
             )
-        except (ssl.SSLError, ssl.CertificateError) as error:
-            words = cause_of(error, "the broker's").words
-            raise OSError(f"TLS handshake failed: {words}") from error
+        except ssl.SSLError as error:
+            raise OSError(problem_of(error, 0.0)) from error
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return transport

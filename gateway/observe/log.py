@@ -106,3 +106,5 @@ def configure_logging(
     logging.basicConfig(level=level, handlers=[handler], force=True)
     # It reports every change in the config file's directory, whether or not it concerns the file.
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
+    # It tells of each attempt to look at the cluster, about once a second; `cluster.discovery` says it once, and why.
+    logging.getLogger("aiokafka.client").setLevel(logging.CRITICAL)

@@ -191,7 +191,9 @@ async def test_without_files_it_tries_again_later(monkeypatch, caplog, bound):
     here = House(Exhausted())
     here.acceptor.start()
     await says_back(here)
-    assert "Too many open files" in caplog.text
+    assert "no connection can be accepted for 0.01 s: Too many open files" in caplog.text
+    assert all(word in caplog.text for word in ("listener ", "LimitNOFILE", "ulimit -n"))
+    assert caplog.records[-1].reason.startswith("accept "), "by which the log thins it out"
     await here.close()
 
 

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from aiokafka.errors import KafkaError
 
 from gateway.cluster.login import CredentialsError, Login
 from gateway.config import UpstreamSaslConfig
@@ -33,6 +34,16 @@ async def test_the_token_is_read_anew_for_each_connection(tmp_path: Path) -> Non
     assert await provider.token() == "first"
     (tmp_path / "token").write_text("second\r\n")
     assert await provider.token() == "second"
+
+
+async def test_a_token_that_is_gone_is_an_error_that_aiokafka_expects(tmp_path: Path) -> None:
+    """Any other ends its task, and nobody learns of it."""
+    (tmp_path / "token").write_text("first")
+    provider = Login(BEARER, tmp_path).options()["sasl_oauth_token_provider"]
+    (tmp_path / "token").unlink()
+    with pytest.raises(KafkaError, match=r"upstream\.sasl\.token_file: ") as caught:
+        await provider.token()
+    assert isinstance(caught.value, CredentialsError)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,77 @@
+"""Whom a client is connected to where any broker will do."""
+
+import asyncio
+import socket
+from collections import Counter
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from gateway.cluster import upstream as module
+from gateway.cluster.brokers import Brokers
+from gateway.cluster.upstream import Upstream
+from gateway.config import UpstreamConfig
+
+
+def upstream_of(*ports):
+    addresses = [("127.0.0.1", port) for port in ports]
+    config = UpstreamConfig(bootstrap_servers=[f"{host}:{port}" for host, port in addresses])
+    return Upstream(config, Path(), Brokers(addresses), Counter())
+
+
+@pytest.fixture
+def stack():
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def silent(stack):
+    """The port of a server that does not answer: its queue is full, so the kernel drops what comes."""
+    server = stack.enter_context(closing(socket.socket()))
+    server.bind(("127.0.0.1", 0))
+    server.listen(0)
+    for _ in range(3):
+        client = stack.enter_context(closing(socket.socket()))
+        client.setblocking(False)
+        client.connect_ex(server.getsockname())
+    return server.getsockname()[1]
+
+
+@pytest.fixture
+def listening(stack):
+    server = stack.enter_context(closing(socket.create_server(("127.0.0.1", 0))))
+    return server.getsockname()[1]
+
+
+@pytest.fixture
+def refusing():
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        return server.getsockname()[1]
+
+
+async def reached(upstream):
+    transport = await upstream.dial_anyone(asyncio.Protocol)
+    port = transport.get_extra_info("peername")[1]
+    transport.close()
+    return port
+
+
+async def test_a_silent_server_is_given_up_in_time_and_tried_last_from_then_on(silent, listening, monkeypatch):
+    upstream = upstream_of(silent, listening)
+    monkeypatch.setattr(module, "ANYONE_SECONDS", 0.05)
+    assert await reached(upstream) == listening
+    monkeypatch.setattr(module, "ANYONE_SECONDS", 3600.0)
+    assert await reached(upstream) == listening
+
+
+async def test_the_first_that_has_not_failed_is_taken(refusing, listening):
+    assert await reached(upstream_of(listening, refusing)) == listening
+    assert await reached(upstream_of(refusing, listening)) == listening
+
+
+async def test_each_cause_is_named(silent, refusing, monkeypatch):
+    monkeypatch.setattr(module, "ANYONE_SECONDS", 0.05)
+    with pytest.raises(OSError, match=f"127.0.0.1:{silent}: no answer within 0.05 s; 127.0.0.1:{refusing}: Connect"):
+        await upstream_of(silent, refusing).dial_anyone(asyncio.Protocol)
