@@ -6,6 +6,7 @@ import logging
 import resource
 import signal
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 from gateway import clock
@@ -111,6 +112,7 @@ class Gateway:
         self._ledger_topic: LedgerTopic | None = None
         if self._ledger is not None:
             self._counters.on_rejected = self._ledger.notes.rejected
+            self._engine.on_forgotten = self._ledger.forgotten
             self._ledger.publisher = self._ledger_topic = ledger_topic(config.ledger, self._ledger.gateway, self._own_client)
         self._api_quotas = ApiQuotas(config, path, self._own_client, self._engine, self._reconsider, worker)
         self._quota_admin = self._api_quotas.admin
@@ -198,6 +200,7 @@ class Gateway:
             await self._cut()  # first, so that nobody uses anything of which nobody is told
             if self._sharing is not None:
                 await self._sharing.leave()
+            self._topics.tick(inf)  # what is folded is told of now
             # They end in this order: what the volumes' watch tells last is still written by the ledger.
             for task in (self._volumes_task, *tasks):
                 if task is not None:

@@ -255,7 +255,7 @@ class TopicLog:
                 following = batch.next_offset
             except Exception as error:
                 raise self._stuck(partition, position, error) from error
-            for key, value in self._records(partition, position, batch):
+            for key, value, *_ in self._records(partition, position, batch):
                 self.status.records_total += 1
                 self._on_record(key, value)
             self._positions[partition] = max(position, following)

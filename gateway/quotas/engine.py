@@ -1,6 +1,6 @@
 """All buckets of a gateway: found by a client's entity, changed live, bounded in number."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from gateway.quotas.account import Account
@@ -67,6 +67,7 @@ class QuotaEngine:
     ) -> None:
         self.settings = settings
         self._shared = shared
+        self.on_forgotten: Callable[[Bucket], None] | None = None  # who else is to know of a bucket that is dropped
         self.share_of_new = (1.0, 0.0)  # what a shared meter begins with: its share and horizon
         self.generation = 0
         self.overflowed = 0
@@ -228,6 +229,8 @@ class QuotaEngine:
 
     def _drop(self, kind: str, tags: Tags) -> None:
         bucket = self._buckets[kind].pop(tags)
+        if self.on_forgotten is not None:
+            self.on_forgotten(bucket)
         if tags in self._labelled[kind]:
             self._labelled[kind].remove(tags)
         else:

@@ -1,6 +1,7 @@
 """The ledger of a whole gateway that has no brokers: what a reload changes, and what is written at the end."""
 
 import gzip
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.events import ConfigApplied, Event, VolumeStateChanged, from_line
+from gateway.events import ConfigApplied, Event, UsageSample, VolumeStateChanged, from_line
 from tests.weir_process import Weir, wait_until
 
 NOBODY = "127.0.0.1:1"
@@ -40,6 +41,15 @@ def test_a_reload_changes_how_often_it_is_written(start: Callable[..., Weir], tm
     (applied,) = wait_until(lambda: written(tmp_path), "a file is finished")
     assert isinstance(applied, ConfigApplied)
     assert "ledger.rotate_seconds: 3600.0 -> 1.0" in applied.changes
+
+
+def test_what_was_used_in_the_last_minute_is_told_at_the_end(start: Callable[..., Weir], tmp_path: Path) -> None:
+    weir = start(quotas={"entities": [{"ip": "<default>", "connection_creation_rate": 100}]})
+    with socket.create_connection(("127.0.0.1", weir.ports[0]), timeout=30.0):
+        wait_until(lambda: weir.metric("weir_connections_accepted_total"), "the client is let in")
+    weir.stop()
+    samples = [event for event in written(tmp_path) if isinstance(event, UsageSample)]
+    assert [(sample.kind, sample.ip, sample.amount) for sample in samples] == [("connection", "127.0.0.1", 1.0)]
 
 
 def test_a_topic_that_can_not_be_written_is_told_of(start: Callable[..., Weir]) -> None:

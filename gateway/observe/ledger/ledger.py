@@ -74,6 +74,10 @@ class Ledger:
         else:
             self._pending.append(event)
 
+    def forgotten(self, bucket: Bucket) -> None:
+        """A bucket is dropped; what it was used for since the last sample is to be told."""
+        self._usage.forgotten(bucket)
+
     def reconfigure(self, config: LedgerConfig) -> None:
         """Follow a change of the intervals and of what is kept; the path stays."""
         self._config = config
@@ -84,11 +88,11 @@ class Ledger:
     async def run(self) -> None:
         """Write until cancelled, then write what is left and finish the files."""
         loop = asyncio.get_running_loop()
-        recovered = await loop.run_in_executor(self._thread, self._files.recover, clock.wall())
-        if recovered:
-            _log.info("%d files that were left unfinished have been finished", recovered)
         flushed, retained = clock.monotonic(), 0.0
         try:
+            recovered = await loop.run_in_executor(self._thread, self._files.recover, clock.wall())
+            if recovered:
+                _log.info("%d files that were left unfinished have been finished", recovered)
             while True:
                 await asyncio.sleep(_LOOK_SECONDS)
                 self._sample()
@@ -100,6 +104,7 @@ class Ledger:
                     retained = now
                     await loop.run_in_executor(self._thread, self._retain)
         finally:
+            self._sample(last=True)
             # Not awaited: whoever is cancelled has no time left, and there is not much to write.
             self._thread.submit(self._files.write, self._lines(), clock.wall())
             self._thread.submit(self._files.close)
@@ -115,8 +120,8 @@ class Ledger:
             _log.exception("%d events are lost: the ledger can't be written", lost)
         self._counters.ledger_dropped += lost
 
-    def _sample(self) -> None:
-        for sample in self._usage.take(self.gateway, self._buckets(), clock.wall()):
+    def _sample(self, *, last: bool = False) -> None:
+        for sample in self._usage.take(self.gateway, self._buckets(), clock.wall(), last=last):
             self.note(sample)
         self._move_drops()
 

@@ -1,12 +1,15 @@
 """What each entity has used, minute by minute: reports about utilisation need those who were not throttled too."""
 
 from collections.abc import Iterable
+from itertools import chain
 
 from gateway.events import UsageSample
 from gateway.quotas.bucket import Bucket
 
 MINUTE = 60.0
 MAX_SAMPLES = 10_000
+
+_UNUSED = (0, 0, 0.0)
 
 
 class UsageSampler:
@@ -15,18 +18,29 @@ class UsageSampler:
     def __init__(self, wall: float) -> None:
         self._minute = wall // MINUTE
         self._seen: dict[Bucket, tuple[int, int, float]] = {}
+        self._forgotten: list[Bucket] = []
         self.dropped = 0
 
-    def take(self, gateway: str, buckets: Iterable[Bucket], wall: float) -> list[UsageSample]:
-        """The samples of the minute that is over; none while it still runs."""
+    def forgotten(self, bucket: Bucket) -> None:
+        """The bucket will not be among those that `take` is given; what it was used for since the last minute is to be told."""
+        if bucket.amount_total == self._seen.get(bucket, _UNUSED)[0]:
+            return
+        if len(self._forgotten) >= MAX_SAMPLES:
+            self.dropped += 1
+        else:
+            self._forgotten.append(bucket)
+
+    def take(self, gateway: str, buckets: Iterable[Bucket], wall: float, *, last: bool = False) -> list[UsageSample]:
+        """The samples of the minute that is over; none while it still runs, unless it is the `last` time."""
         minute = wall // MINUTE
-        if minute == self._minute:
+        if minute == self._minute and not last:
             return []
         began, self._minute = self._minute, minute
         seen: dict[Bucket, tuple[int, int, float]] = {}
         samples: list[UsageSample] = []
-        for bucket in buckets:
-            amount, answered, latency = self._seen.get(bucket, (0, 0, 0.0))
+        forgotten, self._forgotten = self._forgotten, []
+        for bucket in chain(buckets, forgotten):
+            amount, answered, latency = self._seen.get(bucket, _UNUSED)
             seen[bucket] = (bucket.amount_total, bucket.answered_total, bucket.latency_seconds_total)
             if bucket.amount_total == amount:
                 continue
@@ -50,5 +64,7 @@ class UsageSampler:
                     latency_ms=(bucket.latency_seconds_total - latency) * 1000.0 if requests else None,
                 )
             )
+        for bucket in forgotten:
+            del seen[bucket]
         self._seen = seen
         return samples

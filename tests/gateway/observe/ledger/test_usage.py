@@ -27,6 +27,30 @@ def test_a_minute_is_told_when_it_is_over():
     assert sampler.take("weir-1", engine.buckets(), MINUTE + 180.0) == []
 
 
+def test_the_running_minute_is_told_at_the_end():
+    engine = QuotaEngine(QuotaSettings((ALICE,)), NOW)
+    sampler = UsageSampler(MINUTE + 5.0)
+    engine.acquire("produce", "alice", "etl", NOW).charge(500, NOW)
+    (sample,) = sampler.take("weir-1", engine.buckets(), MINUTE + 7.0, last=True)
+    assert (sample.time_ms, sample.amount) == (1_767_225_600_000, 500.0)
+
+
+def test_a_bucket_that_is_dropped_before_the_minute_is_over_is_told():
+    engine = QuotaEngine(QuotaSettings((ALICE,)), NOW, max_buckets=1)
+    sampler = UsageSampler(MINUTE)
+    engine.on_forgotten = sampler.forgotten
+    amounts = []
+    for minute, amount in ((1, 500), (2, 0), (3, 7)):
+        bucket = engine.acquire("produce", "alice", "etl", NOW)
+        bucket.charge(amount, NOW)
+        engine.release(bucket, NOW)
+        for seconds in (100.0, 200.0):
+            engine.tick(NOW + seconds)
+        assert list(engine.buckets()) == []
+        amounts.append([sample.amount for sample in sampler.take("weir-1", engine.buckets(), MINUTE + 60.0 * minute)])
+    assert amounts == [[500.0], [], [7.0]]
+
+
 def test_an_address_is_told_by_its_ip():
     engine = QuotaEngine(QuotaSettings((EntityQuota(ClientQuotaEntity(ip=DEFAULT), {"connection_creation_rate": 5}),)), NOW)
     sampler = UsageSampler(MINUTE)
