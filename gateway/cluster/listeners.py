@@ -130,9 +130,11 @@ class Listener:
         # The first port plus the node id, so that it stays the same over restarts; the next free one where that is taken.
         begin = node_id % len(ports)
         for port in chain(ports[begin:], ports[:begin]):
-            if port in taken or not self._mine(port, node_id):
+            if port in taken:
                 continue
             try:
+                if not self._mine(port, node_id):
+                    continue
                 bound = _bind(self._config.host, port, reuse_port=self._claims is not None)
             except OSError as error:
                 _log.warning(
@@ -153,8 +155,14 @@ class Listener:
         )  # fmt: skip
 
     def _mine(self, port: int, node_id: int) -> bool:
-        """Whether the other processes that listen on these ports, if there are any, agree that this one is the broker's."""
-        return self._claims is None or self._claims.claim(self._config.host, port, node_id)
+        """Whether the other processes that listen on these ports, if there are any, agree that this one is the broker's.
+
+        Raises OSError where it is found that somebody else listens there: with SO_REUSEPORT also another Weir with workers.
+        """
+        host = self._config.host
+        return self._claims is None or self._claims.claim(
+            host, port, node_id, lambda: _bind(host, port, reuse_port=False).close()
+        )
 
     def _serve(self, bound: socket.socket, dial: Dial, broker: str, node_id: int | None = None) -> None:
         host = SessionHost(self._context, self._sessions, dial, broker, node_id)

@@ -15,13 +15,16 @@ from pathlib import Path
 import pytest
 
 from gateway.__main__ import main
+from loadtest.kafka import free_port_range
 
-ADMIN = "http://127.0.0.1:21230"
-CONFIG = """\
-upstream: {bootstrap_servers: ["127.0.0.1:21239"]}
-listeners: [{name: clients, bootstrap_port: 21231, broker_ports: 21232-21235}]
-quotas: {entities: [{user: "<default>", producer_byte_rate: 100000}]}
-admin: {port: 21230}
+ADMIN_PORT = free_port_range(10)
+PORT, NOBODY = ADMIN_PORT + 1, ADMIN_PORT + 9
+ADMIN = f"http://127.0.0.1:{ADMIN_PORT}"
+CONFIG = f"""\
+upstream: {{bootstrap_servers: ["127.0.0.1:{NOBODY}"]}}
+listeners: [{{name: clients, bootstrap_port: {PORT}, broker_ports: {PORT + 1}-{PORT + 4}}}]
+quotas: {{entities: [{{user: "<default>", producer_byte_rate: 100000}}]}}
+admin: {{port: {ADMIN_PORT}}}
 """
 
 
@@ -41,8 +44,8 @@ class TestCheck:
         assert main(["check", "--config", str(path)]) == 0
         out, err = capsys.readouterr()
         assert out == (
-            f"{path}: valid: clients on 127.0.0.1:21231 and 21232-21235; upstream 127.0.0.1:21239; "
-            "1 with quotas and 0 exempt (token_bucket, enforced); admin 127.0.0.1:21230\n"
+            f"{path}: valid: clients on 127.0.0.1:{PORT} and {PORT + 1}-{PORT + 4}; upstream 127.0.0.1:{NOBODY}; "
+            f"1 with quotas and 0 exempt (token_bucket, enforced); admin 127.0.0.1:{ADMIN_PORT}\n"
         )
         assert err == ""
 
@@ -59,7 +62,7 @@ class TestCheck:
         assert "valid" in second
 
     def test_a_line_for_each_error(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        path.write_text(CONFIG.replace("100000", "-1").replace("21231", "99999"))
+        path.write_text(CONFIG.replace("100000", "-1").replace(f"bootstrap_port: {PORT}", "bootstrap_port: 99999"))
         assert main(["check", "--config", str(path)]) == 1
         out, err = capsys.readouterr()
         keys = [line.split(": ")[0] for line in out.splitlines()]
@@ -120,10 +123,10 @@ class TestUsage:
 
 class TestQuotasWithoutGateway:
     def test_it_says_what_it_could_not_reach(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["quotas", "--admin", "http://127.0.0.1:21238"]) == 1
+        assert main(["quotas", "--admin", f"http://127.0.0.1:{NOBODY}"]) == 1
         out, err = capsys.readouterr()
         assert out == ""
-        assert err.startswith("http://127.0.0.1:21238/api/quotas can't be reached: ")
+        assert err.startswith(f"http://127.0.0.1:{NOBODY}/api/quotas can't be reached: ")
         assert "--admin" in err
 
 
@@ -165,7 +168,7 @@ class TestServe:
         with serving(path) as served:
             assert served.get("/livez") == "live\n"
             config = json.loads(served.get("/api/config"))
-            assert (config["version"], config["config"]["listeners"][0]["bootstrap_port"]) == (1, 21231)
+            assert (config["version"], config["config"]["listeners"][0]["bootstrap_port"]) == (1, PORT)
 
             path.write_text(CONFIG.replace("100000", "200000"))
             served.logged(lambda record: "producer_byte_rate 200000" in record["msg"])
@@ -213,7 +216,7 @@ class TestServe:
                 assert process.stderr.read() == b""
 
     def test_a_bad_file_ends_it_before_it_serves(self, path: Path) -> None:
-        path.write_text(CONFIG.replace("21230", "99999"))
+        path.write_text(CONFIG.replace(f"port: {ADMIN_PORT}", "port: 99999"))
         result = weir("serve", "--config", str(path))
         assert result.returncode == 1
         first, last = result.stderr.splitlines()
@@ -231,7 +234,7 @@ class TestServe:
         assert "move it away" in line
         assert "Traceback" not in result.stderr
 
-    @pytest.mark.parametrize(("port", "key"), [(21230, "admin.port"), (21231, "bootstrap_port")])
+    @pytest.mark.parametrize(("port", "key"), [(ADMIN_PORT, "admin.port"), (PORT, "bootstrap_port")])
     def test_a_port_that_is_taken_is_named(self, path: Path, port: int, key: str) -> None:
         with socket.create_server(("127.0.0.1", port)):
             result = weir("serve", "--config", str(path))

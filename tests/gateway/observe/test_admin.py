@@ -12,8 +12,9 @@ from gateway.config import Problem, parse_config
 from gateway.observe.admin import AdminBindError, AdminServer
 from gateway.observe.effective import ReloadResult
 from gateway.observe.view import AdminView
+from loadtest.kafka import free_port
 
-PORT = 21210
+PORT = free_port()
 
 
 @pytest.fixture
@@ -157,13 +158,14 @@ async def test_a_port_that_is_taken_is_named(server: AdminServer, view: AdminVie
 
 
 async def test_an_address_of_another_machine_is_named(view: AdminView) -> None:
-    with pytest.raises(AdminBindError, match=r"^admin\.port: 192\.0\.2\.1:21211 can't be bound: .*choose another"):
-        await AdminServer(view, ("192.0.2.1", 21211)).start()
+    with pytest.raises(AdminBindError, match=r"^admin\.port: 192\.0\.2\.1:9644 can't be bound: .*choose another"):
+        await AdminServer(view, ("192.0.2.1", 9644)).start()
 
 
 async def test_the_port_is_free_again_after_stop(view: AdminView) -> None:
+    port = free_port()
     for _ in range(2):
-        server = AdminServer(view, ("127.0.0.1", 21212))
+        server = AdminServer(view, ("127.0.0.1", port))
         await server.start()
         await server.stop()
         await server.stop()

@@ -12,11 +12,12 @@ from rich.console import Console
 from gateway.observe.admin import AdminServer
 from gateway.observe.table import AdminUnreachableError, human_bytes, per_second, printable, quota_table, show_quotas
 from gateway.observe.view import AdminView
+from loadtest.kafka import free_port
 
 
 @pytest.fixture
 async def server(view: AdminView) -> AsyncIterator[AdminServer]:
-    server = AdminServer(view, ("127.0.0.1", 21220))
+    server = AdminServer(view, ("127.0.0.1", free_port()))
     await server.start()
     yield server
     await server.stop()
@@ -74,8 +75,9 @@ async def test_on_a_terminal_it_is_drawn_again_until_stopped(server: AdminServer
 
 
 async def test_nobody_listens_there() -> None:
-    with pytest.raises(AdminUnreachableError, match=r"http://127\.0\.0\.1:21229/api/quotas can't be reached: .*--admin"):
-        await show_quotas("http://127.0.0.1:21229", once=True, as_json=False, console=Screen().console)
+    port = free_port()
+    with pytest.raises(AdminUnreachableError, match=rf"http://127\.0\.0\.1:{port}/api/quotas can't be reached: .*--admin"):
+        await show_quotas(f"http://127.0.0.1:{port}", once=True, as_json=False, console=Screen().console)
 
 
 @pytest.mark.parametrize(
@@ -91,10 +93,11 @@ async def test_somebody_else_listens_there(answer: web.Response) -> None:
     app.router.add_get("/api/quotas", handle)
     runner = web.AppRunner(app)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 21221).start()
+    port = free_port()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
     try:
         with pytest.raises(AdminUnreachableError, match="answers, but not as Weir does"):
-            await show_quotas("http://127.0.0.1:21221", once=True, as_json=False, console=Screen().console)
+            await show_quotas(f"http://127.0.0.1:{port}", once=True, as_json=False, console=Screen().console)
     finally:
         await runner.cleanup()
 
