@@ -6,7 +6,7 @@ the last one by key has the table.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -262,11 +262,11 @@ class TopicLog:
         if self._positions[partition] == begin:
             raise self._stuck(partition, begin, "no whole batch goes on from there")
 
-    def _records(self, partition: int, position: int, batch: Batch) -> Sequence[Record]:
+    def _records(self, partition: int, position: int, batch: Batch) -> list[tuple[bytes | None, bytes | None]]:
         """A batch's records from the position on; none where they can't be made out, which must not stop all others."""
         try:
             if batch.is_control_batch:
-                return ()
+                return []
             # A batch is sent whole, also where it begins before what was asked for.
             return [(record.key, record.value) for record in batch if record.offset >= position]
         except Exception as error:  # of the codec's library, of aiokafka's, or of Python's: it may be damaged in any way
@@ -276,7 +276,7 @@ class TopicLog:
                 self.spec.name, position, partition, str(error) or type(error).__name__,
                 extra={"reason": f"unreadable batch of {self.spec.name}"},
             )  # fmt: skip
-            return ()
+            return []
 
     def _stuck(self, partition: int, position: int, why: object) -> ClusterError:
         remedy = "if that stays so, delete the topic: Weir makes it again"
