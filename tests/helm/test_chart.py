@@ -192,7 +192,8 @@ class TestRendered:
         config = config_of(render("--values", path))
         as_it_stands = config_as_it_stands(path)
         filled_in = {"host", "advertised_host"}
-        assert config.model_dump(exclude={"listeners"}) == as_it_stands.model_dump(exclude={"listeners"})
+        apart: Any = {"listeners": True, "ledger": {"max_bytes"}}
+        assert config.model_dump(exclude=apart) == as_it_stands.model_dump(exclude=apart)
         for rendered, other in zip(config.listeners, as_it_stands.listeners, strict=True):
             assert rendered.model_dump(exclude=filled_in) == other.model_dump(exclude=filled_in)
             assert rendered.host == "0.0.0.0"
@@ -262,6 +263,36 @@ class TestRendered:
         )
 
     @pytest.mark.parametrize(
+        ("settings", "path", "most"),
+        [
+            ([], "/var/lib/weir/ledger", 0.8 * 2**30),
+            (["persistence.enabled=false", "persistence.size=500M"], "/var/lib/weir", 0.8 * 500e6),
+            (["ledgerVolume.enabled=true", "ledgerVolume.size=1.5Ti"], "/var/lib/weir-ledger", 0.8 * 1.5 * 2**40),
+            (["ledgerVolume.enabled=true", "ledgerVolume.existingClaim=a"], "/var/lib/weir-ledger", 10 * 2**30),
+            ([], "/elsewhere", 10 * 2**30),
+        ],
+    )
+    def test_the_ledger_leaves_room_on_its_volume(self, settings: list[str], path: str, most: float) -> None:
+        objects = render("--set", ",".join([f"config.ledger.path={path}", *settings]))
+        ledger = config_of(objects).ledger
+        assert ledger is not None
+        assert ledger.max_bytes == int(most)
+
+    def test_what_a_ledger_is_to_hold_stays_as_it_is_set(self) -> None:
+        objects = render("--set", "config.ledger.path=/var/lib/weir,config.ledger.max_bytes=900000000")
+        ledger = config_of(objects).ledger
+        assert ledger is not None
+        assert ledger.max_bytes == 900_000_000
+
+    def test_what_of_the_ledger_is_live_rolls_nothing(self) -> None:
+        def pods(ledger: str) -> Any:
+            return one(render("--set", f"rollOnRestartKeys=true,config.ledger.path={ledger}"), "StatefulSet", "weir")["spec"]
+
+        before = pods("/var/lib/weir/a")
+        assert pods("/var/lib/weir/a,config.ledger.retention_days=3,config.ledger.flush_seconds=5") == before
+        assert pods("/var/lib/weir/b") != before
+
+    @pytest.mark.parametrize(
         ("connections", "seconds"), [("{}", 5 + 10), ('{"drain_seconds": 60.5}', 66), ('{"drain_delay_seconds": 0}', 10)]
     )
     def test_the_grace_period_covers_the_drain(self, connections: str, seconds: int) -> None:
@@ -325,6 +356,10 @@ class TestRendered:
             ("report.sparkApplication.enabled=true", "report.sparkApplication.events is missing"),
             ("config.listeners[0].name=Admin,config.listeners[0].bootstrap_port=9092", "can't be named admin"),
             ("config.listeners[0].name=a,config.listeners[0].bootstrap_port=0", "bootstrap_port"),
+            (
+                "config.ledger.path=/var/lib/weir,config.ledger.max_bytes=2000000000",
+                "more than the volume of /var/lib/weir holds",
+            ),
         ],
     )
     def test_what_can_t_be_is_refused_in_words(self, setting: str, message: str) -> None:

@@ -63,7 +63,31 @@ own, written out because the Service needs it as well. */ -}}
 
 {{- define "weir.config" -}}
 {{- $listeners := (include "weir.listeners" . | fromYaml).listeners -}}
-{{- toYaml (set (deepCopy .Values.config) "listeners" $listeners) -}}
+{{- $config := set (deepCopy .Values.config) "listeners" $listeners -}}
+{{- $room := include "weir.ledgerBytes" . -}}
+{{- if $room -}}
+{{- if not (hasKey $config.ledger "max_bytes") -}}
+{{- $_ := set $config.ledger "max_bytes" (mulf $room 0.8 | int64) -}}
+{{- else if gt (float64 $config.ledger.max_bytes) (float64 $room) -}}
+{{- fail (printf "config.ledger.max_bytes is %d, more than the volume of %s holds: enlarge persistence.size (or ledgerVolume.size), or leave max_bytes out for 80 %% of it" (int64 $config.ledger.max_bytes) $config.ledger.path) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $config -}}
+{{- end -}}
+
+{{- /* How many bytes the volume holds that the ledger is on; empty where there is no ledger, or the chart does not make its volume. */ -}}
+{{- define "weir.ledgerBytes" -}}
+{{- $path := printf "%s/" (dig "ledger" "path" "" .Values.config | trimSuffix "/") -}}
+{{- $size := "" -}}
+{{- if hasPrefix "/var/lib/weir/" $path -}}
+{{- $size = .Values.persistence.size -}}
+{{- else if and (hasPrefix "/var/lib/weir-ledger/" $path) .Values.ledgerVolume.enabled (not .Values.ledgerVolume.existingClaim) -}}
+{{- $size = .Values.ledgerVolume.size -}}
+{{- end -}}
+{{- if $size -}}
+{{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- mulf (regexFind "^[0-9.]+" $size | float64) (get $units (regexFind "[A-Za-z]*$" $size) | float64) | int64 -}}
+{{- end -}}
 {{- end -}}
 
 {{- /* From SIGTERM to SIGKILL: the delay, the drain, and what is left to write then. */ -}}
