@@ -33,7 +33,8 @@ class Weir(GatewayProcess):
         try:
             self.get("/readyz")
         except urllib.error.HTTPError as error:
-            return error.read().decode()
+            with error:
+                return error.read().decode()
         return ""
 
     def stop(self) -> int:

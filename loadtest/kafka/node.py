@@ -93,11 +93,11 @@ class KafkaNode:
 
     def finish_format(self, formatting: "subprocess.Popen[str]") -> None:
         """Wait until the log directory is formatted. Raises NodeError with the tool's output where it can't be."""
-        output, _ = formatting.communicate(timeout=60)
+        output, _ = formatting.communicate(timeout=120)
         if formatting.returncode != 0:
             raise NodeError(f"node {self.id} does not format {self.directory}: {output}")
 
-    def start(self, wait: float = 60.0) -> None:
+    def start(self, wait: float = 90.0) -> None:
         """Start the node on its port; with `wait` above 0 return when it serves clients. Raises NodeError."""
         if self.running:
             raise NodeError(f"node {self.id} runs already")
@@ -107,7 +107,7 @@ class KafkaNode:
         if wait > 0:
             self.wait_until_ready(wait)
 
-    def wait_until_ready(self, timeout: float = 60.0, together: frozenset[int] = frozenset()) -> None:
+    def wait_until_ready(self, timeout: float = 90.0, together: frozenset[int] = frozenset()) -> None:
         """Wait until the node answers and knows itself, and all of `together`, to be alive. Raises NodeError."""
         wanted = together | {self.id}
         deadline = time.monotonic() + timeout
@@ -137,7 +137,7 @@ class KafkaNode:
         """SIGCONT: go on after `freeze`."""
         self._alive().send_signal(signal.SIGCONT)
 
-    def move(self, port: int | None = None, wait: float = 60.0) -> None:
+    def move(self, port: int | None = None, wait: float = 90.0) -> None:
         """Stop cleanly, start again as the same node with the same logs on another client port (None: a free one)."""
         self.stop()
         self.port = free_port() if port is None else port

@@ -40,8 +40,7 @@ class DirectConnections:
             owner = _owner(inode)
             # Nobody's: it was closed meanwhile. An allowed process may have made it after its sockets were listed.
             if owner is not None and owner not in self._allowed:
-                command = Path(f"/proc/{owner}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                self.found.add(f"process {owner}: {command[:200]}")
+                self.found.add(f"process {owner}: {_command(owner)[:200]}")
 
     def _connected(self) -> set[str]:
         inodes = set()
@@ -74,6 +73,13 @@ def _sockets(pid: str) -> set[str]:
     except OSError:
         pass  # the process, or the descriptor, has gone meanwhile
     return inodes
+
+
+def _command(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return "which has gone meanwhile"
 
 
 def _owner(inode: str) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from tests.protocol import codec
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 class RawClient:

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, Producer
 
 from loadtest.kafka.sasl import librdkafka_properties, unsecured_token
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 def _protocol(ca: Path | None) -> str:

@@ -15,7 +15,7 @@ from tests.broker.records import ACKS, CODECS, PARTITIONS, Record, assert_same, 
 
 pytestmark = pytest.mark.broker
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 @asynccontextmanager

@@ -97,7 +97,7 @@ def test_console_producer_and_consumers(target: Target) -> None:
     producer.finish()
 
     servers = ("--bootstrap-server", target.bootstrap_servers, "--topic", topic, "--max-messages", str(len(sent)))
-    printing = ("--timeout-ms", "30000", "--formatter-property", "print.key=true")
+    printing = ("--timeout-ms", "60000", "--formatter-property", "print.key=true")
     consumed = run_tool(f"{TOOLS}consumer.ConsoleConsumer", *servers, *printing, "--from-beginning")
     assert sorted(lines(consumed)) == sorted(sent)
 
@@ -121,7 +121,7 @@ def test_performance_tools(target: Target) -> None:
     consumed = run_tool(
         f"{TOOLS}ConsumerPerformance",
         *("--bootstrap-server", target.bootstrap_servers, "--topic", topic, "--num-records", str(count)),
-        *("--timeout", "30000"),
+        *("--timeout", "60000"),
     )
     table = [[cell.strip() for cell in line.split(",")] for line in lines(consumed)]
     header = next(row for row in table if "data.consumed.in.nMsg" in row)

@@ -19,7 +19,7 @@ from tests.weir_process import wait_until
 # Its clients leave the socket pair that wakes their own thread to the garbage collector.
 pytestmark = [pytest.mark.broker, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 @pytest.fixture(autouse=True)

@@ -33,7 +33,7 @@ from tests.weir_process import wait_until
 
 pytestmark = pytest.mark.broker
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 def config(target: Target, **more: Any) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def tokens(gateway: Weir, client_id: str) -> float:
 def partitions(cluster: KafkaCluster, topic: str) -> int:
     """How many a topic has, as its broker knows it."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    described = wait_until(lambda: admin.list_topics(timeout=10).topics.get(topic), f"{topic} is known")
+    described = wait_until(lambda: admin.list_topics(timeout=60).topics.get(topic), f"{topic} is known")
     return len(described.partitions)
 
 
@@ -83,10 +83,10 @@ def test_javas_admin_client_tries_again_until_all_is_created(cluster: KafkaClust
 def test_librdkafka_which_knows_no_such_error_is_held_and_never_refused(cluster: KafkaCluster, gateway: Weir) -> None:
     admin = AdminClient({"bootstrap.servers": gateway.bootstrap_servers, "client.id": "librdkafka"})
     seconds = "weir_throttle_seconds_total"
-    for future in admin.create_topics([NewTopic("rd-1", 12, 1), NewTopic("rd-2", 12, 1)], request_timeout=30).values():
+    for future in admin.create_topics([NewTopic("rd-1", 12, 1), NewTopic("rd-2", 12, 1)], request_timeout=60).values():
         future.result()
     assert gateway.metric(seconds, kind="controller_mutation", client_id="librdkafka") == pytest.approx(1.0, rel=0.5)
-    admin.create_partitions([NewPartitions("rd-1", 13)], request_timeout=30)["rd-1"].result()
+    admin.create_partitions([NewPartitions("rd-1", 13)], request_timeout=60)["rd-1"].result()
     assert partitions(cluster, "rd-2") == 12
     wait_until(lambda: partitions(cluster, "rd-1") == 13, "rd-1 has grown")
 

@@ -4,6 +4,7 @@ import base64
 import json
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -166,23 +167,30 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
 @pytest.fixture(scope="module")
 def outcomes(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Outcome, Outcome]]:
     """Each line of the script, what a broker makes of it, and what Weir does."""
-    tool = ConfigTool()
-    direct = [settled(tool, cluster.bootstrap_servers, line) for line in SCRIPT]
-    forget(cluster.bootstrap_servers)
-    with Weir(tmp_path_factory.mktemp("weir"), cluster.bootstrap_servers, ADMIN) as gateway:
-        through = [tool.run(gateway.bootstrap_servers, line) for line in SCRIPT]
-        forget(gateway.bootstrap_servers)
-    tool.close()
+    direct = []
+    with closing(ConfigTool()) as tool:
+        for line in SCRIPT:
+            direct.append(tool.run(cluster.bootstrap_servers, line))
+            if "--alter" in line:
+                wait_until_known(cluster.bootstrap_servers)
+        forget(cluster.bootstrap_servers)
+        wait_until_known(cluster.bootstrap_servers)
+        with Weir(tmp_path_factory.mktemp("weir"), cluster.bootstrap_servers, ADMIN) as gateway:
+            through = [tool.run(gateway.bootstrap_servers, line) for line in SCRIPT]
+            forget(gateway.bootstrap_servers)
     return list(zip(SCRIPT, direct, through, strict=True))
 
 
-def settled(tool: ConfigTool, bootstrap_servers: str, line: str) -> Outcome:
-    """What a broker says: a change is the controller's, and a broker that is asked at once may not know of it yet."""
-    outcome = tool.run(bootstrap_servers, line)
-    if "--describe" in line:
-        while (again := tool.run(bootstrap_servers, line)) != outcome:
-            outcome = again
-    return outcome
+def wait_until_known(bootstrap_servers: str) -> None:
+    """Until the broker knows of all changes so far: they are the controller's, and brokers hear of them in their order."""
+    last = parts(client_id="last")
+    with RawClient(bootstrap_servers) as client:
+        for value in (1.0, None):
+            assert alter(client, last, producer_byte_rate=value)["error_code"] == 0
+            wait_until(
+                lambda: ("client-id=last" in describe(client)) == (value is not None),  # noqa: B023
+                "the broker knows",
+            )
 
 
 @pytest.mark.parametrize("index", range(len(SCRIPT)), ids=SCRIPT)
@@ -275,10 +283,11 @@ def test_a_quota_that_only_the_broker_can_hold_is_the_brokers(cluster: KafkaClus
         entity = parts(user="alice")
         assert alter(client, entity, producer_byte_rate=1000.0, request_percentage=12.5)["error_code"] == 0
         assert alter(direct, entity, consumer_byte_rate=7.0)["error_code"] == 0
-        wait_until(lambda: "user=alice" in describe(direct), "the broker has it")
+        wait_until_known(cluster.bootstrap_servers)
         assert describe(direct) == {"user=alice": {"request_percentage": 12.5, "consumer_byte_rate": 7.0}}
         assert describe(client) == {"user=alice": {"producer_byte_rate": 1000.0, "request_percentage": 12.5}}
         forget(cluster.bootstrap_servers)
+        wait_until_known(cluster.bootstrap_servers)
 
 
 def test_kip_13s_levers_on_an_open_connection(cluster: KafkaCluster, tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_set_at_one_described_and_enforced_at_the_other_and_kept_over_a_kill_of_
 
         kill(one)
         kill(two)
-        two.config_file.with_name("weir.state.json").unlink()  # as on a new machine
+        two.config_file.with_name("weir.state.json").unlink(missing_ok=True)  # as on a new machine
         one.start()
         two.start()
         assert ask(two) == everything, "not ready before it has them"

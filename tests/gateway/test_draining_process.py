@@ -15,7 +15,7 @@ from tests.gateway.session import messages as m
 from tests.weir_process import Weir, wait_until
 
 LONG = 3_600
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from loadtest.kafka import free_port, spawn, stop
 from tests.weir_process import wait_until
 
 HOST = "127.0.0.1"
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 def program(name: str) -> str:
@@ -63,7 +63,8 @@ class Prometheus:
             with urllib.request.urlopen(url, timeout=TIMEOUT) as response:
                 answer = json.load(response)
         except urllib.error.HTTPError as error:
-            pytest.fail(f"{parameters or path}: {error.read().decode()}")
+            with error:
+                pytest.fail(f"{parameters or path}: {error.read().decode()}")
         assert answer["status"] == "success"
         return answer["data"]
 
@@ -72,7 +73,10 @@ class Prometheus:
         try:
             with urllib.request.urlopen(f"http://{HOST}:{self._port}/-/ready", timeout=TIMEOUT) as response:
                 return response.status == 200
-        except (urllib.error.URLError, ConnectionError):
+        except urllib.error.HTTPError as error:
+            error.close()
+            return False
+        except OSError:  # it does not listen yet, or has no time to answer
             return False
 
     def __enter__(self) -> Self:

@@ -249,5 +249,6 @@ def test_the_throttled_client_is_the_only_thing_to_complain_of(scraped: tuple[We
     assert {alert["labels"]["client_id"] for alert in alerts} == {CLIENT}
     assert all(f"client-id {CLIENT} is throttled" in alert["annotations"]["summary"] for alert in alerts)
     assert {alert["state"] for alert in alerts} == {"pending"}, "half an hour has to pass"
-    others = {alert["labels"]["alertname"] for alert in prometheus.alerts()} - {"WeirClientThrottled", "WeirClientSendsEarly"}
-    assert others <= {"WeirQuotaNearlyUsed"}
+    expected = {"WeirClientThrottled", "WeirClientSendsEarly", "WeirQuotaNearlyUsed"}
+    # On a busy machine a scrape may come too late, and that is pending for a moment.
+    wait_until(lambda: {alert["labels"]["alertname"] for alert in prometheus.alerts()} <= expected, "nothing else")

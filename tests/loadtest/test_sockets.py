@@ -18,8 +18,8 @@ def test_what_ss_prints() -> None:
 
 
 def until_counted(counter: ReceivedCounter, least: int) -> int:
-    """What is counted of this process, as soon as it is at least so much, or what it is after ten seconds."""
-    deadline = time.monotonic() + 10
+    """What is counted of this process, as soon as it is at least so much, or what it is after a minute."""
+    deadline = time.monotonic() + 60
     while True:
         counted = counter.series([os.getpid()])
         last = counted[-1][1] if counted else 0

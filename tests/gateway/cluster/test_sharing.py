@@ -9,11 +9,15 @@ from gateway.config.sharing import SharingConfig
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Tags
+from gateway.quotas.meter import Window
 from gateway.quotas.sharing.member import MAX_MEMBERS
 from gateway.quotas.sharing.message import EntityUse, UseMessage, encode
 
-LIMIT = 1_000_000.0
-CAPACITY = 10 * LIMIT
+CAPACITY = 10_000_000.0
+WINDOW = Window(samples=11, seconds=600.0)
+LIMIT = CAPACITY / 6_000
+"""So little that what flows in while the test runs does not count."""
+
 OTHER = b"f" * 16
 
 
@@ -22,7 +26,7 @@ class Reader:
 
     def __init__(self) -> None:
         quota = EntityQuota(ClientQuotaEntity(user="alice"), {"producer_byte_rate": LIMIT})
-        self.engine = QuotaEngine(QuotaSettings(quotas=(quota,)), clock.monotonic(), shared=True)
+        self.engine = QuotaEngine(QuotaSettings(quotas=(quota,), window=WINDOW), clock.monotonic(), shared=True)
         self.sharing = Sharing(SharingConfig(), lambda: OwnClient(list), self.engine)
 
     @property

@@ -70,7 +70,7 @@ async def test_a_server_that_stops_sends_everybody_away(view: AdminView) -> None
         session.get("/api/stream") as response,
     ):
         await events(response, 2)
-        await asyncio.wait_for(server.stop(), 5.0)
+        await asyncio.wait_for(server.stop(), 30.0)
         await response.content.read()
 
 

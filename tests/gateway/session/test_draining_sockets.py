@@ -40,9 +40,7 @@ class Place:
 
     async def __aenter__(self):
         loop = asyncio.get_running_loop()
-        self._broker = await self._open.enter_async_context(
-            await asyncio.start_server(lambda *streams: self._brokers.put_nowait(streams), HOST, 0)
-        )
+        self._broker = await self._open.enter_async_context(await asyncio.start_server(self._arrived_at_broker, HOST, 0))
         if self._authority is None:
             server = await loop.create_server(lambda: Session(self._host, self._slot()), HOST, 0)
         else:
@@ -69,9 +67,11 @@ class Place:
 
     async def broker(self):
         """Its end of the next connection."""
-        reader, writer = await self._brokers.get()
+        return await self._brokers.get()
+
+    def _arrived_at_broker(self, reader, writer):
         self._open.callback(writer.close)
-        return reader, writer
+        self._brokers.put_nowait((reader, writer))
 
     async def session(self):
         await until(lambda: len(self.sessions))
@@ -98,7 +98,7 @@ def on_uvloop(scenario):
 
     def run(authority, caplog):
         async def limited():
-            async with asyncio.timeout(15), Place(authority) as place:
+            async with asyncio.timeout(60), Place(authority) as place:
                 place.log = caplog
                 await scenario(place)
 

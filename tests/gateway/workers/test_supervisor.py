@@ -35,6 +35,11 @@ def pids(weir: Weir) -> list[int]:
     return [worker["pid"] for worker in workers(weir)]
 
 
+def connections(weir: Weir) -> list[float]:
+    """Of each worker; one that is slow to answer is left out, and has none here."""
+    return [weir.metric("weir_worker_connections", worker=worker) for worker in "01"]
+
+
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -89,10 +94,8 @@ class TestAtWork:
         sockets = [socket.create_connection(("127.0.0.1", weir.ports[0])) for _ in range(40)]
         try:
             wait_until(lambda: weir.metric("weir_connections") == 40, "40 connections")
-            assert weir.metric("weir_worker_connections") == 40
             # The kernel chooses: that one gets none of forty happens once in 10^12 times.
-            assert weir.metric("weir_worker_connections", worker="0") > 0
-            assert weir.metric("weir_worker_connections", worker="1") > 0
+            wait_until(lambda: min(shown := connections(weir)) > 0 and sum(shown) == 40, "both of them have some")
         finally:
             for each in sockets:
                 each.close()
@@ -149,7 +152,7 @@ class TestAtWork:
 
     def test_the_live_page_shows_all_of_them(self, weir: Weir) -> None:
         pids(weir)
-        with urllib.request.urlopen(f"{weir.admin}/api/stream", timeout=10) as stream:
+        with urllib.request.urlopen(f"{weir.admin}/api/stream", timeout=60) as stream:
             events = [(stream.readline().decode(), stream.readline().decode(), stream.readline())[:2] for _ in range(3)]
         assert [name.strip() for name, _ in events] == ["event: history", "event: picture", "event: picture"]
         history, picture, _ = (json.loads(data.removeprefix("data: ")) for _, data in events)
@@ -170,7 +173,7 @@ class TestAtWork:
         try:
             os.kill(other, signal.SIGKILL)
             tries = "worker 1 ended with exit code 1; another is started in "
-            wait_until(lambda: weir.log().count(tries) == 2, "it is tried again", timeout=60)
+            wait_until(lambda: weir.log().count(tries) >= 2, "it is tried again", timeout=60)
             assert weir.metric("weir_worker_up", worker="0") == 1
             assert weir.metric("weir_worker_up", worker="1") == 0
             assert weir.process.poll() is None
@@ -222,7 +225,7 @@ def test_a_second_sigterm_cuts(tmp_path: Path) -> None:
             assert client.recv(1) == b""
             last_words = "could not be told that this one stops"
             assert last_words not in weir.log(), "nobody is served any more while the others are told"
-            assert weir.process.wait(30) == 0
+            assert weir.process.wait(60) == 0
             assert last_words in weir.log()
         assert not any(map(alive, running))
 
