@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from gateway.config import load_config
+from gateway.workers.supervisor import Supervisor
 from loadtest.kafka import free_port
 from tests.weir_process import Weir, wait_until
 
@@ -215,7 +217,7 @@ def test_a_second_sigterm_cuts(tmp_path: Path) -> None:
         gateway(tmp_path, f"127.0.0.1:{silent.getsockname()[1]}", connections={"drain_seconds": 3_600}) as weir,
     ):
         running = pids(weir)
-        with socket.create_connection(("127.0.0.1", weir.ports[0])) as client:
+        with socket.create_connection(("127.0.0.1", weir.ports[0]), timeout=30) as client:
             client.sendall(REQUEST)
             wait_until(lambda: weir.metric("weir_requests_total"), "the request is under way")
             weir.process.send_signal(signal.SIGTERM)
@@ -246,6 +248,12 @@ class TestWhatKeepsItFromStarting:
             weir.launch()
             assert weir.process.wait(60) == 3
         assert "can't be bound" in weir.log()
+
+    async def test_a_directory_that_can_not_be_written(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        weir = gateway(tmp_path)
+        config = load_config(weir.config_file)
+        assert await Supervisor(weir.config_file, config, tmp_path / "gone", ()).run() == 1
+        assert f"{tmp_path / 'gone'} can't be written" in caplog.text
 
     def test_an_admin_port_that_is_taken(self, tmp_path: Path) -> None:
         weir = gateway(tmp_path)
