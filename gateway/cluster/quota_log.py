@@ -12,7 +12,7 @@ from gateway import clock
 from gateway.cluster.client import ClusterError, OwnClient
 from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog, TopicSpec
 from gateway.quotas.entity import DynamicQuotas
-from gateway.state.logged_quotas import SKIPPED, LoggedQuotas, QuotaLogReport, Record, changes, claim, settled
+from gateway.state.logged_quotas import SKIPPED, LoggedQuotas, QuotaLogReport, Record, changes, claim, rebased, settled
 from gateway.state.quota_store import NotSavedError, QuotaStore
 
 SAVE_SECONDS = 15.0
@@ -53,6 +53,7 @@ class QuotaLog:
         self._skipped = self._table.skipped
         self._known: DynamicQuotas = {}
         self._dirty = False
+        self._to_put_back = False
         self._whole = asyncio.Event()
         spec = TopicSpec(topic, configs=TOPIC_CONFIGS)
         self._log = TopicLog(connect, spec, self._on_record, self._on_new_topic)
@@ -74,16 +75,19 @@ class QuotaLog:
 
     async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:
         """Publish what is different, and wait until it is read back: what is returned then is what the log says."""
-        topic = self.topic
+        topic, begun = self.topic, False
         try:
             async with asyncio.timeout(SAVE_SECONDS):
                 await self._read_whole()
-                records = changes(before, after)
+                # `before` may be what the copy said, and an entity's record has all its limits.
+                records = changes(self._table.quotas, rebased(before, after, self._table.quotas))
                 if not self._table.settled:
                     records.append(settled())
+                begun = True
                 await self._publish(records)
+                await self._whole.wait()  # it may be a new topic, which has nothing but this change yet
         except (ClusterError, TimeoutError) as error:
-            if not self._whole.is_set():
+            if not begun:
                 raise NotSavedError(f"topic {topic} has not been read yet: {error or 'it takes too long'}", _REMEDY) from None
             reason = f"topic {topic} does not confirm it: {error or 'it takes too long'}"
             raise NotSavedError(reason, _REMEDY, "so it may take effect later, or not at all") from None
@@ -120,7 +124,9 @@ class QuotaLog:
         """All that there was at the last look has been read."""
         if not self._table.settled and self._known:
             await self._migrate()
-        if not self._table.settled and self._known:
+        if not self._table.settled and (self._known or self._table.claimant(clock.monotonic()) is not None):
+            return
+        if self._to_put_back and not await self._put_back():
             return
         if not self._whole.is_set():
             _log.info("the quotas of the API are those of topic %s: %d entities", self.topic, len(self._table.quotas))
@@ -135,10 +141,27 @@ class QuotaLog:
             if claimant is None:
                 await self._publish([claim(self._gateway)])
             elif claimant == self._gateway:
-                await self._publish([*changes({}, self._known), settled()])
-                _log.info("%d entities' quotas were put into topic %s", len(self._known), self.topic)
-        except ClusterError:  # which the log has said
+                await self._publish_missing([settled()])
+        except (ClusterError, TimeoutError):  # which the log has said
             await asyncio.sleep(RETRY_SECONDS)
+
+    async def _put_back(self) -> bool:
+        """The topic was made again, and somebody's change was in it before what had been known: that is put there now."""
+        try:
+            await self._publish_missing([])
+        except (ClusterError, TimeoutError):  # which the log has said
+            await asyncio.sleep(RETRY_SECONDS)
+            return False
+        self._to_put_back = False
+        return True
+
+    async def _publish_missing(self, end: list[Record]) -> None:
+        """Put there what is known and what the topic says nothing of."""
+        missing = changes(self._table.quotas, self._table.with_missing(self._known))
+        async with asyncio.timeout(SAVE_SECONDS):
+            await self._publish([*missing, *end])
+        if missing:
+            _log.info("%d entities' quotas were put into topic %s", len(missing), self.topic)
 
     async def _read_whole(self) -> None:
         """Return once the topic has been read, or raise ClusterError if that is not going to be soon."""
@@ -148,7 +171,8 @@ class QuotaLog:
 
     async def _publish(self, records: list[Record]) -> None:
         """Returns once they have been read back."""
-        await self._log.read_up_to(await self._log.publish(records))
+        if records:
+            await self._log.read_up_to(await self._log.publish(records))
 
     def _take_over(self) -> None:
         """Tell what the log says by now, and have it copied."""
@@ -171,6 +195,8 @@ class QuotaLog:
                 if not failing:
                     _log.warning("the copy of the API's quotas can't be saved: %s — %s", error, error.remedy)
                 failing = True
+                await asyncio.sleep(RETRY_SECONDS)
+                self._to_copy.set()
 
     def _on_record(self, key: bytes | None, value: bytes | None) -> None:
         reason = self._table.receive(key, value, clock.monotonic())
@@ -184,4 +210,5 @@ class QuotaLog:
         """The topic has been deleted and made again: what is known here is put there, as into any that is new."""
         self._table = LoggedQuotas()
         self._table.skipped = self._skipped
+        self._to_put_back = True
         self._whole.clear()

@@ -4,7 +4,8 @@
     value: {"version": 1, "quotas": {"producer_byte_rate": 1e6}}   all its quotas; no value: it has none any more
 
 The order of the log decides. Before there are any, one gateway may put the quotas of its state file there: it says so with a
-`claim`, and whose claim stands first in the log does it. From the record `settled` on, what the topic holds is all there is.
+`claim`, and whose claim stands first in the log does it. From the record `settled` on, what the topic holds is all there is;
+where nobody has claimed anything, from the first record of an entity on.
 
     key: migration   value: {"version": 1, "claimed_by": "0f3a..."}, then {"version": 1, "claimed_by": null}
 """
@@ -72,6 +73,7 @@ class LoggedQuotas:
 
     def __init__(self) -> None:
         self.quotas: dict[ClientQuotaEntity, dict[str, float]] = {}
+        self.removed: dict[ClientQuotaEntity, None] = {}
         self.settled = False
         self.skipped: Counter[str] = Counter()
         self._claim: tuple[str, float] | None = None
@@ -107,7 +109,9 @@ class LoggedQuotas:
             entity = checked_entity(_PARTS.validate_json(key or b"", strict=True))
             if value is None:
                 self.quotas.pop(entity, None)
-                self.settled = True
+                if len(self.removed) < MAX_ENTITIES:
+                    self.removed[entity] = None
+                self._heard_of_entity()
                 return None
             if _Version.model_validate_json(value).version != VERSION:
                 return "version"
@@ -117,8 +121,19 @@ class LoggedQuotas:
         if entity not in self.quotas and len(self.quotas) >= MAX_ENTITIES:
             return "too_many_entities"
         self.quotas[entity] = limits
-        self.settled = True
+        self.removed.pop(entity, None)
+        self._heard_of_entity()
         return None
+
+    def _heard_of_entity(self) -> None:
+        """The topic is not new then; unless it is just being filled, in several batches, of which some may never come."""
+        if self._claim is None:
+            self.settled = True
+
+    def with_missing(self, known: DynamicQuotas) -> DynamicQuotas:
+        """What the log says, and of the entities that it says nothing of what is known otherwise."""
+        missing = {entity: limits for entity, limits in known.items() if entity not in self.removed}
+        return {**missing, **self.quotas}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +153,18 @@ def changes(before: DynamicQuotas, after: DynamicQuotas) -> list[Record]:
     """The records that make one of the other."""
     entities = [entity for entity in {**before, **after} if before.get(entity) != after.get(entity)]
     return [entity_record(entity, dict(after.get(entity, {}))) for entity in entities]
+
+
+def rebased(before: DynamicQuotas, after: DynamicQuotas, now: DynamicQuotas) -> DynamicQuotas:
+    """What becomes of the quotas that there are `now` where the limits that differ between the other two are changed."""
+    result = dict(now)
+    for entity in {**before, **after}:
+        old, new = before.get(entity, {}), after.get(entity, {})
+        changed = {key for key in {**old, **new} if old.get(key) != new.get(key)}
+        if changed:
+            kept = {key: limit for key, limit in now.get(entity, {}).items() if key not in changed}
+            limits = kept | {key: new[key] for key in changed if key in new}
+            result.pop(entity, None)
+            if limits:
+                result[entity] = limits
+    return result

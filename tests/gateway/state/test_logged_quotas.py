@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.quotas import client_quotas
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity
 from gateway.state import logged_quotas
-from gateway.state.logged_quotas import CLAIM_SECONDS, LoggedQuotas, changes, claim, entity_record, settled
+from gateway.state.logged_quotas import CLAIM_SECONDS, LoggedQuotas, changes, claim, entity_record, rebased, settled
 
 ALICE, BOB = ClientQuotaEntity("alice", DEFAULT), ClientQuotaEntity("bob")
 RATE = {"producer_byte_rate": 1e6}
@@ -36,6 +36,28 @@ def test_the_changes_make_one_of_the_other(before, after):
     table = heard(*changes({}, before), *changes(before, after))
     assert table.quotas == after
     assert len(changes(before, after)) == sum(before.get(entity) != after.get(entity) for entity in {**before, **after})
+
+
+@given(before=tables, after=tables)
+def test_a_change_of_what_there_is_makes_what_was_wanted(before, after):
+    assert rebased(before, after, before) == after
+    assert rebased(before, before, after) == after
+
+
+def test_a_change_leaves_alone_what_others_have_set_meanwhile():
+    before, after = {ALICE: {"a": 1.0, "b": 2.0}, BOB: {"a": 1.0}}, {ALICE: {"a": 1.0, "b": 3.0}}
+    assert rebased(before, after, {ALICE: {"a": 9.0}, BOB: {"a": 1.0, "b": 9.0}}) == {
+        ALICE: {"a": 9.0, "b": 3.0},
+        BOB: {"b": 9.0},
+    }
+    assert rebased(before, after, {}) == {ALICE: {"b": 3.0}}
+
+
+def test_what_is_missing_is_what_the_log_says_nothing_of():
+    table = heard(entity_record(ALICE, RATE), entity_record(BOB, {}))
+    other = ClientQuotaEntity("carol")
+    assert table.with_missing({ALICE: {"a": 1.0}, BOB: RATE, other: RATE}) == {ALICE: RATE, other: RATE}
+    assert heard(entity_record(BOB, {}), entity_record(BOB, RATE)).with_missing({}) == {BOB: RATE}
 
 
 def test_a_record_reads_as_the_description_says():
@@ -113,6 +135,8 @@ def test_entities_are_bounded(monkeypatch):
         ([settled()], True),
         ([entity_record(ALICE, RATE)], True),  # not new, whoever wrote it
         ([entity_record(ALICE, {})], True),
+        ([claim("a"), entity_record(ALICE, RATE), entity_record(BOB, {})], False),  # more may come, or not
+        ([claim("a"), entity_record(ALICE, RATE), settled()], True),
     ],
 )
 def test_from_when_on_the_topic_has_all_that_there_is(records, is_settled):
