@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from gateway.reports.job.columns import moment, ratio
+from gateway.reports.job.hours import gateway_bit
 from gateway.reports.job.plots import lines
 from gateway.reports.report import Plot, Report, ReportRow, Tables
 
@@ -14,10 +15,14 @@ def _build(tables: Tables) -> DataFrame:
     changes = tables.table("changes").where(F.col("type") == "volume_state")
     of_gateway = Window.partitionBy("gateway").orderBy("time_ms")
     end = F.unix_date("date").cast("long") * 86_400_000 + F.col("hour") * 3_600_000 + (F.col("minute") + 1) * 60_000
-    known = tables.minutes.agg(F.max(end).alias("known_ms"))
+    minutes = tables.minutes.groupBy(end.alias("end_ms")).agg(F.bit_or("gateways").alias("gateways"))
+    bits = changes.select("gateway", gateway_bit().alias("bit")).distinct()
+    told = F.col("gateways").bitwiseAND(F.col("bit")) != 0
+    # A gateway that was killed can't tell that its pause is over: nobody knows of it after its last line.
+    known = minutes.join(F.broadcast(bits), told).groupBy("gateway").agg(F.max("end_ms").alias("known_ms"))
     until = F.coalesce(F.lead("time_ms").over(of_gateway), F.greatest("known_ms", "time_ms"))
     return (
-        changes.crossJoin(F.broadcast(known))
+        changes.join(F.broadcast(known), "gateway", "left")
         .withColumn("until_ms", until)
         .select(
             "gateway",
@@ -60,7 +65,7 @@ REPORT = Report(
     nothing="The volume quota never changed its state in this period.",
     sort=("gateway", "since"),
     columns={
-        "until": "the next change, or where the ledger ends",
+        "until": "the next change, or the minute of the gateway's last line",
         "enforced": "whether producers were held; else it was only measured what would have been done",
         "factor": "the share of the producers' rate that was let through, or would have been",
         "volume": "the log directory that decided it; likewise broker",

@@ -50,7 +50,8 @@ def entity_minutes(lines: DataFrame) -> DataFrame:
     """A row for each minute of the hour, entity and matched quota, all gateways together.
 
     `amount` is null in a minute for which there is no usage sample. `throttled` decisions were enforced, `noted` ones were not.
-    `lines` and `bad_lines` add up to all lines of an hour: those of other events and the bad ones stand in rows without a kind.
+    `gateways` has the bits of those that told of it. `lines` and `bad_lines` add up to all lines of an hour: those of other
+    events and the bad ones stand in rows without a kind.
     """
     good = F.col("rejected").isNull()
     usage, throttle = good & (F.col("type") == "usage"), good & (F.col("type") == "throttle")
@@ -76,6 +77,7 @@ def entity_minutes(lines: DataFrame) -> DataFrame:
         F.max(F.when(throttle, F.col("early_max_ms"))).alias("early_max_ms"),
         F.min(F.when(throttle, F.col("time_ms"))).alias("first_ms"),
         F.max(F.when(throttle, F.col("last_ms"))).alias("last_ms"),
+        F.bit_or(gateway_bit()).alias("gateways"),
         F.count("*").alias("lines"),
         F.count("rejected").alias("bad_lines"),
     )
@@ -140,11 +142,19 @@ def _throttle_times(hours: HourEvents) -> DataFrame:
     return each.groupBy(*HOUR, "kind", "enforced", F.col("slot").cast("int").alias("slot")).agg(F.sum("times").alias("count"))
 
 
+def gateway_bit() -> Column:
+    """One of 64 bits for the gateway of a row. A set of gateways is a number then; two that share a bit are not told apart."""
+    bit = F.pmod(F.xxhash64("gateway"), F.lit(64)).cast("int")
+    return F.call_function("shiftleft", F.lit(1).cast("long"), bit)
+
+
 def _minutes(hours: HourEvents) -> DataFrame:
-    """Each minute of each kind, all entities together; `throttled_entities`: how many of them were held in it."""
+    """Each minute of each kind, all entities together; `throttled_entities`: how many of them were held in it; `gateways` as in
+    `entity_minutes`."""
     return hours.entity_minutes.groupBy(*HOUR, "minute", "kind").agg(
         *(F.sum(name).alias(name) for name in ("amount", "requests", "latency_ms", *SUMS)),
         F.count_if(F.col("throttled") > 0).alias("throttled_entities"),
+        F.bit_or("gateways").alias("gateways"),
     )
 
 

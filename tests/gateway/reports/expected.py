@@ -268,10 +268,10 @@ def topics() -> Rows:
 
 
 def volumes() -> Rows:
-    ends = [*(change.time_ms for change in VOLUME_CHANGES[1:]), START + HOURS * 60 * MINUTE]
+    ends = [*(change.time_ms for change in VOLUME_CHANGES[1:3]), START + HOURS * 60 * MINUTE, START + 71 * MINUTE]
     return [
         {
-            "gateway": "weir-0",
+            "gateway": change.gateway,
             "since": moment(change.time_ms),
             "until": moment(end),
             "seconds": (end - change.time_ms) / 1000,

@@ -1,4 +1,4 @@
-"""A known scenario, told as what happened to whom and not as events: three hours around a midnight, two gateways, ten actors.
+"""A known scenario, told as what happened to whom and not as events: three hours around a midnight, three gateways, ten actors.
 
 `events()` folds it as a gateway's ledger would. What the reports have to say about it is worked out in `expected.py` from these
 same happenings, in plain Python.
@@ -101,6 +101,7 @@ def uses() -> Iterator[Use]:
     # In the last one a broker refused what had been charged in the minute before.
     for number, amount in ((3, 60), (4, 200), (100, 7), (101, -2)):
         yield Use(START + number * MINUTE, "weir-0", ADMIN, amount, 2)
+    yield Use(START + 70 * MINUTE, "weir-2", STEADY, 10, 1)  # its last line
     yield Use(START + 30 * MINUTE, "weir-0", TRIAL, 45_000, 9)
     yield Use(START + 2 * HOUR, "weir-0", HOSTILE, 5, 1)
 
@@ -175,7 +176,7 @@ REJECTED_CONNECTIONS = [
 VOLUME_CHANGES = [
     VolumeStateChanged(
         time_ms=START + int(minute * MINUTE),
-        gateway="weir-0",
+        gateway=gateway,
         state=state,
         previous=previous,
         factor=factor,
@@ -186,10 +187,11 @@ VOLUME_CHANGES = [
         consumed_bytes=consumed,
         enforced=state != "THROTTLE",
     )
-    for minute, previous, state, factor, reason, consumed in (
-        (20.5, "OPEN", "THROTTLE", 0.5, "soft_limit", 900),
-        (50, "THROTTLE", "PAUSE", 0.0, "hard_limit", 960),
-        (121, "PAUSE", "OPEN", 1.0, "recovered", 700),
+    for gateway, minute, previous, state, factor, reason, consumed in (
+        ("weir-0", 20.5, "OPEN", "THROTTLE", 0.5, "soft_limit", 900),
+        ("weir-0", 50, "THROTTLE", "PAUSE", 0.0, "hard_limit", 960),
+        ("weir-0", 121, "PAUSE", "OPEN", 1.0, "recovered", 700),
+        ("weir-2", 51, "OPEN", "PAUSE", 0.0, "hard_limit", 960),
     )
 ]
 
@@ -232,7 +234,7 @@ BAD_LINES = {
 
 
 def events() -> Sequence[Event]:
-    """The scenario as the ledgers of two gateways tell it."""
+    """The scenario as the ledgers of three gateways tell it."""
     told: list[Event] = [*TOPIC_REJECTIONS, *REJECTED_CONNECTIONS, *VOLUME_CHANGES, *CONFIGS, *QUOTA_CHANGES]
     told += [
         UsageSample(
