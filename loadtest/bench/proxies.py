@@ -152,16 +152,33 @@ def quota_rows() -> list[dict[str, Any]]:
     return [*others, {"client-id": "bench", **limits}, {"client-id": "<default>", **limits}]
 
 
-class HAProxy(Way):
+class Spawned(Way):
+    """A proxy that is a program of its own."""
+
+    def __init__(self, tls: Tls | None = None) -> None:
+        super().__init__(tls)
+        self._process: subprocess.Popen[str] | None = None
+
+    def launch(self, command: list[str], port: int, log: Path, **environment: str) -> None:
+        """Start it, and return when it listens at the port. Raises ProxyUnavailableError."""
+        with log.open("w") as out:
+            self._process = spawn(command, stdout=out, stderr=out, env={**os.environ, **environment})
+        self.address = f"{HOST}:{port}"
+        self.pids = (self._process.pid,)
+        wait_listening(self._process, port, _NOT_STARTED, log)
+
+    def stop(self) -> None:
+        """Stop it."""
+        if self._process is not None:
+            stop(self._process, timeout=2.0)
+
+
+class HAProxy(Spawned):
     """HAProxy in TCP mode, one thread, as Debian has it."""
 
     about = "mode tcp, nbthread 1, default buffers (tune.bufsize 16384)"
     tune: ClassVar[str] = ""
     options: ClassVar[str] = ""
-
-    def __init__(self, tls: Tls | None = None) -> None:
-        super().__init__(tls)
-        self._process: subprocess.Popen[str] | None = None
 
     def start(self, broker: str, directory: Path) -> None:
         """Start it in the foreground, without a master process. Raises ProxyUnavailableError."""
@@ -177,12 +194,7 @@ class HAProxy(Way):
             f"frontend clients\n    bind {HOST}:{port}{secured}\n    default_backend kafka\n"
             f"backend kafka\n    server broker {broker}\n"
         )
-        log = directory / "haproxy.log"
-        with log.open("w") as out:
-            self._process = spawn([binary, "-db", "-f", str(config)], stdout=out, stderr=out)
-        self.address = f"{HOST}:{port}"
-        self.pids = (self._process.pid,)
-        wait_listening(self._process, port, _NOT_STARTED, log)
+        self.launch([binary, "-db", "-f", str(config)], port, directory / "haproxy.log")
 
     def stop(self) -> None:
         """Stop it."""
@@ -205,14 +217,10 @@ class HAProxySplice(HAProxy):
     options = "    option splice-auto\n"
 
 
-class KafkaProxy(Way):
+class KafkaProxy(Spawned):
     """grepplabs/kafka-proxy (Go), which parses Kafka's protocol but has no quotas."""
 
     about = "grepplabs/kafka-proxy 0.2.8, GOMAXPROCS 1; told that nobody uses acks=0, since it knows Produce up to v8 only"
-
-    def __init__(self, tls: Tls | None = None) -> None:
-        super().__init__(tls)
-        self._process: subprocess.Popen[str] | None = None
 
     def start(self, broker: str, directory: Path) -> None:
         """Start it. Raises ProxyUnavailableError."""
@@ -220,29 +228,15 @@ class KafkaProxy(Way):
         binary = find("kafka-proxy")
         port = free_port()
         directory.mkdir(parents=True, exist_ok=True)
-        log = directory / "kafka-proxy.log"
         command = [binary, "server", "--bootstrap-server-mapping", f"{broker},{HOST}:{port}"]
         command += ["--dynamic-listeners-disable", "--http-disable", "--producer-acks-0-disabled"]
-        with log.open("w") as out:
-            self._process = spawn(command, stdout=out, stderr=out, env={**os.environ, "GOMAXPROCS": "1"})
-        self.address = f"{HOST}:{port}"
-        self.pids = (self._process.pid,)
-        wait_listening(self._process, port, _NOT_STARTED, log)
-
-    def stop(self) -> None:
-        """Stop it."""
-        if self._process is not None:
-            stop(self._process, timeout=2.0)
+        self.launch(command, port, directory / "kafka-proxy.log", GOMAXPROCS="1")
 
 
-class Kroxylicious(Way):
+class Kroxylicious(Spawned):
     """Kroxylicious (Java, Netty) without filters."""
 
     about = "Kroxylicious 0.12 on this machine's JVM, one virtual cluster, no filters"
-
-    def __init__(self, tls: Tls | None = None) -> None:
-        super().__init__(tls)
-        self._process: subprocess.Popen[str] | None = None
 
     def start(self, broker: str, directory: Path) -> None:
         """Start it. Raises ProxyUnavailableError."""
@@ -262,19 +256,9 @@ class Kroxylicious(Way):
             "    portIdentifiesNode:\n"
             f"      bootstrapAddress: {HOST}:{port}\n"
         )
-        log = directory / "kroxylicious.log"
         main = Path(__file__).with_name("kroxylicious") / "Kroxylicious.java"
-        with log.open("w") as out:
-            command = ["java", "-XX:-UsePerfData", "-cp", f"{libs}/*", str(main), str(config)]
-            self._process = spawn(command, stdout=out, stderr=out)
-        self.address = f"{HOST}:{port}"
-        self.pids = (self._process.pid,)
-        wait_listening(self._process, port, _NOT_STARTED, log)
-
-    def stop(self) -> None:
-        """Stop it."""
-        if self._process is not None:
-            stop(self._process, timeout=2.0)
+        command = ["java", "-XX:-UsePerfData", "-cp", f"{libs}/*", str(main), str(config)]
+        self.launch(command, port, directory / "kroxylicious.log")
 
 
 WAYS: dict[str, type[Way]] = {
