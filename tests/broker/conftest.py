@@ -55,9 +55,9 @@ def target(cluster_and_gateway: tuple[KafkaCluster, Weir | None]) -> Iterator[Ta
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests with real brokers have a second try, those of the client matrix a third, and the summary names who needed it (`R`).
 
-    What the matrix shows is that what passes directly passes through Weir. The libraries' own races with a cluster that has just
-    changed (a topic that not every broker knows yet, a group that rebalances once more) happen directly as well: seen with
-    kafka-python's groups, once in some hundred tests. Other tests share their processors with JVMs that start beside them, and
+    What the matrix shows is that what passes directly passes through Weir. The libraries' own races with a cluster that has
+    just changed (a topic that not every broker knows yet, a group that rebalances once more) happen directly as well: seen
+    with kafka-python's groups, once in some hundred tests. Other tests share their processors with JVMs that start beside them, and
     what has to be seen within some seconds is then not. Whatever fails twice is wrong; whatever needs its second try
     again and again is looked into.
     """
