@@ -69,6 +69,7 @@ async def publish_volumes(agent: Agent, once: bool) -> int:
     log = TopicLog(client, topic_spec(agent.volumes), lambda key, value: None)  # noqa: ARG005
     source = LocalVolumes(agent.broker, agent.paths)
     stopped = asyncio.Event()
+    stopping = asyncio.create_task(stopped.wait())
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signal_number, stopped.set)
     _log.info("publishing the usage of broker %d", agent.broker, extra={"paths": list(agent.paths)})
@@ -76,15 +77,20 @@ async def publish_volumes(agent: Agent, once: bool) -> int:
         while True:
             if upstream.live is not None:
                 upstream.live.refresh()
-            published = await publish_usage(source, log, agent.volumes)
+            # Brokers that are silent are waited for up to a minute, and SIGTERM must not be.
+            publishing = asyncio.create_task(publish_usage(source, log, agent.volumes))
+            await asyncio.wait((publishing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not publishing.done():
+                publishing.cancel()
+                await asyncio.wait((publishing,))
+                return FAILED if once else OK
+            published = publishing.result()
             if once:
                 return OK if published else FAILED
             interval = agent.volumes.publish_interval_ms / 1000
-            try:
-                async with asyncio.timeout(interval if published else min(interval, _RETRY_SECONDS)):
-                    await stopped.wait()
-            except TimeoutError:
-                continue
-            return OK
+            await asyncio.wait((stopping,), timeout=interval if published else min(interval, _RETRY_SECONDS))
+            if stopped.is_set():
+                return OK
     finally:
+        stopping.cancel()
         await log.close()

@@ -271,14 +271,17 @@ class Gateway:
         volumes = config.volumes
         if volumes is not None and self._volumes is not None and self._volumes.reconfigure(volumes):
             return
-        if self._volumes_task is not None:
-            self._volumes_task.cancel()
+        before = self._volumes_task
+        if before is not None and self._volumes is not None:
+            if volumes is not None:
+                self._volumes.give_way()
+            before.cancel()
         self._volumes = self._volumes_task = None
         if volumes is not None:
             self._volumes = VolumeWatch(volumes, self._own_client, self._engine, self._pause_room, on_release=self._reconsider)
             if self._ledger is not None:
                 self._volumes.on_state_change = self._ledger.notes.volumes_changed
-            self._volumes_task = self._group.create_task(self._volumes.run(), name="watch the cluster's volumes")
+            self._volumes_task = self._group.create_task(self._volumes.run(before), name="watch the cluster's volumes")
 
     def _volumes_report(self) -> VolumesReport | None:
         return None if self._volumes is None else self._volumes.report()

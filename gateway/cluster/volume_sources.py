@@ -34,6 +34,10 @@ class LogDirs:
         self.errors_total = 0
         self.problem = ""
 
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
     async def observe(self, hard: Limit, soft: Limit) -> Sequence[VolumeUsage]:
         """Ask all brokers at once."""
         try:

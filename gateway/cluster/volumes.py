@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from gateway import clock
 from gateway.cluster.client import ClusterError, OwnClient
@@ -88,18 +89,22 @@ class VolumeWatch:
         self.on_state_change: OnStateChange = _nobody
         self._client = connect()
         self._log = TopicLog(connect, topic_spec(config), self._on_record)
-        self._source: VolumeSource | None = LogDirs(connect()) if config.source == "log_dirs" else None
+        self._source = LogDirs(connect()) if config.source == "log_dirs" else None
         self._volumes = ClusterVolumes(config.freshness_seconds, WhenUnknown(config.when_unknown))
         self._skipped: Counter[str] = Counter()
+        self._told_outdated: set[int] = set()
         self._wake_publisher = asyncio.Event()
         self._verdict = Verdict(VolumeState.OPEN, 0.0)
         self._told, self._told_enforced = self._verdict, True
         self._begun = False
+        self._gives_way = False
 
-    async def run(self) -> None:
-        """Watch until cancelled; then the gate is left open."""
-        self._gate.topic = self.config.topic.encode()
+    async def run(self, before: asyncio.Task[None] | None = None) -> None:
+        """Watch until cancelled; then the gate is left open. `before`: the task of another watch that ends by now."""
         try:
+            if before is not None:
+                await asyncio.wait([before])
+            self._gate.topic = self.config.topic.encode()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._log.run(), name="read the volume usage topic")
                 group.create_task(self._look(), name="look which brokers are active")
@@ -113,7 +118,12 @@ class VolumeWatch:
                     if self._told.throttle > 0.0:
                         self.on_state_change(self._told, Verdict(VolumeState.OPEN, 0.0), self._told_enforced)
         finally:
-            self._set_gate(0.0, paused=False)
+            if not self._gives_way:
+                self._set_gate(0.0, paused=False)
+
+    def give_way(self) -> None:
+        """Another watch follows on this one, and until it has judged the gate is to stay as it is."""
+        self._gives_way = True
 
     def reconfigure(self, config: VolumesConfig) -> bool:
         """Take over another configuration and keep what is known; False where the source or the topic is another one, so that
@@ -179,10 +189,19 @@ class VolumeWatch:
         skipped = self._volumes.usage(usage, clock.wall() - usage.snapshot_at, clock.monotonic())
         if skipped is not None:
             self._skipped[skipped] += 1
+        if skipped == "outdated" and broker not in self._told_outdated:
+            self._told_outdated.add(broker)
+            _log.warning(
+                "a usage message of broker %d is skipped, and others may be: it tells of %s, and what is known is of %s — if"
+                " that goes on, set the clocks of those who publish usage",
+                broker,
+                _time(usage.snapshot_at),
+                _time(self._volumes.captured(broker)),
+            )
 
     # What goes out.
 
-    async def _publish(self, source: VolumeSource) -> None:
+    async def _publish(self, source: LogDirs) -> None:
         try:
             while True:
                 self._wake_publisher.clear()
@@ -198,6 +217,7 @@ class VolumeWatch:
                 except TimeoutError:
                     continue
         finally:
+            await source.close()
             await self._log.close()
 
     # What follows.
@@ -245,3 +265,8 @@ class VolumeWatch:
                 "volume_reason": verdict.reason,
             },
         )
+
+
+def _time(seconds: float) -> str:
+    """Wall clock seconds for people."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

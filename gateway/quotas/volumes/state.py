@@ -127,6 +127,7 @@ class ClusterVolumes:
         self.freshness = freshness
         self.when_unknown = when_unknown
         self._usages: dict[int, tuple[VolumeUsage, float]] = {}
+        self._captured: dict[int, float] = {}
         self._active: frozenset[int] = frozenset()
         self._active_until = float("-inf")
 
@@ -143,19 +144,25 @@ class ClusterVolumes:
     def usage(self, usage: VolumeUsage, age: float, now: float) -> str | None:
         """Take over a usage that was captured `age` seconds ago; None, or the reason why it is passed over.
 
-        A negative age, by a clock that is ahead, counts as none.
+        A negative age, by a clock that is ahead, counts as none: one such message must not be newer than all right ones.
         """
         known = self._usages.get(usage.broker)
         if known is None and len(self._usages) >= MAX_BROKERS:
             return "too_many_brokers"
-        if known is not None and usage.snapshot_at < known[0].snapshot_at:
+        if known is not None and usage.snapshot_at < self._captured[usage.broker]:
             return "outdated"
+        self._captured[usage.broker] = usage.snapshot_at + min(age, 0.0)
         self._usages[usage.broker] = usage, now - max(age, 0.0) + self.freshness
         return None
+
+    def captured(self, broker: int) -> float:
+        """When the usage that is known of a broker was captured, as told but not later than it came (wall clock, s)."""
+        return self._captured[broker]
 
     def forget(self, broker: int) -> None:
         """A broker's usage was taken back."""
         self._usages.pop(broker, None)
+        self._captured.pop(broker, None)
 
     def judge(self, now: float) -> Verdict:
         """The state at this moment. A broker that is not active counts for nothing."""

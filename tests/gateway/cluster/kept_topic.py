@@ -1,6 +1,7 @@
 """A topic of one partition, kept in memory behind what `OwnClient` offers: for what `TopicLog` and its users make of it."""
 
 import asyncio
+from itertools import count
 from types import SimpleNamespace
 
 from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
@@ -16,7 +17,8 @@ BROKER = {1: ("127.0.0.1", 9092)}
 class KeptTopic:
     """`connect` is for a TopicLog. `batches` are as they were sent, which is where offsets and what is damaged come from.
 
-    `fails` is called with each Produce request's number, from 1 on: True, and the broker is gone.
+    `open` are the numbers of the clients that have not been closed. `fails` is called with each Produce
+    request's number, from 1 on: True, and the broker is gone.
     """
 
     def __init__(self):
@@ -28,10 +30,19 @@ class KeptTopic:
         self.fails = lambda number: False
         self.created = asyncio.Event()
         self.closed = asyncio.Event()
+        self.open = set()
+        self._numbers = count()
         self._changed = asyncio.Event()
 
     def connect(self):
-        return SimpleNamespace(look=self._look, ask=self._ask, ask_any=self._ask_any, close=self._close)
+        number = next(self._numbers)
+
+        async def close():
+            self.open.discard(number)
+            self.closed.set()
+
+        self.open.add(number)
+        return SimpleNamespace(look=self._look, ask=self._ask, ask_any=self._ask_any, close=close)
 
     def delete(self):
         self.exists = False
@@ -47,10 +58,10 @@ class KeptTopic:
             found += [(record.key, record.value) for record in read.next_batch()]
         return found
 
-    def append(self, batch, count):
+    def append(self, batch, size):
         """Number a batch of so many records as the broker does; returns its first offset."""
         first = sum(int.from_bytes(each[57:61], "big") for each in self.batches)
-        self.batches.append(first.to_bytes(8, "big") + bytes(batch[8:57]) + count.to_bytes(4, "big") + bytes(batch[61:]))
+        self.batches.append(first.to_bytes(8, "big") + bytes(batch[8:57]) + size.to_bytes(4, "big") + bytes(batch[61:]))
         self._wake()
         return first
 
@@ -67,7 +78,7 @@ class KeptTopic:
                 return self._produce(request)
             case FetchRequest():
                 return await self._fetch(request)
-        raise NotImplementedError(request)
+        raise ClusterError(f"nobody here answers {request}")
 
     async def _ask_any(self, request):
         match request:
@@ -79,9 +90,6 @@ class KeptTopic:
             case DescribeConfigsRequest():
                 return SimpleNamespace(resources=[])
         raise NotImplementedError(request)
-
-    async def _close(self):
-        self.closed.set()
 
     def _produce(self, request):
         self.produced += 1

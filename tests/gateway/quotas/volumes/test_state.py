@@ -115,6 +115,17 @@ def test_an_older_usage_does_not_replace_a_newer_one():
     assert volumes.judge(1.0).state is PAUSE
 
 
+def test_a_usage_of_the_future_is_replaced_by_the_next_one():
+    """By a clock that was ahead by an hour: its word must not count until real time has caught up."""
+    volumes = cluster(usage(0, 100, at=1000.0))
+    assert volumes.usage(usage(0, 950, at=1010.0 + 3600.0), age=-3600.0, now=10.0) is None
+    assert volumes.captured(0) == 1010.0
+    assert volumes.judge(10.0).state is PAUSE
+    assert volumes.usage(usage(0, 100, at=1009.0), age=1.0, now=10.0) == "outdated"
+    assert volumes.usage(usage(0, 100, at=1011.0), age=0.1, now=11.1) is None
+    assert volumes.judge(12.0).state is OPEN
+
+
 def test_usage_can_be_taken_back():
     volumes = cluster(usage(0, 100))
     volumes.forget(0)
