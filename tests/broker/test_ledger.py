@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from gateway.events import ConfigApplied, Event, ThrottleEvent, from_line
+from gateway.events import ConfigApplied, Event, ThrottleEvent, TopicRejected, from_line
 from gateway.reports.job.topic import fetch_topic
 from loadtest.kafka import KafkaCluster
 from tests.broker.topics import create_topic
@@ -129,6 +129,28 @@ def test_the_topic_holds_what_the_files_hold(kafka: KafkaCluster, start_weir: Ca
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     configs = admin.describe_configs([resource])[resource].result()
     assert (configs["cleanup.policy"].value, configs["retention.ms"].value) == ("delete", str(30 * 86_400_000))
+    gateway.start()  # for the fixture to stop
+
+
+def test_what_was_rejected_last_is_told_at_the_end(
+    kafka: KafkaCluster, start_weir: Callable[..., Weir], tmp_path: Path
+) -> None:
+    """Rejections are folded for ten seconds, which the gateway does not live for."""
+    path = tmp_path / "ledger"
+    topic = create_topic(kafka.bootstrap_servers, f"rejected-{tmp_path.name}", replicas=1)
+    gateway = gateway_with_ledger(start_weir, kafka, path, topics={"total.bytes.in.per.sec.threshold": 10_000})
+    producer = Producer({"bootstrap.servers": gateway.bootstrap_servers, "linger.ms": 0, "batch.num.messages": 1})
+
+    def rejected() -> float:
+        producer.produce(topic, bytes(10_000), partition=0)
+        return gateway.metric("weir_topic_throttled_bytes_total", topic=topic)
+
+    least = wait_until(rejected, "the topic is over its share")
+    producer.purge()
+    gateway.stop()
+    rejections = [event for event in written(path) if isinstance(event, TopicRejected)]
+    assert {(event.topic, event.reason) for event in rejections} == {(topic, "quota")}
+    assert sum(event.amount for event in rejections) >= least
     gateway.start()  # for the fixture to stop
 
 
