@@ -39,7 +39,7 @@ _log = logging.getLogger("weir.volumes")
 
 OnStateChange = Callable[[Verdict, Verdict, bool], None]
 """Called with the verdict before, the one now and whether it is enforced, where that or the state is another or the factor
-changed by 0.05 or more; also for a watch's first verdict, and when it ends and leaves the gate open."""
+changed by 0.05 or more; also for a watch's first verdict, and when it ends and opens the gate."""
 
 
 def _nobody(_before: Verdict, _now: Verdict, _enforced: bool) -> None:
@@ -115,7 +115,7 @@ class VolumeWatch:
                         self._judge()
                         await asyncio.sleep(JUDGE_SECONDS)
                 finally:  # at once, before the tasks have ended: the ledger may be about to close
-                    if self._told.throttle > 0.0:
+                    if self._told.throttle > 0.0 and not self._gives_way:
                         self.on_state_change(self._told, Verdict(VolumeState.OPEN, 0.0), self._told_enforced)
         finally:
             if not self._gives_way:

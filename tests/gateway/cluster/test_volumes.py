@@ -69,7 +69,8 @@ async def test_a_watch_that_gives_way_to_another_lets_nobody_through_a_pause():
     old.give_way()
     ending.cancel()
     here.watch(ending)
-    await here.until(lambda: here.states == ["PAUSE", "OPEN", "PAUSE"])
+    await here.until(lambda: len(here.states) > 1)
+    assert here.states == ["PAUSE", "PAUSE"]
     assert ending.done()
     assert (here.gate.paused, here.released) == (True, 0)
     await here.close()
