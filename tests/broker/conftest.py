@@ -57,9 +57,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     What the matrix shows is that what passes directly passes through Weir. The libraries' own races with a cluster that has
     just changed (a topic that not every broker knows yet, a group that rebalances once more) happen directly as well: seen
-    with kafka-python's groups, once in some hundred tests. Other tests share their processors with JVMs that start beside them, and
-    what has to be seen within some seconds is then not. Whatever fails twice is wrong; whatever needs its second try
-    again and again is looked into.
+    with kafka-python's groups, once in some hundred tests. Other tests share their processors with JVMs that start beside
+    them, and what has to be seen within some seconds is then not. Whatever fails twice is wrong; whatever needs its second
+    try again and again is looked into.
     """
     for item in items:
         if "target" in getattr(item, "fixturenames", ()):
