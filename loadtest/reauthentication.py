@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+from uuid import uuid4
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -33,7 +34,6 @@ PER_SECOND = 200
 
 _TIMEOUT = 30.0
 _SETTLE_SECONDS = 4.0
-_TOPIC = "reauthentication"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,8 @@ class Report:
 class _Load:
     """A librdkafka producer for each mechanism, at an even pace, from a thread of its own; a record's value is its number."""
 
-    def __init__(self, servers: str, mechanism: str) -> None:
+    def __init__(self, servers: str, mechanism: str, topic: str) -> None:
+        self._topic = topic
         self.mechanism = mechanism
         self.errors: list[str] = []
         self.acknowledged = 0
@@ -101,7 +102,7 @@ class _Load:
         while not self._stopped.is_set():
             while number < (time.monotonic() - begin) * PER_SECOND:
                 value = f"{self.mechanism} {number} ".encode().ljust(RECORD_BYTES, b".")
-                self._producer.produce(_TOPIC, value, partition=number % PARTITIONS, on_delivery=self._delivered)
+                self._producer.produce(self._topic, value, partition=number % PARTITIONS, on_delivery=self._delivered)
                 number += 1
             self._producer.poll(0.005)
 
@@ -117,8 +118,9 @@ class Gateway(Protocol):
 def run(cluster: KafkaCluster, gateway: Gateway, seconds: float, directory: Path) -> Report:
     """Put load on a gateway that stands before the LISTENER of a cluster, for so long."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    admin.create_topics([NewTopic(_TOPIC, PARTITIONS)])[_TOPIC].result(_TIMEOUT)
-    loads = [_Load(gateway.bootstrap_servers, mechanism) for mechanism in MECHANISMS]
+    topic = f"reauthentication-{uuid4().hex[:8]}"
+    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(_TIMEOUT)
+    loads = [_Load(gateway.bootstrap_servers, mechanism, topic) for mechanism in MECHANISMS]
     consumer = Consumer(
         {
             "bootstrap.servers": gateway.bootstrap_servers,
@@ -128,10 +130,10 @@ def run(cluster: KafkaCluster, gateway: Gateway, seconds: float, directory: Path
             **librdkafka_properties("SCRAM-SHA-512", "alice", PASSWORDS["alice"]),
         }
     )
-    consumer.assign([TopicPartition(_TOPIC, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
     seen: Counter[bytes] = Counter()
     java_records = round((seconds + 2 * _SETTLE_SECONDS) * PER_SECOND)  # so that it does not end before the others
-    with _java(gateway.bootstrap_servers, java_records, directory) as java:
+    with _java(gateway.bootstrap_servers, topic, java_records, directory) as java:
         for load in loads:
             load.start()
         _consume_for(consumer, seen, _SETTLE_SECONDS)  # until everybody has all of its connections
@@ -163,7 +165,7 @@ def run(cluster: KafkaCluster, gateway: Gateway, seconds: float, directory: Path
     )
 
 
-def _java(servers: str, records: int, directory: Path) -> Tool:
+def _java(servers: str, topic: str, records: int, directory: Path) -> Tool:
     """Kafka's own producer beside them."""
     config = directory / "java.properties"
     settings = java_properties("SCRAM-SHA-256", "alice", PASSWORDS["alice"]) | {
@@ -174,7 +176,7 @@ def _java(servers: str, records: int, directory: Path) -> Tool:
     config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     return start_tool(
         "org.apache.kafka.tools.ProducerPerformance",
-        *("--topic", _TOPIC, "--num-records", str(records), "--record-size", str(RECORD_BYTES)),
+        *("--topic", topic, "--num-records", str(records), "--record-size", str(RECORD_BYTES)),
         *("--throughput", str(PER_SECOND), "--command-config", str(config)),
     )
 

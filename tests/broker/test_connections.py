@@ -18,8 +18,8 @@ pytestmark = pytest.mark.broker
 RATE, BURST = 5, 50  # of an address: the window has 11 samples of a second, and the burst is ten of them
 
 
-@pytest.fixture(scope="module")
-def gateway(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
+@pytest.fixture
+def gateway(kafka: KafkaCluster, tmp_path: Path) -> Iterator[Weir]:
     config = {
         "quotas": {
             "entities": [
@@ -29,7 +29,7 @@ def gateway(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> It
         },
         "connections": {"max_per_ip_overrides": {"127.0.0.9": 2}},
     }
-    with Weir(tmp_path_factory.mktemp("weir"), kafka.bootstrap_servers, config) as running:
+    with Weir(tmp_path, kafka.bootstrap_servers, config) as running:
         yield running
 
 

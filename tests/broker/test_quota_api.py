@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
@@ -225,7 +226,7 @@ def row(gateway: Weir, client_id: str) -> dict[str, Any]:
 
 
 def test_the_next_request_feels_it_and_it_outlives_a_kill(cluster: KafkaCluster, tmp_path: Path) -> None:
-    topic = create_topic(cluster.bootstrap_servers, "felt-at-once", partitions=1)
+    topic = create_topic(cluster.bootstrap_servers, f"felt-at-once-{uuid4().hex[:8]}", partitions=1)
     config = ADMIN | {
         "quotas": {
             "window": {"samples": 2, "seconds": 1},
@@ -292,7 +293,7 @@ def test_a_quota_that_only_the_broker_can_hold_is_the_brokers(cluster: KafkaClus
 
 def test_kip_13s_levers_on_an_open_connection(cluster: KafkaCluster, tmp_path: Path) -> None:
     """Enforcement off and on, a client exempt and back, its quota changed by file and by API: each at the next request."""
-    topic = create_topic(cluster.bootstrap_servers, "levers", partitions=1)
+    topic = create_topic(cluster.bootstrap_servers, f"levers-{uuid4().hex[:8]}", partitions=1)
     window = {"samples": 2, "seconds": 1}
     limited = {"client-id": "etl", "producer_byte_rate": 1_000}
     gateway = Weir(tmp_path, cluster.bootstrap_servers, ADMIN | {"quotas": {"window": window, "entities": [limited]}})

@@ -48,7 +48,7 @@ def bytes_in_the_log(cluster: KafkaCluster, topic: str) -> int:
 def test_a_restart_and_a_kill_give_no_second_burst(
     kafka: KafkaCluster, start_weir: Callable[..., Weir], algorithm: str
 ) -> None:
-    topic = create_topic(kafka.bootstrap_servers, f"no-second-burst-{algorithm}", partitions=1)
+    topic = create_topic(kafka.bootstrap_servers, f"no-second-burst-{uuid4().hex[:8]}", partitions=1)
     entities = [{"client-id": "etl", "producer_byte_rate": LIMIT}]
     gateway = start_weir(
         kafka.bootstrap_servers,
@@ -81,7 +81,7 @@ def test_a_restart_and_a_kill_give_no_second_burst(
 
 
 def test_among_gateways_that_share_quotas_neither_forgotten_nor_charged_twice(kafka: KafkaCluster, tmp_path: Path) -> None:
-    topic = create_topic(kafka.bootstrap_servers, "shared-over-restarts", partitions=1)
+    topic = create_topic(kafka.bootstrap_servers, f"shared-over-restarts-{uuid4().hex[:8]}", partitions=1)
     config = {
         "quotas": {"window": WINDOW, "entities": [{"client-id": "etl", "producer_byte_rate": LIMIT}]},
         "sharing": {"topic": f"usage-{uuid4().hex[:8]}", "quotas_topic": f"quotas-{uuid4().hex[:8]}"},

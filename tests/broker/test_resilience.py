@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -130,7 +131,7 @@ def test_nothing_is_lost_doubled_or_left_open(
     disturb: Callable[[KafkaCluster], None],
 ) -> None:
     cluster: KafkaCluster = request.getfixturevalue("own_kafka" if brokers == 1 else "own_kafka3")
-    topic = create_topic(cluster.bootstrap_servers, f"{disturb.__name__}-{brokers}", replicas=brokers)
+    topic = create_topic(cluster.bootstrap_servers, f"{disturb.__name__}-{uuid4().hex[:8]}", replicas=brokers)
     gateway = start_weir(cluster.bootstrap_servers)
     sockets, memory = len(gateway.sockets()), gateway.resident_bytes()
 

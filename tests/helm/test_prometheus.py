@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import yaml
@@ -166,9 +167,9 @@ def scraped(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> It
         Prometheus(tmp_path_factory.mktemp("prometheus"), [weir.admin.removeprefix("http://")], ALERTS) as prometheus,
     ):
         client = {"bootstrap.servers": weir.bootstrap_servers, "client.id": CLIENT}
-        topic = "scraped"
+        topic = f"scraped-{uuid4().hex[:8]}"
         admin = AdminClient(client)
-        admin.create_topics([NewTopic(topic, 1, replication_factor=1)])[topic].result(30)
+        admin.create_topics([NewTopic(topic, 1, replication_factor=1)])[topic].result(60)
         producers = [Producer({**client, "linger.ms": 0, "batch.num.messages": 1}) for _ in range(3)]
         for producer in producers:
             for _ in range(200):  # 300 s of the quota; what is not sent when the tests are over is thrown away
@@ -180,7 +181,7 @@ def scraped(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> It
         consumer.close()
         for producer in producers:
             producer.purge()
-            producer.flush(30)
+            producer.flush(60)
 
 
 def grafana(weir: Weir) -> dict[str, str]:
