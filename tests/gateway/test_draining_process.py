@@ -54,11 +54,12 @@ def receive(connection: socket.socket, count: int) -> bytes:
 def the_one_that_gets(broker: socket.socket, frame: bytes) -> socket.socket:
     """The connection on which a client's request arrives; Weir's own are closed."""
     while True:
-        connection, _ = broker.accept()
-        connection.settimeout(TIMEOUT)
-        if receive(connection, len(frame)) == frame:
-            return connection
-        connection.close()
+        with ExitStack() as stack:
+            connection = stack.enter_context(broker.accept()[0])
+            connection.settimeout(TIMEOUT)
+            if receive(connection, len(frame)) == frame:
+                stack.pop_all()
+                return connection
 
 
 def workers(weir: Weir) -> list[int]:
@@ -76,7 +77,9 @@ def test_until_the_delay_is_over_only_balancers_notice(start: Callable[..., Weir
     weir = start(drain_delay_seconds=LONG)
     weir.process.terminate()
     wait_until(lambda: weir.not_ready() == "draining\n", "/readyz says that it drains")
-    wait_until(lambda: "connections are accepted for 3600 s more" in weir.log(), "it has begun")
+    begun = "connections are accepted for 3600 s more"
+    # Each of them: two signals that come before a process has seen the first are one.
+    wait_until(lambda: weir.log().count(begun) == weir.config["workers"], "every process has begun")
     assert weir.get("/livez") == "live\n"
     with connect(weir) as client:
         client.sendall(m.heartbeat(1))
