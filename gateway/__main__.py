@@ -184,7 +184,11 @@ def _publish_volumes(options: argparse.Namespace) -> int:
 
 def _url(text: str) -> str:
     parts = urlsplit(text)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    try:
+        valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port that can't be one
+        valid = False
+    if not valid:
         raise argparse.ArgumentTypeError(f"{text!r} is not an address such as {DEFAULT_ADMIN}")
     return text
 

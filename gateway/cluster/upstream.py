@@ -26,7 +26,12 @@ def problem_of(error: OSError | TimeoutError, seconds: float) -> str:
     if isinstance(error, ssl.SSLError):
         words = cause_of(error, "the broker's").words
         return f"TLS handshake failed: {words}"
-    return error.strerror or str(error) or f"no answer within {seconds:g} s"
+    if words := error.strerror or str(error):
+        return words
+    if isinstance(error, TimeoutError):
+        return f"no answer within {seconds:g} s"
+    # Nothing more is said where the other side ends a TLS handshake; any other loss has words.
+    return "it closed the connection in the TLS handshake; does that port speak TLS?"
 
 
 class Upstream:

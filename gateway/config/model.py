@@ -1,6 +1,7 @@
 """The sections of the config file, frozen. What they hold has been checked; nobody behind them checks again."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from types import MappingProxyType
@@ -333,8 +334,9 @@ class WeirConfig(Section):
             found.append("quotas.entities: is empty, nobody is limited — add entities")
         elif not self.quotas.enforce:
             found.append("quotas.enforce: is false, usage is measured but nobody is delayed — set it to true to delay")
-        if self.quotas.volumes is None and "volumes" in self.quotas.model_fields_set:
-            found.append("quotas.volumes: is empty, volumes are not looked at — write {} for its defaults, or remove it")
+        for place, key, section, effect in self._sections_that_may_be_off():
+            if key in section.model_fields_set and getattr(section, key) is None:
+                found.append(f"{place}{key}: is empty, {effect}")
         if self.sharing is None and self.workers > 1:
             found.append(
                 f"sharing: is empty, so each of the {self.workers} workers gives every client its whole quota"
@@ -354,6 +356,21 @@ class WeirConfig(Section):
                 "password — bind 127.0.0.1, or let a firewall or NetworkPolicy decide who reaches it"
             )
         return found
+
+    def _sections_that_may_be_off(self) -> Iterator[tuple[str, str, Section, str]]:
+        """Where each stands, its key, whose it is, and what it means that there is nothing in it."""
+        yield "quotas.", "volumes", self.quotas, "volumes are not looked at — write {} for its defaults, or remove it"
+        yield "quotas.", "topics", self.quotas, "topics are not bounded — fill it in, or remove it"
+        yield "", "ledger", self, "none is written — give it a path, or remove it"
+        yield (
+            "upstream.",
+            "tls",
+            self.upstream,
+            "brokers are connected to without TLS — write {} for its defaults, or remove it",
+        )
+        yield "upstream.", "sasl", self.upstream, "Weir does not authenticate — fill it in, or remove it"
+        for index, listener in enumerate(self.listeners):
+            yield f"listeners[{index}].", "tls", listener, "clients connect without TLS — fill it in, or remove it"
 
 
 def _is_loopback(host: str) -> bool:

@@ -106,5 +106,6 @@ def configure_logging(
     logging.basicConfig(level=level, handlers=[handler], force=True)
     # It reports every change in the config file's directory, whether or not it concerns the file.
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
-    # It tells of each attempt to look at the cluster, about once a second; `cluster.discovery` says it once, and why.
-    logging.getLogger("aiokafka.client").setLevel(logging.CRITICAL)
+    # Its client tells of each attempt to look at the cluster, about once a second; `cluster.discovery` says it once, and why.
+    # The client's logger is the library's own one: switched off and not set to a level, which its other modules would inherit.
+    logging.getLogger("aiokafka").disabled = True

@@ -2,11 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import aiohttp
-from rich.console import Console, Group
+from rich.console import Console, Group, JustifyMethod
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -32,12 +32,12 @@ async def show_quotas(admin: str, *, once: bool, as_json: bool, console: Console
         if as_json:
             console.print(json.dumps(answer, indent=2), markup=False, highlight=False, soft_wrap=True)
         elif once or not console.is_terminal:
-            console.print(quota_table(answer))
+            console.print(quota_table(answer, console.width))
         else:
-            with Live(quota_table(answer), console=console, auto_refresh=False, screen=False) as live:
+            with Live(quota_table(answer, console.width), console=console, auto_refresh=False, screen=False) as live:
                 while True:
                     await asyncio.sleep(REFRESH_SECONDS)
-                    live.update(quota_table(await _ask(session, admin)), refresh=True)
+                    live.update(quota_table(await _ask(session, admin), console.width), refresh=True)
 
 
 async def _ask(session: aiohttp.ClientSession, admin: str) -> Answer:
@@ -60,14 +60,23 @@ async def _ask(session: aiohttp.ClientSession, admin: str) -> Answer:
         ) from None
 
 
-def quota_table(answer: Answer) -> Group:
-    """What `/api/quotas` answers, as a table with the greediest first."""
-    table = Table(title=f"Quotas at {answer['generated_at']}", title_justify="left", header_style="bold")
-    for name, justify in _COLUMNS.items():
-        table.add_column(name, justify=justify, overflow="fold", no_wrap=name not in {"user", "client-id or ip", "limit from"})  # type: ignore[arg-type]
+def quota_table(answer: Answer, width: int) -> Group:
+    """What `/api/quotas` answers, as a table with the greediest first, of the columns that `width` characters have room for."""
     units = answer["units"]
-    for row in sorted(answer["rows"], key=lambda row: (-row["used_ratio"], -row["rate"], row["kind"], row["user"])):
-        table.add_row(*_cells(row, per_second(units.get(row["kind"], ""))), style=_style(row))
+    rows = sorted(answer["rows"], key=lambda row: (-row["used_ratio"], -row["rate"], row["kind"], row["user"]))
+    lines = [_cells(row, per_second(units.get(row["kind"], ""))) for row in rows]
+    widths = {name: max([len(name), *(len(line[name]) for line in lines)]) for name in _COLUMNS}
+    left_out = _left_out(widths, width)
+    table = Table(title=f"Quotas at {answer['generated_at']}", title_justify="left", header_style="bold")
+    shown = [name for name in _COLUMNS if name not in left_out]
+    for name in shown:
+        least = _least(name, widths[name])
+        table.add_column(name, justify=_COLUMNS[name], overflow="fold", no_wrap=name not in _FOLDED, min_width=least)
+    for row, line in zip(rows, lines, strict=True):
+        cells: dict[str, Text | Table] = {name: Text(text) for name, text in line.items()}
+        if _BAR not in left_out and line["used"]:
+            cells["used"] = _bar(row["used_ratio"], line["used"])
+        table.add_row(*(cells[name] for name in shown), style=_style(row))
     notes: list[Text] = []
     if not answer["rows"]:
         notes.append(Text("No client has used a quota yet."))
@@ -76,7 +85,22 @@ def quota_table(answer: Answer) -> Group:
     return Group(table, *notes)
 
 
-_COLUMNS = {
+def _left_out(widths: Mapping[str, int], width: int) -> set[str]:
+    """What a terminal of that many characters has no room for, so that there is room for who it is."""
+    needed = {name: _least(name, longest) + _BORDER for name, longest in widths.items()} | {_BAR: _BAR_WIDTH + 1}
+    left_out: set[str] = set()
+    for name in _DISPENSABLE:
+        if sum(needed.values()) + 1 - sum(needed[each] for each in left_out) <= width:
+            break
+        left_out.add(name)
+    return left_out
+
+
+def _least(name: str, longest: int) -> int:
+    return min(longest, _FOLDED_WIDTH) if name in _FOLDED else longest
+
+
+_COLUMNS: dict[str, JustifyMethod] = {
     "kind": "left",
     "user": "left",
     "client-id or ip": "left",
@@ -88,6 +112,14 @@ _COLUMNS = {
     "time left": "right",
     "limit from": "left",
 }
+_BAR = "bar"
+"""That of `used`, which has the percentage beside it."""
+_DISPENSABLE = ("limit from", "early", _BAR, "throttled", "time left", "limit")
+"""What is left out of a terminal that is too narrow, in this order."""
+_FOLDED = frozenset({"kind", "user", "client-id or ip", "limit from"})
+"""Columns whose cells may take several lines, and what they have then at the least (characters)."""
+_FOLDED_WIDTH = 12
+_BORDER = 3
 
 
 def per_second(unit: str) -> Callable[[float], str]:
@@ -105,24 +137,25 @@ def human_bytes(count: float) -> str:
     return f"{count:.{digits}f} {unit}"
 
 
-def _cells(row: Answer, rate: Callable[[float], str]) -> Sequence[str | Text | Table]:
-    used: str | Table = ""
-    if row["limit"] is not None:
-        used = Table.grid(padding=(0, 1))
-        full = ProgressBar(total=1.0, completed=min(row["used_ratio"], 1.0), width=_BAR_WIDTH)
-        used.add_row(full, f"{row['used_ratio']:4.0%}")
-    return (
-        row["kind"],
-        Text(printable(row["user"])),
-        Text(printable(row["client_id"] or row["ip"])),
-        rate(row["rate"]),
-        "" if row["limit"] is None else rate(row["limit"]),
-        used,
-        f"{row['throttled_total']:,}",
-        f"{row['early_total']:,}, by {row['early_seconds_max']:.1f} s" if row["early_total"] else "",
-        f"{row['throttle_left']:.1f} s" if row["throttle_left"] > 0 else "",
-        Text(printable(f"{row['source']}: {row['level']}" if row["source"] else "")),
-    )
+def _cells(row: Answer, rate: Callable[[float], str]) -> dict[str, str]:
+    return {
+        "kind": row["kind"],
+        "user": printable(row["user"]),
+        "client-id or ip": printable(row["client_id"] or row["ip"]),
+        "rate": rate(row["rate"]),
+        "limit": "" if row["limit"] is None else rate(row["limit"]),
+        "used": "" if row["limit"] is None else f"{row['used_ratio']:4.0%}",
+        "throttled": f"{row['throttled_total']:,}",
+        "early": f"{row['early_total']:,}, by {row['early_seconds_max']:.1f} s" if row["early_total"] else "",
+        "time left": f"{row['throttle_left']:.1f} s" if row["throttle_left"] > 0 else "",
+        "limit from": printable(f"{row['source']}: {row['level']}" if row["source"] else ""),
+    }
+
+
+def _bar(ratio: float, percent: str) -> Table:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_row(ProgressBar(total=1.0, completed=min(ratio, 1.0), width=_BAR_WIDTH), percent)
+    return grid
 
 
 def printable(name: str) -> str:

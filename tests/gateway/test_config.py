@@ -625,6 +625,21 @@ def test_a_section_for_volumes_without_anything_below_it_is_worth_a_warning() ->
 
 
 @pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (MINIMAL + "ledger:\n", "ledger"),
+        (MINIMAL + "quotas: {topics: }\n", "quotas.topics"),
+        (LISTENERS + 'upstream: {bootstrap_servers: ["b:1"], tls: }\n', "upstream.tls"),
+        (LISTENERS + 'upstream: {bootstrap_servers: ["b:1"], sasl: }\n', "upstream.sasl"),
+        (listeners("{name: a, bootstrap_port: 1, tls: }"), "listeners[0].tls"),
+    ],
+)
+def test_an_empty_section_that_is_off_is_warned_about(text: str, key: str) -> None:
+    warnings = parse_config(text, source="weir.yaml").warnings()
+    assert any(line.startswith(f"{key}: is empty") for line in warnings), warnings
+
+
+@pytest.mark.parametrize(
     ("text", "key", "words"),
     [
         ("{source: disks}", "quotas.volumes.source", "'log_dirs' or 'topic'"),

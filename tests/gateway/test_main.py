@@ -97,7 +97,15 @@ class TestUsage:
 
     @pytest.mark.parametrize(
         "arguments",
-        [[], ["check"], ["serve"], ["nonsense"], ["quotas", "--admin", "9644"], ["quotas", "--admin", "ftp://x"]],
+        [
+            [],
+            ["check"],
+            ["serve"],
+            ["nonsense"],
+            ["quotas", "--admin", "9644"],
+            ["quotas", "--admin", "ftp://x"],
+            ["quotas", "--admin", "http://h:99999"],
+        ],
         ids=" ".join,
     )
     def test_wrong_usage_exits_with_2(self, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,3 +75,20 @@ async def test_each_cause_is_named(silent, refusing, monkeypatch):
     monkeypatch.setattr(module, "ANYONE_SECONDS", 0.5)
     with pytest.raises(OSError, match=f"127.0.0.1:{silent}: no answer within 0.5 s; 127.0.0.1:{refusing}: Connect"):
         await upstream_of(silent, refusing).dial_anyone(asyncio.Protocol)
+
+
+async def test_a_port_without_tls_is_not_taken_for_a_silent_one():
+    async def hang_up(reader, writer):
+        await reader.read(4096)  # what is unread would reset the connection, which has words
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    config = UpstreamConfig(bootstrap_servers=[f"127.0.0.1:{port}"], tls={"verify_hostname": False})
+    upstream = Upstream(config, Path(), Brokers([("127.0.0.1", port)]), Counter())
+    try:
+        with pytest.raises(OSError, match=f"127.0.0.1:{port}: it closed the connection in the TLS handshake"):
+            await upstream.dial_anyone(asyncio.Protocol)
+    finally:
+        server.close()
+        await server.wait_closed()

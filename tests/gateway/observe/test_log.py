@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Iterator
 
+import aiokafka.client
 import pytest
 
 from gateway.observe.log import LogFormat, OncePerPeer, configure_logging, iso
@@ -21,6 +22,7 @@ def root() -> Iterator[None]:
     for handler in handlers:
         logger.addHandler(handler)
     logger.setLevel(level)
+    logging.getLogger("aiokafka").disabled = False
     logging.captureWarnings(capture=False)
 
 
@@ -81,6 +83,13 @@ def test_configuring_twice_does_not_log_twice(stream: io.StringIO) -> None:
     configured(stream, "json")
     configured(stream, "json").info("once")
     assert len(lines(stream)) == 1
+
+
+def test_the_kafka_client_of_its_own_does_not_repeat_each_second_what_discovery_says_once(stream: io.StringIO) -> None:
+    configured(stream, "json")
+    aiokafka.client.log.error("Unable connect to %s", "127.0.0.1:1")
+    logging.getLogger("aiokafka.producer.sender").warning("but this is news")
+    assert [line["msg"] for line in lines(stream)] == ["but this is news"]
 
 
 def record(*, at: float, reason: str | None = "frame_too_large", peer: str = "10.0.0.1:1234", level: int = logging.WARNING):

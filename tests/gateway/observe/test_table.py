@@ -102,9 +102,30 @@ async def test_somebody_else_listens_there(answer: web.Response) -> None:
         await runner.cleanup()
 
 
+BAR = "━━━ "
+"""The end of a bar and what parts it from its percentage, which no border has."""
+
+
+@pytest.mark.parametrize(
+    ("width", "left_out"),
+    [(80, {"limit from", "early", BAR, "throttled"}), (125, {"limit from", "early"}), (180, set())],
+)
+async def test_a_narrow_terminal_shows_who_it_is_and_leaves_out_the_rest(
+    server: AdminServer, width: int, left_out: set[str]
+) -> None:
+    screen = Screen()
+    screen.console.width = width
+    await show_quotas(f"http://127.0.0.1:{server.port}", once=True, as_json=False, console=screen.console)
+    for text in ("produce", "alice", "etl", "bob", "97.7 KiB/s", "130%"):
+        assert text in screen.text, screen.text
+    for text in ("limit from", "early", BAR, "throttled"):
+        assert (text in screen.text) is (text not in left_out), screen.text
+    assert max(map(len, screen.text.splitlines())) <= width
+
+
 def test_an_empty_table_and_quotas_that_are_not_enforced_are_explained() -> None:
     screen = Screen()
-    screen.console.print(quota_table({"generated_at": "now", "enforce": False, "units": {}, "rows": []}))
+    screen.console.print(quota_table({"generated_at": "now", "enforce": False, "units": {}, "rows": []}, 180))
     assert "No client has used a quota yet." in screen.text
     assert "nobody is delayed" in screen.text
 
