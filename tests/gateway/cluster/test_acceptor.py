@@ -51,6 +51,7 @@ class House:
         )
         self.admission = Admission(self.quotas, self.counters, max_held=max_held)
         self.made = []
+        self._clients = []
         self.address = bound.getsockname()
         self.acceptor = Acceptor(bound, lambda slot: Echo(slot, self.made), self.admission, "clients", tls=tls)
 
@@ -63,6 +64,7 @@ class House:
         except OSError:
             client.close()
             raise
+        self._clients.append(client)
         return client
 
     def left(self):
@@ -76,6 +78,8 @@ class House:
         self.admission.close()
         for each in self.made:
             each.transport.abort()
+        for client in self._clients:
+            client.close()
         await asyncio.sleep(0)
 
 
@@ -88,12 +92,13 @@ def bound():
 
 @pytest.fixture
 async def house(bound):
-    """`house(ip_rate=5)`: an acceptor that has started."""
+    """`house(ip_rate=5)`: an acceptor that has started, unless that is the test's to do; it is closed with its clients."""
     built = []
 
-    def build(**limits):
-        built.append(House(bound, **limits))
-        built[-1].acceptor.start()
+    def build(listening=bound, *, start=True, **limits):
+        built.append(House(listening, **limits))
+        if start:
+            built[-1].acceptor.start()
         return built[-1]
 
     yield build
@@ -140,17 +145,14 @@ async def test_once_closed_nobody_gets_in_and_who_is_in_stays(house):
         assert await ask(inside, b"still") == b"still"
 
 
-async def test_who_is_in_the_kernels_queue_when_it_finishes_is_served(bound):
-    here = House(bound)
+async def test_who_is_in_the_kernels_queue_when_it_finishes_is_served(house):
+    here = house(start=False)
     clients = [await here.connect() for _ in range(2 * ACCEPTS_PER_WAKE + 1)]
     here.acceptor.finish()  # never started: all of them wait in the queue
     here.acceptor.finish()
     with pytest.raises(ConnectionRefusedError):
         await here.connect()
     assert await asyncio.gather(*(ask(client) for client in clients)) == [b"hello"] * len(clients)
-    for client in clients:
-        client.close()
-    await here.close()
 
 
 async def test_a_handshake_goes_on_when_it_finishes_and_ends_when_it_closes(house):
@@ -165,7 +167,7 @@ async def test_a_handshake_goes_on_when_it_finishes_and_ends_when_it_closes(hous
         assert here.acceptor.starting == 0
 
 
-async def test_without_files_it_tries_again_later(monkeypatch, caplog, bound):
+async def test_without_files_it_tries_again_later(monkeypatch, caplog, bound, house):
     class Exhausted:
         """A listening socket of a process that has no file descriptor left, once."""
 
@@ -188,13 +190,11 @@ async def test_without_files_it_tries_again_later(monkeypatch, caplog, bound):
             bound.close()
 
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
-    here = House(Exhausted())
-    here.acceptor.start()
+    here = house(Exhausted())
     await says_back(here)
     assert "no connection can be accepted for 0.01 s: Too many open files" in caplog.text
     assert all(word in caplog.text for word in ("listener ", "LimitNOFILE", "ulimit -n"))
     assert caplog.records[-1].reason.startswith("accept "), "by which the log thins it out"
-    await here.close()
 
 
 async def test_an_address_with_as_many_connections_as_it_may_have_is_refused_until_one_is_closed(house):
@@ -209,8 +209,8 @@ async def test_an_address_with_as_many_connections_as_it_may_have_is_refused_unt
     await says_back(here)
 
 
-async def test_an_address_that_connects_too_often_is_held_then_closed_and_nothing_is_made_for_it(bound):
-    here = House(bound, ip_rate=0.02, window=Window(1_001, 0.1), max_held=3)  # two, and the next one 50 seconds later
+async def test_an_address_that_connects_too_often_is_held_then_closed_and_nothing_is_made_for_it(house):
+    here = house(start=False, ip_rate=0.02, window=Window(1_001, 0.1), max_held=3)  # two, and the next one 50 seconds later
     clients = [await here.connect() for _ in range(6)]
     here.acceptor.start()  # and finds them all
     # Two are let in, three are held, and one is more than may be held.
@@ -218,9 +218,6 @@ async def test_an_address_that_connects_too_often_is_held_then_closed_and_nothin
     assert len(here.made) == 2
     assert here.counters.rejected == {"connection_creation_rate": 3, "too_many_held": 1}
     assert here.admission.held == 0
-    for client in clients:
-        client.close()
-    await here.close()
 
 
 async def test_who_is_held_is_closed_with_the_gateway(house):
@@ -230,8 +227,6 @@ async def test_who_is_held_is_closed_with_the_gateway(house):
     assert here.admission.held == 2
     await here.close()
     assert here.admission.held == 0
-    for client in clients:
-        client.close()
 
 
 async def test_at_the_maximum_others_wait_and_are_served_when_one_leaves(house):
@@ -243,19 +238,15 @@ async def test_at_the_maximum_others_wait_and_are_served_when_one_leaves(house):
     assert (waiting.done(), len(here.made)) == (False, 1)
     first.close()
     assert await waiting == b"hello"
-    second.close()
 
 
-async def test_over_the_listeners_rate_others_wait_and_are_all_served(bound):
-    here = House(bound, connection_creation_rate=20)
+async def test_over_the_listeners_rate_others_wait_and_are_all_served(house):
+    here = house(start=False, connection_creation_rate=20)
     clients = [await here.connect() for _ in range(25)]
     here.acceptor.start()  # and finds them all
     assert [await ask(client) for client in clients] == [b"hello"] * 25
     assert here.quotas.listeners["clients"].throttle_seconds_total > 0
     assert here.counters.rejected == {}
-    for client in clients:
-        client.close()
-    await here.close()
 
 
 async def test_a_handshake_that_fails_gives_its_place_back(house):
