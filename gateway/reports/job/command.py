@@ -3,6 +3,7 @@
 import argparse
 import datetime as dt
 import os
+import re
 import shutil
 import sys
 from importlib.util import find_spec
@@ -48,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     spark.add_argument(
         "--master", default="local[*]", metavar="URL", help="where to run (default: local[*], all cores of this machine)"
     )
-    spark.add_argument("--memory", default="3g", metavar="SIZE", help="Java's heap on this machine (default: 3g)")
+    spark.add_argument("--memory", type=_memory, default="3g", metavar="SIZE", help="Java's heap on this machine (default: 3g)")
     spark.add_argument(
         "--batch-hours", type=_positive, default=24, metavar="N", help="new hours that are read together (default: 24)"
     )
@@ -80,6 +81,9 @@ def run(options: argparse.Namespace) -> int:
         if getattr(options, option) is None:
             errors.print(f"weir report: --{option} is missing; see weir report --help")
             return USAGE
+    if options.first and options.last and options.first > options.last:
+        errors.print("weir report: --from is after --to, so that no hour is between them; give the earlier time to --from")
+        return USAGE
     lacking = what_is_lacking()
     if lacking is not None:
         errors.print(f"weir report: {lacking}")
@@ -124,9 +128,16 @@ def _run(options: argparse.Namespace, errors: Console) -> int:
             errors.print(f"weir report: {error}")
             return FAILED
     tell("starting Spark")
-    spark = spark_session(
-        options.master, options.memory, skip_unreadable=options.skip_unreadable, small=is_small(options.events)
-    )
+    try:
+        spark = spark_session(
+            options.master, options.memory, skip_unreadable=options.skip_unreadable, small=is_small(options.events)
+        )
+    except Exception as error:  # of PySpark's or Py4J's: what Java has died of stands above, in its own words
+        errors.print(
+            f"weir report: Spark does not start with --master {options.master} and --memory {options.memory}: "
+            f"{(str(error) or repr(error)).splitlines()[0]}"
+        )
+        return FAILED
     try:
         out = options.out.rstrip("/")
         found = refresh(spark, options.events, out, Period(options.first, options.last), options.batch_hours, tell)
@@ -175,7 +186,16 @@ def _last(text: str) -> tuple[dt.date, int]:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is less than 1")
     return number
+
+
+def _memory(text: str) -> str:
+    if re.fullmatch(r"[1-9][0-9]*[kmgt]", text, re.IGNORECASE) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 3g or 800m")
+    return text

@@ -75,7 +75,10 @@ def _files(ledger: Ledger, path: str, period: Period) -> Mapping[Hour, frozenset
 def _nothing(ledger: Ledger, path: str) -> str:
     everything = sorted(ledger.files(Period()))
     if not everything:
-        return f"--events {path}: no files such as date=2026-11-21/hour=15/*.jsonl.gz below it. Is it the ledger's path?"
+        return (
+            f"--events {path}: no files such as date=2026-11-21/hour=15/*.jsonl.gz below it. Is it the ledger's path?"
+            " The file that a gateway is writing counts once it is finished: after ledger.rotate_seconds (300), or when it ends"
+        )
     return f"--events {path}: no hour from --from to --to; there are {shown(everything[0])} to {shown(everything[-1])} (UTC)"
 
 

@@ -43,7 +43,11 @@ class TopicError(Exception):
 def fetch_topic(servers: str, topic: str, path: Path, properties: Path | None, tell: Progress) -> int:
     """Fetch what is new in the topic into files under `path`; returns the number of records. Raises TopicError."""
     try:
-        count = asyncio.run(_fetch(servers, topic, path, client_options(properties), tell))
+        options = client_options(properties)
+    except (OSError, ValueError) as error:
+        raise TopicError(f"--kafka-properties {properties}: {error}") from error
+    try:
+        count = asyncio.run(_fetch(servers, topic, path, options, tell))
     except (KafkaError, OSError, ValueError) as error:
         raise TopicError(f"--kafka {servers}: {topic} can't be fetched: {error}") from error
     tell(f"{count:,} new records of {topic} fetched into {path}")

@@ -60,6 +60,55 @@ def test_a_time_that_is_none(option: str, time: str, capsys: pytest.CaptureFixtu
     assert f"'{time}' is neither 2026-11-21 nor 2026-11-21T15" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--memory", "lots", "'lots' is not a size such as 3g"),
+        ("--memory", "3", "'3' is not a size"),
+        ("--memory", "0g", "'0g' is not a size"),
+        ("--batch-hours", "all", "'all' is not a whole number"),
+        ("--batch-hours", "0", "0 is less than 1"),
+    ],
+)
+def test_an_option_that_can_not_be(option: str, value: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([*ARGUMENTS, option, value])
+    assert stopped.value.code == 2
+    assert f"argument {option}: {words}" in capsys.readouterr().err
+
+
+def test_times_that_are_the_wrong_way_round(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ARGUMENTS, "--from", "2026-11-21T15", "--to", "2026-11-21T14"]) == 2
+    assert "--from is after --to" in capsys.readouterr().err
+
+
+def test_a_java_that_does_not_start_is_one_line(tmp_path: Path) -> None:
+    """In a process of its own: PySpark keeps a session that another test has started."""
+    command = [
+        sys.executable,
+        "-m",
+        "gateway",
+        "report",
+        "--events",
+        str(tmp_path),
+        "--out",
+        str(tmp_path / "out"),
+        "--memory",
+        "1k",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "weir report: Spark does not start with --master local[*] and --memory 1k: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_properties_that_can_not_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / "missing.properties"
+    kafka = ["--kafka", "127.0.0.1:1", "--kafka-properties", str(missing)]
+    assert main(["report", "--events", str(tmp_path), "--out", str(tmp_path / "out"), *kafka]) == 1
+    assert f"weir report: --kafka-properties {missing}: [Errno 2] No such file" in capsys.readouterr().err
+
+
 def test_the_script_for_spark_submit(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--where"]) == 0
     script = Path(capsys.readouterr().out.strip())
