@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import cast
 
+from gateway.binding import why_not
 from gateway.cluster.acceptor import Acceptor
 from gateway.cluster.admission import Admission
 from gateway.cluster.arrival import Arrival, Welcome
@@ -202,8 +203,8 @@ def bind_bootstrap_port(config: ListenerConfig, *, reuse_port: bool) -> socket.s
         return _bind(host, port, reuse_port=reuse_port)
     except OSError as error:
         raise BindError(
-            f"listeners[{config.name}].bootstrap_port: {host}:{port} can't be bound: {error.strerror}"
-            " — stop what listens there, or choose another port"
+            f"listeners[{config.name}].bootstrap_port: {host}:{port} can't be bound: "
+            f"{why_not(error, f'listeners[{config.name}].host')}"
         ) from error
 
 

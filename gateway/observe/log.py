@@ -36,13 +36,27 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """A record as a line that people read: time (UTC), level, message."""
+    """A record as a line that people read: time (UTC), level, message, and of the fields of `extra` what that does not say."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, followed by a traceback where there is one."""
         worker = f"[worker {record.worker}] " if hasattr(record, "worker") else ""
-        line = f"{iso(record.created)} {record.levelname:7} {worker}{record.getMessage()}"
+        message = record.getMessage()
+        fields = [
+            f"{name}={value}"
+            for name, value in vars(record).items()
+            if name not in _OWN and name != "worker" and isinstance(value, str | int | float) and str(value) not in message
+        ]
+        text = _harmless(f"{message} ({', '.join(fields)})" if fields else message)
+        line = f"{iso(record.created)} {record.levelname:7} {worker}{text}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _harmless(text: str) -> str:
+    """Text without the control characters by which a client's name could take over the terminal or pass for another line."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else "\n    " if char == "\n" else repr(char)[1:-1] for char in text)
 
 
 class OncePerPeer(logging.Filter):

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from gateway.binding import why_not
 from gateway.observe.live import LiveFeed
 
 _PAGE: Final = files("gateway.observe").joinpath("dashboard.html")
@@ -54,10 +55,7 @@ class PageServer:
             if not isinstance(self._at, tuple):
                 raise
             host, port = self._at
-            raise AdminBindError(
-                f"admin.port: {host}:{port} can't be bound: {error.strerror or error}"
-                " — stop what listens there, or choose another admin.host and admin.port"
-            ) from error
+            raise AdminBindError(f"admin.port: {host}:{port} can't be bound: {why_not(error, 'admin.host')}") from error
         self._live.start()
         self._runner = runner
 

@@ -79,6 +79,20 @@ def test_text_is_for_people(stream: io.StringIO) -> None:
     assert rest[-1].startswith("ValueError: ")
 
 
+def test_text_has_the_fields_that_its_message_does_not_tell(stream: io.StringIO) -> None:
+    logger = configured(stream, "text")
+    logger.info("quota of %s changed", "etl", extra={"by": "User:admin", "entity": "etl", "value": 5, "changes": ["long"]})
+    assert stream.getvalue().endswith("Z INFO    quota of etl changed (by=User:admin, value=5)\n")
+
+
+def test_a_name_neither_takes_over_the_terminal_nor_makes_a_line_of_its_own(stream: io.StringIO) -> None:
+    logger = configured(stream, "text")
+    logger.info("%s logged in", "mallory\x1b[2J\n2026-11-21T00:00:00.000Z ERROR   forged", extra={"peer": "a\x00"})
+    _, second = stream.getvalue().splitlines()
+    assert r"mallory\x1b[2J" in stream.getvalue()
+    assert second == r"    2026-11-21T00:00:00.000Z ERROR   forged logged in (peer=a\x00)"
+
+
 def test_configuring_twice_does_not_log_twice(stream: io.StringIO) -> None:
     configured(stream, "json")
     configured(stream, "json").info("once")
