@@ -38,7 +38,7 @@ rivals: setup ## kafka-proxy (built with Go) and Kroxylicious (with Maven), whic
 	@.ci/fetch-rivals .cache/tools
 
 charttools: $(STAMPS)/helm ## Helm for the tests of helm/weir, built with Go from its module proxy (make test does so)
-	@command -v helm
+	@command -v helm || { echo "charttools: there is no Helm; what is missing stands above" >&2; exit 1; }
 
 interpreted: $(STAMPS)/venv ## run the sources as they are, until the next of the other targets compiles them again
 	@find . -maxdepth 1 -name '*__mypyc*.so' -delete
@@ -93,7 +93,7 @@ $(STAMPS)/helm: | $(STAMPS)/prerequisites
 	    echo "setup: neither helm nor go here: tests of the chart are skipped. To change that: apt-get install golang-go"; \
 	  fi; \
 	fi
-	@touch $@
+	@! command -v helm > /dev/null || touch $@
 
 $(STAMPS)/tools: .ci/fetch-debian-tools | $(STAMPS)/prerequisites
 	@.ci/fetch-debian-tools .cache/tools kcat haproxy prometheus promtool@prometheus

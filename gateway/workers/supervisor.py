@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -39,7 +39,12 @@ async def supervise(path: Path, config: WeirConfig, options: Sequence[str] = ())
 
     `options` are what else `weir serve` has been given, which is handed on to them.
     """
-    with _private_directory() as directory:
+    with ExitStack() as stack:
+        try:
+            directory = stack.enter_context(_private_directory())
+        except OSError as error:
+            _log.error("no directory for the workers: %s — make room there, or name another folder in TMPDIR", error)
+            return CANNOT_KEEP
         return await Supervisor(path, config, directory, options).run()
 
 

@@ -269,6 +269,13 @@ class TestRendered:
             (["persistence.enabled=false", "persistence.size=500M"], "/var/lib/weir", 0.8 * 500e6),
             (["ledgerVolume.enabled=true", "ledgerVolume.size=1.5Ti"], "/var/lib/weir-ledger", 0.8 * 1.5 * 2**40),
             (["ledgerVolume.enabled=true", "ledgerVolume.existingClaim=a"], "/var/lib/weir-ledger", 10 * 2**30),
+            (
+                ["extraVolumeMounts[0].name=a", "extraVolumeMounts[0].mountPath=/var/lib/weir/ledger"],
+                "/var/lib/weir/ledger",
+                10 * 2**30,
+            ),
+            (["persistence.size=1Pi"], "/var/lib/weir", 0.8 * 2**50),
+            (["persistence.size=1e9"], "/var/lib/weir", 10 * 2**30),
             ([], "/elsewhere", 10 * 2**30),
         ],
     )
@@ -278,11 +285,12 @@ class TestRendered:
         assert ledger is not None
         assert ledger.max_bytes == int(most)
 
-    def test_what_a_ledger_is_to_hold_stays_as_it_is_set(self) -> None:
-        objects = render("--set", "config.ledger.path=/var/lib/weir,config.ledger.max_bytes=900000000")
+    @pytest.mark.parametrize("most", [900_000_000, 90_000_000_000], ids=["less", "for a claim that was enlarged by hand"])
+    def test_what_a_ledger_is_to_hold_stays_as_it_is_set(self, most: int) -> None:
+        objects = render("--set", f"config.ledger.path=/var/lib/weir,config.ledger.max_bytes={most}")
         ledger = config_of(objects).ledger
         assert ledger is not None
-        assert ledger.max_bytes == 900_000_000
+        assert ledger.max_bytes == most
 
     def test_what_of_the_ledger_is_live_rolls_nothing(self) -> None:
         def pods(ledger: str) -> Any:
@@ -357,7 +365,7 @@ class TestRendered:
             ("config.listeners[0].name=Admin,config.listeners[0].bootstrap_port=9092", "can't be named admin"),
             ("config.listeners[0].name=a,config.listeners[0].bootstrap_port=0", "bootstrap_port"),
             (
-                "config.ledger.path=/var/lib/weir,config.ledger.max_bytes=2000000000",
+                "kind=Deployment,config.ledger.path=/var/lib/weir,config.ledger.max_bytes=2000000000",
                 "more than the volume of /var/lib/weir holds",
             ),
         ],

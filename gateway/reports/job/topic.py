@@ -174,7 +174,8 @@ def take_up(path: Path, topic: str, number: int) -> Mark:
             mark.following, mark.last_ms, mark.lines = found["next"], found["last_ms"], found["lines"]
         except (ValueError, TypeError, KeyError) as error:
             raise TopicError(
-                f"{mark.path} is no mark: {text!r}. Delete it: all of {topic}-{number} is fetched again"
+                f"{mark.path} is no mark: {text[:80]!r}. Move it and the files topic-{topic}-{number}-* away: all that "
+                "the topic still has is fetched again"
             ) from error
     for file in path.glob(f"date=*/hour=*/topic-*-{number}-*.jsonl.gz"):
         name = _NAME.fullmatch(file.name)

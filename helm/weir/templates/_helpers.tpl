@@ -68,24 +68,35 @@ own, written out because the Service needs it as well. */ -}}
 {{- if $room -}}
 {{- if not (hasKey $config.ledger "max_bytes") -}}
 {{- $_ := set $config.ledger "max_bytes" (mulf $room 0.8 | int64) -}}
-{{- else if gt (float64 $config.ledger.max_bytes) (float64 $room) -}}
+{{- else if and (gt (float64 $config.ledger.max_bytes) (float64 $room)) (not (include "weir.ledgerOnOwnClaim" .)) -}}
 {{- fail (printf "config.ledger.max_bytes is %d, more than the volume of %s holds: enlarge persistence.size (or ledgerVolume.size), or leave max_bytes out for 80 %% of it" (int64 $config.ledger.max_bytes) $config.ledger.path) -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml $config -}}
 {{- end -}}
 
+{{- /* Not empty where the ledger is on the claim of a StatefulSet's pods: it can be enlarged, but not by these values. */ -}}
+{{- define "weir.ledgerOnOwnClaim" -}}
+{{- $path := printf "%s/" (dig "ledger" "path" "" .Values.config | trimSuffix "/") -}}
+{{- if and (hasPrefix "/var/lib/weir/" $path) (eq .Values.kind "StatefulSet") .Values.persistence.enabled -}}yes{{- end -}}
+{{- end -}}
+
 {{- /* How many bytes the volume holds that the ledger is on; empty where there is no ledger, or the chart does not make its volume. */ -}}
 {{- define "weir.ledgerBytes" -}}
 {{- $path := printf "%s/" (dig "ledger" "path" "" .Values.config | trimSuffix "/") -}}
 {{- $size := "" -}}
-{{- if hasPrefix "/var/lib/weir/" $path -}}
+{{- $foreign := false -}}
+{{- range .Values.extraVolumeMounts -}}
+{{- if hasPrefix (printf "%s/" (trimSuffix "/" .mountPath)) $path -}}{{- $foreign = true -}}{{- end -}}
+{{- end -}}
+{{- if $foreign -}}
+{{- else if hasPrefix "/var/lib/weir/" $path -}}
 {{- $size = .Values.persistence.size -}}
 {{- else if and (hasPrefix "/var/lib/weir-ledger/" $path) .Values.ledgerVolume.enabled (not .Values.ledgerVolume.existingClaim) -}}
 {{- $size = .Values.ledgerVolume.size -}}
 {{- end -}}
-{{- if $size -}}
-{{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- $units := dict "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 -}}
+{{- if and $size (regexMatch "^[0-9.]+[A-Za-z]+$" $size) (hasKey $units (regexFind "[A-Za-z]*$" $size)) -}}
 {{- mulf (regexFind "^[0-9.]+" $size | float64) (get $units (regexFind "[A-Za-z]*$" $size) | float64) | int64 -}}
 {{- end -}}
 {{- end -}}

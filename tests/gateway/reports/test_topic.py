@@ -151,7 +151,7 @@ def test_what_stands_before_the_mark_is_looked_at_and_not_taken_again(tmp_path: 
 
 def test_a_damaged_mark_is_named(tmp_path: Path) -> None:
     (tmp_path / "_topic-a-0.next").write_text("17")
-    with pytest.raises(TopicError, match=r"_topic-a-0\.next is no mark: '17'\. Delete it"):
+    with pytest.raises(TopicError, match=r"_topic-a-0\.next is no mark: '17'\. Move it and the files topic-a-0-"):
         take_up(tmp_path, "a", 0)
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from gateway.config import load_config
-from gateway.workers.supervisor import Supervisor
+from gateway.workers.supervisor import Supervisor, supervise
 from loadtest.kafka import free_port
 from tests.weir_process import Weir, wait_until
 
@@ -254,6 +255,14 @@ class TestWhatKeepsItFromStarting:
         config = load_config(weir.config_file)
         assert await Supervisor(weir.config_file, config, tmp_path / "gone", ()).run() == 1
         assert f"{tmp_path / 'gone'} can't be written" in caplog.text
+
+    async def test_no_place_for_a_directory(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        weir = gateway(tmp_path)
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+        assert await supervise(weir.config_file, load_config(weir.config_file)) == 1
+        assert "no directory for the workers: " in caplog.text
 
     def test_an_admin_port_that_is_taken(self, tmp_path: Path) -> None:
         weir = gateway(tmp_path)
