@@ -242,7 +242,9 @@ class TestServe:
         assert "move it away" in line
         assert "Traceback" not in result.stderr
 
-    @pytest.mark.parametrize(("port", "key"), [(ADMIN_PORT, "admin.port"), (PORT, "bootstrap_port")])
+    @pytest.mark.parametrize(
+        ("port", "key"), [(ADMIN_PORT, "admin.port"), (PORT, "bootstrap_port")], ids=["admin", "bootstrap"]
+    )
     def test_a_port_that_is_taken_is_named(self, path: Path, port: int, key: str) -> None:
         with socket.create_server(("127.0.0.1", port)):
             result = weir("serve", "--config", str(path))
