@@ -139,7 +139,8 @@ class QuotaLog:
         claimant = self._table.claimant(clock.monotonic())
         try:
             if claimant is None:
-                await self._publish([claim(self._gateway)])
+                async with asyncio.timeout(SAVE_SECONDS):
+                    await self._publish([claim(self._gateway)])
             elif claimant == self._gateway:
                 await self._publish_missing([settled()])
         except (ClusterError, TimeoutError):  # which the log has said
@@ -172,7 +173,7 @@ class QuotaLog:
     async def _publish(self, records: list[Record]) -> None:
         """Returns once they have been read back."""
         if records:
-            await self._log.read_up_to(await self._log.publish(records))
+            await self._log.read_up_to(await self._log.publish(records, look=True))
 
     def _take_over(self) -> None:
         """Tell what the log says by now, and have it copied."""

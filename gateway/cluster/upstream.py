@@ -16,7 +16,9 @@ from gateway.tls.causes import cause_of
 from gateway.tls.contexts import LiveContext, client_context
 
 ANYONE_SECONDS = 2.5
-"""For so long one address is tried where any will do; a client waits `session.io.CONNECT_SECONDS` for all of them."""
+ALL_SECONDS = 9.5
+"""For so long one address is tried where any will do, and all of them; the last one has what is left, so where all are slow one
+is waited for. A client waits `session.io.CONNECT_SECONDS`, which is longer, so that it can be told why."""
 
 _SHUTDOWN_SECONDS = 5.0
 
@@ -70,13 +72,16 @@ class Upstream:
         failures: list[str] = []
         addresses = self.brokers.anyone()
         self._failed = {address: self._failed[address] for address in addresses if address in self._failed}
-        for address in sorted(addresses, key=lambda address: self._failed.get(address, 0.0)):
+        began = clock.monotonic()
+        for number, address in enumerate(sorted(addresses, key=lambda address: self._failed.get(address, 0.0)), 1):
+            left = ALL_SECONDS - (clock.monotonic() - began)
+            seconds = left if number == len(addresses) else min(ANYONE_SECONDS, left)
             try:
-                async with asyncio.timeout(ANYONE_SECONDS):
+                async with asyncio.timeout(seconds):
                     return await self._connect(address, protocol)
             except OSError as error:  # a TimeoutError is one
                 self._failed[address] = clock.monotonic()
-                failures.append(f"{address[0]}:{address[1]}: {problem_of(error, ANYONE_SECONDS)}")
+                failures.append(f"{address[0]}:{address[1]}: {problem_of(error, round(seconds, 1))}")
         raise OSError("; ".join(failures))
 
     async def _connect(self, address: Address, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:

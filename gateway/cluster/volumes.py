@@ -26,6 +26,9 @@ LOOK_SECONDS = 5.0
 HURRY = 6
 """How many times as often usage is published while producers are throttled or paused."""
 
+LEARN_SECONDS = 5.0
+"""So long a watch that follows on another may take to read the topic and to ask for the brokers before it judges."""
+
 _RETRY_SECONDS = 1.0
 
 TOPIC_CONFIGS = {
@@ -98,6 +101,7 @@ class VolumeWatch:
         self._told, self._told_enforced = self._verdict, True
         self._begun = False
         self._gives_way = False
+        self._knows_brokers = False
 
     async def run(self, before: asyncio.Task[None] | None = None) -> None:
         """Watch until cancelled; then the gate is left open. `before`: the task of another watch that ends by now."""
@@ -111,6 +115,8 @@ class VolumeWatch:
                 if self._source is not None:
                     group.create_task(self._publish(self._source), name="publish volume usage")
                 try:
+                    if before is not None:
+                        await self._learn()
                     while True:
                         self._judge()
                         await asyncio.sleep(JUDGE_SECONDS)
@@ -120,6 +126,15 @@ class VolumeWatch:
         finally:
             if not self._gives_way:
                 self._set_gate(0.0, paused=False)
+
+    async def _learn(self) -> None:
+        """Until there is something to judge by the gate stays as the watch before has left it: what is unknown may open it."""
+        try:
+            async with asyncio.timeout(LEARN_SECONDS):
+                while not (self._log.status.caught_up and self._knows_brokers):
+                    await self._log.looked()
+        except TimeoutError:
+            pass
 
     def give_way(self) -> None:
         """Another watch follows on this one, and until it has judged the gate is to stay as it is."""
@@ -171,6 +186,7 @@ class VolumeWatch:
                     await asyncio.sleep(_RETRY_SECONDS)
                     continue
                 self._volumes.brokers(frozenset(look.brokers), clock.monotonic())
+                self._knows_brokers = True
                 await asyncio.sleep(min(LOOK_SECONDS, self.config.freshness_seconds / 4))
         finally:
             await self._client.close()

@@ -185,7 +185,10 @@ def _time(value: object) -> float:
         raise BadUsageError("bad_time", f"SnapshotAt {value!r} is not an ISO 8601 time") from None
     if when.tzinfo is None:
         raise BadUsageError("bad_time", f"SnapshotAt {value!r} has no time zone")
-    return when.timestamp()
+    try:
+        return when.astimezone(UTC).timestamp()
+    except OverflowError:
+        raise BadUsageError("bad_time", f"SnapshotAt {value!r} is no time of this calendar") from None
 
 
 def _fields(value: object, what: str) -> Fields:

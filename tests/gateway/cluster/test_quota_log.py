@@ -117,6 +117,38 @@ async def test_nor_does_a_change_of_ones_own_while_the_topic_is_gone(monkeypatch
         assert all(BOB in quotas for quotas in here.told)
 
 
+async def test_a_change_after_the_topic_was_made_again_by_somebody_is_answered_as_it_is(monkeypatch):
+    """Produce goes by name, so it arrives in a topic that the reader does not know of yet."""
+    monkeypatch.setattr(topic_log, "LOOK_SECONDS", 0.3)
+    topic = KeptTopic()
+    both = {ALICE: RATE, BOB: RATE}
+    put(topic, *changes({}, both), settled())
+    async with gateway(topic, {}) as here:
+        assert await here.log.save(both, {ALICE: OTHER, BOB: RATE}) == {ALICE: OTHER, BOB: RATE}
+        topic.delete()
+        topic.exists = True
+        assert await here.log.save({ALICE: OTHER, BOB: RATE}, both) == both
+
+
+async def test_a_claim_in_a_topic_that_is_gone_again_is_made_once_more(monkeypatch):
+    monkeypatch.setattr(quota_log, "SAVE_SECONDS", 0.3)
+    topic = KeptTopic()
+
+    def vanish(number):
+        if number == 1:  # between the claim and its being read
+            asyncio.get_running_loop().call_soon(made_again)
+        return False
+
+    def made_again():
+        topic.delete()
+        topic.exists = True
+
+    topic.fails = vanish
+    async with gateway(topic, {ALICE: RATE}):
+        pass
+    assert table(topic).quotas == {ALICE: RATE}
+
+
 async def test_what_was_removed_in_the_new_topic_is_not_put_back():
     topic = KeptTopic()
     put(topic, *changes({}, {ALICE: RATE, BOB: RATE}), settled())

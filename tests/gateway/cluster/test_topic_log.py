@@ -1,6 +1,7 @@
 """What a reader makes of batches that can't be read. The rest is shown with a real broker (tests/broker/test_quota_log.py)."""
 
 import asyncio
+import logging
 from contextlib import suppress
 
 import pytest
@@ -93,13 +94,32 @@ async def test_a_batch_that_can_not_be_read_is_skipped(bad, caplog):
     assert "topic a-topic: the batch of records at offset 1 of partition 0" in said
 
 
+async def test_a_record_that_its_reader_fails_on_is_skipped(caplog):
+    """A bug of Weir's own, which would else end all gateways, and each again at its start."""
+    topic = KeptTopic()
+    topic.append(*batch(b"a", b"b"))
+    async with Reader(topic) as reader:
+        note = reader.keys.append
+
+        def fail(key, _value):
+            note(key)
+            if key == b"a":
+                raise ZeroDivisionError
+
+        reader.log._on_record = fail
+        await reader.until(lambda: reader.log.status.caught_up)
+    assert reader.keys == [b"a", b"b"]
+    assert "topic a-topic: the record with the key b'a' can't be used" in caplog.text
+
+
 @pytest.mark.parametrize(
     "rubbish",
     [b"\0" * 8 + (5).to_bytes(4, "big") + b"\xff" * 5, b"\0" * 11 + b"\xff" * 3],
     ids=["too short for a batch", "not whole"],
 )
-async def test_where_no_next_batch_can_be_made_out_it_is_said_and_tried_again(rubbish, monkeypatch):
+async def test_where_no_next_batch_can_be_made_out_it_is_said_and_tried_again(rubbish, monkeypatch, caplog):
     """The reader's task must not end: it would take the gateway with it."""
+    caplog.set_level(logging.INFO)
     monkeypatch.setattr(topic_log, "RETRY_SECONDS", 0.0)
     topic = KeptTopic()
     good, count = batch(b"a")
@@ -108,6 +128,7 @@ async def test_where_no_next_batch_can_be_made_out_it_is_said_and_tried_again(ru
     async with Reader(topic) as reader:
         await topic.closed.wait()
         assert "a-topic-0: what is at offset 0 can't be read" in reader.log.status.reader_problem
+        assert not any("is read again" in record.getMessage() for record in caplog.records), "as long as that is so"
         topic.batches[0] = whole
         await reader.until(lambda: reader.keys)
     assert reader.keys == [b"a"]

@@ -71,6 +71,13 @@ async def test_the_first_that_has_not_failed_is_taken(refusing, listening):
     assert await reached(upstream_of(refusing, listening)) == listening
 
 
+async def test_where_all_are_slow_the_last_one_is_waited_for(silent, monkeypatch):
+    monkeypatch.setattr(module, "ANYONE_SECONDS", 0.1)
+    monkeypatch.setattr(module, "ALL_SECONDS", 0.7)
+    with pytest.raises(OSError, match=f"127.0.0.1:{silent}: no answer within 0.7 s"):
+        await upstream_of(silent).dial_anyone(asyncio.Protocol)
+
+
 async def test_each_cause_is_named(silent, refusing, monkeypatch):
     monkeypatch.setattr(module, "ANYONE_SECONDS", 0.5)
     with pytest.raises(OSError, match=f"127.0.0.1:{silent}: no answer within 0.5 s; 127.0.0.1:{refusing}: Connect"):

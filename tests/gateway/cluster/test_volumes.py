@@ -36,8 +36,9 @@ class House:
         self.states = []
         self._news = asyncio.Event()
 
-    def watch(self, before=None, source="topic"):
-        watch = VolumeWatch(VolumesConfig(source=source), self.topic.connect, self.engine, self.room, on_release=self.release)
+    def watch(self, before=None, **config):
+        config = VolumesConfig(**({"source": "topic"} | config))
+        watch = VolumeWatch(config, self.topic.connect, self.engine, self.room, on_release=self.release)
         watch.on_state_change = self.note
         task = asyncio.create_task(watch.run(before))
         self.watches.append((watch, task))
@@ -75,6 +76,24 @@ async def test_a_watch_that_gives_way_to_another_lets_nobody_through_a_pause():
     assert (here.gate.paused, here.released) == (True, 0)
     await here.close()
     assert not here.gate.paused, "without a watch it is open"
+
+
+async def test_nor_where_the_unknown_is_let_pass():
+    """What is known is known to the watch that gives way, and the next one has to read it first."""
+    topic = KeptTopic()
+    put(topic, clock.wall(), 950)
+    here = House(topic)
+    old, ending = here.watch(when_unknown="OPEN")
+    await here.until(lambda: here.states[-1:] == ["PAUSE"])
+    here.states.clear()
+    here.released = 0
+    old.give_way()
+    ending.cancel()
+    here.watch(ending, when_unknown="OPEN")
+    await here.until(lambda: here.states)
+    assert here.states == ["PAUSE"]
+    assert (here.gate.paused, here.released) == (True, 0)
+    await here.close()
 
 
 async def test_a_watch_that_ends_while_it_waits_for_the_one_before_opens_the_gate():

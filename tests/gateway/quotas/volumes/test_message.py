@@ -20,6 +20,7 @@ from gateway.quotas.volumes.message import (
 )
 
 HARD, SOFT = Limit(LimitType.MIN_FREE_PERCENTAGE, 5.0), Limit(LimitType.MIN_FREE_PERCENTAGE, 15.5)
+NO_TIMES = [1.5, "yesterday", "2026-11-21T03:00:00", "x" * 100, "0001-01-01T00:00:00+02:00"]
 AT = datetime(2026, 11, 21, 3, 0, 0, 250_000, UTC).timestamp()
 USAGE = VolumeUsage(3, AT, HARD, SOFT, (Volume("/data", 1000, 400), Volume("/logs", 10, 0, hard=SOFT)))
 MESSAGE = {
@@ -106,7 +107,10 @@ BAD = [
     (changed(("Hard limit", "level"), "5"), "bad_type"),
     (changed(("Hard limit", "level"), True), "bad_type"),
     (changed(("Hard limit", "level"), 100.5), "bad_number"),
-    *((changed(("SnapshotAt",), value), "bad_time") for value in (AT, "yesterday", "2026-11-21T03:00:00", "x" * 100)),
+    *(
+        (changed(("SnapshotAt",), value), "bad_time")
+        for value in (AT, "yesterday", "2026-11-21T03:00:00", "x" * 100, "0001-01-01T00:00:00+02:00")
+    ),
 ]
 
 
