@@ -5,6 +5,7 @@ import datetime as dt
 import os
 import re
 import shutil
+import signal
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from gateway.reports.job.period import Period, first_hour, last_hour
 
-OK, FAILED, USAGE = 0, 1, 2
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 ABOUT = """\
 Reads the throttle ledger and says who was throttled, by which quota, since when, who suffered and what limit would have been
@@ -116,6 +117,11 @@ def _run(options: argparse.Namespace, errors: Console) -> int:
             seconds = (dt.datetime.now(dt.UTC) - began).total_seconds()
             errors.print(f"{seconds:6.1f} s  {text}")
 
+    def interrupted(*_: object) -> None:
+        """End at once. PySpark's own handler, and an exception, would talk to Java in the middle of what they interrupt."""
+        errors.print("weir report: interrupted; the hours that were read are kept, and the next run goes on from there")
+        os._exit(INTERRUPTED)  # Java ends with this process
+
     if options.kafka:
         if "://" in options.events:
             errors.print(f"weir report: with --kafka, --events {options.events} has to be a folder of this machine")
@@ -128,6 +134,8 @@ def _run(options: argparse.Namespace, errors: Console) -> int:
             errors.print(f"weir report: {error}")
             return FAILED
     tell("starting Spark")
+    # Put off until Spark is up: Java inherits that, and no child of its own is ended by Ctrl-C in the middle of its work.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         spark = spark_session(
             options.master, options.memory, skip_unreadable=options.skip_unreadable, small=is_small(options.events)
@@ -138,6 +146,9 @@ def _run(options: argparse.Namespace, errors: Console) -> int:
             f"{(str(error) or repr(error)).splitlines()[0]}"
         )
         return FAILED
+    finally:
+        signal.signal(signal.SIGINT, interrupted)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
         out = options.out.rstrip("/")
         found = refresh(spark, options.events, out, Period(options.first, options.last), options.batch_hours, tell)

@@ -1,5 +1,7 @@
 """`weir report` before Spark starts: its help, what it asks for and what it says is missing."""
 
+import gzip
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -100,6 +102,23 @@ def test_a_java_that_does_not_start_is_one_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "weir report: Spark does not start with --master local[*] and --memory 1k: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
+    hour = tmp_path / "ledger/date=2026-11-21/hour=15"
+    hour.mkdir(parents=True)
+    (hour / "weir-0.jsonl.gz").write_bytes(gzip.compress(b"no event\n"))
+    command = [sys.executable, "-m", "gateway", "report", "--events", str(hour.parents[1]), "--out", str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "hours are new" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    assert process.returncode == 130, rest
+    assert "weir report: interrupted" in rest
+    assert "Traceback" not in rest
 
 
 def test_properties_that_can_not_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
