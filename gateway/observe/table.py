@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -55,6 +56,8 @@ async def _ask(session: aiohttp.ClientSession, admin: str) -> Answer:
         ) from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         reason = str(error) or "no answer in time"
+        if type(error) is aiohttp.ClientConnectorError and (number := error.os_error.errno) and number > 0:
+            reason = os.strerror(number)  # not of TLS or of names, which have causes of their own
         raise AdminUnreachableError(
             f"{url} can't be reached: {reason} — start the gateway, or name its admin.host and admin.port with --admin"
         ) from None

@@ -76,7 +76,9 @@ async def test_on_a_terminal_it_is_drawn_again_until_stopped(server: AdminServer
 
 async def test_nobody_listens_there() -> None:
     port = free_port()
-    with pytest.raises(AdminUnreachableError, match=rf"http://127\.0\.0\.1:{port}/api/quotas can't be reached: .*--admin"):
+    with pytest.raises(
+        AdminUnreachableError, match=rf"http://127\.0\.0\.1:{port}/api/quotas can't be reached: Connection refused — .*--admin"
+    ):
         await show_quotas(f"http://127.0.0.1:{port}", once=True, as_json=False, console=Screen().console)
 
 
