@@ -1,7 +1,7 @@
 """Quotas of the API put together: who answers for them, where they are kept, whether they are known yet."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gateway import clock
@@ -10,6 +10,7 @@ from gateway.cluster.quota_log import QuotaLog
 from gateway.config import WeirConfig
 from gateway.quota_api.admin import QuotaAdmin
 from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.entity import DynamicQuotas, EntityQuota
 from gateway.state.logged_quotas import QuotaLogReport
 from gateway.state.state_file import StateFile
 from gateway.workers.worker import Worker
@@ -62,3 +63,15 @@ class ApiQuotas:
     def report(self) -> QuotaLogReport | None:
         """How the topic does; None where there is none."""
         return None if self._log is None else self._log.report()
+
+
+def overruled(old: Sequence[EntityQuota], new: Sequence[EntityQuota], dynamic: DynamicQuotas) -> list[str]:
+    """What has changed in the file and has no effect, because the API's quota holds for the same entity and key."""
+    before = {quota.entity: quota.limits for quota in old}
+    return [
+        f"{quota.entity}: {key} stays {dynamic[quota.entity][key]:.12g}, which was set through the API: for the file's "
+        f"{limit:.12g}, remove that (kafka-configs.sh --alter --delete-config {key})"
+        for quota in new
+        for key, limit in quota.limits.items()
+        if before.get(quota.entity, {}).get(key) != limit and key in dynamic.get(quota.entity, {})
+    ]

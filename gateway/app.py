@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 
 from gateway import clock
-from gateway.api_quotas import ApiQuotas
+from gateway.api_quotas import ApiQuotas, overruled
 from gateway.cluster.admission import Admission
 from gateway.cluster.brokers import Brokers
 from gateway.cluster.client import OwnClient
@@ -231,11 +231,13 @@ class Gateway:
             self._topics.tick(now)
 
     def _apply(self, old: WeirConfig, new: WeirConfig) -> list[str]:
-        """Put a new config into effect, on open connections as well."""
+        """Put a new config into effect, on open connections as well; returns what should be said of that."""
+        notes: list[str] = []
         if new.quotas != old.quotas:
             self._topics.configure(new.quotas, self._group)
             settings = replace(quota_settings(new.quotas), dynamic=self._engine.settings.dynamic)
             self._engine.apply(settings, clock.monotonic())
+            notes += overruled(old.quotas.entities, new.quotas.entities, settings.dynamic)
             self._reconsider()
             self._watch_volumes(new.quotas)
             if self._ledger is not None:
@@ -247,11 +249,11 @@ class Gateway:
         self._quota_admin.admins = frozenset(new.quota_admins)
         self._connections.apply(connection_limits(new.connections, new.listeners), clock.monotonic())
         self._sessions.max_idle_seconds = new.connections.max_idle_ms / 1000.0
-        if new.connections.max_frame_bytes == old.connections.max_frame_bytes:
-            return []
-        for listener in self._listeners:
-            listener.limit_frames(new.connections.max_frame_bytes)
-        return ["connections.max_frame_bytes holds for connections from now on"]
+        if new.connections.max_frame_bytes != old.connections.max_frame_bytes:
+            for listener in self._listeners:
+                listener.limit_frames(new.connections.max_frame_bytes)
+            notes.append("connections.max_frame_bytes holds for connections from now on")
+        return notes
 
     def _session_context(self, translate: Translate) -> SessionContext:
         """What the sessions of a listener, whose clients are told of brokers by `translate`, find around them."""

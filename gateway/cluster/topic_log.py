@@ -359,7 +359,7 @@ class TopicLog:
             return
         check_error(code, f"topic {self.spec.name} can't be created ({', '.join(map(str, message))})")
         self._checked_policy = True
-        _log.info("topic %s created with %d replicas", self.spec.name, replicas)
+        _log.info("topic %s created, replication factor %d", self.spec.name, replicas)
 
     async def _check_policy(self) -> None:
         """Say so, once, where somebody else has made the topic and it is not compacted: it grows for ever then."""
