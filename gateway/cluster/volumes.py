@@ -101,7 +101,6 @@ class VolumeWatch:
         self._told, self._told_enforced = self._verdict, True
         self._begun = False
         self._gives_way = False
-        self._knows_brokers = False
 
     async def run(self, before: asyncio.Task[None] | None = None) -> None:
         """Watch until cancelled; then the gate is left open. `before`: the task of another watch that ends by now."""
@@ -131,7 +130,7 @@ class VolumeWatch:
         """Until there is something to judge by the gate stays as the watch before has left it: what is unknown may open it."""
         try:
             async with asyncio.timeout(LEARN_SECONDS):
-                while not (self._log.status.caught_up and self._knows_brokers):
+                while not (self._log.status.caught_up and self._volumes.knows_brokers):
                     await self._log.looked()
         except TimeoutError:
             pass
@@ -186,7 +185,6 @@ class VolumeWatch:
                     await asyncio.sleep(_RETRY_SECONDS)
                     continue
                 self._volumes.brokers(frozenset(look.brokers), clock.monotonic())
-                self._knows_brokers = True
                 await asyncio.sleep(min(LOOK_SECONDS, self.config.freshness_seconds / 4))
         finally:
             await self._client.close()

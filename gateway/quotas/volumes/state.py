@@ -141,6 +141,11 @@ class ClusterVolumes:
         self._active = active
         self._active_until = now + self.freshness
 
+    @property
+    def knows_brokers(self) -> bool:
+        """Whether it has ever been told which brokers are active."""
+        return self._active_until > float("-inf")
+
     def usage(self, usage: VolumeUsage, age: float, now: float) -> str | None:
         """Take over a usage that was captured `age` seconds ago; None, or the reason why it is passed over.
 
