@@ -64,6 +64,7 @@ class Bucket(Metered):
         "throttle_seconds_total",
         "throttled_total",
         "totals",
+        "waiting",
     )
 
     def __init__(
@@ -79,6 +80,7 @@ class Bucket(Metered):
         self.answered_total = 0  # Produce and Fetch requests that brokers have answered, and how long they took for it
         self.latency_seconds_total = 0.0
         self.promised = 0
+        self.waiting = 0  # bytes or mutations of requests that wait unforwarded, see `enter_queue`
         self.throttled_total = 0
         self.throttle_seconds_total = 0.0
         self.early_total = 0
@@ -107,6 +109,28 @@ class Bucket(Metered):
         self.amount_total += amount
         if self.meter is not None:
             self.meter.charge(amount, now)
+
+    def enter_queue(self, amount: int, now: float) -> float:
+        """Seconds that a connection's first request has to wait unforwarded because this bucket is in debt; 0.0 for none.
+
+        Without the wait, a client would pay a debt off by reconnecting. `amount` of the request (what has arrived of it) counts
+        as waiting until the caller calls `leave_queue`, so requests that wait together are forwarded one after the other.
+        A delay below zero is not enforced: the request would have to wait that long.
+        """
+        meter, limit = self.meter, self.resolution.limit
+        if meter is None or limit is None:
+            return 0.0
+        debt = meter.delay(now)
+        if debt < LEAST_DELAY:
+            return 0.0
+        delay = self._verdict(meter, debt + self.waiting / limit, now)
+        if delay > 0.0:
+            self.waiting += amount
+        return delay
+
+    def leave_queue(self, amount: int) -> None:
+        """A request that waited is forwarded, or its connection is gone."""
+        self.waiting -= amount
 
     def enter(self, longest: float, now: float) -> float:
         """Count one connection; if that goes over, it is not counted and is to wait for so many seconds, at most `longest`.

@@ -5,6 +5,8 @@ evenly at exactly the quota, where the window stands still until the burst's sam
 """
 
 from collections.abc import Sequence
+from math import inf
+from typing import Final
 
 from gateway.quotas.meter import Meter, Spent, Window
 
@@ -12,17 +14,22 @@ FETCH_SLICE_SECONDS = 0.05
 """A fetch that finds nothing saved up may take this much of the quota at once: small enough to flow evenly, large enough that
 a fast consumer is not slowed by round trips."""
 
+MAX_DEBT_SECONDS: Final = 3600.0
+"""The longest time for which a byte quota can be in debt. A client that sends 100 MB at a quota of 1 KiB/s would else keep all
+clients of its entity waiting for a day."""
+
 
 class TokenBucket(Meter):
-    """Refilled at `limit` per second up to `limit * burst_seconds`; starts full."""
+    """Refilled at `limit` per second up to `limit * burst_seconds`; starts full; never below `-limit * max_debt_seconds`."""
 
-    __slots__ = ("_burst", "_burst_seconds", "_last", "_limit", "_tokens")
+    __slots__ = ("_burst", "_burst_seconds", "_last", "_limit", "_max_debt_seconds", "_tokens")
 
-    def __init__(self, limit: float, burst_seconds: float, now: float) -> None:
+    def __init__(self, limit: float, burst_seconds: float, now: float, max_debt_seconds: float = inf) -> None:
         if limit <= 0 or burst_seconds <= 0:
             raise ValueError(f"limit {limit} and burst_seconds {burst_seconds} must be positive")
         self._limit = limit
         self._burst_seconds = burst_seconds
+        self._max_debt_seconds = max_debt_seconds
         self._burst = limit * burst_seconds
         self._tokens = self._burst
         self._last = now
@@ -30,7 +37,7 @@ class TokenBucket(Meter):
     @classmethod
     def for_bytes(cls, limit: float, window: Window, now: float) -> "TokenBucket":
         """The bucket with the burst that Kafka's window of bytes allows: all but one of its samples."""
-        return cls(limit, max(window.samples - 1, 1) * window.seconds, now)
+        return cls(limit, max(window.samples - 1, 1) * window.seconds, now, MAX_DEBT_SECONDS)
 
     @classmethod
     def for_mutations(cls, limit: float, window: Window, now: float) -> "TokenBucket":
@@ -45,9 +52,16 @@ class TokenBucket(Meter):
         tokens -= amount
         if tokens > self._burst:
             tokens = self._burst
-        self._tokens = tokens
         self._last = now
-        return -tokens / self._limit if tokens < 0.0 else 0.0
+        if tokens >= 0.0:
+            self._tokens = tokens
+            return 0.0
+        delay = -tokens / self._limit
+        if delay > self._max_debt_seconds:
+            delay = self._max_debt_seconds
+            tokens = -self._limit * delay
+        self._tokens = tokens
+        return delay
 
     def delay(self, now: float, promised: float = 0.0) -> float:
         """Seconds until the balance, less what is promised, is no longer negative."""

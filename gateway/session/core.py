@@ -44,10 +44,24 @@ class SessionCore:
         if self.throttle.active:
             self.requests.hold_back()
 
+    def client_reads(self, now: float) -> None:
+        """The client has read what was waiting for it: take its requests again."""
+        self.requests.client_full = False
+        self.requests.go_on(now)
+        if self.throttle.active:
+            self.requests.hold_back()
+
     def wake(self, now: float) -> None:
         """The time that `Wire.wake_at` was told has come."""
         if self.throttle.wake(now):
             self.requests.go_on(now)
+
+    def reconsider(self, now: float) -> None:
+        """Look at the mute again: the quotas have changed, and perhaps the bucket that holds for the client with them."""
+        kind = self.throttle.kind
+        if kind is not None:
+            self.client.follow(now)
+            self.throttle.reconsider(now, self.client.bucket(kind, now))
 
     def ready(self, now: float) -> None:
         """Some exchange can go on: its request can be decided, or its answer is there."""

@@ -10,11 +10,22 @@ ANONYMOUS = "ANONYMOUS"
 class Client:
     """A connection's user and its client-id of the moment; their buckets are looked up once and kept until either changes."""
 
-    __slots__ = ("_buckets", "_engine", "batch_bytes", "client_id", "fetched_bytes", "generation", "hot_bucket", "user")
+    __slots__ = (
+        "_buckets",
+        "_engine",
+        "_queued",
+        "batch_bytes",
+        "client_id",
+        "fetched_bytes",
+        "generation",
+        "hot_bucket",
+        "user",
+    )
 
     def __init__(self, engine: QuotaEngine) -> None:
         self._engine = engine
         self._buckets: dict[str, Bucket] = {}
+        self._queued: tuple[Bucket, int] | None = None  # the bucket that this connection's first request waits for
         self.user = ANONYMOUS
         self.client_id = ""
         self.fetched_bytes = 0  # the length of the last Fetch response, 0 where it held no records
@@ -52,9 +63,37 @@ class Client:
             bucket = self._buckets[kind] = self._engine.acquire(kind, self.user, self.client_id, now)
         return bucket
 
+    def entry_delay(self, kind: str, amount: int, now: float) -> float:
+        """Seconds that a request has to wait unforwarded because it is the first that this connection charges to a bucket,
+        and the bucket is in debt. To be asked again when the time is over, and then 0.0.
+
+        See `Bucket.enter_queue` for `amount` and for delays below zero.
+        """
+        if self._queued is not None:
+            self._leave_queue()
+            return 0.0
+        if kind in self._buckets:
+            return 0.0
+        bucket = self.bucket(kind, now)
+        delay = bucket.enter_queue(amount, now)
+        if delay > 0.0:
+            self._queued = bucket, amount
+        return delay
+
+    def follow(self, now: float) -> None:
+        """Look the buckets up again if the configuration has changed."""
+        self.use(self.client_id, now)
+
     def leave(self, now: float) -> None:
         """The connection is gone."""
+        self._leave_queue()
         self._give_back(now)
+
+    def _leave_queue(self) -> None:
+        if self._queued is not None:
+            bucket, amount = self._queued
+            bucket.leave_queue(amount)
+            self._queued = None
 
     def _give_back(self, now: float) -> None:
         for bucket in self._buckets.values():

@@ -142,14 +142,17 @@ class Session:
             self._end_for(error, "client")
 
     def pause_writing(self) -> None:
-        """The client reads slower than the broker writes."""
+        """The client does not read its responses: neither the broker nor the client may cause more of them."""
         if self._broker is not None:
             self._broker.pause_reading()
+        self._requests.wait_for_client()
 
     def resume_writing(self) -> None:
         """The client has caught up."""
         if self._broker is not None and not self._broker.is_closing():
             self._broker.resume_reading()
+        if not self.closing:
+            self._guarded(self._core.client_reads)
 
     def eof_received(self) -> None:
         """The client has closed its side: the transport closes ours."""
@@ -158,7 +161,7 @@ class Session:
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """The client is gone. What it had sent still goes to the broker: acks=0 producers close without waiting."""
-        if self._dialing is not None:
+        if self._dialing is not None and not self._requests.wants_no_answers:
             self._dialing.cancel()
         if self._timer is not None:
             self._timer.cancel()
@@ -191,6 +194,11 @@ class Session:
         for data in self._early:
             self._broker.write(data)
         self._early = []
+        if self.closing:
+            self._broker.close()
+            return
+        if self._requests.client_full:
+            self._broker.pause_reading()
         self.resume(_CONNECTING)
         self._go_on_draining()
 
@@ -357,7 +365,7 @@ class Session:
 
     def reconsider(self) -> None:
         """Look again at how long the client is muted, as the quotas have changed."""
-        self._core.throttle.reconsider(monotonic())
+        self._core.reconsider(monotonic())
 
     def late_to_authenticate(self, now: float) -> bool:
         """Whether it has to authenticate and has not done so in time."""

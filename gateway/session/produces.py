@@ -38,10 +38,13 @@ class Produces:
         "_throttle",
         "_topics",
         "answered",
+        "arriving",
+        "entry",
         "generation",
         "key",
         "min_bytes",
         "rest",
+        "size",
     )
 
     def __init__(self, connection: Connection, context: SessionContext, in_flight: InFlight) -> None:
@@ -57,9 +60,17 @@ class Produces:
         self.min_bytes = 0
         self.answered = True
         self.generation = -1
+        # The request of which more is to come, until all of it is charged: its bucket, its entry (None: acks=0), its length.
+        self.arriving: Bucket | None = None
+        self.entry: Entry | None = None
+        self.size = 0
 
     def charge(self, data: bytes, header: RequestHeader, after: int, size: int, now: float) -> Entry | None:
-        """Charge a Produce request and remember what its likes look like; the entry is None where it gets no answer."""
+        """Charge what has arrived of a Produce request, and remember the template for the next ones.
+
+        The entry is None if the request gets no answer (acks=0). A length that a header claims costs nothing: the rest is
+        charged as it arrives (`arrived`).
+        """
         acks, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
         if acks_end > after:
             raise InvalidFrame("overrun", f"a Produce request of {size} bytes ends before its acks")
@@ -73,16 +84,37 @@ class Produces:
         self.answered = acks != 0
         self.generation = self._client.generation
         self._client.hot_bucket = None if self._gate.closed or self.by_topic else bucket  # None: the next one is looked at too
-        delay = bucket.charge(size, now)
         entry: Entry | None = None
         if acks != 0:
             entry = Entry(header.correlation_id, key, now, None, bucket)
             self._in_flight.append(entry)
-        if delay != 0.0:
-            self._throttle.start(delay, now, bucket, entry, size)
+        if after > len(data):
+            self.begin(bucket, entry, size, len(data) - head - 4, now)
+        else:
+            delay = bucket.charge(size, now)
+            if delay != 0.0:
+                self._throttle.start(delay, now, bucket, entry, size)
         if gated:
             self._throttle.hold(self._gate.delayed(), now, bucket, entry, size)
         return entry
+
+    def begin(self, bucket: Bucket, entry: Entry | None, size: int, amount: int, now: float) -> None:
+        """A request of `size` bytes has begun to arrive, with its first `amount` bytes."""
+        self.arriving, self.entry, self.size = bucket, entry, size
+        bucket.record(amount, now)
+
+    def arrived(self, bucket: Bucket, amount: int, now: float, *, whole: bool) -> None:
+        """Charge the next `amount` bytes of the request that is `arriving`; with the last of them (`whole`) it may go over."""
+        if not whole:
+            bucket.record(amount, now)
+            return
+        delay = bucket.charge(amount, now)
+        if delay != 0.0:
+            entry = self.entry
+            # A broker may answer a request before all of it has arrived. No response is left then that could end the mute.
+            pending = entry is not None and self._in_flight and self._in_flight[-1] is entry
+            self._throttle.start(delay, now, bucket, entry if pending else None, self.size)
+        self.arriving = self.entry = None
 
     @property
     def by_topic(self) -> bool:

@@ -17,14 +17,18 @@ from gateway.session.produced import EndConnection, ProduceExchange
 from gateway.session.produces import PUT_OFF, REFUSED, Produces
 from gateway.session.responses import ResponseStream
 from gateway.session.wire import Wire, Write
-from protocol.api_keys import APIS, ApiKey
+from protocol.api_keys import APIS, NEVER, ApiKey
+from protocol.bodies import create_partitions, create_topics, delete_topics
 from protocol.cursor import LENGTH_BYTES
-from protocol.errors import Incomplete, InvalidFrame
+from protocol.errors import Incomplete, InvalidFrame, ProtocolError
 from protocol.framing import MIN_REQUEST_BYTES, Framing
 from protocol.headers import RequestHeader, parse_request_header
 
 MAX_IN_FLIGHT: Final = 1024
 """A client with so many unanswered requests is not read until half of them are answered. Brokers take one at a time."""
+
+MAX_OWN_BYTES: Final = 256 * 1024
+"""A client is not read while responses that Weir made itself wait in this many bytes for the broker's responses before them."""
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _FETCH: Final = int(ApiKey.FETCH)
@@ -34,12 +38,21 @@ _SASL_AUTHENTICATE: Final = int(ApiKey.SASL_AUTHENTICATE)
 _SASL_TOKEN: Final = _SASL_AUTHENTICATE << 16
 _UNKNOWN_VERSION: Final = b"\x7f\xff"
 
+_CHARGED_AFTERWARDS: Final = {
+    _PRODUCE: ("produce", NEVER),
+    **{int(body.KEY): ("controller_mutation", body.STRICT_SINCE) for body in (create_topics, delete_topics, create_partitions)},
+}
+"""Requests that are forwarded whatever the balance: their kind of quota, and the version from which on that is no longer so."""
+
+_CHARGED_BEFORE: Final = ("", 0)
+
 
 # Why the client is not read. Plain ints, as they are looked at for each chunk.
 STOP_MUTED: Final = 1
 STOP_IN_FLIGHT: Final = 2
 STOP_NOT_READY: Final = 4
 STOP_ENDING: Final = 8
+STOP_UNREAD: Final = 16  # the client does not read its responses
 
 # How far the end of the connection has come, where it is Weir that ends it.
 _GOES_ON: Final = 0
@@ -70,9 +83,12 @@ class RequestStream:
         "_put_off",
         "_responses",
         "_scanned",
+        "_taken",
         "_throttle",
         "_waits_for",
         "_wire",
+        "_written",
+        "client_full",
         "stops",
         "write",
     )
@@ -108,6 +124,9 @@ class RequestStream:
         self._waits_for: Exchange | None = None  # whose request stands at the beginning of what is held
         self._put_off = False  # the request that stands there has to wait for something else
         self.stops = 0
+        self.client_full = False  # responses of the highest number of bytes that may wait for the client do so
+        self._taken = 0  # of the data that is gone through: the beginning of the current request,
+        self._written = 0  # and the end of what has been forwarded or discarded already
         self._irregular = False  # bytes are held, or are not to be forwarded
         self._ending = _GOES_ON
 
@@ -117,10 +136,14 @@ class RequestStream:
         pos = framing.skip
         bucket = self._client.hot_bucket
         produces = self._produces
+        if pos and produces.arriving is not None:
+            end = len(chunk)
+            produces.arrived(produces.arriving, pos if pos < end else end, now, whole=pos <= end)
         if (
             self._irregular
             or bucket is None
             or self._throttle.active
+            or self.client_full
             or produces.generation != self._engine.generation
             or len(self._in_flight) > MAX_IN_FLIGHT
         ):
@@ -137,13 +160,16 @@ class RequestStream:
                 or chunk[pos + 12 : pos + rest_end] != rest
             ):
                 break
-            delay = bucket.charge(size, now)
             entry: Entry | None = None
             if produces.answered:
                 entry = Entry(read_i32_be(chunk, pos + 8), produces.key, now, None, bucket)
                 self._in_flight.append(entry)
             self._counts[_PRODUCE] += 1
             pos += 4 + size
+            if pos > end:
+                produces.begin(bucket, entry, size, end - pos + size, now)
+                break
+            delay = bucket.charge(size, now)
             if delay != 0.0:
                 self._throttle.start(delay, now, bucket, entry, size)
                 break
@@ -181,9 +207,20 @@ class RequestStream:
 
     def _go_through(self, data: bytes, start: int, pos: int, now: float) -> None:
         """Take the requests that begin in `data` from `pos` on, and forward it from `start` on."""
+        self._taken, self._written = pos, start
+        try:
+            self._take_all(data, start, pos, now)
+        except ProtocolError:
+            # What stands in front of the bad request is charged, and with acks=0 its client takes it for done.
+            if self._taken > self._written:
+                self.write(data[self._written : self._taken])
+            raise
+
+    def _take_all(self, data: bytes, start: int, pos: int, now: float) -> None:
         framing = self._framing
         end = len(data)
         while pos < end:
+            self._taken = pos
             if self._holds_back:
                 self._held = data[pos:]
                 break
@@ -228,8 +265,10 @@ class RequestStream:
             self._stop(STOP_NOT_READY)
         elif self._ending == _LAST:
             self._stop(STOP_ENDING)
-        if len(self._in_flight) > MAX_IN_FLIGHT:
+        if self._too_many_in_flight:
             self._stop(STOP_IN_FLIGHT)
+        if self.client_full:
+            self._stop(STOP_UNREAD)
 
     def _take(self, data: bytes, header: RequestHeader, start: int, pos: int, after: int, now: float) -> tuple[bytes, int]:
         """Take the request at `pos`; returns the data, perhaps changed, and from where on it is still to be forwarded."""
@@ -242,6 +281,8 @@ class RequestStream:
             self._put_off = self._put_off or verdict == PUT_OFF
         # What the broker answers can't wait here for an answer that is not there yet, so nothing more is asked of it.
         self._put_off = self._put_off or (self._responses.late > 0 and not refused)
+        if not refused and not self._put_off:
+            self._put_off = self._waits_its_turn(header, min(after, len(data)) - pos - LENGTH_BYTES, now)
         if self._put_off:
             return data, start
         if header.api_key == _FETCH:
@@ -269,6 +310,17 @@ class RequestStream:
             start = pos
         return data, start
 
+    def _waits_its_turn(self, header: RequestHeader, amount: int, now: float) -> bool:
+        """Whether the first request of a connection, of which `amount` bytes have arrived, has to wait for a bucket in debt."""
+        kind, until = _CHARGED_AFTERWARDS.get(header.api_key, _CHARGED_BEFORE)
+        if header.api_version >= until:
+            return False
+        self._client.use(header.client_id, now)
+        delay = self._client.entry_delay(kind, amount if header.api_key == _PRODUCE else 1, now)
+        if delay != 0.0:
+            self._throttle.defer(delay, now, self._client.bucket(kind, now), header.api_key)
+        return delay > 0.0
+
     def _take_raw(self, take: TakeRaw, data: bytes, start: int, pos: int, now: float) -> tuple[int, int]:
         """Take the frame at `pos`, which is no request; returns from where on data is to be forwarded, and where it ends."""
         size = read_i32_be(data, pos)
@@ -291,14 +343,16 @@ class RequestStream:
         if pos > start:
             self.write(data[start:pos])
         self._discarding = after > len(data)
-        return min(after, len(data))
+        self._written = min(after, len(data))
+        return self._written
 
     def _collect(self, data: bytes, start: int, pos: int) -> int:
         """Forward what stands before `pos`, and keep the beginning of the request that stands there until the rest has come."""
         if pos > start:
             self.write(data[start:pos])
         self._collected += memoryview(data)[pos:]
-        return len(data)
+        self._written = len(data)
+        return self._written
 
     # The end of a connection, where it is Weir that ends it.
 
@@ -330,13 +384,28 @@ class RequestStream:
     def _holds_back(self) -> bool:
         """Whether no request may be begun now."""
         if self._ending == _GOES_ON:
-            return self._throttle.active or len(self._in_flight) > MAX_IN_FLIGHT
+            return self._throttle.active or self.client_full or self._too_many_in_flight
         return self._ending == _LAST and self._waits_for is None
+
+    @property
+    def _too_many_in_flight(self) -> bool:
+        return len(self._in_flight) > MAX_IN_FLIGHT or self._responses.own_bytes > MAX_OWN_BYTES
+
+    @property
+    def wants_no_answers(self) -> bool:
+        """Whether the client's latest Produce requests have acks=0: it may close before the broker is connected."""
+        return self._produces.key >= 0 and not self._produces.answered
 
     @property
     def unfinished(self) -> bool:
         """Whether the client has sent a part of a request and not the rest."""
         return self._framing.skip > 0 or bool(self._framing.head)
+
+    def wait_for_client(self) -> None:
+        """The client does not read its responses: take no further request until it does."""
+        self.client_full = True
+        if not self._framing.skip:
+            self._stop(STOP_UNREAD)
 
     def hold_back(self) -> None:
         """The client is muted, perhaps by a response: read no more of it than to the end of its request."""
@@ -347,9 +416,12 @@ class RequestStream:
         """The mute is over, or enough requests were answered, or the exchange that waits is `ready`: take up what was left,
         then read on."""
         stopped = self.stops
-        stops = stopped & STOP_IN_FLIGHT if len(self._in_flight) > MAX_IN_FLIGHT // 2 else 0
+        crowded = len(self._in_flight) > MAX_IN_FLIGHT // 2 or self._responses.own_bytes > MAX_OWN_BYTES
+        stops = stopped & STOP_IN_FLIGHT if crowded else 0
         if stopped and self._throttle.active:
             stops |= STOP_MUTED
+        if self.client_full:
+            stops |= stopped & STOP_UNREAD
         stops |= stopped & STOP_ENDING
         if not ready and (self._waits_for is not None or self._responses.late > 0):
             stops |= stopped & STOP_NOT_READY

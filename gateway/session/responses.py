@@ -87,6 +87,7 @@ class ResponseStream:
         "_own_due",
         "_throttle",
         "late",
+        "own_bytes",
         "raw_due",
         "resumable",
         "write",
@@ -107,6 +108,7 @@ class ResponseStream:
         self._current: Entry | None = None  # whose response has begun and is not over
         self._body: Body | None = None  # what becomes of it, None: it is passed on
         self.raw_due = 0  # answers that are no responses, but bytes behind their length
+        self.own_bytes = 0  # of answers made here that wait for their turn
         self._own_due = 0  # answers of opened requests that will be made here
         self.late = 0  # those among them that are not there yet
         # What the last Produce response looked like if it was for one partition and held nothing but what it must: the next
@@ -229,7 +231,10 @@ class ResponseStream:
         self._own_due += 1
         opened.forwarded = False
         opened.frame = opened.exchange.answer(now)
-        self.late += opened.frame is None
+        if opened.frame is None:
+            self.late += 1
+        else:
+            self.own_bytes += len(opened.frame)
 
     def answer_own(self, now: float) -> None:
         """Write the answers that are made here and due."""
@@ -402,7 +407,9 @@ class ResponseStream:
                 answer: Data | None = self._fetches.empty(entry, now)
             elif isinstance(special, Opened) and not special.forwarded:
                 frame = special.frame
-                if frame is None:
+                if frame is not None:
+                    self.own_bytes -= len(frame)
+                else:
                     frame = special.exchange.answer(now)
                     if frame is not None:
                         self.late -= 1

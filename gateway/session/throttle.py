@@ -72,6 +72,14 @@ class ChannelThrottle:
         if delay > 0.0 and self._mute_for(delay, now, bucket, entry):
             self._gated = False
 
+    def defer(self, delay: float, now: float, bucket: Bucket, api_key: int) -> None:
+        """Mute for `delay` seconds before the client's next request is forwarded; below zero (quotas are not enforced) only
+        record it."""
+        if self._recorder is not None:
+            self._recorder.throttled(self.origin, api_key, bucket, 0, delay, now)
+        if delay > 0.0 and self._mute_for(delay, now, bucket, None):
+            self._gated = False
+
     def hold(self, delay: float, now: float, bucket: Bucket, entry: Entry | None, amount: int) -> None:
         """The same for the volumes' sake: it is no decision of the bucket's, which tells only whose request it is."""
         self.note_held(delay, now, bucket, amount)
@@ -136,11 +144,21 @@ class ChannelThrottle:
                 self._recorder.early(self.origin, self._bucket, early, now)
         return self._unmute()
 
-    def reconsider(self, now: float) -> None:
-        """The configuration has changed, or what the gate asks for: whoever would be held for less time by now is held for
-        less."""
+    @property
+    def kind(self) -> str | None:
+        """The kind of quota that the client is muted for."""
+        return None if self._bucket is None else self._bucket.kind.name
+
+    def reconsider(self, now: float, bucket: Bucket | None = None) -> None:
+        """Shorten the mute if the quotas or the gate by now ask for less time.
+
+        `bucket` is the one that holds for the client now, where another quota applies to it than when it was muted.
+        """
         if self.active and self._bucket is not None:
-            if self._gated and self._gate is not None:
+            if bucket is not None and bucket is not self._bucket:
+                self._bucket, self._limit = bucket, bucket.resolution.limit
+                left = max(bucket.throttle_left(now), self._gate.delay if self._gated and self._gate is not None else 0.0)
+            elif self._gated and self._gate is not None:
                 left = max(self._gate.delay, self._bucket.throttle_left(now))
             else:
                 left = self._bucket.still_held(max(0.0, self.until - now), self._limit, now)

@@ -120,9 +120,9 @@ def test_a_request_that_is_still_coming_in_is_read_to_its_end(by):
     t.client_sends(request[:by])
     t.broker_got(request[:by])
     assert not t.paused
-    assert t.counters.muted == 1
     t.client_sends(request[by:-1])
     assert not t.paused
+    assert t.counters.muted == 0  # it goes over with the bytes that arrive, not with those that its header claims
     t.client_sends(request[-1:], m.metadata(2))
     t.broker_got(request[by:])
     assert t.paused

@@ -174,7 +174,7 @@ class Transcript:
     def configure(self, settings: QuotaSettings) -> None:
         """The configuration changes, and whom it holds is looked at again."""
         self.engine.apply(settings, self.now)
-        self.core.throttle.reconsider(self.now)
+        self.core.reconsider(self.now)
 
     def row(self, kind: str = "produce", client_id: str = "etl") -> Any:
         """The usage of a client-id."""
