@@ -171,7 +171,7 @@ def test_responses_that_are_alike_are_told_apart():
 
 
 def test_the_longest_delay_saturates():
-    t = Transcript(limits(produce=1))
+    t = Transcript(limits(produce=1, algorithm="window"))
     t.client_sends(m.produce(1, size=3_000_000))
     t.broker_answers(m.produced(1))
     t.client_got(m.produced(1, throttle_time_ms=MAX_THROTTLE_TIME_MS))  # in Kafka it would be negative: none at all

@@ -1,0 +1,42 @@
+"""A client gains nothing by new connections: the first request of each waits while the bucket is in debt."""
+
+from protocol.api_keys import ApiKey
+from tests.gateway.session import messages as m
+from tests.hostile.stub_broker import Request
+from tests.protocol import codec
+from tests.weir_process import wait_until
+
+CONNECTIONS = 40
+
+
+def create_topics(correlation_id: int, name: str, partitions: int) -> bytes:
+    """CreateTopics v5, the last version whose quota is permissive (KIP-599)."""
+    topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": []}
+    return codec.encode_request(ApiKey.CREATE_TOPICS, 5, {"topics": [topic], "timeout_ms": 1000}, correlation_id, "etl")
+
+
+def created(request: Request) -> bytes:
+    names = [topic.name for topic in request.decode().topics]
+    return request.answer(topics=[{"name": name, "error_code": 0} for name in names])
+
+
+def flood(weir, connect, frames):
+    """Send each frame on a connection of its own; returns once the gateway holds all of them."""
+    for frame in frames:
+        connect(weir).send(frame)
+    wait_until(lambda: weir.metric("weir_muted_connections") == len(frames) + 1, "all connections are muted")
+
+
+def test_new_connections_wait_for_produce_debt(broker, start_weir, connect):
+    weir = start_weir(broker.bootstrap_servers, quotas={"entities": [{"client-id": "etl", "producer_byte_rate": 1024}]})
+    connect(weir).ask(m.produce(1, size=500_000))
+    flood(weir, connect, [m.produce(1, size=10_000)] * CONNECTIONS)
+    assert broker.count(ApiKey.PRODUCE) == 1
+
+
+def test_new_connections_wait_for_mutation_debt(broker, start_weir, connect):
+    broker.answers[ApiKey.CREATE_TOPICS] = created
+    weir = start_weir(broker.bootstrap_servers, quotas={"entities": [{"client-id": "etl", "controller_mutation_rate": 1}]})
+    connect(weir).ask(create_topics(1, "first", 500))
+    flood(weir, connect, [create_topics(1, f"topic-{number}", 10) for number in range(CONNECTIONS)])
+    assert broker.count(ApiKey.CREATE_TOPICS) == 1
