@@ -29,7 +29,8 @@ class GatewayProcess:
     """A context manager: a gateway on free ports before `upstream` (`host:port,...`), started on entry, stopped on exit.
 
     `config` holds sections of the config file, which replace the ones that are made here; `listener` has further keys of the
-    listener. It has started once its admin server answers `wait` with 200.
+    listener. It has started once its admin server answers `wait` with 200. `checkout` is the folder whose sources it runs, if
+    not these.
     """
 
     def __init__(
@@ -39,11 +40,13 @@ class GatewayProcess:
         config: Mapping[str, Any] | None = None,
         listener: Mapping[str, Any] | None = None,
         wait: str = "/readyz",
+        checkout: Path | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         first = free_port_range(1 + BROKER_PORTS)
         admin_port = free_port()
         self._wait = wait
+        self._checkout = checkout
         self.bootstrap_servers = f"{HOST}:{first}"
         self.ports = range(first, first + 1 + BROKER_PORTS)
         self.admin = f"http://{HOST}:{admin_port}"
@@ -82,7 +85,7 @@ class GatewayProcess:
     def launch(self) -> None:
         """Start it and return at once."""
         with self.log_file.open("a") as log:
-            self.process = spawn(self.command(), stdout=log, stderr=log)
+            self.process = spawn(self.command(), stdout=log, stderr=log, cwd=self._checkout)
 
     def start(self, timeout: float = 60.0) -> None:
         """Start it and return once it says that it is ready. Raises GatewayError."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from loadtest.bench import report
-from loadtest.bench.proxies import WAYS, Tls, Way
+from loadtest.bench.proxies import WAYS, Tls, Way, WeirBefore
 from loadtest.bench.rounds import (
     CONNECTIONS,
     DEPTHS,
@@ -53,20 +53,26 @@ def _options() -> argparse.Namespace:
         action="store_true",
         help="no Kafka, but a process that answers at once: the proxies without a broker's noise (no Fetch, no latency)",
     )
+    parser.add_argument("--baseline", type=Path, help="checkout of another commit, measured beside this one as weir-before")
     parser.add_argument("--out", type=Path, help="folder for DATE-bench.md and .json (a full run: loadtest/results)")
     options = parser.parse_args()
     try:
         options.sizes = tuple(int(size) for size in options.sizes.split(","))
     except ValueError:
         parser.error(f"--sizes {options.sizes}: give numbers of bytes, such as 100,16384")
-    ways = TLS_WAYS if options.tls else tuple(WAYS)
+    ways = TLS_WAYS if options.tls else tuple(name for name in WAYS if name != "weir-before")
+    WeirBefore.checkout = options.baseline.resolve() if options.baseline is not None else None
     options.proxies = tuple(options.proxies.split(",")) if options.proxies else ways
+    if options.baseline is not None and "weir-before" not in options.proxies:
+        options.proxies = ("weir-before", *options.proxies)
+    if options.baseline is None and "weir-before" in options.proxies:
+        parser.error("--proxies weir-before: name the checkout of the other commit with --baseline")
     unknown = [name for name in options.proxies if name not in WAYS]
     if unknown:
         parser.error(f"--proxies {', '.join(unknown)}: not known; choose from {', '.join(WAYS)}")
     if options.tls and options.null_broker:
         parser.error("--tls and --null-broker don't go together: choose one")
-    options.full = set(options.sizes) == set(SIZES) and set(options.proxies) == set(ways)
+    options.full = set(options.sizes) == set(SIZES) and set(options.proxies) >= set(ways)
     if options.full and options.out is None:
         options.out = RESULTS
     return options

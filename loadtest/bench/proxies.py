@@ -90,6 +90,7 @@ class Weir(Way):
         "produce and fetch quotas measured and enforced, none exceeded; rows at all eight levels of precedence; hot path "
         + ("compiled by mypyc" if requests.__file__.endswith(".so") else "interpreted")
     )
+    checkout: ClassVar[Path | None] = None
     _gateway: GatewayProcess | None = None
 
     def sections(self, directory: Path) -> dict[str, Any]:  # noqa: ARG002
@@ -101,7 +102,7 @@ class Weir(Way):
         keys = {} if self.tls is None else {"tls": {"cert": str(self.tls.files.cert), "key": str(self.tls.files.key)}}
         config = {"quotas": {"entities": quota_rows()}, "connections": {"max_per_ip": 1_000}, **self.sections(directory)}
         # Not /readyz: a null broker does not tell who the brokers are.
-        self._gateway = gateway = GatewayProcess(directory, broker, config, keys, wait="/livez")
+        self._gateway = gateway = GatewayProcess(directory, broker, config, keys, "/livez", self.checkout)
         gateway.start()
         wait_listening(gateway.process, gateway.ports[0], _NOT_STARTED, gateway.log_file)
         self.address = gateway.bootstrap_servers
@@ -111,6 +112,12 @@ class Weir(Way):
         """Stop the gateway."""
         if self._gateway is not None:
             self._gateway.stop()
+
+
+class WeirBefore(Weir):
+    """Weir as it is in the checkout of another commit, compiled there: `--baseline` sets the folder."""
+
+    about = "another commit's Weir, of the folder that --baseline names, compiled by mypyc if its sources are"
 
 
 class WeirObserved(Weir):
@@ -264,6 +271,7 @@ class Kroxylicious(Spawned):
 WAYS: dict[str, type[Way]] = {
     "direct": Direct,
     "weir": Weir,
+    "weir-before": WeirBefore,
     "weir-observed": WeirObserved,
     "haproxy": HAProxy,
     "haproxy-64k": HAProxyBigBuffers,
