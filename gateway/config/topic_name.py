@@ -5,14 +5,12 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from gateway.config.section import invalid
-
-_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-_LONGEST = 249
+from protocol.bodies.topic_lists import is_legal_name
 
 
 def _topic(name: str) -> str:
-    if not name or len(name) > _LONGEST or not set(name) <= _CHARACTERS or name in {".", ".."}:
-        raise invalid("is not a name that a topic can have", f"use letters, digits, '.', '_' and '-', at most {_LONGEST}")
+    if not is_legal_name(name):
+        raise invalid("is not a name that a topic can have", "use letters, digits, '.', '_' and '-', at most 249")
     return name
 
 

@@ -3,7 +3,7 @@
 Source: `StrictControllerMutationQuota` and `PermissiveControllerMutationQuota` of `ControllerMutationQuotaManager`.
 """
 
-from gateway.quotas.bucket import Bucket
+from gateway.quotas.bucket import LEAST_DELAY, Bucket
 
 
 class MutationQuota:
@@ -37,6 +37,10 @@ class MutationQuota:
         self._bucket.record(partitions, now)
         self._recorded = True
         return True
+
+    def in_debt(self, now: float) -> bool:
+        """True if the next operation of a strict request would be refused. Nothing is counted."""
+        return self._strict and self._bucket.throttle_left(now) >= LEAST_DELAY
 
     def settle(self, now: float) -> float:
         """All operations of the request are recorded: the seconds for which its client is to be held, 0.0 for not at all; below

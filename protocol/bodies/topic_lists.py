@@ -4,6 +4,7 @@ What is common to CreateTopics, DeleteTopics and CreatePartitions. Elements are 
 nobody here knows survive.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -19,6 +20,7 @@ NO_ID: Final = bytes(16)
 """The topic id of a topic that is named instead."""
 
 _TIMEOUT_BYTES: Final = 4
+_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class RequestedTopic(NamedTuple):
@@ -120,6 +122,11 @@ def make_answer(api_key: ApiKey, version: int, correlation_id: int, results: Seq
     body += (_array(results, compact), b"\0" if compact else b"")
     frame = b"".join(body)
     return INT32.pack(len(frame)) + frame
+
+
+def is_legal_name(name: str) -> bool:
+    """Follows Kafka's `Topic.validate`: no cluster has a topic with another name."""
+    return _LEGAL_NAME.fullmatch(name) is not None and name not in {".", ".."}
 
 
 def null_string(*, compact: bool) -> bytes:

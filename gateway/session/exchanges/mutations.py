@@ -2,9 +2,11 @@
 
 A topic costs its partitions. What the broker is going to refuse anyway costs nothing, as KRaft checks the quota last: so
 the broker is asked for the topics' metadata first, on the client's own connection and with the client's own rights.
+
+While the bucket is in debt, a strict request reaches the controller without any topic that might cost something: a topic that
+the metadata tells to fail is answered here with that error, because the metadata may be out of date.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -12,11 +14,20 @@ from typing import Final
 from gateway.quotas.mutations import MutationQuota
 from gateway.session.exchange import Connection, Opener
 from gateway.session.exchanges.known_topics import KnownTopics
+from gateway.session.exchanges.mutation_costs import NO_ERROR, Forecasts, TopicKey, by_key, key
 from gateway.session.inflight import Entry
 from protocol.api_keys import ApiKey
 from protocol.bodies import addresses, api_versions, create_partitions, create_topics, delete_topics, topic_lists
 from protocol.bodies import topic_metadata as metadata
-from protocol.bodies.topic_lists import NO_ID, RequestedTopic, TopicResult, TopicsRequest, TopicsResponse
+from protocol.bodies.topic_lists import (
+    NO_ID,
+    THROTTLING_QUOTA_EXCEEDED,
+    RequestedTopic,
+    TopicResult,
+    TopicsRequest,
+    TopicsResponse,
+    is_legal_name,
+)
 from protocol.errors import InvalidFrame
 from protocol.headers import RequestHeader
 
@@ -24,15 +35,12 @@ MAX_BYTES: Final = 1 << 20
 """The longest of these requests that a client with a quota may send: some twenty thousand topics."""
 
 MAX_CREATED_PARTITIONS: Final = 10_000
-"""`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`: more in one CreateTopics are refused before the quota is looked at."""
+"""`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`. The controller refuses a CreateTopics with more before it looks at the
+quota, but it first drops the topics that the client may not create."""
 
-_UNKNOWN_TOPIC: Final = 3
-_NO_ERROR: Final = 0
+_REQUEST_TIMED_OUT: Final = 7
 # CreatePartitions looks for replicas after it has charged the quota: INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT.
 _CHARGED_ERRORS: Final = {ApiKey.CREATE_PARTITIONS: frozenset({38, 39})}
-
-_Found = dict[str | bytes, metadata.TopicMetadata]
-"""What the broker knows, by name or by id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +67,11 @@ def openers(known: KnownTopics) -> dict[int, Opener]:
 
 @dataclass(slots=True)
 class _Topic:
-    """A topic of the request: what it was charged, and whether it was refused here."""
+    """A topic of the request. `charged`: its cost in partitions; `error`: the code with which Weir answers it itself."""
 
     asked: RequestedTopic
     charged: int = 0
-    refused: bool = False
+    error: int = NO_ERROR
 
 
 class MutationExchange:
@@ -72,7 +80,6 @@ class MutationExchange:
     def __init__(self, connection: Connection, known: KnownTopics) -> None:
         self._connection = connection
         self._known = known
-        self._found: _Found = {}
         self._questions: int | None = None
         self._passes = False
 
@@ -90,46 +97,39 @@ class MutationExchange:
         if self._passes:
             return frame
         quota = MutationQuota(bucket, strict=self._version >= self._api.strict_since)
-        for topic, cost in zip(self._topics, self._costs(now), strict=True):
-            if cost > 0:
-                topic.refused = not quota.record(cost, now)
-                topic.charged = 0 if topic.refused else cost
+        self._charge(quota, now)
         delay = quota.settle(now)
         if delay != 0.0:
             self._connection.throttle.start(delay, now, bucket, entry)
-        kept = [topic.asked for topic in self._topics if not topic.refused]
+        kept = [topic.asked for topic in self._topics if topic.error == NO_ERROR]
         if len(kept) == len(self._topics):
             return frame
         self._correlation_id = header.correlation_id
         return topic_lists.keep(self._api.key, self._version, frame, self._request, kept) if kept else None
 
     def response(self, frame: bytes, now: float) -> bytes:
-        """Settle with the broker what was charged, and put in the topics that were refused here."""
+        """Settle with the broker what was charged, and put in the topics that were answered here."""
         if self._passes:
             return frame
         response = self._api.read_response(self._version, frame)
-        results: dict[str | bytes, TopicResult] = {}
-        for result in response.results:
-            for key in (result.name, result.topic_id):
-                if key is not None and key != NO_ID:
-                    results.setdefault(key, result)
+        results = by_key(response.results)
         self._settle(results, now)
-        if not any(topic.refused for topic in self._topics):
+        if all(topic.error == NO_ERROR for topic in self._topics):
             return frame
         merged: list[bytes] = []
         left = {result.start: result for result in response.results}
         for topic in _first_of_each(self._topics):
-            if topic.refused:
-                merged.append(self._refusal(topic.asked))
-            elif (found := results.get(_key(topic.asked))) is not None and found.start in left:
+            if topic.error != NO_ERROR:
+                merged.append(self._refusal(topic))
+            elif (found := results.get(key(topic.asked))) is not None and found.start in left:
                 del left[found.start]
                 merged.append(frame[found.start : found.end])
         merged += [frame[result.start : result.end] for result in left.values()]
         return topic_lists.answer_with(self._api.key, self._version, frame, response, merged)
 
     def answer(self, now: float) -> bytes | None:  # noqa: ARG002
-        """All topics were refused."""
-        refusals = [self._refusal(topic.asked) for topic in _first_of_each(self._topics)]
+        """The answer to a request of which nothing went to the broker."""
+        refusals = [self._refusal(topic) for topic in _first_of_each(self._topics)]
         return topic_lists.make_answer(self._api.key, self._version, self._correlation_id, refusals)
 
     # What the broker knows.
@@ -145,10 +145,11 @@ class MutationExchange:
         self._version = header.api_version
         self._request = self._api.read_request(header.api_version, frame, header.body_offset)
         self._topics = [_Topic(asked) for asked in self._request.topics]
+        self._forecasts = Forecasts(self._api.key, self._known)
         if not limited:
             return  # it is measured by what is known already, and waits for nothing
-        names = {topic.asked.name for topic in self._topics if topic.asked.name is not None}
-        ids = {topic.asked.topic_id for topic in self._topics if topic.asked.topic_id != NO_ID}
+        names = {asked.name for asked in self._request.topics if asked.name is not None and is_legal_name(asked.name)}
+        ids = {asked.topic_id for asked in self._request.topics if asked.topic_id != NO_ID}
         if names:
             self._ask(metadata.ask_by_name(header.correlation_id, header.client_id, sorted(names)), self._take_named, now)
         if ids:
@@ -170,81 +171,38 @@ class MutationExchange:
             self._ask(metadata.ask_by_id(header.correlation_id, header.client_id, sorted(ids)), self._take_by_id, now)
 
     def _take_named(self, answer: bytes, now: float) -> None:  # noqa: ARG002
-        self._found |= {topic.name: topic for topic in metadata.read_topics(metadata.BY_NAME, answer) if topic.name}
+        self._forecasts.found |= {topic.name: topic for topic in metadata.read_topics(metadata.BY_NAME, answer) if topic.name}
 
     def _take_by_id(self, answer: bytes, now: float) -> None:  # noqa: ARG002
-        self._found |= {topic.topic_id: topic for topic in metadata.read_topics(metadata.BY_ID, answer)}
+        self._forecasts.found |= {topic.topic_id: topic for topic in metadata.read_topics(metadata.BY_ID, answer)}
 
     # What it costs.
 
-    def _costs(self, now: float) -> list[int]:
-        """The partitions that each topic is charged; 0 where the broker is going to refuse it."""
-        cost = {
-            ApiKey.CREATE_TOPICS: self._cost_of_creation,
-            ApiKey.DELETE_TOPICS: self._cost_of_deletion,
-            ApiKey.CREATE_PARTITIONS: self._cost_of_growth,
-        }[self._api.key]
-        times = Counter(_key(topic.asked) for topic in self._topics)
-        costs = [cost(topic.asked, now) if times[_key(topic.asked)] == 1 else 0 for topic in self._topics]
-        if self._api.key == ApiKey.CREATE_TOPICS and sum(costs) > MAX_CREATED_PARTITIONS:
-            return [0] * len(costs)
-        return costs
-
-    def _cost_of_creation(self, topic: RequestedTopic, now: float) -> int:
-        if self._exists(topic, now):
-            return 0
-        if topic.assignments >= 0:
-            return topic.assignments if topic.partitions == topic.replication_factor == -1 else 0
-        if topic.replication_factor < -1 or topic.replication_factor == 0:
-            return 0
-        if topic.partitions == -1:
-            return self._known.default_partitions or self._guess("num.partitions is not known")
-        return max(topic.partitions, 0)
-
-    def _exists(self, topic: RequestedTopic, now: float) -> bool:
-        """Whether the broker will refuse to create it: because it is there, or because it can't be."""
-        recent = self._known.recent(topic.name or "", now)
-        if recent is not None:
-            return recent > 0
-        found = self._found.get(_key(topic))
-        # Who may not see a topic may still be allowed to create it.
-        return found is not None and found.error not in (_UNKNOWN_TOPIC, metadata.TOPIC_AUTHORIZATION_FAILED)
-
-    def _cost_of_deletion(self, topic: RequestedTopic, now: float) -> int:
-        if (topic.name is None) == (topic.topic_id == NO_ID):
-            return 0  # both, or neither
-        partitions = self._partitions(topic, now)
-        return self._guess("the partitions of a topic that is deleted are not known") if partitions is None else partitions
-
-    def _cost_of_growth(self, topic: RequestedTopic, now: float) -> int:
-        partitions = self._partitions(topic, now)
-        if partitions is None:
-            return self._guess("the partitions of a topic that grows are not known")
-        more = topic.partitions - partitions
-        if partitions == 0 or more <= 0 or topic.assignments not in (-1, more):
-            return 0
-        return more
-
-    def _guess(self, what: str) -> int:
-        return 1 if self._bucket.meter is None else self._known.guess(what)
-
-    def _partitions(self, topic: RequestedTopic, now: float) -> int | None:
-        """How many a topic has, 0 where there is none that this client may change, None where that is not known."""
-        name = topic.name if topic.name is not None else self._known.name_of(topic.topic_id)
-        recent = None if name is None else self._known.recent(name, now)
-        if recent is not None:
-            return recent
-        found = self._found.get(_key(topic))
-        return None if found is None else found.partitions
+    def _charge(self, quota: MutationQuota, now: float) -> None:
+        """Charge each topic, or set the error with which it is answered here."""
+        self._forecasts.limited = self._bucket.meter is not None
+        forecasts = self._forecasts.of_all(self._request.topics, now)
+        # The controller refuses more than this altogether, or it creates a part of it: so it is one operation, which is
+        # forwarded whole. Its tokens come back with the broker's refusal.
+        total = sum(forecast.cost for forecast in forecasts)
+        whole = self._api.key == ApiKey.CREATE_TOPICS and total > MAX_CREATED_PARTITIONS
+        admitted = not whole or quota.record(total, now)
+        for topic, forecast in zip(self._topics, forecasts, strict=True):
+            if forecast.cost > 0:
+                admitted = admitted if whole else quota.record(forecast.cost, now)
+                topic.charged = forecast.cost if admitted else 0
+                topic.error = NO_ERROR if admitted else THROTTLING_QUOTA_EXCEEDED
+            elif forecast.error != NO_ERROR and quota.in_debt(now):
+                topic.error = forecast.error
 
     # What came of it.
 
-    def _settle(self, results: dict[str | bytes, TopicResult], now: float) -> None:
+    def _settle(self, results: dict[TopicKey, TopicResult], now: float) -> None:
         """Give back what the broker refused, and charge what turned out otherwise."""
         more = 0
         for topic in self._topics:
-            result = results.get(_key(topic.asked))
-            if topic.refused or result is None:
+            result = results.get(key(topic.asked))
+            if topic.error != NO_ERROR or result is None:
                 continue
             more += self._worth(topic, result, now) - topic.charged
         if more:
@@ -254,44 +212,43 @@ class MutationExchange:
 
     def _worth(self, topic: _Topic, result: TopicResult, now: float) -> int:
         """What the broker's controller would have charged for what came of a topic."""
-        asked, key = topic.asked, self._api.key
-        if result.error != _NO_ERROR:
-            return topic.charged if result.error in _CHARGED_ERRORS.get(key, ()) else 0
+        asked, api_key = topic.asked, self._api.key
+        if result.error == _REQUEST_TIMED_OUT:
+            return topic.charged  # the controller may be at it still: ZooKeeper's answers so at once where timeout_ms is 0
+        if result.error != NO_ERROR:
+            return topic.charged if result.error in _CHARGED_ERRORS.get(api_key, ()) else 0
         name = asked.name or result.name or self._known.name_of(asked.topic_id)
-        if key == ApiKey.DELETE_TOPICS:
+        if api_key == ApiKey.DELETE_TOPICS:
+            worth = topic.charged or max(self._forecasts.of(asked, now).cost, 1)
             if name is not None:
                 self._known.changed(name, 0, now)
-            return topic.charged
-        worth = topic.charged
-        if key == ApiKey.CREATE_TOPICS:
+            return worth
+        if api_key == ApiKey.CREATE_TOPICS:
+            worth = topic.charged
             if result.partitions > 0:
                 worth = result.partitions
                 if asked.partitions == -1 and asked.assignments < 0:
                     self._known.default_partitions = worth
-            worth = worth or max(asked.partitions, asked.assignments, 1)
+            worth = partitions = worth or max(asked.partitions, asked.assignments, 1)
+        else:
+            worth = topic.charged or max(self._forecasts.of(asked, now).cost, 1)
+            partitions = asked.partitions
         if name is not None and not self._request.validate_only:
-            partitions = worth if key == ApiKey.CREATE_TOPICS else asked.partitions
             self._known.changed(name, partitions, now, result.topic_id)
         return worth
 
-    def _refusal(self, topic: RequestedTopic) -> bytes:
-        """The result of a topic that was refused here, with the name of one that is named by its id, as a broker has it."""
-        name_field = topic.name_field
-        if topic.name is None:
-            found = self._found.get(topic.topic_id)
-            name = (found.name if found is not None else None) or self._known.name_of(topic.topic_id)
-            if name is not None:
-                name_field = addresses.encode_string(name, compact=True)
-        return self._api.refuse(self._version, name_field, topic.topic_id, topic_lists.THROTTLING_QUOTA_EXCEEDED)
-
-
-def _key(topic: RequestedTopic) -> str | bytes:
-    return topic.topic_id if topic.name is None else topic.name
+    def _refusal(self, topic: _Topic) -> bytes:
+        """The result of a topic that was answered here. One that is named by its id gets its name, as a broker has it."""
+        asked = topic.asked
+        name_field = asked.name_field
+        if asked.name is None and (name := self._forecasts.name_of(asked)) is not None:
+            name_field = addresses.encode_string(name, compact=True)
+        return self._api.refuse(self._version, name_field, asked.topic_id, topic.error)
 
 
 def _first_of_each(topics: Iterable[_Topic]) -> list[_Topic]:
     """The topics without those that are named a second time."""
-    first: dict[str | bytes, _Topic] = {}
+    first: dict[TopicKey, _Topic] = {}
     for topic in topics:
-        first.setdefault(_key(topic.asked), topic)
+        first.setdefault(key(topic.asked), topic)
     return list(first.values())

@@ -239,13 +239,15 @@ def grown(name="a", count=1, assignments=None):
         ([created(count=4, replicas=-1, assignments=BY_HAND)], {}, 0),
         ([created(count=-1, replicas=1, assignments=BY_HAND)], {}, 0),
         ([created("a", 5), created("a", 5)], {}, 0),
-        ([created("a", 5_001), created("b", 5_000)], {}, 0),
+        ([created("a", 5_001), created("b", 5_000)], {}, 10_001),  # until the broker refuses it: it may drop one of them
+        ([created("not a name", 5)], {}, 0),
     ],
 )
 def test_what_creating_topics_costs(topics, there, cost):
     t = transcript(settings(1_000.0))
     t.client_sends(m.create(1, topics))
-    asked_and_told(t, list({topic["name"] for topic in topics}), there)
+    if legal := list({topic["name"] for topic in topics if " " not in topic["name"]}):
+        asked_and_told(t, legal, there)
     t.broker_got(m.create(1, topics))
     assert t.row("controller_mutation").amount_total == cost
 
@@ -332,6 +334,171 @@ def test_only_asking_whether_it_could_be_done_costs_as_much():
     t.client_got(m.answered(m.CREATE, 1, [m.refused("a")], throttle_time_ms=4_000))
 
 
+# Requests that the controller refuses as a whole.
+
+WHOLE = {"decoy": 5_001, "a": 5_000}
+
+
+def test_oversized_creation_is_forwarded_whole():
+    t = transcript()
+    t.client_sends(m.create(1, WHOLE))
+    asked_and_told(t, list(WHOLE), {})
+    t.broker_got(m.create(1, WHOLE))
+    t.broker_answers(m.answered(m.CREATE, 1, [{"name": name, "error_code": 44} for name in WHOLE]))
+    t.client_got(m.answered(m.CREATE, 1, [{"name": name, "error_code": 44} for name in WHOLE]))
+    assert tokens(t) == BURST
+
+
+def test_oversized_creation_is_refused_in_debt():
+    t = in_debt()
+    t.client_sends(m.create(1, WHOLE))
+    asked_and_told(t, list(WHOLE), {})
+    t.broker_got()
+    t.client_got(m.answered(m.CREATE, 1, [m.refused(name) for name in WHOLE], throttle_time_ms=19_000))
+    assert tokens(t) == BURST - 60
+
+
+def test_oversized_creation_costs_created_topics():
+    t = transcript()
+    t.client_sends(m.create(1, WHOLE))
+    asked_and_told(t, list(WHOLE), {})
+    t.broker_answers(m.answered(m.CREATE, 1, [{"name": "decoy", "error_code": 29}, {"name": "a", "num_partitions": 5_000}]))
+    assert tokens(t) == BURST - 5_000
+
+
+def test_oversized_permissive_creation_is_given_back():
+    t = transcript()
+    t.client_sends(m.create(1, WHOLE, version=5))
+    asked_and_told(t, list(WHOLE), {})
+    t.broker_answers(m.answered(m.CREATE, 1, [{"name": name, "error_code": 44} for name in WHOLE], version=5))
+    t.passes(0.0)
+    assert not t.core.throttle.active
+    assert tokens(t) == BURST
+
+
+# In debt, no topic is forwarded because of metadata that may be out of date.
+
+
+def in_debt(known=None):
+    """A client whose bucket lacks 38 partitions, which is 19 seconds."""
+    t = transcript(known=known)
+    t.client_sends(m.create(9, {"x": 60}))
+    m.Controller(t).serve()
+    t.client_inbox.clear()
+    return t
+
+
+@pytest.mark.parametrize(
+    ("key", "request_frame", "there", "error_code"),
+    [
+        (m.CREATE, m.create(1, {"a": 5}), {"a": 2}, 36),
+        (m.DELETE, m.delete(1, ["a"]), {}, 3),
+        (m.GROW, m.grow(1, {"a": 5}), {}, 3),
+        (m.GROW, m.grow(1, {"a": 5}), {"a": 5}, 37),
+        (m.GROW, m.grow(1, [grown(count=5, assignments=[{"broker_ids": [0]}] * 3)]), {"a": 3}, 39),
+    ],
+    ids=["create", "delete", "grow_unknown", "grow_too_few", "grow_assignments"],
+)
+def test_expected_error_is_answered_here_in_debt(key, request_frame, there, error_code):
+    t = in_debt()
+    t.client_sends(request_frame)
+    asked_and_told(t, ["a"], there)
+    t.broker_got()
+    t.client_got(m.answered(key, 1, [{"name": "a", "error_code": error_code}]))
+    assert not t.core.throttle.active
+
+
+def test_unknown_topic_id_is_answered_here_in_debt():
+    t = in_debt()
+    t.client_sends(m.delete(1, [m.id_of("a")]))
+    t.broker_answers(messages.versions_are(1, [(3, 0, 12)], version=0))
+    t.broker_answers(m.told(1, {"a": 0}, version=12, error_code=100))
+    t.broker_inbox.clear()
+    t.goes_on()
+    t.broker_got()
+    t.client_got(m.answered(m.DELETE, 1, [{"name": "a", "topic_id": m.id_of("a"), "error_code": 100}]))
+
+
+@pytest.mark.parametrize(
+    ("key", "request_frame"),
+    [
+        (m.CREATE, m.create(1, [created("dup", 5), created("dup", 5), created("zero", 0), created("not a name", 5)])),
+        (m.DELETE, m.delete(1, ["dup", "dup", "not a name"])),
+        (m.GROW, m.grow(1, [grown("dup", 5), grown("dup", 5), grown("zero", 0)])),
+    ],
+    ids=["create", "delete", "grow"],
+)
+def test_invalid_topics_pass_in_debt(key, request_frame):
+    t = in_debt()
+    t.client_sends(request_frame)
+    t.broker_answers(m.told(1, {"dup": 0, "zero": 0}))
+    t.broker_inbox.clear()
+    t.goes_on()
+    t.broker_got(request_frame)
+
+
+@pytest.mark.parametrize(
+    ("request_frame", "known_here", "there"),
+    [
+        (m.create(1, {"a": 5}), 3, 0),  # deleted through another gateway
+        (m.create(1, {"a": 5}), 0, 3),  # deleted here, and the broker has not heard
+        (m.delete(1, ["a"]), 0, 3),  # created through another gateway
+        (m.delete(1, ["a"]), 3, 0),
+        (m.grow(1, {"a": 5}), 5, 3),
+        (m.grow(1, {"a": 5}), 3, 5),
+    ],
+    ids=["deleted_elsewhere", "deleted_here", "created_elsewhere", "created_here", "grown_here", "grown_elsewhere"],
+)
+def test_topic_that_two_sources_disagree_on_is_charged(request_frame, known_here, there):
+    known = KnownTopics()
+    t = in_debt(known)
+    known.changed("a", known_here, t.now)
+    t.client_sends(request_frame)
+    asked_and_told(t, ["a"], {"a": there} if there else {})
+    t.broker_got()
+    assert t.core.throttle.active
+
+
+@pytest.mark.parametrize(
+    ("request_frame", "key", "there", "cost"),
+    [(m.create(1, {"a": 5}), m.CREATE, 2, 5), (m.delete(1, ["a"]), m.DELETE, 0, 1), (m.grow(1, {"a": 5}), m.GROW, 5, 1)],
+    ids=["create", "delete", "grow"],
+)
+def test_success_against_the_forecast_is_charged(request_frame, key, there, cost):
+    t = transcript()
+    t.client_sends(request_frame)
+    asked_and_told(t, ["a"], {"a": there} if there else {})
+    t.broker_answers(m.answered(key, 1, [{"name": "a"}]))
+    assert tokens(t) == BURST - cost
+
+
+def test_entry_with_name_and_id_is_no_twin():
+    """KRaft refuses the first entry and carries the second one out."""
+    topics = [{"name": "a", "topic_id": m.id_of("other")}, {"name": "a", "topic_id": uuid.UUID(int=0)}]
+    request = codec.encode_request(m.DELETE, 6, {"topics": topics, "timeout_ms": 1}, 1, "etl")
+    t = transcript()
+    t.client_sends(request)
+    t.broker_answers(m.told(1, {"a": 9}), messages.versions_are(1, [(3, 0, 11)], version=0))
+    t.broker_inbox.clear()
+    t.goes_on()
+    t.broker_got(request)
+    assert tokens(t) == BURST - 9
+    refusal = {"name": "a", "topic_id": m.id_of("other"), "error_code": 42}
+    t.broker_answers(m.answered(m.DELETE, 1, [refusal, {"name": "a", "topic_id": m.id_of("a")}]))
+    assert tokens(t) == BURST - 9
+
+
+@pytest.mark.parametrize("key", APIS)
+def test_timed_out_topic_stays_charged(key):
+    """ZooKeeper's controller goes on with it, and answers so at once if timeout_ms is 0."""
+    t = transcript()
+    request, topics = costing(key, ["a"], 5)
+    t.client_sends(request)
+    asked_and_told(t, ["a"], topics)
+    t.broker_answers(m.answered(key, 1, [{"name": "a", "error_code": 7}]))
+    assert tokens(t) == BURST - 5
+
+
 # What the broker makes of it.
 
 
@@ -385,11 +552,11 @@ def test_results_stay_in_the_requests_order_whatever_the_brokers_and_what_nobody
     topics = [created("a", 10), created("dup", 1), created("b", 20), created("dup", 1), created("c", 1), created("there", 1)]
     t.client_sends(m.create(1, topics))
     asked_and_told(t, ["a", "b", "c", "dup", "there"], {"there": 1})
-    t.broker_got(m.create(1, [topics[index] for index in (0, 1, 2, 3, 5)]))
+    t.broker_got(m.create(1, [topics[index] for index in (0, 1, 2, 3)]))  # the metadata of `there` may be out of date
     a, b = {"name": "a", "num_partitions": 10}, {"name": "b", "num_partitions": 20}
     there, dup = {"name": "there", "error_code": 36}, {"name": "dup", "error_code": 42}
     other = {"name": "other", "error_code": 7}
-    t.broker_answers(m.answered(m.CREATE, 1, [b, there, a, other, dup]))
+    t.broker_answers(m.answered(m.CREATE, 1, [b, a, other, dup]))
     t.client_got(m.answered(m.CREATE, 1, [a, dup, b, m.refused("c"), there, other], throttle_time_ms=4_000))
 
 
