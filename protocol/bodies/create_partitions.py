@@ -24,10 +24,16 @@ def read_response(version: int, frame: Buffer) -> TopicsResponse:
     return topic_lists.read_response(KEY, _read_result, version, frame)
 
 
-def refuse(version: int, name_field: bytes, topic_id: bytes, error: int) -> bytes:  # noqa: ARG001 - it has no topic ids
-    """The result of a topic that was refused, without a message."""
+def refuse(
+    version: int,
+    name_field: bytes,
+    topic_id: bytes,  # noqa: ARG001 - it has no topic ids
+    error: int,
+    message: str | None = None,
+) -> bytes:
+    """The result of a topic that was refused."""
     compact = version >= _FLEXIBLE_SINCE
-    return name_field + INT16.pack(error) + topic_lists.null_string(compact=compact) + (b"\0" if compact else b"")
+    return name_field + INT16.pack(error) + topic_lists.nullable_string(message, compact=compact) + (b"\0" if compact else b"")
 
 
 def _read_topic(reader: Reader, version: int) -> RequestedTopic:

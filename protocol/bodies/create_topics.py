@@ -28,12 +28,18 @@ def read_response(version: int, frame: Buffer) -> TopicsResponse:
     return topic_lists.read_response(KEY, _read_result, version, frame)
 
 
-def refuse(version: int, name_field: bytes, topic_id: bytes, error: int) -> bytes:  # noqa: ARG001 - a new topic has no id
-    """The result of a topic that was refused, without a message."""
+def refuse(
+    version: int,
+    name_field: bytes,
+    topic_id: bytes,  # noqa: ARG001 - a new topic has no id
+    error: int,
+    message: str | None = None,
+) -> bytes:
+    """The result of a topic that was refused."""
     compact = version >= _FLEXIBLE_SINCE
     result = name_field + (NO_ID if version >= _TOPIC_ID_SINCE else b"") + INT16.pack(error)
     if version >= _MESSAGE_SINCE:
-        result += topic_lists.null_string(compact=compact)
+        result += topic_lists.nullable_string(message, compact=compact)
     # -1 partitions, replication factor -1, no configs, no tags
     return result + INT32.pack(-1) + INT16.pack(-1) + b"\x01\0" if compact else result
 

@@ -26,11 +26,11 @@ def read_response(version: int, frame: Buffer) -> TopicsResponse:
     return topic_lists.read_response(KEY, _read_result, version, frame)
 
 
-def refuse(version: int, name_field: bytes, topic_id: bytes, error: int) -> bytes:
-    """The result of a topic that was refused, without a message."""
+def refuse(version: int, name_field: bytes, topic_id: bytes, error: int, message: str | None = None) -> bytes:
+    """The result of a topic that was refused."""
     result = name_field + (topic_id if version >= _TOPIC_ID_SINCE else b"") + INT16.pack(error)
     if version >= _MESSAGE_SINCE:
-        result += topic_lists.null_string(compact=True)
+        result += topic_lists.nullable_string(message, compact=True)
     return result + b"\0" if version >= _FLEXIBLE_SINCE else result
 
 

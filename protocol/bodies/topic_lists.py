@@ -129,8 +129,10 @@ def is_legal_name(name: str) -> bool:
     return _LEGAL_NAME.fullmatch(name) is not None and name not in {".", ".."}
 
 
-def null_string(*, compact: bool) -> bytes:
-    """A string that is null."""
+def nullable_string(text: str | None, *, compact: bool) -> bytes:
+    """A string, or null."""
+    if text is not None:
+        return addresses.encode_string(text, compact=compact)
     return b"\0" if compact else INT16.pack(-1)
 
 

@@ -6,11 +6,14 @@ Asked in v4, which every broker since 0.11 knows and which creates nothing, or i
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from librt.strings import read_i32_be
+
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import addresses, topic_lists
 from protocol.bodies.addresses import BrokerShape
 from protocol.bodies.topic_lists import NO_ID
 from protocol.cursor import INT32, Buffer, Reader
+from protocol.errors import InvalidFrame
 from protocol.headers import RequestHeader, encode_request
 
 BY_NAME: Final = 4
@@ -81,14 +84,36 @@ def _read_topic(reader: Reader, version: int, compact: bool) -> TopicMetadata:
     partitions = reader.count(compact=compact)
     fixed = 14 if version >= _LEADER_EPOCH_SINCE else 10  # error, index, leader, its epoch
     lists = 3 if version >= _OFFLINE_SINCE else 2  # replicas, those in sync, those offline
-    for _ in range(partitions):
-        reader.skip(fixed)
-        for _ in range(lists):
-            topic_lists.skip_int32s(reader, compact=compact)
-        if compact:
+    if compact:
+        for _ in range(partitions):
+            reader.skip(fixed)
+            for _ in range(lists):
+                topic_lists.skip_int32s(reader, compact=True)
             reader.skip_tags()
+    else:
+        _skip_partitions(reader, partitions, fixed, lists)
     if version >= _AUTHORIZED_OPERATIONS_SINCE:
         reader.skip(INT32.size)
     if compact:
         reader.skip_tags()
     return TopicMetadata(name, topic_id, error, partitions, internal)
+
+
+def _skip_partitions(reader: Reader, count: int, fixed: int, lists: int) -> None:
+    """Step over partitions of the older form: `fixed` bytes each, then `lists` arrays of 32-bit integers.
+
+    A cluster has hundreds of thousands of partitions, and the event loop waits meanwhile, so this reads without `Reader`.
+    """
+    buf = bytes(reader.buf)  # the very same object, as a whole frame is bytes
+    pos = reader.pos
+    end = reader.seen
+    for _ in range(count):
+        pos += fixed
+        for _ in range(lists):
+            if pos + 4 > end:
+                reader.skip(pos + 4 - reader.pos)  # raises
+            size = read_i32_be(buf, pos)
+            if not -1 <= size <= end - pos:
+                raise InvalidFrame("bad_count", f"a count of {size} with {end - pos} bytes left in the frame")
+            pos += 4 if size < 0 else 4 + 4 * size
+    reader.skip(pos - reader.pos)

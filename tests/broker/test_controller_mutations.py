@@ -25,7 +25,7 @@ pytestmark = pytest.mark.broker
 
 RATE, BURST = 2.0, 22.0
 TOPICS = "org.apache.kafka.tools.TopicCommand"
-CLIENTS = ["mixed", "tokens", "older", "retries", "librdkafka", "guess", "tool"]
+CLIENTS = ["mixed", "tokens", "older", "retries", "librdkafka", "guess", "tool", "decoy"]
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +101,15 @@ def test_a_mixed_request_keeps_its_order_and_its_errors(gateway: Weir) -> None:
         ("b", 0), ("mixed-there", 36), ("zero", 42), ("a", 0), ("z", 89), ("c", 89),
     ]  # fmt: skip
     assert (messages["z"], messages["mixed-there"]) == (None, "Topic 'mixed-there' already exists.")
+
+
+def test_decoy_does_not_lift_the_quota(gateway: Weir) -> None:
+    """The controller drops `__cluster_metadata` before it counts a request's partitions. The rest of the request is fine."""
+    decoy = {"name": "__cluster_metadata", "count": 10_001}
+    for number, error in enumerate([0, THROTTLED, THROTTLED]):
+        with closing(RawAdmin(gateway.bootstrap_servers, "decoy")) as admin:
+            assert admin.create([decoy, {"name": f"decoy-{number}", "count": 30}]).errors[f"decoy-{number}"] == error
+    assert tokens(gateway, "decoy") > BURST - 31
 
 
 def test_the_tokens_metric_agrees_with_what_clients_are_told(gateway: Weir) -> None:

@@ -19,6 +19,11 @@ _ALREADY_EXISTS: Final = 36
 _INVALID_PARTITIONS: Final = 37
 _INVALID_ASSIGNMENT: Final = 39
 _UNKNOWN_TOPIC_ID: Final = 100
+_MISSING_MESSAGES: Final = {
+    _UNKNOWN_TOPIC: "This server does not host this topic-partition.",
+    _UNKNOWN_TOPIC_ID: "This server does not host this topic ID.",
+}
+"""For a topic to be deleted. KRaft answers a CreatePartitions for a topic that it does not know without a text."""
 
 TopicKey = tuple[str | None, bytes]
 """The name and the id by which a request or an answer names a topic."""
@@ -27,12 +32,13 @@ TopicKey = tuple[str | None, bytes]
 class Forecast(NamedTuple):
     """`cost`: the partitions that the controller charges; 0 if it refuses the topic.
 
-    `error`: the code of a refusal that follows from the present state of the topic. Until the request reaches the controller
-    that state may change. 0: the request itself is invalid, so the controller refuses it in any state.
+    `error`, `message`: KRaft's code and text for a refusal that follows from the present state of the topic. Until the request
+    reaches the controller that state may change. No error: the request itself is invalid, so it is refused in any state.
     """
 
     cost: int
     error: int = NO_ERROR
+    message: str | None = None
 
 
 _INVALID: Final = Forecast(0)
@@ -82,7 +88,7 @@ class Forecasts:
         elif topic.replication_factor < -1 or topic.replication_factor == 0 or topic.partitions < -1 or topic.partitions == 0:
             return _INVALID
         if self._exists(topic.name or "", now):
-            return Forecast(0, _ALREADY_EXISTS)
+            return Forecast(0, _ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
         if by_hand:
             return Forecast(topic.assignments)
         if topic.partitions > 0:
@@ -107,7 +113,8 @@ class Forecasts:
         for partitions in counts:
             if partitions > 0:
                 return Forecast(partitions)
-        return Forecast(0, self._missing(topic))
+        error = self._missing(topic)
+        return Forecast(0, error, _MISSING_MESSAGES.get(error))
 
     def _of_growth(self, topic: RequestedTopic, now: float) -> Forecast:
         if topic.partitions <= 0:
@@ -115,14 +122,11 @@ class Forecasts:
         counts = self._partitions(topic, now)
         if not counts:
             return Forecast(self._guess("the partitions of a topic that grows are not known"))
-        error = self._missing(topic)
+        forecast = Forecast(0, self._missing(topic))
         for partitions in counts:
-            more = topic.partitions - partitions
-            if partitions > 0:
-                if more > 0 and topic.assignments in (-1, more):
-                    return Forecast(more)
-                error = _INVALID_ASSIGNMENT if more > 0 else _INVALID_PARTITIONS
-        return Forecast(0, error)
+            if partitions > 0 and forecast.cost == 0:
+                forecast = _growth(topic, partitions)
+        return forecast
 
     def _partitions(self, topic: RequestedTopic, now: float) -> list[int]:
         """The topic's number of partitions as each source knows it, 0 if it is not there; the most reliable source first.
@@ -147,6 +151,20 @@ class Forecasts:
 
     def _guess(self, what: str) -> int:
         return self._known.guess(what) if self.limited else 1
+
+
+def _growth(topic: RequestedTopic, partitions: int) -> Forecast:
+    """The forecast for a topic that has so many partitions and is to have more."""
+    more = topic.partitions - partitions
+    if more == 0:
+        return Forecast(0, _INVALID_PARTITIONS, f"Topic already has {partitions} partition(s).")
+    if more < 0:
+        has = f"The topic {topic.name} currently has {partitions} partition(s)"
+        return Forecast(0, _INVALID_PARTITIONS, f"{has}; {topic.partitions} would not be an increase.")
+    if topic.assignments not in (-1, more):
+        only = f"but only {topic.assignments} assignment(s) were specified."
+        return Forecast(0, _INVALID_ASSIGNMENT, f"Attempted to add {more} additional partition(s), {only}")
+    return Forecast(more)
 
 
 def key(topic: RequestedTopic) -> TopicKey:

@@ -51,7 +51,7 @@ class _Api:
     strict_since: int
     read_request: Callable[[int, bytes, int], TopicsRequest]
     read_response: Callable[[int, bytes], TopicsResponse]
-    refuse: Callable[[int, bytes, bytes, int], bytes]
+    refuse: Callable[[int, bytes, bytes, int, str | None], bytes]
 
 
 _APIS: Final = {
@@ -67,11 +67,12 @@ def openers(known: KnownTopics) -> dict[int, Opener]:
 
 @dataclass(slots=True)
 class _Topic:
-    """A topic of the request. `charged`: its cost in partitions; `error`: the code with which Weir answers it itself."""
+    """A topic of the request. `charged`: its cost in partitions. `error`, `message`: the answer that Weir gives itself."""
 
     asked: RequestedTopic
     charged: int = 0
     error: int = NO_ERROR
+    message: str | None = None
 
 
 class MutationExchange:
@@ -193,7 +194,7 @@ class MutationExchange:
                 topic.charged = forecast.cost if admitted else 0
                 topic.error = NO_ERROR if admitted else THROTTLING_QUOTA_EXCEEDED
             elif forecast.error != NO_ERROR and quota.in_debt(now):
-                topic.error = forecast.error
+                topic.error, topic.message = forecast.error, forecast.message
 
     # What came of it.
 
@@ -243,7 +244,7 @@ class MutationExchange:
         name_field = asked.name_field
         if asked.name is None and (name := self._forecasts.name_of(asked)) is not None:
             name_field = addresses.encode_string(name, compact=True)
-        return self._api.refuse(self._version, name_field, asked.topic_id, topic.error)
+        return self._api.refuse(self._version, name_field, asked.topic_id, topic.error, topic.message)
 
 
 def _first_of_each(topics: Iterable[_Topic]) -> list[_Topic]:

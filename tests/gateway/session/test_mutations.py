@@ -317,7 +317,8 @@ def test_what_is_going_to_be_refused_anyway_is_not_refused_here_however_empty_th
     t.client_inbox.clear()
     t.client_sends(m.create(1, {"new": 1, "there": 1}))
     controller.serve()
-    t.client_got(m.answered(m.CREATE, 1, [m.refused("new"), {"name": "there", "error_code": 36}], throttle_time_ms=19_000))
+    there = {"name": "there", "error_code": 36, "error_message": "Topic 'there' already exists."}
+    t.client_got(m.answered(m.CREATE, 1, [m.refused("new"), there], throttle_time_ms=19_000))
 
 
 def test_only_asking_whether_it_could_be_done_costs_as_much():
@@ -389,22 +390,29 @@ def in_debt(known=None):
 
 
 @pytest.mark.parametrize(
-    ("key", "request_frame", "there", "error_code"),
+    ("key", "request_frame", "there", "error_code", "text"),
     [
-        (m.CREATE, m.create(1, {"a": 5}), {"a": 2}, 36),
-        (m.DELETE, m.delete(1, ["a"]), {}, 3),
-        (m.GROW, m.grow(1, {"a": 5}), {}, 3),
-        (m.GROW, m.grow(1, {"a": 5}), {"a": 5}, 37),
-        (m.GROW, m.grow(1, [grown(count=5, assignments=[{"broker_ids": [0]}] * 3)]), {"a": 3}, 39),
+        (m.CREATE, m.create(1, {"a": 5}), 2, 36, "Topic 'a' already exists."),
+        (m.DELETE, m.delete(1, ["a"]), 0, 3, "This server does not host this topic-partition."),
+        (m.GROW, m.grow(1, {"a": 5}), 0, 3, None),
+        (m.GROW, m.grow(1, {"a": 5}), 5, 37, "Topic already has 5 partition(s)."),
+        (m.GROW, m.grow(1, {"a": 5}), 6, 37, "The topic a currently has 6 partition(s); 5 would not be an increase."),
+        (
+            m.GROW,
+            m.grow(1, [grown(count=5, assignments=[{"broker_ids": [0]}] * 3)]),
+            3,
+            39,
+            "Attempted to add 2 additional partition(s), but only 3 assignment(s) were specified.",
+        ),
     ],
-    ids=["create", "delete", "grow_unknown", "grow_too_few", "grow_assignments"],
+    ids=["create", "delete", "grow_unknown", "grow_none", "grow_less", "grow_assignments"],
 )
-def test_expected_error_is_answered_here_in_debt(key, request_frame, there, error_code):
+def test_expected_error_is_answered_here_in_debt(key, request_frame, there, error_code, text):
     t = in_debt()
     t.client_sends(request_frame)
-    asked_and_told(t, ["a"], there)
+    asked_and_told(t, ["a"], {"a": there})
     t.broker_got()
-    t.client_got(m.answered(key, 1, [{"name": "a", "error_code": error_code}]))
+    t.client_got(m.answered(key, 1, [{"name": "a", "error_code": error_code, "error_message": text}]))
     assert not t.core.throttle.active
 
 
@@ -416,7 +424,8 @@ def test_unknown_topic_id_is_answered_here_in_debt():
     t.broker_inbox.clear()
     t.goes_on()
     t.broker_got()
-    t.client_got(m.answered(m.DELETE, 1, [{"name": "a", "topic_id": m.id_of("a"), "error_code": 100}]))
+    answer = {"name": "a", "topic_id": m.id_of("a"), "error_code": 100}
+    t.client_got(m.answered(m.DELETE, 1, [answer | {"error_message": "This server does not host this topic ID."}]))
 
 
 @pytest.mark.parametrize(
@@ -554,7 +563,8 @@ def test_results_stay_in_the_requests_order_whatever_the_brokers_and_what_nobody
     asked_and_told(t, ["a", "b", "c", "dup", "there"], {"there": 1})
     t.broker_got(m.create(1, [topics[index] for index in (0, 1, 2, 3)]))  # the metadata of `there` may be out of date
     a, b = {"name": "a", "num_partitions": 10}, {"name": "b", "num_partitions": 20}
-    there, dup = {"name": "there", "error_code": 36}, {"name": "dup", "error_code": 42}
+    there = {"name": "there", "error_code": 36, "error_message": "Topic 'there' already exists."}
+    dup = {"name": "dup", "error_code": 42}
     other = {"name": "other", "error_code": 7}
     t.broker_answers(m.answered(m.CREATE, 1, [b, a, other, dup]))
     t.client_got(m.answered(m.CREATE, 1, [a, dup, b, m.refused("c"), there, other], throttle_time_ms=4_000))
