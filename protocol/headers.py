@@ -9,6 +9,7 @@ from protocol.cursor import INT32, Buffer, Reader
 from protocol.errors import Incomplete, InvalidFrame, UnsupportedVersion
 
 _FIXED: Final = Struct(">hhih")  # api_key, api_version, correlation_id, length of client_id
+_MAX_CLIENT_ID_BYTES: Final = 2**15 - 1
 # Kafka 4.3 defines no tagged field for request headers: these bound what is held and rescanned for one that is unknown.
 _MAX_TAGS: Final = 32
 _MAX_TAG_BYTES: Final = 4096
@@ -67,8 +68,11 @@ def parse_request_header(buf: Buffer, start: int, end: int, frame_end: int = sys
 
 
 def encode_request(header: RequestHeader, body: bytes = b"") -> bytes:
-    """A whole request frame with that header, whose `body_offset` is not looked at, and no tagged fields in it."""
-    name = b"" if header.client_id is None else header.client_id.encode()
+    """A whole request frame with that header, whose `body_offset` is not looked at, and no tagged fields in it.
+
+    A client-id that was not UTF-8 may have grown when it was decoded: it is cut to the length that a header can hold.
+    """
+    name = b"" if header.client_id is None else header.client_id.encode()[:_MAX_CLIENT_ID_BYTES]
     length = -1 if header.client_id is None else len(name)
     head = _FIXED.pack(header.api_key, header.api_version, header.correlation_id, length) + name
     if header.api_version >= _FLEXIBLE_SINCE[header.api_key]:

@@ -110,3 +110,10 @@ def test_a_header_that_was_encoded_is_read_as_it_was(key, version, client_id):
     assert read._replace(body_offset=0) == header
     assert frame[read.body_offset :] == b"body"
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+
+
+def test_encoded_client_id_is_cut_to_header_length():
+    grown = b"\xff" * 20_000
+    header = RequestHeader(ApiKey.METADATA, 4, 7, grown.decode("utf-8", "replace"), 0)
+    parsed = parse_request_header(encode_request(header), 4, 4 + 10 + 32_767)
+    assert parsed.client_id.startswith("\ufffd" * 10_922)
