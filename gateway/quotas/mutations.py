@@ -39,8 +39,8 @@ class MutationQuota:
         return True
 
     def in_debt(self, now: float) -> bool:
-        """True if the next operation of a strict request would be refused. Nothing is counted."""
-        return self._strict and self._bucket.throttle_left(now) >= LEAST_DELAY
+        """True while a client would have to wait. Nothing is counted."""
+        return self._bucket.throttle_left(now) >= LEAST_DELAY
 
     def settle(self, now: float) -> float:
         """All operations of the request are recorded: the seconds for which its client is to be held, 0.0 for not at all; below

@@ -89,7 +89,8 @@ class Exchange(Answering, Protocol):
 
     def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:
         """Whether it can be decided now what becomes of the request. If not, the client is not read until `Connection.ready`
-        is called, and then this is called again."""
+        is called, and then this is called again. If it has called `ChannelThrottle.defer`, a new exchange gets the request
+        after the mute."""
         ...
 
     def request(self, frame: bytes, header: RequestHeader, entry: Entry, now: float) -> bytes | None:

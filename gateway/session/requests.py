@@ -17,8 +17,7 @@ from gateway.session.produced import EndConnection, ProduceExchange
 from gateway.session.produces import PUT_OFF, REFUSED, Produces
 from gateway.session.responses import ResponseStream
 from gateway.session.wire import Wire, Write
-from protocol.api_keys import APIS, NEVER, ApiKey
-from protocol.bodies import create_partitions, create_topics, delete_topics
+from protocol.api_keys import APIS, ApiKey
 from protocol.cursor import LENGTH_BYTES
 from protocol.errors import Incomplete, InvalidFrame, ProtocolError
 from protocol.framing import MIN_REQUEST_BYTES, Framing
@@ -37,14 +36,6 @@ _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 _SASL_AUTHENTICATE: Final = int(ApiKey.SASL_AUTHENTICATE)
 _SASL_TOKEN: Final = _SASL_AUTHENTICATE << 16
 _UNKNOWN_VERSION: Final = b"\x7f\xff"
-
-_CHARGED_AFTERWARDS: Final = {
-    _PRODUCE: ("produce", NEVER),
-    **{int(body.KEY): ("controller_mutation", body.STRICT_SINCE) for body in (create_topics, delete_topics, create_partitions)},
-}
-"""Requests that are forwarded whatever the balance: their kind of quota, and the version from which on that is no longer so."""
-
-_CHARGED_BEFORE: Final = ("", 0)
 
 
 # Why the client is not read. Plain ints, as they are looked at for each chunk.
@@ -306,19 +297,21 @@ class RequestStream:
             return data, start
         start = self._forward_without(data, start, pos, after)
         if not self._open(exchange, data[pos:after], header.moved(-pos), now):
-            self._waits_for = exchange
+            if self._throttle.active:
+                self._put_off = True  # a quota defers the request, and a new exchange takes it up after the mute
+            else:
+                self._waits_for = exchange
             start = pos
         return data, start
 
     def _waits_its_turn(self, header: RequestHeader, amount: int, now: float) -> bool:
-        """Whether the first request of a connection, of which `amount` bytes have arrived, has to wait for a bucket in debt."""
-        kind, until = _CHARGED_AFTERWARDS.get(header.api_key, _CHARGED_BEFORE)
-        if header.api_version >= until:
+        """Whether the first Produce of a connection, of which `amount` bytes have arrived, has to wait for a bucket in debt."""
+        if header.api_key != _PRODUCE:
             return False
         self._client.use(header.client_id, now)
-        delay = self._client.entry_delay(kind, amount if header.api_key == _PRODUCE else 1, now)
+        delay = self._client.entry_delay("produce", amount, now)
         if delay != 0.0:
-            self._throttle.defer(delay, now, self._client.bucket(kind, now), header.api_key)
+            self._throttle.defer(delay, now, self._client.bucket("produce", now), header.api_key)
         return delay > 0.0
 
     def _take_raw(self, take: TakeRaw, data: bytes, start: int, pos: int, now: float) -> tuple[int, int]:

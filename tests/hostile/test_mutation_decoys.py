@@ -10,7 +10,7 @@ from protocol.api_keys import ApiKey
 from tests.gateway.session import mutations as m
 from tests.hostile.stub_broker import Request, StubBroker
 from tests.protocol import codec
-from tests.weir_process import Weir
+from tests.weir_process import Weir, wait_until
 
 QUOTAS = {"entities": [{"client-id": "etl", "controller_mutation_rate": 2}]}
 OVER_BURST = 30
@@ -104,4 +104,15 @@ def test_debtor_cannot_use_stale_metadata(weir, broker, controller, connect):
     for number in range(ATTEMPTS):
         told: dict[str, Any] = errors(connect(weir).ask(m.create(1, {f"t{number}": OVER_BURST}))[0])
         assert told == {f"t{number}": 36}
+    assert controller.changed == OVER_BURST
+
+
+def test_used_connections_wait_for_permissive_debt(weir, controller, connect):
+    """Each connection has sent a harmless request before the debt, so its next one is not its first."""
+    clients = [connect(weir) for _ in range(ATTEMPTS)]
+    for client in clients:
+        client.ask(m.create(1, {"a": 0}, version=5))
+    for number, client in enumerate(clients):
+        client.send(m.create(2, {f"t{number}": OVER_BURST}, version=5))
+    wait_until(lambda: weir.metric("weir_muted_connections") == ATTEMPTS, "all connections are muted")
     assert controller.changed == OVER_BURST

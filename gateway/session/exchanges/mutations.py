@@ -3,8 +3,8 @@
 A topic costs its partitions. What the broker is going to refuse anyway costs nothing, as KRaft checks the quota last: so
 the broker is asked for the topics' metadata first, on the client's own connection and with the client's own rights.
 
-While the bucket is in debt, a strict request reaches the controller without any topic that might cost something: a topic that
-the metadata tells to fail is answered here with that error, because the metadata may be out of date.
+While the bucket is in debt, no topic that might cost something reaches the controller: a strict request is refused, and a
+permissive one waits. Topics that fail according to the metadata are answered here, as the metadata may be out of date.
 """
 
 from collections.abc import Callable, Iterable
@@ -85,11 +85,11 @@ class MutationExchange:
         self._passes = False
 
     def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:
-        """Ask the broker for the topics that are named; ready once it has told."""
+        """Ask the broker for the topics that are named; ready once it has told and a permissive request need not wait."""
         if self._questions is None:
             self._questions = 0
             self._begin(frame, header, now)
-        return self._questions == 0
+        return self._questions == 0 and not self._deferred(now)
 
     def request(self, frame: bytes, header: RequestHeader, entry: Entry, now: float) -> bytes | None:
         """Charge each topic in the request's order, and leave out those that the quota has no room for."""
@@ -178,6 +178,23 @@ class MutationExchange:
         self._forecasts.found |= {topic.topic_id: topic for topic in metadata.read_topics(metadata.BY_ID, answer)}
 
     # What it costs.
+
+    def _deferred(self, now: float) -> bool:
+        """True if the request waits unforwarded until the bucket is out of debt.
+
+        Weir never refuses a topic of a permissive request, and mutes only the connection that overdraws. A client with many
+        connections would get past the quota with one request on each of them.
+        """
+        if self._passes or self._version >= self._api.strict_since:
+            return False
+        bucket = self._connection.client.bucket("controller_mutation", now)
+        if not MutationQuota(bucket, strict=False).in_debt(now):
+            return False
+        self._forecasts.limited = True
+        if not any(forecast.cost > 0 for forecast in self._forecasts.of_all(self._request.topics, now)):
+            return False
+        self._connection.throttle.defer(bucket.refuse(now), now, bucket, int(self._api.key))
+        return True
 
     def _charge(self, quota: MutationQuota, now: float) -> None:
         """Charge each topic, or set the error with which it is answered here."""

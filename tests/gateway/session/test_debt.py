@@ -8,6 +8,7 @@ from gateway.session.exchanges import mutations
 from gateway.session.exchanges.known_topics import KnownTopics
 from protocol.api_keys import ApiKey
 from tests.gateway.session import messages as m
+from tests.gateway.session import mutations as mutations_messages
 from tests.gateway.session.transcript import START, Transcript, limits
 from tests.protocol import codec
 
@@ -176,8 +177,12 @@ def test_permissive_creation_waits_for_debt(version, waits):
     engine.acquire("controller_mutation", "ANONYMOUS", "etl", START).charge(100, START)
     t = Transcript(engine=engine, openers=mutations.openers(KnownTopics()))
     t.client_sends(create_topic(1, version))
-    assert t.core.throttle.active == waits
-    assert (t.broker_inbox == b"") == waits  # a strict one is refused, once the broker has told which topics exist
+    t.broker_got(mutations_messages.question(1, ["t"]))
+    t.broker_answers(mutations_messages.told(1, {"t": 0}))
+    t.goes_on()
+    t.broker_got()
+    assert t.core.throttle.active
+    assert (t.client_inbox == b"") == waits  # a strict one is refused
 
 
 CHANGES = {

@@ -508,6 +508,90 @@ def test_timed_out_topic_stays_charged(key):
     assert tokens(t) == BURST - 5
 
 
+# A permissive request in debt waits unforwarded, on whatever connection.
+
+
+def permissive(t, number):
+    t.client_sends(m.create(number, {f"p{number}": 30}, version=5))
+    asked_and_told_if_any(t, number)
+
+
+def asked_and_told_if_any(t, number):
+    """Answer the question of request `number`, if it is asked."""
+    if t.broker_inbox:
+        t.broker_got(m.question(number, [f"p{number}"]))
+        t.broker_answers(m.told(number, {f"p{number}": 0}))
+        t.goes_on()
+
+
+def test_permissive_request_on_known_connection_waits():
+    """Each connection sends an invalid request before the debt, so that its next request is not its first one."""
+    t = transcript()
+    others = [Transcript(engine=t.engine, openers=mutations.openers(KnownTopics())) for _ in range(5)]
+    for other in others:
+        other.client_sends(m.create(1, {"a": 0}, version=5))
+        asked_and_told(other, ["a"], {})
+        other.broker_got(m.create(1, {"a": 0}, version=5))
+        other.broker_answers(m.answered(m.CREATE, 1, [{"name": "a", "error_code": 37}], version=5))
+    permissive(t, 2)
+    for number, other in enumerate(others, start=3):
+        permissive(other, number)
+        other.broker_got()
+        assert other.core.throttle.active
+    assert tokens(t) == BURST - 30
+
+
+def test_permissive_requests_that_wait_pass_one_by_one():
+    t = transcript()
+    permissive(t, 1)
+    others = [Transcript(engine=t.engine, openers=mutations.openers(KnownTopics())) for _ in range(5)]
+    for number, other in enumerate(others, start=2):
+        permissive(other, number)
+    for number, other in enumerate(others, start=2):
+        other.passes(10.0)
+        asked_and_told_if_any(other, number)
+    assert [bool(other.broker_inbox) for other in others] == [True, False, False, False, False]
+    first, second, *_ = others
+    first.broker_got(m.create(2, {"p2": 30}, version=5))
+    second.passes(18.0)
+    asked_and_told_if_any(second, 3)
+    second.broker_got(m.create(3, {"p3": 30}, version=5))
+    assert not any(other.broker_inbox for other in others)
+
+
+def test_permissive_requests_that_asked_together_pass_one_by_one():
+    """All of them ask the broker for their topics before one of them is charged."""
+    t = transcript()
+    others = [Transcript(engine=t.engine, openers=mutations.openers(KnownTopics())) for _ in range(5)]
+    for number, other in enumerate(others):
+        other.client_sends(m.create(number, {f"p{number}": 30}, version=5))
+    for number, other in enumerate(others):
+        asked_and_told_if_any(other, number)
+    assert [bool(other.broker_inbox) for other in others] == [True, False, False, False, False]
+    assert tokens(others[0]) == BURST - 30
+
+
+def test_permissive_request_that_costs_nothing_does_not_wait():
+    t = in_debt()
+    for number, topics, error_code in ((1, {"a": 0}, 37), (2, {"x": 5}, 36)):
+        t.client_sends(m.create(number, topics, version=5))
+        controller = m.Controller(t, {"x": 60})
+        controller.refusals = {"a": 37}
+        controller.serve()
+        answer = codec.decode_response(m.CREATE, 5, bytes(t.client_inbox))
+        assert [topic["error_code"] for topic in answer["topics"]] == [error_code]
+        t.client_inbox.clear()
+    assert not t.core.throttle.active
+
+
+def test_deferred_request_does_not_hold_up_a_drain():
+    t = in_debt()
+    permissive(t, 2)
+    t.ends()
+    assert t.parts()
+    t.broker_got()
+
+
 # What the broker makes of it.
 
 
