@@ -69,9 +69,17 @@ class Forecasts:
             return _INVALID
         if self._api_key == ApiKey.CREATE_TOPICS:
             return self._of_creation(topic, now)
-        if self._api_key == ApiKey.DELETE_TOPICS:
-            return self._of_deletion(topic, now)
-        return self._of_growth(topic, now)
+        deletes = self._api_key == ApiKey.DELETE_TOPICS
+        if (topic.name is None) == (topic.topic_id == NO_ID) if deletes else topic.partitions <= 0:
+            return _INVALID  # a topic is deleted by its name or by its id
+        forecasts = self._of_existing(topic, now)
+        if forecasts:
+            return forecasts[0]
+        return Forecast(self._guess(f"the partitions of a topic that {'is deleted' if deletes else 'grows'} are not known"))
+
+    def unforeseen(self, topic: RequestedTopic, now: float) -> int:
+        """The cost of a deletion or growth that has succeeded against its forecast: at least one partition."""
+        return max([1, *(forecast.cost for forecast in self._of_existing(topic, now))])
 
     def name_of(self, topic: RequestedTopic) -> str | None:
         """The topic's name, if the request or anything that the gateway knows tells it."""
@@ -96,40 +104,16 @@ class Forecasts:
         return Forecast(self._known.default_partitions or self._guess("num.partitions is not known"))
 
     def _exists(self, name: str, now: float) -> bool:
-        """True if nothing that is known about the topic lets a creation succeed."""
+        """True if a creation is going to fail, as far as is known."""
         recent = self._known.recent(name, now)
+        if recent is not None:
+            return recent > 0
         found = self.found.get(name)
-        if found is None or recent == 0:
-            return bool(recent)
         # A client that may not see a topic may still be allowed to create it.
-        return found.error not in (_UNKNOWN_TOPIC, TOPIC_AUTHORIZATION_FAILED)
+        return found is not None and found.error not in (_UNKNOWN_TOPIC, TOPIC_AUTHORIZATION_FAILED)
 
-    def _of_deletion(self, topic: RequestedTopic, now: float) -> Forecast:
-        if (topic.name is None) == (topic.topic_id == NO_ID):
-            return _INVALID  # both, or neither
-        counts = self._partitions(topic, now)
-        if not counts:
-            return Forecast(self._guess("the partitions of a topic that is deleted are not known"))
-        for partitions in counts:
-            if partitions > 0:
-                return Forecast(partitions)
-        error = self._missing(topic)
-        return Forecast(0, error, _MISSING_MESSAGES.get(error))
-
-    def _of_growth(self, topic: RequestedTopic, now: float) -> Forecast:
-        if topic.partitions <= 0:
-            return _INVALID
-        counts = self._partitions(topic, now)
-        if not counts:
-            return Forecast(self._guess("the partitions of a topic that grows are not known"))
-        forecast = Forecast(0, self._missing(topic))
-        for partitions in counts:
-            if partitions > 0 and forecast.cost == 0:
-                forecast = _growth(topic, partitions)
-        return forecast
-
-    def _partitions(self, topic: RequestedTopic, now: float) -> list[int]:
-        """The topic's number of partitions as each source knows it, 0 if it is not there; the most reliable source first.
+    def _of_existing(self, topic: RequestedTopic, now: float) -> list[Forecast]:
+        """The forecast of a deletion or growth by each source that knows the topic, the most reliable one first.
 
         The sources disagree while a broker has not heard of a change, or while this gateway has not heard of another one.
         """
@@ -139,7 +123,25 @@ class Forecasts:
         found = self._described(topic)
         if found is not None:
             counts.append(found.partitions)
-        return counts
+        return [self._of_partitions(topic, partitions) for partitions in counts]
+
+    def _of_partitions(self, topic: RequestedTopic, partitions: int) -> Forecast:
+        """The forecast of a deletion or growth of a topic that has so many partitions, 0 if it is not there."""
+        if self._api_key == ApiKey.DELETE_TOPICS:
+            error = self._missing(topic)
+            return Forecast(partitions) if partitions > 0 else Forecast(0, error, _MISSING_MESSAGES.get(error))
+        if partitions == 0:
+            return Forecast(0, self._missing(topic))
+        more = topic.partitions - partitions
+        if more == 0:
+            return Forecast(0, _INVALID_PARTITIONS, f"Topic already has {partitions} partition(s).")
+        if more < 0:
+            has = f"The topic {topic.name} currently has {partitions} partition(s)"
+            return Forecast(0, _INVALID_PARTITIONS, f"{has}; {topic.partitions} would not be an increase.")
+        if topic.assignments not in (-1, more):
+            only = f"but only {topic.assignments} assignment(s) were specified."
+            return Forecast(0, _INVALID_ASSIGNMENT, f"Attempted to add {more} additional partition(s), {only}")
+        return Forecast(more)
 
     def _missing(self, topic: RequestedTopic) -> int:
         """The error code for a topic that is not there."""
@@ -151,20 +153,6 @@ class Forecasts:
 
     def _guess(self, what: str) -> int:
         return self._known.guess(what) if self.limited else 1
-
-
-def _growth(topic: RequestedTopic, partitions: int) -> Forecast:
-    """The forecast for a topic that has so many partitions and is to have more."""
-    more = topic.partitions - partitions
-    if more == 0:
-        return Forecast(0, _INVALID_PARTITIONS, f"Topic already has {partitions} partition(s).")
-    if more < 0:
-        has = f"The topic {topic.name} currently has {partitions} partition(s)"
-        return Forecast(0, _INVALID_PARTITIONS, f"{has}; {topic.partitions} would not be an increase.")
-    if topic.assignments not in (-1, more):
-        only = f"but only {topic.assignments} assignment(s) were specified."
-        return Forecast(0, _INVALID_ASSIGNMENT, f"Attempted to add {more} additional partition(s), {only}")
-    return Forecast(more)
 
 
 def key(topic: RequestedTopic) -> TopicKey:

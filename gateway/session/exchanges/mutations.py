@@ -237,7 +237,7 @@ class MutationExchange:
             return topic.charged if result.error in _CHARGED_ERRORS.get(api_key, ()) else 0
         name = asked.name or result.name or self._known.name_of(asked.topic_id)
         if api_key == ApiKey.DELETE_TOPICS:
-            worth = topic.charged or max(self._forecasts.of(asked, now).cost, 1)
+            worth = topic.charged or self._forecasts.unforeseen(asked, now)
             if name is not None:
                 self._known.changed(name, 0, now)
             return worth
@@ -249,7 +249,7 @@ class MutationExchange:
                     self._known.default_partitions = worth
             worth = partitions = worth or max(asked.partitions, asked.assignments, 1)
         else:
-            worth = topic.charged or max(self._forecasts.of(asked, now).cost, 1)
+            worth = topic.charged or self._forecasts.unforeseen(asked, now)
             partitions = asked.partitions
         if name is not None and not self._request.validate_only:
             self._known.changed(name, partitions, now, result.topic_id)
