@@ -118,9 +118,9 @@ class Discovery:
             except ProtocolError as problem:
                 problems.append(f"{_server(address)}: what came is no answer of a broker's ({problem})")
                 continue
+            self._on_sasl(bool(mechanisms))
             if not mechanisms and not self._login.has_credentials:
                 break
-            self._on_sasl(bool(mechanisms))
             if self._login.has_credentials:
                 self._lost(self._login.advice(mechanisms))
             else:

@@ -65,9 +65,12 @@ class Listener:
         self._sessions = sessions
         self._admission = admission
         self._context = make_context(self.translate)
-        self._context.openers = self._context.openers | SaslObserver(counters, config.sasl.principal_claim).openers()
-        self._context.authentication_seconds = config.sasl.timeout_seconds
-        self.require_sasl(wanted=False)
+        sasl = config.sasl
+        observer = SaslObserver(counters, sasl.principal_claim, close_unnamed=sasl.unnamed == "close")
+        self._context.openers = self._context.openers | observer.openers()
+        self._context.authentication_seconds = sasl.timeout_seconds
+        self._gate = AuthenticationGate(sasl.max_frame_bytes, sasl.required)
+        self._context.authentication_gate = None if sasl.required is False else self._gate
         self._ports: dict[int, int] = {}
         self._acceptors: list[Acceptor] = []
         self._closed = False
@@ -97,10 +100,12 @@ class Listener:
         return None if mine is None else (self._config.advertised_host, mine)
 
     def require_sasl(self, *, wanted: bool) -> None:
-        """Connections from now on have to authenticate, unless the config says otherwise; `wanted`: the brokers want it."""
-        sasl = self._config.sasl
-        required = wanted if sasl.required is None else sasl.required
-        self._context.authentication_gate = AuthenticationGate(sasl.max_frame_bytes) if required else None
+        """Weir knows whether the brokers want clients to authenticate. The config goes before that."""
+        if self._config.sasl.required is not None or self._gate.required is wanted:
+            return
+        self._gate.required = wanted
+        for session in self._sessions:
+            session.call_ready()
 
     def limit_frames(self, max_bytes: int) -> None:
         """Requests of connections from now on may be so long."""

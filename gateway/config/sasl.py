@@ -33,12 +33,15 @@ class ListenerSaslConfig(Section):
 
     `required`: whether they have to authenticate before anything else; absent, they have to where the brokers want it, which
     Weir finds out. Until then a request may have `max_frame_bytes`, and it has to be done after `timeout_seconds`.
+    `unnamed`: a client whose mechanism hides its name (GSSAPI, delegation tokens, bearer tokens that are no JWT) counts as
+    ANONYMOUS, or its connection is closed.
     """
 
     required: bool | None = None
     principal_claim: Text = "sub"
     max_frame_bytes: Annotated[int, Field(ge=1_024, le=_MAX_FRAME_BYTES)] = MAX_FRAME_BYTES
     timeout_seconds: Annotated[float, Field(gt=0, le=3_600)] = 30.0
+    unnamed: Literal["anonymous", "close"] = "anonymous"
 
 
 class UpstreamSaslConfig(Section):

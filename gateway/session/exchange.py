@@ -62,10 +62,16 @@ class Connection:
 
 
 class Gate(Protocol):
-    """What a client's requests have to pass before it has authenticated."""
+    """The check on the requests of a client that has not authenticated.
 
-    def admit(self, api_key: int, size: int) -> None:
-        """Let a request of that API and length (bytes, without its length field) pass. Raises ProtocolError."""
+    `required` is None as long as Weir does not know if the brokers want authentication.
+    """
+
+    required: bool | None
+
+    def admit(self, api_key: int, size: int) -> bool:
+        """Let a request of that API and length (bytes, without its length field) pass; False if it has to wait until
+        `required` is known. Raises ProtocolError."""
         ...
 
 

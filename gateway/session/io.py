@@ -369,7 +369,8 @@ class Session:
 
     def late_to_authenticate(self, now: float) -> bool:
         """Whether it has to authenticate and has not done so in time."""
-        return self._core.connection.gate is not None and now > self._authenticate_by
+        gate = self._core.connection.gate
+        return gate is not None and gate.required is not False and now > self._authenticate_by
 
     def _end_for(self, error: Exception, whose: str) -> None:
         """End the session for what was raised while the bytes of `whose` side were taken."""

@@ -263,8 +263,13 @@ class RequestStream:
 
     def _take(self, data: bytes, header: RequestHeader, start: int, pos: int, after: int, now: float) -> tuple[bytes, int]:
         """Take the request at `pos`; returns the data, perhaps changed, and from where on it is still to be forwarded."""
-        if self._connection.gate is not None:
-            self._connection.gate.admit(header.api_key, after - pos - LENGTH_BYTES)
+        gate = self._connection.gate
+        if gate is not None:
+            if not gate.admit(header.api_key, after - pos - LENGTH_BYTES):
+                self._put_off = True
+                return data, start
+            if gate.required is False:
+                self._connection.gate = None
         refused = False
         if header.api_key == _PRODUCE and self._gate.paused:
             verdict = self._produces.while_paused(data, header, after, now)

@@ -53,6 +53,10 @@ class OpenSession(Protocol):
         """Look again at how long it is muted, as the quotas have changed."""
         ...
 
+    def call_ready(self) -> None:
+        """Let it go on with a request that could not be decided before."""
+        ...
+
 
 class Sessions:
     """Keeps count. Times are monotonic seconds."""

@@ -29,6 +29,8 @@ class Step(Enum):
     GOES_ON = auto()
     SUCCEEDED = auto()
     FAILED = auto()
+    UNREADABLE = auto()
+    """The broker has accepted the client, whose name its token should tell and does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +51,14 @@ class Outcome:
 class Authentication:
     """What one connection has done so far to authenticate. Every method may raise `OutOfTurn`.
 
-    `unnamed` is whose the connection is where the mechanism does not tell.
+    `user` is the connection's user so far. A mechanism that hides the name leaves it, as Kafka lets no client become another user by
+    authenticating anew (KIP-368).
     """
 
-    __slots__ = ("_claim", "_reader", "_state", "_unnamed", "_version", "mechanism")
+    __slots__ = ("_claim", "_reader", "_state", "_user", "_version", "mechanism")
 
-    def __init__(self, unnamed: str, principal_claim: str = "sub") -> None:
-        self._unnamed = unnamed
+    def __init__(self, user: str, principal_claim: str = "sub") -> None:
+        self._user = user
         self._claim = principal_claim
         self._state = SaslState.UNAUTHENTICATED
         self._reader: Mechanism = Unreadable()
@@ -108,11 +111,15 @@ class Authentication:
         verdict = self._reader.broker_answers(token)
         if verdict is Verdict.REFUSED:
             return self._refused(sasl.SASL_AUTHENTICATION_FAILED)
+        name = self._reader.name
+        if verdict is not Verdict.CHALLENGED and name is None and not self._reader.hidden:
+            self._fire(SaslEvent.REFUSE)
+            return Outcome(Step.UNREADABLE, self.mechanism, reason="unreadable")
         self._fire(_VERDICTS[verdict])
         if verdict is Verdict.CHALLENGED:
             return Outcome(Step.GOES_ON, self.mechanism)
-        name = self._reader.name
-        return Outcome(Step.SUCCEEDED, self.mechanism, name or self._unnamed, named=name is not None)
+        self._user = name or self._user
+        return Outcome(Step.SUCCEEDED, self.mechanism, self._user, named=name is not None)
 
     def _refused(self, error_code: int) -> Outcome:
         self._fire(SaslEvent.REFUSE)

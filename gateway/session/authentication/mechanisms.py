@@ -1,15 +1,17 @@
 """What the SASL mechanisms tell of who is authenticating, and when the broker has accepted it. Nothing is verified here.
 
-A reader sees the client's tokens and the broker's. It keeps a name at most: no password, no proof, no bearer token. A token
-that it can't make sense of is no error, as only the broker decides; the name is then unknown.
+A reader sees the client's tokens and the broker's. It keeps a name at most: no password, no proof, no bearer token. It parses
+each token as Kafka's `SaslServer` of that mechanism does, so that both find the same name. A token that Kafka would refuse
+leaves `name` None. The gateway then closes the connection if the broker accepts the token all the same.
 """
 
 import base64
 import binascii
 import json
+import re
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Verdict(Enum):
@@ -22,9 +24,14 @@ class Verdict(Enum):
 
 
 class Mechanism(Protocol):
-    """One authentication by one mechanism. `name` is None as long as, or wherever, it can't be told."""
+    """One authentication by one mechanism.
+
+    `name` is None as long as the client has not sent it, and where the token can't be read. `hidden`: only the broker can know
+    the name, as the mechanism does not send it in the clear.
+    """
 
     name: str | None
+    hidden: bool
 
     def client_sends(self, token: bytes) -> None:
         """The client's next token."""
@@ -38,37 +45,66 @@ class Mechanism(Protocol):
 class Plain:
     """PLAIN (RFC 4616): authorization id, user and password, all in one token.
 
-    Kafka accepts an authorization id only where it is the user's name; others may let it be somebody else's, and then that
-    is who acts.
+    As in Kafka's `PlainSaslServer`, a NUL ends the password, and an authorization id has to be the user's name.
     """
 
     def __init__(self) -> None:
         self.name: str | None = None
+        self.hidden = False
 
     def client_sends(self, token: bytes) -> None:
         """The only token."""
-        authorization_id, first, rest = token.partition(b"\0")
-        user, second, password = rest.partition(b"\0")
-        whole = first and second and b"\0" not in password
-        self.name = _text(authorization_id or user) if whole and user else None
+        authorization_id, _, rest = token.partition(b"\0")
+        user, _, _ = rest.partition(b"\0")
+        if user and authorization_id in (b"", user):
+            self.name = _text(user)
 
     def broker_answers(self, token: bytes) -> Verdict:  # noqa: ARG002
         """An answer without an error is the success."""
         return Verdict.SUCCEEDED
 
 
+# The patterns of Kafka's `ScramMessages` and `OAuthBearerClientInitialResponse`, which take no byte above 127. Other brokers
+# may also take SCRAM's other channel binding flags (y, p), which say nothing about the name.
+_SASL_NAME: Final = rb"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
+_SCRAM_VALUE: Final = rb"[\x01-\x2b\x2d-\x7f]+"
+_SCRAM_FIRST: Final = re.compile(
+    rb"(?:n|y|p=[A-Za-z0-9.-]+),(?:a=(?P<authzid>%(name)s))?,(?:m=%(value)s,)?n=(?P<name>%(name)s),r=[\x21-\x2b\x2d-\x7e]+"
+    rb"(?P<extensions>(?:,[A-Za-z]+=%(value)s)*)" % {b"name": _SASL_NAME, b"value": _SCRAM_VALUE}
+)
+_BEARER_FIRST: Final = re.compile(
+    rb"n,(?:a=(?P<authzid>%s))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x20-\x7e\t\r\n]+\x01)*)\x01" % _SASL_NAME
+)
+_BEARER: Final = re.compile(rb"(?i:bearer) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)")
+
+_TRIMMED: Final = "".join(map(chr, range(ord(" ") + 1)))
+"""The characters that Java's `String.trim` removes."""
+
+
 class Scram:
-    """SCRAM (RFC 5802): the client's first token has the name, the broker's second one says that the proof was right."""
+    """SCRAM (RFC 5802): the client's first token has the name, the broker's second one says that the proof was right.
+
+    With the extension `tokenauth` the name is the id of a delegation token (KIP-48). The broker takes the connection for the
+    token's owner, whom only the broker knows.
+    """
 
     def __init__(self) -> None:
         self.name: str | None = None
+        self.hidden = False
         self._sent = 0
 
     def client_sends(self, token: bytes) -> None:
         """The name, then the proof."""
         self._sent += 1
-        if self._sent == 1:
-            self.name = _scram_name(token)
+        first = _SCRAM_FIRST.fullmatch(token) if self._sent == 1 else None
+        if first is None:
+            return
+        name = first["name"].replace(b"=2C", b",").replace(b"=3D", b"=")
+        if (first["authzid"] or name) != name:
+            return
+        extensions = _pairs(first["extensions"][1:], b",")
+        self.hidden = extensions.get(b"tokenauth", b"").lower() == b"true"
+        self.name = None if self.hidden else name.decode()
 
     def broker_answers(self, token: bytes) -> Verdict:
         """The salt, then the broker's own proof."""
@@ -77,45 +113,35 @@ class Scram:
         return Verdict.SUCCEEDED if self._sent == 2 and token.startswith(b"v=") else Verdict.REFUSED
 
 
-def _scram_name(token: bytes) -> str | None:
-    """The name in `n,[a=authorization id],[m=...,]n=user,r=nonce[,extensions]`."""
-    parts = (_text(token) or "").split(",")
-    if len(parts) > 2 and parts[2].startswith("m="):
-        del parts[2]
-    if len(parts) < 4 or not (parts[2].startswith("n=") and parts[3].startswith("r=")):
-        return None
-    # With a delegation token (KIP-48) this is the token's id, of which a user may have many; whose it is, the broker knows.
-    if "tokenauth=true" in map(str.lower, parts[4:]):
-        return None
-    return _sasl_name(parts[1].removeprefix("a=")) or _sasl_name(parts[2].removeprefix("n="))
-
-
-def _sasl_name(escaped: str) -> str | None:
-    """A name in which `,` and `=` are escaped; None for an empty one, and one that holds others."""
-    if "=" in escaped.replace("=2C", "").replace("=3D", ""):
-        return None
-    return escaped.replace("=2C", ",").replace("=3D", "=") or None
-
-
-_SEPARATOR = "\1"
-
-
 class OAuthBearer:
     """OAUTHBEARER (RFC 7628, KIP-255): the principal is a claim of the bearer token, a JWT, signed or not.
 
-    A broker answers a token that it does not take with a reason, and without an error until the client has said that it has
-    understood.
+    A broker that accepts an authorization id has found it to be the principal. Without one, the name in a token that is no JWT
+    is hidden. A broker answers a token that it does not take with a reason, and without an error until the client has said
+    that it has understood.
     """
 
     def __init__(self, claim: str = "sub") -> None:
         self.name: str | None = None
+        self.hidden = False
         self._claim = claim
         self._refused = False
 
     def client_sends(self, token: bytes) -> None:
         """The bearer token, or that the refusal is understood."""
-        if not self._refused:
-            self.name = _bearer_name(token, self._claim)
+        first = None if self._refused else _BEARER_FIRST.fullmatch(token)
+        if first is None:
+            return
+        bearer = _BEARER.fullmatch(_pairs(first["pairs"][:-1], b"\x01").get(b"auth", b""))
+        if bearer is None:
+            return
+        parts = bearer["token"].split(b".")
+        claimed = _principal(parts[1], self._claim, signed=parts[2] != b"") if len(parts) == 3 else None
+        # Kafka compares it as it was sent, with the escapes that may be in it.
+        authorization_id = (first["authzid"] or b"").decode()
+        self.hidden = len(parts) != 3 and not authorization_id
+        if not (claimed and authorization_id) or claimed == authorization_id:
+            self.name = claimed or authorization_id or None
 
     def broker_answers(self, token: bytes) -> Verdict:
         """Nothing, which is the success, or the reason why not."""
@@ -127,37 +153,34 @@ class OAuthBearer:
         return Verdict.CHALLENGED
 
 
-def _bearer_name(token: bytes, claim: str) -> str | None:
-    """The name in `n,[a=authorization id],^Aauth=Bearer JWT^A[key=value^A...]^A`, in which ^A is the byte 1."""
-    header, *pairs = (_text(token) or "").split(_SEPARATOR)
-    credentials = [value for key, _, value in (pair.partition("=") for pair in pairs) if key == "auth"]
-    if len(credentials) != 1 or pairs[-2:] != ["", ""]:
-        return None
-    scheme, _, jwt = credentials[0].strip().partition(" ")
-    if scheme.lower() != "bearer":
-        return None
-    # A token that is no JWT, but a broker that takes an authorization id has found it to be the token's principal.
-    _, _, authorization_id = header.rstrip(",").partition(",")
-    return _claim_of(jwt.strip(), claim) or _sasl_name(authorization_id.removeprefix("a="))
+def _pairs(text: bytes, separator: bytes) -> dict[bytes, bytes]:
+    """`key=value` pairs as Kafka's `Utils.parseMap` reads them: of equal keys the last one counts."""
+    return {key: value for key, _, value in (pair.partition(b"=") for pair in text.split(separator))}
 
 
-def _claim_of(jwt: str, claim: str) -> str | None:
-    _, _, rest = jwt.partition(".")
-    payload, dot, _ = rest.partition(".")
-    if not dot:
-        return None
+def _principal(payload: bytes, claim: str, *, signed: bool) -> str | None:
+    """The claim of a JWT that names its principal. Kafka's validator of signed tokens trims it, the other one does not."""
     try:
-        claims = json.loads(base64.b64decode(payload + "=" * (-len(payload) % 4), altchars=b"-_", validate=True))
+        claims = json.loads(base64.b64decode(payload + b"=" * (-len(payload) % 4), altchars=b"-_", validate=True))
     except (ValueError, binascii.Error, RecursionError):
         return None
     name = claims.get(claim) if isinstance(claims, dict) else None
-    return name if isinstance(name, str) and name else None
+    if not isinstance(name, str) or _has_surrogate(name):
+        return None
+    return (name.strip(_TRIMMED) if signed else name) or None
+
+
+def _has_surrogate(name: str) -> bool:
+    """JSON may escape half of a character, which no encoding can write."""
+    return any("\ud800" <= character <= "\udfff" for character in name)
 
 
 class Unreadable:
     """GSSAPI, whose tickets are encrypted, and mechanisms that are not known here."""
 
-    name: str | None = None
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self.hidden = True
 
     def client_sends(self, token: bytes) -> None:
         """Something."""

@@ -10,6 +10,7 @@ from gateway.session.authentication import Authentication, Outcome, Step
 from gateway.session.counters import Counters
 from gateway.session.exchange import Connection, Exchange, Opener
 from gateway.session.inflight import Entry
+from gateway.session.produced import EndConnection
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import sasl
 from protocol.cursor import LENGTH_BYTES
@@ -22,31 +23,44 @@ _log = logging.getLogger("weir.session")
 
 
 class AuthenticationGate:
-    """What a broker lets a client send before it has authenticated (`SaslServerAuthenticator`), and nothing else."""
+    """Lets through the requests that a broker takes before authentication (`SaslServerAuthenticator`), and nothing else.
 
-    def __init__(self, max_bytes: int) -> None:
+    `required` is None as long as Weir does not know if the brokers want authentication. All other requests wait until then.
+    """
+
+    __slots__ = ("_max_bytes", "required")
+
+    def __init__(self, max_bytes: int, required: bool | None = True) -> None:
         self._max_bytes = max_bytes
+        self.required: bool | None = required
 
-    def admit(self, api_key: int, size: int) -> None:
-        """Raises OutOfTurn."""
-        if api_key not in _BEFORE:
-            raise OutOfTurn(
-                "not_authenticated",
-                f"{APIS[api_key].name} before authentication: set the client's security.protocol and sasl.mechanism",
-            )
-        if size > self._max_bytes:
+    def admit(self, api_key: int, size: int) -> bool:
+        """See `exchange.Gate`."""
+        if self.required is False:
+            return True
+        if size > self._max_bytes and (self.required or api_key in _BEFORE):
             raise OutOfTurn(
                 "not_authenticated_size",
                 f"{size} bytes before authentication, above listeners.sasl.max_frame_bytes={self._max_bytes}",
             )
+        if api_key in _BEFORE:
+            return True
+        if self.required:
+            raise OutOfTurn(
+                "not_authenticated",
+                f"{APIS[api_key].name} before authentication: set the client's security.protocol and sasl.mechanism",
+            )
+        return False
 
 
 class SaslObserver:
     """What opens the SASL requests of one listener's connections."""
 
-    def __init__(self, counters: Counters, principal_claim: str) -> None:
+    def __init__(self, counters: Counters, principal_claim: str, *, close_unnamed: bool = False) -> None:
+        """`close_unnamed`: end the connections of clients whose mechanism hides their name."""
         self._counters = counters
         self._principal_claim = principal_claim
+        self._close_unnamed = close_unnamed
         self._told: set[str] = set()
 
     def openers(self) -> dict[int, Opener]:
@@ -64,10 +78,14 @@ class SaslObserver:
         return connection.authentication
 
     def settle(self, connection: Connection, outcome: Outcome, now: float) -> None:
-        """Do what the broker's answer asks for."""
+        """Do what the broker's answer asks for. Raises EndConnection for a client that is accepted and can't be named."""
         if outcome.step is Step.FAILED:
             self._failed(connection, outcome.mechanism, outcome.reason)
+        elif outcome.step is Step.UNREADABLE:
+            self._end(connection, outcome.mechanism, outcome.reason)
         elif outcome.step is Step.SUCCEEDED:
+            if self._close_unnamed and not outcome.named:
+                self._end(connection, outcome.mechanism, "unnamed")
             self._counters.authentications[outcome.mechanism] += 1
             connection.gate = None
             connection.client.identify(outcome.user, now)
@@ -84,6 +102,10 @@ class SaslObserver:
         if authentication is not None and authentication.unfinished:
             self._failed(connection, authentication.mechanism, "closed")
 
+    def _end(self, connection: Connection, mechanism: str, reason: str) -> None:
+        self._failed(connection, mechanism, reason)
+        raise EndConnection(f"authentication_{reason}")
+
     def _failed(self, connection: Connection, mechanism: str, reason: str) -> None:
         self._counters.authentication_failures[reason] += 1
         _log.warning(
@@ -98,7 +120,7 @@ class SaslObserver:
         self._told.add(outcome.mechanism)
         _log.warning(
             "a client has authenticated by %s, and its name can't be read from that: it counts as user %s, so give it a quota"
-            " by client-id or by that user",
+            " by client-id or by that user, or close such connections with listeners[].sasl.unnamed: close",
             outcome.mechanism, outcome.user, extra={"mechanism": outcome.mechanism},
         )  # fmt: skip
 
@@ -109,6 +131,10 @@ _FAILED = {
     "illegal_state": "the broker wants no authentication here, or not now",
     "closed": "the connection was closed before the broker's answer",
     "broker_error": "the broker answers with an error",
+    "unreadable": "the broker accepts a token in which Weir does not find the user's name, so the connection is closed:"
+    " check the client's library, and that listeners[].sasl.principal_claim is the brokers' claim",
+    "unnamed": "listeners[].sasl.unnamed is close, and the mechanism hides the user's name: use one that shows it, or allow it"
+    " with unnamed: anonymous",
 }
 
 

@@ -76,6 +76,34 @@ def test_again_and_again_as_somebody_else():
 
 
 @pytest.mark.parametrize(
+    ("mechanism", "tokens"),
+    [
+        ("PLAIN", [(b"boss\0alice\0secret", b"")]),
+        ("SCRAM-SHA-256", [(b"n,a=boss,n=alice,r=1", b"r=12,s=c2E=,i=4096"), (b"c=biws,r=12,p=cHJvb2Y=", b"v=c2ln")]),
+        ("OAUTHBEARER", [(b"n,,\1auth=Bearer e30.e30.\1\1", b"")]),
+    ],
+)
+def test_accepted_token_without_a_name_is_unreadable(mechanism, tokens):
+    conversation = begun(mechanism)
+    for client, broker in tokens:
+        conversation.client_sends(client)
+        outcome = conversation.broker_answers(0, broker)
+    assert outcome == Outcome(Step.UNREADABLE, mechanism, reason="unreadable")
+    assert not conversation.unfinished
+
+
+def test_hidden_name_leaves_the_earlier_one():
+    conversation = begun("PLAIN")
+    go_through(conversation, "PLAIN")
+    conversation.client_asks("SCRAM-SHA-256", 1)
+    conversation.broker_agrees(0)
+    conversation.client_sends(b"n,,n=dG9rZW4,r=1,tokenauth=true")
+    conversation.broker_answers(0, b"r=12,s=c2E=,i=4096")
+    conversation.client_sends(b"c=biws,r=12,p=cHJvb2Y=")
+    assert conversation.broker_answers(0, b"v=c2ln") == Outcome(Step.SUCCEEDED, "SCRAM-SHA-256", "alice")
+
+
+@pytest.mark.parametrize(
     ("mechanism", "kept"), [("GSSAPI", "GSSAPI"), ("EXTERNAL", "EXTERNAL"), ("secret", "other"), ("", "other")]
 )
 def test_a_mechanism_that_can_t_be_read_passes_as_nobody(mechanism, kept):

@@ -15,7 +15,7 @@ PLAIN = [
     (b"\0alice\0secret", "alice"),
     (b"\0alice\0", "alice"),  # whether an empty password will do is the broker's affair
     (b"alice\0alice\0secret", "alice"),
-    (b"boss\0alice\0secret", "boss"),  # RFC 4616: alice acts as boss, if the broker lets her
+    (b"boss\0alice\0secret", None),  # Kafka lets nobody act as somebody else
     ("\0ä=,b\0sécret".encode(), "ä=,b"),
     (f"\0{LONG}\0secret".encode(), LONG),
     (b"", None),
@@ -23,7 +23,8 @@ PLAIN = [
     (b"alice\0secret", None),
     (b"\0\0secret", None),
     (b"boss\0\0secret", None),
-    (b"\0alice\0sec\0ret", None),
+    (b"\0alice\0secret\0junk", "alice"),  # Kafka takes no notice of what follows a third NUL
+    (b"alice\0alice\0secret\0junk", "alice"),
     (b"\0al\xffce\0secret", None),
 ]
 
@@ -41,16 +42,23 @@ SCRAM = [
     ("y,,n=alice,r=nonce", "alice"),
     ("p=tls-server-end-point,,n=alice,r=nonce", "alice"),
     ("n,a=alice,n=alice,r=nonce", "alice"),
-    ("n,a=boss,n=alice,r=nonce", "boss"),
+    ("n,a=boss,n=alice,r=nonce", None),
+    ("n,a=a=2Cb,n=a=2Cb,r=nonce", None),  # Kafka compares an authorization id with its escapes
     ("n,,n=a=2Cb=3Dc,r=nonce", "a,b=c"),
     ("n,,n=a=3D2Cb,r=nonce", "a=2Cb"),
-    ("n,a=b=2Cc,n=alice,r=nonce", "b,c"),
-    ("n,,n=ä ö,r=nonce", "ä ö"),
+    ("n,,n=ä ö,r=nonce", None),  # Kafka takes none but ASCII; others would normalise it first (SASLprep)
     ("n,,m=ext,n=alice,r=nonce", "alice"),
     ("n,,n=alice,r=nonce,other=1", "alice"),
     ("n,,n=alice,r=nonce,tokenauth=false", "alice"),
     ("n,,n=YWJj,r=nonce,tokenauth=true", None),  # a delegation token's id
-    ("n,,n=YWJj,r=nonce,x=1,TokenAuth=TRUE", None),
+    ("n,,n=YWJj,r=nonce,x=1,tokenauth=TRUE", None),
+    ("n,,n=YWJj,r=nonce,tokenauth=false,tokenauth=true", None),
+    ("n,,n=alice,r=nonce,TokenAuth=true", "alice"),  # Kafka's key is lower case
+    ("n,,n=alice,r=nonce,tokenauth=true,tokenauth=false", "alice"),  # and the last one counts
+    ("n,,n=alice,r=nonce,tokenauth=true=", "alice"),
+    ("n,,n=alice,r=nonce,tokenauth", None),
+    ("n,,n=alice,r=nonce,", None),
+    ("n,,n=alice,r=no nce", None),
     ("n,,n=a=2cb,r=nonce", None),  # only the capital forms are escapes
     ("n,,n=a=b,r=nonce", None),
     ("n,,n=,r=nonce", None),
@@ -65,6 +73,7 @@ def test_scram(token, name):
     scram = Scram()
     scram.client_sends(token.encode())
     assert scram.name == name
+    assert scram.hidden == ("n=YWJj" in token)
     assert scram.broker_answers(b"r=nonce+,s=c2FsdA==,i=4096") is Verdict.CHALLENGED
     scram.client_sends(b"c=biws,r=nonce+,p=proof")
     assert scram.name == name
@@ -104,11 +113,18 @@ BEARER = [
     (f"n,a=alice,\1auth=Bearer {ALICE}\1\1", "alice"),
     (f"n,,\1logicalCluster=lkc-1\1auth=Bearer {ALICE}\1pool=p\1\1", "alice"),
     (f"n,,\1auth=BEARER  {jwt({'sub': 'ä b'})}\1\1", "ä b"),
-    ("n,a=a=2Cb,\1auth=Bearer opaque-token\1\1", "a,b"),  # the broker takes it to be the token's
+    ("n,a=a=2Cb,\1auth=Bearer opaque-token\1\1", "a=2Cb"),  # the broker has found it to be the principal, as it is
+    (f"n,a=alice,\1auth=Bearer {jwt({'scope': 'all'})}\1\1", "alice"),
+    (f"n,a=bob,\1auth=Bearer {ALICE}\1\1", None),
+    (f"n,,\1auth=Bearer opaque\1auth=Bearer {ALICE}\1\1", "alice"),
+    (f"n,,\1auth=Bearer opaque\1Auth=Bearer {ALICE}\1\1", None),
+    (f"n,,\1auth=Bearer {jwt({'sub': ' alice'}, part(b'signed'))}\1\1", "alice"),  # Kafka's two validators differ
+    (f"n,,\1auth=Bearer {jwt({'sub': ' alice'})}\1\1", " alice"),
+    (f"n,,\1auth=Bearer {jwt({'sub': chr(0xD800)})}\1\1", None),
     ("n,,\1auth=Bearer opaque-token\1\1", None),
     (f"n,,\1auth=Basic {ALICE}\1\1", None),
     (f"n,,\1auth={ALICE}\1\1", None),
-    (f"n,,\1auth=Bearer {ALICE}\1auth=Bearer {jwt({'sub': 'bob'})}\1\1", None),
+    (f"n,,\1auth=Bearer {ALICE}\1auth=Bearer {jwt({'sub': 'bob'})}\1\1", "bob"),  # the last one counts
     (f"n,,\1auth=Bearer {ALICE}\1", None),
     (f"n,,\1auth=Bearer {jwt({'scope': 'all'})}\1\1", None),
     (f"n,,\1auth=Bearer {jwt({'sub': 7})}\1\1", None),
@@ -130,6 +146,16 @@ def test_oauthbearer(token, name):
     bearer.client_sends(token.encode())
     assert bearer.name == name
     assert bearer.broker_answers(b"") is Verdict.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("token", "hidden"),
+    [("opaque", True), ("a.b", True), ("a.b.c.d.e", True), (ALICE, False), (jwt({"sub": 7}), False)],
+)
+def test_only_a_token_that_is_no_jwt_hides_its_name(token, hidden):
+    bearer = OAuthBearer()
+    bearer.client_sends(f"n,,\1auth=Bearer {token}\1\1".encode())
+    assert bearer.hidden == hidden
 
 
 def test_another_claim_may_name_the_principal():

@@ -9,6 +9,7 @@ from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.session.counters import Counters
 from gateway.session.exchanges.sasl import AuthenticationGate, SaslObserver
+from gateway.session.produced import EndConnection
 from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
 from tests.gateway.session import messages as m
@@ -25,16 +26,24 @@ ROUNDS = {
 }
 
 
+DELEGATED = [(b"n,,n=dG9rZW4,r=1,tokenauth=true", b"r=12,s=c2E=,i=4096"), (b"c=biws,r=12,p=c2E=", b"v=c2ln")]
+HIDDEN = {
+    "GSSAPI": [(b"\x60\x82", b"\x60")],
+    "SCRAM-SHA-256": DELEGATED,
+    "OAUTHBEARER": [(b"n,,\1auth=Bearer opaque\1\1", b"")],
+}
+
+
 def by_user(**limits):
     return QuotaSettings(
         tuple(EntityQuota(ClientQuotaEntity(user), {"producer_byte_rate": limit}) for user, limit in limits.items())
     )
 
 
-def transcript(settings=None, *, required=False, claim="sub", max_bytes=1_000):
+def transcript(settings=None, *, required=False, claim="sub", max_bytes=1_000, close_unnamed=False):
     counters = Counters()
     gate = AuthenticationGate(max_bytes) if required else None
-    openers = SaslObserver(counters, claim).openers()
+    openers = SaslObserver(counters, claim, close_unnamed=close_unnamed).openers()
     return Transcript(settings, openers=openers, authentication_gate=gate, counters=counters)
 
 
@@ -274,12 +283,88 @@ def test_who_can_t_be_known_is_anonymous_and_that_is_said_once(mechanism, rounds
     assert "ANONYMOUS" in told.getMessage()
 
 
-def test_a_user_who_authenticates_anew_as_nobody_that_can_be_known_is_nobody():
+@pytest.mark.parametrize(("mechanism", "rounds"), [("GSSAPI", [(b"\x60\x82", b"\x60")]), ("SCRAM-SHA-256", DELEGATED)])
+def test_hidden_name_at_reauthentication_keeps_the_user(mechanism, rounds):
+    """Kafka lets nobody change the principal (KIP-368), so it is still alice, with a token of hers."""
     t = transcript(by_user(alice=1_000))
     log_in(t)
-    log_in(t, "GSSAPI", rounds=[(b"\x60\x82", b"\x60")])
+    log_in(t, mechanism, rounds=rounds)
     passes(t, m.produce(20), m.produced(20))
-    assert t.core.client.user == "ANONYMOUS"
+    assert t.core.client.user == "alice"
+
+
+UNREADABLE = {
+    "PLAIN": [(b"boss\0alice\0secret", b"")],
+    "SCRAM-SHA-256": [(b"n,a=boss,n=alice,r=1", b"r=12,s=c2E=,i=4096"), (b"c=biws,r=12,p=c2VjcmV0", b"v=c2ln")],
+    "OAUTHBEARER": [(b"n,,\1auth=Bearer e30.e30.\1\1", b"")],
+}
+
+
+@pytest.mark.parametrize("mechanism", UNREADABLE)
+@pytest.mark.parametrize("required", [True, False])
+@pytest.mark.parametrize("way", ["requests", "raw"])
+def test_accepted_client_without_a_name_is_closed(mechanism, required, way, caplog):
+    t = transcript(by_user(alice=1_000), required=required)
+    version = int(way == "requests")
+    passes(t, handshake(1, mechanism, version=version), handshaken(1, version=version))
+    *rounds, (token, answer) = UNREADABLE[mechanism]
+    for number, (early, early_answer) in enumerate(rounds):
+        if version:
+            passes(t, authenticate(2 + number, early), authenticated(2 + number, early_answer))
+        else:
+            passes(t, raw(early), raw(early_answer))
+    t.client_sends(authenticate(9, token) if version else raw(token))
+    with pytest.raises(EndConnection), caplog.at_level(logging.WARNING):
+        t.broker_answers(authenticated(9, answer) if version else raw(answer))
+    t.client_got()
+    assert t.counters.authentication_failures == {"unreadable": 1}
+    assert t.counters.authentications == {}
+    assert "principal_claim" in caplog.text
+
+
+@pytest.mark.parametrize("mechanism", HIDDEN)
+def test_hidden_names_can_be_closed_by_config(mechanism):
+    t = transcript(required=True, close_unnamed=True)
+    passes(t, handshake(1, mechanism), handshaken(1))
+    *rounds, (token, answer) = HIDDEN[mechanism]
+    for number, (early, early_answer) in enumerate(rounds):
+        passes(t, authenticate(2 + number, early), authenticated(2 + number, early_answer))
+    t.client_sends(authenticate(9, token))
+    with pytest.raises(EndConnection):
+        t.broker_answers(authenticated(9, answer))
+    t.client_got()
+    assert t.counters.authentication_failures == {"unnamed": 1}
+    assert t.counters.authentications == {}
+
+
+def test_nobody_is_served_before_the_brokers_wish_is_known():
+    gate = AuthenticationGate(1_000, None)
+    t = Transcript(authentication_gate=gate)
+    passes(t, m.api_versions(0), m.versions_are(0, [(0, 3, 13)]))
+    t.client_sends(m.produce(1), m.metadata(2))
+    assert t.paused
+    gate.required = False
+    t.core.ready(t.now)
+    assert not t.paused
+    t.broker_got(m.produce(1), m.metadata(2))
+
+
+def test_waiting_client_is_refused_once_it_has_to_authenticate():
+    gate = AuthenticationGate(1_000, None)
+    t = Transcript(authentication_gate=gate)
+    t.client_sends(m.produce(1))
+    gate.required = True
+    with pytest.raises(ProtocolError) as caught:
+        t.core.ready(t.now)
+    assert caught.value.reason == "not_authenticated"
+    t.broker_got()
+
+
+def test_long_sasl_frame_is_refused_before_the_wish_is_known():
+    t = Transcript(openers=SaslObserver(Counters(), "sub").openers(), authentication_gate=AuthenticationGate(1_000, None))
+    with pytest.raises(ProtocolError) as caught:
+        t.client_sends(authenticate(1, bytes(1_001)))
+    assert caught.value.reason == "not_authenticated_size"
 
 
 # Who has to authenticate, and does not.

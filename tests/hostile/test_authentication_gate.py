@@ -1,0 +1,67 @@
+"""Clients that connect before the gateway's first look at the brokers have to authenticate as well."""
+
+import threading
+
+import pytest
+
+from protocol.api_keys import ApiKey
+from tests.gateway.session import messages as m
+from tests.hostile.stub_broker import Request, StubBroker
+
+
+class HeldLook:
+    """Keeps the gateway's first look at the cluster waiting for its Metadata answer."""
+
+    def __init__(self, broker: StubBroker) -> None:
+        self._broker = broker
+        self._answer = broker.metadata
+        self._request: Request | None = None
+        self._asked = threading.Event()
+        broker.answers[ApiKey.METADATA] = self._hold
+
+    def wait(self) -> None:
+        """Return once the gateway has asked."""
+        assert self._asked.wait(20.0)
+
+    def finish(self) -> None:
+        """The broker serves everybody. No client may have a connection to it yet, as all get the answer."""
+        self._broker.answers[ApiKey.METADATA] = self._answer
+        self._broker.send(self._answer(self._request))
+
+    def finish_with_sasl(self) -> None:
+        """The broker serves nobody who has not authenticated."""
+        del self._broker.answers[ApiKey.METADATA]
+        self._broker.answers[ApiKey.SASL_HANDSHAKE] = lambda request: request.answer(error_code=33, mechanisms=["PLAIN"])
+        self._broker.cut()
+
+    def _hold(self, request: Request) -> None:
+        self._request = request
+        self._asked.set()
+
+
+@pytest.fixture
+def look(broker):
+    """The gateway's first look at `broker`, which has no end yet."""
+    return HeldLook(broker)
+
+
+def test_early_client_has_to_authenticate(broker, look, start_weir, connect):
+    weir = start_weir(broker.bootstrap_servers, wait="/livez")
+    client = connect(weir)
+    client.send(m.produce(1))
+    look.wait()
+    assert broker.count(ApiKey.PRODUCE) == 0
+    look.finish_with_sasl()
+    assert client.is_closed()
+    assert broker.count(ApiKey.PRODUCE) == 0
+    assert weir.metric("weir_protocol_errors_total", reason="not_authenticated") == 1
+
+
+def test_early_client_is_served_where_nobody_authenticates(broker, look, start_weir, connect):
+    weir = start_weir(broker.bootstrap_servers, wait="/livez")
+    client = connect(weir)
+    client.send(m.produce(1), m.metadata(2))
+    look.wait()
+    assert broker.received == []
+    look.finish()
+    assert [client.receive()[4:8] for _ in range(2)] == [(1).to_bytes(4, "big"), (2).to_bytes(4, "big")]
