@@ -34,6 +34,7 @@ from gateway.quotas.meter import Window
 from gateway.quotas.sharing.report import SharingReport
 from gateway.quotas.volumes.report import VolumesReport
 from gateway.reload import Reloader
+from gateway.session.collected import CollectBudget
 from gateway.session.context import SessionContext
 from gateway.session.counters import Counters
 from gateway.session.exchange import Opener
@@ -123,6 +124,7 @@ class Gateway:
             **mutations.openers(known_topics),
         }
         self._gate = ProduceGate()
+        self._collect_budget = CollectBudget()
         self._pause_room = PauseRoom(self._gate)
         ledger = self._ledger
         self._topics = TopicQuotasAtWork(
@@ -266,6 +268,7 @@ class Gateway:
             self._gate,
             None if self._ledger is None else self._ledger.folds,
             topics=self._topics.produced,
+            collect_budget=self._collect_budget,
         )
 
     def _watch_volumes(self, config: QuotasConfig) -> None:

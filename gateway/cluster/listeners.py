@@ -69,6 +69,7 @@ class Listener:
         observer = SaslObserver(counters, sasl.principal_claim, close_unnamed=sasl.unnamed == "close")
         self._context.openers = self._context.openers | observer.openers()
         self._context.authentication_seconds = sasl.timeout_seconds
+        self._context.max_sasl_bytes = sasl.max_frame_bytes
         self._gate = AuthenticationGate(sasl.max_frame_bytes, sasl.required)
         self._context.authentication_gate = None if sasl.required is False else self._gate
         self._ports: dict[int, int] = {}

@@ -3,12 +3,14 @@
 from dataclasses import dataclass, field
 
 from gateway.quotas.engine import QuotaEngine
+from gateway.session.collected import CollectBudget
 from gateway.session.counters import Counters
 from gateway.session.exchange import Gate, Opener
 from gateway.session.gate import ProduceGate
 from gateway.session.produced import ProducedTopics
 from gateway.session.recorder import Recorder
 from protocol.bodies.addresses import Translate
+from protocol.bodies.sasl import MAX_FRAME_BYTES as MAX_SASL_BYTES
 
 
 @dataclass(slots=True)
@@ -20,6 +22,7 @@ class SessionContext:
     `topics`: whether those of Produce requests are looked at.
     `authentication_gate`: what the requests of a connection have to pass before it has authenticated, which it has to do within
     `authentication_seconds`; None where nobody has to.
+    `collect_budget` is that of the whole gateway; a SASL request may have `max_sasl_bytes`, also after authentication.
     """
 
     engine: QuotaEngine
@@ -32,3 +35,5 @@ class SessionContext:
     authentication_gate: Gate | None = None
     authentication_seconds: float = 30.0
     topics: ProducedTopics = field(default_factory=ProducedTopics)
+    collect_budget: CollectBudget = field(default_factory=CollectBudget)
+    max_sasl_bytes: int = MAX_SASL_BYTES

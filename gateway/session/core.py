@@ -94,5 +94,6 @@ class SessionCore:
         self.in_flight.clear()
         if self.connection.on_close is not None:
             self.connection.on_close()
+        self.requests.abandon()
         self.throttle.abandon()
         self.client.leave(now)

@@ -13,7 +13,8 @@ class Counters:
 
     `requests[api_key]` requests seen; `latency[api_key][i]` upstream latencies that fell in slot i (not cumulative) and
     `latency_seconds[api_key]` their sum; `connections` open now; `muted` client connections muted now;
-    `rejected[reason]` connections refused or closed by a limit (`max_per_ip`, `broker_unreachable`, `idle`, ...);
+    `rejected[reason]` connections refused or closed by a limit (`max_per_ip`, `broker_unreachable`, `idle`,
+    `collected_bytes`, ...);
     `protocol_errors[reason]` connections closed for what they sent; `handshakes` TLS handshakes under way now,
     `handshake_failures[reason]` those that failed; `certificate_reloads[result]` changes of certificate files taken over;
     `authentications[mechanism]` those that a broker accepted, `authentication_failures[reason]` those that it did not;

@@ -377,6 +377,8 @@ class Session:
         if isinstance(error, ProtocolError):
             self._refuse(whose, error)
         elif isinstance(error, EndConnection):
+            if error.limit:
+                self._host.context.counters.reject(error.limit, self._core.throttle.origin.address)
             self.close(str(error))
         else:
             self._fail(error)

@@ -8,7 +8,14 @@ from protocol.headers import RequestHeader
 
 
 class EndConnection(Exception):
-    """The connection is to be closed, after what is already written has gone out; the message says why."""
+    """The connection is to be closed, after what is already written has gone out; the message says why.
+
+    `limit` is the reason under which the connection counts as rejected, "" where no limit closes it.
+    """
+
+    def __init__(self, message: str, limit: str = "") -> None:
+        super().__init__(message)
+        self.limit = limit
 
 
 class ProduceExchange(Answering, Protocol):

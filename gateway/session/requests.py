@@ -9,6 +9,7 @@ from typing import Final
 
 from librt.strings import read_i32_be
 
+from gateway.session.collected import Collected
 from gateway.session.context import SessionContext
 from gateway.session.exchange import MAX_OPENED_BYTES, MAX_RAW_BYTES, Connection, Exchange, Opened, Opener, TakeRaw
 from gateway.session.fetches import Fetches
@@ -34,6 +35,7 @@ _FETCH: Final = int(ApiKey.FETCH)
 _SHARE_FETCH: Final = int(ApiKey.SHARE_FETCH)
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 _SASL_AUTHENTICATE: Final = int(ApiKey.SASL_AUTHENTICATE)
+_SASL: Final = frozenset({int(ApiKey.SASL_HANDSHAKE), _SASL_AUTHENTICATE})
 _SASL_TOKEN: Final = _SASL_AUTHENTICATE << 16
 _UNKNOWN_VERSION: Final = b"\x7f\xff"
 
@@ -69,6 +71,7 @@ class RequestStream:
         "_in_flight",
         "_irregular",
         "_max_bytes",
+        "_max_sasl_bytes",
         "_openers",
         "_produces",
         "_put_off",
@@ -111,7 +114,8 @@ class RequestStream:
         self._framing = Framing(min_bytes=MIN_REQUEST_BYTES, max_bytes=context.max_frame_bytes)
         self._discarding = False
         self._held = b""
-        self._collected = bytearray()  # the beginning of a request that is to be opened
+        self._collected = Collected(context.collect_budget)
+        self._max_sasl_bytes = min(context.max_sasl_bytes + LENGTH_BYTES, MAX_OPENED_BYTES)
         self._waits_for: Exchange | None = None  # whose request stands at the beginning of what is held
         self._put_off = False  # the request that stands there has to wait for something else
         self.stops = 0
@@ -182,12 +186,11 @@ class RequestStream:
                 self._scanned = None
         if self._collected:
             missing = framing.skip
-            self._collected += memoryview(chunk)[:missing]
+            self._collected.add(memoryview(chunk)[:missing])
             if len(chunk) < missing:
                 framing.skip -= len(chunk)
                 return
-            chunk = bytes(self._collected) + chunk[missing:]
-            self._collected = bytearray()
+            chunk = self._collected.take() + chunk[missing:]
             framing.skip = 0
         chunk = framing.join(chunk)
         pos = framing.skip
@@ -296,9 +299,10 @@ class RequestStream:
         if exchange is None:
             return self._other(data, header, pos, now), start
         if after > len(data):
-            start = self._collect(data, start, pos)
-            if not refused and after - pos > MAX_OPENED_BYTES:
-                raise InvalidFrame("frame_too_large", f"{after - pos} bytes, more than the {MAX_OPENED_BYTES} that are opened")
+            start = self._collect(data, start, pos, limited=not refused)
+            limit = self._max_sasl_bytes if header.api_key in _SASL else MAX_OPENED_BYTES
+            if not refused and after - pos > limit:
+                raise InvalidFrame("frame_too_large", f"{after - pos} bytes, more than the {limit} that are opened")
             return data, start
         start = self._forward_without(data, start, pos, after)
         if not self._open(exchange, data[pos:after], header.moved(-pos), now):
@@ -328,7 +332,7 @@ class RequestStream:
         if self._ending == _PARTED:
             return self._forward_without(data, start, pos, after), after
         if after > len(data):
-            start = self._collect(data, start, pos)
+            start = self._collect(data, start, pos, limited=True)
         else:
             exchange = take(data[pos + LENGTH_BYTES : after])
             self._in_flight.append(Entry(0, _SASL_TOKEN, now, Opened(exchange, raw=True)))
@@ -344,13 +348,17 @@ class RequestStream:
         self._written = min(after, len(data))
         return self._written
 
-    def _collect(self, data: bytes, start: int, pos: int) -> int:
+    def _collect(self, data: bytes, start: int, pos: int, *, limited: bool) -> int:
         """Forward what stands before `pos`, and keep the beginning of the request that stands there until the rest has come."""
         if pos > start:
             self.write(data[start:pos])
-        self._collected += memoryview(data)[pos:]
         self._written = len(data)
+        self._collected.begin(memoryview(data)[pos:], limited=limited)
         return self._written
+
+    def abandon(self) -> None:
+        """The connection is gone."""
+        self._collected.drop()
 
     # The end of a connection, where it is Weir that ends it.
 
@@ -437,7 +445,7 @@ class RequestStream:
         """Take a Produce request at `pos` whose topics are looked at; from where on the data is still to be forwarded."""
         exchange = self._produces.open_by_topic(header, pos, after, now)
         if exchange.whole and after > len(data):
-            return self._collect(data, start, pos)
+            return self._collect(data, start, pos, limited=False)
         entry = self._produces.charge(data, header, after, after - pos - 4, now)
         opened = Opened(exchange)
         if entry is not None:

@@ -51,8 +51,8 @@ class Outcome:
 class Authentication:
     """What one connection has done so far to authenticate. Every method may raise `OutOfTurn`.
 
-    `user` is the connection's user so far. A mechanism that hides the name leaves it, as Kafka lets no client become another user by
-    authenticating anew (KIP-368).
+    `user` is the connection's user so far. A mechanism that hides the name leaves it, as Kafka lets no client become another
+    user by authenticating anew (KIP-368).
     """
 
     __slots__ = ("_claim", "_reader", "_state", "_user", "_version", "mechanism")

@@ -1,0 +1,50 @@
+"""The gateway holds a bounded number of bytes of unfinished requests that it will open, whoever sends them."""
+
+import struct
+
+from protocol.api_keys import ApiKey
+from tests.gateway.session import messages as m
+from tests.gateway.session.exchanges.test_sasl import authenticate
+
+MEBIBYTE = 1 << 20
+CLIENTS = 24
+BUDGET = 16 * MEBIBYTE
+FRAME = authenticate(1, bytes(7 * MEBIBYTE))
+LISTENER = {"sasl": {"max_frame_bytes": 8 * MEBIBYTE}}
+
+
+def test_unfinished_requests_share_a_budget(broker, start_weir, connect):
+    weir = start_weir(broker.bootstrap_servers, listener=LISTENER)
+    before = weir.resident_bytes()
+    for _ in range(CLIENTS):
+        client = connect(weir)
+        try:
+            client.send(FRAME[:-1])
+        except ConnectionError:  # the gateway closed it before it had sent everything
+            continue
+    grown = weir.resident_bytes() - before
+    assert grown < 3 * BUDGET, f"{grown / MEBIBYTE:.0f} MiB"
+    assert weir.metric("weir_connections_rejected_total", reason="collected_bytes") >= CLIENTS - 4
+    assert "bytes of unfinished requests" in weir.log()
+    answer, _ = connect(weir).ask(m.produce(2))
+    assert answer[4:8] == (2).to_bytes(4, "big")
+
+
+def test_budget_is_given_back(broker, start_weir, connect):
+    weir = start_weir(broker.bootstrap_servers, listener=LISTENER)
+    for _ in range(3):
+        client = connect(weir)
+        client.send(FRAME)  # read whole, and refused as nobody has asked for a mechanism
+        assert client.is_closed()
+        with connect(weir) as leaving:
+            leaving.send(FRAME[:-1])
+    assert weir.metric("weir_connections_rejected_total", reason="collected_bytes") == 0
+    assert weir.metric("weir_protocol_errors_total", reason="sasl_order") == 3
+
+
+def test_long_sasl_request_is_refused_by_its_head(broker, start_weir, connect):
+    weir = start_weir(broker.bootstrap_servers)
+    client = connect(weir)
+    client.send(struct.pack(">ihhih", MEBIBYTE, ApiKey.SASL_HANDSHAKE, 1, 1, -1))
+    assert client.is_closed()
+    assert weir.metric("weir_protocol_errors_total", reason="frame_too_large") == 1
