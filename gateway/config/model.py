@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from gateway.config.connections import AcceptSection, ConnectionsConfig, ip_text
+from gateway.config.exemptions import exemption_warnings
 from gateway.config.ledger import LedgerConfig
 from gateway.config.quota_api import QuotaAdmins, StateConfig
 from gateway.config.sasl import SENT_AS_IT_IS, ListenerSaslConfig, UpstreamSaslConfig
@@ -330,6 +331,7 @@ class WeirConfig(Section):
                 warning = small_quota_warning(key, limit, str(quota))
                 if warning is not None:
                     found.append(f"quotas.entities[{index}].{key}: {warning}")
+        found += exemption_warnings(self.quotas.entities)
         if not self.quotas.entities:
             found.append("quotas.entities: is empty, nobody is limited — add entities")
         elif not self.quotas.enforce:

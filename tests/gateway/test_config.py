@@ -577,6 +577,34 @@ def test_a_quota_that_a_session_survives_is_not_warned_of() -> None:
     assert parse_config(entities(*rows), source="weir.yaml").warnings() == []
 
 
+USER = "{user: a, producer_byte_rate: 1048576}"
+DEFAULT_USER = '{user: "<default>", producer_byte_rate: 1048576}'
+CLIENT = "{client-id: etl, producer_byte_rate: 1048576}"
+
+
+@pytest.mark.parametrize("limited", [USER, DEFAULT_USER])
+@pytest.mark.parametrize("exempt", ["client-id: mirror", 'client-id: "<default>"', 'user: "<default>", client-id: mirror'])
+def test_exempt_client_id_beside_user_quotas_is_warned_of(limited: str, exempt: str) -> None:
+    (warning,) = parse_config(entities(limited, f"{{{exempt}, exempt: true}}"), source="weir.yaml").warnings()
+    assert warning.startswith("quotas.entities[1].client-id: ")
+    name = "<default>" if 'client-id: "<' in exempt else "mirror"
+    assert f"{name} is exempt, and a client chooses its own client-id" in warning
+    assert "{user: NAME, exempt: true}" in warning
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        (CLIENT, "{client-id: mirror, exempt: true}"),
+        (USER, "{user: mirror, exempt: true}"),
+        (USER, "{user: a, client-id: mirror, exempt: true}"),
+        (USER, "{ip: 10.0.0.1, exempt: true}"),
+    ],
+)
+def test_other_exemptions_are_not_warned_of(rows: tuple[str, ...]) -> None:
+    assert parse_config(entities(*rows), source="weir.yaml").warnings() == []
+
+
 def volumes(text: str) -> str:
     return MINIMAL + f"quotas: {{volumes: {text}}}\n"
 

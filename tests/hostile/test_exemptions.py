@@ -1,0 +1,36 @@
+"""An exemption by client-id lets any user leave the quotas by user: the README has none, and `weir check` warns of one."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def check(config_file: Path, entities: list[dict[str, object]]) -> subprocess.CompletedProcess[str]:
+    """Run `weir check` on a file with these entities."""
+    listener = {"name": "clients", "bootstrap_port": 29092, "broker_ports": "29093-29099"}
+    upstream = {"bootstrap_servers": ["127.0.0.1:9092"]}
+    config_file.write_text(yaml.safe_dump({"upstream": upstream, "listeners": [listener], "quotas": {"entities": entities}}))
+    command = [sys.executable, "-m", "gateway", "check", "--config", str(config_file)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_readme_exempts_nobody_by_client_id(tmp_path):
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", README.read_text(), re.DOTALL)]
+    examples = [block["quotas"]["entities"] for block in blocks if "entities" in (block.get("quotas") or {})]
+    assert any(row.get("exempt") for entities in examples for row in entities)
+    for entities in examples:
+        checked = check(tmp_path / "weir.yaml", entities)
+        assert checked.returncode == 0
+        assert "is exempt" not in checked.stdout
+
+
+def test_check_warns_of_exempt_client_id(tmp_path):
+    rows = [{"user": "<default>", "producer_byte_rate": 1048576}, {"client-id": "mirror-maker", "exempt": True}]
+    checked = check(tmp_path / "weir.yaml", rows)
+    assert checked.returncode == 0
+    assert "warning: quotas.entities[1].client-id: mirror-maker is exempt" in checked.stdout
