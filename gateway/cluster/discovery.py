@@ -54,6 +54,8 @@ class Discovery:
                     self._lost("no broker answers")
                 pause = RETRY_SECONDS
             except CredentialsError as error:
+                if not self._reached:  # the config has credentials, so the brokers want them
+                    self._on_sasl(True)
                 self._lost(str(error))
                 pause = RETRY_SECONDS
             except (KafkaError, OSError) as error:

@@ -1,5 +1,8 @@
 """Who a client is, by SASL, with real brokers and clients: quotas by user, refusals, re-authentication, hostile strangers."""
 
+import base64
+import hashlib
+import hmac
 import json
 import re
 import socket
@@ -30,6 +33,7 @@ from loadtest.kafka.sasl import (
 from tests.broker.sasl_clients import CLIENTS, with_librdkafka
 from tests.broker.test_hostile import METADATA, read_answer, read_to_end, request
 from tests.broker.topics import create_topic
+from tests.gateway.session import messages as m
 from tests.weir_process import Weir, wait_until
 
 pytestmark = pytest.mark.broker
@@ -404,6 +408,87 @@ def test_slow_strangers_are_closed_in_time_and_nobody_waits_for_them(gateway: We
         for connection in slow:
             assert read_to_end(connection) == b""
     assert gateway.metric("weir_connections_rejected_total", reason="authentication_timeout") == count + len(slow)
+
+
+# Tokens that no client library sends.
+
+BEARER = unsecured_token("alice").encode()
+ALICE_TOKENS: dict[str, tuple[str, bytes, bytes]] = {
+    "a third NUL": ("PLAIN", b"\0alice\0" + PASSWORDS["alice"].encode() + b"\0junk", b""),
+    "two auth keys": ("OAUTHBEARER", b"n,,\1auth=Bearer opaque\1auth=Bearer " + BEARER + b"\1\1", b""),
+    "TokenAuth": ("SCRAM-SHA-256", b"n,,n=alice,r=nonce,TokenAuth=true", b"n=alice,r=nonce,TokenAuth=true"),
+    "the last tokenauth": (
+        "SCRAM-SHA-256",
+        b"n,,n=alice,r=nonce,tokenauth=true,tokenauth=false",
+        b"n=alice,r=nonce,tokenauth=false",
+    ),
+    "reserved": ("SCRAM-SHA-256", b"n,a=alice,m=x,n=alice,r=nonce", b"n=alice,r=nonce"),
+}
+"""The mechanism, the client's first token, and the form of it that Kafka's `ScramSaslServer` computes the proof from."""
+
+REFUSED_TOKENS: dict[str, tuple[str, bytes]] = {
+    "PLAIN as somebody else": ("PLAIN", b"bob\0alice\0" + PASSWORDS["alice"].encode()),
+    "SCRAM as somebody else": ("SCRAM-SHA-256", b"n,a=bob,n=alice,r=nonce"),
+    "SCRAM, escaped authorization id": ("SCRAM-SHA-256", b"n,a=a=2Cb=3Dc,n=a=2Cb=3Dc,r=nonce"),
+    "SCRAM not ASCII": ("SCRAM-SHA-256", "n,,n=\uff41lice,r=nonce".encode()),
+    "OAUTHBEARER as somebody else": ("OAUTHBEARER", b"n,a=bob,\1auth=Bearer " + BEARER + b"\1\1"),
+}
+
+
+def exchange(connection: socket.socket, token: bytes) -> tuple[int, bytes]:
+    """The broker's error code and token for a token in a SaslAuthenticate request."""
+    connection.sendall(request(36, 0, struct.pack(">i", len(token)) + token))
+    answer = read_answer(connection)
+    error_code, message = struct.unpack_from(">hh", answer, 4)
+    at = 8 + max(message, 0)
+    (size,) = struct.unpack_from(">i", answer, at)
+    return error_code, answer[at + 4 : at + 4 + max(size, 0)]
+
+
+def begin(gateway: Weir, mechanism: str) -> socket.socket:
+    """A connection on which the mechanism is agreed on."""
+    connection = connect(gateway)
+    connection.sendall(request(17, 1, struct.pack(">h", len(mechanism)) + mechanism.encode()))
+    read_answer(connection)
+    return connection
+
+
+def scram_final(bare: bytes, salted: bytes, password: str) -> bytes:
+    """The client's second token (RFC 5802) after the broker's first one."""
+    fields = dict(part.split(b"=", 1) for part in salted.split(b","))
+    key = hashlib.pbkdf2_hmac("sha256", password.encode(), base64.b64decode(fields[b"s"]), int(fields[b"i"]))
+    client_key = hmac.digest(key, b"Client Key", "sha256")
+    without_proof = b"c=biws,r=" + fields[b"r"]
+    signed = hmac.digest(hashlib.sha256(client_key).digest(), b",".join((bare, salted, without_proof)), "sha256")
+    proof = bytes(one ^ other for one, other in zip(client_key, signed, strict=True))
+    return without_proof + b",p=" + base64.b64encode(proof)
+
+
+@pytest.mark.parametrize("name", ALICE_TOKENS)
+def test_broker_and_gateway_read_the_same_name(gateway: Weir, name: str) -> None:
+    mechanism, token, bare = ALICE_TOKENS[name]
+    before = usage(gateway, "alice")
+    with begin(gateway, mechanism) as connection:
+        error_code, answer = exchange(connection, token)
+        if bare:
+            error_code, answer = exchange(connection, scram_final(bare, answer, PASSWORDS["alice"]))
+            assert answer.startswith(b"v=")
+        assert error_code == 0, "the broker accepts it"
+        connection.sendall(m.produce(9))
+        read_answer(connection)
+        after = usage(gateway, "alice")
+    assert after is not None
+    assert after["amount_total"] > (before["amount_total"] if before else 0)
+    assert usage(gateway, "ANONYMOUS") is None
+
+
+@pytest.mark.parametrize("name", REFUSED_TOKENS)
+def test_broker_refuses_the_names_that_weir_refuses(gateway: Weir, name: str) -> None:
+    mechanism, token = REFUSED_TOKENS[name]
+    unreadable = gateway.metric("weir_authentication_failures_total", reason="unreadable")
+    with begin(gateway, mechanism) as connection:
+        assert exchange(connection, token)[0] == 58  # SASL_AUTHENTICATION_FAILED
+    assert gateway.metric("weir_authentication_failures_total", reason="unreadable") == unreadable
 
 
 def test_no_secret_is_logged_or_shown(gateway: Weir) -> None:

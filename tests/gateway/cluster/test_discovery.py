@@ -16,6 +16,8 @@ from gateway.cluster.defaults import TopicDefaults
 from gateway.cluster.discovery import Discovery
 from gateway.cluster.upstream import Upstream
 from gateway.config import UpstreamConfig
+from protocol.api_keys import ApiKey
+from tests.hostile.stub_broker import StubBroker
 
 
 def free_port():
@@ -39,6 +41,29 @@ async def test_a_cluster_that_is_not_there_is_told_of_with_cause_and_key(caplog)
     assert discovery.problem.endswith(" — check upstream.bootstrap_servers and upstream.tls")
     await discovery._explain("Unable to bootstrap")
     assert len(caplog.records) == 1
+
+
+async def test_unreadable_credentials_mean_that_brokers_want_sasl(tmp_path):
+    """Clients would have to wait for ever if this stayed unknown."""
+    sasl = {"mechanism": "PLAIN", "username": "weir", "password_file": "missing"}
+    config = UpstreamConfig(bootstrap_servers=["kafka:9092"], sasl=sasl)
+    wanted = asyncio.get_running_loop().create_future()
+    upstream = Upstream(config, tmp_path, Brokers([("127.0.0.1", free_port())]), Counter())
+    looking = asyncio.create_task(Discovery(upstream, TopicDefaults(lambda _: None), wanted.set_result).run())
+    assert await asyncio.wait_for(wanted, 20.0)
+    looking.cancel()
+
+
+@pytest.mark.parametrize(("error_code", "mechanisms", "wants"), [(34, [], False), (33, ["PLAIN"], True)])
+async def test_failed_look_still_finds_out_if_brokers_want_sasl(error_code, mechanisms, wants):
+    with StubBroker() as broker:
+        broker.answers[ApiKey.SASL_HANDSHAKE] = lambda request: request.answer(error_code=error_code, mechanisms=mechanisms)
+        upstream = Upstream(
+            UpstreamConfig(bootstrap_servers=["kafka:9092"]), Path(), Brokers([("127.0.0.1", broker.port)]), Counter()
+        )
+        found = []
+        await Discovery(upstream, TopicDefaults(lambda _: None), found.append)._explain("no metadata")
+    assert found == [wants]
 
 
 async def test_a_look_that_never_ends_is_given_up(monkeypatch):

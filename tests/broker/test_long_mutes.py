@@ -1,0 +1,192 @@
+"""KIP-219's own test plan with real clients: one request mutes its client for seconds, and nothing else happens to it."""
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import TopicPartition as AiokafkaPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as PythonPartition
+
+from loadtest.kafka import KafkaCluster, run_tool
+from tests.broker.topics import create_topic
+from tests.weir_process import Weir
+
+pytestmark = [pytest.mark.broker, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+JAVA = Path(__file__).with_name("LongMute.java")
+QUOTA = 50_000
+"""Bytes a second, with the smallest window: a burst of as much."""
+RECORD = 300_000
+MUTE_SECONDS = (RECORD - QUOTA) / QUOTA
+TIMEOUT = 60.0
+
+CONSUMER_QUOTA = 1_000_000
+CONSUMED = 10_000_000
+VALUE = 10_000
+RATE_TOLERANCE = 0.05
+
+
+@pytest.fixture(autouse=True)
+def collect_garbage_here() -> Iterator[None]:
+    """kafka-python leaves sockets to the garbage collector."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture(scope="module")
+def weir(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
+    """Both of a client's quotas are small; client-id `reader` has only to read at an even rate."""
+    low = {"client-id": "<default>", "producer_byte_rate": QUOTA, "consumer_byte_rate": QUOTA}
+    entities = [low, {"client-id": "filler", "exempt": True}, {"client-id": "reader", "consumer_byte_rate": CONSUMER_QUOTA}]
+    config = {"quotas": {"window": {"samples": 2, "seconds": 1}, "entities": entities}}
+    with Weir(tmp_path_factory.mktemp("weir"), kafka.bootstrap_servers, config) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def topic(kafka: KafkaCluster) -> str:
+    """One partition."""
+    return create_topic(kafka.bootstrap_servers, f"mute-{uuid4().hex[:8]}", partitions=1)
+
+
+class Counts:
+    """Connections that the gateway has accepted so far, and a client's early requests."""
+
+    def __init__(self, gateway: Weir, client_id: str) -> None:
+        self._gateway = gateway
+        self._client_id = client_id
+
+    def accepted(self) -> float:
+        return self._gateway.metric("weir_connections_accepted_total")
+
+    def early(self) -> int:
+        rows = [row for row in self._gateway.usage() if row["client_id"] == self._client_id]
+        assert rows
+        return sum(row["early_total"] for row in rows)
+
+
+def librdkafka(servers: str, topic: str, client_id: str, accepted: Callable[[], float]) -> list[float]:
+    errors: list[KafkaError] = []
+    config = {"bootstrap.servers": servers, "client.id": client_id, "error_cb": errors.append}
+    producer = Producer(config | {"linger.ms": 0, "message.send.max.retries": 0})
+    times: list[float] = []
+
+    def deliver() -> None:
+        failed: list[KafkaError] = []
+        producer.produce(
+            topic, bytes(RECORD), partition=0, on_delivery=lambda error, _: failed.append(error) if error else None
+        )
+        assert producer.flush(TIMEOUT) == 0
+        assert failed == []
+
+    deliver()
+    times += [time.monotonic(), accepted()]
+    deliver()
+    times += [time.monotonic(), accepted()]
+    consumer = Consumer(config | {"group.id": client_id, "enable.auto.commit": False})
+    with closing(consumer):
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        for offset in range(2):
+            message = consumer.poll(TIMEOUT)
+            assert message is not None
+            assert message.error() is None
+            assert message.offset() == offset
+            times += [time.monotonic(), accepted()]
+    assert errors == []
+    return times
+
+
+def aiokafka(servers: str, topic: str, client_id: str, accepted: Callable[[], float]) -> list[float]:
+    async def run() -> list[float]:
+        times: list[float] = []
+        producer = AIOKafkaProducer(bootstrap_servers=servers, client_id=client_id)
+        await producer.start()
+        try:
+            for _ in range(2):
+                await asyncio.wait_for(producer.send_and_wait(topic, bytes(RECORD), partition=0), TIMEOUT)
+                times += [time.monotonic(), accepted()]
+        finally:
+            await producer.stop()
+        consumer = AIOKafkaConsumer(bootstrap_servers=servers, client_id=client_id, auto_offset_reset="earliest")
+        await consumer.start()
+        try:
+            consumer.assign([AiokafkaPartition(topic, 0)])
+            for offset in range(2):
+                assert (await asyncio.wait_for(consumer.getone(), TIMEOUT)).offset == offset
+                times += [time.monotonic(), accepted()]
+        finally:
+            await consumer.stop()
+        return times
+
+    return asyncio.run(run())
+
+
+def kafka_python(servers: str, topic: str, client_id: str, accepted: Callable[[], float]) -> list[float]:
+    times: list[float] = []
+    with closing(KafkaProducer(bootstrap_servers=servers, client_id=client_id, retries=0)) as producer:
+        for _ in range(2):
+            producer.send(topic, bytes(RECORD), partition=0).get(TIMEOUT)
+            times += [time.monotonic(), accepted()]
+    with closing(KafkaConsumer(bootstrap_servers=servers, client_id=client_id, auto_offset_reset="earliest")) as consumer:
+        consumer.assign([PythonPartition(topic, 0)])
+        for offset in range(2):
+            assert next(consumer).offset == offset
+            times += [time.monotonic(), accepted()]
+    return times
+
+
+@pytest.mark.parametrize("client", [librdkafka, aiokafka, kafka_python])
+def test_long_mute_costs_a_client_nothing_but_time(weir: Weir, topic: str, client: Callable[..., list[float]]) -> None:
+    counts = Counts(weir, client.__name__)
+    times = client(weir.bootstrap_servers, topic, client.__name__, counts.accepted)
+    sent, opened, sent_again, opened_then, read, opened_reading, read_again, opened_at_last = times
+    for seconds in (sent_again - sent, read_again - read):
+        assert MUTE_SECONDS - 0.5 < seconds < MUTE_SECONDS + 4
+    assert (opened_then, opened_at_last) == (opened, opened_reading), "a connection was lost"
+    if client is kafka_python:  # the two others take no notice of throttle times
+        assert counts.early() == 0
+
+
+def test_java_client_waits_longer_than_a_request_may_take(weir: Weir, topic: str) -> None:
+    counts = Counts(weir, "java")
+    output = run_tool(JAVA, weir.bootstrap_servers, topic, str(RECORD), "java")
+    lines = dict(line.split(maxsplit=1) for line in output.splitlines() if line)
+    for what in ("PRODUCED", "CONSUMED"):
+        assert MUTE_SECONDS - 0.5 < float(lines[what]) < MUTE_SECONDS + 4
+    assert lines["CONNECTIONS"] == "0 0"
+    assert counts.early() == 0
+
+
+def test_consumer_is_held_at_its_quota(weir: Weir, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": weir.bootstrap_servers, "client.id": "filler", "linger.ms": 5})
+    count = CONSUMED // VALUE
+    for number in range(count):
+        producer.produce(topic, number.to_bytes(4, "big") + bytes(VALUE - 4), partition=0)
+        producer.poll(0)
+    assert producer.flush(TIMEOUT) == 0
+    config = {"bootstrap.servers": weir.bootstrap_servers, "client.id": "reader", "group.id": topic}
+    arrived: list[int] = []
+    begun, received, skipped = 0.0, 0, 2 * CONSUMER_QUOTA  # the burst is over by then
+    with closing(Consumer(config | {"enable.auto.commit": False, "max.partition.fetch.bytes": 100_000})) as consumer:
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        while len(arrived) < count:
+            message = consumer.poll(TIMEOUT)
+            assert message is not None
+            assert message.error() is None
+            value = message.value()
+            assert value is not None
+            arrived.append(int.from_bytes(value[:4], "big"))
+            received += len(value)
+            if not begun and received > skipped:
+                begun, skipped = time.monotonic(), received
+    rate = (received - skipped) / (time.monotonic() - begun)
+    assert arrived == list(range(count))
+    assert abs(rate / CONSUMER_QUOTA - 1) < RATE_TOLERANCE, rate
