@@ -45,7 +45,8 @@ class Mechanism(Protocol):
 class Plain:
     """PLAIN (RFC 4616): authorization id, user and password, all in one token.
 
-    As in Kafka's `PlainSaslServer`, a NUL ends the password, and an authorization id has to be the user's name.
+    As in Kafka's `PlainSaslServer`, an authorization id has to be the user's name. Some versions of it take no notice of what
+    follows a third NUL, and others refuse the token, so the name is read in any case.
     """
 
     def __init__(self) -> None:
