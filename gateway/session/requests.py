@@ -11,7 +11,7 @@ from librt.strings import read_i32_be
 
 from gateway.session.collected import Collected
 from gateway.session.context import SessionContext
-from gateway.session.exchange import MAX_OPENED_BYTES, MAX_RAW_BYTES, Connection, Exchange, Opened, Opener, TakeRaw
+from gateway.session.exchange import MAX_OPENED_BYTES, MAX_RAW_BYTES, Connection, Exchange, Gate, Opened, Opener, TakeRaw
 from gateway.session.fetches import Fetches
 from gateway.session.inflight import Asked, ChargedFetch, Entry, InFlight, Take
 from gateway.session.produced import EndConnection, ProduceExchange
@@ -266,13 +266,9 @@ class RequestStream:
 
     def _take(self, data: bytes, header: RequestHeader, start: int, pos: int, after: int, now: float) -> tuple[bytes, int]:
         """Take the request at `pos`; returns the data, perhaps changed, and from where on it is still to be forwarded."""
-        gate = self._connection.gate
-        if gate is not None:
-            if not gate.admit(header.api_key, after - pos - LENGTH_BYTES):
-                self._put_off = True
-                return data, start
-            if gate.required is False:
-                self._connection.gate = None
+        if self._connection.gate is not None and not self._passes(self._connection.gate, header, after - pos - LENGTH_BYTES):
+            self._put_off = True
+            return data, start
         refused = False
         if header.api_key == _PRODUCE and self._gate.paused:
             verdict = self._produces.while_paused(data, header, after, now)
@@ -312,6 +308,13 @@ class RequestStream:
                 self._waits_for = exchange
             start = pos
         return data, start
+
+    def _passes(self, gate: Gate, header: RequestHeader, size: int) -> bool:
+        """Whether the request need not wait until it is known if clients have to authenticate. Raises ProtocolError."""
+        passes = gate.admit(header.api_key, size)
+        if gate.required is False:
+            self._connection.gate = None
+        return passes
 
     def _waits_its_turn(self, header: RequestHeader, amount: int, now: float) -> bool:
         """Whether the first Produce of a connection, of which `amount` bytes have arrived, has to wait for a bucket in debt."""
