@@ -308,7 +308,7 @@ class Gateway:
         if self._ledger is not None:
             self._ledger.notes.reloaded(result, self._effective.version)
 
-    def _require_sasl(self, wanted: bool) -> None:
+    def _require_sasl(self, wanted: bool | None) -> None:
         for listener in self._listeners:
             listener.require_sasl(wanted=wanted)
 

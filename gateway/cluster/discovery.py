@@ -28,10 +28,10 @@ _log = logging.getLogger("weir.cluster")
 class Discovery:
     """Keeps `Brokers` up to date, as long as any broker can be reached and lets Weir in.
 
-    `on_sasl` is called with whether the brokers want SASL, each time that this has been found out.
+    `on_sasl` is called after each look: with whether the brokers want SASL, or with None where the look has failed.
     """
 
-    def __init__(self, upstream: Upstream, defaults: TopicDefaults, on_sasl: Callable[[bool], None]) -> None:
+    def __init__(self, upstream: Upstream, defaults: TopicDefaults, on_sasl: Callable[[bool | None], None]) -> None:
         self._upstream = upstream
         self._brokers = upstream.brokers
         self._defaults = defaults
@@ -146,6 +146,7 @@ class Discovery:
         self._reached = True
 
     def _lost(self, problem: str) -> None:
+        self._on_sasl(None)
         text = f"the cluster can't be reached: {problem}"
         if text != self.problem:
             _log.warning("%s", text)

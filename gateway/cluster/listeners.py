@@ -100,11 +100,17 @@ class Listener:
         mine = self._ports.get(node_id)
         return None if mine is None else (self._config.advertised_host, mine)
 
-    def require_sasl(self, *, wanted: bool) -> None:
-        """Weir knows whether the brokers want clients to authenticate. The config goes before that."""
-        if self._config.sasl.required is not None or self._gate.required is wanted:
+    def require_sasl(self, *, wanted: bool | None) -> None:
+        """A look at the cluster has ended: the brokers want clients to authenticate or not, or None if that was not found out.
+
+        The config goes before that.
+        """
+        gate = self._gate
+        if self._config.sasl.required is not None or (not gate.looking and wanted in (None, gate.required)):
             return
-        self._gate.required = wanted
+        gate.looking = False
+        if wanted is not None:
+            gate.required = wanted
         for session in self._sessions:
             session.call_ready()
 

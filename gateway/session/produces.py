@@ -83,7 +83,8 @@ class Produces:
         self.min_bytes = acks_end - head - 4
         self.answered = acks != 0
         self.generation = self._client.generation
-        self._client.hot_bucket = None if self._gate.closed or self.by_topic else bucket  # None: the next one is looked at too
+        looked_at = self._gate.closed or self.by_topic or self._connection.gate is not None
+        self._client.hot_bucket = None if looked_at else bucket  # None: the next one is looked at too
         entry: Entry | None = None
         if acks != 0:
             entry = Entry(header.correlation_id, key, now, None, bucket)

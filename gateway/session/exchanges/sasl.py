@@ -25,14 +25,17 @@ _log = logging.getLogger("weir.session")
 class AuthenticationGate:
     """Lets through the requests that a broker takes before authentication (`SaslServerAuthenticator`), and nothing else.
 
-    `required` is None as long as Weir does not know if the brokers want authentication. All other requests wait until then.
+    `required` is None as long as Weir does not know if the brokers want authentication. All other requests wait while
+    `looking`, which is until Weir's first look at the cluster has ended. They pass after a look that has not found it out, and
+    connections stay behind the gate until it is known.
     """
 
-    __slots__ = ("_max_bytes", "required")
+    __slots__ = ("_max_bytes", "looking", "required")
 
     def __init__(self, max_bytes: int, required: bool | None = True) -> None:
         self._max_bytes = max_bytes
         self.required: bool | None = required
+        self.looking = True
 
     def admit(self, api_key: int, size: int) -> bool:
         """See `exchange.Gate`."""
@@ -50,7 +53,7 @@ class AuthenticationGate:
                 "not_authenticated",
                 f"{APIS[api_key].name} before authentication: set the client's security.protocol and sasl.mechanism",
             )
-        return False
+        return not self.looking
 
 
 class SaslObserver:

@@ -360,6 +360,18 @@ def test_waiting_client_is_refused_once_it_has_to_authenticate():
     t.broker_got()
 
 
+def test_gate_stays_after_a_look_that_failed():
+    gate = AuthenticationGate(1_000, None)
+    gate.looking = False
+    t = Transcript(authentication_gate=gate)
+    for number in range(3):
+        passes(t, m.produce(number), m.produced(number))
+    gate.required = True
+    with pytest.raises(ProtocolError) as caught:
+        t.client_sends(m.produce(4))
+    assert caught.value.reason == "not_authenticated"
+
+
 def test_long_sasl_frame_is_refused_before_the_wish_is_known():
     t = Transcript(openers=SaslObserver(Counters(), "sub").openers(), authentication_gate=AuthenticationGate(1_000, None))
     with pytest.raises(ProtocolError) as caught:
