@@ -84,7 +84,11 @@ async def publish_volumes(agent: Agent, once: bool) -> int:
                 publishing.cancel()
                 await asyncio.wait((publishing,))
                 return FAILED if once else OK
-            published = publishing.result()
+            try:
+                published = publishing.result()
+            except Exception:  # whatever it is, the gateways pause producers once they have not heard of a broker for long
+                _log.exception("the usage of broker %d could not be published", agent.broker)
+                published = False
             if once:
                 return OK if published else FAILED
             interval = agent.volumes.publish_interval_ms / 1000

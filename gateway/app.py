@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gateway import clock
 from gateway.api_quotas import ApiQuotas, overruled
+from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.cluster.admission import Admission
 from gateway.cluster.brokers import Brokers
 from gateway.cluster.client import OwnClient
@@ -89,6 +90,7 @@ class Gateway:
     def __init__(self, path: Path, config: WeirConfig, worker: Worker | None = None) -> None:
         self._config = config
         self._counters = Counters()
+        self._tasks = BackgroundTasks(self._counters.task_restarts)
         self._engine = QuotaEngine(quota_settings(config.quotas), clock.monotonic(), shared=config.sharing is not None)
         self._sessions = Sessions(self._counters, max_idle_seconds=config.connections.max_idle_ms / 1000.0)
         self._connections = ConnectionQuotas(
@@ -136,7 +138,7 @@ class Gateway:
             self._sharing = Sharing(config.sharing, self._own_client, self._engine, (self._connections, self._topics))
             self._usage.member = self._sharing.member
         self._volumes: VolumeWatch | None = None
-        self._volumes_task: asyncio.Task[None] | None = None
+        self._volumes_task: BackgroundTask | None = None
         claims = None if worker is None else PortClaims(worker.ports_directory)
         self._listeners = [
             Listener(
@@ -178,24 +180,24 @@ class Gateway:
 
     async def run(self, stopping: Stopping) -> None:
         """Serve until it is asked to stop, then drain and stop."""
-        async with asyncio.TaskGroup() as group:
+        async with self._tasks:
+            start = self._tasks.start
             tasks = [
-                group.create_task(self._discovery.run(), name="discover brokers"),
-                group.create_task(self._reloader.run(), name="reload the config"),
-                group.create_task(self._api_quotas.run(), name="quotas of the API"),
-                group.create_task(self._tick(), name="tick"),
-                group.create_task(self._usage.run(), name="save recent usage"),
-                group.create_task(follow_files(self._certificates), name="follow certificate files"),
+                start("discover brokers", self._discovery.run),
+                start("reload the config", self._reloader.run),
+                start("quotas of the API", self._api_quotas.run),
+                start("tick", self._tick),
+                start("save recent usage", self._usage.run),
+                start("follow certificate files", lambda: follow_files(self._certificates)),
             ]
-            self._group = group
             self._watch_volumes(self._effective.config.quotas)
             if self._ledger is not None:
-                tasks.append(group.create_task(self._ledger.run(), name="write the ledger"))
+                tasks.append(start("write the ledger", self._ledger.run, self._ledger.close))
             if self._ledger_topic is not None:  # after the ledger, whose last lines it gets
-                tasks.append(group.create_task(self._ledger_topic.run(), name="publish the ledger"))
+                tasks.append(start("publish the ledger", self._ledger_topic.run))
             if self._sharing is not None:
-                tasks.append(group.create_task(self._sharing.run(), name="share quotas with other gateways"))
-            self._topics.configure(self._effective.config.quotas, group)
+                tasks.append(start("share quotas with other gateways", self._sharing.run))
+            self._topics.configure(self._effective.config.quotas, self._tasks)
             self._usage.restore_topics()
             await stopping.asked.wait()
             await self._drain.run(stopping.at_once)
@@ -236,7 +238,7 @@ class Gateway:
         """Put a new config into effect, on open connections as well; returns what should be said of that."""
         notes: list[str] = []
         if new.quotas != old.quotas:
-            self._topics.configure(new.quotas, self._group)
+            self._topics.configure(new.quotas, self._tasks)
             settings = replace(quota_settings(new.quotas), dynamic=self._engine.settings.dynamic)
             self._engine.apply(settings, clock.monotonic())
             notes += overruled(old.quotas.entities, new.quotas.entities, settings.dynamic)
@@ -283,10 +285,12 @@ class Gateway:
             before.cancel()
         self._volumes = self._volumes_task = None
         if volumes is not None:
-            self._volumes = VolumeWatch(volumes, self._own_client, self._engine, self._pause_room, on_release=self._reconsider)
+            watch = VolumeWatch(volumes, self._own_client, self._engine, self._pause_room, on_release=self._reconsider)
             if self._ledger is not None:
-                self._volumes.on_state_change = self._ledger.notes.volumes_changed
-            self._volumes_task = self._group.create_task(self._volumes.run(before), name="watch the cluster's volumes")
+                watch.on_state_change = self._ledger.notes.volumes_changed
+            ended = None if before is None else before.task
+            self._volumes = watch
+            self._volumes_task = self._tasks.start("watch the cluster's volumes", lambda: watch.run(ended), watch.end)
 
     def _volumes_report(self) -> VolumesReport | None:
         return None if self._volumes is None else self._volumes.report()

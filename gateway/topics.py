@@ -1,10 +1,10 @@
 """Topic quotas put together: thresholds from the config, the cluster's topics, the sessions that ask, what is told of it."""
 
-import asyncio
 import socket
 from collections.abc import Callable, Iterable
 
 from gateway import clock
+from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.cluster.client import OwnClient
 from gateway.cluster.topics import TopicWatch
 from gateway.config import QuotasConfig
@@ -36,10 +36,10 @@ class TopicQuotasAtWork:
         self._gate: TopicGate | None = None
         self._folder: RejectionFolder | None = None
         self._watch: TopicWatch | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task: BackgroundTask | None = None
 
-    def configure(self, config: QuotasConfig, group: asyncio.TaskGroup) -> None:
-        """Take over a configuration; the caller has the engine recall its buckets. `group` runs what has to run."""
+    def configure(self, config: QuotasConfig, tasks: BackgroundTasks) -> None:
+        """Take over a configuration; the caller has the engine recall its buckets. `tasks` runs what has to run."""
         now = clock.monotonic()
         settings = topic_settings(config)
         if config.topics is None or settings is None:
@@ -57,7 +57,7 @@ class TopicQuotasAtWork:
         self.produced.opener = self._gate.open
         if self._task is None:
             self._watch = TopicWatch(self._connect(), self._gate.quotas.listed)
-            self._task = group.create_task(self._watch.run(), name="list the cluster's topics")
+            self._task = tasks.start("list the cluster's topics", self._watch.run)
 
     def stop(self) -> None:
         """Look at topics no more."""

@@ -1,8 +1,8 @@
 """Weir's own connections to the brokers: made when one is needed, dropped when one fails, never in the clients' way."""
 
-import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,20 @@ _UNKNOWN_TOPIC = 3
 
 class ClusterError(Exception):
     """The cluster, or one of its brokers, can't be reached or does not do what it is asked."""
+
+
+@contextmanager
+def answer_of(asked: str) -> Iterator[None]:
+    """Raise ClusterError for anything that is raised while the answer of `asked` is read: brokers may answer anything.
+
+    For example, an array that the schema allows to be null raises a TypeError where it is iterated.
+    """
+    try:
+        yield
+    except ClusterError:
+        raise
+    except Exception as error:
+        raise ClusterError(f"{asked} answered with something unreadable: {error!r}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +84,14 @@ class OwnClient:
     async def look(self, topic: str | None = None) -> ClusterLook:
         """Which brokers are alive, and what one topic is like. Raises ClusterError where no broker answers."""
         response = await self._ask_anyone(DescribeTopic(topic))
-        self._brokers = {node_id: (host, port) for node_id, host, port, *_ in response.brokers}
-        for code, _, topic_id, _, partitions, *_ in response.topics:
-            if code == _UNKNOWN_TOPIC:
-                break
-            check_error(code, f"topic {topic}")
-            leaders = {partition: leader for _, partition, leader, *_ in partitions}
-            return ClusterLook(self._brokers, TopicLook(topic_id, tuple(leaders[index] for index in sorted(leaders))))
+        with answer_of("a broker's Metadata"):
+            self._brokers = {node_id: (host, port) for node_id, host, port, *_ in response.brokers}
+            for code, _, topic_id, _, partitions, *_ in response.topics:
+                if code == _UNKNOWN_TOPIC:
+                    break
+                check_error(code, f"topic {topic}")
+                leaders = {partition: leader for _, partition, leader, *_ in partitions}
+                return ClusterLook(self._brokers, TopicLook(topic_id, tuple(leaders[index] for index in sorted(leaders))))
         return ClusterLook(self._brokers, None)
 
     async def ask(self, node_id: int, request: Request[Any]) -> Answer:
@@ -105,13 +120,17 @@ class OwnClient:
         try:
             connection = await self._connection(address)
             return await connection.send(request)
-        except (RuntimeError, OSError, TimeoutError, asyncio.IncompleteReadError, ValueError, AssertionError) as error:
-            # A RuntimeError is a KafkaError, or uvloop's for a transport that has closed before the request was written.
+        except ClusterError:
+            raise
+        except Exception as error:  # aiokafka raises whatever an odd answer leads it to, such as a TypeError
             broken = self._connections.pop(address, None)
             if broken is not None:
                 broken.close()
             host, port = address
-            raise ClusterError(f"{host}:{port}: {error or type(error).__name__}") from error
+            # A RuntimeError is a KafkaError, or uvloop's for a transport that has closed before the request was written.
+            lost = isinstance(error, RuntimeError | OSError | EOFError | ValueError | AssertionError)
+            problem = str(error) or type(error).__name__
+            raise ClusterError(f"{host}:{port}: {problem if lost else f'an answer is unreadable: {error!r}'}") from error
 
     async def _connection(self, address: Address) -> AIOKafkaConnection:
         connection = self._connections.get(address)

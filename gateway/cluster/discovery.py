@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 
 from gateway.cluster.brokers import Address
+from gateway.cluster.client import ClusterError
 from gateway.cluster.defaults import TopicDefaults
 from gateway.cluster.login import CredentialsError
 from gateway.cluster.probe import TIMEOUT_SECONDS, sasl_mechanisms
@@ -53,8 +55,8 @@ class Discovery:
                 if not await self._follow():
                     self._lost("no broker answers")
                 pause = RETRY_SECONDS
-            except CredentialsError as error:
-                if not self._reached:  # the config has credentials, so the brokers want them
+            except ClusterError as error:  # no credentials, or an odd answer
+                if isinstance(error, CredentialsError) and not self._reached:  # the config has some, so the brokers want them
                     self._on_sasl(True)
                 self._lost(str(error))
                 pause = RETRY_SECONDS
@@ -71,7 +73,7 @@ class Discovery:
                 return
 
     async def _follow(self) -> bool:
-        """Look at the cluster as long as it answers; False if it never did. Raises CredentialsError, KafkaError, OSError."""
+        """Look at the cluster as long as it answers; False if it never did. Raises ClusterError, KafkaError, OSError."""
         answered = False
         client = AIOKafkaClient(
             bootstrap_servers=[_server(address) for address in self._brokers.anyone()],
@@ -81,15 +83,15 @@ class Discovery:
         )
         context = self._upstream.context
         try:
-            await client.bootstrap()
-            while await _update(client):
+            await _readable(client.bootstrap())
+            while await _readable(_update(client)):
                 self._note(client)
                 answered = True
-                await self._defaults.look(client)
+                await _readable(self._defaults.look(client))
                 await asyncio.sleep(REFRESH_SECONDS)
                 if self._upstream.context is not context:  # other certificates hold now: begin again with them
                     break
-        except (KafkaError, OSError):
+        except (KafkaError, OSError, ClusterError):
             if not answered:
                 raise
         finally:
@@ -157,6 +159,19 @@ def _server(address: Address) -> str:
     """An address as aiokafka takes it: with brackets around one of IPv6."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+_Result = TypeVar("_Result")
+
+
+async def _readable(asking: Awaitable[_Result]) -> _Result:
+    """Wait for what aiokafka asks. Raises KafkaError, OSError, and ClusterError for whatever an odd answer has led it to."""
+    try:
+        return await asking
+    except (KafkaError, OSError):
+        raise
+    except Exception as error:
+        raise ClusterError(f"a broker answered with something unreadable: {error!r}") from error
 
 
 async def _update(client: AIOKafkaClient) -> bool:

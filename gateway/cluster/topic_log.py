@@ -19,7 +19,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
 from gateway import clock
-from gateway.cluster.client import ClusterError, ClusterLook, OwnClient, TopicLook, check_error
+from gateway.cluster.client import ClusterError, ClusterLook, OwnClient, TopicLook, answer_of, check_error
 
 LOOK_SECONDS = 5.0
 """How often the reader makes sure that the topic is still the same one, and where its leaders are."""
@@ -224,23 +224,25 @@ class TopicLog:
         wanted = [(partition, self._positions[partition], _FETCH_BYTES) for partition in partitions]
         request = FetchRequest(wait_ms, 1, _FETCH_BYTES, 0, [(self.spec.name, wanted)])
         response = await self._reading.ask(leader, request)
-        for _, answers in response.topics:
-            for partition, code, high_watermark, *_, records in answers:
-                if code == _OFFSET_OUT_OF_RANGE:
-                    self._positions[partition] = await self._earliest(leader, partition)
-                    continue
-                check_error(code, f"{self.spec.name}-{partition}")
-                self._read(partition, records)
-                self._ends.setdefault(partition, high_watermark)
-                self._behind[partition] = max(0, high_watermark - self._positions[partition])
+        with answer_of("Fetch"):
+            for _, answers in response.topics:
+                for partition, code, high_watermark, *_, records in answers:
+                    if code == _OFFSET_OUT_OF_RANGE:
+                        self._positions[partition] = await self._earliest(leader, partition)
+                        continue
+                    check_error(code, f"{self.spec.name}-{partition}")
+                    self._read(partition, records)
+                    self._ends.setdefault(partition, high_watermark)
+                    self._behind[partition] = max(0, high_watermark - self._positions[partition])
         self.status.behind = sum(self._behind.values())
 
     async def _earliest(self, leader: int, partition: int) -> int:
         request = OffsetRequest(-1, 0, [(self.spec.name, [(partition, _EARLIEST)])])
         response = await self._reading.ask(leader, request)
-        ((_, ((_, code, *_, offset),)),) = response.topics
-        check_error(code, f"{self.spec.name}-{partition}")
-        return int(offset)
+        with answer_of("ListOffsets"):
+            ((_, ((_, code, *_, offset),)),) = response.topics
+            check_error(code, f"{self.spec.name}-{partition}")
+            return int(offset)
 
     def _read(self, partition: int, data: bytes | None) -> None:
         """Give records to `on_record`. Raises ClusterError where it can't be made out where the next batch begins."""
@@ -318,9 +320,10 @@ class TopicLog:
             for batch, count in _batches(some):
                 request = ProduceRequest(None, _ALL_REPLICAS, _PRODUCE_TIMEOUT_MS, [(self.spec.name, [(partition, batch)])])
                 response = await self._writing.ask(leaders[partition], request)
-                ((_, ((_, code, first, *_),)),) = response.topics
-                check_error(code, f"{self.spec.name}-{partition}")
-                ends[partition] = first + count
+                with answer_of("Produce"):
+                    ((_, ((_, code, first, *_),)),) = response.topics
+                    check_error(code, f"{self.spec.name}-{partition}")
+                    ends[partition] = first + count
         return Written(topic.topic_id, ends)
 
     def _note_publisher(self, problem: str) -> None:
@@ -354,10 +357,11 @@ class TopicLog:
         no_assignment: list[object] = []
         topic = (self.spec.name, self.spec.partitions, replicas, no_assignment, configs)
         response = await client.ask_any(CreateTopicsRequest([topic], _PRODUCE_TIMEOUT_MS, False))
-        ((_, code, *message),) = response.topic_errors
-        if code == _TOPIC_EXISTS:  # somebody else was faster
-            return
-        check_error(code, f"topic {self.spec.name} can't be created ({', '.join(map(str, message))})")
+        with answer_of("CreateTopics"):
+            ((_, code, *message),) = response.topic_errors
+            if code == _TOPIC_EXISTS:  # somebody else was faster
+                return
+            check_error(code, f"topic {self.spec.name} can't be created ({', '.join(map(str, message))})")
         self._checked_policy = True
         _log.info("topic %s created, replication factor %d", self.spec.name, replicas)
 
@@ -368,15 +372,19 @@ class TopicLog:
         self._checked_policy = True
         request = DescribeConfigsRequest([(_TOPIC_RESOURCE, self.spec.name, ["cleanup.policy"])])
         response = await self._reading.ask_any(request)
-        for code, _, _, _, entries in response.resources:
-            policies = [value for name, value, *_ in entries if name == "cleanup.policy"]
-            if code == 0 and policies and "compact" not in policies[0]:
-                _log.error(
-                    "topic %s has cleanup.policy=%s, so it keeps more or less than the last record of each key — "
-                    "set it to compact, or give Weir a topic of its own",
-                    self.spec.name,
-                    policies[0],
-                )
+        with answer_of("DescribeConfigs"):
+            found = [
+                value for code, _, _, _, entries in response.resources if code == 0
+                for name, value, *_ in entries if name == "cleanup.policy"
+            ]  # fmt: skip
+            foreign = [policy for policy in found[:1] if "compact" not in policy]
+        for policy in foreign:
+            _log.error(
+                "topic %s has cleanup.policy=%s, so it keeps more or less than the last record of each key — "
+                "set it to compact, or give Weir a topic of its own",
+                self.spec.name,
+                policy,
+            )
 
 
 def _batches(records: list[Record]) -> Iterable[tuple[bytes, int]]:

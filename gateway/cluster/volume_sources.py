@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from gateway import clock
-from gateway.cluster.client import ClusterError, OwnClient, check_error
+from gateway.cluster.client import Answer, ClusterError, OwnClient, answer_of, check_error
 from gateway.cluster.requests import DescribeLogDirs
 from gateway.quotas.volumes.limits import Limit, Volume
 from gateway.quotas.volumes.message import VolumeUsage
@@ -58,8 +58,13 @@ class LogDirs:
         try:
             answer = await self._client.ask(broker, DescribeLogDirs())
             check_error(answer.error_code, f"broker {broker}: DescribeLogDirs")
+            with answer_of("DescribeLogDirs"):
+                return self._read(broker, answer)
         except ClusterError as error:
             return f"broker {broker}: {error}"
+
+    @staticmethod
+    def _read(broker: int, answer: Answer) -> tuple[Volume, ...] | str:
         volumes = []
         for code, log_dir, _, total, usable, _ in answer.results:
             if code != 0 or total < 0:  # it is offline: nothing can be written there, so it can't fill up

@@ -103,7 +103,10 @@ class VolumeWatch:
         self._gives_way = False
 
     async def run(self, before: asyncio.Task[None] | None = None) -> None:
-        """Watch until cancelled; then the gate is left open. `before`: the task of another watch that ends by now."""
+        """Watch until cancelled, then `end`. A failure leaves the gate as it is.
+
+        `before`: the task of another watch that ends by now.
+        """
         try:
             if before is not None:
                 await asyncio.wait([before])
@@ -113,18 +116,23 @@ class VolumeWatch:
                 group.create_task(self._look(), name="look which brokers are active")
                 if self._source is not None:
                     group.create_task(self._publish(self._source), name="publish volume usage")
-                try:
-                    if before is not None:
-                        await self._learn()
-                    while True:
-                        self._judge()
-                        await asyncio.sleep(JUDGE_SECONDS)
-                finally:  # at once, before the tasks have ended: the ledger may be about to close
-                    if self._told.throttle > 0.0 and not self._gives_way:
-                        self.on_state_change(self._told, Verdict(VolumeState.OPEN, 0.0), self._told_enforced)
-        finally:
-            if not self._gives_way:
-                self._set_gate(0.0, paused=False)
+                if before is not None:
+                    await self._learn()
+                while True:
+                    self._judge()
+                    await asyncio.sleep(JUDGE_SECONDS)
+        except asyncio.CancelledError:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """Open the gate and report that, unless another watch follows. Does not wait for the watch's own tasks to end."""
+        if self._gives_way:
+            return
+        if self._told.throttle > 0.0:
+            told, self._told = self._told, Verdict(VolumeState.OPEN, 0.0)
+            self.on_state_change(told, self._told, self._told_enforced)
+        self._set_gate(0.0, paused=False)
 
     async def _learn(self) -> None:
         """Until there is something to judge by the gate stays as the watch before has left it: what is unknown may open it."""

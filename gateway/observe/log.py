@@ -122,4 +122,6 @@ def configure_logging(
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
     # Its client tells of each attempt to look at the cluster, about once a second; `cluster.discovery` says it once, and why.
     # The client's logger is the library's own one: switched off and not set to a level, which its other modules would inherit.
-    logging.getLogger("aiokafka").disabled = True
+    # Its connections log a traceback for each odd answer, and the cluster's metadata a warning: Weir's own code reports both.
+    for name in ("aiokafka", "aiokafka.conn", "aiokafka.cluster"):
+        logging.getLogger(name).disabled = True

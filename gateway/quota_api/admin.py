@@ -86,6 +86,7 @@ class QuotaAdmin:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
+                self._timer = None
 
     def _again(self) -> None:
         self._timer = None
@@ -137,6 +138,19 @@ class QuotaAdmin:
             self._apply(followed)
         tasks, self._waiting = self._waiting, []
         undos, self._to_undo = self._to_undo, []
+        try:
+            await self._alter(tasks, undos)
+        except Exception:  # a client that is never answered would not be read again
+            for task in tasks:
+                if task.alteration is None:
+                    task.alteration = Alteration()
+                    for entry in task.request.entries:
+                        task.alteration.fail(entry.entity, UNKNOWN_SERVER_ERROR, "Weir failed to carry out the change.")
+                    task.done()
+            raise
+
+    async def _alter(self, tasks: Sequence[AlterTask], undos: list[tuple[AlterTask, list[Change]]]) -> None:
+        """Carry out these requests, and take back these changes."""
         await self._look_up(set().union(*(ips(task.request.entries) for task in tasks)))
         quotas = self._quotas
         made: list[_Made] = []

@@ -19,7 +19,7 @@ class Counters:
     `handshake_failures[reason]` those that failed; `certificate_reloads[result]` changes of certificate files taken over;
     `authentications[mechanism]` those that a broker accepted, `authentication_failures[reason]` those that it did not;
     `ledger_dropped` events that are in no ledger, `ledger_topic_dropped` those that only `ledger.topic` lacks;
-    `usage_saves[result]` attempts to save recent usage.
+    `usage_saves[result]` attempts to save recent usage; `task_restarts[name]` failures of background tasks.
     """
 
     on_rejected: Callable[[str, str, str], None] | None
@@ -34,6 +34,7 @@ class Counters:
         self.muted = 0
         self.ledger_dropped = self.ledger_topic_dropped = 0
         self.usage_saves: Counter[str] = Counter()
+        self.task_restarts: Counter[str] = Counter()
         self.rejected: Counter[str] = Counter()
         self.on_rejected = None
         self.protocol_errors: Counter[str] = Counter()

@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -16,6 +16,7 @@ from gateway import clock
 from gateway.observe.build import weir_version
 from gateway.observe.live import LiveFeed, Point, ranked, units
 from gateway.observe.log import iso
+from gateway.observe.metrics import METRICS
 from gateway.observe.pages import Address, Page, PageServer, json_page
 from gateway.quotas.snapshot import UsageRow
 from gateway.workers.answers import (
@@ -55,8 +56,12 @@ class WorkersServer(PageServer):
     A worker that does not answer is left out, of metrics but for its counters. Where none does, pages answer 503.
     """
 
-    def __init__(self, places: Sequence[WorkerPlace], at: Address, not_ready: Callable[[], str | None]) -> None:
+    def __init__(
+        self, places: Sequence[WorkerPlace], at: Address, not_ready: Callable[[], str | None], restarts: Mapping[str, int]
+    ) -> None:
+        """`restarts` counts the failures of the supervisor's own background tasks."""
         self._places = places
+        self._restarts = restarts
         self._not_ready = not_ready
         self._totals = Totals()
         self._scraping = asyncio.Lock()
@@ -171,7 +176,7 @@ class WorkersServer(PageServer):
 
     def _page(self, bodies: list[tuple[int, bytes]], encode: Callable[[CollectorRegistry], bytes]) -> bytes:
         pages: dict[int, Families] = {process: list(text_string_to_metric_families(body.decode())) for process, body in bodies}
-        pages[_SUPERVISOR] = list(ProcessCollector(registry=None).collect())
+        pages[_SUPERVISOR] = [*ProcessCollector(registry=None).collect(), self._own_restarts()]
         for process, page in pages.items():
             self._totals.seen(process, page)
         merged = self._totals.merged([_SUPERVISOR, *(place.process for place in self._places)], pages)
@@ -182,6 +187,13 @@ class WorkersServer(PageServer):
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Page([*(family for family in merged if family.name != _READY), ready, *workers]))
         return encode(registry)
+
+    def _own_restarts(self) -> Metric:
+        row = next(row for row in METRICS if row.name == "weir_task_restarts_total")
+        family = CounterMetricFamily(row.name, row.help, labels=("task",))
+        for name, count in self._restarts.items():
+            family.add_metric((name,), count)
+        return family
 
 
 class _NobodyAnswersError(Exception):

@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 
 from gateway import clock
-from gateway.workers.backoff import Backoff
+from gateway.backoff import Backoff
 
 LOOK_SECONDS = 1.0
 LOOK_WHILE_NOT_READY_SECONDS = 0.1
@@ -139,5 +139,5 @@ class WorkerPlace:
                 session.get(f"http://worker{path}", headers={"Accept": "*/*"}) as response,
             ):
                 return response.status, await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except Exception as error:  # aiohttp's errors, and anything that an odd answer leads to: the watch has to go on
             raise WorkerUnreachableError(f"worker {self.number}: {error!r}") from error

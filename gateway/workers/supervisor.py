@@ -8,12 +8,14 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 
 import gateway
+from gateway.background import BackgroundTasks
 from gateway.cluster.listeners import BindError, bind_bootstrap_port
 from gateway.config import WeirConfig
 from gateway.observe.effective import ReloadResult
@@ -62,7 +64,8 @@ class Supervisor:
             for worker in workers
         ]
         self._reloader = Reloader(path, config, lambda *_: [], self._reloaded, self._hangup)
-        self._admin = WorkersServer(self._places, (config.admin.host, config.admin.port), self.not_ready)
+        self._restarts: Counter[str] = Counter()
+        self._admin = WorkersServer(self._places, (config.admin.host, config.admin.port), self.not_ready, self._restarts)
         self._stopping = asyncio.Event()
         self._signals = 0
         self._exit_code = OK
@@ -89,12 +92,11 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled)
         _log.info("%d workers", len(self._places), extra={"admin": f"{self._config.admin.host}:{self._config.admin.port}"})
-        async with asyncio.TaskGroup() as group:
-            reloading = group.create_task(self._reloader.run(), name="reload the config")
+        async with BackgroundTasks(self._restarts) as tasks, asyncio.TaskGroup() as group:
+            tasks.start("reload the config", self._reloader.run)
             running = group.create_task(self._run_workers(), name="run the workers")
             await self._stopping.wait()
             await self._drain(running)
-            reloading.cancel()
         await self._admin.stop()
         return self._exit_code
 

@@ -66,6 +66,7 @@ class Ledger:
             max_bytes=config.max_bytes,
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
+        self._closed = False
 
     def note(self, event: Event) -> None:
         """Keep an event for the next flush."""
@@ -86,7 +87,7 @@ class Ledger:
         self._files.max_bytes = config.max_bytes
 
     async def run(self) -> None:
-        """Write until cancelled, then write what is left and finish the files."""
+        """Write until cancelled, then `close`."""
         loop = asyncio.get_running_loop()
         flushed, retained = clock.monotonic(), 0.0
         try:
@@ -103,12 +104,20 @@ class Ledger:
                 if now - retained >= _RETAIN_SECONDS or not retained:
                     retained = now
                     await loop.run_in_executor(self._thread, self._retain)
-        finally:
-            self._sample(last=True)
-            # Not awaited: whoever is cancelled has no time left, and there is not much to write.
-            self._thread.submit(self._files.write, self._lines(), clock.wall())
-            self._thread.submit(self._files.close)
-            self._thread.shutdown(wait=True)
+        except asyncio.CancelledError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Write the last lines and finish the files. Blocks until that is done; only the first call has an effect."""
+        if self._closed:
+            return
+        self._closed = True
+        self._sample(last=True)
+        # Not awaited: whoever is cancelled has no time left, and there is not much to write.
+        self._thread.submit(self._files.write, self._lines(), clock.wall())
+        self._thread.submit(self._files.close)
+        self._thread.shutdown(wait=True)
 
     async def flush(self) -> None:
         """Write what has been gathered."""

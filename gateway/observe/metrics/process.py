@@ -8,6 +8,8 @@ METRICS: tuple[Row, ...] = (
           reasons(lambda scrape: scrape.reloads), merge="max"),
     Value("counter", "weir_usage_saves_total", "Attempts to save recent usage for the next start, by what came of them.",
           ("result",), reasons(lambda scrape: scrape.usage_saves)),
+    Value("counter", "weir_task_restarts_total", "Background tasks that failed and were started again.", ("task",),
+          reasons(lambda scrape: scrape.task_restarts)),
     Value("counter", "weir_ledger_dropped_total", "Events that the ledger has lost: its queue or the disk was full.", (),
           one(lambda scrape: scrape.counters.ledger_dropped)),
     Value("counter", "weir_ledger_topic_dropped_total", "Lines of the ledger that only `ledger.topic` lacks: its brokers were"

@@ -34,6 +34,7 @@ class Scrape:
     handshake_failures: dict[str, int]
     certificate_reloads: dict[str, int]
     usage_saves: dict[str, int]
+    task_restarts: dict[str, int]
     authentications: dict[str, int]
     authentication_failures: dict[str, int]
     effective: EffectiveConfig
@@ -61,6 +62,7 @@ class Scrape:
             handshake_failures=dict(view.counters.handshake_failures),
             certificate_reloads={"success": 0, "failure": 0, **view.counters.certificate_reloads},
             usage_saves={"success": 0, "failure": 0, **view.counters.usage_saves},
+            task_restarts=dict(view.counters.task_restarts),
             authentications=dict(view.counters.authentications),
             authentication_failures=dict(view.counters.authentication_failures),
             effective=view.effective,

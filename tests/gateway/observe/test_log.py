@@ -22,7 +22,8 @@ def root() -> Iterator[None]:
     for handler in handlers:
         logger.addHandler(handler)
     logger.setLevel(level)
-    logging.getLogger("aiokafka").disabled = False
+    for name in ("aiokafka", "aiokafka.conn", "aiokafka.cluster"):
+        logging.getLogger(name).disabled = False
     logging.captureWarnings(capture=False)
 
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from gateway.quota_api import admin as module
 from gateway.quota_api.admin import QuotaAdmin
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Source
@@ -295,3 +296,20 @@ def test_only_those_are_allowed_who_are_named():
     assert not admin.allows("ANONYMOUS")
     admin.admins = frozenset()
     assert not admin.allows("root")
+
+
+async def test_bug_answers_its_requests_with_an_error(world, monkeypatch):
+    """Their clients would not be read again without an answer."""
+
+    def fail(*_):
+        raise TypeError("odd")
+
+    monkeypatch.setattr(module, "check_room", fail)
+    task, done = world.begin(setting("alice", 10.0))
+    with pytest.raises(TypeError, match="odd"):
+        await world.admin._carry_out()
+    assert done.is_set()
+    assert [(result.error_code, result.message) for result in task.alteration.results.values()] == [
+        (-1, "Weir failed to carry out the change.")
+    ]
+    assert world.limit("alice") == 5.0

@@ -1,6 +1,6 @@
 """When a worker that died is replaced."""
 
-from gateway.workers.backoff import LONG_LIFE_SECONDS, Backoff
+from gateway.backoff import LONG_LIFE_SECONDS, Backoff
 
 
 def test_who_dies_at_the_start_is_replaced_later_and_later() -> None:

@@ -1,4 +1,4 @@
-"""How long the place of a worker that died stays empty."""
+"""The pause before a worker or a background task that has ended is started again."""
 
 FIRST_SECONDS = 0.5
 MOST_SECONDS = 30.0
@@ -6,13 +6,13 @@ LONG_LIFE_SECONDS = 10.0
 
 
 class Backoff:
-    """A worker that has lived for a while is replaced at once, one that dies at its start later and later."""
+    """No pause after a long life; else a pause that doubles with each early death."""
 
     def __init__(self) -> None:
         self._next = FIRST_SECONDS
 
     def seconds(self, lived: float) -> float:
-        """What to wait after the death of one that has lived for so many seconds since it first answered."""
+        """The pause in seconds. A worker's life (`lived`, seconds) begins with its first answer."""
         if lived >= LONG_LIFE_SECONDS:
             self._next = FIRST_SECONDS
             return 0.0

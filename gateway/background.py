@@ -1,0 +1,89 @@
+"""Background tasks. A task that fails is logged, counted and started again; nothing else ends with it."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+from gateway import clock
+from gateway.backoff import Backoff
+
+_log = logging.getLogger("weir.background")
+
+Run = Callable[[], Coroutine[Any, Any, None]]
+
+
+class BackgroundTask:
+    """One task, over all of its restarts. `BackgroundTasks.start` makes it."""
+
+    def __init__(self, name: str, run: Run, end: Callable[[], None], restarts: "Counter[str]") -> None:
+        self.name = name
+        self._run = run
+        self._end = end
+        self._restarts = restarts
+        self._ending = False
+        restarts[name] += 0
+        self.task = asyncio.get_running_loop().create_task(self._keep_running(), name=name)
+
+    def cancel(self) -> None:
+        """End the task for good: `end` is called before this returns, then the task is cancelled."""
+        if self._ending:
+            return
+        self._ending = True
+        try:
+            self._end()
+        except Exception:
+            _log.exception("background task failed while it ended: %s", self.name)
+        self.task.cancel()
+
+    async def _keep_running(self) -> None:
+        backoff = Backoff()
+        while True:
+            began = clock.monotonic()
+            try:
+                await self._run()
+            except Exception:
+                if self._ending:
+                    _log.exception("background task failed while it ended: %s", self.name)
+                    return
+                wait = backoff.seconds(clock.monotonic() - began)
+                self._restarts[self.name] += 1
+                _log.exception("background task failed, it is started again in %g s: %s", wait, self.name)
+            else:
+                return
+            await asyncio.sleep(wait)
+
+
+class BackgroundTasks:
+    """An async context manager: on exit it cancels the tasks that are left and waits for all of them.
+
+    `restarts` counts by name; each name is there with 0 from the start of its task. A name must come from Weir's own code,
+    because it is a label of `weir_task_restarts_total`.
+    """
+
+    def __init__(self, restarts: "Counter[str]") -> None:
+        self._restarts = restarts
+        self._left: dict[asyncio.Task[None], BackgroundTask] = {}
+
+    def start(self, name: str, run: Run, end: Callable[[], None] = lambda: None) -> BackgroundTask:
+        """Run `run()` until it returns or the task is cancelled. `run` has to bear being called again after it has failed.
+
+        `end` is called once, when the task is cancelled, also while the task waits for its next start.
+        """
+        started = BackgroundTask(name, run, end, self._restarts)
+        self._left[started.task] = started
+        started.task.add_done_callback(self._left.pop)
+        return started
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for each in list(self._left.values()):
+            each.cancel()
+        if self._left:
+            await asyncio.wait(list(self._left))

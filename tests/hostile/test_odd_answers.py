@@ -1,0 +1,103 @@
+"""Weir's own requests get odd answers: the gateway goes on serving its clients."""
+
+import struct
+import sys
+
+import pytest
+
+from loadtest.kafka import spawn, stop
+from protocol.api_keys import APIS, ApiKey
+from tests.gateway.session import messages as m
+from tests.weir_process import wait_until
+
+ASKED = 3
+"""Odd answers that the gateway has to survive before the test looks at it."""
+
+
+def null_arrays(request):
+    """A response to ApiVersions or Metadata with each of its arrays null."""
+    flexible = request.version >= APIS[request.api_key].flexible_since
+    null, tags = (b"\0", b"\0") if flexible else (struct.pack(">i", -1), b"")
+    if request.api_key == ApiKey.API_VERSIONS:
+        body = struct.pack(">h", 0) + null + (struct.pack(">i", 0) if request.version >= 1 else b"") + tags
+        return framed(request, body)
+    throttle = struct.pack(">i", 0) if request.version >= 3 else b""
+    cluster_id = b"" if request.version < 2 else b"\0" if flexible else struct.pack(">h", -1)
+    controller = struct.pack(">i", -1) if request.version >= 1 else b""
+    return framed(request, tags + throttle + null + cluster_id + controller + null + tags)
+
+
+def framed(request, body):
+    """The response frame with this body."""
+    return struct.pack(">ii", 4 + len(body), request.correlation_id) + body
+
+
+def answered_oddly(broker, key, odd):
+    """Have the broker answer Weir's own requests of one API with `odd`; returns the list of those requests."""
+    usual, asked = broker.answers[key], []
+
+    def answer(request):
+        if request.frame[12:18] != b"\x00\x04weir":
+            return usual(request)
+        asked.append(request)
+        return odd(request)
+
+    broker.answers[key] = answer
+    return asked
+
+
+ASK_THE_CLUSTER = {"volumes": {"when_unknown": "OPEN"}, "topics": {"total.bytes.in.per.sec.threshold": 10**9}}
+"""Quotas for which the gateway asks the brokers itself, beside the look at the cluster that it always takes."""
+
+ODD = pytest.mark.parametrize("key", [ApiKey.API_VERSIONS, ApiKey.METADATA], ids=lambda key: key.name)
+
+
+@ODD
+def test_null_arrays_do_not_end_the_gateway(key, broker, start_weir, connect):
+    asked = answered_oddly(broker, key, null_arrays)
+    weir = start_weir(broker.bootstrap_servers, wait="/livez", quotas=ASK_THE_CLUSTER)
+    wait_until(lambda: len(asked) >= ASKED or weir.process.poll() is not None, "odd answers")
+    connect(weir).ask(m.produce(1))
+    assert [request.frame for request in broker.received if request.api_key == ApiKey.PRODUCE] == [m.produce(1)]
+    wait_until(lambda: "can't be reached" in weir.not_ready(), "the reason why the gateway is not ready", 20)
+    assert weir.metric("weir_task_restarts_total") == 0
+    assert "Traceback" not in weir.log()
+
+
+def test_odd_answer_after_good_ones_does_not_end_it(broker, start_weir, connect):
+    often = {"when_unknown": "OPEN", "freshness_seconds": 0.4, "publish_interval_ms": 100}
+    weir = start_weir(broker.bootstrap_servers, quotas={"volumes": often})
+    client = connect(weir)
+    client.ask(m.produce(1))
+    asked = answered_oddly(broker, ApiKey.METADATA, null_arrays)
+    wait_until(lambda: len(asked) >= ASKED or weir.process.poll() is not None, "odd answers")
+    client.ask(m.produce(2))
+    assert "Traceback" not in weir.log()
+
+
+def truncated(request):
+    """A response that ends in the middle of its correlation id."""
+    return struct.pack(">ih", 2, request.correlation_id & 0x7FFF)
+
+
+def test_truncated_answers_are_logged_once(broker, start_weir):
+    asked = answered_oddly(broker, ApiKey.METADATA, truncated)
+    weir = start_weir(broker.bootstrap_servers, wait="/livez")
+    wait_until(lambda: len(asked) >= ASKED or weir.process.poll() is not None, "odd answers")
+    assert "Traceback" not in weir.log()
+    assert sum(event["level"] == "warning" and "reached" in event["msg"] for event in weir.events()) == 1
+
+
+@ODD
+def test_null_arrays_do_not_end_the_agent(key, broker, tmp_path):
+    asked = answered_oddly(broker, key, null_arrays)
+    config = tmp_path / "weir.yaml"
+    upstream = f"upstream: {{bootstrap_servers: ['{broker.bootstrap_servers}']}}"
+    config.write_text(f"{upstream}\nlisteners: [{{name: clients, bootstrap_port: 29092}}]\n")
+    command = [sys.executable, "-m", "gateway", "volumes", "publish", "--config", str(config)]
+    command += ["--broker-id", "1", "--path", "/"]
+    with (tmp_path / "agent.log").open("w") as log:
+        agent = spawn(command, stdout=log, stderr=log)
+        wait_until(lambda: len(asked) >= ASKED or agent.poll() is not None, "odd answers")
+        assert agent.poll() is None, (tmp_path / "agent.log").read_text()[-2000:]
+        assert stop(agent, timeout=20.0) == 0
