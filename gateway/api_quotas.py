@@ -11,6 +11,7 @@ from gateway.config import WeirConfig
 from gateway.quota_api.admin import QuotaAdmin
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DynamicQuotas, EntityQuota
+from gateway.state.file_lock import FileLock
 from gateway.state.logged_quotas import QuotaLogReport
 from gateway.state.state_file import StateFile
 from gateway.workers.worker import Worker
@@ -30,9 +31,13 @@ class ApiQuotas:
         engine: QuotaEngine,
         applied: Callable[[], None],
         worker: Worker | None,
+        lock: FileLock | None,
     ) -> None:
-        """`path` is the config file's; `applied` is called whenever the quotas in effect have changed."""
-        file = StateFile(config.state.file(path))
+        """`path` is the config file's; `applied` is called whenever the quotas in effect have changed.
+
+        `lock` is the state file's; None for a worker, whose supervisor has it.
+        """
+        file = StateFile(config.state.file(path), lock)
         self._log: QuotaLog | None = None
         self._waiting_since: float | None = None
         if config.sharing is not None:

@@ -44,6 +44,7 @@ from gateway.session.exchanges.known_topics import KnownTopics
 from gateway.session.exchanges.paused_produce import PauseRoom
 from gateway.session.gate import ProduceGate
 from gateway.session.sessions import Sessions
+from gateway.state.file_lock import StateLocks
 from gateway.state.recent_usage import RecentUsage
 from gateway.tls.contexts import follow_files
 from gateway.topics import TopicQuotasAtWork
@@ -117,7 +118,9 @@ class Gateway:
             self._counters.on_rejected = self._ledger.notes.rejected
             self._engine.on_forgotten = self._ledger.forgotten
             self._ledger.publisher = self._ledger_topic = ledger_topic(config.ledger, self._ledger.gateway, self._own_client)
-        self._api_quotas = ApiQuotas(config, path, self._own_client, self._engine, self._reconsider, worker)
+        self._locks = None if worker is not None else StateLocks(config.state, path)  # the supervisor has them for workers
+        lock = None if self._locks is None else self._locks.quotas
+        self._api_quotas = ApiQuotas(config, path, self._own_client, self._engine, self._reconsider, worker, lock)
         self._quota_admin = self._api_quotas.admin
         if self._ledger is not None:
             self._quota_admin.on_changed = self._ledger.notes.quota_changed
@@ -167,7 +170,12 @@ class Gateway:
         self._drain = Drain(self._sessions, self._listeners, lambda: self._effective.config.connections)
 
     async def start(self) -> None:
-        """Bind every address. Raises BindError, AdminBindError, or ConfigError for quotas of the API that can't be read."""
+        """Bind every address. Raises BindError, AdminBindError, or ConfigError.
+
+        The last is for quotas of the API that can't be read, and for a state file that another gateway uses.
+        """
+        if self._locks is not None:
+            await self._locks.take()
         await self._quota_admin.start()
         await self._usage.restore()
         await self._admin.start()
@@ -217,6 +225,8 @@ class Gateway:
         """Close whatever is open."""
         await self._cut()
         await self._admin.stop()
+        if self._locks is not None:
+            self._locks.release()
 
     async def _cut(self) -> None:
         """Serve nobody any more; who is still connected is cut."""

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gateway.config import ConfigError, Problem
 from gateway.quotas.client_quotas import entity_of, parts_of
 from gateway.quotas.entity import DynamicQuotas
+from gateway.state.file_lock import FileLock
 from gateway.state.quota_store import NotSavedError
 from gateway.state.whole_file import replace_file
 
@@ -38,10 +39,14 @@ class _State(_Saved):
 
 
 class StateFile:
-    """A `QuotaStore` in a file at `path`, whose folder has to exist."""
+    """A `QuotaStore` in a file at `path`, whose folder has to exist.
 
-    def __init__(self, path: Path) -> None:
+    `lock`: nothing is saved without it. None: somebody else sees to it that nobody else writes the file.
+    """
+
+    def __init__(self, path: Path, lock: FileLock | None = None) -> None:
         self.path = path
+        self._lock = lock
 
     async def load(self) -> DynamicQuotas:
         """What was saved last. Raises ConfigError where the file is damaged, of a later version or unreadable."""
@@ -50,6 +55,9 @@ class StateFile:
     async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:  # noqa: ARG002 -- it is written whole
         """Replace the file. Raises NotSavedError."""
         try:
+            if self._lock is not None and not self._lock.take():
+                problem = self._lock.problem
+                raise NotSavedError(problem.message, problem.remedy)
             await asyncio.to_thread(self._save, dict(after))
         except OSError as error:
             raise NotSavedError(error.strerror or str(error), "make the folder of state.path writable") from error

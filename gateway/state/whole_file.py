@@ -5,11 +5,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
+def real_path(path: Path) -> Path:
+    """The file that a path leads to through symbolic links, whether or not it exists."""
+    return Path(os.path.realpath(path))
+
+
 def replace_file(path: Path, lines: Iterable[str], *, durable: bool) -> None:
     """Write a file beside `path` and give it that name. Raises OSError, and then what was there before stands.
 
-    A kill leaves the one file or the other. `durable`: so does a loss of power, from the return on.
+    A symbolic link stays: the file that it leads to is replaced. A kill leaves the one file or the other. `durable`: so does a
+    loss of power, from the return on.
     """
+    path = real_path(path)
     new = path.with_name(f"{path.name}.new")
     with new.open("w", encoding="utf-8") as file:
         file.writelines(lines)

@@ -21,6 +21,7 @@ from gateway.config import WeirConfig
 from gateway.observe.effective import ReloadResult
 from gateway.observe.pages import AdminBindError
 from gateway.reload import Reloader
+from gateway.state.file_lock import StateLocks
 from gateway.workers.pages import WorkersServer
 from gateway.workers.place import WorkerPlace
 from gateway.workers.worker import CUT, Worker
@@ -56,6 +57,7 @@ class Supervisor:
     def __init__(self, path: Path, config: WeirConfig, directory: Path, options: Sequence[str]) -> None:
         self._config = config
         self._common = Worker(0, directory)
+        self._locks = StateLocks(config.state, path)
         self._unkept = False
         processes = count(1)
         workers = [Worker(number, directory) for number in range(config.workers)]
@@ -71,7 +73,11 @@ class Supervisor:
         self._exit_code = OK
 
     async def run(self) -> int:
-        """Run until a signal, or until a worker can't be started for the first time; returns the exit code."""
+        """Run until a signal, or until a worker can't be started for the first time; returns the exit code.
+
+        Raises ConfigError where another gateway uses the state file.
+        """
+        await self._locks.take()
         directory = self._common.directory
         try:
             self._common.keep(self._config)
@@ -98,6 +104,7 @@ class Supervisor:
             await self._stopping.wait()
             await self._drain(running)
         await self._admin.stop()
+        self._locks.release()
         return self._exit_code
 
     def not_ready(self) -> str | None:

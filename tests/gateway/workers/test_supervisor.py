@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from gateway.config import load_config
+from gateway.config import ConfigError, load_config
+from gateway.state import file_lock
 from gateway.workers.supervisor import Supervisor, supervise
 from loadtest.kafka import free_port
 from tests.weir_process import Weir, wait_until
@@ -255,6 +256,16 @@ class TestWhatKeepsItFromStarting:
         config = load_config(weir.config_file)
         assert await Supervisor(weir.config_file, config, tmp_path / "gone", ()).run() == 1
         assert f"{tmp_path / 'gone'} can't be written" in caplog.text
+
+    async def test_state_file_of_another_gateway(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(file_lock, "WAIT_SECONDS", 0.0)
+        weir = gateway(tmp_path)
+        config = load_config(weir.config_file)
+        other = file_lock.StateLocks(config.state, weir.config_file)
+        await other.take()
+        with pytest.raises(ConfigError, match=r"state\.path: another gateway uses the file"):
+            await Supervisor(weir.config_file, config, tmp_path, ()).run()
+        other.release()
 
     async def test_no_place_for_a_directory(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,80 @@
+"""Two gateways that name one state file: the second may not start, or each would lose what the other has answered as saved."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from loadtest.gateway_process import GatewayError
+from tests.gateway.session.exchanges.test_client_quotas import alter, altered
+from tests.weir_process import Weir
+
+KEY = "producer_byte_rate"
+ADMINS = {"quota_admins": ["User:ANONYMOUS"]}
+
+
+@pytest.fixture
+def start(broker, tmp_path):
+    """`start(name, path)`: a gateway of its own folder and ports with this state file."""
+    running = []
+
+    def start_one(name, path, **config):
+        weir = Weir(tmp_path / name, broker.bootstrap_servers, {"state": {"path": str(path)}, **ADMINS, **config})
+        running.append(weir)
+        weir.start(20.0)
+        return weir
+
+    yield start_one
+    for weir in running:
+        if weir.process.poll() is None:
+            assert weir.stop() == 0
+
+
+def set_quota(client, user, rate):
+    """Set a quota through the gateway, which confirms it."""
+    answer, _ = client.ask(alter(1, ({"user": user}, {KEY: rate})))
+    assert answer == altered(1, ({"user": user}, 0, None))
+
+
+def saved(path):
+    """The users that have a quota in the state file."""
+    return sorted(row["entity"]["user"] for row in json.loads(path.read_text())["client_quotas"])
+
+
+def test_second_gateway_on_a_state_file_refuses(start, connect, tmp_path):
+    path = tmp_path / "weir.state.json"
+    first = start("first", path)
+    with pytest.raises(GatewayError, match="exit code 1") as refused:
+        set_quota(connect(start("second", path)), "bob", 1e6)
+    assert "state.path: another gateway uses the file" in str(refused.value)
+    assert f"(value {path}) — stop the other gateway" in str(refused.value)
+    set_quota(connect(first), "alice", 1e6)
+    assert saved(path) == ["alice"]
+
+
+def test_second_gateway_refuses_through_a_link_too(start, tmp_path):
+    path, link = tmp_path / "weir.state.json", tmp_path / "link.json"
+    link.symlink_to(path)
+    start("first", path)
+    with pytest.raises(GatewayError, match=r"state\.path: another gateway uses the file"):
+        start("second", link)
+
+
+def test_restart_right_after_a_kill_works(start, connect, tmp_path):
+    path = tmp_path / "weir.state.json"
+    first = start("first", path)
+    set_quota(connect(first), "alice", 1e6)
+    os.kill(first.pid, signal.SIGKILL)
+    second = start("second", path)
+    set_quota(connect(second), "bob", 1e6)
+    assert saved(path) == ["alice", "bob"]
+
+
+def test_symbolic_link_to_the_state_file_stays(start, connect, tmp_path):
+    (tmp_path / "disk").mkdir()
+    path, link = tmp_path / "disk" / "kept.json", tmp_path / "link.json"
+    link.symlink_to(path)
+    set_quota(connect(start("first", link)), "alice", 1e6)
+    assert link.is_symlink()
+    assert saved(path) == ["alice"]
