@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -27,3 +28,19 @@ def connect() -> Iterator[Callable[..., RawClient]]:
             return opened.enter_context(RawClient(address, **options))
 
         yield open_one
+
+
+@pytest.fixture
+def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], None]:
+    """`faults("wall", -86_400)`: a fault of the machine below gateways that this test starts. See faults/sitecustomize.py."""
+    folder = tmp_path / "faults"
+    folder.mkdir()
+    monkeypatch.setenv("WEIR_FAULTS", str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "faults"))
+
+    def begin(name: str, value: float) -> None:
+        new = folder / "new"
+        new.write_text(str(value))
+        new.replace(folder / name)
+
+    return begin

@@ -29,7 +29,7 @@ _log = logging.getLogger("weir.ledger")
 
 @dataclass(slots=True)
 class _Part:
-    """A file that is being written. `good` is where its last whole member ends."""
+    """A file that is being written, since the monotonic time `begun`. `good` is where its last whole member ends."""
 
     descriptor: int
     path: Path
@@ -39,7 +39,7 @@ class _Part:
 
 
 class LedgerFiles:
-    """Writes lines to one open file per folder. Times are seconds since 1970."""
+    """Writes lines to one open file per folder. `wall` is in seconds since 1970, `now` in monotonic seconds."""
 
     def __init__(self, path: Path, gateway: str, *, rotate_seconds: float, retention_seconds: float, max_bytes: int) -> None:
         self._path = path
@@ -51,7 +51,7 @@ class LedgerFiles:
         self._parts: dict[str, _Part] = {}
         self._sequence = 0
 
-    def write(self, lines: Mapping[str, Sequence[str]], wall: float) -> int:
+    def write(self, lines: Mapping[str, Sequence[str]], wall: float, now: float) -> int:
         """Append `lines`, by folder, so that they outlive this process from now on. Returns how many could not be written.
 
         Files that are old or large enough are finished.
@@ -59,12 +59,12 @@ class LedgerFiles:
         lost = 0
         for folder, some in lines.items():
             try:
-                self._append(folder, "".join(f"{line}\n" for line in some).encode(), wall)
+                self._append(folder, "".join(f"{line}\n" for line in some).encode(), wall, now)
             except OSError as error:
                 lost += len(some)
                 _log.error("%d events are lost: %s/%s can't be written: %s", len(some), self._path, folder, error.strerror)
         for folder, part in list(self._parts.items()):
-            if wall - part.begun >= self.rotate_seconds or part.good >= self.max_file_bytes:
+            if now - part.begun >= self.rotate_seconds or part.good >= self.max_file_bytes:
                 self._finish(folder)
         return lost
 
@@ -85,13 +85,16 @@ class LedgerFiles:
                 _log.warning("%s is unfinished and can't be finished: %s", part, error.strerror)
         return found
 
-    def retain(self, wall: float) -> int:
-        """Delete what is older than the retention time, then the oldest until the rest is small enough; returns how many."""
+    def retain(self, wall: float | None) -> int:
+        """Delete what is older than the retention time, then the oldest until the rest is small enough; returns how many.
+
+        None: the time is not certain, so nothing is deleted for its age.
+        """
         files = sorted(self._finished_files())
         total = sum(size for _, size, _ in files)
         deleted = 0
         for path, size, modified in files:
-            if total <= self.max_bytes and wall - modified <= self.retention_seconds:
+            if total <= self.max_bytes and (wall is None or wall - modified <= self.retention_seconds):
                 continue
             path.unlink(missing_ok=True)
             total -= size
@@ -101,8 +104,8 @@ class LedgerFiles:
                 folder.rmdir()
         return deleted
 
-    def _append(self, folder: str, data: bytes, wall: float) -> None:
-        part = self._parts.get(folder) or self._open(folder, wall)
+    def _append(self, folder: str, data: bytes, wall: float, now: float) -> None:
+        part = self._parts.get(folder) or self._open(folder, wall, now)
         member = gzip.compress(data, compresslevel=6, mtime=0)
         try:
             written = 0
@@ -113,7 +116,7 @@ class LedgerFiles:
             raise
         part.good += len(member)
 
-    def _open(self, folder: str, wall: float) -> _Part:
+    def _open(self, folder: str, wall: float, now: float) -> _Part:
         directory = self._path / folder
         directory.mkdir(parents=True, exist_ok=True)
         while True:
@@ -127,7 +130,7 @@ class LedgerFiles:
             except FileExistsError:
                 continue
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            part = self._parts[folder] = _Part(descriptor, path, finished, wall)
+            part = self._parts[folder] = _Part(descriptor, path, finished, now)
             return part
 
     def _finish(self, folder: str) -> None:

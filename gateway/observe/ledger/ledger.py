@@ -10,6 +10,7 @@ from typing import Protocol
 from gateway import clock
 from gateway.config import LedgerConfig
 from gateway.events import Event, partition, to_line
+from gateway.observe.ledger.agreed_time import AgreedTime
 from gateway.observe.ledger.files import LedgerFiles
 from gateway.observe.ledger.fold import ThrottleFolds
 from gateway.observe.ledger.notes import Notes
@@ -57,6 +58,7 @@ class Ledger:
         self._buckets = buckets
         self.publisher: Publisher | None = None
         self._pending: list[Event] = []
+        self._agreed_time = AgreedTime()
         self._usage = UsageSampler(clock.wall())
         self._files = LedgerFiles(
             config.path,
@@ -115,7 +117,7 @@ class Ledger:
         self._closed = True
         self._sample(last=True)
         # Not awaited: whoever is cancelled has no time left, and there is not much to write.
-        self._thread.submit(self._files.write, self._lines(), clock.wall())
+        self._thread.submit(self._files.write, self._lines(), clock.wall(), clock.monotonic())
         self._thread.submit(self._files.close)
         self._thread.shutdown(wait=True)
 
@@ -123,7 +125,9 @@ class Ledger:
         """Write what has been gathered."""
         lines = self._lines()
         try:
-            lost = await asyncio.get_running_loop().run_in_executor(self._thread, self._files.write, lines, clock.wall())
+            lost = await asyncio.get_running_loop().run_in_executor(
+                self._thread, self._files.write, lines, clock.wall(), clock.monotonic()
+            )
         except Exception:  # whatever it is, clients go on
             lost = sum(map(len, lines.values()))
             _log.exception("%d events are lost: the ledger can't be written", lost)
@@ -156,7 +160,7 @@ class Ledger:
 
     def _retain(self) -> None:
         try:
-            deleted = self._files.retain(clock.wall())
+            deleted = self._files.retain(self._agreed_time.look(clock.monotonic(), clock.wall()))
         except OSError as error:
             _log.warning("old files of the ledger can't be deleted: %s", error)
         else:

@@ -39,29 +39,46 @@ def unfinished(path: Path) -> list[Path]:
 
 def test_a_file_has_its_name_once_it_is_whole(tmp_path):
     files = ledger(tmp_path)
-    files.write({HOUR: ["a"]}, WALL)
-    files.write({HOUR: ["b"], NEXT: ["c"]}, WALL + 10.0)
+    files.write({HOUR: ["a"]}, WALL, 0.0)
+    files.write({HOUR: ["b"], NEXT: ["c"]}, WALL, 10.0)
     assert lines(tmp_path) == {}
-    files.write({}, WALL + 300.0)
+    files.write({}, WALL, 300.0)
     assert lines(tmp_path) == {HOUR: ["a", "b"]}
     files.close()
     assert lines(tmp_path) == {HOUR: ["a", "b"], NEXT: ["c"]}
     assert unfinished(tmp_path) == []
 
 
+def test_clock_that_is_set_back_does_not_delay_the_end_of_a_file(tmp_path):
+    files = ledger(tmp_path)
+    files.write({HOUR: ["a"]}, WALL, 0.0)
+    files.write({}, WALL - DAY, 299.0)
+    assert lines(tmp_path) == {}
+    files.write({}, WALL - DAY, 300.0)
+    assert lines(tmp_path) == {HOUR: ["a"]}
+
+
+def test_uncertain_time_deletes_nothing_for_its_age(tmp_path):
+    files = ledger(tmp_path, rotate_seconds=0.0, retention_seconds=0.0)
+    files.write({HOUR: ["a"]}, WALL, 0.0)
+    assert files.retain(None) == 0
+    files.max_bytes = 1
+    assert files.retain(None) == 1
+
+
 def test_a_large_file_is_finished_before_its_time(tmp_path):
     files = ledger(tmp_path)
     files.max_file_bytes = 100
-    files.write({HOUR: ["a"]}, WALL)
+    files.write({HOUR: ["a"]}, WALL, 0.0)
     assert lines(tmp_path) == {}
-    files.write({HOUR: [os.urandom(100).hex()]}, WALL)
+    files.write({HOUR: [os.urandom(100).hex()]}, WALL, 0.0)
     assert len(lines(tmp_path)[HOUR]) == 2
 
 
 def test_two_gateways_that_begin_in_the_same_second_write_two_files(tmp_path):
     one, two = ledger(tmp_path), ledger(tmp_path)
-    one.write({HOUR: ["a"]}, WALL)
-    two.write({HOUR: ["b"]}, WALL)
+    one.write({HOUR: ["a"]}, WALL, 0.0)
+    two.write({HOUR: ["b"]}, WALL, 0.0)
     one.close()
     two.close()
     assert sorted(lines(tmp_path)[HOUR]) == ["a", "b"]
@@ -74,7 +91,7 @@ from gateway.events import file_name, in_progress_name
 from gateway.observe.ledger.files import LedgerFiles
 files = LedgerFiles(Path(sys.argv[1]), "weir-1", rotate_seconds=300.0, retention_seconds=1e9, max_bytes=10**9)
 for number in range(3):
-    files.write({"date=2026-01-01/hour=00": [f"{number}-{n}" for n in range(1000)]}, 1_767_225_600.0)
+    files.write({"date=2026-01-01/hour=00": [f"{number}-{n}" for n in range(1000)]}, 1_767_225_600.0, 0.0)
 print("written", flush=True)
 sys.stdin.read()
 """
@@ -110,7 +127,7 @@ def test_what_another_gateway_left_is_finished_when_it_is_old(killed):
 
 def test_what_somebody_writes_is_left_to_him(tmp_path):
     files = ledger(tmp_path)
-    files.write({HOUR: ["a"]}, WALL)
+    files.write({HOUR: ["a"]}, WALL, 0.0)
     assert ledger(tmp_path).recover(WALL) == 0
     files.close()
     assert lines(tmp_path) == {HOUR: ["a"]}
@@ -136,18 +153,18 @@ def small_files() -> Iterator[None]:
 def test_a_full_disk_costs_what_it_has_no_room_for_and_nothing_else(tmp_path, small_files, caplog):
     files = ledger(tmp_path)
     large = [os.urandom(3_000).hex(), "x"]
-    assert files.write({HOUR: ["a"]}, WALL) == 0
-    assert files.write({HOUR: large}, WALL) == 0
-    assert files.write({HOUR: large}, WALL) == 2
+    assert files.write({HOUR: ["a"]}, WALL, 0.0) == 0
+    assert files.write({HOUR: large}, WALL, 0.0) == 0
+    assert files.write({HOUR: large}, WALL, 0.0) == 2
     assert "2 events are lost" in caplog.text
-    assert files.write({HOUR: ["b"]}, WALL) == 0
+    assert files.write({HOUR: ["b"]}, WALL, 0.0) == 0
     files.close()
     assert lines(tmp_path)[HOUR] == ["a", *large, "b"]
 
 
 def test_what_is_too_old_is_deleted(tmp_path):
     files = ledger(tmp_path, rotate_seconds=0.0)
-    files.write({HOUR: ["a"], NEXT: ["b"]}, WALL)
+    files.write({HOUR: ["a"], NEXT: ["b"]}, WALL, 0.0)
     (old,) = (tmp_path / HOUR).iterdir()
     os.utime(old, (WALL, WALL))
     (young,) = (tmp_path / NEXT).iterdir()
@@ -160,6 +177,6 @@ def test_what_is_too_old_is_deleted(tmp_path):
 def test_when_they_are_too_many_the_oldest_go(tmp_path):
     files = ledger(tmp_path, rotate_seconds=0.0, max_bytes=40)
     for hour in (HOUR, NEXT):
-        files.write({hour: ["abc"]}, WALL)
+        files.write({hour: ["abc"]}, WALL, 0.0)
     assert files.retain(WALL) == 1
     assert lines(tmp_path) == {NEXT: ["abc"]}

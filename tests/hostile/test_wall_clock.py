@@ -1,0 +1,53 @@
+"""The wall clock jumps below a running gateway: the ledger loses no file and leaves none unfinished."""
+
+import os
+import time
+
+import pytest
+
+from tests.weir_process import wait_until
+
+DAY = 86_400
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    """The ledger's folder."""
+    return tmp_path / "ledger"
+
+
+def finished(ledger):
+    """The finished files of the ledger."""
+    return sorted(ledger.rglob("weir-*.jsonl.gz"))
+
+
+def unfinished(ledger):
+    """The files that the gateway is writing."""
+    return sorted(ledger.rglob("_*.part"))
+
+
+def some_event(weir, seconds):
+    """Change the config, which is an event of the ledger."""
+    weir.write_config(weir.config | {"connections": {"drain_seconds": seconds}})
+
+
+def test_clock_ahead_at_the_start_deletes_nothing(broker, start_weir, ledger, faults):
+    """The files are young by a right clock; by one that is 40 days ahead they are past their retention of 30 days."""
+    old = ledger / "date=2026-01-01" / "hour=00" / "weir-old-0-0.jsonl.gz"
+    old.parent.mkdir(parents=True)
+    old.write_bytes(b"what happened")
+    os.utime(old, (time.time() - DAY,) * 2)
+    faults("wall", 40 * DAY)
+    weir = start_weir(broker.bootstrap_servers, ledger={"path": str(ledger), "flush_seconds": 1, "rotate_seconds": 1})
+    for seconds in (1, 2):  # the look at old files comes right after the first flush
+        some_event(weir, seconds)
+        wait_until(lambda count=1 + seconds: len(finished(ledger)) >= count or not old.exists(), "a file is finished", 20)
+    assert old.exists()
+
+
+def test_clock_set_back_a_day_leaves_no_file_unfinished(broker, start_weir, ledger, faults):
+    weir = start_weir(broker.bootstrap_servers, ledger={"path": str(ledger), "flush_seconds": 1, "rotate_seconds": 2})
+    some_event(weir, 1)
+    wait_until(lambda: unfinished(ledger), "the gateway writes a file", 20)
+    faults("wall", -DAY)
+    wait_until(lambda: finished(ledger), "the file is finished", 20)
