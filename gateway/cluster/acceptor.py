@@ -21,7 +21,11 @@ ACCEPTS_PER_WAKE = 32
 
 RETRY_SECONDS = 1.0
 
-_OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_OF_THE_CONNECTION = frozenset({
+    errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.ENONET, errno.ENETDOWN,
+    errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ETIMEDOUT, errno.ECONNRESET,
+})  # fmt: skip
+"""Linux reports errors of the new connection as errors of accept (accept(2), "Error handling"). EPERM: a firewall refused it."""
 
 _log = logging.getLogger("weir.cluster")
 
@@ -96,13 +100,11 @@ class Acceptor:
             return False
         try:
             connection, address = self._bound.accept()
-        except ConnectionAbortedError:  # it was gone again before its turn
-            return True
         except (BlockingIOError, InterruptedError):
             return False
         except OSError as error:
-            if error.errno not in _OUT_OF_RESOURCES:
-                raise
+            if error.errno in _OF_THE_CONNECTION:  # it was gone again before its turn
+                return True
             _log.warning(
                 "listener %s: no connection can be accepted for %g s: %s — %s",
                 self._listener,
@@ -142,10 +144,12 @@ class Acceptor:
             _log.debug("a connection ended before it began: %s", error, extra={"peer": slot.ip})
 
 
-def _remedy(number: int) -> str:
+def _remedy(number: int | None) -> str:
     if number == errno.EMFILE:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return f"a client takes two files and {limit} may be open: raise LimitNOFILE of the service, or ulimit -n of the shell"
     if number == errno.ENFILE:
         return "the machine's limit of open files is reached: raise fs.file-max"
-    return "the kernel has no memory for it: give the machine more, or it fewer clients"
+    if number in (errno.ENOBUFS, errno.ENOMEM):
+        return "the kernel has no memory for it: give the machine more, or it fewer clients"
+    return "the kernel's log may say more; restart Weir if that goes on"
