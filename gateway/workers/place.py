@@ -17,6 +17,9 @@ LOOK_WHILE_NOT_READY_SECONDS = 0.1
 HUNG_SECONDS = 60.0
 """Who has not answered for so long is killed and replaced: half of the new clients may be his."""
 
+START_SECONDS = 120.0
+"""So long a worker may take to its first answer. A large config or file of recent usage makes a start slow."""
+
 ASK_SECONDS = 5.0
 
 _NO_PROCESS = 1
@@ -119,8 +122,9 @@ class WorkerPlace:
             try:
                 status, body = await self._ask("/readyz")
             except WorkerUnreachableError:
-                if self._answered_at is not None and clock.monotonic() - answered > HUNG_SECONDS:
-                    _log.error("worker %d has not answered for %g s and is killed", self.number, HUNG_SECONDS)
+                seconds = START_SECONDS if self._answered_at is None else HUNG_SECONDS
+                if clock.monotonic() - answered > seconds:
+                    _log.error("worker %d has not answered for %g s and is killed", self.number, seconds)
                     self.send(signal.SIGKILL)
                     return
             else:
