@@ -102,7 +102,8 @@ class Discovery:
         if self.problem:
             _log.info("the cluster answers")
         self.problem = ""
-        for broker in client.cluster.brokers():
+        # By id: where ids share a port, the order in which they are learnt decides. aiokafka's own is that of a set.
+        for broker in sorted(client.cluster.brokers(), key=lambda broker: broker.nodeId):
             self._brokers.learn(broker.nodeId, broker.host, broker.port)
         self._reached = True
         self._on_sasl(self._login.has_credentials)

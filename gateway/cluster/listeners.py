@@ -155,6 +155,7 @@ class Listener:
                     self._config.name, port, node_id, error.strerror, extra={"broker": node_id},
                 )  # fmt: skip
                 continue
+            self._warn_of_collision(broker_ports, node_id, port)
             self._ports[node_id] = port
             _log.info(
                 "listener %s: clients reach broker %d at %s:%d",
@@ -165,6 +166,22 @@ class Listener:
         _log.error(
             "listener %s: no port of broker_ports %s is left for broker %d, clients won't be told of it: widen broker_ports",
             self._config.name, broker_ports, node_id, extra={"broker": node_id},
+        )  # fmt: skip
+
+    def _warn_of_collision(self, broker_ports: PortRange, node_id: int, port: int) -> None:
+        """Warn where the broker gets another port than its own because a second broker has that port."""
+        ports = broker_ports.ports
+        own = ports[node_id % len(ports)]
+        others = [other for other, taken in self._ports.items() if taken == own]
+        if port == own or not others:
+            return
+        known = [node_id, *self._ports]
+        _log.warning(
+            "listener %s: broker_ports %s is too narrow: port %d is that of broker %d and of broker %d, which gets port %d now,"
+            " and may get another one after a restart; clients that remember its port would reach another broker — widen"
+            " broker_ports to %d ports or more",
+            self._config.name, broker_ports, own, others[0], node_id, port, max(known) - min(known) + 1,
+            extra={"broker": node_id},
         )  # fmt: skip
 
     def _mine(self, port: int, node_id: int) -> bool:

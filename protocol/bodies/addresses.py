@@ -56,11 +56,18 @@ def _read_broker(reader: Reader, shape: BrokerShape) -> Broker:
 
 
 def replaced(buf: Buffer, brokers: Iterable[Broker], shape: BrokerShape, translate: Translate) -> bytes:
-    """The array of those of `brokers`, read from `buf`, that `translate` gives an address for, with these addresses."""
+    """The array of those of `brokers`, read from `buf`, that `translate` gives an address for, with these addresses.
+
+    `translate` is called in the order of the node ids, so that what it assigns does not depend on the order of the array.
+    """
+    in_order = list(brokers)
+    told: dict[int, tuple[str, int] | None] = {}
+    for broker in sorted(in_order, key=_node_id):
+        told[broker.start] = translate(broker.node_id, broker.host, broker.port)
     parts = [b""]
     count = 0
-    for broker in brokers:
-        address = translate(broker.node_id, broker.host, broker.port)
+    for broker in in_order:
+        address = told[broker.start]
         if address is None:
             continue
         host, port = address
@@ -73,6 +80,10 @@ def replaced(buf: Buffer, brokers: Iterable[Broker], shape: BrokerShape, transla
         count += 1
     parts[0] = encode_uvarint(count + 1) if shape.compact else INT32.pack(count)
     return b"".join(parts)
+
+
+def _node_id(broker: Broker) -> int:
+    return broker.node_id
 
 
 def spliced(frame: Buffer, pieces: Iterable[tuple[int, int, bytes]]) -> bytes:

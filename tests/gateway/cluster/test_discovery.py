@@ -5,6 +5,7 @@ import socket
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from aiokafka.client import AIOKafkaClient
@@ -91,3 +92,15 @@ async def test_what_aiokafkas_task_has_ended_with_ends_nothing_else(caplog):
     await asyncio.wait([client._sync_task])
     await module._close(client)
     assert "it could not go on" in caplog.text
+
+
+async def test_brokers_are_learnt_in_the_order_of_their_ids():
+    """aiokafka has them in a set, whose order is another one in each process."""
+    brokers = Brokers([("127.0.0.1", 9092)])
+    learnt = []
+    brokers.on_new(learnt.append)
+    upstream = Upstream(UpstreamConfig(bootstrap_servers=["kafka:9092"]), Path(), brokers, Counter())
+    discovery = Discovery(upstream, TopicDefaults(lambda _: None), lambda _: None)
+    found = [SimpleNamespace(nodeId=node_id, host="kafka", port=9092) for node_id in (9, 1, 17, 5)]
+    discovery._note(SimpleNamespace(cluster=SimpleNamespace(brokers=lambda: found)))
+    assert learnt == [1, 5, 9, 17]

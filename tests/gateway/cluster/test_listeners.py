@@ -81,3 +81,14 @@ async def test_a_port_of_another_weir_is_left_to_it(
     assert f"port {first + 1}, meant for broker 1, can't be bound" in caplog.text
     other = worker()
     assert told(other, 1) == first + 2, "also once it is free"
+
+
+async def test_ids_that_share_a_port_are_warned_of_with_the_remedy(
+    worker: Callable[[], Listener], first: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = worker()
+    assert [told(one, 1), told(one, 2)] == [first + 1, first + 2]
+    assert "is too narrow" not in caplog.text
+    assert told(one, 1 + PORTS) == first
+    assert f"port {first + 1} is that of broker 1 and of broker 4, which gets port {first} now" in caplog.text
+    assert "widen broker_ports to 4 ports or more" in caplog.text

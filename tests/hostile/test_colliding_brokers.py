@@ -1,0 +1,28 @@
+"""Brokers whose ids share a port: the ports do not depend on the order in which an answer names the brokers."""
+
+import pytest
+
+from protocol.api_keys import ApiKey
+from tests.gateway.session import messages as m
+from tests.hostile.stub_broker import HOST
+from tests.protocol import codec
+from tests.weir_process import BROKER_PORTS
+
+IDS = (1, 1 + BROKER_PORTS)
+
+
+@pytest.mark.parametrize("order", [IDS, IDS[::-1]])
+def test_colliding_ids_have_the_same_ports_in_any_order(order, broker, start_weir, connect):
+    def answer(request):
+        if request.frame[12:18] == b"\x00\x04weir":
+            return None  # the gateway learns of the brokers from the answer to its client
+        return request.answer(brokers=[{"node_id": each, "host": HOST, "port": broker.port} for each in order], topics=[])
+
+    broker.answers[ApiKey.METADATA] = answer
+    weir = start_weir(broker.bootstrap_servers, wait="/livez")
+    frame, _ = connect(weir).ask(m.metadata(1))
+    told = codec.decode_response(ApiKey.METADATA, 12, frame)["brokers"]
+    assert [each["node_id"] for each in told] == list(order)
+    assert {each["node_id"]: each["port"] - weir.ports[1] for each in told} == {IDS[0]: 1, IDS[1]: 2}
+    (warning,) = (event["msg"] for event in weir.events() if "is too narrow" in event["msg"])
+    assert f"widen broker_ports to {BROKER_PORTS + 1} ports or more" in warning
