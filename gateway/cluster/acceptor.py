@@ -25,7 +25,7 @@ _OF_THE_CONNECTION = frozenset({
     errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.ENONET, errno.ENETDOWN,
     errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ETIMEDOUT, errno.ECONNRESET,
 })  # fmt: skip
-"""Linux reports errors of the new connection as errors of accept (accept(2), "Error handling"). EPERM: a firewall refused it."""
+"""Linux reports errors of the new connection as errors of accept (accept(2), "Error handling"); EPERM is a firewall's."""
 
 _log = logging.getLogger("weir.cluster")
 

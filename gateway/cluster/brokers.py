@@ -35,7 +35,10 @@ class Brokers:
             for callback in self._on_new:
                 callback(node_id)
         else:
-            _log.info("broker %d moved from %s:%d to %s:%d", node_id, *old, host, port, extra={"broker": node_id})
+            _log.info(
+                "broker %d moved from %s:%d to %s:%d", node_id, *old, host, port,
+                extra={"broker": node_id, "reason": "broker_moved"},
+            )  # fmt: skip
 
     def address(self, node_id: int) -> Address:
         """Where a broker listens; KeyError for one that nobody has heard of."""

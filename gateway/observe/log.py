@@ -4,8 +4,11 @@ import json
 import logging
 import sys
 from collections import OrderedDict
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal, TextIO
+
+from gateway import clock
 
 LogFormat = Literal["json", "text"]
 
@@ -59,39 +62,55 @@ def _harmless(text: str) -> str:
     return "".join(char if char.isprintable() else "\n    " if char == "\n" else repr(char)[1:-1] for char in text)
 
 
+_OTHERS = "<others>"
+_OF_BROKERS = "broker_"
+
+
 class OncePerPeer(logging.Filter):
     """Lets a peer that misbehaves in a loop be logged once in `seconds`, with how often it was passed over.
 
-    It looks at records below ERROR that have a `reason`, by that and by the host of their `peer`. At most `size` keys are
-    remembered, the oldest are forgotten.
+    It looks at records that have a `reason`, by that and by the host of their `peer`. Reasons that begin with `broker_` are
+    told apart by their `broker` instead: a broker that closes all connections is one peer, however many clients it cuts. An
+    ERROR is folded only if it has a `peer`, which can cause it again and again. At most `size` keys are told apart in
+    `seconds`; the further ones of a reason count as one peer. `now` is monotonic.
     """
 
-    def __init__(self, seconds: float = 60.0, size: int = 1_000) -> None:
+    def __init__(self, seconds: float = 60.0, size: int = 1_000, now: Callable[[], float] = clock.monotonic) -> None:
         super().__init__()
         self._seconds = seconds
         self._size = size
+        self._now = now
         self._since: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._repeated: dict[tuple[str, str], int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is news; `repeated` is added to it where others like it were passed over."""
-        reason = getattr(record, "reason", None)
-        if reason is None or record.levelno >= logging.ERROR:
+        reason, peer = getattr(record, "reason", None), str(getattr(record, "peer", ""))
+        if reason is None or (record.levelno >= logging.ERROR and not peer):
             return True
-        key = (str(reason), str(getattr(record, "peer", "")).rpartition(":")[0])
-        since = self._since.get(key)
-        if since is not None and record.created - since < self._seconds:
+        now = self._now()
+        self._forget(now)
+        of = str(getattr(record, "broker", "")) if str(reason).startswith(_OF_BROKERS) else peer.rpartition(":")[0]
+        key = (str(reason), of)
+        if key not in self._since and len(self._since) >= self._size:
+            key = (str(reason), _OTHERS)
+        if key in self._since and now - self._since[key] < self._seconds:
             self._repeated[key] += 1
             return False
         if repeated := self._repeated.get(key, 0):
             record.repeated = repeated
-        self._since[key] = record.created
+        self._since[key] = now
         self._since.move_to_end(key)
         self._repeated[key] = 0
-        if len(self._since) > self._size:
-            oldest, _ = self._since.popitem(last=False)
-            del self._repeated[oldest]
         return True
+
+    def _forget(self, now: float) -> None:
+        """Make room: forget the oldest keys that hold back nothing any more."""
+        while len(self._since) >= self._size:
+            oldest, since = next(iter(self._since.items()))
+            if now - since < self._seconds:
+                return
+            del self._since[oldest], self._repeated[oldest]
 
 
 class OfWorker(logging.Filter):

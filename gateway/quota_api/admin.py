@@ -176,7 +176,12 @@ class QuotaAdmin:
             try:
                 await self._take_over(quotas, made)
             except NotSavedError as error:
-                _log.warning("quotas set through the API can't be saved: %s — %s", error, error.remedy)
+                _log.warning(
+                    "quotas set through the API can't be saved: %s — %s",
+                    error,
+                    error.remedy,
+                    extra={"reason": "quotas_not_saved"},
+                )
                 for _, wanted in changing:
                     wanted.fail_changes(UNKNOWN_SERVER_ERROR, f"Weir can not save the change ({error}), {error.outcome}.")
                 self._to_undo[:0] = undos

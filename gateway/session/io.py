@@ -223,7 +223,8 @@ class Session:
                 why = cause_of(exc, "the broker's").words
                 _log.warning("%s ended the connection: %s", self._host.broker, why, extra={**where, "reason": "broker_tls"})
             else:
-                _log.info("%s closed the connection%s", self._host.broker, f": {exc}" if exc else "", extra=where)
+                why = f": {exc}" if exc else ""
+                _log.info("%s closed the connection%s", self._host.broker, why, extra={**where, "reason": "broker_closed"})
             self._client.close()
 
     # What the core asks for.

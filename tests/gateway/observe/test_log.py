@@ -107,37 +107,63 @@ def test_the_kafka_client_of_its_own_does_not_repeat_each_second_what_discovery_
     assert [line["msg"] for line in lines(stream)] == ["but this is news"]
 
 
-def record(*, at: float, reason: str | None = "frame_too_large", peer: str = "10.0.0.1:1234", level: int = logging.WARNING):
-    made = logging.makeLogRecord({"levelno": level, "created": at, "peer": peer})
+class Folded:
+    """A filter, with the time of each record."""
+
+    def __init__(self, seconds: float = 60.0, size: int = 1_000) -> None:
+        self._at = 0.0
+        self._once = OncePerPeer(seconds, size, lambda: self._at)
+
+    def passes(self, made: logging.LogRecord, at: float) -> bool:
+        self._at = at
+        return self._once.filter(made)
+
+
+def record(*, reason: str | None = "frame_too_large", peer: str = "10.0.0.1:1234", level: int = logging.WARNING, **more: str):
+    made = logging.makeLogRecord({"levelno": level, **({"peer": peer} if peer else {}), **more})
     if reason is not None:
         made.reason = reason
     return made
 
 
 def test_a_peer_that_misbehaves_in_a_loop_is_logged_once_and_its_repetitions_are_counted():
-    once = OncePerPeer(60.0)
-    assert once.filter(record(at=0.0))
-    assert not once.filter(record(at=1.0, peer="10.0.0.1:1235"))
-    assert not once.filter(record(at=59.9))
-    assert once.filter(record(at=1.0, peer="10.0.0.2:1")), "another peer is news"
-    assert once.filter(record(at=1.0, reason="negative_length")), "another reason is news"
-    again = record(at=60.0)
-    assert once.filter(again)
+    once = Folded(60.0)
+    assert once.passes(record(), 0.0)
+    assert not once.passes(record(peer="10.0.0.1:1235"), 1.0)
+    assert not once.passes(record(), 59.9)
+    assert once.passes(record(peer="10.0.0.2:1"), 1.0), "another peer is news"
+    assert once.passes(record(reason="negative_length"), 1.0), "another reason is news"
+    again = record()
+    assert once.passes(again, 60.0)
     assert again.repeated == 2
 
 
-@pytest.mark.parametrize("always", [{"reason": None}, {"level": logging.ERROR}])
-def test_what_has_no_reason_and_what_is_an_error_always_passes(always):
-    once = OncePerPeer(60.0)
-    assert all(once.filter(record(at=0.0, **always)) for _ in range(3))
+@pytest.mark.parametrize("always", [{"reason": None}, {"level": logging.ERROR, "peer": ""}])
+def test_what_has_no_reason_and_errors_of_no_peer_always_pass(always):
+    once = Folded(60.0)
+    assert all(once.passes(record(**always), 0.0) for _ in range(3))
 
 
-def test_only_so_many_peers_are_remembered():
-    once = OncePerPeer(60.0, size=2)
-    for peer in ("a:1", "b:1", "c:1"):
-        assert once.filter(record(at=0.0, peer=peer))
-    assert once.filter(record(at=1.0, peer="a:1")), "the oldest was forgotten"
-    assert not once.filter(record(at=1.0, peer="c:1"))
+def test_errors_that_a_peer_can_cause_are_folded():
+    """Such as a bug of Weir's that a client has found: a traceback for each connection would fill the disk."""
+    once = Folded(60.0)
+    assert once.passes(record(reason="internal", level=logging.ERROR), 0.0)
+    assert not once.passes(record(reason="internal", level=logging.ERROR), 1.0)
+
+
+@pytest.mark.parametrize("reason", ["broker_closed", "broker_unreachable", "broker_tls"])
+def test_broker_is_one_peer_whatever_clients_it_cuts(reason):
+    once = Folded(60.0)
+    assert once.passes(record(reason=reason, broker="broker 1"), 0.0)
+    assert not any(once.passes(record(reason=reason, broker="broker 1", peer=f"10.0.1.{n}:1"), 1.0) for n in range(9))
+    assert once.passes(record(reason=reason, broker="broker 2"), 1.0)
+
+
+def test_past_so_many_peers_the_others_count_as_one():
+    once = Folded(60.0, size=2)
+    assert [once.passes(record(peer=f"10.0.1.{n}:1"), 0.0) for n in range(100)] == [True] * 3 + [False] * 97
+    assert not once.passes(record(peer="10.0.1.0:1"), 1.0), "it is remembered"
+    assert once.passes(record(peer="10.0.2.1:1"), 60.0), "the oldest are forgotten, once their time is over"
 
 
 def test_times_are_iso_8601_in_utc() -> None:

@@ -1,0 +1,36 @@
+"""Peers that would fill the log, a line for each connection: their lines are folded, with a count."""
+
+import socket
+
+from loadtest.kafka import free_port
+from tests.gateway.session import messages as m
+
+CLIENTS = 40
+"""Connections, each from an address of its own: the lines of one address alone are folded anyway."""
+
+
+def send_from_many_addresses(weir, data):
+    """Connect once from each address, send, and wait for the end of the connection."""
+    host, _, port = weir.bootstrap_servers.rpartition(":")
+    for number in range(CLIENTS):
+        with socket.create_connection((host, int(port)), 20.0, source_address=(f"127.0.0.{number + 2}", 0)) as client:
+            client.sendall(data)
+            assert client.recv(1) == b""
+
+
+def lines_of(weir, words):
+    """The lines of the log that have these words."""
+    return [event for event in weir.events() if words in event["msg"]]
+
+
+def test_broker_that_closes_every_connection_gets_one_line(broker, start_weir):
+    weir = start_weir(broker.bootstrap_servers)
+    send_from_many_addresses(weir, m.heartbeat(1))  # the stub closes a connection that asks for anything unusual
+    assert len(lines_of(weir, "closed the connection")) == 1
+
+
+def test_broker_that_is_unreachable_gets_one_line(start_weir):
+    weir = start_weir(f"127.0.0.1:{free_port()}", wait="/livez")
+    send_from_many_addresses(weir, m.heartbeat(1))
+    assert len(lines_of(weir, "the bootstrap broker can't be reached")) == 1
+    assert weir.metric("weir_connections_rejected_total", reason="broker_unreachable") == CLIENTS
