@@ -165,6 +165,10 @@ class TestAtWork:
         assert picture["rates"]["produce"] == 0
         assert picture["config"]["version"] >= 1
 
+    def test_failures_of_background_tasks_are_counted(self, weir: Weir) -> None:
+        assert 'weir_task_restarts_total{task="reload the config"} 0.0' in weir.get("/metrics")
+        assert 'weir_task_restarts_total{task="tick"} 0.0' in weir.get("/metrics")
+
     def test_lines_of_the_log_tell_the_worker(self, weir: Weir) -> None:
         pids(weir)
         serving = [event["worker"] for event in weir.events() if event["msg"] == "serving"]

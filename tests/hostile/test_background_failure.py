@@ -1,0 +1,18 @@
+"""A background task fails for a reason that its code does not expect: clients are served, and the task runs again."""
+
+from tests.gateway.session import messages as m
+from tests.weir_process import wait_until
+
+
+def test_no_thread_left_restarts_the_task_alone(broker, start_weir, connect, faults):
+    """The reloader reads the config in a thread each second; Python raises a RuntimeError if the system has no thread left."""
+    weir = start_weir(broker.bootstrap_servers)
+    client = connect(weir)
+    client.ask(m.produce(1))
+    faults("threads", 1)
+    wait_until(lambda: "background task failed" in weir.log() or weir.process.poll() is not None, "a task has failed", 20)
+    client.ask(m.produce(2))
+    assert weir.metric("weir_task_restarts_total", task="reload the config") == 1
+    weir.write_config(weir.config | {"connections": {"drain_seconds": 1}})
+    wait_until(lambda: "drain_seconds: 10.0 -> 1.0" in weir.log(), "the config is reloaded", 20)
+    weir.log_file.write_text("")  # its traceback was expected
