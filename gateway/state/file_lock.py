@@ -12,7 +12,7 @@ from gateway.config import ConfigError, Problem
 from gateway.config.quota_api import StateConfig
 from gateway.state.whole_file import real_path
 
-WAIT_SECONDS = 2.0
+WAIT_SECONDS = 1.0
 """How long to wait for the lock of a gateway that is just ending, for example after a kill."""
 
 _AGAIN_SECONDS = 0.05

@@ -5,7 +5,7 @@ import socket
 from loadtest.kafka import free_port
 from tests.gateway.session import messages as m
 
-CLIENTS = 40
+CLIENTS = 10
 """Connections, each from an address of its own: the lines of one address alone are folded anyway."""
 
 

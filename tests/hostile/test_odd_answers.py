@@ -10,7 +10,7 @@ from protocol.api_keys import APIS, ApiKey
 from tests.gateway.session import messages as m
 from tests.weir_process import wait_until
 
-ASKED = 3
+ASKED = 2
 """Odd answers that the gateway has to survive before the test looks at it."""
 
 
@@ -88,9 +88,8 @@ def test_truncated_answers_are_logged_once(broker, start_weir):
     assert sum(event["level"] == "warning" and "reached" in event["msg"] for event in weir.events()) == 1
 
 
-@ODD
-def test_null_arrays_do_not_end_the_agent(key, broker, tmp_path):
-    asked = answered_oddly(broker, key, null_arrays)
+def test_null_arrays_do_not_end_the_agent(broker, tmp_path):
+    asked = answered_oddly(broker, ApiKey.METADATA, null_arrays)
     config = tmp_path / "weir.yaml"
     upstream = f"upstream: {{bootstrap_servers: ['{broker.bootstrap_servers}']}}"
     config.write_text(f"{upstream}\nlisteners: [{{name: clients, bootstrap_port: 29092}}]\n")
