@@ -11,6 +11,8 @@ _log = logging.getLogger("weir.cluster")
 
 Address = tuple[str, int]
 
+_MAX_PORT = 65_535
+
 
 class Brokers:
     """The cluster's brokers by node id."""
@@ -25,9 +27,9 @@ class Brokers:
         self._on_new.append(callback)
 
     def learn(self, node_id: int, host: str, port: int) -> None:
-        """A broker is known to listen there."""
+        """A broker is known to listen there. An address that can't be one is ignored: brokers may answer anything."""
         old = self._addresses.get(node_id)
-        if old == (host, port):
+        if old == (host, port) or not host or not 0 < port <= _MAX_PORT:
             return
         self._addresses[node_id] = (host, port)
         if old is None:

@@ -85,7 +85,7 @@ class OwnClient:
         """Which brokers are alive, and what one topic is like. Raises ClusterError where no broker answers."""
         response = await self._ask_anyone(DescribeTopic(topic))
         with answer_of("a broker's Metadata"):
-            self._brokers = {node_id: (host, port) for node_id, host, port, *_ in response.brokers}
+            self._brokers = {node_id: (host, port) for node_id, host, port, *_ in response.brokers if host}
             for code, _, topic_id, _, partitions, *_ in response.topics:
                 if code == _UNKNOWN_TOPIC:
                     break

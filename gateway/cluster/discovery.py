@@ -84,6 +84,9 @@ class Discovery:
         context = self._upstream.context
         try:
             await _readable(client.bootstrap())
+            if client.cluster.brokers():  # the first answer; for the next one aiokafka may choose a broker with an odd address
+                self._note(client)
+                answered = True
             while await _readable(_update(client)):
                 self._note(client)
                 answered = True
@@ -176,16 +179,20 @@ async def _readable(asking: Awaitable[_Result]) -> _Result:
 
 
 async def _update(client: AIOKafkaClient) -> bool:
-    """Have the client look at the cluster. Raises OSError where it does not come to an end."""
-    try:
-        async with asyncio.timeout(UPDATE_SECONDS):
-            return bool(await client.force_metadata_update())
-    except TimeoutError:
-        raise TimeoutError(f"the brokers have not told of themselves within {UPDATE_SECONDS:g} s") from None
+    """Have the client look at the cluster. Raises OSError where that takes too long, and whatever aiokafka's task ended with."""
+    look = asyncio.ensure_future(client.force_metadata_update())
+    at_work = [look] if client._sync_task is None else [look, client._sync_task]
+    done, _ = await asyncio.wait(at_work, timeout=UPDATE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    if look in done:
+        return bool(look.result())
+    look.cancel()
+    for ended in done:
+        ended.result()
+    raise TimeoutError(f"the brokers have not told of themselves within {UPDATE_SECONDS:g} s")
 
 
 async def _close(client: AIOKafkaClient) -> None:
     try:
         await client.close()
-    except Exception:  # what its own task has ended with: aiokafka raises it here
-        _log.exception("the look at the cluster had ended, and begins anew")
+    except Exception as error:  # what its own task has ended with: aiokafka raises it here
+        _log.warning("the look at the cluster had ended, and begins anew: %r", error, extra={"reason": "look ended"})

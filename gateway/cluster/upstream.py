@@ -93,5 +93,7 @@ class Upstream:
             )
         except ssl.SSLError as error:
             raise OSError(problem_of(error, 0.0)) from error
+        except (ValueError, OverflowError, TypeError) as error:  # a broker's name that is none, or a port that can't be
+            raise OSError(f"{address[0]!r}:{address[1]} is no address: {error}") from error
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return transport

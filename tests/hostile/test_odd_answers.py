@@ -8,6 +8,7 @@ import pytest
 from loadtest.kafka import spawn, stop
 from protocol.api_keys import APIS, ApiKey
 from tests.gateway.session import messages as m
+from tests.protocol import codec
 from tests.weir_process import wait_until
 
 ASKED = 2
@@ -100,3 +101,24 @@ def test_null_arrays_do_not_end_the_agent(broker, tmp_path):
         wait_until(lambda: len(asked) >= ASKED or agent.poll() is not None, "odd answers")
         assert agent.poll() is None, (tmp_path / "agent.log").read_text()[-2000:]
         assert stop(agent, timeout=20.0) == 0
+
+
+@pytest.mark.parametrize(("host", "port"), [("a..b", 9092), ("127.0.0.1", 70_000)])
+def test_odd_address_of_a_broker_costs_its_clients_alone(host, port, broker, start_weir, connect):
+    """Such a broker is left out of the answers, or a connection to it is closed at once."""
+
+    def answer(request):
+        brokers = [{"node_id": 1, "host": "127.0.0.1", "port": broker.port}, {"node_id": 2, "host": host, "port": port}]
+        return request.answer(brokers=brokers, topics=[])
+
+    broker.answers[ApiKey.METADATA] = answer
+    weir = start_weir(broker.bootstrap_servers, quotas=ASK_THE_CLUSTER)
+    frame, _ = connect(weir).ask(m.metadata(1))
+    told = {each["node_id"]: each["port"] for each in codec.decode_response(ApiKey.METADATA, 12, frame)["brokers"]}
+    connect(f"127.0.0.1:{told[1]}").ask(m.produce(1))
+    if 2 in told:
+        odd = connect(f"127.0.0.1:{told[2]}")
+        odd.send(m.produce(1))
+        assert odd.is_closed(8.0)
+    assert weir.metric("weir_task_restarts_total") == 0
+    assert "Traceback" not in weir.log()

@@ -104,3 +104,26 @@ async def test_brokers_are_learnt_in_the_order_of_their_ids():
     found = [SimpleNamespace(nodeId=node_id, host="kafka", port=9092) for node_id in (9, 1, 17, 5)]
     discovery._note(SimpleNamespace(cluster=SimpleNamespace(brokers=lambda: found)))
     assert learnt == [1, 5, 9, 17]
+
+
+@pytest.mark.parametrize(("host", "port"), [("", 9092), (None, 9092), ("kafka", -1), ("kafka", 0), ("kafka", 65_536)])
+def test_address_that_can_not_be_one_is_ignored(host, port):
+    brokers = Brokers([("127.0.0.1", 9092)])
+    brokers.learn(1, host, port)
+    assert 1 not in brokers
+    brokers.learn(1, "kafka", 9092)
+    brokers.learn(1, host, port)
+    assert brokers.address(1) == ("kafka", 9092)
+
+
+async def test_look_ends_with_aiokafkas_task():
+    """It ends for an odd address of a broker, and would leave Weir waiting for `UPDATE_SECONDS`."""
+
+    async def fail():
+        raise UnicodeError("label empty or too long")
+
+    client = AIOKafkaClient(bootstrap_servers=["127.0.0.1:1"])
+    client._sync_task = asyncio.create_task(fail())
+    with pytest.raises(UnicodeError, match="label empty"):
+        await module._update(client)
+    await module._close(client)
