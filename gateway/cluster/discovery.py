@@ -179,7 +179,7 @@ async def _readable(asking: Awaitable[_Result]) -> _Result:
 
 
 async def _update(client: AIOKafkaClient) -> bool:
-    """Have the client look at the cluster. Raises OSError where that takes too long, and whatever aiokafka's task ended with."""
+    """Have the client look at the cluster. Raises OSError where that takes too long, and what aiokafka's task ended with."""
     look = asyncio.ensure_future(client.force_metadata_update())
     at_work = [look] if client._sync_task is None else [look, client._sync_task]
     done, _ = await asyncio.wait(at_work, timeout=UPDATE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
