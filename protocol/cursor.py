@@ -4,6 +4,7 @@ Every body module reads through it, except where a fixed offset is cheaper. Two 
 frame's end is the peer's fault (`InvalidFrame`), running over the bytes seen so far only means to wait (`Incomplete`).
 """
 
+import sys
 from struct import Struct
 from typing import Final
 
@@ -16,20 +17,27 @@ INT32: Final = Struct(">i")
 LENGTH_BYTES: Final = 4
 """Size of the length that stands before every frame."""
 CORRELATION_BYTES: Final = 4
+MAX_ELEMENTS: Final = 5_000
+"""The most elements of all arrays of a request, and its tagged fields. To read and answer as many takes up to 50 ms."""
 _VARINT_BITS: Final = 32
 _MAX_STRING_BYTES: Final = 2**15 - 1
 
 
 class Reader:
-    """Reads `buf` from `pos` on; `seen` bounds the bytes that are there, `end` the frame (both absolute offsets)."""
+    """Reads `buf` from `pos` on; `seen` bounds the bytes that are there, `end` the frame (both absolute offsets).
 
-    __slots__ = ("buf", "end", "pos", "seen")
+    `elements_left` bounds the elements of all arrays and the tagged fields that are read one by one. An element takes as
+    little as one byte, and a few microseconds.
+    """
+
+    __slots__ = ("buf", "elements_left", "end", "pos", "seen")
 
     def __init__(self, buf: Buffer, pos: int, seen: int, end: int) -> None:
         self.buf = buf
         self.pos = pos
         self.seen = seen
         self.end = end
+        self.elements_left = sys.maxsize
 
     @classmethod
     def of_frame(cls, frame: Buffer, start: int, seen: int) -> "Reader":
@@ -119,8 +127,20 @@ class Reader:
         return count
 
     def count(self, *, compact: bool) -> int:
-        """The number of an array's elements, 0 for null."""
-        return max(self.size(compact=compact, wide=True), 0)
+        """The number of an array's elements, 0 for null. Raises InvalidFrame for more than `elements_left`."""
+        count = max(self.size(compact=compact, wide=True), 0)
+        self.spend(count)
+        return count
+
+    def spend(self, elements: int) -> None:
+        """Take so many elements off `elements_left`. Raises InvalidFrame where there are not as many."""
+        self.elements_left -= elements
+        if self.elements_left < 0:
+            left = self.elements_left + elements
+            raise InvalidFrame(
+                "too_many_elements",
+                f"an array of {elements} elements with {left} left of the {MAX_ELEMENTS} in a request: send several requests",
+            )
 
     def skip_string(self, *, compact: bool) -> None:
         """Step over a string, null or not."""
@@ -153,4 +173,5 @@ class Reader:
         count = self.uvarint()
         if count > self.end - self.pos:
             raise InvalidFrame("bad_count", f"{count} tagged fields with {self.end - self.pos} bytes left in the frame")
+        self.spend(count)
         return count

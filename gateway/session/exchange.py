@@ -12,13 +12,17 @@ from gateway.session.authentication import Authentication
 from gateway.session.identity import Client
 from gateway.session.inflight import Entry, Special, Take
 from gateway.session.throttle import ChannelThrottle
+from protocol.errors import InvalidFrame
 from protocol.headers import RequestHeader
 
 MAX_RAW_BYTES: Final = 512 * 1024
 """The longest frame that is no request: Kafka's default of sasl.server.max.receive.size."""
 
-MAX_OPENED_BYTES: Final = 8 * 1024 * 1024
-"""The longest request that is collected to be opened; all of these are messages of an administrator or a login."""
+MAX_OPENED_BYTES: Final = 1 << 20
+"""The longest request of an administrator, or of a login, that is collected and opened."""
+
+MAX_UNTRUSTED_BYTES: Final = 32 * 1024
+"""The longest request that is opened for a client that may not change what it asks to change."""
 
 
 Ask = Callable[[bytes, Take, float], None]
@@ -93,6 +97,14 @@ class Answering(Protocol):
 class Exchange(Answering, Protocol):
     """One request and its answer."""
 
+    def opens(self, size: int, now: float) -> bool:
+        """Whether to collect and open the request, whose frame has `size` bytes. False: the broker gets it as it comes.
+
+        Called when the header is there, perhaps more than once, before any other method. Raises InvalidFrame, which ends the
+        connection, for a request that can be neither forwarded nor answered.
+        """
+        ...
+
     def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:
         """Whether it can be decided now what becomes of the request. If not, the client is not read until `Connection.ready`
         is called, and then this is called again. If it has called `ChannelThrottle.defer`, a new exchange gets the request
@@ -105,6 +117,12 @@ class Exchange(Answering, Protocol):
         `header.body_offset` is an offset into `frame`. `entry` is what a throttle is started for.
         """
         ...
+
+
+def check_size(size: int, limit: int, remedy: str) -> None:
+    """Raise InvalidFrame for a request that is too long to be opened."""
+    if size > limit:
+        raise InvalidFrame("frame_too_large", f"a request of {size} bytes, at most {limit} are opened: {remedy}")
 
 
 @dataclass(slots=True)

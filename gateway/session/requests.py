@@ -11,7 +11,17 @@ from librt.strings import read_i32_be
 
 from gateway.session.collected import Collected
 from gateway.session.context import SessionContext
-from gateway.session.exchange import MAX_OPENED_BYTES, MAX_RAW_BYTES, Connection, Exchange, Gate, Opened, Opener, TakeRaw
+from gateway.session.exchange import (
+    MAX_OPENED_BYTES,
+    MAX_RAW_BYTES,
+    Connection,
+    Exchange,
+    Gate,
+    Opened,
+    Opener,
+    TakeRaw,
+    check_size,
+)
 from gateway.session.fetches import Fetches
 from gateway.session.inflight import Asked, ChargedFetch, Entry, InFlight, Take
 from gateway.session.produced import EndConnection, ProduceExchange
@@ -19,6 +29,7 @@ from gateway.session.produces import PUT_OFF, REFUSED, Produces
 from gateway.session.responses import ResponseStream
 from gateway.session.wire import Wire, Write
 from protocol.api_keys import APIS, ApiKey
+from protocol.bodies import find_coordinator
 from protocol.cursor import LENGTH_BYTES
 from protocol.errors import Incomplete, InvalidFrame, ProtocolError
 from protocol.framing import MIN_REQUEST_BYTES, Framing
@@ -33,6 +44,7 @@ MAX_OWN_BYTES: Final = 256 * 1024
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _FETCH: Final = int(ApiKey.FETCH)
 _SHARE_FETCH: Final = int(ApiKey.SHARE_FETCH)
+_FIND_COORDINATOR: Final = int(ApiKey.FIND_COORDINATOR)
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 _SASL_AUTHENTICATE: Final = int(ApiKey.SASL_AUTHENTICATE)
 _SASL: Final = frozenset({int(ApiKey.SASL_HANDSHAKE), _SASL_AUTHENTICATE})
@@ -291,15 +303,15 @@ class RequestStream:
                 return data, self._produce_by_topic(data, header, start, pos, after, now)
             self._produces.charge(data, header, after, after - pos - 4, now)
             return data, start
-        exchange = self._exchange(self._gate.refusal if refused else self._openers.get(header.api_key))
+        exchange = self._exchange(
+            self._gate.refusal if refused else self._openers.get(header.api_key), header, after - pos, now
+        )
         if exchange is None:
             return self._other(data, header, pos, now), start
         if after > len(data):
-            start = self._collect(data, start, pos, limited=not refused)
-            limit = self._max_sasl_bytes if header.api_key in _SASL else MAX_OPENED_BYTES
-            if not refused and after - pos > limit:
-                raise InvalidFrame("frame_too_large", f"{after - pos} bytes, more than the {limit} that are opened")
-            return data, start
+            if header.api_key in _SASL:
+                check_size(after - pos, self._max_sasl_bytes, "raise listeners[].sasl.max_frame_bytes if the client is right")
+            return data, self._collect(data, start, pos, limited=not refused)
         start = self._forward_without(data, start, pos, after)
         if not self._open(exchange, data[pos:after], header.moved(-pos), now):
             if self._throttle.active:
@@ -472,6 +484,9 @@ class RequestStream:
         """Note any other request. An ApiVersions that is newer than what is known here is made one that no broker knows,
         so that the answer is one that is known here: the error, and the versions there are (KIP-511)."""
         key = header.api_key << 16 | header.api_version
+        if header.api_key == _FIND_COORDINATOR:
+            after = pos + LENGTH_BYTES + read_i32_be(data, pos)
+            find_coordinator.check_request(header.api_version, data, header.body_offset, min(after, len(data)), after)
         if header.api_key == _API_VERSIONS and header.api_version > APIS[_API_VERSIONS].max_version:
             data = data[: pos + 6] + _UNKNOWN_VERSION + data[pos + 8 :]
             key = _API_VERSIONS << 16
@@ -483,12 +498,16 @@ class RequestStream:
         self._in_flight.append(Entry(header.correlation_id, key, now, special))
         return data
 
-    def _exchange(self, opener: Opener | None) -> Exchange | None:
-        """What opens the request, if anything does."""
+    def _exchange(self, opener: Opener | None, header: RequestHeader, size: int, now: float) -> Exchange | None:
+        """What opens the request of `size` bytes, if anything does."""
         if opener is None:
             return None
         waited, self._waits_for = self._waits_for, None
-        return waited or opener(self._connection)
+        if waited is not None:
+            return waited
+        self._client.use(header.client_id, now)
+        exchange = opener(self._connection)
+        return exchange if exchange is not None and exchange.opens(size, now) else None
 
     def _open(self, exchange: Exchange, frame: bytes, header: RequestHeader, now: float) -> bool:
         """Give a whole request to its exchange and do what that says; False if it isn't ready to say anything."""

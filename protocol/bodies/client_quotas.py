@@ -8,7 +8,7 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeVar
 
 from protocol.bodies.addresses import encode_string, encode_uvarint
-from protocol.cursor import INT16, INT32, Buffer, Reader
+from protocol.cursor import INT16, INT32, MAX_ELEMENTS, Buffer, Reader
 from protocol.errors import InvalidFrame
 from protocol.headers import RequestHeader
 
@@ -177,7 +177,9 @@ class _Fields:
 
     @classmethod
     def of_request(cls, frame: Buffer, header: RequestHeader) -> "_Fields":
-        return cls(Reader(frame, header.body_offset, len(frame), len(frame)), header.api_version)
+        reader = Reader(frame, header.body_offset, len(frame), len(frame))
+        reader.elements_left = MAX_ELEMENTS
+        return cls(reader, header.api_version)
 
     @classmethod
     def of_response(cls, frame: Buffer, version: int) -> "_Fields":
@@ -217,6 +219,7 @@ class _Fields:
 
     def nullable_array(self, element: Callable[[], _T]) -> list[_T] | None:
         size = self.reader.size(compact=self._flexible, wide=True)
+        self.reader.spend(max(size, 0))
         return None if size < 0 else [element() for _ in range(size)]
 
     def struct(self, read: Callable[[], _T]) -> _T:

@@ -42,6 +42,7 @@ def _read_topic(reader: Reader, version: int) -> RequestedTopic:
     name, name_field = topic_lists.read_name(reader, compact=compact)
     partitions = reader.int32()
     assignments = reader.size(compact=compact, wide=True)
+    reader.spend(max(assignments, 0))
     for _ in range(assignments):
         topic_lists.skip_int32s(reader, compact=compact)
         if compact:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from protocol.bodies import addresses
 from protocol.bodies.addresses import Translate
-from protocol.cursor import INT16, INT32, Buffer, Reader
+from protocol.cursor import INT16, INT32, MAX_ELEMENTS, Buffer, Reader
 
 COORDINATOR_NOT_AVAILABLE: Final = 15
 """Kafka's error code; clients ask again."""
@@ -29,6 +29,18 @@ class _Coordinator(NamedTuple):
     start: int
     end: int
     error_at: int
+
+
+def check_request(version: int, buf: Buffer, body_offset: int, seen: int, frame_end: int) -> None:
+    """Raise `InvalidFrame` for a request with more keys than an answer can be rewritten for in one go.
+
+    Raises `Incomplete` while the number of keys lies behind `seen`.
+    """
+    if version >= _ARRAY_SINCE:
+        reader = Reader(buf, body_offset, seen, frame_end)
+        reader.elements_left = MAX_ELEMENTS
+        reader.byte()  # the type of the keys
+        reader.count(compact=True)
 
 
 def read_brokers(version: int, frame: Buffer) -> list[tuple[int, str, int]]:

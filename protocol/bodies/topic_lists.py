@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from protocol.api_keys import APIS, NEVER, ApiKey, request_header_version, response_header_version
 from protocol.bodies import addresses
-from protocol.cursor import INT16, INT32, Buffer, Reader
+from protocol.cursor import INT16, INT32, MAX_ELEMENTS, Buffer, Reader
 from protocol.errors import InvalidFrame
 
 THROTTLING_QUOTA_EXCEEDED: Final = 89
@@ -81,6 +81,7 @@ def read_request(
     Raises `InvalidFrame`.
     """
     reader = Reader(frame, body_offset, len(frame), len(frame))
+    reader.elements_left = MAX_ELEMENTS
     start = reader.pos
     compact = request_header_version(api_key, version) >= 2
     topics = [read(reader, version) for _ in range(reader.count(compact=compact))]
@@ -150,7 +151,7 @@ def _array(elements: Sequence[bytes], compact: bool) -> bytes:
 
 def skip_int32s(reader: Reader, *, compact: bool) -> None:
     """Step over an array of 32-bit integers."""
-    reader.skip(INT32.size * reader.count(compact=compact))
+    reader.skip(INT32.size * max(reader.size(compact=compact, wide=True), 0))
 
 
 def required(name: str | None) -> str:

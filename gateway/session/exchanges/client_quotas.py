@@ -8,9 +8,16 @@ Where it refuses, its error is the entity's answer, and what was changed here of
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from gateway.quotas.client_quotas import CLUSTER_AUTHORIZATION_FAILED, NONE, Alteration, QuotaApiError, with_brokers
+from gateway.quotas.client_quotas import (
+    CLUSTER_AUTHORIZATION_FAILED,
+    NONE,
+    Alteration,
+    QuotaApiError,
+    described,
+    with_brokers,
+)
 from gateway.quotas.entity import DynamicQuotas
-from gateway.session.exchange import Connection, Opener
+from gateway.session.exchange import MAX_OPENED_BYTES, MAX_UNTRUSTED_BYTES, Connection, Opener, check_size
 from gateway.session.inflight import Entry
 from protocol.api_keys import ApiKey
 from protocol.bodies import client_quotas
@@ -63,12 +70,18 @@ class QuotaApi(Protocol):
 class DescribeClientQuotas:
     """Weir's quotas, with the broker's of keys that are not Weir's. A broker's own refusal is passed on."""
 
+    # A filter has at most three components, so 32 KiB are enough for administrators as well.
     def __init__(self, connection: Connection, api: QuotaApi) -> None:
         self._user = connection.client.user
         self._api = api
         self._request = client_quotas.DescribeRequest((), strict=False)
         self._version = 0
         self._answer = b""
+
+    def opens(self, size: int, now: float) -> bool:  # noqa: ARG002
+        """Always, up to a length that no honest filter has."""
+        check_size(size, MAX_UNTRUSTED_BYTES, "ask for fewer entity types")
+        return True
 
     def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:  # noqa: ARG002
         """There is nothing to wait for."""
@@ -77,12 +90,12 @@ class DescribeClientQuotas:
     def request(self, frame: bytes, header: RequestHeader, entry: Entry, now: float) -> bytes | None:  # noqa: ARG002
         """The broker is asked the same, unless the answer is an error."""
         self._version = header.api_version
-        self._request = client_quotas.read_describe_request(frame, header)
         if not self._api.allows(self._user):
-            self._refuse(header, CLUSTER_AUTHORIZATION_FAILED, _denied(self._user))
+            self._refuse(header, CLUSTER_AUTHORIZATION_FAILED, denied(self._user))
             return None
+        self._request = client_quotas.read_describe_request(frame, header)
         try:
-            self._api.describe(self._request.components, strict=self._request.strict)
+            described({}, self._request.components, strict=self._request.strict)
         except QuotaApiError as error:
             self._refuse(header, error.code, error.message)
             return None
@@ -117,6 +130,15 @@ class AlterClientQuotas:
         self._version = 0
         self._correlation_id = 0
 
+    def opens(self, size: int, now: float) -> bool:  # noqa: ARG002
+        """Always, up to a length that depends on the user."""
+        user = self._connection.client.user
+        if self._api.allows(user):
+            check_size(size, MAX_OPENED_BYTES, "alter fewer entities at a time")
+        else:
+            check_size(size, MAX_UNTRUSTED_BYTES, f"add User:{user} to quota_admins, or alter fewer entities at a time")
+        return True
+
     def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:  # noqa: ARG002
         """Begin; true once everything that is Weir's is done."""
         if self._task is None:
@@ -124,8 +146,13 @@ class AlterClientQuotas:
             request = client_quotas.read_alter_request(frame, header)
             user = self._connection.client.user
             if not self._api.allows(user):
-                denied = [AlterResult(CLUSTER_AUTHORIZATION_FAILED, _denied(user), each.entity) for each in request.entries]
-                self._results = {result.entity: result for result in denied}
+                # Java's client waits for a result of each entity. Only the first has a message, so that the answer is not
+                # much longer than the request; clients put their own text for the error code in place of a null message.
+                message: str | None = denied(user)
+                for each in request.entries:
+                    if each.entity not in self._results:
+                        self._results[each.entity] = AlterResult(CLUSTER_AUTHORIZATION_FAILED, message, each.entity)
+                        message = None
                 return True
             self._task = self._api.alter(request, user, self._connection.ready)
         return self._task.alteration is not None
@@ -168,7 +195,8 @@ def openers(api: QuotaApi) -> dict[int, Opener]:
     }
 
 
-def _denied(user: str) -> str:
+def denied(user: str) -> str:
+    """The message for a client that is no quota admin."""
     return f"Cluster authorization failed: User:{user} is not one of Weir's quota_admins."
 
 

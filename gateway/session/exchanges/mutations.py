@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.quotas.mutations import MutationQuota
-from gateway.session.exchange import Connection, Opener
+from gateway.session.exchange import MAX_OPENED_BYTES, MAX_UNTRUSTED_BYTES, Connection, Opener, check_size
 from gateway.session.exchanges.known_topics import KnownTopics
 from gateway.session.exchanges.mutation_costs import NO_ERROR, Forecasts, TopicKey, by_key, key
 from gateway.session.inflight import Entry
@@ -28,11 +28,10 @@ from protocol.bodies.topic_lists import (
     TopicsResponse,
     is_legal_name,
 )
-from protocol.errors import InvalidFrame
 from protocol.headers import RequestHeader
 
-MAX_BYTES: Final = 1 << 20
-"""The longest of these requests that a client with a quota may send: some twenty thousand topics."""
+TOPICS_PER_QUESTION: Final = 500
+"""The most topics of one Metadata request: its answer names all their partitions, and is read in one go."""
 
 MAX_CREATED_PARTITIONS: Final = 10_000
 """`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`. The controller refuses a CreateTopics with more before it looks at the
@@ -82,7 +81,13 @@ class MutationExchange:
         self._connection = connection
         self._known = known
         self._questions: int | None = None
-        self._passes = False
+
+    def opens(self, size: int, now: float) -> bool:
+        """Whether a quota, or its measurement, needs to know what the request holds. Without a quota long requests pass."""
+        if not self._limited(now):
+            return size <= MAX_UNTRUSTED_BYTES
+        check_size(size, MAX_OPENED_BYTES, "send the topics in several requests")
+        return True
 
     def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:
         """Ask the broker for the topics that are named; ready once it has told and a permissive request need not wait."""
@@ -95,8 +100,6 @@ class MutationExchange:
         """Charge each topic in the request's order, and leave out those that the quota has no room for."""
         # Looked up once more: the quotas may have changed while the broker was asked.
         self._bucket = bucket = self._connection.client.bucket("controller_mutation", now)
-        if self._passes:
-            return frame
         quota = MutationQuota(bucket, strict=self._version >= self._api.strict_since)
         self._charge(quota, now)
         delay = quota.settle(now)
@@ -110,8 +113,6 @@ class MutationExchange:
 
     def response(self, frame: bytes, now: float) -> bytes:
         """Settle with the broker what was charged, and put in the topics that were answered here."""
-        if self._passes:
-            return frame
         response = self._api.read_response(self._version, frame)
         results = by_key(response.results)
         self._settle(results, now)
@@ -133,26 +134,26 @@ class MutationExchange:
         refusals = [self._refusal(topic) for topic in _first_of_each(self._topics)]
         return topic_lists.make_answer(self._api.key, self._version, self._correlation_id, refusals)
 
+    def _limited(self, now: float) -> bool:
+        """Whether the client has a quota of mutations."""
+        return self._connection.client.bucket("controller_mutation", now).meter is not None
+
     # What the broker knows.
 
     def _begin(self, frame: bytes, header: RequestHeader, now: float) -> None:
-        limited = self._connection.client.bucket("controller_mutation", now).meter is not None
-        if len(frame) > MAX_BYTES:
-            if limited:
-                raise InvalidFrame("frame_too_large", f"{len(frame)} bytes that name topics, at most {MAX_BYTES} are opened")
-            self._passes = True
-            return
         self._api = _APIS[header.api_key]
         self._version = header.api_version
         self._request = self._api.read_request(header.api_version, frame, header.body_offset)
         self._topics = [_Topic(asked) for asked in self._request.topics]
         self._forecasts = Forecasts(self._api.key, self._known)
-        if not limited:
+        if not self._limited(now):
             return  # it is measured by what is known already, and waits for nothing
         names = {asked.name for asked in self._request.topics if asked.name is not None and is_legal_name(asked.name)}
         ids = {asked.topic_id for asked in self._request.topics if asked.topic_id != NO_ID}
-        if names:
-            self._ask(metadata.ask_by_name(header.correlation_id, header.client_id, sorted(names)), self._take_named, now)
+        by_name = sorted(names)
+        for start in range(0, len(by_name), TOPICS_PER_QUESTION):
+            some = by_name[start : start + TOPICS_PER_QUESTION]
+            self._ask(metadata.ask_by_name(header.correlation_id, header.client_id, some), self._take_named, now)
         if ids:
             question = api_versions.ask(header.correlation_id, header.client_id)
             self._ask(question, lambda answer, then: self._take_versions(answer, header, ids, then), now)
@@ -169,7 +170,10 @@ class MutationExchange:
 
     def _take_versions(self, answer: bytes, header: RequestHeader, ids: Iterable[bytes], now: float) -> None:
         if api_versions.max_version(api_versions.ASKED, answer, ApiKey.METADATA) >= metadata.BY_ID:
-            self._ask(metadata.ask_by_id(header.correlation_id, header.client_id, sorted(ids)), self._take_by_id, now)
+            by_id = sorted(ids)
+            for start in range(0, len(by_id), TOPICS_PER_QUESTION):
+                some = by_id[start : start + TOPICS_PER_QUESTION]
+                self._ask(metadata.ask_by_id(header.correlation_id, header.client_id, some), self._take_by_id, now)
 
     def _take_named(self, answer: bytes, now: float) -> None:  # noqa: ARG002
         self._forecasts.found |= {topic.name: topic for topic in metadata.read_topics(metadata.BY_NAME, answer) if topic.name}
@@ -185,7 +189,7 @@ class MutationExchange:
         Weir never refuses a topic of a permissive request, and mutes only the connection that overdraws. A client with many
         connections would get past the quota with one request on each of them.
         """
-        if self._passes or self._version >= self._api.strict_since:
+        if self._version >= self._api.strict_since:
             return False
         bucket = self._connection.client.bucket("controller_mutation", now)
         if not MutationQuota(bucket, strict=False).in_debt(now):

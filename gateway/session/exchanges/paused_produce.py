@@ -53,6 +53,10 @@ class PausedProduce:
         self._correlation_id = 0
         self._until = 0.0
 
+    def opens(self, size: int, now: float) -> bool:  # noqa: ARG002
+        """Always: Produce requests are as long as `connections.max_frame_bytes` lets them be."""
+        return True
+
     def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:  # noqa: ARG002
         """It is decided already."""
         return True

@@ -148,6 +148,10 @@ class _Sasl:
         self._connection = connection
         self._observer = observer
 
+    def opens(self, size: int, now: float) -> bool:  # noqa: ARG002
+        """Always; the listener's `sasl.max_frame_bytes` bounds its length."""
+        return True
+
     def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:  # noqa: ARG002
         """Always."""
         return True

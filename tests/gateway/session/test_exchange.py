@@ -4,7 +4,7 @@ from struct import pack
 
 import pytest
 
-from gateway.session.exchange import MAX_OPENED_BYTES
+from gateway.session.exchange import check_size
 from protocol.api_keys import ApiKey
 from protocol.errors import InvalidFrame
 from tests.gateway.session import messages as m
@@ -12,6 +12,7 @@ from tests.gateway.session.transcript import Transcript, limits
 from tests.protocol import codec
 
 CHUNKS = [None, 1, 7, 50]
+PASSES_UNOPENED = 60
 HEAD_BYTES = 4 + 10 + len("etl") + 1
 """Length, header v2 with its client-id, no tags."""
 
@@ -36,6 +37,10 @@ class Scripted:
         self.answers = answers
         self.delay = delay
         self.seen = []
+
+    def opens(self, size, now):
+        check_size(size, 1_000, "send less")
+        return size != PASSES_UNOPENED
 
     def prepare(self, frame, header, now):
         self.seen.append(frame)
@@ -157,9 +162,19 @@ def test_an_opener_may_let_a_request_pass():
 
 def test_a_request_too_long_to_be_opened_ends_the_connection():
     t, _ = opened()
-    frame = pack(">i", MAX_OPENED_BYTES) + request(1)[4:]
-    with pytest.raises(InvalidFrame, match="8388612 bytes, more than the 8388608 that are opened"):
+    frame = pack(">i", 1_000) + request(1)[4:]
+    with pytest.raises(InvalidFrame, match="a request of 1004 bytes, at most 1000 are opened: send less"):
         t.client_sends(frame)
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_request_that_exchange_does_not_open_passes(chunk):
+    t, exchanges = opened()
+    frame = request(1, "x" * (PASSES_UNOPENED - len(request(1, ""))))
+    assert len(frame) == PASSES_UNOPENED
+    t.client_sends(frame, m.heartbeat(2), by=chunk)
+    t.broker_got(frame, m.heartbeat(2))
+    assert [exchange.seen for exchange in exchanges if exchange.seen] == []
 
 
 # Asking the broker for something of one's own.

@@ -12,6 +12,7 @@ from gateway.quotas.meter import Window
 from gateway.session.exchanges import known_topics, mutations
 from gateway.session.exchanges.known_topics import RECENT_SECONDS, KnownTopics
 from protocol.api_keys import ApiKey
+from protocol.cursor import MAX_ELEMENTS
 from protocol.errors import InvalidFrame
 from tests.gateway.session import messages
 from tests.gateway.session import mutations as m
@@ -751,13 +752,35 @@ def test_a_request_that_is_too_long_is_not_opened():
     topics = [{"name": f"topic-{number}" + "x" * 200, "num_partitions": 1, "replication_factor": 1} for number in range(6_000)]
     request = m.create(1, topics)
     t = transcript()
-    with pytest.raises(InvalidFrame, match=f"{len(request)} bytes that name topics, at most 1048576"):
+    with pytest.raises(InvalidFrame, match=f"a request of {len(request)} bytes, at most 1048576"):
         t.client_sends(request)
     t = transcript(settings(None))
     t.client_sends(request)
     t.broker_got(request)
     t.broker_answers(m.answered(m.CREATE, 1, [{"name": "a"}]))
     t.client_got(m.answered(m.CREATE, 1, [{"name": "a"}]))
+
+
+def test_topics_are_asked_for_in_several_requests(monkeypatch):
+    monkeypatch.setattr(mutations, "TOPICS_PER_QUESTION", 2)
+    t = transcript()
+    request = m.delete(1, ["a", "b", "c"])
+    t.client_sends(request)
+    t.broker_got(m.question(1, ["a", "b"]), m.question(1, ["c"]))
+    t.broker_answers(m.told(1, {"a": 2, "b": 2}))
+    assert not t.called_ready
+    t.broker_answers(m.told(1, {"c": 2}))
+    t.goes_on()
+    t.broker_got(request)
+    assert tokens(t) == BURST - 6
+
+
+@pytest.mark.parametrize("key", APIS)
+def test_request_with_too_many_topics_ends_connection(key):
+    request, _ = costing(key, [f"t{number}" for number in range(MAX_ELEMENTS + 1)], 1)
+    with pytest.raises(InvalidFrame, match="an array of 5001 elements") as caught:
+        transcript().client_sends(request)
+    assert caught.value.reason == "too_many_elements"
 
 
 def test_kip_599s_rate_does_the_same_in_steps():

@@ -130,6 +130,34 @@ def test_who_is_no_admin_is_refused_and_the_broker_is_not_asked(version):
 
 
 @pytest.mark.parametrize("version", [0, 1])
+def test_refusal_names_every_entity_and_says_why_once(version):
+    t, _ = opened(allowed=False)
+    entities = [{"user": f"u{number}"} for number in range(400)]
+    request = alter(1, *((entity, {KEY: 1.0}) for entity in entities), version=version)
+    t.client_sends(request)
+    answer = altered(1, *((e, 31, None if number else DENIED) for number, e in enumerate(entities)), version=version)
+    t.client_got(answer)
+    assert len(answer) < len(request)
+
+
+def test_refused_description_is_not_parsed():
+    t, _ = opened(allowed=False)
+    frame = describe(1, ("user", 1, None))
+    t.client_sends(frame.replace(b"\5user", b"\x7fuser"))
+    t.client_got(shown(1, error=31, text=DENIED))
+
+
+@pytest.mark.parametrize(("allowed", "limit", "remedy"), [(True, 1 << 20, "fewer entities"), (False, 32 << 10, "quota_admins")])
+def test_alteration_over_users_size_limit_ends_connection(allowed, limit, remedy):
+    head = alter(1, ({"user": "a" * 100}, {KEY: 1.0}))[4:100]
+    t, _ = opened(allowed=allowed)
+    t.client_sends((limit - 4).to_bytes(4, "big") + head)
+    t, _ = opened(allowed=allowed)
+    with pytest.raises(InvalidFrame, match=f"a request of {limit + 1} bytes, at most {limit} .*{remedy}"):
+        t.client_sends((limit - 3).to_bytes(4, "big") + head)
+
+
+@pytest.mark.parametrize("version", [0, 1])
 def test_an_alteration_of_weirs_quotas_is_answered_here_once_it_is_done(version):
     t, api = opened()
     t.client_sends(alter(1, ({"user": "alice"}, {KEY: 10.0}), version=version), m.heartbeat(2))
