@@ -78,7 +78,7 @@ class Reader:
     def _overrun(self, after: int) -> None:
         if after > self.end:
             raise InvalidFrame("overrun", f"a field ends at byte {after}, {after - self.end} beyond its frame")
-        raise Incomplete
+        raise Incomplete(after)
 
     def take(self, size: int) -> bytes:
         """A copy of the next `size` bytes."""

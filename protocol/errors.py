@@ -29,4 +29,11 @@ class Incomplete(Exception):
 
     Not a `ProtocolError`: nothing is wrong yet. Where the frame is known to be complete, the caller treats it as an
     `InvalidFrame`: the fields do not fit into the frame's length.
+
+    `wanted` is the absolute offset up to which the buffer has to reach before it is worth asking again, 0 where unknown.
+    Bytes that arrive one by one are thus read once, and not once for each of them.
     """
+
+    def __init__(self, wanted: int = 0) -> None:
+        super().__init__()
+        self.wanted = wanted

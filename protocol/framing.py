@@ -25,23 +25,28 @@ class Framing:
     be read yet.
     """
 
-    __slots__ = ("_max_bytes", "_min_bytes", "head", "skip")
+    __slots__ = ("_max_bytes", "_min_bytes", "_wanted", "head", "skip")
 
     def __init__(self, *, min_bytes: int, max_bytes: int) -> None:
         self.skip = 0
-        self.head = b""
+        self.head = bytearray()
+        self._wanted = 0
         self._min_bytes = min_bytes
         self._max_bytes = max_bytes
 
     def join(self, chunk: bytes) -> bytes:
-        """The chunk with the head that was held in front of it."""
-        if self.head:
-            chunk = self.head + chunk
-            self.head = b""
+        """The chunk with the head that was held in front of it; b"" as long as both together are too short to be read."""
+        if not self.head:
+            return chunk
+        self.head += chunk
+        if len(self.head) < self._wanted:
+            return b""
+        chunk = bytes(self.head)
+        self.head = bytearray()
         return chunk
 
-    def hold(self, chunk: bytes | bytearray, start: int) -> None:
-        """Keep what begins at `start` until there is more of it.
+    def hold(self, chunk: bytes | bytearray, start: int, wanted: int = 0) -> None:
+        """Keep what begins at `start` until there is more of it, up to the offset `wanted` at least (`Incomplete.wanted`).
 
         Raises InvalidFrame if that is already so long that it can't be an honest head, or its length is out of bounds.
         """
@@ -49,7 +54,8 @@ class Framing:
             self.check(int.from_bytes(chunk[start : start + 4], "big", signed=True))
         if len(chunk) - start > MAX_HEAD_BYTES:
             raise InvalidFrame("head_too_long", f"the head of a frame is not over after {len(chunk) - start} bytes")
-        self.head = bytes(chunk[start:])
+        self.head = bytearray(chunk[start:])
+        self._wanted = wanted - start
 
     def check(self, size: int) -> None:
         """Raise InvalidFrame unless `size` (bytes, without the length field) is within bounds."""

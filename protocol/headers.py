@@ -83,7 +83,7 @@ def encode_request(header: RequestHeader, body: bytes = b"") -> bytes:
 def _overrun(after: int, frame_end: int) -> None:
     if after > frame_end:
         raise InvalidFrame("overrun", f"the request header goes {after - frame_end} bytes beyond its frame")
-    raise Incomplete
+    raise Incomplete(after)
 
 
 def _require_api_versions(api_key: int, version: int) -> None:

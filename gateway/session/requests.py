@@ -245,10 +245,10 @@ class RequestStream:
                     start, pos = self._forward_without(data, start, pos, after), after
                     continue
                 data, start = self._take(data, header, start, pos, after, now)
-            except Incomplete:
+            except Incomplete as cut:
                 if after <= end:
                     raise InvalidFrame("overrun", f"a request of {size} bytes ends inside its own head") from None
-                framing.hold(data, pos)
+                framing.hold(data, pos, cut.wanted)
                 break
             if self._waits_for is not None or self._put_off:
                 self._held = data[pos:]

@@ -194,10 +194,10 @@ class ResponseStream:
             after = pos + 4 + size
             try:
                 start = self._open(pieces, chunk, start, pos, after, entry, now)
-            except Incomplete:
+            except Incomplete as cut:
                 if after <= end:
                     raise InvalidFrame("broker_overrun", f"a response of {size} bytes ends inside its own head") from None
-                framing.hold(chunk, pos)
+                framing.hold(chunk, pos, cut.wanted)
                 end = pos
                 break
             self._in_flight.popleft()

@@ -46,7 +46,7 @@ def peek_acks(buf: Buffer, body_offset: int, end: int, version: int) -> tuple[in
             pos = reader.pos
     after = pos + _ACKS_BYTES
     if after > end:
-        raise Incomplete
+        raise Incomplete(after)
     return INT16.unpack_from(buf, pos)[0], after
 
 

@@ -12,7 +12,9 @@ from protocol.bodies.produce import partition_bytes, skip_errors
 from protocol.bodies.produce_refusal import array_count, failed_partition, read_topic, topic_field
 from protocol.cursor import Buffer, Reader
 from protocol.errors import Incomplete, InvalidFrame
-from protocol.framing import MAX_HEAD_BYTES
+
+MAX_SCANNED_ELEMENTS: Final = 20_000
+"""The most topics, partitions and tagged fields of one request; each partition is remembered until the answer comes."""
 
 _TRANSACTIONAL_SINCE: Final = 3
 _RECORD_ERRORS_SINCE: Final = 8
@@ -33,6 +35,8 @@ _PARTITION: Final = 2
 _PARTITION_TAGS: Final = 3
 _TOPIC_TAGS: Final = 4
 _DONE: Final = 5
+
+_UNCOUNTED: Final = -1  # the number of tagged fields has not been read
 
 
 class ProducedPartition(NamedTuple):
@@ -66,13 +70,16 @@ class ProducedTopic:
 class ProduceScanner:
     """Fed one Produce request in stretches of any length, tells what it holds. Keeps none of its records.
 
+    A byte is read once, or twice where a stretch ends inside a short field: neither a field nor a section of tagged fields
+    is read again from its beginning for each stretch.
+
     All offsets are those of the frame, its four bytes of length included. The array of topics goes from `array_start` to
     `array_end`; `acks` and the topics are complete once `done` is True. What may stand behind them is not looked at.
     """
 
     __slots__ = (
-        "_compact", "_frame_bytes", "_left", "_partitions_left", "_rest", "_skip", "_step", "_topics_left", "_version",
-        "acks", "array_end", "array_start", "topics",
+        "_compact", "_elements_left", "_frame_bytes", "_left", "_partitions_left", "_rest", "_skip", "_step", "_tags_left",
+        "_topics_left", "_version", "_wanted", "acks", "array_end", "array_start", "topics",
     )  # fmt: skip
 
     def __init__(self, version: int, frame_bytes: int, body_offset: int) -> None:
@@ -81,7 +88,10 @@ class ProduceScanner:
         self._frame_bytes = frame_bytes
         self._left = frame_bytes - body_offset  # bytes of the frame that have not been read
         self._rest = bytearray()  # what has come of a field that is not there as a whole
-        self._skip = 0  # records still to come
+        self._wanted = 0  # how much of it has to be there before it is worth reading again
+        self._skip = 0  # records, or bytes of a tagged field, still to come
+        self._tags_left = _UNCOUNTED
+        self._elements_left = MAX_SCANNED_ELEMENTS
         self._step = _HEAD
         self._topics_left = 0
         self._partitions_left = 0
@@ -109,22 +119,25 @@ class ProduceScanner:
             start += skipped
         if self._rest:
             self._rest += memoryview(data)[start:end]
+            if len(self._rest) < self._wanted:
+                return
             data, self._rest = self._rest, bytearray()
             start, end = 0, len(data)
         reader = Reader(data, start, end, start + self._left)
+        reader.elements_left = self._elements_left
         if end > reader.end:
             reader.seen = reader.end
         while self._step != _DONE and not self._skip:
             pos = reader.pos
             try:
                 self._take(reader)
-            except Incomplete:
-                if end - pos > MAX_HEAD_BYTES:
-                    raise InvalidFrame("head_too_long", f"a field is not over after {end - pos} bytes") from None
+            except Incomplete as cut:
+                self._wanted = cut.wanted - pos
                 self._rest = bytearray(memoryview(data)[pos:end])
                 reader.pos = pos
                 break
         self._left = reader.end - reader.pos
+        self._elements_left = reader.elements_left
 
     def _take(self, reader: Reader) -> None:
         """Read the next few fields; what they say is noted only when all of them are there."""
@@ -132,14 +145,18 @@ class ProduceScanner:
         if step == _PARTITION:
             self._take_partition(reader)
         elif step == _PARTITION_TAGS:
-            if self._compact:
-                reader.skip_tags()
+            if self._compact and self._tags_left != 0:
+                self._take_tags(reader)
+                return
+            self._tags_left = _UNCOUNTED
             self.topics[-1].ends.append(self._offset(reader, reader.pos))
             self._partitions_left -= 1
             self._step = _PARTITION if self._partitions_left else _TOPIC_TAGS
         elif step == _TOPIC_TAGS:
-            if self._compact:
-                reader.skip_tags()
+            if self._compact and self._tags_left != 0:
+                self._take_tags(reader)
+                return
+            self._tags_left = _UNCOUNTED
             self.topics[-1].end = self._offset(reader, reader.pos)
             self._topics_left -= 1
             self._next_topic(reader)
@@ -182,7 +199,22 @@ class ProduceScanner:
         moved = self._offset(reader, start) - start
         self.topics[-1].partitions.append(ProducedPartition(index, start + moved, records + moved, size))
         self._step = _PARTITION_TAGS
-        here = min(size, reader.seen - records)
+        self._pass_over(reader, size)
+
+    def _take_tags(self, reader: Reader) -> None:
+        """Read the number of tagged fields, or step over one of them."""
+        if self._tags_left == _UNCOUNTED:
+            self._tags_left = reader.tag_count()
+            return
+        reader.uvarint()
+        self._pass_over(reader, reader.uvarint())
+        self._tags_left -= 1
+
+    def _pass_over(self, reader: Reader, size: int) -> None:
+        """Step over bytes, some of which may come in later stretches."""
+        here = min(size, reader.seen - reader.pos)
+        if size > reader.end - reader.pos:
+            here = size  # which raises
         reader.skip(here)
         self._skip = size - here
 

@@ -1,7 +1,12 @@
-import pytest
+from itertools import pairwise
 
-from protocol.errors import InvalidFrame
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.errors import Incomplete, InvalidFrame
 from protocol.framing import MAX_HEAD_BYTES, MIN_REQUEST_BYTES, MIN_RESPONSE_BYTES, Framing
+from protocol.headers import parse_request_header
 
 
 def framing(min_bytes=MIN_REQUEST_BYTES, max_bytes=1_000_000):
@@ -57,6 +62,40 @@ def test_what_is_held_comes_before_the_next_chunk_and_only_there():
     assert position.join(b"cd") == b"abcd"
     assert position.head == b""
     assert position.join(b"ef") == b"ef"
+
+
+def test_head_is_not_joined_before_wanted_bytes():
+    position = framing()
+    position.hold(b"..ab", 2, 7)
+    assert [position.join(b"c"), position.join(b"d")] == [b"", b""]
+    assert position.head == b"abcd"
+    assert position.join(b"efg") == b"abcdefg"
+    assert position.join(b"hi") == b"hi"
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40), max_size=5), st.data())
+def test_header_is_found_in_any_chunking(names, data):
+    frames = b"".join(request_header(name) for name in names)
+    cuts = sorted(data.draw(st.sets(st.integers(1, max(len(frames) - 1, 1)), max_size=20) | st.just(set(range(len(frames))))))
+    position, found = framing(), []
+    for start, end in pairwise([0, *cuts, len(frames)]):
+        chunk = position.join(frames[start:end])
+        pos = 0
+        while pos < len(chunk):
+            try:
+                header = parse_request_header(chunk, pos + 4, len(chunk))
+            except Incomplete as cut:
+                position.hold(chunk, pos, cut.wanted)
+                break
+            found.append(header.client_id)
+            pos = header.body_offset
+    assert found == [name.decode("utf-8", "replace") for name in names]
+
+
+def request_header(name):
+    """A Heartbeat with nothing behind its header, which has a tagged field."""
+    head = b"\0\x0c\0\4" + bytes(4) + len(name).to_bytes(2, "big") + name + b"\1\7\3abc"
+    return len(head).to_bytes(4, "big") + head
 
 
 @pytest.mark.parametrize("seen", [1, 2, 3])

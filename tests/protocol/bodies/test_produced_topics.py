@@ -1,7 +1,9 @@
 """Produce by topic and partition: read in any chunking, cut, and answers put together, against kafka-python's codec."""
 
 import random
+import tracemalloc
 import uuid
+from itertools import pairwise
 from struct import pack, pack_into
 
 import pytest
@@ -9,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.api_keys import ApiKey
+from protocol.bodies.addresses import encode_uvarint
 from protocol.bodies.produced_topics import (
+    MAX_SCANNED_ELEMENTS,
     ProduceScanner,
     merged,
     producer_sequence,
@@ -18,7 +22,6 @@ from protocol.bodies.produced_topics import (
     without,
 )
 from protocol.errors import InvalidFrame
-from protocol.framing import MAX_HEAD_BYTES
 from protocol.headers import parse_request_header
 from tests.protocol import codec
 
@@ -124,13 +127,69 @@ def test_nothing_is_read_behind_the_frame():
     assert scanner.done
 
 
-def test_a_field_that_never_ends_is_not_held_for_ever():
-    _, body = request(9, [])
-    frame = bytearray(request(9, [(b"t", [(0, b"")])])[0][:-2])  # the tags of the partition are missing
-    frame += b"\x01\x05\xff\xff\x7f" + bytes(2 * MAX_HEAD_BYTES)  # and here are some of 2 MiB
-    scanner = ProduceScanner(9, len(frame) + 2**21, body)
-    with pytest.raises(InvalidFrame, match="is not over"):
-        scanner.feed(frame, body, len(frame))
+def tagged(tags):
+    """A section of tagged fields."""
+    return encode_uvarint(len(tags)) + b"".join(encode_uvarint(5) + encode_uvarint(len(tag)) + tag for tag in tags)
+
+
+def tagged_request(topics):
+    """A Produce v9; `topics`: (name, [(partition, records, tags)], tags). Without a header: the body begins at 0."""
+    body = b"\0" + pack(">hi", -1, 1000) + encode_uvarint(len(topics) + 1)
+    for name, partitions, tags in topics:
+        body += encode_uvarint(len(name) + 1) + name + encode_uvarint(len(partitions) + 1)
+        for index, records, partition_tags in partitions:
+            body += pack(">i", index) + encode_uvarint(len(records) + 1) + records + tagged(partition_tags)
+        body += tagged(tags)
+    return body + b"\0"
+
+
+tag_lists = st.lists(st.binary(max_size=200), max_size=5)
+tagged_partitions = st.lists(st.tuples(st.integers(0, 9), st.binary(max_size=50), tag_lists), max_size=3)
+
+
+@given(st.lists(st.tuples(st.sampled_from(NAMES), tagged_partitions, tag_lists), max_size=3), st.data())
+def test_chunking_does_not_change_result_with_tags(topics, data):
+    frame = tagged_request(topics)
+    whole = scan_whole(9, frame, 0)
+    assert found(whole) == [(name, [(index, len(records)) for index, records, _ in parts]) for name, parts, _ in topics]
+    assert whole.array_end == len(frame) - 1
+    cuts = data.draw(st.sets(st.integers(0, len(frame)), max_size=30) | st.just(set(range(len(frame)))))
+    edges = [0, *sorted(cuts), len(frame)]
+    scanner = ProduceScanner(9, len(frame), 0)
+    for start, end in pairwise(edges):
+        scanner.feed(frame[start:end], 0, end - start)
+    assert scanner.done
+    assert found(scanner) == found(whole)
+    assert [(topic.ends, topic.end) for topic in scanner.topics] == [(topic.ends, topic.end) for topic in whole.topics]
+
+
+def test_long_tagged_field_is_not_held():
+    tag = bytes(1 << 20)
+    frame = tagged_request([(b"t", [(0, b"", [b"", tag, b"x"])], [])])
+    scanner = ProduceScanner(9, len(frame), 0)
+    tracemalloc.start()
+    for start in range(0, len(frame), 1 << 16):
+        scanner.feed(frame, start, min(start + (1 << 16), len(frame)))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert scanner.done
+    assert peak < 1 << 17
+
+
+def test_tagged_field_beyond_frame_is_invalid():
+    frame = tagged_request([(b"t", [(0, b"", [bytes(1_000)])], [])])
+    scanner = ProduceScanner(9, 500, 0)
+    with pytest.raises(InvalidFrame, match="beyond its frame"):
+        scanner.feed(frame, 0, 400)
+
+
+@pytest.mark.parametrize("what", ["partitions", "tags"])
+def test_number_of_elements_is_bounded(what):
+    many = MAX_SCANNED_ELEMENTS
+    partitions = [(0, b"", [])] * many if what == "partitions" else [(0, b"", [b""] * many)]
+    with pytest.raises(InvalidFrame) as caught:
+        scan_whole(9, tagged_request([(b"t", partitions, [])]), 0)
+    assert caught.value.reason == "too_many_elements"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
