@@ -39,7 +39,7 @@ from gateway.session.collected import CollectBudget
 from gateway.session.context import SessionContext
 from gateway.session.counters import Counters
 from gateway.session.exchange import Opener
-from gateway.session.exchanges import client_quotas, mutations
+from gateway.session.exchanges import client_quotas, mutations, topic_configs
 from gateway.session.exchanges.known_topics import KnownTopics
 from gateway.session.exchanges.paused_produce import PauseRoom
 from gateway.session.gate import ProduceGate
@@ -127,6 +127,7 @@ class Gateway:
         self._openers: dict[int, Opener] = {
             **client_quotas.openers(self._quota_admin),
             **mutations.openers(known_topics),
+            **topic_configs.openers(self._quota_admin),
         }
         self._gate = ProduceGate()
         self._collect_budget = CollectBudget()
@@ -135,6 +136,7 @@ class Gateway:
         self._topics = TopicQuotasAtWork(
             self._own_client, None if ledger is None else ledger.gateway, None if ledger is None else ledger.note
         )
+        self._quota_admin.topics = self._topics
         self._usage.topics = lambda: self._topics.quotas
         self._sharing: Sharing | None = None
         if config.sharing is not None:
@@ -249,6 +251,7 @@ class Gateway:
         notes: list[str] = []
         if new.quotas != old.quotas:
             self._topics.configure(new.quotas, self._tasks)
+            notes += self._topics.notes(old.quotas, new.quotas)
             settings = replace(quota_settings(new.quotas), dynamic=self._engine.settings.dynamic)
             self._engine.apply(settings, clock.monotonic())
             notes += overruled(old.quotas.entities, new.quotas.entities, settings.dynamic)

@@ -1,7 +1,7 @@
 """Topic quotas put together: thresholds from the config, the cluster's topics, the sessions that ask, what is told of it."""
 
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from gateway import clock
 from gateway.background import BackgroundTask, BackgroundTasks
@@ -14,6 +14,7 @@ from gateway.quotas.account import Account
 from gateway.quotas.entity import Tags
 from gateway.quotas.meter import Window
 from gateway.quotas.sharing.book import Entity
+from gateway.quotas.topic_thresholds import KEY, TOTAL, TopicLimits
 from gateway.quotas.topics import ALL_TOPICS, TOPIC, TopicQuotas, TopicSettings, TopicsReport
 from gateway.session.exchanges.produced_topics import TopicGate
 from gateway.session.produced import ProducedTopics
@@ -37,11 +38,46 @@ class TopicQuotasAtWork:
         self._folder: RejectionFolder | None = None
         self._watch: TopicWatch | None = None
         self._task: BackgroundTask | None = None
+        self._config: QuotasConfig | None = None
+        self._limits: TopicLimits | None = None
+        self._overrides: Mapping[str, float] = {}
+
+    def limits(self) -> TopicLimits | None:
+        """The thresholds of the config file; None where topics have no quotas."""
+        return self._limits
+
+    def override(self, thresholds: Mapping[str, float]) -> None:
+        """Put these thresholds over those of the file, by topic; they hold from the next request on."""
+        self._overrides = thresholds
+        settings = None if self._config is None else topic_settings(self._config, thresholds)
+        if settings is not None and self._gate is not None and self._task is not None:
+            self._gate.quotas.apply(settings, clock.monotonic())
+
+    def notes(self, old: QuotasConfig, new: QuotasConfig) -> list[str]:
+        """What an operator should know of a changed file: thresholds set as topic configs stay above it."""
+        if new.topics is None:
+            return []
+        before = {} if old.topics is None else old.topics.explicit
+        notes = [
+            f"quotas.topics.{KEY}.{topic} is {threshold}, but the topic's config {self._overrides[topic]:.0f} stays in effect:"
+            f" to use the file's value, remove the config (kafka-configs.sh --alter --delete-config {KEY})"
+            for topic, threshold in new.topics.explicit.items()
+            if topic in self._overrides and before.get(topic) != threshold
+        ]
+        explicit = sum({**new.topics.explicit, **self._overrides}.values())
+        if explicit > new.topics.total:
+            notes.append(
+                f"quotas.topics.{TOTAL} is {new.topics.total}, and the thresholds of file and topic configs add up to"
+                f" {explicit:.0f}, so nothing is left for other topics: raise the total, or lower some of {KEY}"
+            )
+        return notes
 
     def configure(self, config: QuotasConfig, tasks: BackgroundTasks) -> None:
         """Take over a configuration; the caller has the engine recall its buckets. `tasks` runs what has to run."""
         now = clock.monotonic()
-        settings = topic_settings(config)
+        self._config = config
+        of_file, settings = topic_settings(config), topic_settings(config, self._overrides)
+        self._limits = None if of_file is None else TopicLimits(of_file.total, of_file.explicit)
         if config.topics is None or settings is None:
             self.stop()
             return
@@ -112,13 +148,13 @@ class TopicQuotasAtWork:
             self._watch.hurry()
 
 
-def topic_settings(config: QuotasConfig) -> TopicSettings | None:
-    """The topic quotas of a config file as the arithmetic takes them."""
+def topic_settings(config: QuotasConfig, overrides: Mapping[str, float] | None = None) -> TopicSettings | None:
+    """The topic quotas of a config file, with thresholds over the file's, as the arithmetic takes them."""
     if config.topics is None:
         return None
     return TopicSettings(
         total=float(config.topics.total),
-        explicit={name: float(threshold) for name, threshold in config.topics.explicit.items()},
+        explicit={name: float(threshold) for name, threshold in config.topics.explicit.items()} | dict(overrides or {}),
         meter=config.topics.meter,
         window=Window(config.window.samples, float(config.window.seconds)),
         enforce=config.enforce,

@@ -5,12 +5,11 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from gateway.config.section import Section, invalid
+from gateway.quotas.topic_thresholds import KEY as EXPLICIT
+from gateway.quotas.topic_thresholds import TOTAL
 
 _MAX_INT64 = 2**63 - 1
 _SHOWN = 5
-
-TOTAL = "total.bytes.in.per.sec.threshold"
-EXPLICIT = "bytes.in.per.sec.threshold"
 
 NOT_ENOUGH_REPLICAS = 19
 THROTTLING_QUOTA_EXCEEDED = 89

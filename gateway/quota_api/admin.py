@@ -5,9 +5,10 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from ipaddress import ip_address
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from gateway import clock
+from gateway.quotas import topic_thresholds
 from gateway.quotas.client_quotas import (
     UNKNOWN_SERVER_ERROR,
     Alteration,
@@ -23,6 +24,7 @@ from gateway.quotas.client_quotas import (
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas, QuotaTable
 from gateway.quotas.kinds import small_quota_warning
+from gateway.quotas.topic_thresholds import Threshold, TopicLimits
 from gateway.session.exchanges.client_quotas import AlterTask
 from gateway.state.quota_store import NotSavedError, QuotaStore
 from protocol.bodies.client_quotas import AlterRequest, Component, DescribedEntity, EntityPart
@@ -44,6 +46,18 @@ def _nobody(_entity: ClientQuotaEntity, _key: str, _old: float | None, _new: flo
     """Nobody wants to know."""
 
 
+class Topics(Protocol):
+    """The topic quotas of a gateway."""
+
+    def limits(self) -> TopicLimits | None:
+        """The thresholds of the config file; None where topics have no quotas."""
+        ...
+
+    def override(self, thresholds: Mapping[str, float]) -> None:
+        """Put these thresholds over those of the file, by topic."""
+        ...
+
+
 class QuotaAdmin:
     """Answers the quota API for a gateway. `applied` is called whenever the quotas in effect have changed.
 
@@ -53,6 +67,7 @@ class QuotaAdmin:
     def __init__(self, engine: QuotaEngine, store: QuotaStore, admins: Iterable[str], applied: Callable[[], None]) -> None:
         self.admins = frozenset(admins)
         self.on_changed: OnChanged = _nobody
+        self.topics: Topics | None = None
         self._engine = engine
         self._store = store
         self._applied = applied
@@ -109,6 +124,27 @@ class QuotaAdmin:
         self._wake.set()
         return task
 
+    @property
+    def topics_limited(self) -> bool:
+        """Whether topics have quotas, so that their thresholds may be set."""
+        return self.topics is not None and self.topics.limits() is not None
+
+    def threshold(self, topic: str) -> Threshold:
+        """The explicit threshold of a topic."""
+        limits = None if self.topics is None else self.topics.limits()
+        dynamic = self._quotas.get(ClientQuotaEntity(topic=topic), {}).get(topic_thresholds.KEY)
+        return Threshold(dynamic, None if limits is None else limits.explicit.get(topic))
+
+    def alter_thresholds(
+        self, changes: Mapping[str, float | None], user: str, done: Callable[[], None], *, validate_only: bool
+    ) -> AlterTask:
+        """Begin to set the thresholds of topics, or to remove them (None), for a user who has been checked."""
+        request = topic_thresholds.alter_request(changes, validate_only=validate_only)
+        task = AlterTask(request, user, done, of_topic=True)
+        self._waiting.append(task)
+        self._wake.set()
+        return task
+
     def undo(self, task: AlterTask, entity: tuple[EntityPart, ...]) -> None:
         """Take back what a task has changed of an entity: the broker has refused its part of it."""
         if task.alteration is not None and not task.request.validate_only:
@@ -117,7 +153,7 @@ class QuotaAdmin:
 
     def describe(self, components: Sequence[Component], *, strict: bool) -> list[DescribedEntity]:
         """Weir's quotas, the file's and the API's, that a filter finds. Raises QuotaApiError where the filter is none."""
-        table = QuotaTable(self._engine.settings.quotas, self._quotas)
+        table = QuotaTable(self._engine.settings.quotas, topic_thresholds.without_topics(self._quotas))
         limits = {
             entity: {key: limit.per_second for key, limit in by_key.items()} for entity, by_key in table.entities().items()
         }
@@ -161,15 +197,21 @@ class QuotaAdmin:
         found: list[tuple[AlterTask, Alteration]] = []
         for task in tasks:
             task.before = quotas
-            wanted = alteration(task.request.entries, self._addresses.__contains__)
+            if task.of_topic:
+                wanted = topic_thresholds.alteration(task.request)
+            else:
+                wanted = alteration(task.request.entries, self._addresses.__contains__)
             found.append((task, wanted))
-            if not task.request.validate_only:
-                after = altered(quotas, wanted.changes)
-                try:
-                    check_room(quotas, after)
+            after = altered(quotas, wanted.changes)
+            try:
+                check_room(quotas, after)
+                limits = None if self.topics is None else self.topics.limits()
+                if task.of_topic and limits is not None:
+                    topic_thresholds.check_sum(limits, quotas, after)
+                if not task.request.validate_only:
                     quotas = after
-                except QuotaApiError as error:
-                    wanted.fail_changes(error.code, error.message)
+            except QuotaApiError as error:
+                wanted.fail_changes(error.code, error.message)
         if quotas != self._quotas:
             changing = [each for each in found if not each[0].request.validate_only]
             made += [_Made(task, wanted.changes, "quota changed through the API") for task, wanted in changing]
@@ -216,7 +258,10 @@ class QuotaAdmin:
                 " — see to DNS, or set the quotas of the addresses", ", ".join(sorted(nowhere)), AGAIN_SECONDS,
             )  # fmt: skip
         self._nowhere = nowhere
-        effective = {self._with_address(entity): limits for entity, limits in quotas.items()}
+        of_clients = topic_thresholds.without_topics(quotas)
+        effective = {self._with_address(entity): limits for entity, limits in of_clients.items()}
+        if self.topics is not None:
+            self.topics.override(topic_thresholds.thresholds(quotas))
         self._engine.apply(replace(self._engine.settings, dynamic=effective), clock.monotonic())
         self._applied()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import isinf
 from typing import Final, NamedTuple
 
-from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, Default, DynamicQuotas, EntityName
+from gateway.quotas.entity import DEFAULT, TOPIC, ClientQuotaEntity, Default, DynamicQuotas, EntityName
 from gateway.quotas.kinds import KINDS
 from protocol.bodies.client_quotas import (
     MATCH_DEFAULT,
@@ -84,6 +84,7 @@ class Alteration:
     results: dict[tuple[EntityPart, ...], AlterResult] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     for_broker: list[AlterEntry] = field(default_factory=list)
+    _by_entity: dict[ClientQuotaEntity, list[Change]] | None = None
 
     def fail(self, entity: tuple[EntityPart, ...], code: int, message: str) -> None:
         """The entity's answer is an error."""
@@ -98,11 +99,15 @@ class Alteration:
         failed = {parts for parts, result in self.results.items() if result.error_code != NONE}
         self.for_broker = [entry for entry in self.for_broker if entry.entity not in failed]
         self.changes = []
+        self._by_entity = None
 
     def changes_of(self, parts: tuple[EntityPart, ...]) -> list[Change]:
         """What is changed of one entity."""
-        entity = entity_of(_names(parts))
-        return [change for change in self.changes if change.entity == entity]
+        if self._by_entity is None:
+            self._by_entity = {}
+            for change in self.changes:
+                self._by_entity.setdefault(change.entity, []).append(change)
+        return self._by_entity.get(entity_of(_names(parts)), [])
 
 
 def alteration(entries: Iterable[AlterEntry], resolvable: Callable[[str], bool]) -> Alteration:
@@ -200,12 +205,13 @@ def with_brokers(own: Iterable[DescribedEntity], brokers: Iterable[DescribedEnti
 def entity_of(parts: Parts) -> ClientQuotaEntity:
     """An entity by the names of its parts, which are valid."""
     names = {kind: DEFAULT if name is None else name for kind, name in parts.items()}
-    return ClientQuotaEntity(names.get(_USER), names.get(_CLIENT_ID), names.get(_IP))
+    return ClientQuotaEntity(names.get(_USER), names.get(_CLIENT_ID), names.get(_IP), names.get(TOPIC))
 
 
 def checked_entity(parts: Parts) -> ClientQuotaEntity:
-    """An entity by the names of its parts. Raises QuotaApiError where there is none such."""
-    _check_entity(parts, lambda _: True)
+    """An entity by the names of its parts, which may be a topic. Raises QuotaApiError where there is none such."""
+    if not (parts.keys() == {TOPIC} and parts[TOPIC]):
+        _check_entity(parts, lambda _: True)
     return entity_of(parts)
 
 

@@ -23,6 +23,9 @@ DEFAULT: Final = Default.DEFAULT
 OTHER: Final = "<other>"
 """What stands in place of the names of all who have no bucket or no row of their own."""
 
+TOPIC: Final = "topic"
+"""The entity type of topics, which is Weir's own."""
+
 EntityName = str | Default | None
 """A name, the default entity, or None where the entity has no part of this type."""
 
@@ -36,18 +39,22 @@ class Source(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClientQuotaEntity:
-    """What a quota is configured for: a user, a client-id, a pair of them, or an ip; each by name or as the default."""
+    """What a quota is configured for: a user, a client-id, a pair of them, or an ip; each by name or as the default.
+
+    `topic` is the name of a topic whose threshold was set as its config (`quotas.topic_thresholds`); it stands alone.
+    """
 
     user: EntityName = None
     client_id: EntityName = None
     ip: EntityName = None
+    topic: EntityName = None
 
     def __str__(self) -> str:
         return ", ".join(f"{kind}={name.value if isinstance(name, Default) else name}" for kind, name in self.parts().items())
 
     def parts(self) -> dict[str, str | Default]:
         """Its names by Kafka's entity types."""
-        every = (("user", self.user), ("client-id", self.client_id), ("ip", self.ip))
+        every = (("user", self.user), ("client-id", self.client_id), ("ip", self.ip), (TOPIC, self.topic))
         return {kind: name for kind, name in every if name is not None}
 
     @property

@@ -36,11 +36,12 @@ from protocol.headers import RequestHeader
 class AlterTask:
     """A request on its way; `done` is called once its `alteration` is there: final, saved and in effect.
 
-    `before` is what had been set through the API until then.
+    `before` is what had been set through the API until then. `of_topic`: it is for the threshold of a topic.
     """
 
-    def __init__(self, request: AlterRequest, user: str, done: Callable[[], None]) -> None:
+    def __init__(self, request: AlterRequest, user: str, done: Callable[[], None], *, of_topic: bool = False) -> None:
         self.request = request
+        self.of_topic = of_topic
         self.user = user
         self.done = done
         self.alteration: Alteration | None = None
@@ -170,12 +171,13 @@ class AlterClientQuotas:
     def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
         """The broker's errors among the results; what it refuses is taken back here."""
         theirs = client_quotas.read_alter_response(self._version, frame)
+        failed = {frozenset(result.entity): result for result in theirs.results if result.error_code != NONE}
         for entity, result in self._results.items():
-            for refused in theirs.results:
-                if refused.error_code != NONE and set(refused.entity) == set(entity) and self._task is not None:
-                    if result.error_code == NONE:
-                        self._results[entity] = refused
-                    self._api.undo(self._task, entity)
+            refused = failed.get(frozenset(entity))
+            if refused is not None and self._task is not None:
+                if result.error_code == NONE:
+                    self._results[entity] = refused
+                self._api.undo(self._task, entity)
         return self._written(theirs.throttle_time_ms)
 
     def answer(self, now: float) -> bytes | None:  # noqa: ARG002

@@ -8,6 +8,8 @@ from gateway.quota_api import admin as module
 from gateway.quota_api.admin import QuotaAdmin
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Source
+from gateway.quotas.topic_thresholds import KEY as TOPIC_KEY
+from gateway.quotas.topic_thresholds import Threshold, TopicLimits
 from gateway.state.quota_store import NotSavedError
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, DescribedEntity, EntityPart, Op
 
@@ -98,6 +100,72 @@ async def test_it_is_saved_and_in_effect_before_it_is_answered(world):
     assert world.store.saved == {ALICE: {KEY: 10.0}}
     assert world.limit("alice") == 10.0
     assert world.applied == 1
+
+
+class Topics:
+    """Topic quotas: what the file has, and what was put over that."""
+
+    def __init__(self, total=100.0, **explicit):
+        self.of_file = TopicLimits(total, explicit)
+        self.overrides = {}
+
+    def limits(self):
+        return self.of_file
+
+    def override(self, thresholds):
+        self.overrides = thresholds
+
+
+async def set_thresholds(world, validate_only=False, **changes):
+    done = asyncio.Event()
+    task = world.admin.alter_thresholds(changes, "root", done.set, validate_only=validate_only)
+    await done.wait()
+    return [result.error_code for result in task.alteration.results.values()]
+
+
+async def test_threshold_of_topic_is_kept_among_quotas(world):
+    world.admin.topics = topics = Topics(payments=10.0)
+    assert await set_thresholds(world, payments=20.0, orders=30.0) == [0, 0]
+    assert topics.overrides == {"payments": 20.0, "orders": 30.0}
+    assert world.store.saved == {ClientQuotaEntity(topic=name): {TOPIC_KEY: value} for name, value in topics.overrides.items()}
+    assert world.admin.threshold("payments") == Threshold(20.0, 10.0)
+    assert world.engine.settings.dynamic == {}
+    assert world.admin.describe((), strict=False) == [DescribedEntity((EntityPart("user", "alice"),), ((KEY, 5.0),))]
+    assert await set_thresholds(world, payments=None) == [0]
+    assert (topics.overrides, world.admin.threshold("payments")) == ({"orders": 30.0}, Threshold(None, 10.0))
+
+
+async def test_thresholds_are_in_effect_from_the_start():
+    world = World(MemoryStore({ClientQuotaEntity(topic="payments"): {TOPIC_KEY: 3.0}, BOB: {KEY: 3.0}}))
+    world.admin.topics = topics = Topics()
+    await world.admin.start()
+    assert (topics.overrides, world.limit("bob")) == ({"payments": 3.0}, 3.0)
+
+
+async def test_threshold_set_through_another_gateway_is_in_effect(world):
+    world.admin.topics = topics = Topics()
+    world.admin.follow({ClientQuotaEntity(topic="payments"): {TOPIC_KEY: 3.0}})
+    await world.until(lambda: topics.overrides)
+    assert topics.overrides == {"payments": 3.0}
+
+
+async def test_sum_of_thresholds_is_bounded(world):
+    world.admin.topics = topics = Topics(payments=60.0)
+    assert await set_thresholds(world, validate_only=True, orders=41.0) == [40]
+    assert await set_thresholds(world, orders=41.0, logs=1.0) == [40, 40]
+    assert await set_thresholds(world, orders=40.0) == [0]
+    assert await set_thresholds(world, payments=10.0, logs=50.0) == [0, 0]
+    assert await set_thresholds(world, payments=None) == [40]  # the file's 60 would come back
+    topics.of_file = TopicLimits(50.0, {"payments": 60.0})
+    assert await set_thresholds(world, logs=49.0) == [0]  # still too much, and less than before
+    assert await set_thresholds(world, logs=50.0) == [40]
+
+
+async def test_quota_api_knows_no_topics(world):
+    world.admin.topics = topics = Topics()
+    _, results = await world.alter(setting("payments", 5.0, key=TOPIC_KEY, kind="topic"))
+    assert results == [(42, "Unhandled client quota entity type: topic")]
+    assert topics.overrides == {}
 
 
 async def test_removed_the_files_value_holds_again(world):

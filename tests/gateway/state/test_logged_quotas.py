@@ -20,6 +20,7 @@ entities = (
     | st.builds(ClientQuotaEntity, names, names)
     | st.builds(ClientQuotaEntity, st.none(), names)
     | st.builds(ClientQuotaEntity, ip=names)
+    | st.builds(ClientQuotaEntity, topic=st.sampled_from(["payments", "orders"]))
 )
 tables = st.dictionaries(entities, st.dictionaries(st.sampled_from("ab"), st.floats(1e-9, 1e18), min_size=1), max_size=5)
 

@@ -21,6 +21,7 @@ entities = (
     | st.builds(ClientQuotaEntity, names, names)
     | st.builds(ClientQuotaEntity, st.none(), names)
     | st.builds(ClientQuotaEntity, ip=names)
+    | st.builds(ClientQuotaEntity, topic=st.sampled_from(["payments", "orders"]))
 )
 limits = st.dictionaries(st.sampled_from(["producer_byte_rate", "x"]), st.floats(1e-9, 1e18), min_size=1)
 

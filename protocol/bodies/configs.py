@@ -1,0 +1,254 @@
+"""Configs of topics, taken out of IncrementalAlterConfigs and AlterConfigs and put into answers to DescribeConfigs by splicing.
+
+Layouts: ``IncrementalAlterConfigs*.json`` v0-1, ``AlterConfigs*.json`` v0-2, ``DescribeConfigs*.json`` v0-4 of Kafka 4.3.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from protocol.api_keys import APIS, ApiKey
+from protocol.bodies import topic_lists
+from protocol.bodies.addresses import encode_string, encode_uvarint, spliced
+from protocol.bodies.topic_lists import TopicResult, TopicsResponse
+from protocol.cursor import INT16, INT32, MAX_ELEMENTS, Buffer, Reader
+
+TOPIC: Final = 2
+"""``ConfigResource.Type.TOPIC``."""
+
+SET: Final = 0
+DELETE: Final = 1
+"""``AlterConfigOp.OpType``. AlterConfigs knows only SET."""
+
+DYNAMIC_TOPIC: Final = 1
+STATIC_BROKER: Final = 4
+"""``DescribeConfigsResponse.ConfigSource``: set for the topic, or in the file of the server."""
+
+_LONG: Final = 5  # DescribeConfigsResponse.ConfigType
+_SOURCE_SINCE: Final = 1
+_DOCUMENTATION_SINCE: Final = 3
+_NO_ERROR: Final = 0
+
+
+class ConfigOp(NamedTuple):
+    """A change of one config, from `start` to `end` in its frame."""
+
+    name: str
+    operation: int
+    value: str | None
+    start: int
+    end: int
+
+
+class AlteredResource(NamedTuple):
+    """A resource from `start` to `end` in its frame, with the array of its changes from `ops_start` to `ops_end`."""
+
+    resource_type: int
+    name: str
+    ops: Sequence[ConfigOp]
+    start: int
+    ops_start: int
+    ops_end: int
+    end: int
+
+
+class AlterRequest(NamedTuple):
+    """The resources of a request, whose array goes from `start` to `end`. `validate_only`: nothing is to be changed."""
+
+    resources: Sequence[AlteredResource]
+    validate_only: bool
+    start: int
+    end: int
+
+
+class ResourceResult(NamedTuple):
+    """The broker's answer for one resource, as its bytes and as the error code in them."""
+
+    error: int
+    encoded: bytes
+
+
+class DescribeRequest(NamedTuple):
+    """The topics of a DescribeConfigs, each with the names of its configs that are asked for; None asks for all."""
+
+    topics: Mapping[str, Sequence[str] | None]
+    synonyms: bool
+
+
+class DescribedThreshold(NamedTuple):
+    """A config of type LONG: its value for the topic, and the one in the server's file. None: it has none there."""
+
+    dynamic: str | None
+    static: str | None
+
+
+def read_alter_request(api_key: int, version: int, frame: Buffer, body_offset: int) -> AlterRequest:
+    """The body of a whole IncrementalAlterConfigs or AlterConfigs. Raises `InvalidFrame`."""
+    compact = version >= APIS[api_key].flexible_since
+    incremental = api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS
+    reader = Reader(frame, body_offset, len(frame), len(frame))
+    reader.elements_left = MAX_ELEMENTS
+    start = reader.pos
+    resources = [_read_resource(reader, compact, incremental) for _ in range(reader.count(compact=compact))]
+    end = reader.pos
+    return AlterRequest(resources, reader.byte() != 0, start, end)
+
+
+def _read_resource(reader: Reader, compact: bool, incremental: bool) -> AlteredResource:
+    start = reader.pos
+    resource_type = reader.byte()
+    name = reader.string(compact=compact) or ""
+    ops_start = reader.pos
+    ops: list[ConfigOp] = []
+    for _ in range(reader.count(compact=compact)):
+        op_start = reader.pos
+        key = reader.string(compact=compact) or ""
+        operation = reader.byte() if incremental else SET
+        value = reader.string(compact=compact)
+        if compact:
+            reader.skip_tags()
+        ops.append(ConfigOp(key, operation, value, op_start, reader.pos))
+    ops_end = reader.pos
+    if compact:
+        reader.skip_tags()
+    return AlteredResource(resource_type, name, ops, start, ops_start, ops_end, reader.pos)
+
+
+def keep(
+    api_key: int, version: int, frame: Buffer, request: AlterRequest, kept: Sequence[tuple[AlteredResource, Sequence[ConfigOp]]]
+) -> bytes:
+    """The request frame with only these resources, and only these changes of each."""
+    compact = version >= APIS[api_key].flexible_since
+    view = memoryview(frame)
+    parts: list[Buffer] = [_count(len(kept), compact)]
+    for resource, ops in kept:
+        parts += (view[resource.start : resource.ops_start], _count(len(ops), compact))
+        parts += [view[op.start : op.end] for op in ops]
+        parts.append(view[resource.ops_end : resource.end])
+    return spliced(frame, [(request.start, request.end, b"".join(parts))])
+
+
+def read_alter_response(api_key: int, version: int, frame: bytes) -> dict[tuple[int, str], ResourceResult]:
+    """The results of a whole response frame by the type and name of their resources. Raises `InvalidFrame`."""
+    response = _read_results(api_key, version, frame)
+    return {
+        (each.partitions, each.name or ""): ResourceResult(each.error, frame[each.start : each.end])
+        for each in response.results
+    }
+
+
+def with_results(api_key: int, version: int, frame: bytes, results: Sequence[bytes]) -> bytes:
+    """The response frame with other results."""
+    return topic_lists.answer_with(ApiKey(api_key), version, frame, _read_results(api_key, version, frame), results)
+
+
+def make_answer(api_key: int, version: int, correlation_id: int, results: Sequence[bytes]) -> bytes:
+    """A response frame of these results, without a throttle time."""
+    return topic_lists.make_answer(ApiKey(api_key), version, correlation_id, results)
+
+
+def result(api_key: int, version: int, error: int, message: str | None, resource: AlteredResource) -> bytes:
+    """The result of one resource."""
+    compact = version >= APIS[api_key].flexible_since
+    text = topic_lists.nullable_string(message, compact=compact)
+    name = encode_string(resource.name, compact=compact)
+    return INT16.pack(error) + text + bytes((resource.resource_type,)) + name + (b"\0" if compact else b"")
+
+
+def _read_results(api_key: int, version: int, frame: Buffer) -> TopicsResponse:
+    return topic_lists.read_response(
+        ApiKey(api_key), lambda reader, version: _read_result(reader, version >= APIS[api_key].flexible_since), version, frame
+    )
+
+
+def _read_result(reader: Reader, compact: bool) -> TopicResult:
+    """A result; the type of its resource stands in the place of `partitions`."""
+    start = reader.pos
+    error = reader.int16()
+    reader.skip_string(compact=compact)
+    resource_type = reader.byte()
+    name = reader.string(compact=compact)
+    if compact:
+        reader.skip_tags()
+    return TopicResult(name, topic_lists.NO_ID, error, resource_type, start, reader.pos)
+
+
+def read_describe_request(version: int, frame: Buffer, body_offset: int) -> DescribeRequest:
+    """The topics of a whole DescribeConfigs. Raises `InvalidFrame`."""
+    compact = version >= APIS[ApiKey.DESCRIBE_CONFIGS].flexible_since
+    reader = Reader(frame, body_offset, len(frame), len(frame))
+    reader.elements_left = MAX_ELEMENTS
+    topics: dict[str, Sequence[str] | None] = {}
+    for _ in range(reader.count(compact=compact)):
+        resource_type = reader.byte()
+        name = reader.string(compact=compact) or ""
+        size = reader.size(compact=compact, wide=True)
+        reader.spend(max(size, 0))
+        keys = None if size < 0 else [reader.string(compact=compact) or "" for _ in range(size)]
+        if compact:
+            reader.skip_tags()
+        if resource_type == TOPIC:
+            topics[name] = keys
+    return DescribeRequest(topics, version >= _SOURCE_SINCE and reader.byte() != 0)
+
+
+def with_configs(version: int, frame: bytes, key: str, added: Mapping[str, DescribedThreshold], *, synonyms: bool) -> bytes:
+    """The response frame with a further config `key` of those topics that the broker has described. Raises `InvalidFrame`."""
+    compact = version >= APIS[ApiKey.DESCRIBE_CONFIGS].flexible_since
+    reader = Reader.of_whole_response(frame, header_version=int(compact))
+    reader.skip(INT32.size)
+    pieces: list[tuple[int, int, bytes]] = []
+    for _ in range(reader.count(compact=compact)):
+        error = reader.int16()
+        reader.skip_string(compact=compact)
+        resource_type = reader.byte()
+        name = reader.string(compact=compact) or ""
+        start = reader.pos
+        count = reader.count(compact=compact)
+        first = reader.pos
+        for _ in range(count):
+            _skip_config(reader, version, compact)
+        value = added.get(name)
+        if error == _NO_ERROR and resource_type == TOPIC and value is not None:
+            pieces.append((start, first, _count(count + 1, compact)))
+            pieces.append((reader.pos, reader.pos, _config(version, compact, key, value, synonyms=synonyms)))
+        if compact:
+            reader.skip_tags()
+    return spliced(frame, pieces)
+
+
+def _skip_config(reader: Reader, version: int, compact: bool) -> None:
+    reader.skip_string(compact=compact)
+    reader.skip_string(compact=compact)
+    reader.skip(3)  # read-only, is-default or source, sensitive
+    if version >= _SOURCE_SINCE:
+        for _ in range(reader.count(compact=compact)):
+            reader.skip_string(compact=compact)
+            reader.skip_string(compact=compact)
+            reader.skip(1)
+            if compact:
+                reader.skip_tags()
+    if version >= _DOCUMENTATION_SINCE:
+        reader.skip(1)
+        reader.skip_string(compact=compact)
+    if compact:
+        reader.skip_tags()
+
+
+def _config(version: int, compact: bool, key: str, value: DescribedThreshold, *, synonyms: bool) -> bytes:
+    tags = b"\0" if compact else b""
+    name = encode_string(key, compact=compact)
+    by_source = [(value.dynamic, DYNAMIC_TOPIC), (value.static, STATIC_BROKER)]
+    known = [(encode_string(text, compact=compact), source) for text, source in by_source if text is not None]
+    text, source = known[0]
+    place = bytes((0, source, 0)) if version >= _SOURCE_SINCE else bytes((0, source != DYNAMIC_TOPIC, 0))
+    encoded = name + text + place
+    if version >= _SOURCE_SINCE:
+        listed = known if synonyms else []
+        encoded += _count(len(listed), compact) + b"".join(name + each + bytes((of,)) + tags for each, of in listed)
+    if version >= _DOCUMENTATION_SINCE:
+        encoded += bytes((_LONG,)) + topic_lists.nullable_string(None, compact=compact)
+    return encoded + tags
+
+
+def _count(number: int, compact: bool) -> bytes:
+    return encode_uvarint(number + 1) if compact else INT32.pack(number)
