@@ -35,6 +35,9 @@ AGAIN_SECONDS = 60.0
 """After so long, or with the next request, what is to be taken back is tried again; after so long, hosts without an address are
 looked up again."""
 
+CHANGES_AT_ONCE = 100
+"""Log lines between two turns of the event loop."""
+
 _log = logging.getLogger("weir.quota_api")
 
 
@@ -239,7 +242,9 @@ class QuotaAdmin:
         latest: dict[tuple[ClientQuotaEntity, str], float | None] = {}
         for task, changes, what in made:
             principal = f"User:{task.user}"
-            for entity, key, value in changes:
+            for number, (entity, key, value) in enumerate(changes):
+                if number % CHANGES_AT_ONCE == CHANGES_AT_ONCE - 1:
+                    await asyncio.sleep(0)  # a line for each of thousands takes a tenth of a second
                 _log.info(what, extra={"by": principal, "entity": str(entity), "key": key, "value": value})
                 old = latest.get((entity, key), self._quotas.get(entity, {}).get(key))
                 latest[entity, key] = value
