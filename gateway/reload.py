@@ -22,7 +22,7 @@ RESTART_ONLY = frozenset({"upstream", "listeners", "admin", "workers", "state", 
 
 LIVE = frozenset({
     "max_connections", "connection_creation_rate", "interval_ms", "when_unreachable",
-    "flush_seconds", "rotate_seconds", "retention_days", "max_bytes",
+    "flush_seconds", "rotate_seconds", "retention_days", "max_bytes", "allowed_hosts",
 })  # fmt: skip
 """Keys in those sections that can be changed all the same."""
 
@@ -55,7 +55,7 @@ def plan(old: WeirConfig, new: WeirConfig) -> Plan:
         one, two = before.get(key, "nothing"), after.get(key, "nothing")
         if one == two:
             continue
-        if key.partition(".")[0].partition("[")[0] in RESTART_ONLY and key.rpartition(".")[2] not in LIVE:
+        if key.partition(".")[0].partition("[")[0] in RESTART_ONLY and key.rpartition(".")[2].partition("[")[0] not in LIVE:
             problems.append(
                 Problem(key, f"changes from {one} to {two}, which needs a restart", "restart Weir, or put the old value back")
             )

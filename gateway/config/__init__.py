@@ -19,6 +19,7 @@ from gateway.config.model import (
     ServerAddress,
     UpstreamConfig,
     WeirConfig,
+    is_loopback,
 )
 from gateway.config.problems import ConfigError, Problem
 from gateway.config.sasl import ListenerSaslConfig, UnusableSecretError, UpstreamSaslConfig
@@ -43,6 +44,7 @@ __all__ = [
     "WindowConfig",
     "certificate_warnings",
     "connection_limits",
+    "is_loopback",
     "load_config",
     "parse_config",
     "parse_kept_config",

@@ -100,6 +100,16 @@ def _advertised_host(text: str) -> str:
     return host
 
 
+def _allowed_host(text: str) -> str:
+    try:
+        return ("." if text.startswith(".") else "") + _host(text.removeprefix("."))
+    except PydanticCustomError:
+        raise invalid(
+            "is not a host name",
+            'write one without a port, such as "weir.example.com", or ".example.com" for all names below it',
+        ) from None
+
+
 def _address(value: object) -> ServerAddress:
     remedy = 'write "host:port", such as "broker1:9092" or "[::1]:9092"'
     if not isinstance(value, str):
@@ -150,6 +160,7 @@ def _entity_ip(value: object) -> object:
 
 
 Host = Annotated[str, AfterValidator(_host)]
+AllowedHost = Annotated[str, AfterValidator(_allowed_host)]
 AdvertisedHost = Annotated[str, AfterValidator(_advertised_host)]
 Port = Annotated[int, Field(ge=1, le=_MAX_PORT)]
 Ports = Annotated[PortRange, PlainValidator(_port_range, json_schema_input_type=str), PlainSerializer(str)]
@@ -294,10 +305,15 @@ class QuotasConfig(Section):
 
 
 class AdminConfig(Section):
-    """`admin`: where metrics, health and the admin API are served."""
+    """`admin`: where metrics, health and the admin API are served.
+
+    `allowed_hosts`: names that requests may use beside IP addresses, localhost and the machine's own names. A name that begins
+    with a dot stands for itself and all names below it.
+    """
 
     host: Host = "127.0.0.1"
     port: Port = 9644
+    allowed_hosts: Annotated[tuple[AllowedHost, ...], Field(strict=False)] = ()
 
 
 class WeirConfig(Section):
@@ -352,7 +368,7 @@ class WeirConfig(Section):
                 f"upstream.sasl.mechanism: {sasl.mechanism} sends the secret as it is, and without upstream.tls the network can"
                 " read it — add upstream.tls, or use SCRAM-SHA-512"
             )
-        if not _is_loopback(self.admin.host):
+        if not is_loopback(self.admin.host):
             found.append(
                 f"admin.host: {self.admin.host} is reachable from other machines, and the admin server asks for no "
                 "password — bind 127.0.0.1, or let a firewall or NetworkPolicy decide who reaches it"
@@ -375,7 +391,8 @@ class WeirConfig(Section):
             yield f"listeners[{index}].", "tls", listener, "clients connect without TLS — fill it in, or remove it"
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a server that binds `host` is out of other machines' reach. Names other than localhost count as reachable."""
     try:
         address = ip_address(host)
     except ValueError:

@@ -12,7 +12,7 @@ from gateway.observe.live import GatewayPainter, LiveFeed, units
 from gateway.observe.log import iso
 from gateway.observe.metrics import exposition
 from gateway.observe.metrics.scrape import Scrape
-from gateway.observe.pages import Address, AdminBindError, Page, PageServer, json_page
+from gateway.observe.pages import Address, AdminBindError, Page, PageServer, json_page, shared, shared_metrics
 from gateway.observe.view import AdminView
 from gateway.observe.volumes_json import volumes_json
 
@@ -26,60 +26,61 @@ class AdminServer(PageServer):
         self._view = view
         painter = GatewayPainter(view)
         pages: dict[str, Page] = {
-            "/metrics": self._metrics,
+            "/metrics": shared_metrics(self._metrics),
             "/readyz": self._readyz,
-            "/api/quotas": self._quotas,
-            "/api/throttles": self._throttles,
-            "/api/topics": self._topics,
-            "/api/volumes": self._volumes,
-            "/api/sharing": self._sharing,
-            "/api/config": self._config,
-            "/api/facts": painter.serve_facts,
+            "/api/quotas": shared(self._quotas),
+            "/api/throttles": shared(self._throttles),
+            "/api/topics": shared(self._topics),
+            "/api/volumes": shared(self._volumes),
+            "/api/sharing": shared(self._sharing),
+            "/api/config": shared(self._config),
+            "/api/facts": shared(self._facts),
         }
-        super().__init__(pages, LiveFeed(painter), at)
+        self._painter = painter
+        super().__init__(pages, LiveFeed(painter), at, lambda: view.effective.config.admin.allowed_hosts)
 
-    async def _metrics(self, request: web.Request) -> web.Response:
+    async def _metrics(self, accept: str) -> web.Response:
         scrape = Scrape.of(self._view)
         # Thousands of samples take a tenth of a second to write down, which connections should not wait for.
-        body, content_type = await asyncio.to_thread(exposition, scrape, request.headers.get("Accept", ""))
-        return web.Response(body=body, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
+        body, content_type = await asyncio.to_thread(exposition, scrape, accept)
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _readyz(self, _: web.Request) -> web.Response:
         reason = self._view.not_ready()
         return web.Response(text="ready\n") if reason is None else web.Response(status=503, text=f"{reason}\n")
 
-    async def _quotas(self, _: web.Request) -> web.Response:
+    async def _quotas(self) -> web.Response:
         view = self._view
-        rows = [asdict(row) for row in view.engine.snapshot(view.monotonic())]
-        return self._json({"enforce": view.effective.config.quotas.enforce, "units": units(), "rows": rows})
+        rows = view.engine.snapshot(view.monotonic())
+        return await self._json({"enforce": view.effective.config.quotas.enforce, "units": units(), "rows": rows})
 
-    async def _throttles(self, _: web.Request) -> web.Response:
+    async def _throttles(self) -> web.Response:
         view = self._view
         rows = [row for row in view.engine.snapshot(view.monotonic()) if row.throttle_left > 0]
         rows.sort(key=lambda row: row.throttle_left, reverse=True)
-        return self._json(
+        return await self._json(
             {
                 "enforce": view.effective.config.quotas.enforce,
                 "muted_connections": view.counters.muted,
-                "rows": [asdict(row) for row in rows],
+                "rows": rows,
             }
         )
 
-    async def _topics(self, _: web.Request) -> web.Response:
+    async def _topics(self) -> web.Response:
         report = self._view.topics()
-        return self._json({"configured": False} if report is None else {"configured": True, **asdict(report)})
+        return await self._json({"configured": False} if report is None else {"configured": True, **asdict(report)})
 
-    async def _volumes(self, _: web.Request) -> web.Response:
+    async def _volumes(self) -> web.Response:
         report = self._view.volumes()
-        return self._json({"configured": False} if report is None else {"configured": True, **volumes_json(report)})
+        return await self._json({"configured": False} if report is None else {"configured": True, **volumes_json(report)})
 
-    async def _sharing(self, _: web.Request) -> web.Response:
+    async def _sharing(self) -> web.Response:
         report = self._view.sharing()
-        return self._json({"configured": False} if report is None else {"configured": True, **asdict(report)})
+        return await self._json({"configured": False} if report is None else {"configured": True, **asdict(report)})
 
-    async def _config(self, _: web.Request) -> web.Response:
+    async def _config(self) -> web.Response:
         effective = self._view.effective
-        return self._json(
+        return await self._json(
             {
                 "version": effective.version,
                 "loaded_at": iso(effective.loaded_at),
@@ -90,8 +91,11 @@ class AdminServer(PageServer):
             }
         )
 
-    def _json(self, answer: dict[str, Any]) -> web.Response:
-        return json_page({"generated_at": iso(self._view.wall()), **answer})
+    async def _facts(self) -> web.Response:
+        return await json_page(self._painter.facts_with_history())
+
+    async def _json(self, answer: dict[str, Any]) -> web.Response:
+        return await json_page({"generated_at": iso(self._view.wall()), **answer})
 
 
 def _reload(result: ReloadResult) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from gateway.observe.build import weir_version
 from gateway.observe.log import iso
+from gateway.observe.single_flight import SingleFlight
 from gateway.observe.view import AdminView
 from gateway.observe.volumes_json import volumes_json
 from gateway.quotas.kinds import KINDS
@@ -45,6 +46,7 @@ class LiveFeed:
 
     def __init__(self, painter: Painter) -> None:
         self._painter = painter
+        self._first = SingleFlight(painter.paint)  # for viewers that begin to look
         self._viewers: set[asyncio.Queue[bytes | None]] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -63,12 +65,12 @@ class LiveFeed:
         """`GET /api/stream`: server-sent events, first `history`, then `picture` again and again."""
         if len(self._viewers) >= MAX_VIEWERS:
             return web.Response(status=503, text=f"{MAX_VIEWERS} are looking already; /api/throttles and /metrics answer\n")
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         viewer: asyncio.Queue[bytes | None] = asyncio.Queue(_WAITING_PICTURES)
         self._viewers.add(viewer)
         try:
-            history, picture = await self._painter.paint()
+            history, picture = await self._first.get()
             await response.write(_event("history", history) + _event("picture", picture))
             while (event := await viewer.get()) is not None:
                 await response.write(event)
@@ -147,9 +149,9 @@ class GatewayPainter:
             },
         }
 
-    async def serve_facts(self, _: web.Request) -> web.Response:
-        """`GET /api/facts`: what a supervisor puts the picture of several gateways together from."""
-        return web.json_response({"history": list(self._history), "facts": self.facts()})
+    def facts_with_history(self) -> dict[str, Any]:
+        """The page `/api/facts`, of which a supervisor makes the picture of several gateways."""
+        return {"history": list(self._history), "facts": self.facts()}
 
 
 def units() -> dict[str, str]:

@@ -2,7 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import asdict, is_dataclass
+from functools import partial
+from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -10,9 +15,24 @@ from typing import Any, Final
 from aiohttp import web
 
 from gateway.binding import why_not
+from gateway.observe.host_check import HostCheck
 from gateway.observe.live import LiveFeed
+from gateway.observe.single_flight import SingleFlight
 
 _PAGE: Final = files("gateway.observe").joinpath("dashboard.html")
+
+_SCRIPT: Final = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+"""On every answer that does not say otherwise: answers name users, and nothing but the live page is to run or be framed."""
+
+_TEXT, _OPEN_METRICS = "text/plain; version=0.0.4", "application/openmetrics-text; version=1.0.0"
 
 Address = tuple[str, int]
 Page = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -23,9 +43,15 @@ class AdminBindError(Exception):
 
 
 class PageServer:
-    """Serves `pages` by path, the live page and `/livez` on a host and port, or on a Unix socket."""
+    """Serves `pages` by path, the live page and `/livez` on a host and port, or on a Unix socket.
 
-    def __init__(self, pages: Mapping[str, Page], live: LiveFeed, at: Address | Path) -> None:
+    On a port, requests have to name an allowed host (`HostCheck`); `allowed_hosts` gives the configured ones as they are now.
+    """
+
+    def __init__(
+        self, pages: Mapping[str, Page], live: LiveFeed, at: Address | Path, allowed_hosts: Callable[[], Collection[str]]
+    ) -> None:
+        self._hosts = HostCheck(at[0], allowed_hosts) if isinstance(at, tuple) else None
         self._pages = pages
         self._live = live
         self._at = at
@@ -40,7 +66,8 @@ class PageServer:
 
     async def start(self) -> None:
         """Bind and serve. Raises AdminBindError."""
-        app = web.Application()
+        app = web.Application(middlewares=() if self._hosts is None else (self._hosts.middleware,))
+        app.on_response_prepare.append(_protect)
         app.router.add_get("/", self._index)
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/api/stream", self._live.stream)
@@ -56,6 +83,8 @@ class PageServer:
                 raise
             host, port = self._at
             raise AdminBindError(f"admin.port: {host}:{port} can't be bound: {why_not(error, 'admin.host')}") from error
+        if self._hosts is not None:
+            self._hosts.learn_full_name()
         self._live.start()
         self._runner = runner
 
@@ -68,15 +97,52 @@ class PageServer:
 
     async def _index(self, _: web.Request) -> web.Response:
         page = await asyncio.to_thread(_PAGE.read_text, encoding="utf-8")
-        return web.Response(text=page, content_type="text/html", headers={"Cache-Control": "no-cache"})
+        return web.Response(text=page, content_type="text/html", headers={"Content-Security-Policy": _policy(page)})
 
     async def _livez(self, _: web.Request) -> web.Response:
         return web.Response(text="live\n")
 
 
-def json_page(body: Mapping[str, Any]) -> web.Response:
-    """An answer that nobody keeps."""
-    return web.json_response(body, dumps=_strict_json, headers={"Cache-Control": "no-store"})
+def shared(make: Callable[[], Awaitable[web.Response]]) -> Page:
+    """A page that is made once for all who ask at the same time; see `SingleFlight`."""
+    flight = SingleFlight(make)
+
+    async def page(_: web.Request) -> web.Response:
+        made = await flight.get()
+        return web.Response(body=made.body, status=made.status, headers=made.headers)
+
+    return page
+
+
+def shared_metrics(make: Callable[[str], Awaitable[web.Response]]) -> Page:
+    """The same for metrics, in each of the two formats; `make` is given an Accept header that asks for one."""
+    text, open_metrics = shared(partial(make, _TEXT)), shared(partial(make, _OPEN_METRICS))
+
+    async def page(request: web.Request) -> web.StreamResponse:
+        accept = request.headers.get("Accept", "")
+        return await (open_metrics if "application/openmetrics-text" in accept else text)(request)
+
+    return page
+
+
+async def json_page(body: Mapping[str, Any]) -> web.Response:
+    """An answer as JSON, dataclasses as objects. It is written in a thread: thousands of rows take a while."""
+    text = await asyncio.to_thread(_strict_json, body)
+    return web.Response(text=text, content_type="application/json")
+
+
+async def _protect(_: web.Request, response: web.StreamResponse) -> None:
+    for name, value in _HEADERS.items():
+        response.headers.setdefault(name, value)
+
+
+def _policy(page: str) -> str:
+    """The Content-Security-Policy of the live page: its own scripts and nothing from elsewhere."""
+    hashes = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in _SCRIPT.findall(page))
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; connect-src 'self';"
+        " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
 
 
 def _site(runner: web.AppRunner, at: Address | Path) -> web.BaseSite:
@@ -85,4 +151,10 @@ def _site(runner: web.AppRunner, at: Address | Path) -> web.BaseSite:
 
 def _strict_json(value: object) -> str:
     """JSON as the standard has it: a NaN or an infinity raises ValueError instead of breaking every other parser."""
-    return json.dumps(value, allow_nan=False)
+    return json.dumps(value, allow_nan=False, default=_object)
+
+
+def _object(value: object) -> dict[str, Any]:
+    if not is_dataclass(value) or isinstance(value, type):
+        raise TypeError(f"{value!r} is no dataclass")
+    return asdict(value)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -17,7 +17,7 @@ from gateway.observe.build import weir_version
 from gateway.observe.live import LiveFeed, Point, ranked, units
 from gateway.observe.log import iso
 from gateway.observe.metrics import METRICS
-from gateway.observe.pages import Address, Page, PageServer, json_page
+from gateway.observe.pages import Address, Page, PageServer, json_page, shared, shared_metrics
 from gateway.quotas.snapshot import UsageRow
 from gateway.workers.answers import (
     Answer,
@@ -57,17 +57,22 @@ class WorkersServer(PageServer):
     """
 
     def __init__(
-        self, places: Sequence[WorkerPlace], at: Address, not_ready: Callable[[], str | None], restarts: Mapping[str, int]
+        self,
+        places: Sequence[WorkerPlace],
+        at: Address,
+        not_ready: Callable[[], str | None],
+        restarts: Mapping[str, int],
+        allowed_hosts: Callable[[], Collection[str]] = tuple,
     ) -> None:
         """`restarts` counts the failures of the supervisor's own background tasks."""
         self._places = places
         self._restarts = restarts
         self._not_ready = not_ready
         self._totals = Totals()
-        self._scraping = asyncio.Lock()
+        self._scraping = asyncio.Lock()  # the two formats share the totals
         self._facts: Answer = NO_FACTS
         pages: dict[str, Page] = {
-            "/metrics": self._metrics,
+            "/metrics": shared_metrics(self._metrics),
             "/readyz": self._readyz,
             "/api/quotas": self._answered(self._quotas),
             "/api/throttles": self._answered(self._throttles),
@@ -77,7 +82,7 @@ class WorkersServer(PageServer):
             "/api/config": self._answered(self._merged("/api/config", merge_config)),
             "/api/workers": self._workers,
         }
-        super().__init__(pages, LiveFeed(self), at)
+        super().__init__(pages, LiveFeed(self), at, allowed_hosts)
 
     def look(self) -> None:
         """Nothing: the workers remember what there was to see."""
@@ -115,13 +120,13 @@ class WorkersServer(PageServer):
     def _answered(self, answer: Callable[[], Awaitable[Answer]]) -> Page:
         """The page that gives an answer, with the time; 503 where there is nobody to ask."""
 
-        async def page(_: web.Request) -> web.Response:
+        async def make() -> web.Response:
             try:
-                return json_page({"generated_at": iso(clock.wall()), **await answer()})
+                return await json_page({"generated_at": iso(clock.wall()), **await answer()})
             except _NobodyAnswersError:
                 return web.Response(status=503, text="no worker answers\n")
 
-        return page
+        return shared(make)
 
     def _merged(self, path: str, merge: Callable[[Sequence[Answer]], Answer]) -> Callable[[], Awaitable[Answer]]:
         async def answer() -> Answer:
@@ -136,7 +141,7 @@ class WorkersServer(PageServer):
     async def _quotas(self) -> Answer:
         answers = await self._ask("/api/quotas")
         rows = merge_rows([UsageRow(**row) for row in answer["rows"]] for answer in answers)
-        return {"enforce": answers[0]["enforce"], "units": units(), "rows": [asdict(row) for row in rows]}
+        return {"enforce": answers[0]["enforce"], "units": units(), "rows": rows}
 
     async def _throttles(self) -> Answer:
         answers, rows = await asyncio.gather(self._ask("/api/throttles"), self._rows())
@@ -144,7 +149,7 @@ class WorkersServer(PageServer):
         return {
             "enforce": answers[0]["enforce"],
             "muted_connections": sum(answer["muted_connections"] for answer in answers),
-            "rows": [asdict(row) for row in throttled],
+            "rows": throttled,
         }
 
     async def _readyz(self, _: web.Request) -> web.Response:
@@ -152,7 +157,7 @@ class WorkersServer(PageServer):
         return web.Response(text="ready\n") if reason is None else web.Response(status=503, text=f"{reason}\n")
 
     async def _workers(self, _: web.Request) -> web.Response:
-        return json_page({"generated_at": iso(clock.wall()), "workers": self._states()})
+        return await json_page({"generated_at": iso(clock.wall()), "workers": self._states()})
 
     def _states(self) -> list[dict[str, Any]]:
         return [
@@ -166,13 +171,13 @@ class WorkersServer(PageServer):
             for place in self._places
         ]
 
-    async def _metrics(self, request: web.Request) -> web.Response:
+    async def _metrics(self, accept: str) -> web.Response:
         bodies = await self._bodies("/metrics")
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        encode, content_type = choose_encoder(accept)
         # In a thread, because a probe should not wait for thousands of samples.
         async with self._scraping:
             body = await asyncio.to_thread(self._page, bodies, encode)
-        return web.Response(body=body, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
     def _page(self, bodies: list[tuple[int, bytes]], encode: Callable[[CollectorRegistry], bytes]) -> bytes:
         pages: dict[int, Families] = {process: list(text_string_to_metric_families(body.decode())) for process, body in bodies}

@@ -67,7 +67,13 @@ class Supervisor:
         ]
         self._reloader = Reloader(path, config, lambda *_: [], self._reloaded, self._hangup)
         self._restarts: Counter[str] = Counter()
-        self._admin = WorkersServer(self._places, (config.admin.host, config.admin.port), self.not_ready, self._restarts)
+        self._admin = WorkersServer(
+            self._places,
+            (config.admin.host, config.admin.port),
+            self.not_ready,
+            self._restarts,
+            lambda: self._config.admin.allowed_hosts,
+        )
         self._stopping = asyncio.Event()
         self._signals = 0
         self._exit_code = OK

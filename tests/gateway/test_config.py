@@ -314,6 +314,8 @@ BAD = [
         "is the same entity as quotas.entities[0]: user=a, client-id=b",
         "merge",
     ),
+    (MINIMAL + 'admin: {allowed_hosts: ["weir:9644"]}\n', "admin.allowed_hosts[0]", "is not a host name", "without a port"),
+    (MINIMAL + 'admin: {allowed_hosts: ["*"]}\n', "admin.allowed_hosts[0]", "is not a host name", ".example.com"),
     (entities("{ip: 10.0.0, exempt: true}"), "quotas.entities[0].ip", "is not an IP address", "<default>"),
     (entities("{ip: example.com, exempt: true}"), "quotas.entities[0].ip", "is not an IP address", "10.0.0.1"),
     (entities("{ip: , exempt: true}"), "quotas.entities[0].ip", "is not an IP address", "10.0.0.1"),

@@ -192,7 +192,7 @@ class TestRendered:
         config = config_of(render("--values", path))
         as_it_stands = config_as_it_stands(path)
         filled_in = {"host", "advertised_host"}
-        apart: Any = {"listeners": True, "ledger": {"max_bytes"}}
+        apart: Any = {"listeners": True, "ledger": {"max_bytes"}, "admin": {"allowed_hosts"}}
         assert config.model_dump(exclude=apart) == as_it_stands.model_dump(exclude=apart)
         for rendered, other in zip(config.listeners, as_it_stands.listeners, strict=True):
             assert rendered.model_dump(exclude=filled_in) == other.model_dump(exclude=filled_in)
@@ -256,6 +256,7 @@ class TestRendered:
         before = pods()
         assert pods("--set", "config.quotas.enforce=false") == before
         assert pods("--set", "config.listeners[1].max_connections=5") == before
+        assert pods("--set", "config.admin.allowed_hosts={weir.example.com}") == before
         assert pods("--set", "config.listeners[1].bootstrap_port=30091") != before
         assert pods("--set", "config.upstream.bootstrap_servers={elsewhere:9092}") != before
         assert pods("--set", "config.upstream.bootstrap_servers={elsewhere:9092}", "--set", "rollOnRestartKeys=false") == pods(
@@ -291,6 +292,32 @@ class TestRendered:
         ledger = config_of(objects).ledger
         assert ledger is not None
         assert ledger.max_bytes == most
+
+    def test_admin_answers_to_its_service(self) -> None:
+        allowed = config_of(render("--set", "config.admin.allowed_hosts={weir.example.com}")).admin.allowed_hosts
+        service = ".weir-admin.kafka"
+        assert allowed == ("weir.example.com", service, f"{service}.svc", f"{service}.svc.cluster.local")
+
+    def test_admin_port_is_closed_by_default(self) -> None:
+        objects = render()
+        policy, port = one(objects, "NetworkPolicy", "weir")["spec"], config_of(objects).admin.port
+        admin, clients = sorted(policy["ingress"], key=lambda rule: {"protocol": "TCP", "port": port} not in rule["ports"])
+        assert admin["from"] == [
+            {"podSelector": {}},
+            {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}}},
+        ]
+        assert "from" not in clients
+        assert policy["policyTypes"] == ["Ingress"]
+        assert "egress" not in policy
+
+    @pytest.mark.parametrize("setting", ["restrictEgress=true", "brokerPorts={9093}"])
+    def test_policy_restricts_egress_on_request(self, setting: str) -> None:
+        policy = one(render("--set", f"networkPolicy.{setting}"), "NetworkPolicy", "weir")["spec"]
+        assert policy["policyTypes"] == ["Ingress", "Egress"]
+        assert {"protocol": "TCP", "port": 9092} in policy["egress"][1]["ports"]
+
+    def test_no_policy_without_network_policy(self) -> None:
+        assert not [found for found in render("--set", "networkPolicy.enabled=false") if found["kind"] == "NetworkPolicy"]
 
     def test_what_of_the_ledger_is_live_rolls_nothing(self) -> None:
         def pods(ledger: str) -> Any:

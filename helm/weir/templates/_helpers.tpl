@@ -64,6 +64,9 @@ own, written out because the Service needs it as well. */ -}}
 {{- define "weir.config" -}}
 {{- $listeners := (include "weir.listeners" . | fromYaml).listeners -}}
 {{- $config := set (deepCopy .Values.config) "listeners" $listeners -}}
+{{- $admin := printf ".%s-admin.%s" (include "weir.fullname" .) .Release.Namespace -}}
+{{- $names := list $admin (printf "%s.svc" $admin) (printf "%s.svc.%s" $admin .Values.clusterDomain) -}}
+{{- $_ := set $config.admin "allowed_hosts" (concat ($config.admin.allowed_hosts | default list) $names) -}}
 {{- $room := include "weir.ledgerBytes" . -}}
 {{- if $room -}}
 {{- if not (hasKey $config.ledger "max_bytes") -}}
@@ -157,6 +160,7 @@ resources:
 {{- range (include "weir.listeners" . | fromYaml).listeners -}}
 {{- $listeners = append $listeners (omit . "max_connections" "connection_creation_rate") -}}
 {{- end -}}
+{{- $_ := set $keys "admin" (omit (.Values.config.admin | default dict) "allowed_hosts") -}}
 {{- if hasKey $keys "sharing" -}}
 {{- $_ := set $keys "sharing" (omit (.Values.config.sharing | default dict) "interval_ms" "when_unreachable") -}}
 {{- end -}}

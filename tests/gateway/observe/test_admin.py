@@ -1,7 +1,10 @@
 """The admin server, asked by a real client over a real socket."""
 
 import asyncio
+import base64
+import hashlib
 import json
+import re
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -143,6 +146,28 @@ async def test_the_index_links_to_every_page(client: aiohttp.ClientSession) -> N
     for link in pages:
         async with client.get(link) as response:
             assert response.status == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/livez", "/api/config", "/api/stream", "/nowhere"])
+async def test_answers_are_neither_kept_nor_framed_nor_sniffed(client: aiohttp.ClientSession, path: str) -> None:
+    async with client.get(path) as response:
+        assert response.headers["Cache-Control"] == "no-store"
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert response.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        policy = response.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'")
+    assert "frame-ancestors 'none'" in policy
+
+
+async def test_live_page_runs_its_own_script_only(client: aiohttp.ClientSession) -> None:
+    async with client.get("/") as response:
+        page, policy = await response.text(), response.headers["Content-Security-Policy"]
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    assert directives["script-src"] == f"'sha256-{hashed}'"
+    assert (directives["connect-src"], directives["base-uri"]) == ("'self'", "'none'")
+    assert not re.search(r"<[^>]* on\w+=", page), "a handler in an attribute, which the policy forbids"
 
 
 async def test_nothing_can_be_changed(client: aiohttp.ClientSession) -> None:

@@ -6,8 +6,10 @@ import signal
 import socket
 import subprocess
 import tempfile
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +94,24 @@ class TestAtWork:
         assert json.loads(weir.get("/api/topics")).keys() == {"generated_at", "configured"}
         assert json.loads(weir.get("/api/volumes"))["configured"] is False
         assert json.loads(weir.get("/api/config"))["config"]["workers"] == 2
+
+    def test_foreign_host_is_refused(self, weir: Weir) -> None:
+        request = urllib.request.Request(f"{weir.admin}/api/config", headers={"Host": "rebound.example"})
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=30)
+        with refused.value as answer:
+            assert answer.code == 421
+
+    def test_parallel_scrapes_ask_each_worker_a_few_times(self, weir: Weir) -> None:
+        pids(weir)
+        before = weir.metric("weir_worker_cpu_seconds_total")
+        for _ in range(3):
+            weir.get("/metrics")
+        one = (weir.metric("weir_worker_cpu_seconds_total") - before) / 4
+        with ThreadPoolExecutor(60) as pool:
+            assert all(pool.map(lambda _: weir.get("/metrics"), range(60)))
+        cost = weir.metric("weir_worker_cpu_seconds_total") - before - 4 * one
+        assert cost < 20 * max(one, 0.005)
 
     def test_the_connections_of_all_are_counted(self, weir: Weir) -> None:
         pids(weir)

@@ -1,0 +1,109 @@
+"""The admin port under hostile use: foreign Host headers (DNS rebinding) and many scrapes at once."""
+
+import http.client
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.session import messages as m
+from tests.weir_process import Weir, wait_until
+
+ENTITIES = 1_000
+SCRAPES = 30
+
+PAGES = ["/", "/metrics", "/api/config", "/api/quotas", "/api/throttles", "/api/facts", "/api/stream"]
+
+
+def ask(weir: Weir, path: str, host: str | None) -> tuple[int, str]:
+    """The status and the body of a page, asked for with this Host header; None: with none, as HTTP/1.0 may."""
+    address, _, port = weir.admin.removeprefix("http://").rpartition(":")
+    head = f"GET {path} HTTP/1.0\r\n" if host is None else f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
+    with socket.create_connection((address, int(port)), timeout=30) as connection:
+        connection.sendall(f"{head}\r\n".encode())
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        return answer.status, answer.read().decode()
+
+
+def cpu_seconds(weir: Weir) -> float:
+    """The CPU time of the gateway's process so far."""
+    fields = Path(f"/proc/{weir.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+@pytest.fixture
+def busy(broker, start_weir, connect) -> Weir:
+    """A gateway with a thousand entities to show."""
+    entities = [{"client-id": "<default>", "producer_byte_rate": 1_000_000}]
+    weir = start_weir(broker.bootstrap_servers, quotas={"entities": entities})
+    client = connect(weir)
+    client.send(*(m.produce(number, client_id=f"app-{number}") for number in range(ENTITIES)))
+    for _ in range(ENTITIES):
+        client.receive()
+    return weir
+
+
+def test_foreign_host_reads_no_admin_page(broker, start_weir):
+    weir = start_weir(broker.bootstrap_servers)
+    port = weir.admin.rpartition(":")[2]
+    for path in PAGES:
+        for host in (f"rebound.example:{port}", "localhost.rebound.example", "127.0.0.1.rebound.example", "app"):
+            status, body = ask(weir, path, host)
+            assert status == 421, (path, host)
+            assert host in body
+            assert "admin.allowed_hosts" in body
+            assert "bootstrap_servers" not in body
+    own = [
+        None,
+        "localhost",
+        "LOCALHOST.",
+        f"localhost:{port}",
+        "127.0.0.1",
+        f"[::1]:{port}",
+        "10.1.2.3:80",
+        socket.gethostname(),
+    ]
+    for host in own:
+        assert ask(weir, "/api/config", host)[0] == 200, host
+
+
+def test_allowed_hosts_change_without_restart(broker, start_weir):
+    weir = start_weir(broker.bootstrap_servers)
+    port = weir.admin.rpartition(":")[2]
+    weir.config["admin"]["allowed_hosts"] = ["weir.example.com", ".corp.example"]
+    weir.write_config(weir.config)
+    weir.reload()
+    wait_until(lambda: ask(weir, "/api/config", "weir.example.com")[0] == 200, "the new name is allowed")
+    for host in (f"WEIR.example.com:{port}", "corp.example", "gw-1.corp.example:80"):
+        assert ask(weir, "/api/config", host)[0] == 200, host
+    assert ask(weir, "/api/config", "gw-1.weir.example.com")[0] == 421
+
+
+def test_foreign_host_gets_probe_status_only(broker, start_weir):
+    weir = start_weir(broker.bootstrap_servers)
+    assert ask(weir, "/readyz", "balancer.example") == (200, "")
+    assert ask(weir, "/livez", "balancer.example") == (200, "")
+
+
+def test_parallel_scrapes_cost_a_few(busy, connect):
+    begun = cpu_seconds(busy)
+    for _ in range(3):
+        busy.get("/metrics")
+    one = (cpu_seconds(busy) - begun) / 3
+    begun = cpu_seconds(busy)
+    with ThreadPoolExecutor(SCRAPES) as pool:
+        pages = list(pool.map(lambda _: busy.get("/metrics"), range(SCRAPES)))
+    cost = cpu_seconds(busy) - begun
+    assert all(f'client_id="app-{number}"' in page for page in pages for number in (0, ENTITIES - 1))
+    assert cost < one * SCRAPES / 3, f"{SCRAPES} scrapes took {cost:.2f} s of CPU, one takes {one:.2f} s"
+
+
+def test_scrape_shows_what_came_before_it(broker, start_weir, connect):
+    """A shared page is never older than the request for it."""
+    weir = start_weir(broker.bootstrap_servers)
+    client = connect(weir)
+    for number in range(5):
+        client.ask(m.produce(number))
+        assert weir.metric("weir_requests_total", api="Produce") == number + 1
