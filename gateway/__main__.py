@@ -149,11 +149,12 @@ def _summary(config: WeirConfig) -> str:
         for listener in config.listeners
     )
     entities = config.quotas.entities
-    exempt = sum(entity.exempt for entity in entities)
+    exempt = sum(entity.exempt or bool(entity.exempt_from) for entity in entities)
+    limited = sum(bool(entity.limits) for entity in entities)
     how = f"{config.quotas.algorithm}, {'enforced' if config.quotas.enforce else 'not enforced'}"
     return (
         f"{listeners}; upstream {', '.join(map(str, config.upstream.bootstrap_servers))}; "
-        f"{len(entities) - exempt} with quotas and {exempt} exempt ({how}); {_processes(config)}"
+        f"{limited} with quotas and {exempt} exempt ({how}); {_processes(config)}"
         f"admin {config.admin.host}:{config.admin.port}"
     )
 

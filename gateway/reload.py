@@ -94,7 +94,9 @@ def _entity_changes(old: tuple[EntityQuota, ...], new: tuple[EntityQuota, ...]) 
 
 
 def _settings(row: EntityQuota) -> str:
-    return "exempt" if row.exempt else ", ".join(f"{key} {limit}" for key, limit in row.limits.items())
+    exempt = f"exempt from {', '.join(row.exempt_from)}" if row.exempt_from else "exempt"
+    limits = [f"{key} {limit}" for key, limit in row.limits.items()]
+    return ", ".join([*([exempt] if row.exempt or row.exempt_from else []), *limits])
 
 
 class Reloader:

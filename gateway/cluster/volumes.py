@@ -162,7 +162,7 @@ class VolumeWatch:
         status, source, gate = self._log.status, self._source, self._gate
         return VolumesReport(
             verdict=self._verdict,
-            enforced=self._engine.settings.enforce,
+            enforced=self.config.enforce,
             delay_seconds=gate.delay,
             publishes=source is not None,
             publisher_connected=status.publisher_connected,
@@ -249,7 +249,7 @@ class VolumeWatch:
         self._gate.topic_id = self._log.topic_id or b""
         before, verdict = self._verdict, self._volumes.judge(now)
         self._verdict = verdict
-        enforce = self._engine.settings.enforce
+        enforce = self.config.enforce
         delay = verdict.throttle * self.config.max_delay_ms / 1000 if enforce else 0.0
         self._set_gate(delay, paused=enforce and verdict.state is VolumeState.PAUSE)
         self._room.release(now)

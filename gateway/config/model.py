@@ -22,6 +22,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.config.connections import AcceptSection, ConnectionsConfig, ip_text
 from gateway.config.exemptions import exemption_warnings
+from gateway.config.exempt import Exempt, exemptions
 from gateway.config.ledger import LedgerConfig
 from gateway.config.quota_api import QuotaAdmins, StateConfig
 from gateway.config.sasl import SENT_AS_IT_IS, ListenerSaslConfig, UpstreamSaslConfig
@@ -31,7 +32,7 @@ from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns
 from gateway.config.topics import TopicsConfig
 from gateway.config.volumes import AgentConfig, LimitConfig, VolumesConfig
 from gateway.config.window import MutationsConfig, WindowConfig
-from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.entity import DEFAULT, RATES, TOPICS, VOLUMES, ClientQuotaEntity, EntityQuota
 from gateway.quotas.entity import EntityName as Name
 from gateway.quotas.kinds import KINDS, small_quota_warning
 
@@ -235,7 +236,7 @@ class _EntityKeys(Section):
     user: EntityName = None
     client_id: EntityName = Field(default=None, alias="client-id")
     ip: Annotated[str | None, BeforeValidator(_entity_ip)] = None
-    exempt: bool = False
+    exempt: Exempt = False
 
 
 _LIMITS: dict[str, Any] = {
@@ -264,12 +265,17 @@ def entity_quota(value: object) -> EntityQuota:
         if kind.config_key in limits and not types <= kind.entity_types:
             whose = " and ".join(sorted(kind.entity_types))
             raise invalid(f"has {kind.config_key}, which is a quota of {whose}", "move it to a row of such an entity")
-    if row.exempt and limits:
+    exempt, exempt_from = exemptions(row.exempt)
+    if exempt and limits:
         raise invalid(f"is exempt and yet has {', '.join(limits)}", "remove exempt or the quotas")
-    if not row.exempt and not limits:
+    if "ip" in types and set(exempt_from) - {RATES}:
+        raise invalid(
+            f"exempts an ip from {exempt_from[-1]}, which is a quota of clients", "give the exemption to a user or client-id"
+        )
+    if not exempt and not exempt_from and not limits:
         raise invalid("sets nothing", f"give it one of {', '.join(_LIMITS)}, or exempt: true, or remove it")
     entity = ClientQuotaEntity(_default_or_name(row.user), _default_or_name(row.client_id), _default_or_name(row.ip))
-    return EntityQuota(entity, MappingProxyType(limits), row.exempt)
+    return EntityQuota(entity, MappingProxyType(limits), exempt, exempt_from)
 
 
 def _default_or_name(name: str | None) -> Name:
@@ -278,7 +284,8 @@ def _default_or_name(name: str | None) -> Name:
 
 def _entity_row(quota: EntityQuota) -> dict[str, object]:
     names = {kind: name.value if name is DEFAULT else name for kind, name in quota.entity.parts().items()}
-    return names | ({"exempt": True} if quota.exempt else {}) | dict(quota.limits)
+    exempt: object = list(quota.exempt_from) or quota.exempt
+    return names | ({"exempt": exempt} if exempt else {}) | dict(quota.limits)
 
 
 class QuotasConfig(Section):
@@ -302,6 +309,23 @@ class QuotasConfig(Section):
     """None: topics have no quotas."""
     volumes: VolumesConfig | None = None
     """None: volumes are not looked at."""
+
+    def changed_meanings(self) -> list[str]:
+        """Warnings for keys that used to do more: `exempt` and `enforce` once held for topic and volume quotas as well."""
+        found = []
+        guards = [key for key in (TOPICS, VOLUMES) if getattr(self, key) is not None]
+        for index, quota in enumerate(self.entities):
+            if guards and quota.exempt and not quota.exempt_from and quota.entity.ip is None:
+                found.append(
+                    f"quotas.entities[{index}].exempt: true exempts {quota} from rates alone, where it used to include"
+                    f" quotas.{' and quotas.'.join(guards)} — write [{', '.join([RATES, *guards])}], or [{RATES}]"
+                )
+        if not self.enforce and self.volumes is not None and "enforce" not in self.volumes.model_fields_set:
+            found.append(
+                "quotas.volumes.enforce: is true by default, so full disks hold producers although quotas.enforce is false"
+                " — write true or false here"
+            )
+        return found
 
 
 class AdminConfig(Section):
@@ -348,6 +372,7 @@ class WeirConfig(Section):
                 if warning is not None:
                     found.append(f"quotas.entities[{index}].{key}: {warning}")
         found += exemption_warnings(self.quotas.entities)
+        found += self.quotas.changed_meanings()
         if not self.quotas.entities:
             found.append("quotas.entities: is empty, nobody is limited — add entities")
         elif not self.quotas.enforce:

@@ -40,8 +40,12 @@ class AgentConfig(Section):
 
 
 class VolumesConfig(Section):
-    """`quotas.volumes`. Times in seconds or milliseconds as the names say."""
+    """`quotas.volumes`. Times in seconds or milliseconds as the names say.
 
+    `enforce`: with false, volumes are watched and shown, and no producer is held. `quotas.enforce` has no effect on volumes.
+    """
+
+    enforce: bool = True
     source: Literal["log_dirs", "topic"] = "log_dirs"
     soft: LimitConfig = LimitConfig(type="MinFreePercentage", level=15)
     hard: LimitConfig = LimitConfig(type="MinFreePercentage", level=5)

@@ -88,6 +88,10 @@ class QuotaEngine:
         """
         return self._acquire(kind, self._table.resolve(KINDS[kind].config_key, user, client_id), used, now)
 
+    def exempts(self, name: str, user: str, client_id: str) -> bool:
+        """See `QuotaTable.exempts`."""
+        return self._table.exempts(name, user, client_id)
+
     def acquire_ip(self, kind: str, ip: str, now: float) -> Bucket | None:
         """The bucket of an address; None where no quota holds for it, and then nothing is kept of it."""
         resolution = self._table.resolve_ip(KINDS[kind].config_key, ip)

@@ -65,16 +65,26 @@ class ClientQuotaEntity:
 
 @dataclass(frozen=True, slots=True)
 class EntityQuota:
-    """One entity of the config file: its limits by quota key (`producer_byte_rate`: bytes/s), or its exemption from all of
-    them."""
+    """One entity of the config file: its limits by quota key (`producer_byte_rate`: bytes/s), and its exemptions.
+
+    `exempt`: from all rates; there are no limits then. `exempt_from` lists what the file exempts the entity from, empty if the
+    file says no more than true.
+    """
 
     entity: ClientQuotaEntity
     limits: Mapping[str, float] = field(default_factory=dict)
     exempt: bool = False
+    exempt_from: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return str(self.entity)
 
+
+RATES: Final = "rates"
+TOPICS: Final = "topics"
+VOLUMES: Final = "volumes"
+EXEMPTIONS: Final = (RATES, TOPICS, VOLUMES)
+"""The quotas that an entity can be exempt from: those by entity, `quotas.topics` and `quotas.volumes`."""
 
 DynamicQuotas = Mapping[ClientQuotaEntity, Mapping[str, float]]
 """What has been set through the quota API: each entity's limits by quota key, per second."""
@@ -135,6 +145,9 @@ class QuotaTable:
         self._limits: dict[str, dict[ClientQuotaEntity, Limit]] = {}
         file = list(quotas)
         self._exempt = {quota.entity for quota in file if quota.exempt}
+        self._exempt_from = {
+            name: frozenset([quota.entity for quota in file if name in quota.exempt_from]) for name in (TOPICS, VOLUMES)
+        }
         for quota in file:
             if quota.entity not in self._exempt:
                 self._set(quota.entity, quota.limits, Source.FILE)
@@ -170,6 +183,18 @@ class QuotaTable:
         ]
         levels += _levels(whole_client)
         return self._first(key, levels) or Resolution(whole_client, None, None)
+
+    def exempts(self, name: str, user: str, client_id: str) -> bool:
+        """Return True if a client is exempt from topic quotas or volume quotas (`TOPICS`, `VOLUMES`).
+
+        No entity has a limit of this kind that could go first, so each of the client's eight levels can give the exemption.
+        """
+        entities = self._exempt_from[name]
+        if not entities:
+            return False
+        users: tuple[EntityName, ...] = (user, DEFAULT, None)
+        client_ids: tuple[EntityName, ...] = (client_id, DEFAULT, None)
+        return any(ClientQuotaEntity(one, other) in entities for one in users for other in client_ids)
 
     def resolve_ip(self, key: str, ip: str) -> Resolution:
         """The quota `key` of an address: its own, else the default ip's; an exemption stands at its entity's own level."""

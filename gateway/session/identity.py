@@ -13,6 +13,7 @@ class Client:
     __slots__ = (
         "_buckets",
         "_engine",
+        "_exempt",
         "_queued",
         "batch_bytes",
         "client_id",
@@ -25,6 +26,7 @@ class Client:
     def __init__(self, engine: QuotaEngine) -> None:
         self._engine = engine
         self._buckets: dict[str, Bucket] = {}
+        self._exempt: dict[str, bool] = {}
         self._queued: tuple[Bucket, int] | None = None  # the bucket that this connection's first request waits for
         self.user = ANONYMOUS
         self.client_id = ""
@@ -41,6 +43,7 @@ class Client:
         same_client = name == self.client_id
         self.client_id = name
         self.generation = self._engine.generation
+        self._exempt = {}
         old, self._buckets = self._buckets, {}
         for kind, bucket in old.items():
             if same_client:
@@ -54,6 +57,7 @@ class Client:
         if user == self.user:
             return
         self.user = user
+        self._exempt = {}
         self._give_back(now)
 
     def bucket(self, kind: str, now: float) -> Bucket:
@@ -62,6 +66,13 @@ class Client:
         if bucket is None:
             bucket = self._buckets[kind] = self._engine.acquire(kind, self.user, self.client_id, now)
         return bucket
+
+    def exempt_from(self, name: str) -> bool:
+        """Return True if the client of the last request is exempt from topic quotas or volume quotas (`TOPICS`, `VOLUMES`)."""
+        exempt = self._exempt.get(name)
+        if exempt is None:
+            exempt = self._exempt[name] = self._engine.exempts(name, self.user, self.client_id)
+        return exempt
 
     def entry_delay(self, kind: str, amount: int, now: float) -> float:
         """Seconds that a request has to wait unforwarded because it is the first that this connection charges to a bucket,

@@ -3,6 +3,7 @@
 from typing import Final
 
 from gateway.quotas.bucket import Bucket
+from gateway.quotas.entity import VOLUMES
 from gateway.session.context import SessionContext
 from gateway.session.exchange import Connection
 from gateway.session.inflight import Entry, InFlight
@@ -75,7 +76,7 @@ class Produces:
         if acks_end > after:
             raise InvalidFrame("overrun", f"a Produce request of {size} bytes ends before its acks")
         bucket = self._bucket(header, now)
-        gated = self._gate.closed and self._is_gated(data, header, acks_end, after, bucket)
+        gated = self._gate.closed and self._is_gated(data, header, acks_end, after)
         head = after - size - 4
         key = _PRODUCE << 16 | header.api_version
         self.key = key
@@ -134,7 +135,7 @@ class Produces:
         without anybody learning of it."""
         acks, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
         bucket = self._bucket(header, now)
-        if not self._is_gated(data, header, acks_end, after, bucket):
+        if not self._is_gated(data, header, acks_end, after):
             return PASSES
         if acks != 0:
             return REFUSED
@@ -149,11 +150,12 @@ class Produces:
         acks, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
         if acks != 0 or not self._gate.paused:
             return acks == 0
-        return not self._is_gated(data, header, acks_end, after, self._bucket(header, now))
+        self._client.use(header.client_id, now)
+        return not self._is_gated(data, header, acks_end, after)
 
-    def _is_gated(self, data: bytes, header: RequestHeader, acks_end: int, after: int, bucket: Bucket) -> bool:
+    def _is_gated(self, data: bytes, header: RequestHeader, acks_end: int, after: int) -> bool:
         """Whether the gate is for this Produce request."""
-        if bucket.resolution.exempt:
+        if self._client.exempt_from(VOLUMES):
             return False
         topic = produce_refusal.only_topic(data, acks_end, min(after, len(data)), after, header.api_version)
         return not self._gate.is_own_topic(topic)

@@ -380,7 +380,7 @@ def test_a_transaction_ends_during_a_pause_and_exempt_clients_go_on(
 ) -> None:
     name = f"usage-{uuid4().hex[:8]}"
     volumes = {"source": "topic", "topic": name, "freshness_seconds": 600, "max_delay_ms": DELAY_MS}
-    exempt = {"client-id": "internal", "exempt": True}
+    exempt = {"client-id": "internal", "exempt": ["volumes"]}
     gateway = start_weir(cluster.bootstrap_servers, quotas={"volumes": volumes, "entities": [exempt]})
     # The usage topic's own traffic passes through the gateway while everything else is paused for lack of it.
     usage_topic = UsageTopic(gateway.bootstrap_servers, name)

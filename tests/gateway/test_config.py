@@ -299,6 +299,15 @@ BAD = [
     (entities("{user: 12, exempt: true}"), "quotas.entities[0].user", "must be text, not a number", "quotes"),
     (entities("{client_id: a, exempt: true}"), "quotas.entities[0].client_id", "is not a key", "mean client-id?"),
     (entities("{user: a, exempt: 1}"), "quotas.entities[0].exempt", "must be true or false, not a number", "write true"),
+    (entities("{user: a, exempt: [disks]}"), "quotas.entities[0].exempt", "holds 'disks'", "rates, topics, volumes"),
+    (entities("{user: a, exempt: []}"), "quotas.entities[0]", "sets nothing", "exempt: true"),
+    (
+        entities("{user: a, exempt: [rates, topics], producer_byte_rate: 5}"),
+        "quotas.entities[0]",
+        "is exempt and yet has producer_byte_rate",
+        "remove exempt or the quotas",
+    ),
+    (entities("{ip: 10.0.0.1, exempt: [rates, volumes]}"), "quotas.entities[0]", "exempts an ip from volumes", "client-id"),
     (entities("{user: a, producer_byte_rate: 0}"), "quotas.entities[0].producer_byte_rate", "must be above 0", "above 0"),
     (entities("{user: a, producer_byte_rate: -5}"), "quotas.entities[0].producer_byte_rate", "must be above 0", "above"),
     (entities("{user: a, producer_byte_rate: 10MB}"), "quotas.entities[0].producer_byte_rate", "not text", "a unit"),
@@ -540,10 +549,32 @@ class TestWarnings:
         (warning,) = self.warnings(text)
         assert warning.startswith("quotas.enforce: is false")
 
+    @pytest.mark.parametrize("keys", ["volumes: {}", "topics: {total.bytes.in.per.sec.threshold: 5}"])
+    def test_exempt_true_no_longer_passes_the_guards(self, keys: str) -> None:
+        (warning,) = self.warnings(entities("{user: a, exempt: true}").replace("quotas:", f"quotas:\n  {keys}"))
+        guard = keys.partition(":")[0]
+        assert warning.startswith("quotas.entities[0].exempt: true exempts user=a from rates alone")
+        assert f"write [rates, {guard}], or [rates]" in warning
+        assert self.warnings(entities("{user: a, exempt: [rates]}").replace("quotas:", f"quotas:\n  {keys}")) == []
+
+    def test_volumes_are_enforced_without_quotas_enforce(self) -> None:
+        quotas = "quotas: {enforce: false, entities: [{user: a, exempt: [rates]}], volumes: {%s}}\n"
+        found = self.warnings(MINIMAL + quotas % "")
+        assert [warning.split(":")[0] for warning in found] == ["quotas.volumes.enforce", "quotas.enforce"]
+        assert len(self.warnings(MINIMAL + quotas % "enforce: true")) == 1
+
     @pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("weir.example.com", True), ("localhost", False)])
     def test_an_admin_server_that_others_reach(self, host: str, warned: bool) -> None:
         found = self.warnings(entities("{user: a, exempt: true}") + f"admin: {{host: {host}}}\n")
         assert [warning.split(":")[0] for warning in found] == ["admin.host"] * warned
+
+
+def test_exemptions_and_limits_may_stand_together() -> None:
+    config = parse_config(entities("{user: a, exempt: [volumes, topics], producer_byte_rate: 5000000}"), source="weir.yaml")
+    (quota,) = config.quotas.entities
+    assert (quota.exempt, quota.exempt_from, dict(quota.limits)) == (False, ("topics", "volumes"), {"producer_byte_rate": 5e6})
+    again = parse_config(config.model_dump_json(by_alias=True), source="weir.yaml")
+    assert again == config
 
 
 @pytest.mark.parametrize(

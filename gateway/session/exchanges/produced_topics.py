@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.quotas.entity import TOPICS
 from gateway.quotas.topics import TopicQuotas, TopicUse
 from gateway.session.exchange import Connection
 from gateway.session.identity import Client
@@ -125,7 +126,7 @@ class TopicProducer:
     def reject(self, frame: bytes, topics: Sequence[ProducedTopic], now: float, *, by_id: bool) -> set[tuple[int, int]]:
         """The partitions that are not to be appended, by their positions in the request."""
         quotas = self.gate.quotas
-        exempt = not quotas.settings.enforce or self.client.bucket("produce", now).resolution.exempt
+        exempt = not quotas.settings.enforce or self.client.exempt_from(TOPICS)
         cut: set[tuple[int, int]] = set()
         for number, topic in enumerate(topics):
             over = not exempt and quotas.rejects(quotas.find(topic.key, by_id=by_id), now)

@@ -161,6 +161,15 @@ parts = st.one_of(names, st.just(DEFAULT), st.none())
 entities = st.builds(ClientQuotaEntity, parts, parts).filter(lambda entity: (entity.user, entity.client_id) != (None, None))
 
 
+@pytest.mark.parametrize("entity", [(U, C), (U, D), (U, None), (D, C), (D, D), (D, None), (None, C), (None, D)])
+def test_each_level_can_exempt_from_volumes(entity):
+    quotas = QuotaTable([EntityQuota(ClientQuotaEntity(*entity), {KEY: 5.0}, exempt_from=("volumes",))])
+    assert quotas.exempts("volumes", "U", "C")
+    assert not quotas.exempts("topics", "U", "C")
+    assert quotas.resolve(KEY, "U", "C").limit == 5.0
+    assert quotas.exempts("volumes", "V", "X") is (entity[0] in (D, None) and entity[1] in (D, None))
+
+
 def naive(limits, exempt, user, client_id):
     """The table of kafka-quotas.md, row by row, and the rule of exemptions as README states it; no tags, no order of keys."""
     rows = [(user, client_id), (user, DEFAULT), (user, None), (DEFAULT, client_id), (DEFAULT, DEFAULT), (DEFAULT, None)]

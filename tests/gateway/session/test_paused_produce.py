@@ -203,7 +203,7 @@ def test_a_request_that_wants_no_answer_is_put_off_until_the_pause_is_over(by):
 @pytest.mark.parametrize("delay", [1.0, KEPT])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_usage_topic_and_exempt_clients_pass(delay, version):
-    exempt = EntityQuota(ClientQuotaEntity(None, "internal"), {}, exempt=True)
+    exempt = EntityQuota(ClientQuotaEntity(None, "internal"), {}, exempt_from=("volumes",))
     t = Gated(QuotaSettings((exempt,)))
     t.set(delay, paused=delay == KEPT)
     t.client_sends(m.produce(1, version=version, client_id="internal"))
@@ -214,6 +214,25 @@ def test_the_usage_topic_and_exempt_clients_pass(delay, version):
     assert t.now == START
     assert not t.paused
     assert t.gate.totals.seconds == 0.0
+
+
+@pytest.mark.parametrize("exempt_from", [(), ("rates",), ("rates", "topics")])
+def test_exemption_from_rates_does_not_pass_a_pause(exempt_from):
+    t = Gated(QuotaSettings((EntityQuota(ClientQuotaEntity(None, "etl"), {}, exempt=True, exempt_from=exempt_from),)))
+    t.set(KEPT, paused=True)
+    t.client_sends(m.produce(1))
+    t.broker_got()
+
+
+def test_exemption_follows_client_id_and_settings():
+    exempt = EntityQuota(ClientQuotaEntity(None, "internal"), {}, exempt_from=("volumes",))
+    t = Gated(QuotaSettings((exempt,)))
+    t.set(KEPT, paused=True)
+    t.client_sends(m.produce(1, client_id="internal"))
+    t.broker_got(m.produce(1, client_id="internal"))
+    t.engine.apply(QuotaSettings(), t.now)
+    t.client_sends(m.produce(2, client_id="internal"))
+    t.broker_got()
 
 
 def test_a_pause_ends_the_way_of_a_request_that_has_come_in_part():

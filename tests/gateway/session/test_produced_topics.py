@@ -214,13 +214,23 @@ def test_the_clients_own_quota_is_charged_for_what_it_sends_rejected_or_not():
 
 
 def test_an_exempt_client_is_counted_and_never_rejected():
-    exempt = QuotaSettings((EntityQuota(ClientQuotaEntity(None, "etl"), {}, exempt=True),))
+    exempt = QuotaSettings((EntityQuota(ClientQuotaEntity(None, "etl"), {}, exempt_from=("topics",)),))
     t = Metered(exempt)
     t.goes_over()
     t.client_sends(produce(1, (HOT, {0: b"x" * 30})))
     t.broker_got(produce(1, (HOT, {0: b"x" * 30})))
     t.broker_answers(produced(1, (HOT, {0: 0})))
     assert t.counted()[HOT] == (5_030, 0, {})
+
+
+def test_exemption_from_rates_does_not_pass_topic_quotas():
+    t = Metered(
+        QuotaSettings((EntityQuota(ClientQuotaEntity(None, "etl"), {}, exempt=True, exempt_from=("rates", "volumes")),))
+    )
+    t.goes_over()
+    t.client_sends(produce(1, (HOT, {0: b"x" * 30})))
+    t.client_got(produced(1, (HOT, {0: ERROR})))
+    t.broker_got()
 
 
 def test_without_enforcing_it_is_only_counted_what_would_have_been_rejected():

@@ -1,0 +1,63 @@
+"""`exempt` and `quotas.enforce` are about rates; topic and volume quotas have exemptions and a switch of their own."""
+
+import json
+
+import pytest
+
+from protocol.api_keys import ApiKey
+from tests.gateway.session import messages as m
+from tests.hostile.raw_client import RawClient
+from tests.hostile.stub_broker import StubBroker
+from tests.protocol import codec
+from tests.weir_process import Weir, wait_until
+
+NOT_ENOUGH_REPLICAS = 19
+RATE_ONLY, RATES, ALL = "rate-only", "listed-rates", "listed-all"
+ROWS = [
+    {"client-id": RATE_ONLY, "exempt": True},
+    {"client-id": RATES, "exempt": ["rates"]},
+    {"client-id": ALL, "exempt": ["rates", "topics", "volumes"]},
+]
+PAUSED = {"max_delay_ms": 20}
+"""Nobody publishes usage through the stub broker, so the volumes are unknown, which pauses producers."""
+
+
+def error_of(client: RawClient, client_id: str) -> int:
+    """The error code of the only partition of a Produce."""
+    answer, _ = client.ask(m.produce(1, client_id=client_id))
+    response = codec.decode_response(ApiKey.PRODUCE, 9, answer)
+    return int(response["responses"][0]["partition_responses"][0]["error_code"])
+
+
+def paused(weir: Weir) -> Weir:
+    wait_until(lambda: json.loads(weir.get("/api/volumes"))["state"] == "PAUSE", "producers are paused")
+    return weir
+
+
+@pytest.mark.parametrize(
+    ("quotas", "volumes", "error"),
+    [
+        ({"enforce": False}, {}, NOT_ENOUGH_REPLICAS),
+        ({"enforce": False}, {"enforce": True}, NOT_ENOUGH_REPLICAS),
+        ({"enforce": True}, {"enforce": False}, 0),
+    ],
+)
+def test_volumes_have_their_own_enforce(broker: StubBroker, start_weir, connect, quotas, volumes, error):
+    weir = paused(start_weir(broker.bootstrap_servers, quotas={**quotas, "volumes": {**PAUSED, **volumes}}))
+    assert error_of(connect(weir), "app") == error
+    assert broker.count(ApiKey.PRODUCE) == (error == 0)
+    assert json.loads(weir.get("/api/volumes"))["enforced"] is (error != 0)
+
+
+def test_exempt_true_does_not_pass_a_pause(broker: StubBroker, start_weir, connect):
+    weir = paused(start_weir(broker.bootstrap_servers, quotas={"entities": ROWS, "volumes": PAUSED}))
+    assert [error_of(connect(weir), name) for name in (RATE_ONLY, RATES, ALL)] == [19, 19, 0]
+    assert broker.count(ApiKey.PRODUCE) == 1
+
+
+def test_exempt_true_does_not_pass_topic_quotas(broker: StubBroker, start_weir, connect):
+    topics = {"total.bytes.in.per.sec.threshold": 1_000, "meter": "window"}
+    weir = start_weir(broker.bootstrap_servers, quotas={"entities": ROWS, "topics": topics})
+    assert connect(weir).ask(m.produce(1, size=100_000))
+    assert [error_of(connect(weir), name) for name in (RATE_ONLY, RATES, ALL)] == [19, 19, 0]
+    assert broker.count(ApiKey.PRODUCE) == 2
