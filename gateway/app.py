@@ -23,7 +23,7 @@ from gateway.cluster.port_claims import PortClaims
 from gateway.cluster.sharing import Sharing
 from gateway.cluster.upstream import Upstream
 from gateway.cluster.volumes import VolumeWatch
-from gateway.config import QuotasConfig, WeirConfig, WindowConfig, connection_limits
+from gateway.config import QuotasConfig, WeirConfig, WindowConfig, connection_limits, own_topics
 from gateway.drain import Drain, Stopping
 from gateway.observe.admin import AdminBindError, AdminServer
 from gateway.observe.effective import EffectiveConfig, ReloadResult
@@ -32,6 +32,7 @@ from gateway.observe.view import AdminView
 from gateway.quotas.connections import ConnectionQuotas
 from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings
 from gateway.quotas.meter import Window
+from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.sharing.report import SharingReport
 from gateway.quotas.volumes.report import VolumesReport
 from gateway.reload import Reloader
@@ -93,6 +94,8 @@ class Gateway:
         self._counters = Counters()
         self._tasks = BackgroundTasks(self._counters.task_restarts)
         self._engine = QuotaEngine(quota_settings(config.quotas), clock.monotonic(), shared=config.sharing is not None)
+        self._own_topics = OwnTopics(own_topics(config), clock.monotonic())
+        self._own_topics.on_change = self._engine.recall
         self._sessions = Sessions(self._counters, max_idle_seconds=config.connections.max_idle_ms / 1000.0)
         self._connections = ConnectionQuotas(
             self._engine, connection_limits(config.connections, config.listeners), clock.monotonic()
@@ -134,7 +137,10 @@ class Gateway:
         self._pause_room = PauseRoom(self._gate)
         ledger = self._ledger
         self._topics = TopicQuotasAtWork(
-            self._own_client, None if ledger is None else ledger.gateway, None if ledger is None else ledger.note
+            self._own_client,
+            None if ledger is None else ledger.gateway,
+            None if ledger is None else ledger.note,
+            self._own_topics,
         )
         self._quota_admin.topics = self._topics
         self._usage.topics = lambda: self._topics.quotas
@@ -249,6 +255,7 @@ class Gateway:
     def _apply(self, old: WeirConfig, new: WeirConfig) -> list[str]:
         """Put a new config into effect, on open connections as well; returns what should be said of that."""
         notes: list[str] = []
+        self._own_topics.rename(own_topics(new))
         if new.quotas != old.quotas:
             self._topics.configure(new.quotas, self._tasks)
             notes += self._topics.notes(old.quotas, new.quotas)
@@ -284,6 +291,7 @@ class Gateway:
             None if self._ledger is None else self._ledger.folds,
             topics=self._topics.produced,
             collect_budget=self._collect_budget,
+            own_topics=self._own_topics,
         )
 
     def _watch_volumes(self, config: QuotasConfig) -> None:
@@ -312,7 +320,7 @@ class Gateway:
         return None if self._sharing is None else self._sharing.report()
 
     def _own_client(self) -> OwnClient:
-        return OwnClient(self._brokers.anyone, self._upstream.client_options)
+        return OwnClient(self._brokers.anyone, self._upstream.client_options, on_topic=self._own_topics.identify)
 
     def _reconsider(self) -> None:
         """Whoever may go on by now does."""

@@ -13,6 +13,7 @@ from gateway.observe.rejections import RejectionFolder
 from gateway.quotas.account import Account
 from gateway.quotas.entity import Tags
 from gateway.quotas.meter import Window
+from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.sharing.book import Entity
 from gateway.quotas.topic_thresholds import KEY, TOTAL, TopicLimits
 from gateway.quotas.topics import ALL_TOPICS, TOPIC, TopicQuotas, TopicSettings, TopicsReport
@@ -28,12 +29,14 @@ class TopicQuotasAtWork:
         connect: Callable[[], OwnClient],
         gateway: str | None = None,
         emit: Callable[[TopicRejected], None] | None = None,
+        own: OwnTopics | None = None,
     ) -> None:
-        """`gateway` is this one's name in events, which `emit` gets."""
+        """`gateway` is this one's name in events, which `emit` gets; `own` are the topics that are not counted."""
         self.produced = ProducedTopics()
         self._connect = connect
         self._gateway = gateway or socket.gethostname()
         self._emit = emit
+        self._own = own or OwnTopics()
         self._gate: TopicGate | None = None
         self._folder: RejectionFolder | None = None
         self._watch: TopicWatch | None = None
@@ -82,12 +85,12 @@ class TopicQuotasAtWork:
             self.stop()
             return
         if self._gate is None:
-            quotas = TopicQuotas(settings, now, on_nameless=self._hurry)
+            quotas = TopicQuotas(settings, now, on_nameless=self._hurry, own=self._own)
             folder = RejectionFolder(self._quotas, self._gateway, self._emit)
             self._gate = TopicGate(quotas, config.topics.error_code, folder.note)
             self._folder = folder
         elif self._task is None:  # they had been removed meanwhile; connections may still hold the gate
-            self._gate.quotas = TopicQuotas(settings, now, on_nameless=self._hurry)
+            self._gate.quotas = TopicQuotas(settings, now, on_nameless=self._hurry, own=self._own)
         self._gate.quotas.apply(settings, now)
         self._gate.error_code = config.topics.error_code
         self.produced.opener = self._gate.open

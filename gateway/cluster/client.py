@@ -64,12 +64,22 @@ def plaintext() -> Mapping[str, Any]:
 
 
 class OwnClient:
-    """Connections to brokers by address. `bootstrap` tells where to begin, `client_id` what the brokers are told."""
+    """Connections to brokers by address. `bootstrap` tells where to begin, `client_id` what the brokers are told.
 
-    def __init__(self, bootstrap: Callable[[], list[Address]], security: Security = plaintext, client_id: str = "weir") -> None:
+    `on_topic` is called with the name and the id of each topic that `look` finds.
+    """
+
+    def __init__(
+        self,
+        bootstrap: Callable[[], list[Address]],
+        security: Security = plaintext,
+        client_id: str = "weir",
+        on_topic: Callable[[str, bytes], None] = lambda _name, _id: None,
+    ) -> None:
         self._bootstrap = bootstrap
         self._security = security
         self._client_id = client_id
+        self._on_topic = on_topic
         self._connections: dict[Address, AIOKafkaConnection] = {}
         self._brokers: Mapping[int, Address] = {}
 
@@ -86,10 +96,11 @@ class OwnClient:
         response = await self._ask_anyone(DescribeTopic(topic))
         with answer_of("a broker's Metadata"):
             self._brokers = {node_id: (host, port) for node_id, host, port, *_ in response.brokers if host}
-            for code, _, topic_id, _, partitions, *_ in response.topics:
+            for code, name, topic_id, _, partitions, *_ in response.topics:
                 if code == _UNKNOWN_TOPIC:
                     break
                 check_error(code, f"topic {topic}")
+                self._on_topic(name, topic_id)
                 leaders = {partition: leader for _, partition, leader, *_ in partitions}
                 return ClusterLook(self._brokers, TopicLook(topic_id, tuple(leaders[index] for index in sorted(leaders))))
         return ClusterLook(self._brokers, None)

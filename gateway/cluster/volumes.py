@@ -110,7 +110,6 @@ class VolumeWatch:
         try:
             if before is not None:
                 await asyncio.wait([before])
-            self._gate.topic = self.config.topic.encode()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._log.run(), name="read the volume usage topic")
                 group.create_task(self._look(), name="look which brokers are active")
@@ -246,7 +245,6 @@ class VolumeWatch:
 
     def _judge(self) -> None:
         now = clock.monotonic()
-        self._gate.topic_id = self._log.topic_id or b""
         before, verdict = self._verdict, self._volumes.judge(now)
         self._verdict = verdict
         enforce = self.config.enforce

@@ -21,6 +21,7 @@ from gateway.config.model import (
     WeirConfig,
     is_loopback,
 )
+from gateway.config.own_topics import own_topics
 from gateway.config.problems import ConfigError, Problem
 from gateway.config.sasl import ListenerSaslConfig, UnusableSecretError, UpstreamSaslConfig
 from gateway.config.window import MutationsConfig, WindowConfig
@@ -46,6 +47,7 @@ __all__ = [
     "connection_limits",
     "is_loopback",
     "load_config",
+    "own_topics",
     "parse_config",
     "parse_kept_config",
     "read_config_text",

@@ -12,7 +12,6 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gateway.config.document import Document
 from gateway.config.explain import problem, without_indexes
-from gateway.config.ledger import LedgerConfig
 from gateway.config.model import (
     SECTIONS,
     AdminConfig,
@@ -22,9 +21,8 @@ from gateway.config.model import (
     entity_quota,
     is_wildcard,
 )
+from gateway.config.own_topics import OWN_TOPICS
 from gateway.config.problems import KeyPath, Problem, key_path
-from gateway.config.sharing import SharingConfig
-from gateway.config.volumes import VolumesConfig
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds import KINDS
 
@@ -169,24 +167,19 @@ def _workers(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
 
 def _topics(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
     """Topics of Weir's own that are one and the same: what one part of it writes there another one can't read."""
-    quotas = data.get("quotas")
-    volumes = quotas.get("volumes") if isinstance(quotas, Mapping) else None
-    sections: list[tuple[KeyPath, type[BaseModel], object]] = [
-        (("sharing",), SharingConfig, data.get("sharing")),
-        (("quotas", "volumes"), VolumesConfig, volumes),
-        (("ledger",), LedgerConfig, data.get("ledger")),
-    ]
     seen: dict[str, KeyPath] = {}
-    for path, model, raw in sections:
-        section = None if raw is None else _valid(raw, model)
-        for key in ("topic", "quotas_topic"):
-            name = getattr(section, key, None)
-            if name is None:
-                continue
-            first = seen.setdefault(name, path)
-            if first != path:
-                message = f"is a topic that {key_path(first)} uses as well"
-                yield problem(document, (*path, key), message, "give each a topic of its own", value=name)
+    for *path, key in OWN_TOPICS:
+        raw: Any = data
+        for part in path:
+            raw = raw.get(part) if isinstance(raw, Mapping) else None
+        section = None if raw is None else _valid(raw, SECTIONS[tuple(path)])
+        name = getattr(section, key, None)
+        if name is None:
+            continue
+        first = seen.setdefault(name, tuple(path))
+        if first != tuple(path):
+            message = f"is a topic that {key_path(first)} uses as well"
+            yield problem(document, (*path, key), message, "give each a topic of its own", value=name)
 
 
 def _valid(raw: object, model: type[_Model]) -> _Model | None:

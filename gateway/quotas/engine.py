@@ -80,6 +80,10 @@ class QuotaEngine:
         self._labelled: dict[str, set[Tags]] = {name: set() for name in KINDS}
         self._totals = {name: KindTotals() for name in KINDS}
         self._retired = {name: Retired() for name in KINDS}
+        self.internal = Bucket(
+            KINDS["produce"], Resolution(Tags(None, None), None, None), None, self._policy, KindTotals(), now
+        )
+        """Measures the Produce requests that are charged to nobody (`OwnTopics`); it never holds a client, and is not shown."""
 
     def acquire(self, kind: str, user: str, client_id: str, now: float, *, used: float = 0) -> Bucket:
         """The bucket of a client; the caller gives it back with `release`.

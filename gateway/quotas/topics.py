@@ -14,6 +14,7 @@ from gateway.quotas.account import Account
 from gateway.quotas.entity import OTHER, Tags
 from gateway.quotas.meter import Window
 from gateway.quotas.one_minute import OneMinuteRate
+from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.rate import Rate, SampledRate
 
 MAX_TOPICS: Final = 100_000
@@ -151,7 +152,8 @@ class TopicUse(AppendedBytes):
 class TopicQuotas:
     """All topics of a cluster. Topics are found by their key on the wire: the name's bytes, or the id of 16 bytes.
 
-    `on_nameless` is called when something was appended to a topic whose id is not known.
+    `on_nameless` is called when something was appended to a topic whose id is not known. The caller leaves out what is
+    appended to topics of Weir's own (`own`).
     """
 
     def __init__(
@@ -162,8 +164,10 @@ class TopicQuotas:
         max_topics: int = MAX_TOPICS,
         max_labelled: int = MAX_LABELLED,
         on_nameless: Callable[[], None] | None = None,
+        own: OwnTopics | None = None,
     ) -> None:
         self.settings = settings
+        self.own = own or OwnTopics()
         self.default_threshold = 0.0
         self._max_topics = max_topics
         self._max_labelled = max_labelled
@@ -194,7 +198,11 @@ class TopicQuotas:
 
     def listed(self, topics: Mapping[str, bytes]) -> None:
         """The cluster's topics of this moment by name, with their ids (zeros where the broker has none), without internal
-        ones. Those that are gone are forgotten."""
+        ones. Those that are gone are forgotten. Weir's own do not count either."""
+        for name in self.own.names:
+            if name in topics:
+                self.own.identify(name, topics[name])
+        topics = {name: topic_id for name, topic_id in topics.items() if name not in self.own.names}
         self._listed = set(topics)
         self._young, self._seen = self._seen - topics.keys(), set()
         self._names = {topic_id: name for name, topic_id in topics.items() if any(topic_id)}
@@ -285,7 +293,7 @@ class TopicQuotas:
 
     def counterpart(self, kind: str, name: Tags | str, now: float) -> Account | None:
         """The meters of that topic, or of all of them."""
-        if not isinstance(name, str):
+        if not isinstance(name, str) or name in self.own.names:
             return None
         use: AppendedBytes | None = self._total if kind == ALL_TOPICS else self._uses.get(name)
         if use is None:
@@ -299,7 +307,7 @@ class TopicQuotas:
     def expect(self, names: Iterable[str], now: float) -> None:
         """Have meters for topics that were appended to before a restart."""
         for name in names:
-            if name not in self._uses and len(self._uses) < self._max_topics:
+            if name not in self._uses and name not in self.own.names and len(self._uses) < self._max_topics:
                 labelled = self._labelled < self._max_labelled
                 self._labelled += labelled
                 self._uses[name] = TopicUse(name, self.new_rate(now), labelled, self.settings.total)

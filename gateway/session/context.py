@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from gateway.quotas.engine import QuotaEngine
 from gateway.session.collected import CollectBudget
+from gateway.quotas.own_topics import OwnTopics
 from gateway.session.counters import Counters
 from gateway.session.exchange import Gate, Opener
 from gateway.session.gate import ProduceGate
@@ -19,7 +20,7 @@ class SessionContext:
 
     `openers`: what opens the requests of an API, by its key; whatever is not there passes unopened. `gate`: what all producers
     have to wait, whatever their quotas. `recorder`: who is told of every throttle.
-    `topics`: whether those of Produce requests are looked at.
+    `topics`: whether those of Produce requests are looked at. `own_topics`: Weir's own, which no quota counts.
     `authentication_gate`: what the requests of a connection have to pass before it has authenticated, which it has to do within
     `authentication_seconds`; None where nobody has to.
     `collect_budget` is that of the whole gateway; a SASL request may have `max_sasl_bytes`, also after authentication.
@@ -37,3 +38,4 @@ class SessionContext:
     topics: ProducedTopics = field(default_factory=ProducedTopics)
     collect_budget: CollectBudget = field(default_factory=CollectBudget)
     max_sasl_bytes: int = MAX_SASL_BYTES
+    own_topics: OwnTopics = field(default_factory=OwnTopics)

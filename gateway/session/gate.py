@@ -8,8 +8,8 @@ class ProduceGate:
     """Open as long as `delay` is 0.0, which costs nothing; whoever changes that has the engine recall its buckets.
 
     `delay` (seconds) is what each Produce request is delayed. Where `paused` is set none goes to a broker, and `delay` is how
-    long each is kept before it is refused, by an exchange of `refusal`. Requests to `topic` alone, by its name or its id, pass
-    in any case, and so do those of exempt clients.
+    long each is kept before it is refused, by an exchange of `refusal`. Requests to a topic of Weir's own alone pass
+    in any case, and so do those of clients that are exempt from volume quotas.
     """
 
     __slots__ = (
@@ -19,16 +19,12 @@ class ProduceGate:
         "refusal",
         "refused_total",
         "throttled_total",
-        "topic",
-        "topic_id",
         "totals",
     )
 
     def __init__(self) -> None:
         self.delay = 0.0
         self.paused = False
-        self.topic = b""
-        self.topic_id = b""
         self.refusal: Opener | None = None
         self.throttled_total = 0  # requests that went to their broker and were delayed
         self.refused_total = 0  # requests that were answered with an error
@@ -39,10 +35,6 @@ class ProduceGate:
     def closed(self) -> bool:
         """Whether requests have to be looked at."""
         return self.delay > 0.0
-
-    def is_own_topic(self, topic: bytes) -> bool:
-        """Whether a topic, by its name or its id, is the one that always passes."""
-        return len(topic) > 0 and (topic == self.topic or topic == self.topic_id)
 
     def delayed(self) -> float:
         """Count a request that goes to its broker, and return the seconds for which its client is held."""

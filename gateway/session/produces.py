@@ -4,6 +4,7 @@ from typing import Final
 
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.entity import VOLUMES
+from gateway.quotas.own_topics import mark_at
 from gateway.session.context import SessionContext
 from gateway.session.exchange import Connection
 from gateway.session.inflight import Entry, InFlight
@@ -19,6 +20,7 @@ REFUSED: Final = 1
 PUT_OFF: Final = 2
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
+_TIMEOUT_BYTES: Final = 4
 
 
 class Produces:
@@ -27,7 +29,9 @@ class Produces:
     They are alike up to their length and correlation id. So the first one is parsed, and the next ones are only compared with
     it: `key` is API key and version, `rest` all that stands from the client-id to the end of acks, `min_bytes` the
     least that a request with that has. `answered` is whether they get an answer, and `generation` the engine's at which the
-    client's `hot_bucket` was found.
+    client's `hot_bucket` was found. `own` are the bytes behind the timeout of those to a topic of Weir's own alone, which are
+    charged elsewhere, and `own_bytes` the most of them behind acks that have to be there to see that. `own_marks` has 1 for
+    each byte that such a request may have at `own_mark_at` behind acks.
     """
 
     __slots__ = (
@@ -35,6 +39,8 @@ class Produces:
         "_connection",
         "_gate",
         "_in_flight",
+        "_internal",
+        "_own_topics",
         "_producer",
         "_throttle",
         "_topics",
@@ -44,6 +50,10 @@ class Produces:
         "generation",
         "key",
         "min_bytes",
+        "own",
+        "own_bytes",
+        "own_mark_at",
+        "own_marks",
         "rest",
         "size",
     )
@@ -54,11 +64,17 @@ class Produces:
         self._throttle = connection.throttle
         self._gate = context.gate
         self._topics = context.topics
+        self._own_topics = context.own_topics
+        self._internal = context.engine.internal
         self._in_flight = in_flight
         self._producer: Producer | None = None  # who looks at the topics of this connection's requests
         self.key = -1
         self.rest = b""
         self.min_bytes = 0
+        self.own: tuple[bytes, ...] = ()
+        self.own_bytes = 0
+        self.own_marks = b""
+        self.own_mark_at = 0
         self.answered = True
         self.generation = -1
         # The request of which more is to come, until all of it is charged: its bucket, its entry (None: acks=0), its length.
@@ -75,8 +91,12 @@ class Produces:
         acks, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
         if acks_end > after:
             raise InvalidFrame("overrun", f"a Produce request of {size} bytes ends before its acks")
-        bucket = self._bucket(header, now)
+        self._client.use(header.client_id, now)
         gated = self._gate.closed and self._is_gated(data, header, acks_end, after)
+        own = self._is_own(data, header, acks_end, after)
+        # A free request is not the client's first one of its bucket: the next one has to wait for a debt as before.
+        free = own and self._own_topics.free(size, now)
+        bucket = self._internal if free else self._client.bucket("produce", now)
         head = after - size - 4
         key = _PRODUCE << 16 | header.api_version
         self.key = key
@@ -84,7 +104,13 @@ class Produces:
         self.min_bytes = acks_end - head - 4
         self.answered = acks != 0
         self.generation = self._client.generation
-        looked_at = self._gate.closed or self.by_topic or self._connection.gate is not None
+        own_prefixes = self._own_topics.prefixes(header.api_version)
+        if own_prefixes != self.own:
+            self.own = own_prefixes
+            self.own_bytes = _TIMEOUT_BYTES + max([len(prefix) for prefix in own_prefixes], default=-_TIMEOUT_BYTES)
+            self.own_marks = self._own_topics.marks(header.api_version)
+            self.own_mark_at = mark_at(header.api_version) + _TIMEOUT_BYTES
+        looked_at = own or self._gate.closed or self.by_topic or self._connection.gate is not None
         self._client.hot_bucket = None if looked_at else bucket  # None: the next one is looked at too
         entry: Entry | None = None
         if acks != 0:
@@ -134,11 +160,12 @@ class Produces:
         """What becomes of a request while producers are paused. One that wants no answer is put off: refused, it would be lost
         without anybody learning of it."""
         acks, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
-        bucket = self._bucket(header, now)
+        self._client.use(header.client_id, now)
         if not self._is_gated(data, header, acks_end, after):
             return PASSES
         if acks != 0:
             return REFUSED
+        bucket = self._client.bucket("produce", now)
         # It is looked at again when the time is over, and its bytes are told of then, by whatever becomes of it.
         self._throttle.hold(self._gate.put_off(), now, bucket, None, amount=0)
         return PUT_OFF
@@ -153,14 +180,24 @@ class Produces:
         self._client.use(header.client_id, now)
         return not self._is_gated(data, header, acks_end, after)
 
+    def is_own_at(self, chunk: bytes, acks_end: int) -> bool:
+        """Return True if the request whose acks end there is for a topic of Weir's own alone. For requests with `own_bytes`."""
+        return chunk.startswith(self.own, acks_end + _TIMEOUT_BYTES)
+
+    def is_free(self, data: bytes, header: RequestHeader, after: int, size: int, now: float) -> bool:
+        """Return True if a Produce request is charged to nobody, because its only topic is one of Weir's own."""
+        if not self._own_topics.keys:
+            return False
+        _, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
+        return self._is_own(data, header, acks_end, after) and self._own_topics.has_room(size, now)
+
     def _is_gated(self, data: bytes, header: RequestHeader, acks_end: int, after: int) -> bool:
         """Whether the gate is for this Produce request."""
-        if self._client.exempt_from(VOLUMES):
+        return not self._client.exempt_from(VOLUMES) and not self._is_own(data, header, acks_end, after)
+
+    def _is_own(self, data: bytes, header: RequestHeader, acks_end: int, after: int) -> bool:
+        """Return True if the only topic of this Produce request is one of Weir's own."""
+        if not self._own_topics.keys:
             return False
         topic = produce_refusal.only_topic(data, acks_end, min(after, len(data)), after, header.api_version)
-        return not self._gate.is_own_topic(topic)
-
-    def _bucket(self, header: RequestHeader, now: float) -> Bucket:
-        """The bucket of who sends the request."""
-        self._client.use(header.client_id, now)
-        return self._client.bucket("produce", now)
+        return self._own_topics.is_own(topic)

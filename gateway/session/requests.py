@@ -159,12 +159,16 @@ class RequestStream:
         end = len(chunk)
         rest = produces.rest
         rest_end = 12 + len(rest)
-        while end - pos >= rest_end:
+        own_bytes = produces.own_bytes
+        head_end = rest_end + own_bytes
+        mark_at = rest_end + produces.own_mark_at
+        while end - pos >= head_end:
             size = read_i32_be(chunk, pos)
             if (
                 read_i32_be(chunk, pos + 4) != produces.key
                 or not produces.min_bytes <= size <= self._max_bytes
                 or chunk[pos + 12 : pos + rest_end] != rest
+                or (own_bytes and produces.own_marks[chunk[pos + mark_at]] and produces.is_own_at(chunk, pos + rest_end))
             ):
                 break
             entry: Entry | None = None
@@ -289,7 +293,9 @@ class RequestStream:
         # What the broker answers can't wait here for an answer that is not there yet, so nothing more is asked of it.
         self._put_off = self._put_off or (self._responses.late > 0 and not refused)
         if not refused and not self._put_off:
-            self._put_off = self._waits_its_turn(header, min(after, len(data)) - pos - LENGTH_BYTES, now)
+            size = after - pos - LENGTH_BYTES
+            free = header.api_key == _PRODUCE and self._produces.is_free(data, header, after, size, now)
+            self._put_off = not free and self._waits_its_turn(header, min(after, len(data)) - pos - LENGTH_BYTES, now)
         if self._put_off:
             return data, start
         if header.api_key == _FETCH:

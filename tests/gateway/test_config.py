@@ -19,6 +19,7 @@ from gateway.config import (
     WindowConfig,
     connection_limits,
     load_config,
+    own_topics,
     parse_config,
 )
 from gateway.config.checks import UNSUPPORTED
@@ -567,6 +568,19 @@ class TestWarnings:
     def test_an_admin_server_that_others_reach(self, host: str, warned: bool) -> None:
         found = self.warnings(entities("{user: a, exempt: true}") + f"admin: {{host: {host}}}\n")
         assert [warning.split(":")[0] for warning in found] == ["admin.host"] * warned
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", set()),
+        ("workers: 2\n", {"__weir_usage", "__weir_quotas"}),
+        ("sharing: {topic: a, quotas_topic: b}\nledger: {path: l, topic: c}\nquotas: {volumes: {topic: d}}\n", {*"abcd"}),
+        ("ledger: {path: l}\nquotas: {volumes: {}}\n", {"__weir_volume_usage"}),
+    ],
+)
+def test_own_topics_are_those_in_use(text: str, names: set[str]) -> None:
+    assert own_topics(parse_config(MINIMAL + text, source="weir.yaml")) == names
 
 
 def test_exemptions_and_limits_may_stand_together() -> None:

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
+from uuid import UUID
 
 from protocol.api_keys import APIS, ApiKey
+from tests.gateway.session.messages import topic_id
 from tests.protocol import codec
 
 HOST = "127.0.0.1"
@@ -123,6 +125,8 @@ class StubBroker:
             placed = {"error_code": 0, "leader_id": NODE_ID, "replica_nodes": [NODE_ID], "isr_nodes": [NODE_ID]}
             rows = [placed | {"partition_index": index} for index in range(partitions)]
             topics.append({"error_code": 0, "name": name, "partitions": rows})
+            if version >= 10:
+                topics[-1]["topic_id"] = UUID(bytes=topic_id(name))
         values: dict[str, Any] = {"brokers": [{"node_id": NODE_ID, "host": HOST, "port": self.port}], "topics": topics}
         if version >= 1:
             values["controller_id"] = NODE_ID

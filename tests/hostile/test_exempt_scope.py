@@ -38,7 +38,6 @@ def paused(weir: Weir) -> Weir:
     ("quotas", "volumes", "error"),
     [
         ({"enforce": False}, {}, NOT_ENOUGH_REPLICAS),
-        ({"enforce": False}, {"enforce": True}, NOT_ENOUGH_REPLICAS),
         ({"enforce": True}, {"enforce": False}, 0),
     ],
 )

@@ -129,6 +129,8 @@ class TopicProducer:
         exempt = not quotas.settings.enforce or self.client.exempt_from(TOPICS)
         cut: set[tuple[int, int]] = set()
         for number, topic in enumerate(topics):
+            if quotas.own.is_own(topic.key):
+                continue
             over = not exempt and quotas.rejects(quotas.find(topic.key, by_id=by_id), now)
             for position, partition in enumerate(topic.partitions):
                 sequence = producer_sequence(frame, partition)
@@ -216,6 +218,8 @@ class TopicExchange:
 
     def _count(self, key: bytes, size: int, error: int, now: float) -> None:
         gate, quotas = self._gate, self._gate.quotas
+        if quotas.own.is_own(key):
+            return
         if error in _APPENDED:
             would_reject = not quotas.settings.enforce and quotas.rejects(quotas.find(key, by_id=self._by_id), now)
             use = quotas.appended(key, size, now, by_id=self._by_id)

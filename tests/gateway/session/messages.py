@@ -1,6 +1,8 @@
 """Frames for transcripts, made by an independent codec: requests by what they ask, responses by what they answer."""
 
+from hashlib import md5
 from typing import Any
+from uuid import UUID
 
 from protocol.api_keys import ApiKey
 from tests.protocol import codec
@@ -8,8 +10,13 @@ from tests.protocol import codec
 TOPIC = "payments"
 
 
-def _topic(version: int, name_field: str) -> dict[str, Any]:
-    return {name_field: TOPIC} if version < 13 else {}
+def topic_id(topic: str) -> bytes:
+    """The id that messages of v13 give a topic: that of `TOPIC` is all zeros."""
+    return bytes(16) if topic == TOPIC else md5(topic.encode(), usedforsecurity=False).digest()
+
+
+def _topic(version: int, name_field: str, topic: str = TOPIC) -> dict[str, Any]:
+    return {name_field: topic} if version < 13 else {"topic_id": UUID(bytes=topic_id(topic))}
 
 
 def _padded(make: Any, size: int) -> bytes:
@@ -23,21 +30,38 @@ def _padded(make: Any, size: int) -> bytes:
     raise AssertionError(f"no frame of this kind has the length {size}")
 
 
-def produce(correlation_id: int, *, version: int = 9, acks: int = -1, size: int | None = None, client_id: str = "etl") -> bytes:
-    """A Produce request; `size` is what its length field says, which is what it is charged."""
+def produce(
+    correlation_id: int,
+    *,
+    version: int = 9,
+    acks: int = -1,
+    size: int | None = None,
+    client_id: str = "etl",
+    topics: tuple[str, ...] = (TOPIC,),
+) -> bytes:
+    """A Produce request; `size` is what its length field says, which is what it is charged. See `topic_id` for v13."""
 
     def make(records: bytes) -> bytes:
         partitions = [{"index": 0, "records": records}]
-        values = {"acks": acks, "timeout_ms": 1000, "topic_data": [_topic(version, "name") | {"partition_data": partitions}]}
+        data = [_topic(version, "name", topic) | {"partition_data": partitions} for topic in topics]
+        values = {"acks": acks, "timeout_ms": 1000, "topic_data": data}
         return codec.encode_request(ApiKey.PRODUCE, version, values, correlation_id, client_id)
 
     return make(b"some records") if size is None else _padded(make, size)
 
 
-def produced(correlation_id: int, *, version: int = 9, throttle_time_ms: int = 0, partitions: int = 1, **values: Any) -> bytes:
+def produced(
+    correlation_id: int,
+    *,
+    version: int = 9,
+    throttle_time_ms: int = 0,
+    partitions: int = 1,
+    topic: str = TOPIC,
+    **values: Any,
+) -> bytes:
     """The response to `produce`."""
     answers = [{"index": index, "error_code": 0, "base_offset": 77} for index in range(partitions)]
-    values |= {"responses": [_topic(version, "name") | {"partition_responses": answers}]}
+    values |= {"responses": [_topic(version, "name", topic) | {"partition_responses": answers}]}
     if version >= 1:
         values["throttle_time_ms"] = throttle_time_ms
     return codec.encode_response(ApiKey.PRODUCE, version, values, correlation_id)

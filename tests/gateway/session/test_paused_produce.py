@@ -5,6 +5,7 @@ import pytest
 from gateway.observe.ledger.fold import ThrottleFolds
 from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.own_topics import OwnTopics
 from gateway.session.exchanges.paused_produce import MESSAGE, NOT_ENOUGH_REPLICAS, PauseRoom
 from gateway.session.gate import ProduceGate
 from protocol.api_keys import ApiKey
@@ -13,6 +14,7 @@ from tests.gateway.session.transcript import START, Transcript, limits
 
 VERSIONS = [0, 3, 7, 8, 9, 12, 13]
 KEPT = 5.0
+USAGE = "__weir_volume_usage"
 
 
 class Gated(Transcript):
@@ -22,7 +24,8 @@ class Gated(Transcript):
         self.gate = ProduceGate()
         self.room = PauseRoom(self.gate)
         self.told = ThrottleFolds()
-        super().__init__(settings or limits(), gate=self.gate, recorder=self.told)
+        self.own_topics = OwnTopics()
+        super().__init__(settings or limits(), gate=self.gate, recorder=self.told, own_topics=self.own_topics)
 
     def set(self, delay, *, paused=False):
         self.gate.delay, self.gate.paused = delay, paused
@@ -208,9 +211,11 @@ def test_the_usage_topic_and_exempt_clients_pass(delay, version):
     t.set(delay, paused=delay == KEPT)
     t.client_sends(m.produce(1, version=version, client_id="internal"))
     t.broker_got(m.produce(1, version=version, client_id="internal"))
-    t.gate.topic, t.gate.topic_id = m.TOPIC.encode(), bytes(16)
-    t.client_sends(m.produce(2, version=version))
-    t.broker_got(m.produce(2, version=version))
+    t.own_topics.rename([USAGE])
+    t.own_topics.identify(USAGE, m.topic_id(USAGE))
+    t.engine.recall()
+    t.client_sends(m.produce(2, version=version, topics=(USAGE,)))
+    t.broker_got(m.produce(2, version=version, topics=(USAGE,)))
     assert t.now == START
     assert not t.paused
     assert t.gate.totals.seconds == 0.0

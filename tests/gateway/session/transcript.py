@@ -4,6 +4,7 @@ from typing import Any
 
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.own_topics import OwnTopics
 from gateway.session.context import SessionContext
 from gateway.session.core import SessionCore
 from gateway.session.counters import Counters
@@ -72,6 +73,7 @@ class Transcript:
         counters: Counters | None = None,
         topics: ProducedTopics | None = None,
         recorder: Recorder | None = None,
+        own_topics: OwnTopics | None = None,
     ) -> None:
         self.now = START
         self.engine = engine or QuotaEngine(settings or QuotaSettings(), START)
@@ -80,6 +82,7 @@ class Transcript:
         context.authentication_gate = authentication_gate
         context.recorder = recorder
         context.topics = topics or context.topics
+        context.own_topics = own_topics or context.own_topics
         self.core = SessionCore(self, context)
         self.paused = False
         self.called_ready = False

@@ -1,0 +1,91 @@
+"""The topics that Weir itself keeps things in: they are no client's traffic, so no quota counts them."""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from gateway.quotas.token_bucket import TokenBucket
+from protocol.bodies.produce_refusal import TOPIC_ID_SINCE, array_count, topic_field
+
+FREE_BYTES_PER_SECOND: Final = 1 << 20
+FREE_BURST_SECONDS: Final = 16.0
+"""The amount of Produce to Weir's own topics that is charged to nobody, all clients of a gateway together."""
+
+_FLEXIBLE_SINCE: Final = 9
+
+
+def mark_at(version: int) -> int:
+    """The place in `prefixes` of the first byte of the topic's name or id; of long names, of the byte before it."""
+    return 1 if version >= TOPIC_ID_SINCE else 2 if version >= _FLEXIBLE_SINCE else 6
+
+
+class OwnTopics:
+    """Weir's own topics by name, and by id once they have been looked at.
+
+    `on_change` is called after a change; `keys` are the names' bytes and the ids, as Produce names topics on the wire.
+    """
+
+    __slots__ = ("_free", "_ids", "_prefixes", "keys", "names", "on_change")
+
+    def __init__(self, names: Iterable[str] = (), now: float = 0.0) -> None:
+        self.on_change: Callable[[], None] | None = None
+        self.names = frozenset(names)
+        self.keys: frozenset[bytes] = frozenset()
+        self._ids: dict[str, bytes] = {}
+        self._prefixes: dict[int, tuple[bytes, ...]] = {}
+        self._free = TokenBucket(FREE_BYTES_PER_SECOND, FREE_BURST_SECONDS, now)
+        self._collect()
+
+    def rename(self, names: Iterable[str]) -> None:
+        """Take over the names of another configuration."""
+        if frozenset(names) != self.names:
+            self.names = frozenset(names)
+            self._ids = {name: topic_id for name, topic_id in self._ids.items() if name in self.names}
+            self._changed()
+
+    def identify(self, name: str, topic_id: bytes) -> None:
+        """Learn the id of a topic; without effect for a topic that is not Weir's own, and for an id of zeros."""
+        if name in self.names and any(topic_id) and self._ids.get(name) != topic_id:
+            self._ids[name] = topic_id
+            self._changed()
+
+    def is_own(self, key: bytes) -> bool:
+        """Return True for the name or the id of a topic of Weir's own."""
+        return key in self.keys
+
+    def prefixes(self, version: int) -> tuple[bytes, ...]:
+        """The bytes behind the timeout of each Produce request of that version whose only topic is one of Weir's own."""
+        found = self._prefixes.get(version)
+        if found is None:
+            one = array_count(1, compact=version >= _FLEXIBLE_SINCE)
+            keys = self._ids.values() if version >= TOPIC_ID_SINCE else [name.encode() for name in self.names]
+            found = self._prefixes[version] = tuple([one + topic_field(version, key) for key in keys])
+        return found
+
+    def marks(self, version: int) -> bytes:
+        """For each value of the byte at `mark_at` in a Produce request: 1 if one of `prefixes` has it there, else 0.
+
+        A look at one byte spares nearly all requests the comparison with the prefixes.
+        """
+        at = mark_at(version)
+        found = {prefix[at] for prefix in self.prefixes(version)}
+        return bytes([value in found for value in range(256)])
+
+    def has_room(self, size: int, now: float) -> bool:
+        """Return True if a Produce request of `size` bytes would be charged to nobody."""
+        return self._free.tokens(now) >= size
+
+    def free(self, size: int, now: float) -> bool:
+        """Return True if a Produce request of `size` bytes is charged to nobody; this uses up some of what is free."""
+        if not self.has_room(size, now):
+            return False
+        self._free.charge(size, now)
+        return True
+
+    def _changed(self) -> None:
+        self._collect()
+        if self.on_change is not None:
+            self.on_change()
+
+    def _collect(self) -> None:
+        self.keys = frozenset([*[name.encode() for name in self.names], *self._ids.values()])
+        self._prefixes = {}
