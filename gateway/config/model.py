@@ -417,7 +417,7 @@ class WeirConfig(Section):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a server that binds `host` is out of other machines' reach. Names other than localhost count as reachable."""
+    """Return True if other machines can't reach a server that binds `host`. Names other than localhost count as reachable."""
     try:
         address = ip_address(host)
     except ValueError:

@@ -8,6 +8,7 @@ import logging
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Collection
+from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Final
 
@@ -27,7 +28,7 @@ _log = logging.getLogger("weir.admin")
 
 
 class HostCheck:
-    """Decides which names the admin server answers to.
+    """The names that the admin server answers to.
 
     `bound` is the host that the server listens on; `allowed` gives `admin.allowed_hosts` as it is now. Always allowed: any IP
     address, no Host header at all, loopback names, `bound`, and the machine's own names. If other machines can reach `bound`,
@@ -50,7 +51,7 @@ class HostCheck:
         return thread
 
     def allows(self, host: str) -> bool:
-        """Whether a request with this Host header is answered."""
+        """Return True if a request with this Host header gets its page."""
         name = _plain(_without_port(host))
         if not name or name in self._own or name.endswith(".localhost") or _is_address(name):
             return True
@@ -73,14 +74,14 @@ class HostCheck:
             extra={"reason": "admin_host", "peer": f"{request.remote}:0"},
         )
         return web.Response(
-            status=421,
+            status=HTTPStatus.MISDIRECTED_REQUEST,
             text=f"Host: {shown} is not a name of this admin server. A web page of another site could use such a name to read"
             " quotas and users (DNS rebinding). Ask by IP address or localhost, or add the name to admin.allowed_hosts.\n",
         )
 
 
 def _covers(pattern: str, name: str) -> bool:
-    """Whether a name is the one that is allowed, or, if the pattern begins with a dot, one below it."""
+    """Return True if a pattern stands for the name: the same name or, if the pattern begins with a dot, one above it."""
     return name == pattern.removeprefix(".") or (pattern.startswith(".") and name.endswith(pattern))
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
@@ -45,6 +46,8 @@ async def _ask(session: aiohttp.ClientSession, admin: str) -> Answer:
     url = f"{admin.rstrip('/')}/api/quotas"
     try:
         async with session.get(url) as response:
+            if response.status == HTTPStatus.MISDIRECTED_REQUEST:
+                raise AdminUnreachableError(f"{url} refuses this name: {(await response.text()).strip()}")
             response.raise_for_status()
             answer = await response.json()
             if not isinstance(answer, dict) or not isinstance(answer.get("rows"), list):

@@ -88,6 +88,15 @@ async def test_nobody_listens_there() -> None:
     ids=["404", "text", "a list", "no rows"],
 )
 async def test_somebody_else_listens_there(answer: web.Response) -> None:
+    await refused(answer, "answers, but not as Weir does")
+
+
+async def test_name_that_is_not_allowed_is_explained() -> None:
+    answer = web.Response(status=421, text="add the name to admin.allowed_hosts\n")
+    await refused(answer, r"/api/quotas refuses this name: add the name to admin\.allowed_hosts$")
+
+
+async def refused(answer: web.Response, message: str) -> None:
     async def handle(_: web.Request) -> web.Response:
         return answer
 
@@ -98,7 +107,7 @@ async def test_somebody_else_listens_there(answer: web.Response) -> None:
     port = free_port()
     await web.TCPSite(runner, "127.0.0.1", port).start()
     try:
-        with pytest.raises(AdminUnreachableError, match="answers, but not as Weir does"):
+        with pytest.raises(AdminUnreachableError, match=message):
             await show_quotas(f"http://127.0.0.1:{port}", once=True, as_json=False, console=Screen().console)
     finally:
         await runner.cleanup()
