@@ -21,8 +21,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from gateway.config.connections import AcceptSection, ConnectionsConfig, ip_text
-from gateway.config.exemptions import exemption_warnings
 from gateway.config.exempt import Exempt, exemptions
+from gateway.config.exemptions import exemption_warnings
 from gateway.config.ledger import LedgerConfig
 from gateway.config.quota_api import QuotaAdmins, StateConfig
 from gateway.config.sasl import SENT_AS_IT_IS, ListenerSaslConfig, UpstreamSaslConfig

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from gateway.quotas.engine import QuotaEngine
-from gateway.session.collected import CollectBudget
 from gateway.quotas.own_topics import OwnTopics
+from gateway.session.collected import CollectBudget
 from gateway.session.counters import Counters
 from gateway.session.exchange import Gate, Opener
 from gateway.session.gate import ProduceGate
