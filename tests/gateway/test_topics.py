@@ -1,9 +1,11 @@
 """Topic quotas put together: thresholds of the config file, and those set as topic configs over them."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 
+from gateway.background import BackgroundTasks
 from gateway.config import QuotasConfig
 from gateway.quotas.topic_thresholds import TopicLimits
 from gateway.topics import TopicQuotasAtWork
@@ -28,8 +30,8 @@ class NoBroker:
 @pytest.fixture
 async def at_work():
     topics = TopicQuotasAtWork(NoBroker)
-    async with asyncio.TaskGroup() as group:
-        topics.start = lambda config: topics.configure(config, group)
+    async with BackgroundTasks(Counter()) as tasks:
+        topics.start = lambda config: topics.configure(config, tasks)
         yield topics
         topics.stop()
 
