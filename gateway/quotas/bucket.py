@@ -8,6 +8,7 @@ from typing import Final
 from gateway.quotas.account import Metered
 from gateway.quotas.entity import OTHER, Resolution
 from gateway.quotas.kinds import QuotaKind
+from gateway.quotas.line import Consumer, Line
 from gateway.quotas.meter import Meter
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, UsageRow
 
@@ -44,7 +45,7 @@ class Bucket(Metered):
     """Shared by all connections whose clients have the same tags.
 
     `amount_total` (bytes) is written by sessions on their hot path; `connections` is how many of them hold this bucket;
-    `promised` is what requests that were let through are expected to be charged when they are answered.
+    `line` has its consumers, if it is one of Fetch.
     """
 
     __slots__ = (
@@ -57,9 +58,9 @@ class Bucket(Metered):
         "kind",
         "last_used",
         "latency_seconds_total",
+        "line",
         "marks",
         "policy",
-        "promised",
         "resolution",
         "throttle_seconds_total",
         "throttled_total",
@@ -79,8 +80,8 @@ class Bucket(Metered):
         self.amount_total = 0
         self.answered_total = 0  # Produce and Fetch requests that brokers have answered, and how long they took for it
         self.latency_seconds_total = 0.0
-        self.promised = 0
         self.waiting = 0  # bytes or mutations of requests that wait unforwarded, see `enter_queue`
+        self.line = Line(now)
         self.throttled_total = 0
         self.throttle_seconds_total = 0.0
         self.early_total = 0
@@ -147,36 +148,91 @@ class Bucket(Metered):
             self.amount_total += 1
         return held
 
+    def charge_fetch(self, consumer: Consumer, amount: int, now: float) -> float:
+        """As `charge`, for the response of a Fetch. Where others wait, its consumer is held until its next turn."""
+        meter = self.meter
+        if meter is None or not self.policy.enforce:
+            return self.charge(amount, now)
+        self.amount_total += amount
+        if consumer.expected > 0:
+            self.line.answered(consumer.expected)
+        if meter.charge(amount, now) < LEAST_DELAY and self.line.length == 0.0:
+            return 0.0
+        return self._queue(meter, consumer, now, served=True)
+
     def take_back(self, amount: int, now: float) -> bool:
         """Undo the charge, made at `now`, of a response that went over and is not to be sent; False: it is to be sent."""
-        if self.meter is None or not self.meter.takes_back:
+        if self.meter is None or not self.meter.takes_back or self.meter.delay(now) < LEAST_DELAY:
             return False
         self.meter.charge(-amount, now)
         self.amount_total -= amount
         return True
 
     def refuse(self, now: float) -> float:
-        """The seconds for which a request has to wait that may only begin within the quota (Fetch); 0.0: it may begin.
+        """The seconds for which a request has to wait that may only begin within the quota; 0.0: it may begin.
 
         A wait that rounds to 0 ms is none. Below zero: it would have to wait so long if quotas were enforced.
         """
         if self.meter is None:
             return 0.0
-        delay = self.meter.delay(now, self.promised)
+        delay = self.meter.delay(now)
         if delay < LEAST_DELAY:
             return 0.0
         return self._verdict(self.meter, delay, now)
 
-    def fetch_allowance(self, batch_bytes: int, now: float) -> int | None:
+    def refuse_fetch(self, consumer: Consumer, now: float) -> float:
+        """As `refuse`, for a Fetch: its consumer waits for its turn as well, and keeps its place until that has come."""
+        meter = self.meter
+        if meter is None or not self.policy.enforce:
+            return self.refuse(now)
+        return self._queue(meter, consumer, now, served=False)
+
+    def _queue(self, meter: Meter, consumer: Consumer, now: float, *, served: bool) -> float:
+        delay = self.line.wait(consumer, meter, now, served=served, alone=self.connections == 1)
+        if delay < LEAST_DELAY:
+            self.line.leave(consumer)
+            return 0.0
+        self.line.join(consumer, meter, now + delay)
+        return self._verdict(meter, delay, now)
+
+    @property
+    def promised(self) -> int:
+        """The bytes that are set aside for Fetches that brokers have not answered."""
+        return self.line.promised
+
+    def reserve(self, consumer: Consumer, asked: int, now: float) -> int:
+        """Set bytes aside for a Fetch that asks for `asked`: all reservations together are within the balance, unless there is
+        only one. Returns how many; `Line.release` takes them back."""
+        line = self.line
+        reserved = line.reserved(now)
+        amount = consumer.reservation(asked, self.connections)
+        tokens = self.meter.tokens(now) if self.meter is not None else None
+        if reserved > 0 and tokens is not None:
+            amount = max(min(amount, int(tokens) - reserved), 0)
+        line.reserve(amount)
+        return amount
+
+    def full(self, asked: int, now: float) -> bool:
+        """Whether the unanswered Fetches of one connection, which ask for `asked`, leave less than a portion of the balance."""
+        if asked == 0 or self.meter is None or not self.policy.enforce:
+            return False
+        return self.meter.saved(now) - max(self.line.reserved(now), asked) < self.meter.portion
+
+    def fetch_allowance(self, batch_bytes: int, now: float, *, first: bool = False, asked: int = 0) -> int | None:
         """How many bytes a Fetch that begins now may ask for, at least 1; None for as many as it likes.
 
         Brokers cut their answer anywhere and send the batch that was cut once more, which wastes the quota; so the
         allowance is a whole number of batches of `batch_bytes`, where that is known (not 0). The first batch comes
-        whole however little is asked for (KIP-74).
+        whole however little is asked for (KIP-74). The `first` Fetch of a consumer among others may ask for a portion only:
+        many may begin at once. `asked` is the number of bytes that its unanswered ones ask for.
         """
         if self.meter is None or not self.policy.enforce:
             return None
-        allowance = int(self.meter.fetch_allowance(now))
+        meter = self.meter
+        if first and self.connections > 1:
+            allowance = int(meter.portion)
+        else:
+            allowance = int(meter.fetch_allowance(now, max(self.line.reserved(now), asked), self.connections))
         if batch_bytes > 0:
             allowance -= allowance % batch_bytes
         return max(allowance, 1)
@@ -190,18 +246,22 @@ class Bucket(Metered):
     def still_held(self, left: float, limit: float | None, now: float) -> float:
         """What is left of a mute, made under `limit`, that had `left` seconds to go when the configuration changed.
 
-        A token bucket knows. A window forgets a burst as soon as its samples are gone, long before the time that it asked for
-        is over: so what is left is scaled as the limit was.
+        A token bucket knows, but not for how long its clients wait for each other. A window forgets a burst as soon as its
+        samples are gone, long before the time that it asked for is over: so what is left is scaled as the limit was.
         """
         if self.meter is None or self.resolution.limit is None or not self.policy.enforce:
             return 0.0
+        if limit == self.resolution.limit and self.line.length > 0.0:
+            return left
         if self.meter.tokens(now) is not None:
             return min(left, self.meter.delay(now))
         return left if limit is None else left * min(1.0, limit / self.resolution.limit)
 
     def throttle_left(self, now: float) -> float:
         """For how many seconds a request that arrives now would be held."""
-        return self.meter.delay(now) if self.meter is not None and self.policy.enforce else 0.0
+        if self.meter is None or not self.policy.enforce:
+            return 0.0
+        return self.meter.delay(now, 0.0, 0.0 if self.meter.idle(now) else self.line.length)
 
     def tick(self) -> None:
         """Once a second: remember the total, from which the rate is worked out."""

@@ -4,9 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 MAX_THROTTLE_TIME_MS = 2**31 - 1
+
+FETCH_SLICE_SECONDS: Final = 0.05
+"""A fetch that finds nothing saved up may take this much of the quota at once: small enough to flow evenly, large enough that
+a fast consumer is not slowed by round trips."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,9 @@ class Meter(ABC):
         """Record `amount`; return the delay in seconds after which the limit is kept again, 0.0 where it is kept now."""
 
     @abstractmethod
-    def delay(self, now: float, promised: float = 0.0) -> float:
-        """The delay in seconds that a charge of nothing would get, if `promised` had been charged as well."""
+    def delay(self, now: float, promised: float = 0.0, ahead: float = 0.0) -> float:
+        """The delay in seconds that a charge of nothing would get, if `promised` had been charged as well, and `ahead`, which
+        other clients of this gateway will use before."""
 
     @abstractmethod
     def rate(self, now: float) -> float | None:
@@ -45,8 +50,18 @@ class Meter(ABC):
         """What is left, below zero for a debt, where the algorithm keeps it."""
 
     @abstractmethod
-    def fetch_allowance(self, now: float) -> float:
-        """How much a response may hold that is asked for now, if whoever asks is to be served evenly."""
+    def fetch_allowance(self, now: float, promised: float = 0.0, among: int = 1) -> float:
+        """The maximum number of bytes to ask for in a Fetch that begins now, for one of `among` consumers, while `promised`
+        bytes are set aside."""
+
+    @abstractmethod
+    def saved(self, now: float) -> float:
+        """The bytes that may be used at once without going over."""
+
+    @property
+    @abstractmethod
+    def portion(self) -> float:
+        """The bytes that a Fetch may take at once when nothing is saved up."""
 
     @property
     @abstractmethod

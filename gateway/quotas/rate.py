@@ -7,7 +7,7 @@ long as an event in them lies inside the monitored span. Times inside are integr
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from gateway.quotas.meter import Meter, Spent, Window
+from gateway.quotas.meter import FETCH_SLICE_SECONDS, Meter, Spent, Window
 
 
 class Rate(ABC):
@@ -147,12 +147,14 @@ class WindowMeter(Meter):
         self._rate.record(amount, now)
         return self.delay(now)
 
-    def delay(self, now: float, promised: float = 0.0) -> float:  # noqa: ARG002 - Kafka's knows only what has been used
-        """(observed - bound) / bound * window, which is KIP-13's (overall - bound * window) / bound; 0.0 up to the bound."""
+    def delay(self, now: float, promised: float = 0.0, ahead: float = 0.0) -> float:  # noqa: ARG002 - Kafka promises nothing
+        """(observed - bound) / bound * window, which is KIP-13's (overall - bound * window) / bound; 0.0 up to the bound. Added
+        is the time in which the bound allows the bytes `ahead`."""
         observed = self._rate.measure(now)
+        turn = ahead / self._limit
         if observed <= self._limit:
-            return 0.0
-        return (observed - self._limit) / self._limit * self._rate.window_ms(now) / 1000.0
+            return turn
+        return (observed - self._limit) / self._limit * self._rate.window_ms(now) / 1000.0 + turn
 
     def rate(self, now: float) -> float:
         """The observed rate per second."""
@@ -162,9 +164,19 @@ class WindowMeter(Meter):
         """A window has none."""
         return
 
-    def fetch_allowance(self, now: float) -> float:  # noqa: ARG002
-        """The capacity, as Kafka has it (KAFKA-9677)."""
-        return self.capacity
+    def fetch_allowance(self, now: float, promised: float = 0.0, among: int = 1) -> float:
+        """The capacity, as Kafka has it (KAFKA-9677). Several consumers have equal parts of the room in the window: else most
+        of their answers go over, and are read in vain."""
+        return self.capacity if among == 1 else max((self.saved(now) - promised) / among, self.portion)
+
+    def saved(self, now: float) -> float:
+        """What the window has room for."""
+        return max(self._limit * self._rate.window_ms(now) / 1000.0 - self._rate.kept(now), 0.0)
+
+    @property
+    def portion(self) -> float:
+        """The same slice of the quota as a token bucket's."""
+        return self._limit * FETCH_SLICE_SECONDS
 
     @property
     def takes_back(self) -> bool:

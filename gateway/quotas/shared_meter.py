@@ -73,11 +73,12 @@ class SharedMeter(Meter):
         """What is charged on presumption as yet."""
         return self._presumed + self._older
 
-    def delay(self, now: float, promised: float = 0.0) -> float:
-        """As the meter has it; what is promised here is promised by the others as well, up to what may be presumed."""
+    def delay(self, now: float, promised: float = 0.0, ahead: float = 0.0) -> float:
+        """As the meter has it; what is promised here is promised by the others as well, up to what may be presumed. While the
+        bytes `ahead` are served here, the other gateways use their parts."""
         if self._extra > 0.0 and promised > 0.0:
             promised += min(promised * self._extra, self._limit * self._horizon)
-        return self._inner.delay(now, promised)
+        return self._inner.delay(now, promised, ahead * (self._extra + _WHOLE))
 
     def rate(self, now: float) -> float | None:
         """The observed rate of all gateways per second, where the algorithm keeps one."""
@@ -87,9 +88,19 @@ class SharedMeter(Meter):
         """What is left for all gateways."""
         return self._inner.tokens(now)
 
-    def fetch_allowance(self, now: float) -> float:
+    def fetch_allowance(self, now: float, promised: float = 0.0, among: int = 1) -> float:
         """This gateway's part of it."""
-        return self._inner.fetch_allowance(now) / (self._extra + _WHOLE)
+        whole = self._extra + _WHOLE
+        return self._inner.fetch_allowance(now, promised * whole, among) / whole
+
+    def saved(self, now: float) -> float:
+        """This gateway's part of it."""
+        return self._inner.saved(now) / (self._extra + _WHOLE)
+
+    @property
+    def portion(self) -> float:
+        """This gateway's part of it."""
+        return self._inner.portion / (self._extra + _WHOLE)
 
     @property
     def takes_back(self) -> bool:

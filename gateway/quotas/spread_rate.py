@@ -7,7 +7,7 @@ share of the burst with it, so that the quota is kept again after the very time 
 
 from collections.abc import Sequence
 
-from gateway.quotas.meter import Meter, Spent, Window
+from gateway.quotas.meter import FETCH_SLICE_SECONDS, Meter, Spent, Window
 
 
 class SpreadRate(Meter):
@@ -46,9 +46,9 @@ class SpreadRate(Meter):
         samples[last] += amount
         return self.delay(now)
 
-    def delay(self, now: float, promised: float = 0.0) -> float:
+    def delay(self, now: float, promised: float = 0.0, ahead: float = 0.0) -> float:
         """The KIP's (R - Q) / Q * S * W, 0.0 up to the quota; what is promised counts as used."""
-        return max(0.0, (promised - self.tokens(now)) / self._limit)
+        return max(0.0, (promised + ahead - self.tokens(now)) / self._limit)
 
     def rate(self, now: float) -> float:
         """What the samples hold, over the time that they cover."""
@@ -60,9 +60,18 @@ class SpreadRate(Meter):
         self._advance(now)
         return self.capacity - sum(self._samples)
 
-    def fetch_allowance(self, now: float) -> float:
+    def fetch_allowance(self, now: float, promised: float = 0.0, among: int = 1) -> float:
+        """An equal part of what is left."""
+        return max((self.tokens(now) - promised) / among, 0.0)
+
+    def saved(self, now: float) -> float:
         """What is left."""
         return max(self.tokens(now), 0.0)
+
+    @property
+    def portion(self) -> float:
+        """The same slice of the quota as a token bucket's."""
+        return self._limit * FETCH_SLICE_SECONDS
 
     @property
     def takes_back(self) -> bool:

@@ -8,11 +8,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Final
 
-from gateway.quotas.meter import Meter, Spent, Window
-
-FETCH_SLICE_SECONDS = 0.05
-"""A fetch that finds nothing saved up may take this much of the quota at once: small enough to flow evenly, large enough that
-a fast consumer is not slowed by round trips."""
+from gateway.quotas.meter import FETCH_SLICE_SECONDS, Meter, Spent, Window
 
 MAX_DEBT_SECONDS: Final = 3600.0
 """The longest time for which a byte quota can be in debt. A client that sends 100 MB at a quota of 1 KiB/s would else keep all
@@ -63,9 +59,9 @@ class TokenBucket(Meter):
         self._tokens = tokens
         return delay
 
-    def delay(self, now: float, promised: float = 0.0) -> float:
-        """Seconds until the balance, less what is promised, is no longer negative."""
-        return max(0.0, (promised - self.tokens(now)) / self._limit)
+    def delay(self, now: float, promised: float = 0.0, ahead: float = 0.0) -> float:
+        """Seconds until the balance, less the bytes that are promised or used before, is no longer negative."""
+        return max(0.0, (promised + ahead - self.tokens(now)) / self._limit)
 
     def tokens(self, now: float) -> float:
         """The balance."""
@@ -75,9 +71,18 @@ class TokenBucket(Meter):
         """No rate is kept: the balance says it all."""
         return
 
-    def fetch_allowance(self, now: float) -> float:
-        """What has been saved up, or a slice of the quota if that is more."""
-        return max(self.tokens(now), self._limit * FETCH_SLICE_SECONDS)
+    def fetch_allowance(self, now: float, promised: float = 0.0, among: int = 1) -> float:
+        """An equal part of the free balance, or a slice of the quota if that is more."""
+        return max((self.tokens(now) - promised) / among, self.portion)
+
+    def saved(self, now: float) -> float:
+        """The balance, unless that is a debt."""
+        return max(self.tokens(now), 0.0)
+
+    @property
+    def portion(self) -> float:
+        """A slice of the quota."""
+        return self._limit * FETCH_SLICE_SECONDS
 
     @property
     def takes_back(self) -> bool:

@@ -3,6 +3,7 @@
 from struct import Struct
 from typing import Final
 
+from gateway.quotas.line import Consumer
 from gateway.session.identity import Client
 from gateway.session.inflight import ChargedFetch, Entry, InFlight, ThrottledFetch
 from gateway.session.throttle import ChannelThrottle
@@ -21,6 +22,9 @@ THROTTLE_TO_SESSION_END: Final = 10
 _LEAST_THROTTLE_MS: Final = 1
 """Java and kafka-python take an empty answer to a full Fetch for an error if it has no throttle time."""
 
+_UNKNOWN_BATCH_BYTES: Final = 1 << 20
+"""Brokers take batches of this size, unless they are configured otherwise."""
+
 _FETCH: Final = int(ApiKey.FETCH)
 _INT32 = Struct(">i")
 
@@ -28,12 +32,23 @@ _INT32 = Struct(">i")
 class Fetches:
     """The Fetch requests of one connection and their answers."""
 
-    __slots__ = ("_client", "_in_flight", "_throttle")
+    __slots__ = ("_asked", "_client", "_consumer", "_in_flight", "_throttle", "awaited")
 
     def __init__(self, client: Client, throttle: ChannelThrottle, in_flight: InFlight) -> None:
         self._client = client
         self._throttle = throttle
         self._in_flight = in_flight
+        self._consumer = Consumer()
+        self._asked = 0  # bytes, by all unanswered Fetches under a quota
+        self.awaited = False  # the next Fetch waits for one of their answers
+
+    def has_to_wait(self, header: RequestHeader, now: float) -> bool:
+        """A pipelined Fetch waits while those before it may use the whole balance. (Kafka takes one at a time.)"""
+        if self._asked == 0:
+            return False
+        self._client.use(header.client_id, now)
+        self.awaited = self._client.bucket("fetch", now).full(self._asked, now)
+        return self.awaited
 
     def admit(self, data: bytes, header: RequestHeader, after: int, now: float) -> tuple[bytes, bool]:
         """Admit a Fetch request as far as the quota goes; returns the data, perhaps changed, and whether to forward it. If
@@ -44,7 +59,7 @@ class Fetches:
         bucket = self._client.bucket("fetch", now)
         key = _FETCH << 16 | version
         closes_session = version >= fetch.SESSION_SINCE and head.session_epoch == -1 and not head.has_topics
-        delay = 0.0 if closes_session else bucket.refuse(now)
+        delay = 0.0 if closes_session else bucket.refuse_fetch(self._consumer, now)
         if delay < 0.0:
             self._throttle.start(delay, now, bucket, Entry(header.correlation_id, key, now))
         elif delay > 0.0:
@@ -55,12 +70,19 @@ class Fetches:
             if not forward:
                 return data, False
             return fetch.with_limits(data, head, max_wait=0, min_bytes=0, max_bytes=1), True
-        allowance = bucket.fetch_allowance(self._client.batch_bytes, now)
-        # Who got records will get some again: else all who share the bucket are let through at once, then all wait.
-        promised = 0 if allowance is None else min(self._client.fetched_bytes, max(allowance, self._client.batch_bytes))
-        bucket.promised += promised
-        self._in_flight.append(Entry(header.correlation_id, key, now, ChargedFetch(bucket, promised), bucket))
-        if allowance is None or head.max_bytes <= allowance:
+        charged = ChargedFetch(bucket)
+        self._in_flight.append(Entry(header.correlation_id, key, now, charged, bucket))
+        consumer = self._consumer
+        allowance = bucket.fetch_allowance(consumer.batch_bytes, now, first=consumer.unknown, asked=self._asked)
+        if allowance is None:
+            return data, True
+        if not closes_session:
+            asked = max(min(head.max_bytes, allowance), consumer.batch_bytes)  # the first batch comes whole
+            charged.promised = bucket.reserve(consumer, asked, now)
+            charged.generation = bucket.line.generation
+            charged.asked = asked if consumer.batch_bytes else max(asked, _UNKNOWN_BATCH_BYTES)
+            self._asked += charged.asked
+        if head.max_bytes <= allowance:
             return data, True
         return fetch.with_limits(
             data, head, max_wait=head.max_wait, min_bytes=min(head.min_bytes, allowance), max_bytes=allowance
@@ -72,16 +94,22 @@ class Fetches:
         size = after - pos - 4
         if version >= APIS[api_key].flexible_since:
             size -= 1
+        bucket = special.bucket
         special.keep_promise()
-        delay = special.bucket.charge(size, now)
-        if api_key == _FETCH and special.bucket.meter is not None:
-            batch = fetch.first_batch_size(chunk, pos, min(after, len(chunk)), version)
-            self._client.batch_bytes = batch or self._client.batch_bytes
-            self._client.fetched_bytes = size if batch or after > len(chunk) else 0
+        self._asked -= special.asked
+        if api_key != _FETCH or bucket.meter is None:
+            delay = bucket.charge(size, now)
+        else:
+            end = min(after, len(chunk))
+            records = fetch.find_records(chunk, pos, end, version)
+            consumer = self._consumer
+            consumer.batch_bytes = fetch.batch_size(chunk, records, end) or consumer.batch_bytes
+            consumer.expected = size if records >= 0 or after > end else 0
+            delay = bucket.charge_fetch(consumer, size, now)
         if delay == 0.0:
             return True
-        self._throttle.start(delay, now, special.bucket, entry, size)
-        return delay < 0.0 or not (api_key == _FETCH and special.bucket.take_back(size, now))
+        self._throttle.start(delay, now, bucket, entry, size)
+        return delay < 0.0 or not (api_key == _FETCH and bucket.take_back(size, now))
 
     def emptied(self, chunk: bytes, pos: int, end: int, entry: Entry, now: float) -> bytes:
         """In place of a throttled Fetch's answer, one without partitions and with the same session id."""

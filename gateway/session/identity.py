@@ -10,18 +10,7 @@ ANONYMOUS = "ANONYMOUS"
 class Client:
     """A connection's user and its client-id of the moment; their buckets are looked up once and kept until either changes."""
 
-    __slots__ = (
-        "_buckets",
-        "_engine",
-        "_exempt",
-        "_queued",
-        "batch_bytes",
-        "client_id",
-        "fetched_bytes",
-        "generation",
-        "hot_bucket",
-        "user",
-    )
+    __slots__ = ("_buckets", "_engine", "_exempt", "_queued", "client_id", "generation", "hot_bucket", "user")
 
     def __init__(self, engine: QuotaEngine) -> None:
         self._engine = engine
@@ -30,8 +19,6 @@ class Client:
         self._queued: tuple[Bucket, int] | None = None  # the bucket that this connection's first request waits for
         self.user = ANONYMOUS
         self.client_id = ""
-        self.fetched_bytes = 0  # the length of the last Fetch response, 0 where it held no records
-        self.batch_bytes = 0  # of the first batch in the last Fetch response: how large its batches are likely to be
         self.generation = engine.generation
         self.hot_bucket: Bucket | None = None  # that of Produce requests like the last one; None where it was given back
 

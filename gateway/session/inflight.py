@@ -47,15 +47,19 @@ InFlight = deque[Entry]
 
 @dataclass(slots=True)
 class ChargedFetch(Special):
-    """A Fetch whose answer is to be charged to a bucket, where `promised` bytes are set aside for it until then."""
+    """A Fetch whose answer is to be charged to a bucket. It may bring `asked` bytes under a quota, of which `promised` are set
+    aside for it until then, or for a second at most (`Line.generation`)."""
 
     bucket: Bucket
+    asked: int = 0
     promised: int = 0
+    generation: int = 0
 
     def keep_promise(self) -> None:
         """The answer is there, or will never be."""
-        self.bucket.promised -= self.promised
-        self.promised = 0
+        if self.promised:
+            self.bucket.line.release(self.promised, self.generation)
+            self.promised = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,6 +292,7 @@ class RequestStream:
             self._put_off = self._put_off or verdict == PUT_OFF
         # What the broker answers can't wait here for an answer that is not there yet, so nothing more is asked of it.
         self._put_off = self._put_off or (self._responses.late > 0 and not refused)
+        self._put_off = self._put_off or (header.api_key == _FETCH and self._fetches.has_to_wait(header, now))
         if not refused and not self._put_off:
             size = after - pos - LENGTH_BYTES
             free = header.api_key == _PRODUCE and self._produces.is_free(data, header, after, size, now)

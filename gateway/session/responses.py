@@ -282,8 +282,13 @@ class ResponseStream:
             )  # fmt: skip
         if isinstance(special, ThrottledFetch) and fetch.top_level_error(chunk, pos, end, version) == 0:
             return self._empty(pieces, chunk, start, pos, after, entry, now)
-        if isinstance(special, ChargedFetch) and not self._fetches.charge(special, chunk, pos, after, entry, now):
-            return self._empty(pieces, chunk, start, pos, after, entry, now)
+        if isinstance(special, ChargedFetch):
+            to_be_sent = self._fetches.charge(special, chunk, pos, after, entry, now)
+            if self._fetches.awaited:
+                self._fetches.awaited = False
+                self.resumable = True
+            if not to_be_sent:
+                return self._empty(pieces, chunk, start, pos, after, entry, now)
         if api_key in _SEARCHED and version >= _SEARCHED[ApiKey(api_key)]:
             return self._search(pieces, chunk, start, pos, after, entry, now)
         if api_key in _REWRITES and version >= _REWRITES[api_key][0]:

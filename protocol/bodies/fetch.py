@@ -111,14 +111,22 @@ def first_batch_size(buf: Buffer, start: int, end: int, version: int) -> int:
     through in one piece. Counted with its base offset and length fields (12 + batchLength). Never raises for the peer's
     bytes.
     """
+    return batch_size(buf, find_records(buf, start, end, version), end)
+
+
+def find_records(buf: Buffer, start: int, end: int, version: int) -> int:
+    """Where the first record batch of the response at `start` begins, -1 where there is none before `end`. Never raises for the
+    peer's bytes."""
     try:
         reader = Reader.of_response(buf, start, end, header_version=int(version >= _FLEXIBLE_SINCE))
-        at = _first_records(reader, version)
-        if at < 0:
-            return 0
-        reader.pos = at
-        reader.skip(_BATCH_PREFIX_BYTES)
+        return _first_records(reader, version)
     except (Incomplete, InvalidFrame):
+        return -1
+
+
+def batch_size(buf: Buffer, at: int, end: int) -> int:
+    """The size in bytes of the record batch at `at` (see `find_records`), 0 where the bytes before `end` don't show it."""
+    if at < 0 or end - at < _BATCH_PREFIX_BYTES:
         return 0
     batch_length: int = INT32.unpack_from(buf, at + _BATCH_LENGTH_AT)[0]
     return _BATCH_PREFIX_BYTES + batch_length if batch_length > 0 else 0

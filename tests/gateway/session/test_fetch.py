@@ -39,6 +39,15 @@ def eager(engine=None):
     return t
 
 
+def pipelining():
+    """A consumer with a full bucket, of whose batches it is known that several fit into it."""
+    t = eager()
+    t.passes(10)
+    t.broker_inbox.clear()
+    t.client_inbox.clear()
+    return t
+
+
 def promised(t):
     return t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).promised
 
@@ -70,6 +79,115 @@ def test_of_two_that_share_an_empty_bucket_one_is_let_through_at_a_time():
     assert not one.paused
     other.client_sends(m.fetch(2))
     assert other.paused, "the other one waits until what the first will get is paid for"
+
+
+def test_reservation_ends_though_nobody_answers():
+    t = eager()
+    t.client_sends(m.fetch(2))
+    assert promised(t) > 400
+    t.passes(2)
+    other = Transcript(engine=t.engine)
+    other.now = t.now
+    other.client_sends(m.fetch(1))
+    assert promised(other) == 50, "only the other one's first Fetch is still counted"
+    t.broker_answers(m.fetched_nothing(2))
+    assert promised(t) == 50
+
+
+@pytest.mark.parametrize("max_bytes", [0, -1, -(2**31)])
+def test_nobody_sets_aside_less_than_nothing(max_bytes):
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1, max_bytes=max_bytes))
+    assert promised(t) >= 0
+
+
+def test_long_polls_leave_something_for_others():
+    first = Transcript(limits(fetch=1_000))
+    for t in (first, Transcript(engine=first.engine), Transcript(engine=first.engine)):
+        t.client_sends(m.fetch(1))
+        assert not t.paused
+    assert promised(first) <= BURST
+
+
+# Pipelined.
+
+
+def test_pipelined_fetch_waits_for_the_balance():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1), m.fetch(2), m.metadata(3))
+    t.broker_got(m.fetch(1, max_bytes=BURST))
+    assert t.paused
+    t.broker_answers(m.fetched(1, size=4_000))
+    t.broker_got(m.fetch(2, max_bytes=6_000), m.metadata(3))
+    assert not t.paused
+
+
+def test_pipelined_fetch_waits_for_an_idle_consumer_too():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1))
+    t.broker_answers(m.fetched_nothing(1))
+    t.client_sends(m.fetch(2), m.fetch(3))
+    assert t.paused
+    t.passes(3)
+    assert t.paused, "a reservation ends, but the broker may still answer"
+    t.broker_answers(m.fetched_nothing(2))
+    assert not t.paused
+
+
+def test_pipelined_fetches_pass_while_all_of_them_fit():
+    t = pipelining()
+    t.client_sends(*(m.fetch(number, max_bytes=3_000) for number in range(6)))
+    asked = (3_000, 3_000, 3_000, 800, 1)  # whole batches of 400 bytes; for one byte a broker sends a batch
+    t.broker_got(*(m.fetch(number, max_bytes=each) for number, each in enumerate(asked)))
+    assert t.paused
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
+def test_pipelined_fetch_waits_through_a_mute(algorithm):
+    t = Transcript(limits(fetch=1_000, algorithm=algorithm))
+    t.client_sends(m.fetch(1), m.fetch(2))
+    t.broker_answers(m.fetched(1, size=BURST + 500))
+    t.broker_inbox.clear()
+    assert t.paused
+    t.passes(0.5)
+    asked = 50 if algorithm == "token_bucket" else BURST
+    t.broker_got(m.fetch(2, max_bytes=asked))
+
+
+def test_pipelined_fetch_goes_on_when_the_quota_is_removed():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1), m.fetch(2))
+    t.configure(limits())
+    t.broker_answers(m.fetched(1))
+    t.broker_got(m.fetch(1, max_bytes=BURST), m.fetch(2))
+    t.configure(limits(fetch=1_000))
+    t.client_sends(m.fetch(3))
+    assert not t.paused
+
+
+# In turn.
+
+
+def test_answer_tells_the_turn_behind_those_who_wait():
+    one = Transcript(limits(fetch=1_000))
+    other = Transcript(engine=one.engine)
+    one.client_sends(m.fetch(1))
+    one.broker_answers(m.fetched(1, records=m.batch(BURST + 400)))
+    other.client_sends(m.fetch(1, session=OUTSIDE))
+    size = one.row("fetch").amount_total
+    one.client_got(m.fetched(1, records=m.batch(BURST + 400), throttle_time_ms=size - BURST))
+    other.client_got(m.fetched_nothing(1, throttle_time_ms=size - BURST + size))
+
+
+def test_a_change_elsewhere_leaves_the_turns_alone():
+    one = Transcript(limits(fetch=1_000))
+    other = Transcript(engine=one.engine)
+    one.client_sends(m.fetch(1))
+    one.broker_answers(m.fetched(1, size=BURST + 500))
+    other.client_sends(m.fetch(1, session=OUTSIDE))
+    until = other.core.throttle.until
+    other.configure(limits(fetch=1_000, produce=77))
+    assert other.core.throttle.until == until
 
 
 # Charged by its response.
@@ -121,8 +239,8 @@ def test_consumers_that_do_not_wait_are_counted():
 
 def test_a_throttle_that_ends_and_another_that_begins_with_the_next_response_stop_the_client_again():
     """The first one's time is over while its response still comes in; the second begins in the same chunk."""
-    t = Transcript(limits(fetch=1_000))
-    t.client_sends(m.fetch(1), m.fetch(2))
+    t = pipelining()
+    t.client_sends(m.fetch(1, max_bytes=4_000), m.fetch(2, max_bytes=4_000))
     first, second = m.fetched(1, size=BURST + 500), m.fetched(2, size=2_000)
     t.broker_answers(first[:100])
     t.passes(1)
@@ -133,12 +251,12 @@ def test_a_throttle_that_ends_and_another_that_begins_with_the_next_response_sto
     assert t.socket == m.metadata(3)
     t.passes(1.5)
     assert not t.paused
-    t.broker_got(m.fetch(1, max_bytes=BURST), m.fetch(2, max_bytes=BURST), m.metadata(3))
+    t.broker_got(m.fetch(1, max_bytes=4_000), m.fetch(2, max_bytes=4_000), m.metadata(3))
 
 
 def test_responses_that_were_pipelined_make_the_time_longer():
-    t = Transcript(limits(fetch=1_000))
-    t.client_sends(m.fetch(1), m.fetch(2))
+    t = pipelining()
+    t.client_sends(m.fetch(1, max_bytes=4_000), m.fetch(2, max_bytes=4_000))
     t.broker_answers(m.fetched(1, size=BURST + 500))
     t.passes(0.1)
     t.broker_answers(m.fetched(2, size=1_000))

@@ -1,0 +1,193 @@
+"""The consumers that wait for one bucket, in the order in which it will serve them, and the bytes set aside for their answers.
+
+The line is measured in bytes: each consumer takes as many as its next answer is expected to have. So the time until its turn is
+the time in which the quota pays the bucket's debt and the bytes ahead of it.
+"""
+
+from math import ceil
+from typing import Final
+
+from gateway.quotas.meter import FETCH_SLICE_SECONDS, Meter
+
+LONGEST_TURN_SECONDS: Final = 15.0
+"""The gateway divides a longer wait for other consumers into equal parts: some clients give a connection up after 30 s."""
+
+GENERATION_SECONDS: Final = 0.5
+"""A reservation whose Fetch is not answered ends after one to two generations."""
+
+_GRACE_SECONDS: Final = 0.5
+"""A consumer that comes later than that after its turn is no longer counted. It may be gone."""
+
+_LEAST_SPACE: Final = 0.02
+"""Of a portion: one millisecond of the quota, so that no two consumers are told the same time."""
+
+_UNKNOWN: Final = -1
+
+
+class Consumer:
+    """One connection as the line sees it.
+
+    `batch_bytes` is the size of the first batch in its last answer with records, 0 before there is one. `expected` is the size
+    of its last answer, 0 where that had no records.
+    """
+
+    __slots__ = ("_line", "_place", "_round", "_space", "batch_bytes", "expected")
+
+    def __init__(self) -> None:
+        self.batch_bytes = 0
+        self.expected = _UNKNOWN
+        self._line: Line | None = None
+        self._place = 0.0
+        self._round = 0
+        self._space = 0.0
+
+    @property
+    def unknown(self) -> bool:
+        """The consumer has had no answer yet."""
+        return self.expected == _UNKNOWN
+
+    def reservation(self, asked: int, consumers: int) -> int:
+        """The bytes to set aside for a Fetch that asks for `asked`. An idle consumer sets nothing aside, so it blocks nobody.
+
+        A consumer that is alone may ask for the whole balance at first. Half of that stays free for consumers that come later.
+        """
+        if self.unknown:
+            return asked if consumers > 1 else asked // 2
+        return min(self.expected, asked)
+
+
+class Line:
+    """The waiting consumers of one bucket, without a list of them.
+
+    A place is the number of bytes of all consumers that joined before. `_head` is the number of bytes of all consumers that
+    were served or did not come in time. Turns and reservations expire by halves: the older half is dropped as a whole, so that
+    nothing has to be searched for. `_round` counts the halves of the turns, `generation` those of the reservations.
+    """
+
+    __slots__ = (
+        "_aging",
+        "_due",
+        "_fresh",
+        "_head",
+        "_late",
+        "_late_due",
+        "_round",
+        "_since",
+        "_tail",
+        "_usual",
+        "generation",
+    )
+
+    def __init__(self, now: float) -> None:
+        self._head = 0.0
+        self._tail = 0.0
+        self._round = 0
+        self._due = now  # when the last turn is that was told in this round
+        self._late = 0.0  # bytes of the consumers of the round before that have not come
+        self._late_due = now
+        self._usual = 0  # bytes of the last answer with records
+        self._fresh = 0  # reserved in this generation
+        self._aging = 0  # reserved in the one before
+        self._since = now
+        self.generation = 0
+
+    @property
+    def length(self) -> float:
+        """The bytes that all waiting consumers are expected to take."""
+        return self._tail - self._head
+
+    def wait(self, consumer: Consumer, meter: Meter, now: float, *, served: bool, alone: bool) -> float:
+        """The seconds until the consumer's turn; a consumer without a place would take the last one. If it is `alone`, all that
+        is reserved is its own.
+
+        A consumer that has just been `served` waits for all others even if the balance would do for everybody: else it would
+        use up the burst while the others wait. The larger the balance, the faster the line moves.
+        """
+        if now > self._late_due + _GRACE_SECONDS:
+            self._give_up_late(now)
+        placed = consumer._line is self
+        ahead = (consumer._place if placed else self._tail) - self._head
+        reserved = 0 if alone else self.reserved(now)
+        # A window's room does not grow steadily, so there the time decides. And a full bucket has enough for everybody.
+        if ahead <= 0.0 or (placed and meter.takes_back) or (reserved == 0 and meter.idle(now)):
+            ahead = 0.0
+        delay = meter.delay(now, 0.0, ahead)
+        if reserved > 0:
+            # Perhaps the answers on their way have no records, and their reservations end soon.
+            more = meter.delay(now, reserved + min(self._needs(consumer, meter), meter.portion), ahead) - delay
+            over = more - GENERATION_SECONDS
+            delay += more if over <= 0.0 else GENERATION_SECONDS * (1.0 + over / (1.0 + over))
+        if ahead > 0.0:
+            if served:
+                delay = max(delay, meter.delay(now) + ahead / (meter.portion / FETCH_SLICE_SECONDS + meter.saved(now)))
+            if delay > LONGEST_TURN_SECONDS:
+                delay = max(delay / ceil(delay / LONGEST_TURN_SECONDS), meter.delay(now))
+        return delay
+
+    def join(self, consumer: Consumer, meter: Meter, due: float) -> None:
+        """Take the last place until `due`. A consumer that has a place keeps it, and is the next if it came late."""
+        if consumer._line is not self:
+            consumer._line = self
+            consumer._place = self._tail
+            consumer._space = self._needs(consumer, meter)
+            self._tail += consumer._space
+        elif consumer._round == self._round - 1:
+            self._late -= consumer._space
+        elif consumer._round < self._round:
+            self._head -= consumer._space
+            consumer._place = self._head
+        consumer._round = self._round
+        self._due = max(self._due, due)
+
+    def leave(self, consumer: Consumer) -> None:
+        """The consumer's turn has come."""
+        if consumer._line is self:
+            consumer._line = None
+            if consumer._round >= self._round - 1:
+                self._head += consumer._space
+                if consumer._round < self._round:
+                    self._late -= consumer._space
+
+    def answered(self, amount: int) -> None:
+        """An answer with records has come: new consumers are expected to get as many bytes."""
+        self._usual = amount
+
+    def reserve(self, amount: int) -> None:
+        """Set bytes aside, in the current `generation`. Ask for `reserved` first."""
+        self._fresh += amount
+
+    def release(self, amount: int, generation: int) -> None:
+        """End a reservation that was made in `generation`, unless it has expired."""
+        if generation == self.generation:
+            self._fresh -= amount
+        elif generation == self.generation - 1:
+            self._aging -= amount
+
+    def reserved(self, now: float) -> int:
+        """The bytes that are set aside; begins a new generation if it is time."""
+        age = now - self._since
+        if age >= GENERATION_SECONDS:
+            recent = age < 2 * GENERATION_SECONDS
+            self._aging = self._fresh if recent else 0
+            self._fresh = 0
+            self._since = self._since + GENERATION_SECONDS if recent else now
+            self.generation += 1 if recent else 2
+        return self.promised
+
+    @property
+    def promised(self) -> int:
+        """The bytes that were set aside when `reserved` was last asked, and since."""
+        return self._fresh + self._aging
+
+    def _give_up_late(self, now: float) -> None:
+        """Begin a new round. The consumers of the round before that have not come are no longer counted."""
+        all_late = now > self._due + _GRACE_SECONDS
+        self._head = self._tail if all_late else self._head + self._late
+        self._late = self.length
+        self._late_due = self._due
+        self._round += 2 if all_late else 1
+
+    def _needs(self, consumer: Consumer, meter: Meter) -> float:
+        if consumer.unknown:
+            return max(float(self._usual), meter.portion)
+        return max(float(consumer.expected), meter.portion * _LEAST_SPACE)

@@ -1,0 +1,189 @@
+"""The line of a bucket's consumers: who is next, when, and how many bytes are set aside meanwhile."""
+
+import pytest
+
+from gateway.quotas.bucket import LEAST_DELAY
+from gateway.quotas.line import GENERATION_SECONDS, LONGEST_TURN_SECONDS, Consumer, Line
+from gateway.quotas.meter import Window
+from gateway.quotas.rate import WindowMeter
+from gateway.quotas.shared_meter import SharedMeter
+from gateway.quotas.token_bucket import TokenBucket
+
+START = 1_000.0
+LIMIT = 1_000.0
+BURST = 10_000.0
+
+
+def empty_bucket():
+    meter = TokenBucket(LIMIT, BURST / LIMIT, START)
+    meter.charge(BURST, START)
+    return meter
+
+
+def consumer(expected=100):
+    found = Consumer()
+    found.expected = expected
+    return found
+
+
+class Waiting:
+    """A line before an empty bucket: consumers come, go on, or are served."""
+
+    def __init__(self, meter=None):
+        self.meter = meter or empty_bucket()
+        self.line = Line(START)
+        self.now = START
+
+    def comes(self, who, *, served=False):
+        """The seconds that it has to wait; 0.0: it is served."""
+        delay = self.line.wait(who, self.meter, self.now, served=served, alone=False)
+        if delay >= LEAST_DELAY:
+            self.line.join(who, self.meter, self.now + delay)
+        else:
+            self.line.leave(who)
+            self.meter.charge(who.expected, self.now)
+        return pytest.approx(delay, abs=1e-9)
+
+
+def test_turns_are_one_answer_apart():
+    w = Waiting()
+    w.meter.charge(50, START)
+    assert [w.comes(consumer()) for _ in range(4)] == [0.05, 0.15, 0.25, 0.35]
+
+
+def test_idle_consumers_are_a_millisecond_apart():
+    w = Waiting()
+    w.meter.charge(50, START)
+    assert [w.comes(consumer(0)) for _ in range(3)] == [0.05, 0.051, 0.052]
+
+
+def test_unknown_consumers_are_expected_to_get_as_much_as_others():
+    w = Waiting()
+    w.meter.charge(50, START)
+    w.line.answered(400)
+    assert [w.comes(Consumer()), w.comes(Consumer())] == [0.05, 0.45]
+
+
+def test_consumers_are_served_when_they_were_told():
+    w = Waiting()
+    w.meter.charge(50, START)
+    waiting = [consumer() for _ in range(5)]
+    turns = [w.comes(each).expected for each in waiting]
+    for turn, each in zip(turns, waiting, strict=True):
+        w.now = START + turn
+        assert w.comes(each) == 0.0
+    assert w.line.length == 0.0
+
+
+def test_larger_answer_delays_the_others_in_order():
+    w = Waiting()
+    w.meter.charge(50, START)
+    waiting = [consumer() for _ in range(3)]
+    turns = [w.comes(each).expected for each in waiting]
+    w.meter.charge(500, START)
+    again = []
+    for turn, each in zip(turns, waiting, strict=True):
+        w.now = START + turn
+        again.append(w.now - START + w.comes(each).expected)
+    assert again == pytest.approx([0.55, 0.65, 0.75])
+
+
+def test_consumer_that_was_served_waits_for_all_others():
+    w = Waiting(TokenBucket(LIMIT, BURST / LIMIT, START))
+    w.meter.charge(5_000, START)
+    w.line.join(consumer(1_000), w.meter, START)
+    assert w.comes(consumer(), served=True).expected == pytest.approx(1_000 / (LIMIT + 5_000))
+
+
+def test_missed_turn_is_made_up_for_by_the_saved_balance():
+    w = Waiting()
+    w.meter.charge(50, START)
+    late, other = consumer(), consumer()
+    w.comes(late)
+    turn = w.comes(other).expected
+    w.now = START + turn
+    assert w.comes(other) == 0.0
+    assert w.comes(late) == 0.0
+
+
+def test_consumer_that_was_given_up_is_the_next():
+    w = Waiting()
+    w.meter.charge(50, START)
+    late = consumer()
+    w.comes(late)
+    w.now = START + 3.0
+    w.meter.charge(w.meter.tokens(w.now) + 50, w.now)
+    others = [consumer() for _ in range(3)]
+    assert [w.comes(each) for each in others] == [0.05, 0.15, 0.25], "nobody waits for the late one any more"
+    assert w.comes(late) == 0.05
+    w.now += 0.05
+    assert w.comes(others[0]) == 0.1
+    assert w.comes(late) == 0.0
+
+
+def test_full_bucket_makes_nobody_wait():
+    w = Waiting()
+    w.meter.charge(50, START)
+    for _ in range(5):
+        w.comes(consumer(10_000))
+    w.now = START + 2 * BURST / LIMIT
+    assert w.comes(consumer()) == 0.0
+
+
+def test_long_waits_are_told_in_equal_parts():
+    w = Waiting()
+    w.meter.charge(50, START)
+    w.line.join(consumer(20_000), w.meter, START)
+    assert w.comes(consumer()).expected == pytest.approx(20.05 / 2)
+    w.meter.charge(30_000, START)
+    assert w.comes(consumer()).expected > LONGEST_TURN_SECONDS, "a debt is told as it is"
+
+
+def test_reservation_ends_within_a_second_or_so():
+    line = Line(START)
+    line.reserved(START + 0.4)
+    line.reserve(700)
+    generation = line.generation
+    assert line.reserved(START + 0.4 + 0.9 * GENERATION_SECONDS) == 700
+    assert line.reserved(START + 0.4 + 2 * GENERATION_SECONDS) == 0
+    line.release(700, generation)
+    assert line.promised == 0
+
+
+@pytest.mark.parametrize("after", [0.0, 0.6])
+def test_released_reservation_is_gone(after):
+    line = Line(START)
+    line.reserve(700)
+    generation = line.generation
+    assert line.reserved(START + after) == 700
+    line.release(700, generation)
+    assert line.reserved(START + after) == 0
+
+
+def test_reservation_holds_others_up_for_a_second_at_most():
+    w = Waiting(TokenBucket(LIMIT, BURST / LIMIT, START))
+    w.line.reserve(10_000)
+    for _ in range(8):
+        assert 0.0 < w.comes(consumer(1_000)).expected <= 1.0
+
+
+def test_window_counts_no_consumers_ahead_of_one_that_has_waited():
+    w = Waiting(WindowMeter(LIMIT, Window(11, 1.0)))
+    w.meter.charge(BURST + 50, START)
+    first, second = consumer(), consumer()
+    assert [w.comes(first), w.comes(second)] == [0.05, 0.15]
+    assert w.comes(second) == 0.05
+
+
+def test_other_gateways_use_their_share_of_the_line():
+    w = Waiting(SharedMeter(empty_bucket(), LIMIT, share=0.25, horizon=0.6))
+    assert w.meter.portion == 0.25 * 50
+    w.line.join(consumer(100), w.meter, START)
+    assert w.comes(consumer()) == 0.4
+
+
+def test_idle_consumers_reserve_nothing():
+    assert consumer(0).reservation(5_000, 2) == 0
+    assert consumer(300).reservation(5_000, 2) == 300
+    assert Consumer().reservation(5_000, 2) == 5_000
+    assert Consumer().reservation(5_000, 1) == 2_500
