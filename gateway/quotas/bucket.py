@@ -149,9 +149,12 @@ class Bucket(Metered):
         return held
 
     def charge_fetch(self, consumer: Consumer, amount: int, now: float) -> float:
-        """As `charge`, for the response of a Fetch. Where others wait, its consumer is held until its next turn."""
+        """As `charge`, for the response of a Fetch. Where others wait, its consumer is held until its next turn.
+
+        Kafka's own algorithm knows no turns: each of its decisions stays Kafka's.
+        """
         meter = self.meter
-        if meter is None or not self.policy.enforce:
+        if meter is None or not self.policy.enforce or meter.takes_back:
             return self.charge(amount, now)
         self.amount_total += amount
         if consumer.expected > 0:
@@ -162,7 +165,7 @@ class Bucket(Metered):
 
     def take_back(self, amount: int, now: float) -> bool:
         """Undo the charge, made at `now`, of a response that went over and is not to be sent; False: it is to be sent."""
-        if self.meter is None or not self.meter.takes_back or self.meter.delay(now) < LEAST_DELAY:
+        if self.meter is None or not self.meter.takes_back:
             return False
         self.meter.charge(-amount, now)
         self.amount_total -= amount
@@ -183,7 +186,7 @@ class Bucket(Metered):
     def refuse_fetch(self, consumer: Consumer, now: float) -> float:
         """As `refuse`, for a Fetch: its consumer waits for its turn as well, and keeps its place until that has come."""
         meter = self.meter
-        if meter is None or not self.policy.enforce:
+        if meter is None or not self.policy.enforce or meter.takes_back:
             return self.refuse(now)
         return self._queue(meter, consumer, now, served=False)
 
@@ -213,10 +216,13 @@ class Bucket(Metered):
         return amount
 
     def full(self, asked: int, now: float) -> bool:
-        """Whether the unanswered Fetches of one connection, which ask for `asked`, leave less than a portion of the balance."""
+        """Whether the unanswered Fetches of one connection, which ask for `asked`, leave less than a portion of the balance.
+
+        With Kafka's own algorithm they always do, because Kafka takes one request of a connection at a time.
+        """
         if asked == 0 or self.meter is None or not self.policy.enforce:
             return False
-        return self.meter.saved(now) - max(self.line.reserved(now), asked) < self.meter.portion
+        return self.meter.takes_back or self.meter.saved(now) - max(self.line.reserved(now), asked) < self.meter.portion
 
     def fetch_allowance(self, batch_bytes: int, now: float, *, first: bool = False, asked: int = 0) -> int | None:
         """How many bytes a Fetch that begins now may ask for, at least 1; None for as many as it likes.
@@ -229,7 +235,7 @@ class Bucket(Metered):
         if self.meter is None or not self.policy.enforce:
             return None
         meter = self.meter
-        if first and self.connections > 1:
+        if first and self.connections > 1 and not meter.takes_back:
             allowance = int(meter.portion)
         else:
             allowance = int(meter.fetch_allowance(now, max(self.line.reserved(now), asked), self.connections))

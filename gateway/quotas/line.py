@@ -105,11 +105,9 @@ class Line:
         """
         if now > self._late_due + _GRACE_SECONDS:
             self._give_up_late(now)
-        placed = consumer._line is self
-        ahead = (consumer._place if placed else self._tail) - self._head
+        ahead = (consumer._place if consumer._line is self else self._tail) - self._head
         reserved = 0 if alone else self.reserved(now)
-        # A window's room does not grow steadily, so there the time decides. And a full bucket has enough for everybody.
-        if ahead <= 0.0 or (placed and meter.takes_back) or (reserved == 0 and meter.idle(now)):
+        if ahead <= 0.0 or (reserved == 0 and meter.idle(now)):  # a full bucket has enough for everybody
             ahead = 0.0
         delay = meter.delay(now, 0.0, ahead)
         if reserved > 0:

@@ -164,10 +164,9 @@ class WindowMeter(Meter):
         """A window has none."""
         return
 
-    def fetch_allowance(self, now: float, promised: float = 0.0, among: int = 1) -> float:
-        """The capacity, as Kafka has it (KAFKA-9677). Several consumers have equal parts of the room in the window: else most
-        of their answers go over, and are read in vain."""
-        return self.capacity if among == 1 else max((self.saved(now) - promised) / among, self.portion)
+    def fetch_allowance(self, now: float, promised: float = 0.0, among: int = 1) -> float:  # noqa: ARG002
+        """The capacity, as Kafka has it (KAFKA-9677)."""
+        return self.capacity
 
     def saved(self, now: float) -> float:
         """What the window has room for."""

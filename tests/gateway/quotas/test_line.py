@@ -3,11 +3,11 @@
 import pytest
 
 from gateway.quotas.bucket import LEAST_DELAY
+from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.line import GENERATION_SECONDS, LONGEST_TURN_SECONDS, Consumer, Line
-from gateway.quotas.meter import Window
-from gateway.quotas.rate import WindowMeter
 from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.token_bucket import TokenBucket
+from tests.gateway.session.transcript import limits
 
 START = 1_000.0
 LIMIT = 1_000.0
@@ -167,12 +167,12 @@ def test_reservation_holds_others_up_for_a_second_at_most():
         assert 0.0 < w.comes(consumer(1_000)).expected <= 1.0
 
 
-def test_window_counts_no_consumers_ahead_of_one_that_has_waited():
-    w = Waiting(WindowMeter(LIMIT, Window(11, 1.0)))
-    w.meter.charge(BURST + 50, START)
-    first, second = consumer(), consumer()
-    assert [w.comes(first), w.comes(second)] == [0.05, 0.15]
-    assert w.comes(second) == 0.05
+def test_window_decides_for_many_consumers_as_kafka_does():
+    bucket = QuotaEngine(limits(fetch=LIMIT, algorithm="window"), START).acquire("fetch", "ANONYMOUS", "etl", START)
+    bucket.connections = 3
+    assert bucket.fetch_allowance(0, START, first=True) == 10 * LIMIT
+    bucket.charge(12 * LIMIT, START)
+    assert [bucket.refuse_fetch(Consumer(), START) for _ in range(3)] == [2.0, 2.0, 2.0]
 
 
 def test_other_gateways_use_their_share_of_the_line():

@@ -34,9 +34,8 @@ def counts(told):
 
 
 @pytest.mark.parametrize("polite", [True, False])
-@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
-def test_fifty_consumers_share_evenly(algorithm, polite):
-    told = simulate(fixed(ANSWER), algorithm=algorithm, polite=polite)
+def test_fifty_consumers_share_evenly(polite):
+    told = simulate(fixed(ANSWER), polite=polite)
     full, empty = counts(told)
     assert empty <= 2 * full
     assert all(len(each.empty) <= 2 * len(each.full) for each in told)
