@@ -32,7 +32,7 @@ _INT32 = Struct(">i")
 class Fetches:
     """The Fetch requests of one connection and their answers."""
 
-    __slots__ = ("_asked", "_client", "_consumer", "_in_flight", "_throttle", "awaited")
+    __slots__ = ("_asked", "_client", "_consumer", "_in_flight", "_sharing", "_throttle", "awaited")
 
     def __init__(self, client: Client, throttle: ChannelThrottle, in_flight: InFlight) -> None:
         self._client = client
@@ -40,6 +40,7 @@ class Fetches:
         self._in_flight = in_flight
         self._consumer = Consumer()
         self._asked = 0  # bytes, by all unanswered Fetches under a quota
+        self._sharing = False  # a ShareFetch under a quota is unanswered
         self.awaited = False  # the next Fetch waits for one of their answers
 
     def has_to_wait(self, header: RequestHeader, now: float) -> bool:
@@ -49,6 +50,43 @@ class Fetches:
         self._client.use(header.client_id, now)
         self.awaited = self._client.bucket("fetch", now).full(self._asked, now)
         return self.awaited
+
+    def share_has_to_wait(self, data: bytes, header: RequestHeader, after: int, now: float) -> bool:
+        """Whether a ShareFetch under a quota has to wait unforwarded: for the one before it, or while its bucket is in debt.
+
+        It carries acknowledgements, so it can't be answered empty as a Fetch can. One that only ends its session never waits.
+        """
+        head = fetch.peek_share_fetch(data, header.body_offset, min(after, len(data)), after)
+        self._client.use(header.client_id, now)
+        bucket = self._client.bucket("fetch", now)
+        if bucket.meter is None or head.session_epoch == -1:
+            return False
+        if self._sharing:
+            self.awaited = True
+            return True
+        delay = bucket.refuse_fetch(self._consumer, now)
+        if delay != 0.0:
+            self._throttle.defer(delay, now, bucket, header.api_key)
+        return delay > 0.0
+
+    def admit_share(self, data: bytes, header: RequestHeader, after: int, now: float) -> bytes:
+        """Note a ShareFetch that is forwarded; returns the data, with a lower max_bytes where the quota leaves less."""
+        head = fetch.peek_share_fetch(data, header.body_offset, min(after, len(data)), after)
+        bucket = self._client.bucket("fetch", now)
+        charged = ChargedFetch(bucket)
+        self._in_flight.append(Entry(header.correlation_id, header.api_key << 16 | header.api_version, now, charged, bucket))
+        consumer = self._consumer
+        allowance = bucket.fetch_allowance(0, now, first=consumer.unknown)
+        if allowance is None or head.session_epoch == -1:
+            return data
+        self._sharing = True
+        charged.promised = bucket.reserve(consumer, min(head.max_bytes, allowance), now)
+        charged.generation = bucket.line.generation
+        if head.max_bytes <= allowance:
+            return data
+        return fetch.with_limits(
+            data, head, max_wait=head.max_wait, min_bytes=min(head.min_bytes, allowance), max_bytes=allowance
+        )
 
     def admit(self, data: bytes, header: RequestHeader, after: int, now: float) -> tuple[bytes, bool]:
         """Admit a Fetch request as far as the quota goes; returns the data, perhaps changed, and whether to forward it. If
@@ -97,8 +135,12 @@ class Fetches:
         bucket = special.bucket
         special.keep_promise()
         self._asked -= special.asked
-        if api_key != _FETCH or bucket.meter is None:
+        if bucket.meter is None:
             delay = bucket.charge(size, now)
+        elif api_key != _FETCH:
+            self._sharing = False
+            self._consumer.expected = size
+            delay = bucket.charge_fetch(self._consumer, size, now)
         else:
             end = min(after, len(chunk))
             records = fetch.find_records(chunk, pos, end, version)

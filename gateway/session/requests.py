@@ -23,7 +23,7 @@ from gateway.session.exchange import (
     check_size,
 )
 from gateway.session.fetches import Fetches
-from gateway.session.inflight import Asked, ChargedFetch, Entry, InFlight, Take
+from gateway.session.inflight import Asked, Entry, InFlight, Take
 from gateway.session.produced import EndConnection, ProduceExchange
 from gateway.session.produces import PUT_OFF, REFUSED, Produces
 from gateway.session.responses import ResponseStream
@@ -44,6 +44,7 @@ MAX_OWN_BYTES: Final = 256 * 1024
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _FETCH: Final = int(ApiKey.FETCH)
 _SHARE_FETCH: Final = int(ApiKey.SHARE_FETCH)
+_FETCHES: Final = frozenset({_FETCH, _SHARE_FETCH})
 _FIND_COORDINATOR: Final = int(ApiKey.FIND_COORDINATOR)
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 _SASL_AUTHENTICATE: Final = int(ApiKey.SASL_AUTHENTICATE)
@@ -292,19 +293,15 @@ class RequestStream:
             self._put_off = self._put_off or verdict == PUT_OFF
         # What the broker answers can't wait here for an answer that is not there yet, so nothing more is asked of it.
         self._put_off = self._put_off or (self._responses.late > 0 and not refused)
-        self._put_off = self._put_off or (header.api_key == _FETCH and self._fetches.has_to_wait(header, now))
+        self._put_off = self._put_off or self._fetch_has_to_wait(data, header, after, now)
         if not refused and not self._put_off:
             size = after - pos - LENGTH_BYTES
             free = header.api_key == _PRODUCE and self._produces.is_free(data, header, after, size, now)
             self._put_off = not free and self._waits_its_turn(header, min(after, len(data)) - pos - LENGTH_BYTES, now)
         if self._put_off:
             return data, start
-        if header.api_key == _FETCH:
-            data, forward = self._fetches.admit(data, header, after, now)
-            if not forward:
-                start = self._forward_without(data, start, pos, after)
-                self._responses.answer_own(now)
-            return data, start
+        if header.api_key in _FETCHES:
+            return self._take_fetch(data, header, start, pos, after, now)
         if header.api_key == _PRODUCE and not refused:
             if self._produces.by_topic:
                 return data, self._produce_by_topic(data, header, start, pos, after, now)
@@ -334,6 +331,22 @@ class RequestStream:
         if gate.required is False:
             self._connection.gate = None
         return passes
+
+    def _take_fetch(
+        self, data: bytes, header: RequestHeader, start: int, pos: int, after: int, now: float
+    ) -> tuple[bytes, int]:
+        if header.api_key == _SHARE_FETCH:
+            return self._fetches.admit_share(data, header, after, now), start
+        data, forward = self._fetches.admit(data, header, after, now)
+        if not forward:
+            start = self._forward_without(data, start, pos, after)
+            self._responses.answer_own(now)
+        return data, start
+
+    def _fetch_has_to_wait(self, data: bytes, header: RequestHeader, after: int, now: float) -> bool:
+        if header.api_key == _SHARE_FETCH:
+            return self._fetches.share_has_to_wait(data, header, after, now)
+        return header.api_key == _FETCH and self._fetches.has_to_wait(header, now)
 
     def _waits_its_turn(self, header: RequestHeader, amount: int, now: float) -> bool:
         """Whether the first Produce of a connection, of which `amount` bytes have arrived, has to wait for a bucket in debt."""
@@ -497,12 +510,7 @@ class RequestStream:
         if header.api_key == _API_VERSIONS and header.api_version > APIS[_API_VERSIONS].max_version:
             data = data[: pos + 6] + _UNKNOWN_VERSION + data[pos + 8 :]
             key = _API_VERSIONS << 16
-        special: ChargedFetch | None = None
-        if header.api_key == _SHARE_FETCH:
-            # It carries acknowledgements, so it is never refused: its answer is charged and the mute holds the client.
-            self._client.use(header.client_id, now)
-            special = ChargedFetch(self._client.bucket("fetch", now))
-        self._in_flight.append(Entry(header.correlation_id, key, now, special))
+        self._in_flight.append(Entry(header.correlation_id, key, now))
         return data
 
     def _exchange(self, opener: Opener | None, header: RequestHeader, size: int, now: float) -> Exchange | None:

@@ -65,6 +65,19 @@ def peek_fetch(buf: Buffer, body_offset: int, end: int, version: int) -> FetchHe
     return _peek_sessionless(buf, at, end, version)
 
 
+def peek_share_fetch(buf: Buffer, body_offset: int, end: int, after: int) -> FetchHead:
+    """The head of the ShareFetch request (KIP-932) whose body starts at `body_offset`; its session has no id.
+
+    The request ends at `after`. Raises `Incomplete` while its head goes on behind `end`.
+    """
+    reader = Reader(buf, body_offset, end, after)
+    reader.skip_string(compact=True)  # the group
+    reader.skip_string(compact=True)  # the member
+    epoch = reader.int32()
+    at = reader.pos
+    return FetchHead(at, at + 4, at + 8, reader.int32(), reader.int32(), reader.int32(), 0, epoch, has_topics=True)
+
+
 def _peek_sessionless(buf: Buffer, at: int, end: int, version: int) -> FetchHead:
     topics = at + 8 + 4 * (version >= _MAX_BYTES_SINCE) + (version >= _ISOLATION_SINCE)
     if topics + 4 > end:

@@ -1,5 +1,7 @@
 """A client gains nothing by new connections: the first request of each waits while the bucket is in debt."""
 
+from uuid import UUID
+
 from protocol.api_keys import ApiKey
 from tests.gateway.session import messages as m
 from tests.hostile.stub_broker import Request
@@ -40,3 +42,33 @@ def test_new_connections_wait_for_mutation_debt(broker, start_weir, connect):
     connect(weir).ask(create_topics(1, "first", 500))
     flood(weir, connect, [create_topics(1, f"topic-{number}", 10) for number in range(CONNECTIONS)])
     assert broker.count(ApiKey.CREATE_TOPICS) == 1
+
+
+def share_fetch(correlation_id: int) -> bytes:
+    values = {"group_id": "g", "member_id": "m", "topics": []}
+    return codec.encode_request(ApiKey.SHARE_FETCH, 1, values, correlation_id, "etl")
+
+
+def shared(request: Request) -> bytes:
+    """A ShareFetch answer of half a megabyte, whatever was asked for."""
+    leader = {"leader_id": 1, "leader_epoch": 0}
+    partition = {"partition_index": 0, "current_leader": leader, "records": bytes(500_000)}
+    return request.answer(responses=[{"topic_id": UUID(int=1), "partitions": [partition]}])
+
+
+def test_new_connections_wait_for_share_fetch_debt(broker, start_weir, connect):
+    broker.answers[ApiKey.SHARE_FETCH] = shared
+    weir = start_weir(broker.bootstrap_servers, quotas={"entities": [{"client-id": "etl", "consumer_byte_rate": 1024}]})
+    connect(weir).ask(share_fetch(1))
+    flood(weir, connect, [share_fetch(1)] * CONNECTIONS)
+    assert broker.count(ApiKey.SHARE_FETCH) == 1
+
+
+def test_pipelined_share_fetches_are_forwarded_singly(broker, start_weir, connect):
+    broker.answers[ApiKey.SHARE_FETCH] = shared
+    weir = start_weir(broker.bootstrap_servers, quotas={"entities": [{"client-id": "etl", "consumer_byte_rate": 1024}]})
+    client = connect(weir)
+    client.send(*(share_fetch(number) for number in range(100)))
+    client.receive()
+    wait_until(lambda: weir.metric("weir_muted_connections") == 1, "the connection is muted")
+    assert broker.count(ApiKey.SHARE_FETCH) == 1

@@ -521,7 +521,13 @@ def test_in_a_window_a_share_fetch_that_goes_over_is_sent():
 
 # Share groups.
 
-SHARE_FETCH = codec.encode_request(ApiKey.SHARE_FETCH, 1, {"group_id": "g", "member_id": "m", "topics": []}, 2, "etl")
+
+def share_fetch(correlation_id=2, *, max_bytes=2**31 - 1, epoch=0):
+    values = {"group_id": "g", "member_id": "m", "share_session_epoch": epoch, "max_bytes": max_bytes, "topics": []}
+    return codec.encode_request(ApiKey.SHARE_FETCH, 1, values, correlation_id, "etl")
+
+
+SHARE_FETCH = share_fetch()
 
 
 def shared(throttle_time_ms):
@@ -529,12 +535,36 @@ def shared(throttle_time_ms):
     return codec.encode_response(ApiKey.SHARE_FETCH, 1, values, 2)
 
 
-def test_a_share_fetch_is_never_refused_and_charged_by_its_response():
+def test_share_fetch_waits_for_debt_and_is_charged():
     t = over_quota()
     t.client_sends(SHARE_FETCH)
-    t.broker_got(SHARE_FETCH)
+    t.broker_got()
+    t.passes(0.499)
+    t.broker_got()
+    t.passes(0.002)
+    t.broker_got(share_fetch(max_bytes=50))  # a twentieth of a second of the quota
     t.broker_answers(shared(0))
     charged = len(shared(0)) - 5
-    t.client_got(shared(500 + charged))
+    t.client_got(shared(charged - 1))
     assert t.row("fetch").amount_total == BURST + 500 + charged
     assert t.paused
+
+
+def test_share_fetch_that_ends_its_session_never_waits():
+    t = over_quota()
+    t.client_sends(share_fetch(epoch=-1))
+    t.broker_got(share_fetch(epoch=-1))
+
+
+def test_pipelined_share_fetches_go_one_by_one():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(SHARE_FETCH, share_fetch(3))
+    t.broker_got(share_fetch(2, max_bytes=BURST))
+    t.broker_answers(shared(0))
+    t.broker_got(share_fetch(3, max_bytes=BURST - len(shared(0)) + 5))
+
+
+def test_share_fetch_without_quota_passes_as_it_is():
+    t = Transcript()
+    t.client_sends(SHARE_FETCH, SHARE_FETCH)
+    t.broker_got(SHARE_FETCH, SHARE_FETCH)
