@@ -1,16 +1,20 @@
 """One entity's use of one quota kind: what was measured, what is allowed, what was decided."""
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Sequence
+from math import ceil
 from typing import Final
 
 from gateway.quotas.account import Metered
 from gateway.quotas.entity import OTHER, Resolution
 from gateway.quotas.kinds import QuotaKind
 from gateway.quotas.line import Consumer, Line
-from gateway.quotas.meter import Meter
+from gateway.quotas.meter import Meter, Window
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, UsageRow
+
+MIN_MARKS: Final = 2
+MAX_MARKS: Final = 121
+"""Totals that a bucket remembers for its rate."""
 
 LEAST_DELAY: Final = 0.0005
 """Seconds that round to 1 ms. Kafka throttles nobody for 0 ms."""
@@ -32,13 +36,48 @@ class KindTotals:
 
 
 class Policy:
-    """What all buckets of an engine share."""
+    """The settings that all buckets of one kind share, and the moments of their marks.
 
-    __slots__ = ("enforce", "tick_times")
+    Each bucket marks its total at these moments, in a ring: `newest` is the last mark's place. The marks cover the quota
+    window. In a window of more than `MAX_MARKS` seconds they are several ticks apart.
+    """
 
-    def __init__(self, enforce: bool, window_ticks: int, now: float) -> None:
+    __slots__ = ("_ticks", "_ticks_a_mark", "_window_seconds", "enforce", "newest", "span", "times")
+
+    def __init__(self, enforce: bool, window: Window, now: float) -> None:
         self.enforce = enforce
-        self.tick_times: deque[float] = deque([now], maxlen=window_ticks)
+        self._window_seconds = window.samples * window.seconds
+        self._ticks_a_mark = max(ceil(self._window_seconds / MAX_MARKS), 1)
+        self._ticks = 0
+        marks = max(ceil(self._window_seconds / self._ticks_a_mark), MIN_MARKS)
+        self.span = float((marks - 1) * self._ticks_a_mark)
+        self.times = [now] * marks
+        self.newest = 0
+
+    @property
+    def oldest(self) -> int:
+        """The place of the oldest mark."""
+        return (self.newest + 1) % len(self.times)
+
+    def tick(self, now: float) -> bool:
+        """A second is over. True: buckets are to mark their totals now, at `newest`."""
+        self._ticks = (self._ticks + 1) % self._ticks_a_mark
+        if self._ticks:
+            return False
+        self.newest = self.oldest
+        self.times[self.newest] = now
+        return True
+
+    def follow(self, before: "Policy", now: float) -> list[int]:
+        """Take over the moments of another policy that lie in this window. Returns the place that each had there."""
+        oldest = before.oldest
+        places = [*range(oldest, len(before.times)), *range(oldest)]
+        recent = [place for place in places if now - before.times[place] <= self._window_seconds][-len(self.times) :]
+        recent = recent or [before.newest]
+        kept = [recent[0]] * (len(self.times) - len(recent)) + recent
+        self.times = [before.times[place] for place in kept]
+        self.newest = len(kept) - 1
+        return kept
 
 
 class Bucket(Metered):
@@ -49,6 +88,7 @@ class Bucket(Metered):
     """
 
     __slots__ = (
+        "_noticed",
         "amount_total",
         "answered_total",
         "connections",
@@ -88,7 +128,8 @@ class Bucket(Metered):
         self.early_seconds_total = 0.0
         self.early_seconds_max = 0.0
         self.last_used = now
-        self.marks: deque[int] = deque([0], maxlen=policy.tick_times.maxlen)
+        self._noticed = 0  # the total at the last tick
+        self.marks = [0] * len(policy.times)
 
     def charge(self, amount: int, now: float) -> float:
         """Measure `amount`; return the seconds for which the client is to be held, 0.0 for not at all: a debt that rounds to
@@ -269,19 +310,23 @@ class Bucket(Metered):
             return 0.0
         return self.meter.delay(now, 0.0, 0.0 if self.meter.idle(now) else self.line.length)
 
-    def tick(self) -> None:
-        """Once a second: remember the total, from which the rate is worked out."""
-        self.marks.append(self.amount_total)
+    def tick(self, now: float, *, marking: bool) -> None:
+        """Once a second. With `marking`: remember the total, from which the rate is worked out."""
+        if self.amount_total != self._noticed:
+            self._noticed = self.amount_total
+            self.last_used = now
+        if marking:
+            self.marks[self.policy.newest] = self.amount_total
 
-    def rebind(self, policy: Policy) -> None:
-        """Follow another policy, whose window begins now; what was used lately counts as if it had been used just now."""
-        before = self.amount_total - self.used_lately()
+    def rebind(self, policy: Policy, kept: Sequence[int]) -> None:
+        """Follow another policy; its marks are those that stood at the places `kept`."""
         self.policy = policy
-        self.marks = deque([before], maxlen=policy.tick_times.maxlen)
+        self.marks = [self.marks[place] for place in kept]
 
     def used_lately(self) -> int:
         """The amount within the quota window, which ends now."""
-        return max(0, self.amount_total - self.marks[0])  # what was given back may have been charged before that
+        # What was given back may have been charged before that.
+        return max(0, self.amount_total - self.marks[self.policy.oldest])
 
     def total(self) -> int:
         """What was measured here."""
@@ -304,9 +349,8 @@ class Bucket(Metered):
             observed = meter.rate(now)
             if observed is not None:
                 return observed
-        ticks = self.policy.tick_times
-        span = float(ticks.maxlen or 1) - 1.0
-        return self.used_lately() / max(now - ticks[-len(self.marks)], span)
+        policy = self.policy
+        return self.used_lately() / max(now - policy.times[policy.oldest], policy.span)
 
     def row(self, now: float) -> UsageRow:
         """This bucket as metrics and tables show it."""

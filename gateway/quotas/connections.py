@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 from gateway.quotas.account import Account, Metered
-from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.engine import Metering, QuotaEngine
 from gateway.quotas.entity import Tags
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.meter import Window
@@ -139,10 +139,10 @@ class ConnectionQuotas:
         """Change the limits, or follow the engine's algorithm and window; they hold for new connections, and close nobody."""
         before, self._metering = self._metering, self._engine.settings.metering_of(KINDS[KIND])
         self._limits = limits
-        self._set(self._gateway, limits.gateway, now, keep_usage=self._metering == before)
+        self._set(self._gateway, limits.gateway, before, now)
         for name, its_limits in limits.listeners.items():
             gate = self._listeners.setdefault(name, Gate(self._metering.window))
-            self._set(gate, its_limits, now, keep_usage=self._metering == before)
+            self._set(gate, its_limits, before, now)
         for callback in self._on_leave:
             callback()
 
@@ -245,15 +245,12 @@ class ConnectionQuotas:
         """All listeners together."""
         return self._gateway
 
-    def _set(self, gate: Gate, limits: AcceptLimits, now: float, *, keep_usage: bool) -> None:
+    def _set(self, gate: Gate, limits: AcceptLimits, before: Metering, now: float) -> None:
         gate.limits = limits
         if gate.window != self._metering.window:
             gate.window = self._metering.window
-            gate.recently = SampledRate(gate.window)
+            recently = SampledRate(gate.window)
+            recently.replay(gate.recently.spent(now), now)
+            gate.recently = recently
         rate = limits.connection_creation_rate
-        if rate is None:
-            gate.meter = None
-        elif gate.meter is not None and keep_usage:
-            gate.meter.set_limit(rate, now)
-        else:
-            gate.meter = self._engine.meter(KIND, rate, now)
+        gate.meter = None if rate is None else self._engine.changed_meter(KIND, gate.meter, rate, before, now)

@@ -7,15 +7,12 @@ from gateway.quotas.account import Account
 from gateway.quotas.bucket import Bucket, KindTotals, Policy, Retired, merged_row
 from gateway.quotas.entity import OTHER, DynamicQuotas, EntityQuota, QuotaTable, Resolution, Tags
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS, QuotaKind
-from gateway.quotas.meter import Meter, Window
+from gateway.quotas.meter import Meter, Window, carry_over
 from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.snapshot import ThrottleTotals, UsageRow
 
 BUCKET_IDLE_SECONDS = 3600.0
 """Kafka's: a bucket that nobody used for an hour is dropped."""
-
-_MIN_TICKS, _MAX_TICKS = 2, 121
-
 
 @dataclass(frozen=True, slots=True)
 class Metering:
@@ -74,7 +71,7 @@ class QuotaEngine:
         self._max_buckets = max_buckets
         self._max_labelled = max_labelled
         self._table = QuotaTable(settings.quotas, settings.dynamic)
-        self._policy = Policy(settings.enforce, _window_ticks(settings.window), now)
+        self._policies = {name: Policy(settings.enforce, settings.metering_of(kind).window, now) for name, kind in KINDS.items()}
         self._small_quotas = _small_quotas(self._table)
         self._buckets: dict[str, dict[Tags, Bucket]] = {name: {} for name in KINDS}
         self._labelled: dict[str, set[Tags]] = {name: set() for name in KINDS}
@@ -139,9 +136,30 @@ class QuotaEngine:
 
     def meter(self, kind: str, limit: float, now: float) -> Meter:
         """A meter of its own, also for what no entity has a quota for: `limit` per second, by the algorithm of the kind."""
-        metering = self.settings.metering_of(KINDS[kind])
-        meter = KINDS[kind].meters[metering.algorithm](limit, metering.window, now)
+        meter = self._unshared_meter(kind, limit, now)
         return SharedMeter(meter, limit, *self.share_of_new) if self._shared else meter
+
+    def changed_meter(self, kind: str, meter: Meter | None, limit: float, before: Metering, now: float) -> Meter:
+        """The meter that follows on `meter`, which was reckoned as `before`, once the settings have changed.
+
+        Use and debt are kept, whatever the limit and the window are now. Another algorithm begins with a new meter.
+        """
+        after = self.settings.metering_of(KINDS[kind])
+        if meter is None or before.algorithm != after.algorithm:
+            return self.meter(kind, limit, now)
+        meter.set_limit(limit, now)
+        if before.window == after.window:
+            return meter
+        new = self._unshared_meter(kind, limit, now)
+        if isinstance(meter, SharedMeter):
+            meter.set_window(new, now)
+            return meter
+        carry_over(meter, new, now)
+        return new
+
+    def _unshared_meter(self, kind: str, limit: float, now: float) -> Meter:
+        metering = self.settings.metering_of(KINDS[kind])
+        return KINDS[kind].meters[metering.algorithm](limit, metering.window, now)
 
     def _acquire(self, kind: str, resolution: Resolution, used: float, now: float) -> Bucket:
         buckets = self._buckets[kind]
@@ -168,19 +186,19 @@ class QuotaEngine:
         """Change the configuration under live traffic.
 
         A changed limit takes effect on the next request; usage is kept wherever a client keeps its bucket. Sessions find
-        out by `generation`. A change of the algorithm begins with empty histories.
+        out by `generation`. A change of the window keeps use and debts; one of the algorithm keeps recent use and no debt.
         """
         before, self.settings = self.settings, settings
         self._table = QuotaTable(settings.quotas, settings.dynamic)
         self._small_quotas = _small_quotas(self._table)
-        self._policy.enforce = settings.enforce
-        if self._policy.tick_times.maxlen != _window_ticks(settings.window):
-            self._restart_rates(settings, now)
         for name, buckets in self._buckets.items():
             kind = KINDS[name]
-            keep_usage = settings.metering_of(kind) == before.metering_of(kind)
+            metering = before.metering_of(kind)
+            self._policies[name].enforce = settings.enforce
+            if settings.metering_of(kind).window != metering.window:
+                self._change_window(name, settings.metering_of(kind).window, now)
             for bucket in buckets.values():
-                self._reconfigure(kind, bucket, now, keep_usage=keep_usage)
+                self._reconfigure(kind, bucket, metering, now)
         self.recall()
 
     def recall(self) -> None:
@@ -189,15 +207,13 @@ class QuotaEngine:
 
     def tick(self, now: float) -> None:
         """To be called once a second: rates move on, buckets that hold nothing are dropped."""
-        self._policy.tick_times.append(now)
         for name, buckets in self._buckets.items():
+            marking = self._policies[name].tick(now)
             crowded = len(buckets) > self._max_buckets // 2
             idle_seconds = self.settings.window.seconds if crowded else BUCKET_IDLE_SECONDS
             gone = []
             for tags, bucket in buckets.items():
-                if bucket.amount_total != bucket.marks[-1]:
-                    bucket.last_used = now
-                bucket.tick()
+                bucket.tick(now, marking=marking)
                 if bucket.forgettable(now, idle_seconds):
                     gone.append(tags)
             for tags in gone:
@@ -229,7 +245,7 @@ class QuotaEngine:
         return [ThrottleTotals(name, tuple(total.buckets), total.seconds) for name, total in self._totals.items()]
 
     def _create(self, kind: QuotaKind, resolution: Resolution, now: float) -> Bucket:
-        bucket = Bucket(kind, resolution, self._meter(kind, resolution, now), self._policy, self._totals[kind.name], now)
+        bucket = Bucket(kind, resolution, self._meter(kind, resolution, now), self._policies[kind.name], self._totals[kind.name], now)
         self._buckets[kind.name][resolution.tags] = bucket
         if not resolution.tags.overflow and len(self._labelled[kind.name]) < self._max_labelled:
             self._labelled[kind.name].add(resolution.tags)
@@ -247,20 +263,23 @@ class QuotaEngine:
     def _meter(self, kind: QuotaKind, resolution: Resolution, now: float) -> Meter | None:
         return None if resolution.limit is None else self.meter(kind.name, resolution.limit, now)
 
-    def _reconfigure(self, kind: QuotaKind, bucket: Bucket, now: float, *, keep_usage: bool) -> None:
+    def _reconfigure(self, kind: QuotaKind, bucket: Bucket, before: Metering, now: float) -> None:
         bucket.resolution = self._table.again(kind.config_key, bucket.resolution)
-        limit = bucket.resolution.limit
-        if limit is not None and bucket.meter is not None and keep_usage:
-            bucket.meter.set_limit(limit, now)
+        limit, old = bucket.resolution.limit, bucket.meter
+        if limit is None:
+            bucket.meter = None
             return
-        bucket.meter = self._meter(kind, bucket.resolution, now)
-        _precharge(bucket.meter, bucket.used_lately(), now)
+        keeps_use = old is not None and before.algorithm == self.settings.metering_of(kind).algorithm
+        bucket.meter = self.changed_meter(kind.name, old, limit, before, now)
+        if not keeps_use:
+            _precharge(bucket.meter, bucket.used_lately(), now)
 
-    def _restart_rates(self, settings: QuotaSettings, now: float) -> None:
-        self._policy = Policy(settings.enforce, _window_ticks(settings.window), now)
-        for buckets in self._buckets.values():
-            for bucket in buckets.values():
-                bucket.rebind(self._policy)
+    def _change_window(self, kind: str, window: Window, now: float) -> None:
+        before = self._policies[kind]
+        policy = self._policies[kind] = Policy(before.enforce, window, now)
+        kept = policy.follow(before, now)
+        for bucket in self._buckets[kind].values():
+            bucket.rebind(policy, kept)
 
 
 def _small_quotas(table: QuotaTable) -> dict[str, int]:
@@ -271,11 +290,6 @@ def _small_quotas(table: QuotaTable) -> dict[str, int]:
             if kind is not None and kind.full_request is not None:
                 found[kind.name] += kind.full_request.outlasts_session(limit.per_second)
     return found
-
-
-def _window_ticks(window: Window) -> int:
-    """How many ticks, a second apart, the rate is worked out over: the quota window's, within reason."""
-    return min(max(round(window.samples * window.seconds), _MIN_TICKS), _MAX_TICKS)
 
 
 def _precharge(meter: Meter | None, used: float, now: float) -> None:

@@ -50,13 +50,21 @@ class Meter(ABC):
         """What is left, below zero for a debt, where the algorithm keeps it."""
 
     @abstractmethod
+    def balance(self, now: float) -> float:
+        """The amount that may be charged before the limit is reached; below zero for a debt."""
+
+    @abstractmethod
+    def used_ratio(self, now: float) -> float:
+        """The fraction of the limit that is used: throttling begins above 1.0."""
+
+    @abstractmethod
     def fetch_allowance(self, now: float, promised: float = 0.0, among: int = 1) -> float:
         """The maximum number of bytes to ask for in a Fetch that begins now, for one of `among` consumers, while `promised`
         bytes are set aside."""
 
-    @abstractmethod
     def saved(self, now: float) -> float:
-        """The bytes that may be used at once without going over."""
+        """The bytes that may be used at once here without going over."""
+        return max(self.balance(now), 0.0)
 
     @property
     @abstractmethod
@@ -92,6 +100,22 @@ class Meter(ABC):
     @abstractmethod
     def replay(self, spent: Sequence[Spent], now: float) -> None:
         """Forget everything, and remember instead what another meter of the same algorithm, limit and window had `spent`."""
+
+
+def carry_over(old: Meter, new: Meter, now: float) -> None:
+    """Fill `new`, of the same algorithm and limit but another window, with the use and the debt of `old`.
+
+    A smaller window makes no debt out of use that was within the limit, and a larger burst pays no debt off. Only Kafka's window
+    has no debt apart from its samples: there a larger window allows what it would have allowed all the time.
+    """
+    new.replay(old.spent(now), now)
+    debt = max(-old.balance(now), 0.0)
+    balance = new.balance(now)
+    if balance < -debt:
+        new.forgive(now)
+        new.charge(debt, now)
+    elif debt > 0.0 and new.tokens(now) is not None:
+        new.charge(balance + debt, now)
 
 
 def throttle_time_ms(delay: float) -> int:

@@ -102,13 +102,19 @@ class SampledRate(Rate):
         return [Spent(now - sample.start / 1000.0, now - sample.last_event / 1000.0, sample.total) for sample in in_order]
 
     def replay(self, spent: Sequence[Spent], now: float) -> None:
-        """Begin with these samples."""
+        """Begin with these samples; where they are too many, because each was shorter, those of one sample are joined."""
         self._ring = []
-        for each in spent[-self._samples - 1 :]:
-            sample = _Sample(_ms(now - each.began))
+        too_many = len(spent) > self._samples + 1
+        for each in spent:
+            began = _ms(now - each.began)
+            if too_many and self._ring and began - self._ring[-1].start < self._sample_ms:
+                sample = self._ring[-1]
+            else:
+                sample = _Sample(began)
+                self._ring.append(sample)
             sample.last_event = _ms(now - each.ended)
-            sample.total = each.amount
-            self._ring.append(sample)
+            sample.total += each.amount
+        self._ring = self._ring[-self._samples - 1 :]
         self._current = max(len(self._ring) - 1, 0)
 
     def _sample(self, now_ms: int) -> _Sample:
@@ -164,13 +170,17 @@ class WindowMeter(Meter):
         """A window has none."""
         return
 
+    def balance(self, now: float) -> float:
+        """The bound over the time that the samples cover, less what they hold."""
+        return self._limit * self._rate.window_ms(now) / 1000.0 - self._rate.kept(now)
+
+    def used_ratio(self, now: float) -> float:
+        """KIP-13's: the observed rate as a fraction of the bound."""
+        return self._rate.measure(now) / self._limit
+
     def fetch_allowance(self, now: float, promised: float = 0.0, among: int = 1) -> float:  # noqa: ARG002
         """The capacity, as Kafka has it (KAFKA-9677)."""
         return self.capacity
-
-    def saved(self, now: float) -> float:
-        """What the window has room for."""
-        return max(self._limit * self._rate.window_ms(now) / 1000.0 - self._rate.kept(now), 0.0)
 
     @property
     def portion(self) -> float:

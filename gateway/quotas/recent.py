@@ -12,7 +12,7 @@ from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import Metering, QuotaEngine
 from gateway.quotas.entity import Tags
 from gateway.quotas.kinds import KINDS
-from gateway.quotas.meter import Meter, Spent
+from gateway.quotas.meter import Meter, Spent, carry_over
 
 LONGEST_SECONDS: Final = 86_400.0
 """A difference of time beyond this, one way or the other, is a clock that was set, or so long ago that nothing matters."""
@@ -86,17 +86,23 @@ def restore_entity(engine: QuotaEngine, saved: EntityUse, now: float) -> bool:
 def restore_meter(meter: Meter, kind: str, limit: float, use: RecentUse, engine: QuotaEngine, now: float) -> None:
     """Have a new meter of this `limit` remember it.
 
-    What is configured otherwise now takes effect as if it had been changed while the gateway ran: with another limit use is
-    kept, with another algorithm or window it is taken off, but leaves no debt.
+    What is configured otherwise now takes effect as if it had been changed while the gateway ran: with another limit or window
+    use and debts are kept, with another algorithm use is taken off, but leaves no debt.
     """
-    if use.metering == engine.settings.metering_of(KINDS[kind]):
+    metering = engine.settings.metering_of(KINDS[kind])
+    if use.metering == metering:
         meter.set_limit(use.limit, now)
         meter.replay(use.spent, now)
         meter.set_limit(limit, now)
         return
     new_meter = KINDS[kind].meters.get(use.metering.algorithm)
-    if new_meter is not None:
-        before = new_meter(use.limit, use.metering.window, now)
-        before.replay(use.spent, now)
-        used = sum(each.amount for each in before.spent(now))
-        meter.charge(min(max(used, 0.0), meter.capacity), now)
+    if new_meter is None:
+        return
+    before = new_meter(use.limit, use.metering.window, now)
+    before.replay(use.spent, now)
+    if use.metering.algorithm == metering.algorithm:
+        before.set_limit(limit, now)
+        carry_over(before, meter, now)
+        return
+    used = sum(each.amount for each in before.spent(now))
+    meter.charge(min(max(used, 0.0), meter.capacity), now)

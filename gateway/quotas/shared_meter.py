@@ -8,7 +8,7 @@ do not use the same balance twice, and in the long run nothing counts but what w
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.quotas.meter import Meter, Spent
+from gateway.quotas.meter import Meter, Spent, carry_over
 
 _WHOLE: Final = 1.0
 
@@ -88,6 +88,14 @@ class SharedMeter(Meter):
         """What is left for all gateways."""
         return self._inner.tokens(now)
 
+    def balance(self, now: float) -> float:
+        """The balance of all gateways together."""
+        return self._inner.balance(now)
+
+    def used_ratio(self, now: float) -> float:
+        """The fraction that all gateways together have used."""
+        return self._inner.used_ratio(now)
+
     def fetch_allowance(self, now: float, promised: float = 0.0, among: int = 1) -> float:
         """This gateway's part of it."""
         whole = self._extra + _WHOLE
@@ -116,6 +124,11 @@ class SharedMeter(Meter):
         """Change the limit; what has been used stays."""
         self._inner.set_limit(limit, now)
         self._limit = limit
+
+    def set_window(self, inner: Meter, now: float) -> None:
+        """Go on with `inner`, a new meter of another window; use, debts and presumptions are kept."""
+        carry_over(self._inner, inner, now)
+        self._inner = inner
 
     def forgive(self, now: float) -> None:
         """Act as if whoever is over the limit had waited; nothing presumed is given back then."""

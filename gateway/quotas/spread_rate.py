@@ -60,13 +60,17 @@ class SpreadRate(Meter):
         self._advance(now)
         return self.capacity - sum(self._samples)
 
+    def balance(self, now: float) -> float:
+        """The same."""
+        return self.tokens(now)
+
+    def used_ratio(self, now: float) -> float:
+        """The rate in the KIP's sense, R / Q."""
+        return self.rate(now) / self._limit
+
     def fetch_allowance(self, now: float, promised: float = 0.0, among: int = 1) -> float:
         """An equal part of what is left."""
         return max((self.tokens(now) - promised) / among, 0.0)
-
-    def saved(self, now: float) -> float:
-        """What is left."""
-        return max(self.tokens(now), 0.0)
 
     @property
     def portion(self) -> float:

@@ -67,6 +67,14 @@ class TokenBucket(Meter):
         """The balance."""
         return min(self._burst, self._tokens + (now - self._last) * self._limit)
 
+    def balance(self, now: float) -> float:
+        """The tokens."""
+        return self.tokens(now)
+
+    def used_ratio(self, now: float) -> float:
+        """The part of the burst that is used up; above 1.0 for a debt."""
+        return 1.0 - self.tokens(now) / self._burst
+
     def rate(self, now: float) -> None:  # noqa: ARG002
         """No rate is kept: the balance says it all."""
         return
@@ -74,10 +82,6 @@ class TokenBucket(Meter):
     def fetch_allowance(self, now: float, promised: float = 0.0, among: int = 1) -> float:
         """An equal part of the free balance, or a slice of the quota if that is more."""
         return max((self.tokens(now) - promised) / among, self.portion)
-
-    def saved(self, now: float) -> float:
-        """The balance, unless that is a debt."""
-        return max(self.tokens(now), 0.0)
 
     @property
     def portion(self) -> float:

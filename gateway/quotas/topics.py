@@ -36,6 +36,9 @@ RATES: Final[Mapping[str, Callable[[Window, float], Rate]]] = {
 }
 """The ways to reckon a rate, by their names in the config file, the default one first."""
 
+WINDOWED: Final = frozenset({"window"})
+"""Those that depend on the quota window."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
@@ -188,10 +191,11 @@ class TopicQuotas:
     def apply(self, settings: TopicSettings, now: float) -> None:
         """Change the thresholds; they hold from the next request on. Rates go on, unless it changes how they are reckoned."""
         before, self.settings = self.settings, settings
-        if (before.meter, before.window) != (settings.meter, settings.window):
+        keeps_history = before.meter == settings.meter
+        if not keeps_history or (settings.meter in WINDOWED and before.window != settings.window):
             for use in (self._total, *self._uses.values(), *self._nameless.values(), self._others):
-                use.rate = self.new_rate(now)
-                use.elsewhere = None if use.elsewhere is None else self.new_rate(now)
+                use.rate = self._following(use.rate, now, keeps_history)
+                use.elsewhere = None if use.elsewhere is None else self._following(use.elsewhere, now, keeps_history)
         for use in (self._total, *self._uses.values()):
             use.much = settings.total
         self._share_out()
@@ -355,6 +359,13 @@ class TopicQuotas:
             refused_bytes=dict(use.refused_bytes),
             rejected=threshold is not None and rate + elsewhere > threshold and self.over(now),
         )
+
+    def _following(self, rate: Rate, now: float, keeps_history: bool) -> Rate:
+        """A rate as they are reckoned now. With `keeps_history` it begins with that of `rate`, of the same rule."""
+        new = self.new_rate(now)
+        if keeps_history:
+            new.replay(rate.spent(now), now)
+        return new
 
     def new_rate(self, now: float) -> Rate:
         """A rate as they are reckoned now."""

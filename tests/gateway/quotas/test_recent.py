@@ -255,7 +255,7 @@ def test_what_is_put_back_is_in_no_count():
         # 1 000 of 100/s were used, so 400 - 1 000 are left.
         (settings(200.0), -600.0),  # as where the limit is changed while it runs: a debt is in bytes
         (settings(10.0), -600.0),
-        (settings(window=Window(9, 1.0)), 0.0),  # another window: no debt from a time under other rules
+        (settings(window=Window(9, 1.0)), -600.0),  # and as where the window is changed
         (QuotaSettings(), None),
     ],
 )
