@@ -14,6 +14,7 @@ from gateway.quotas.snapshot import ThrottleTotals, UsageRow
 BUCKET_IDLE_SECONDS = 3600.0
 """Kafka's: a bucket that nobody used for an hour is dropped."""
 
+
 @dataclass(frozen=True, slots=True)
 class Metering:
     """How the use of a kind is reckoned: one of its `meters` by name, and the quota window."""
@@ -71,7 +72,9 @@ class QuotaEngine:
         self._max_buckets = max_buckets
         self._max_labelled = max_labelled
         self._table = QuotaTable(settings.quotas, settings.dynamic)
-        self._policies = {name: Policy(settings.enforce, settings.metering_of(kind).window, now) for name, kind in KINDS.items()}
+        self._policies = {
+            name: Policy(settings.enforce, settings.metering_of(kind).window, now) for name, kind in KINDS.items()
+        }
         self._small_quotas = _small_quotas(self._table)
         self._buckets: dict[str, dict[Tags, Bucket]] = {name: {} for name in KINDS}
         self._labelled: dict[str, set[Tags]] = {name: set() for name in KINDS}
@@ -245,7 +248,9 @@ class QuotaEngine:
         return [ThrottleTotals(name, tuple(total.buckets), total.seconds) for name, total in self._totals.items()]
 
     def _create(self, kind: QuotaKind, resolution: Resolution, now: float) -> Bucket:
-        bucket = Bucket(kind, resolution, self._meter(kind, resolution, now), self._policies[kind.name], self._totals[kind.name], now)
+        bucket = Bucket(
+            kind, resolution, self._meter(kind, resolution, now), self._policies[kind.name], self._totals[kind.name], now
+        )
         self._buckets[kind.name][resolution.tags] = bucket
         if not resolution.tags.overflow and len(self._labelled[kind.name]) < self._max_labelled:
             self._labelled[kind.name].add(resolution.tags)

@@ -105,8 +105,8 @@ class Meter(ABC):
 def carry_over(old: Meter, new: Meter, now: float) -> None:
     """Fill `new`, of the same algorithm and limit but another window, with the use and the debt of `old`.
 
-    A smaller window makes no debt out of use that was within the limit, and a larger burst pays no debt off. Only Kafka's window
-    has no debt apart from its samples: there a larger window allows what it would have allowed all the time.
+    A smaller window makes no debt out of use that was within the limit, and a larger burst pays no debt off. Only Kafka's
+    window has no debt apart from its samples: there a larger window allows what it would have allowed all the time.
     """
     new.replay(old.spent(now), now)
     debt = max(-old.balance(now), 0.0)

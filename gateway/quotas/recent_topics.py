@@ -44,8 +44,10 @@ def topic_uses(
 
 
 def restore_topics(quotas: TopicQuotas, saved: Iterable[TopicSpent], seconds: float, now: float) -> None:
-    """Have new meters remember what was `saved` so many seconds ago, unless rates are reckoned by another rule now. Another window keeps
-    them."""
+    """Have new meters remember what was `saved` so many seconds ago, unless rates are reckoned by another rule now.
+
+    Another window keeps them.
+    """
     settings = quotas.settings
     same = [each for each in saved if each.meter == settings.meter]
     quotas.expect((each.name for each in same if each.name is not None), now)

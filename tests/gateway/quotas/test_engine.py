@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.quotas.engine import BUCKET_IDLE_SECONDS, QuotaEngine, QuotaSettings
+from gateway.quotas.engine import BUCKET_IDLE_SECONDS, Metering, QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.meter import Window
@@ -261,11 +261,62 @@ def test_a_rate_falls_to_zero_once_its_use_has_left_the_window():
     assert seen == [500.0] * 10 + [0.0] * 2
 
 
-def test_a_long_window_is_watched_for_two_minutes_at_most():
+def test_a_long_window_counts_whole_with_few_marks():
     subject = engine(settings((None, "etl", 1_000.0), window=Window(10_000, 60)))
     bucket = subject.acquire("produce", "alice", "etl", START)
-    ticks(subject, 1, 1_000)
+    bucket.charge(600_000, START)
+    ticks(subject, 1, 10_000)
     assert len(bucket.marks) == 121
+    assert bucket.used_lately() == 600_000
+    assert bucket.rate(START + 10_000) == pytest.approx(1.0, rel=0.02)
+
+
+def test_each_kind_counts_over_its_own_window():
+    metering = {"controller_mutation": Metering("token_bucket", Window(100, 1.0))}
+    subject = engine(settings((None, "etl", 5.0), metering=metering))
+    bytes_, partitions = (subject.acquire(kind, "alice", "etl", START) for kind in ("produce", "controller_mutation"))
+    for bucket in (bytes_, partitions):
+        bucket.charge(300, START)
+    ticks(subject, 1, 50)
+    assert (bytes_.used_lately(), partitions.used_lately()) == (0, 300)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("samples", [5, 12, 100, 1_000])
+def test_another_window_keeps_recent_use(algorithm, samples):
+    subject = engine(replace(ALICE_1000, algorithm=algorithm))
+    bucket = subject.acquire("produce", "alice", "etl", START)
+    for second in range(1, 9):
+        bucket.charge(1_000, START + second)
+        subject.tick(START + second)
+    subject.apply(replace(ALICE_1000, algorithm=algorithm, window=Window(samples, 1.0)), START + 8)
+    assert bucket.used_lately() == (4_000 if samples == 5 else 8_000)
+    assert bucket.throttle_left(START + 8) == 0.0
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("kind", ["produce", "controller_mutation"])
+@pytest.mark.parametrize("samples", [3, 12, 100])
+def test_another_window_keeps_a_debt(kind, samples, shared):
+    subject = engine(shared=shared)
+    bucket = subject.acquire(kind, "alice", "etl", START)
+    bucket.charge(50_000, START)
+    owed = bucket.throttle_left(START)
+    subject.apply(replace(ALICE_1000, window=Window(samples, 1.0)), START)
+    assert bucket.throttle_left(START) == owed > 0.0
+
+
+def test_another_window_keeps_what_is_presumed_of_others():
+    subject = engine(shared=True)
+    subject.share_of_new = (0.5, 10.0)
+    bucket = subject.acquire("produce", "alice", "etl", START)
+    bucket.charge(1_000, START)
+    subject.apply(replace(ALICE_1000, window=Window(21, 1.0)), START)
+    assert bucket.meter.presumed == 1_000.0
+    assert bucket.meter.tokens(START) == 18_000.0
+    for _ in range(2):
+        bucket.meter.settle(1.0, 0.0, START)
+    assert bucket.meter.tokens(START) == 19_000.0
 
 
 # Bounds.

@@ -1,5 +1,7 @@
 """Topic quotas: who is rejected, what a topic without a threshold of its own may have, and what is counted."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -220,3 +222,16 @@ def test_meters_add_up_and_somebody_is_rejected_whenever_all_are_over(script):
             sent += size
         assert made.over(now) == any(rejects(made, each, now) for each in FIVE)
     assert sum(row.appended_bytes for row in made.snapshot(now)) == sent
+
+
+@pytest.mark.parametrize("meter", ["one_minute", "window"])
+@pytest.mark.parametrize("window", [Window(101, 1.0), Window(11, 10.0)])
+def test_another_window_keeps_the_rates(meter, window):
+    made = TopicQuotas(TopicSettings(MB, {}, meter, Window(100, 1.0)), START)
+    made.counterpart("topic", "payments", START).elsewhere.record(50_000, START + 1)
+    for second in range(1, 21):
+        append(made, "payments", 1_000, START + second)
+    before = made.known("topic", "payments").measure(START + 20)
+    made.apply(replace(made.settings, window=window), START + 20)
+    assert before > 0.0
+    assert made.known("topic", "payments").measure(START + 20) == pytest.approx(before, rel=0.2)

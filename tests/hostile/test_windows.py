@@ -1,0 +1,70 @@
+"""A quota window is the one that was configured for its kind, and a change of it forgives nothing."""
+
+import json
+from typing import Any
+
+import pytest
+
+from protocol.api_keys import ApiKey
+from tests.gateway.session import messages as m
+from tests.gateway.session import mutations
+from tests.hostile.stub_broker import Request
+from tests.weir_process import Weir, wait_until
+
+
+def created(request: Request) -> bytes:
+    """Create every topic."""
+    return mutations.answered(
+        request.api_key, request.correlation_id, [{"name": topic.name} for topic in request.decode().topics]
+    )
+
+
+def used(weir: Weir, kind: str) -> dict[str, Any]:
+    """The only row of that kind."""
+    (row,) = [row for row in weir.usage() if row["kind"] == kind]
+    return row
+
+
+def quotas(samples: int, **entity: Any) -> dict[str, Any]:
+    """A quota of "etl" with windows of so many seconds."""
+    window = {"samples": samples, "seconds": 1}
+    return {"window": window, "mutations": {"window": window}, "entities": [{"client-id": "etl", **entity}]}
+
+
+def reload(weir: Weir, sections: dict[str, Any]) -> None:
+    """Put other quotas into effect."""
+    before = json.loads(weir.get("/api/config"))["version"]
+    weir.write_config(weir.config | {"quotas": sections})
+    weir.reload()
+    wait_until(lambda: json.loads(weir.get("/api/config"))["version"] > before, "the config is reloaded")
+
+
+@pytest.mark.parametrize("samples", [100, 200])
+def test_mutations_window_counts_in_used_ratio(broker, start_weir, connect, samples):
+    """The window of bytes is the default, 11 s: it says nothing of partitions."""
+    broker.answers[ApiKey.CREATE_TOPICS] = created
+    windows = quotas(samples, controller_mutation_rate=5)
+    weir = start_weir(broker.bootstrap_servers, quotas=windows | {"window": {}})
+    connect(weir).ask(mutations.create(1, {"orders": 3 * samples}))
+    assert used(weir, "controller_mutation")["used_ratio"] == pytest.approx(0.6, abs=0.05)
+
+
+def test_longer_window_forgives_no_mutation_debt(broker, start_weir, connect):
+    broker.answers[ApiKey.CREATE_TOPICS] = created
+    weir = start_weir(broker.bootstrap_servers, quotas=quotas(100, controller_mutation_rate=5))
+    connect(weir).ask(mutations.create(1, {"orders": 912}))
+    assert used(weir, "controller_mutation")["tokens"] == pytest.approx(-412, abs=50)
+    reload(weir, quotas(101, controller_mutation_rate=5))
+    row = used(weir, "controller_mutation")
+    assert row["tokens"] == pytest.approx(-412, abs=100)
+    assert row["throttle_left"] > 50
+
+
+def test_changed_window_keeps_byte_debt_and_use(broker, start_weir, connect):
+    weir = start_weir(broker.bootstrap_servers, quotas=quotas(11, producer_byte_rate=1_000))
+    connect(weir).ask(m.produce(1, size=110_000))
+    for samples in (300, 6):
+        reload(weir, quotas(samples, producer_byte_rate=1_000))
+        row = used(weir, "produce")
+        assert row["tokens"] == pytest.approx(-100_000, abs=20_000)
+        assert row["rate"] > 300
