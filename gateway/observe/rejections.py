@@ -68,7 +68,7 @@ class RejectionFolder:
         fold.address, fold.broker = rejection.origin.address, rejection.origin.broker
         fold.unlogged += rejection.size
         quotas = self._quotas()
-        fold.rate = rejection.use.rate.measure(now)
+        fold.rate = rejection.use.measure(now)
         fold.limit = quotas.threshold(rejection.use.name)
         fold.total_rate = quotas.rate(now)
         if fold.count == 1:

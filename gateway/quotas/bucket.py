@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, inf
 from typing import Final
 
 from gateway.quotas.account import Metered
@@ -15,6 +15,9 @@ from gateway.quotas.snapshot import THROTTLE_BOUNDS, UsageRow
 MIN_MARKS: Final = 2
 MAX_MARKS: Final = 121
 """Totals that a bucket remembers for its rate."""
+
+MOST_WITHIN_QUOTA: Final = 0.99
+"""The largest fraction of a quota that a rate alone makes used: the token bucket is not empty yet, so nobody is throttled."""
 
 LEAST_DELAY: Final = 0.0005
 """Seconds that round to 1 ms. Kafka throttles nobody for 0 ms."""
@@ -100,6 +103,9 @@ class Bucket(Metered):
         "latency_seconds_total",
         "line",
         "marks",
+        "others_marks",
+        "others_total",
+        "over_at",
         "policy",
         "resolution",
         "throttle_seconds_total",
@@ -130,6 +136,9 @@ class Bucket(Metered):
         self.last_used = now
         self._noticed = 0  # the total at the last tick
         self.marks = [0] * len(policy.times)
+        self.others_total = 0  # what other gateways have used of the same quota, as far as it was heard of
+        self.others_marks: list[int] | None = None  # None until something is
+        self.over_at = -inf  # when the quota was last exceeded
 
     def charge(self, amount: int, now: float) -> float:
         """Measure `amount`; return the seconds for which the client is to be held, 0.0 for not at all: a debt that rounds to
@@ -317,11 +326,15 @@ class Bucket(Metered):
             self.last_used = now
         if marking:
             self.marks[self.policy.newest] = self.amount_total
+            if self.others_marks is not None:
+                self.others_marks[self.policy.newest] = self.others_total
 
     def rebind(self, policy: Policy, kept: Sequence[int]) -> None:
         """Follow another policy; its marks are those that stood at the places `kept`."""
         self.policy = policy
         self.marks = [self.marks[place] for place in kept]
+        if self.others_marks is not None:
+            self.others_marks = [self.others_marks[place] for place in kept]
 
     def used_lately(self) -> int:
         """The amount within the quota window, which ends now."""
@@ -339,6 +352,9 @@ class Bucket(Metered):
     def charge_others(self, amount: int, now: float, *, no_debt: bool) -> None:
         """Charge the meter, and stay for as long as anybody elsewhere goes on."""
         self.last_used = now
+        if self.others_marks is None:
+            self.others_marks = [0] * len(self.marks)
+        self.others_total += amount
         super().charge_others(amount, now, no_debt=no_debt)
 
     def rate(self, now: float) -> float:
@@ -349,8 +365,38 @@ class Bucket(Metered):
             observed = meter.rate(now)
             if observed is not None:
                 return observed
+        return self._per_second(self.used_lately(), now)
+
+    def rate_of_all(self, now: float) -> float:
+        """The use per second over the quota window, by all gateways that share the quota."""
+        observed = self.meter.rate(now) if self.policy.enforce and self.meter is not None else None
+        return self._per_second(self.used_lately() + self._others_lately(), now) if observed is None else observed
+
+    def used_ratio(self, now: float) -> float:
+        """The fraction of the quota that is used, by all gateways that share it; 0.0 without a quota.
+
+        Throttling begins at 1.0. An even flow leaves a token bucket full, so its rate counts too, but for less than 1.0 as
+        long as the bucket holds anything. Where quotas are not enforced no debt is kept: a client that has gone over lately
+        is shown at its rate.
+        """
+        meter, limit = self.meter, self.resolution.limit
+        if meter is None or not limit:
+            return 0.0
+        used = meter.used_ratio(now)
+        if self.policy.enforce and meter.rate(now) is not None:
+            return used
+        rate = self.rate_of_all(now) / limit
+        went_over = now - self.over_at <= self.policy.span and not self.policy.enforce
+        return max(used, rate if went_over else min(rate, MOST_WITHIN_QUOTA))
+
+    def _others_lately(self) -> int:
+        if self.others_marks is None:
+            return 0
+        return max(0, self.others_total - self.others_marks[self.policy.oldest])
+
+    def _per_second(self, amount: int, now: float) -> float:
         policy = self.policy
-        return self.used_lately() / max(now - policy.times[policy.oldest], policy.span)
+        return amount / max(now - policy.times[policy.oldest], policy.span)
 
     def row(self, now: float) -> UsageRow:
         """This bucket as metrics and tables show it."""
@@ -365,7 +411,7 @@ class Bucket(Metered):
             source=self.resolution.source.value if self.resolution.source else "",
             limit=limit,
             rate=rate,
-            used_ratio=rate / limit if limit else 0.0,
+            used_ratio=self.used_ratio(now),
             tokens=self.meter.tokens(now) if self.meter is not None else None,
             amount_total=self.amount_total,
             throttled_total=self.throttled_total,
@@ -382,6 +428,7 @@ class Bucket(Metered):
         return self.connections == 0 and now - self.last_used >= idle_seconds and (self.meter is None or self.meter.idle(now))
 
     def _verdict(self, meter: Meter, delay: float, now: float) -> float:
+        self.over_at = now
         self.throttled_total += 1
         self.throttle_seconds_total += delay
         self.totals.note(delay)

@@ -10,7 +10,8 @@ class UsageRow:
     `user`, `client_id` and `ip` are the bucket's tags (Kafka's): "" where the level does not name one. `level` is the
     configured entity that gave the limit, such as `user=alice, client-id=<default>`, and `source` who configured it, `file` or
     `api`; both are "" where there is none. `limit` None is unlimited.
-    `used_ratio` is KIP-13's fraction of quota used, 1.0 at the quota. `tokens` is None under `algorithm: window`.
+    `used_ratio` is KIP-13's fraction of quota used, by all gateways that share the quota: throttling begins at 1.0. `rate` is
+    this gateway's own. `tokens` is None under `algorithm: window`.
     `early_total` counts requests that came before their client's throttle time was over, the two others by how much at least.
     `throttle_left` is how long a request that arrives now would be held.
     """

@@ -56,8 +56,9 @@ class TopicSettings:
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """What one topic, or all that are not shown by name, has used. Bytes are those of record batches, rates per second.
+    """What one topic, or all that are not shown by name, has used. Bytes are those of record batches, through this gateway.
 
+    `rate` is that of all gateways that share the threshold, per second.
     `refused` are bytes that the broker did not append, by the name of its error. `threshold` is None for all others together.
     """
 
@@ -74,7 +75,7 @@ class TopicRow:
 
 @dataclass(frozen=True, slots=True)
 class TopicTotals:
-    """All topics together; `over` where those above their own threshold are rejected."""
+    """All topics together, through all gateways; `over` where those above their own threshold are rejected."""
 
     threshold: float
     rate: float
@@ -265,12 +266,12 @@ class TopicQuotas:
 
     def totals(self, now: float) -> TopicTotals:
         """All topics together."""
-        rate = self._total.rate.measure(now)
+        rate = self._total.measure(now)
         return TopicTotals(self.settings.total, rate, self.over(now), self.default_threshold, self._defaulted)
 
     def rate(self, now: float) -> float:
-        """What all topics together get in a second, through this gateway."""
-        return self._total.rate.measure(now)
+        """The bytes per second that all topics together get, through all gateways."""
+        return self._total.measure(now)
 
     # As sharing sees them. A topic that is known by its id alone is told of once it has a name.
 
@@ -329,7 +330,7 @@ class TopicQuotas:
     def snapshot(self, now: float) -> list[TopicRow]:
         """A row for each topic that is shown by name, idle or not, and one for all others."""
         shown = [use for use in (*self._uses.values(), *self._nameless.values()) if use.labelled]
-        rows = [self._row(use, self.threshold(use.name), use.rate.measure(now), now) for use in shown]
+        rows = [self._row(use, self.threshold(use.name), use.measure(now), now) for use in shown]
         room = self._max_labelled - len(rows)
         idle = sorted((self._listed | self.settings.explicit.keys()) - self._uses.keys())
         rows += [
@@ -337,17 +338,16 @@ class TopicQuotas:
         ]
         others = TopicUse(OTHER, self._others.rate, labelled=False)
         others.add(self._others)
-        rate = self._others.rate.measure(now)
+        rate = self._others.measure(now)
         for use in (*self._uses.values(), *self._nameless.values()):
             if not use.labelled:
                 others.add(use)
-                rate += use.rate.measure(now)
+                rate += use.measure(now)
         if rate or others.appended_bytes or others.throttled_bytes or others.refused_bytes:
             rows.append(self._row(others, None, rate, now))
         return rows
 
     def _row(self, use: TopicUse, threshold: float | None, rate: float, now: float) -> TopicRow:
-        elsewhere = 0.0 if use.elsewhere is None else use.elsewhere.measure(now)
         return TopicRow(
             topic=use.name,
             threshold=threshold,
@@ -357,7 +357,7 @@ class TopicQuotas:
             throttled_bytes=use.throttled_bytes,
             throttled_total=use.throttled_total,
             refused_bytes=dict(use.refused_bytes),
-            rejected=threshold is not None and rate + elsewhere > threshold and self.over(now),
+            rejected=threshold is not None and rate > threshold and self.over(now),
         )
 
     def _following(self, rate: Rate, now: float, keeps_history: bool) -> Rate:

@@ -10,7 +10,7 @@ from gateway.quotas.snapshot import UsageRow
 Answer = Mapping[str, Any]
 
 _VOLUME_STATES = ("OPEN", "THROTTLE", "PAUSE")
-_TOPIC_SUMS = ("rate", "appended_bytes", "throttled_bytes", "throttled_total")
+_TOPIC_SUMS = ("appended_bytes", "throttled_bytes", "throttled_total")
 
 
 def _known(choose: Callable[[float, float], float]) -> Callable[[float | None, float | None], float | None]:
@@ -20,6 +20,7 @@ def _known(choose: Callable[[float, float], float]) -> Callable[[float | None, f
 _ROW: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "limit": _known(max),
     "rate": add,
+    "used_ratio": max,
     "tokens": _known(min),
     "amount_total": add,
     "throttled_total": add,
@@ -47,11 +48,16 @@ def _merge_row(one: UsageRow, other: UsageRow) -> UsageRow:
     values: dict[str, Any] = {name: merge(getattr(one, name), getattr(other, name)) for name, merge in _ROW.items()}
     if not one.source and other.source:
         values |= {"level": other.level, "source": other.source}
-    return replace(one, used_ratio=values["rate"] / values["limit"] if values["limit"] else 0.0, **values)
+    if values["limit"] is None:
+        values["used_ratio"] = 0.0
+    return replace(one, **values)
 
 
 def merge_topics(answers: Sequence[Answer]) -> Answer:
-    """`/api/topics`: what was appended in all of them; a topic is rejected where any of them rejects it."""
+    """`/api/topics`: the bytes appended through all of them; a topic is rejected where any of them rejects it.
+
+    A rate is the highest that any of them knows: where they share the thresholds, each knows the others' as well.
+    """
     configured = [answer for answer in answers if answer["configured"]]
     if not configured:
         return {"configured": False}
@@ -63,10 +69,11 @@ def merge_topics(answers: Sequence[Answer]) -> Answer:
                 continue
             merged = rows[row["topic"]]
             merged |= {key: merged[key] + row[key] for key in _TOPIC_SUMS}
+            merged["rate"] = max(merged["rate"], row["rate"])
             merged["refused_bytes"] = merge_counts([merged["refused_bytes"], row["refused_bytes"]])
             merged["rejected"] = merged["rejected"] or row["rejected"]
     totals = [answer["total"] for answer in configured]
-    total = {**totals[0], "rate": sum(total["rate"] for total in totals), "over": any(total["over"] for total in totals)}
+    total = {**totals[0], "rate": max(total["rate"] for total in totals), "over": any(total["over"] for total in totals)}
     return {**configured[0], "total": total, "rows": list(rows.values())}
 
 

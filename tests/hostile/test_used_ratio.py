@@ -1,0 +1,101 @@
+"""`weir_quota_used_ratio` is 1.0 where throttling begins, for every algorithm and for all gateways that share a quota."""
+
+import time
+
+import pytest
+
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from tests.gateway.quotas.sharing.test_books import Topics
+from tests.gateway.quotas.sharing.test_member import INTERVAL, LIMIT, Fleet, begun
+from tests.gateway.session import messages as m
+
+QUOTA = 100_000
+SHORT = {"window": {"samples": 2, "seconds": 1}, "entities": [{"client-id": "etl", "producer_byte_rate": QUOTA}]}
+"""Its burst is one second's worth."""
+
+
+def test_burst_within_quota_stays_below_one(broker, start_weir, connect):
+    """Twice the quota as long as the burst lasts: nobody is throttled, so the metric must not say so."""
+    weir = start_weir(broker.bootstrap_servers, quotas=SHORT)
+    client = connect(weir)
+    for number in range(4):
+        client.ask(m.produce(number, size=QUOTA * 2 // 5))
+        time.sleep(0.2)
+    assert weir.metric("weir_throttled_requests_total", kind="produce") == 0
+    assert weir.metric("weir_quota_used_ratio", kind="produce") < 1.0
+
+
+def test_client_in_debt_shows_at_least_one(broker, start_weir, connect):
+    weir = start_weir(broker.bootstrap_servers, quotas=SHORT)
+    client = connect(weir)
+    client.ask(m.produce(1, size=3 * QUOTA))
+    until = time.monotonic() + 1.0
+    ratios = []
+    while time.monotonic() < until:
+        ratios.append(weir.metric("weir_quota_used_ratio", kind="produce"))
+        time.sleep(0.1)
+    assert min(ratios) >= 1.0
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
+def test_throttling_begins_at_one(algorithm):
+    """One request after the other, with pauses and without: over 1.0 is throttled, up to 1.0 is not."""
+    quota = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 1_000.0})
+    engine = QuotaEngine(QuotaSettings((quota,), algorithm=algorithm), 0.0)
+    bucket = engine.acquire("produce", "alice", "etl", 0.0)
+    now = 0.0
+    for step in range(1, 400):
+        now += 0.1 if step % 7 else 2.0
+        engine.tick(now)
+        delay = bucket.charge(150 + step, now)
+        assert (bucket.used_ratio(now) > 1.0) == (delay > 0.0)
+        now += delay
+
+
+def test_even_flow_near_its_quota_is_shown():
+    """The token bucket stays full, and yet an alert on nearly used quotas can fire."""
+    quota = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 1_000.0})
+    engine = QuotaEngine(QuotaSettings((quota,)), 0.0)
+    bucket = engine.acquire("produce", "alice", "etl", 0.0)
+    for second in range(1, 60):
+        bucket.charge(900, second - 0.5)
+        engine.tick(float(second))
+    assert bucket.used_ratio(59.0) == pytest.approx(0.9, abs=0.01)
+
+
+def used_by_four(fleet: Fleet, seconds: float, times: float) -> None:
+    """Each of four gateways has a quarter of `times` the quota to send, and keeps to its throttle times."""
+    free_at = [fleet.now] * 4
+    for _ in range(round(seconds / INTERVAL)):
+        for number in range(4):
+            if free_at[number] <= fleet.now:
+                free_at[number] = fleet.now + fleet.use(number, round(times * LIMIT * INTERVAL / 4))
+        fleet.run(INTERVAL)
+
+
+def test_shared_quota_shows_the_use_of_all():
+    fleet = begun(4)
+    used_by_four(fleet, 40.0, 1.6)
+    assert [fleet.bucket(number).throttled_total > 0 for number in range(4)] == [True] * 4
+    assert [fleet.bucket(number).used_ratio(fleet.now) for number in range(4)] == [pytest.approx(1.0, abs=0.08)] * 4
+
+
+def test_shared_quota_nearly_used_is_shown():
+    fleet = begun(4)
+    used_by_four(fleet, 30.0, 0.9)
+    assert [fleet.bucket(number).used_ratio(fleet.now) for number in range(4)] == [pytest.approx(0.9, abs=0.05)] * 4
+
+
+def test_shared_topics_show_the_rate_of_all():
+    fleet = Topics(3)
+    for number in range(3):
+        fleet.append(number, "hot", 435)
+    fleet.run(INTERVAL)
+    for quotas in fleet.gateways:
+        report = quotas.report(fleet.now)
+        assert report.total.over
+        assert report.total.rate > 1.2 * report.total.threshold
+        (hot,) = [row for row in report.rows if row.topic == "hot"]
+        assert hot.rejected
+        assert hot.rate == report.total.rate
