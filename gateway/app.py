@@ -93,7 +93,12 @@ class Gateway:
         self._config = config
         self._counters = Counters()
         self._tasks = BackgroundTasks(self._counters.task_restarts)
-        self._engine = QuotaEngine(quota_settings(config.quotas), clock.monotonic(), shared=config.sharing is not None)
+        self._engine = QuotaEngine(
+            quota_settings(config.quotas),
+            clock.monotonic(),
+            max_buckets=config.quotas.max_entities,
+            shared=config.sharing is not None,
+        )
         self._own_topics = OwnTopics(own_topics(config), clock.monotonic())
         self._own_topics.on_change = self._engine.recall
         self._sessions = Sessions(self._counters, max_idle_seconds=config.connections.max_idle_ms / 1000.0)
@@ -248,7 +253,8 @@ class Gateway:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = clock.monotonic()
-            self._engine.tick(now)
+            for _ in self._engine.tick_in_parts(now):
+                await asyncio.sleep(0)
             self._sessions.close_idle(now)
             self._topics.tick(now)
 
@@ -260,6 +266,7 @@ class Gateway:
             self._topics.configure(new.quotas, self._tasks)
             notes += self._topics.notes(old.quotas, new.quotas)
             settings = replace(quota_settings(new.quotas), dynamic=self._engine.settings.dynamic)
+            self._engine.max_buckets = new.quotas.max_entities
             self._engine.apply(settings, clock.monotonic())
             notes += overruled(old.quotas.entities, new.quotas.entities, settings.dynamic)
             self._reconsider()

@@ -305,6 +305,8 @@ class QuotasConfig(Section):
         Field(strict=False),
     ] = ()
     """In the file's order; no two rows name the same entity."""
+    max_entities: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    """Entities with a bucket of their own, for each kind of quota. Past it, newcomers share one bucket per quota level."""
     topics: TopicsConfig | None = None
     """None: topics have no quotas."""
     volumes: VolumesConfig | None = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gateway import clock
 from gateway.events import TopicRejected
-from gateway.quotas.entity import OTHER
+from gateway.quotas.entity import OTHER, short_name
 from gateway.quotas.topics import TopicQuotas
 from gateway.session.exchanges.produced_topics import QUOTA, Rejection
 
@@ -55,7 +55,8 @@ class RejectionFolder:
     def note(self, rejection: Rejection, now: float) -> None:
         """One partition's or request's bytes of a topic. `now` is monotonic."""
         client = rejection.client
-        key = (rejection.topic, rejection.reason, client.user, client.client_id, rejection.enforced)
+        names = short_name(client.user), short_name(client.client_id)
+        key = (rejection.topic, rejection.reason, *names, rejection.enforced)
         if key not in self._folds and len(self._folds) >= MAX_FOLDS:
             key = (OTHER, rejection.reason, OTHER, OTHER, rejection.enforced)
         wall_ms = int(self._wall() * 1000)

@@ -83,6 +83,29 @@ class Policy:
         return kept
 
 
+class Tally:
+    """Counts of buckets: of one, or of several together."""
+
+    __slots__ = ("amount", "early", "early_seconds", "early_seconds_max", "throttle_seconds", "throttled")
+
+    def __init__(self) -> None:
+        self.amount = self.throttled = self.early = 0
+        self.throttle_seconds = self.early_seconds = self.early_seconds_max = 0.0
+
+    def add(self, bucket: "Bucket") -> None:
+        """Add what a bucket has counted since it was last shown otherwise than now."""
+        before = bucket.shown_before
+        self.amount += bucket.amount_total - before.amount
+        self.throttled += bucket.throttled_total - before.throttled
+        self.throttle_seconds += bucket.throttle_seconds_total - before.throttle_seconds
+        self.early += bucket.early_total - before.early
+        self.early_seconds += bucket.early_seconds_total - before.early_seconds
+        self.early_seconds_max = max(self.early_seconds_max, bucket.early_seconds_max)
+
+
+NOTHING: Final = Tally()
+
+
 class Bucket(Metered):
     """Shared by all connections whose clients have the same tags.
 
@@ -99,6 +122,7 @@ class Bucket(Metered):
         "early_seconds_total",
         "early_total",
         "kind",
+        "labelled",
         "last_used",
         "latency_seconds_total",
         "line",
@@ -108,6 +132,7 @@ class Bucket(Metered):
         "over_at",
         "policy",
         "resolution",
+        "shown_before",
         "throttle_seconds_total",
         "throttled_total",
         "totals",
@@ -134,6 +159,8 @@ class Bucket(Metered):
         self.early_seconds_total = 0.0
         self.early_seconds_max = 0.0
         self.last_used = now
+        self.labelled = False  # whether metrics and tables show it by name
+        self.shown_before = NOTHING  # what it had counted when that changed, so that no counter counts it twice
         self._noticed = 0  # the total at the last tick
         self.marks = [0] * len(policy.times)
         self.others_total = 0  # what other gateways have used of the same quota, as far as it was heard of
@@ -398,9 +425,22 @@ class Bucket(Metered):
         policy = self.policy
         return amount / max(now - policy.times[policy.oldest], policy.span)
 
+    @property
+    def configured(self) -> bool:
+        """Whether an entity has a quota, or is exempt, that is this bucket's alone."""
+        entity = self.resolution.entity
+        return entity is not None and entity.names_only
+
+    def tally(self) -> Tally:
+        """Everything that it has counted."""
+        whole = Tally()
+        whole.amount, whole.throttled, whole.early = self.amount_total, self.throttled_total, self.early_total
+        whole.throttle_seconds, whole.early_seconds = self.throttle_seconds_total, self.early_seconds_total
+        return whole
+
     def row(self, now: float) -> UsageRow:
         """This bucket as metrics and tables show it."""
-        limit, rate = self.resolution.limit, self.rate(now)
+        limit, before = self.resolution.limit, self.shown_before
         user, client_id = self.resolution.tags.shown
         return UsageRow(
             kind=self.kind.name,
@@ -410,14 +450,14 @@ class Bucket(Metered):
             level=str(self.resolution.entity or "") + (" (exempt)" if self.resolution.exempt else ""),
             source=self.resolution.source.value if self.resolution.source else "",
             limit=limit,
-            rate=rate,
+            rate=self.rate(now),
             used_ratio=self.used_ratio(now),
             tokens=self.meter.tokens(now) if self.meter is not None else None,
-            amount_total=self.amount_total,
-            throttled_total=self.throttled_total,
-            throttle_seconds_total=self.throttle_seconds_total,
-            early_total=self.early_total,
-            early_seconds_total=self.early_seconds_total,
+            amount_total=self.amount_total - before.amount,
+            throttled_total=self.throttled_total - before.throttled,
+            throttle_seconds_total=self.throttle_seconds_total - before.throttle_seconds,
+            early_total=self.early_total - before.early,
+            early_seconds_total=self.early_seconds_total - before.early_seconds,
             early_seconds_max=self.early_seconds_max,
             throttle_left=self.throttle_left(now),
             connections=self.connections,
@@ -438,44 +478,42 @@ class Bucket(Metered):
         return -delay
 
 
-def merged_row(kind: QuotaKind, buckets: Sequence[Bucket], retired: "Retired", now: float) -> UsageRow:
-    """One row for the buckets that are too many to have one each, and for those that are gone."""
-    return UsageRow(
-        kind=kind.name,
-        user=OTHER,
-        client_id=OTHER,
-        ip="",
-        level="",
-        source="",
-        limit=None,
-        rate=sum(bucket.rate(now) for bucket in buckets),
-        used_ratio=0.0,
-        tokens=None,
-        amount_total=retired.amount + sum(bucket.amount_total for bucket in buckets),
-        throttled_total=retired.throttled + sum(bucket.throttled_total for bucket in buckets),
-        throttle_seconds_total=retired.throttle_seconds + sum(bucket.throttle_seconds_total for bucket in buckets),
-        early_total=retired.early + sum(bucket.early_total for bucket in buckets),
-        early_seconds_total=retired.early_seconds + sum(bucket.early_seconds_total for bucket in buckets),
-        early_seconds_max=max([retired.early_seconds_max, *(bucket.early_seconds_max for bucket in buckets)]),
-        throttle_left=0.0,
-        connections=sum(bucket.connections for bucket in buckets),
-    )
+class Rest:
+    """The buckets that are not shown by name, as one: those that are too many, and those that are gone."""
 
-
-class Retired:
-    """What unlabelled buckets had counted when they were dropped, so that their sum never falls."""
-
-    __slots__ = ("amount", "early", "early_seconds", "early_seconds_max", "throttle_seconds", "throttled")
+    __slots__ = ("connections", "rate", "tally")
 
     def __init__(self) -> None:
-        self.amount = self.throttled = self.early = 0
-        self.throttle_seconds = self.early_seconds = self.early_seconds_max = 0.0
+        self.tally = Tally()
+        self.rate = 0.0
+        self.connections = 0
 
-    def add(self, bucket: Bucket) -> None:
-        """Keep the counts of a bucket that goes."""
-        self.amount += bucket.amount_total
-        self.throttled += bucket.throttled_total
-        self.early += bucket.early_total
-        self.early_seconds += bucket.early_seconds_total
-        self.early_seconds_max = max(self.early_seconds_max, bucket.early_seconds_max)
-        self.throttle_seconds += bucket.throttle_seconds_total
+    def add(self, bucket: Bucket, now: float) -> None:
+        """Count a bucket, but for what it was shown with by name."""
+        self.tally.add(bucket)
+        self.rate += bucket.rate(now)
+        self.connections += bucket.connections
+
+    def row(self, kind: QuotaKind, gone: Tally) -> UsageRow:
+        """One row for all of them; `gone` is what was counted by those that are no longer among them."""
+        tally = self.tally
+        return UsageRow(
+            kind=kind.name,
+            user=OTHER,
+            client_id=OTHER,
+            ip="",
+            level="",
+            source="",
+            limit=None,
+            rate=self.rate,
+            used_ratio=0.0,
+            tokens=None,
+            amount_total=gone.amount + tally.amount,
+            throttled_total=gone.throttled + tally.throttled,
+            throttle_seconds_total=gone.throttle_seconds + tally.throttle_seconds,
+            early_total=gone.early + tally.early,
+            early_seconds_total=gone.early_seconds + tally.early_seconds,
+            early_seconds_max=max(gone.early_seconds_max, tally.early_seconds_max),
+            throttle_left=0.0,
+            connections=self.connections,
+        )

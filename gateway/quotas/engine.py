@@ -4,15 +4,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from gateway.quotas.account import Account
-from gateway.quotas.bucket import Bucket, KindTotals, Policy, Retired, merged_row
+from gateway.quotas.bucket import Bucket, KindTotals, Policy, Rest, Tally
 from gateway.quotas.entity import OTHER, DynamicQuotas, EntityQuota, QuotaTable, Resolution, Tags
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS, QuotaKind
+from gateway.quotas.labels import LabelSlots
 from gateway.quotas.meter import Meter, Window, carry_over
 from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.snapshot import ThrottleTotals, UsageRow
 
 BUCKET_IDLE_SECONDS = 3600.0
 """Kafka's: a bucket that nobody used for an hour is dropped."""
+
+MAX_BUCKETS = 10_000
+"""Of a kind."""
+
+TOGETHER = 1_000
+"""The buckets that one part of a tick, or one look at metrics, goes through: some milliseconds' work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +57,8 @@ class QuotaEngine:
     """Hands out buckets. A session keeps the bucket until `generation` changes, then releases it and asks again.
 
     At most `max_buckets` buckets per kind exist; a client past that shares a bucket with the others of its quota level
-    (`overflowed` counts them). At most `max_labelled` per kind are shown by name, the rest as one row. The meters of a `shared`
-    engine can be charged with what other gateways let through (`quotas.sharing`).
+    (`overflowed` counts them). At most `max_labelled` per kind are shown by name (`LabelSlots`), the rest as one row. Meters
+    of a `shared` engine can be charged with what other gateways let through (`quotas.sharing`).
     """
 
     def __init__(
@@ -59,7 +66,7 @@ class QuotaEngine:
         settings: QuotaSettings,
         now: float,
         *,
-        max_buckets: int = 10_000,
+        max_buckets: int = MAX_BUCKETS,
         max_labelled: int = 1_000,
         shared: bool = False,
     ) -> None:
@@ -69,19 +76,19 @@ class QuotaEngine:
         self.share_of_new = (1.0, 0.0)  # what a shared meter begins with: its share and horizon
         self.generation = 0
         self.overflowed = 0
-        self._max_buckets = max_buckets
-        self._max_labelled = max_labelled
+        self.max_buckets = max_buckets
         self._table = QuotaTable(settings.quotas, settings.dynamic)
         self._policies = {
             name: Policy(settings.enforce, settings.metering_of(kind).window, now) for name, kind in KINDS.items()
         }
         self._small_quotas = _small_quotas(self._table)
         self._buckets: dict[str, dict[Tags, Bucket]] = {name: {} for name in KINDS}
-        self._labelled: dict[str, set[Tags]] = {name: set() for name in KINDS}
+        self._labelled = {name: LabelSlots(max_labelled, now) for name in KINDS}
         self._totals = {name: KindTotals() for name in KINDS}
-        self._retired = {name: Retired() for name in KINDS}
+        self._gone = {name: Tally() for name in KINDS}  # counts of buckets that are no longer among the unnamed
+        self._rests: dict[str, UsageRow] = {}  # the row of the unnamed at the last tick
         self.internal = Bucket(
-            KINDS["produce"], Resolution(Tags(None, None), None, None), None, self._policy, KindTotals(), now
+            KINDS["produce"], Resolution(Tags(None, None), None, None), None, self._policies["produce"], KindTotals(), now
         )
         """Measures the Produce requests that are charged to nobody (`OwnTopics`); it never holds a client, and is not shown."""
 
@@ -130,8 +137,9 @@ class QuotaEngine:
         buckets = self._buckets.get(kind)
         if buckets is None or isinstance(tags, str) or tags.overflow:
             return None
+        tags = tags.bounded()
         bucket = buckets.get(tags)
-        if bucket is None and len(buckets) < self._max_buckets:
+        if bucket is None and len(buckets) < self.max_buckets:
             resolution = self._table.again(KINDS[kind].config_key, Resolution(tags, None, None))
             if resolution.limit is not None:
                 bucket = self._create(KINDS[kind], resolution, now)
@@ -167,7 +175,7 @@ class QuotaEngine:
     def _acquire(self, kind: str, resolution: Resolution, used: float, now: float) -> Bucket:
         buckets = self._buckets[kind]
         bucket = buckets.get(resolution.tags)
-        if bucket is None and len(buckets) >= self._max_buckets:
+        if bucket is None and len(buckets) >= self.max_buckets:
             self.overflowed += 1
             resolution = replace(resolution, tags=Tags(OTHER, str(resolution.entity or OTHER), overflow=True))
             bucket = buckets.get(resolution.tags)
@@ -210,27 +218,49 @@ class QuotaEngine:
 
     def tick(self, now: float) -> None:
         """To be called once a second: rates move on, buckets that hold nothing are dropped."""
+        for _ in self.tick_in_parts(now):
+            pass
+
+    def tick_in_parts(self, now: float) -> Iterator[None]:
+        """A tick that stops after each `TOGETHER` buckets, so that the caller can let clients have their turn."""
         for name, buckets in self._buckets.items():
             marking = self._policies[name].tick(now)
-            crowded = len(buckets) > self._max_buckets // 2
+            crowded = len(buckets) > self.max_buckets // 2
             idle_seconds = self.settings.window.seconds if crowded else BUCKET_IDLE_SECONDS
-            gone = []
-            for tags, bucket in buckets.items():
-                bucket.tick(now, marking=marking)
-                if bucket.forgettable(now, idle_seconds):
-                    gone.append(tags)
-            for tags in gone:
-                self._drop(name, tags)
+            slots = self._labelled[name]
+            rest = Rest()
+            every = list(buckets.values())
+            for start in range(0, len(every), TOGETHER):
+                for bucket in every[start : start + TOGETHER]:
+                    bucket.tick(now, marking=marking)
+                    if bucket.forgettable(now, idle_seconds):
+                        self._drop(name, bucket)
+                    elif not bucket.labelled:
+                        if (bucket.connections or bucket.configured) and slots.grant(bucket, now):
+                            self._gone[name].add(bucket)
+                            bucket.shown_before = bucket.tally()
+                        else:
+                            rest.add(bucket, now)
+                yield
+            self._rests[name] = rest.row(KINDS[name], self._gone[name])
 
     def snapshot(self, now: float) -> list[UsageRow]:
-        """A row for each bucket that is shown by name, and one per kind for all others."""
+        """A row for each bucket that is shown by name, and one per kind for all others: as of the last tick where they are
+        very many."""
         rows: list[UsageRow] = []
         for name, buckets in self._buckets.items():
-            labelled = self._labelled[name]
-            rows.extend(bucket.row(now) for tags, bucket in buckets.items() if tags in labelled)
-            rest = [bucket for tags, bucket in buckets.items() if tags not in labelled]
-            other = merged_row(KINDS[name], rest, self._retired[name], now)
-            if rest or other.amount_total:
+            labelled = self._labelled[name].buckets
+            rows.extend(bucket.row(now) for bucket in labelled)
+            unnamed = len(buckets) - len(labelled)
+            other = self._rests.get(name)
+            if unnamed <= TOGETHER or other is None:
+                rest = Rest()
+                if unnamed:
+                    for bucket in buckets.values():
+                        if not bucket.labelled:
+                            rest.add(bucket, now)
+                other = rest.row(KINDS[name], self._gone[name])
+            if unnamed or other.amount_total:
                 rows.append(other)
         return rows
 
@@ -252,18 +282,17 @@ class QuotaEngine:
             kind, resolution, self._meter(kind, resolution, now), self._policies[kind.name], self._totals[kind.name], now
         )
         self._buckets[kind.name][resolution.tags] = bucket
-        if not resolution.tags.overflow and len(self._labelled[kind.name]) < self._max_labelled:
-            self._labelled[kind.name].add(resolution.tags)
+        self._labelled[kind.name].grant(bucket, now)
         return bucket
 
-    def _drop(self, kind: str, tags: Tags) -> None:
-        bucket = self._buckets[kind].pop(tags)
+    def _drop(self, kind: str, bucket: Bucket) -> None:
+        del self._buckets[kind][bucket.resolution.tags]
         if self.on_forgotten is not None:
             self.on_forgotten(bucket)
-        if tags in self._labelled[kind]:
-            self._labelled[kind].remove(tags)
+        if bucket.labelled:
+            self._labelled[kind].take(bucket)
         else:
-            self._retired[kind].add(bucket)
+            self._gone[kind].add(bucket)
 
     def _meter(self, kind: QuotaKind, resolution: Resolution, now: float) -> Meter | None:
         return None if resolution.limit is None else self.meter(kind.name, resolution.limit, now)

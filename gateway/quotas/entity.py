@@ -9,6 +9,7 @@ Source: `ClientQuotaManager.DefaultQuotaCallback.quotaMetricTags` and `quotaLimi
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 
@@ -25,6 +26,32 @@ OTHER: Final = "<other>"
 
 TOPIC: Final = "topic"
 """The entity type of topics, which is Weir's own."""
+MAX_NAME: Final = 255
+"""Characters of a name that buckets, metrics and files carry as it is. Kafka itself lets a client-id have 32 767 bytes."""
+
+_KEPT: Final = 160
+_MARK: Final = "..."
+_DIGEST_BYTES: Final = 16
+_SHORT: Final = _KEPT + len(_MARK) + 2 * _DIGEST_BYTES
+
+
+def short_name(name: str) -> str:
+    """A client's name as buckets carry it: its beginning and a hash in place of more than `MAX_NAME` characters.
+
+    A name that looks like such a result is hashed as well, so nobody can take the bucket of a long name by its short form.
+    """
+    looks_short = len(name) == _SHORT and name[_KEPT : _KEPT + len(_MARK)] == _MARK
+    return _hashed(name) if looks_short or len(name) > MAX_NAME else name
+
+
+def _bounded(name: str | None) -> str | None:
+    return name if name is None or len(name) <= MAX_NAME else _hashed(name)
+
+
+def _hashed(name: str) -> str:
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).hexdigest()
+    return f"{name[:_KEPT]}{_MARK}{digest}"
+
 
 EntityName = str | Default | None
 """A name, the default entity, or None where the entity has no part of this type."""
@@ -56,6 +83,12 @@ class ClientQuotaEntity:
         """Its names by Kafka's entity types."""
         every = (("user", self.user), ("client-id", self.client_id), ("ip", self.ip), (TOPIC, self.topic))
         return {kind: name for kind, name in every if name is not None}
+
+    def shortened(self) -> "ClientQuotaEntity":
+        """The entity by its names as buckets carry them."""
+        user = short_name(self.user) if isinstance(self.user, str) else self.user
+        client_id = short_name(self.client_id) if isinstance(self.client_id, str) else self.client_id
+        return self if (user, client_id) == (self.user, self.client_id) else ClientQuotaEntity(user, client_id, self.ip)
 
     @property
     def names_only(self) -> bool:
@@ -103,6 +136,12 @@ class Tags:
     overflow: bool = False
     ip: str | None = None
 
+    def bounded(self) -> "Tags":
+        """The same with short names: an older gateway or its file may tell of long ones."""
+        if len(self.user or "") <= MAX_NAME and len(self.client_id or "") <= MAX_NAME:
+            return self
+        return Tags(_bounded(self.user), _bounded(self.client_id), self.overflow, self.ip)
+
     @property
     def shown(self) -> tuple[str, str]:
         """The user and the client-id as metrics and tables name them.
@@ -142,7 +181,8 @@ class QuotaTable:
     """
 
     def __init__(self, quotas: Iterable[EntityQuota] = (), dynamic: DynamicQuotas | None = None) -> None:
-        self._limits: dict[str, dict[ClientQuotaEntity, Limit]] = {}
+        self._limits: dict[str, dict[ClientQuotaEntity, Limit]] = {}  # by their names as buckets carry them
+        self._exact: dict[ClientQuotaEntity, ClientQuotaEntity] = {}  # those that have longer ones
         file = list(quotas)
         self._exempt = {quota.entity for quota in file if quota.exempt}
         self._exempt_from = {
@@ -153,17 +193,21 @@ class QuotaTable:
                 self._set(quota.entity, quota.limits, Source.FILE)
         for entity, limits in (dynamic or {}).items():
             self._set(entity, limits, Source.API)
+        self._exempt = {entity.shortened() for entity in self._exempt}
 
     def _set(self, entity: ClientQuotaEntity, limits: Mapping[str, float], source: Source) -> None:
+        short = entity.shortened()
+        if short is not entity:
+            self._exact[short] = entity
         for key, limit in limits.items():
-            self._limits.setdefault(key, {})[entity] = Limit(limit, source)
+            self._limits.setdefault(key, {})[short] = Limit(limit, source)
 
     def entities(self) -> dict[ClientQuotaEntity, dict[str, Limit]]:
         """What is in effect: the limits of each entity that has any, by quota key."""
         found: dict[ClientQuotaEntity, dict[str, Limit]] = {}
         for key, limits in self._limits.items():
             for entity, limit in limits.items():
-                found.setdefault(entity, {})[key] = limit
+                found.setdefault(self._exact.get(entity, entity), {})[key] = limit
         return found
 
     def resolve(self, key: str, user: str, client_id: str) -> Resolution:
@@ -175,6 +219,7 @@ class QuotaTable:
         Unlike Kafka, an empty client-id is a client-id like any other, so that nobody escapes a default by sending none
         (KAFKA-13341).
         """
+        user, client_id = short_name(user), short_name(client_id)
         pair, whole_user, whole_client = Tags(user, client_id), Tags(user, None), Tags(None, client_id)
         levels = [
             (ClientQuotaEntity(user_name, client_name), tags)

@@ -19,6 +19,7 @@ from gateway.quotas.topics import TopicQuotas
 from gateway.state.usage_file import (
     BadUsageError,
     Usage,
+    cut,
     entity_line,
     listener_line,
     member_lines,
@@ -131,21 +132,31 @@ class RecentUsage:
                         await asyncio.sleep(0)
         if not lines and not self._file_holds_something:
             return
+        left_out = cut(lines)
         # All but the writing is done by now: a thread that makes text would contend for Python's lock.
         self._write = asyncio.ensure_future(asyncio.to_thread(write_usage, self._path, _now(), lines))
         try:
             await asyncio.shield(self._write)
         except (OSError, ValueError) as error:
-            self.saves["failure"] += 1
-            if not self._failing:
-                _log.warning("recent usage can't be saved: %s — make the folder of state.usage_path writable", error)
-            self._failing = True
+            self._failed(f"recent usage can't be saved: {error} — make the folder of state.usage_path writable")
+            return
+        self._file_holds_something = bool(lines)
+        if left_out:
+            self._failed(
+                f"recent usage in {self._path}: {left_out} lines would make the file too long, so their clients start with a"
+                " whole burst after a restart — lower quotas.max_entities"
+            )
             return
         self.saves["success"] += 1
         if self._failing:
             _log.info("recent usage is saved again")
         self._failing = False
-        self._file_holds_something = bool(lines)
+
+    def _failed(self, message: str) -> None:
+        self.saves["failure"] += 1
+        if not self._failing:
+            _log.warning("%s", message)
+        self._failing = True
 
 
 def _now() -> Moment:

@@ -14,8 +14,10 @@ stands for itself when it is read.
 """
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +34,9 @@ from gateway.state.whole_file import replace_file
 
 VERSION = 1
 MAX_BYTES = 1 << 28
-"""Of a file that is read: more than any gateway writes."""
+"""Of a file, its header aside: longer ones are neither written nor read."""
+
+_MAX_HEADER = 4_096
 
 _TOLD_IN_A_LINE = 50
 _TAGS = ("user", "client_id", "ip")
@@ -131,7 +135,7 @@ _LINE: TypeAdapter[_Row | _Member | _Topic] = TypeAdapter(_Row | _Member | _Topi
 
 def read_usage(path: Path) -> Usage:
     """What was saved last. Raises OSError where it can't be read, BadUsageError where it can't be made out."""
-    if path.stat().st_size > MAX_BYTES:
+    if path.stat().st_size > MAX_BYTES + _MAX_HEADER:
         raise BadUsageError("it is too long to be Weir's")
     lines = path.read_bytes().splitlines()
     try:
@@ -149,6 +153,15 @@ def write_usage(path: Path, at: Moment, lines: Sequence[str]) -> None:
     """
     header = {"version": VERSION, "boot": at.boot, "monotonic": at.monotonic, "wall": at.wall, "rows": len(lines)}
     replace_file(path, [_line(header), *lines], durable=False)
+
+
+def cut(lines: list[str]) -> int:
+    """Remove the last lines, those beyond `MAX_BYTES`. Returns their number."""
+    ends = list(accumulate(map(len, lines)))  # JSON in ASCII: a character is a byte
+    fitting = bisect_right(ends, MAX_BYTES)
+    left_out = len(lines) - fitting
+    del lines[fitting:]
+    return left_out
 
 
 def entity_line(saved: EntityUse) -> str:

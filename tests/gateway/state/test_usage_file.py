@@ -12,6 +12,7 @@ from gateway.quotas.meter import Spent, Window
 from gateway.quotas.recent import EntityUse, Moment, RecentUse
 from gateway.quotas.recent_topics import TopicSpent
 from gateway.quotas.sharing.flow import Known
+from gateway.state import usage_file
 from gateway.state.usage_file import (
     BadUsageError,
     Usage,
@@ -176,3 +177,11 @@ def test_a_member_of_very_many_entities_has_several_lines(path):
     known = Known("00f1", 7, {("topic", str(number)): number for number in range(120)})
     write(path, Usage(AT, members=(known,)))
     assert [len(each.totals) for each in read_usage(path).members] == [50, 50, 20]
+
+
+def test_lines_beyond_the_bound_are_cut(monkeypatch):
+    monkeypatch.setattr(usage_file, "MAX_BYTES", 25)
+    lines = ["0123456789\n", "0123456789\n", "0123456789\n"]
+    assert usage_file.cut(lines) == 1
+    assert len(lines) == 2
+    assert usage_file.cut(lines) == 0

@@ -1,0 +1,154 @@
+"""Clients choose their names: long ones, and many of them, cost the gateway and Prometheus no more than others do."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.quotas.engine import TOGETHER, QuotaEngine, QuotaSettings
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, short_name
+from tests.gateway.session import messages as m
+from tests.weir_process import wait_until
+
+EVERYBODY = {"client-id": "<default>", "producer_byte_rate": 1_000}
+MIB = 1 << 20
+
+
+def test_long_client_ids_cost_little(broker, start_weir, connect):
+    quotas = {"entities": [EVERYBODY | {"producer_byte_rate": 10_000}]}
+    weir = start_weir(broker.bootstrap_servers, quotas=quotas, state={"usage_interval_ms": 100})
+    client = connect(weir)
+    client.ask(m.produce(0))
+    before = weir.resident_bytes()
+    for number in range(300):
+        client.ask(m.produce(number, client_id=f"{number}-".ljust(32_000, "\x01")))
+    page = weir.get("/api/quotas")
+    assert len([row for row in json.loads(page)["rows"] if row["kind"] == "produce"]) == 301
+    assert len(page) < MIB
+    usage = Path(weir.config_file).with_name("weir.state.usage.jsonl")
+    wait_until(lambda: usage.exists() and usage.read_text().count("\n") > 50, "recent usage is saved")
+    assert usage.stat().st_size < MIB
+    assert weir.resident_bytes() - before < 40 * MIB
+
+
+def test_short_form_of_a_name_is_not_its_bucket(broker, start_weir, connect):
+    """Neither by the name that is shown nor by any other can a client use up the quota of a long name."""
+    weir = start_weir(broker.bootstrap_servers, quotas={"entities": [EVERYBODY]})
+    victim, spoofer = "v" * 20_000, connect(weir)
+    connect(weir).ask(m.produce(1, client_id=victim))
+    shown = [row["client_id"] for row in weir.usage() if row["kind"] == "produce"]
+    spoofer.ask(m.produce(2, client_id=shown[0]))
+    spoofer.ask(m.produce(3, client_id=victim[:-1]))
+    names = {row["client_id"]: row["amount_total"] for row in weir.usage() if row["kind"] == "produce"}
+    assert len(names) == 3
+    assert names[shown[0]] == len(m.produce(1, client_id=victim)) - 4
+
+
+def test_quota_of_a_long_name_holds(broker, start_weir, connect):
+    name = "etl-" * 5_000
+    weir = start_weir(broker.bootstrap_servers, quotas={"entities": [EVERYBODY, {"client-id": name, "producer_byte_rate": 7}]})
+    connect(weir).ask(m.produce(1, client_id=name))
+    (row,) = [row for row in weir.usage() if row["kind"] == "produce"]
+    assert (row["limit"], row["source"], len(row["level"])) == (7.0, "file", len("client-id=") + len(row["client_id"]))
+    assert row["throttle_left"] > 0
+
+
+def test_max_entities_can_be_raised(broker, start_weir, connect):
+    weir = start_weir(broker.bootstrap_servers, quotas={"entities": [EVERYBODY], "max_entities": 3})
+    client = connect(weir)
+    for number in range(5):
+        client.ask(m.produce(number, client_id=f"client-{number}"))
+    assert weir.metric("weir_quota_overflowed_total") == 2
+    before = json.loads(weir.get("/api/config"))["version"]
+    weir.write_config(weir.config | {"quotas": {"entities": [EVERYBODY], "max_entities": 100}})
+    weir.reload()
+    wait_until(lambda: json.loads(weir.get("/api/config"))["version"] > before, "the config is reloaded")
+    for number in range(5, 10):
+        client.ask(m.produce(number, client_id=f"client-{number}"))
+    assert weir.metric("weir_quota_overflowed_total") == 2
+    assert {"client-5", "client-9"} <= {row["client_id"] for row in weir.usage()}
+
+
+def engine_of(*clients: str, **bounds: int) -> QuotaEngine:
+    """Quotas of these clients and of everybody else."""
+    names = (DEFAULT, *clients)
+    quotas = tuple(EntityQuota(ClientQuotaEntity(client_id=name), {"producer_byte_rate": 1_000.0}) for name in names)
+    return QuotaEngine(QuotaSettings(quotas), 0.0, **bounds)
+
+
+def visit(engine: QuotaEngine, names: list[str], now: float) -> None:
+    """Clients that come, use something and go."""
+    for name in names:
+        bucket = engine.acquire("produce", "u", name, now)
+        bucket.charge(100, now)
+        engine.release(bucket, now)
+
+
+def shown(engine: QuotaEngine, now: float) -> set[str]:
+    """The names in metrics."""
+    return {row.client_id for row in engine.snapshot(now)}
+
+
+def test_label_slots_are_handed_out_slowly():
+    """Names that come and go with every scrape make no new series with every scrape."""
+    engine = engine_of("known", max_labelled=1_000)
+    seen: set[str] = set()
+    new = []
+    now = 0.0
+    for scrape in range(5):
+        visit(engine, [f"{scrape}-{number}" for number in range(6_000)], now)
+        names = shown(engine, now)
+        new.append(len(names - seen))
+        seen |= names
+        for _ in range(15):
+            now += 1.0
+            engine.tick(now)
+    assert new[0] == 1_001
+    assert sum(new[1:]) < 50
+    visit(engine, ["known"], now)
+    assert "known" in shown(engine, now)
+
+
+def test_configured_entity_gets_a_label_first():
+    engine = engine_of("known", max_labelled=3)
+    visit(engine, ["a", "b", "c", "d", "known"], 0.0)
+    rows = {row.client_id: row.amount_total for row in engine.snapshot(0.0)}
+    assert rows.keys() == {"known", "b", "c", "<other>"}
+    visit(engine, ["a", "d"], 1.0)
+    rows = {row.client_id: row.amount_total for row in engine.snapshot(1.0)}
+    assert rows["<other>"] == 300, "what was shown by name before does not count a second time"
+
+
+def test_client_that_stays_gets_a_free_label():
+    """Its counts so far stay with the others, so that no counter falls."""
+    engine = engine_of(max_labelled=2)
+    visit(engine, ["a", "b"], 0.0)
+    stays = engine.acquire("produce", "u", "stays", 0.0)
+    stays.charge(500, 0.0)
+    assert shown(engine, 0.0) == {"a", "b", "<other>"}
+    for hour in range(1, 3):
+        engine.tick(hour * 4_000.0)
+    stays.charge(50, 8_000.0)
+    assert {row.client_id: row.amount_total for row in engine.snapshot(8_000.0)} == {"stays": 50, "<other>": 500}
+
+
+def test_tick_of_many_entities_comes_in_parts():
+    engine = engine_of(max_buckets=20_000)
+    names = [f"client-{number}" for number in range(20_000)]
+    buckets = [engine.acquire("produce", "u", name, 0.0) for name in names]
+    assert engine.overflowed == 0
+    for bucket in buckets:
+        bucket.charge(100, 0.5)
+    marked = []
+    for _ in engine.tick_in_parts(1.0):
+        marked.append(sum(bucket.marks[bucket.policy.newest] > 0 for bucket in buckets))
+        visit(engine, [f"new-{len(marked)}"], 1.0)  # clients come and go between the parts
+    assert [after - before for before, after in zip([0, *marked], marked, strict=False) if after > before] == [TOGETHER] * 20
+    (other,) = [row for row in engine.snapshot(1.0) if row.client_id == "<other>"]
+    assert other.amount_total >= 19_000 * 100
+    assert other.rate == pytest.approx(19_000 * 10)
+
+
+@pytest.mark.parametrize("name", ["", "a" * 255, "a" * 160 + "..." + "b" * 20, "é" * 200])
+def test_usual_names_stay_as_they_are(name):
+    assert short_name(name) == name
