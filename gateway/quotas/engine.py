@@ -1,11 +1,11 @@
 """All buckets of a gateway: found by a client's entity, changed live, bounded in number."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from gateway.quotas.account import Account
 from gateway.quotas.bucket import Bucket, KindTotals, Policy, Rest, Tally
-from gateway.quotas.entity import OTHER, DynamicQuotas, EntityQuota, QuotaTable, Resolution, Tags
+from gateway.quotas.entity import OTHER, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable, Resolution, Tags
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS, QuotaKind
 from gateway.quotas.labels import LabelSlots
 from gateway.quotas.meter import Meter, Window, carry_over
@@ -177,7 +177,7 @@ class QuotaEngine:
         bucket = buckets.get(resolution.tags)
         if bucket is None and len(buckets) >= self.max_buckets:
             self.overflowed += 1
-            resolution = replace(resolution, tags=Tags(OTHER, str(resolution.entity or OTHER), overflow=True))
+            resolution = replace(resolution, tags=_overflow_tags(resolution.entity))
             bucket = buckets.get(resolution.tags)
         if bucket is None:
             bucket = self._create(KINDS[kind], resolution, now)
@@ -200,17 +200,25 @@ class QuotaEngine:
         out by `generation`. A change of the window keeps use and debts; one of the algorithm keeps recent use and no debt.
         """
         before, self.settings = self.settings, settings
-        self._table = QuotaTable(settings.quotas, settings.dynamic)
+        old, self._table = self._table, QuotaTable(settings.quotas, settings.dynamic)
         self._small_quotas = _small_quotas(self._table)
-        for name, buckets in self._buckets.items():
-            kind = KINDS[name]
-            metering = before.metering_of(kind)
+        for name, kind in KINDS.items():
+            metering, after = before.metering_of(kind), settings.metering_of(kind)
             self._policies[name].enforce = settings.enforce
-            if settings.metering_of(kind).window != metering.window:
-                self._change_window(name, settings.metering_of(kind).window, now)
-            for bucket in buckets.values():
+            if after.window != metering.window:
+                self._change_window(name, after.window, now)
+            changed = self._table.changed(kind.config_key, old)
+            for bucket in self._buckets_of(name, changed) if after == metering else self._buckets[name].values():
                 self._reconfigure(kind, bucket, metering, now)
         self.recall()
+
+    def _buckets_of(self, kind: str, entities: Set[ClientQuotaEntity]) -> Iterable[Bucket]:
+        """The buckets whose quota may follow from one of these entities: all of them where one is a default."""
+        buckets = self._buckets[kind]
+        if not all(entity.names_only for entity in entities):
+            return buckets.values()
+        tags = [entity.tags for entity in entities] + [_overflow_tags(entity) for entity in entities]
+        return [bucket for each in tags if (bucket := buckets.get(each)) is not None]
 
     def recall(self) -> None:
         """Have every session ask for its buckets again before it charges them, and so look at what has changed around it."""
@@ -324,6 +332,11 @@ def _small_quotas(table: QuotaTable) -> dict[str, int]:
             if kind is not None and kind.full_request is not None:
                 found[kind.name] += kind.full_request.outlasts_session(limit.per_second)
     return found
+
+
+def _overflow_tags(entity: ClientQuotaEntity | None) -> Tags:
+    """Those of the bucket for all clients of a quota level that found no room."""
+    return Tags(OTHER, str(entity or OTHER), overflow=True)
 
 
 def _precharge(meter: Meter | None, used: float, now: float) -> None:

@@ -6,7 +6,7 @@ entity and key, as Kafka's dynamic configs do.
 Source: `ClientQuotaManager.DefaultQuotaCallback.quotaMetricTags` and `quotaLimit` (KIP-13, KIP-55, KIP-546).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import blake2b
@@ -89,6 +89,12 @@ class ClientQuotaEntity:
         user = short_name(self.user) if isinstance(self.user, str) else self.user
         client_id = short_name(self.client_id) if isinstance(self.client_id, str) else self.client_id
         return self if (user, client_id) == (self.user, self.client_id) else ClientQuotaEntity(user, client_id, self.ip)
+
+    @property
+    def tags(self) -> "Tags":
+        """Those of the only bucket that follows from it, if no part of it is a default."""
+        user, client_id, ip = (None if isinstance(name, Default) else name for name in (self.user, self.client_id, self.ip))
+        return Tags(user, client_id, ip=ip)
 
     @property
     def names_only(self) -> bool:
@@ -209,6 +215,11 @@ class QuotaTable:
             for entity, limit in limits.items():
                 found.setdefault(self._exact.get(entity, entity), {})[key] = limit
         return found
+
+    def changed(self, key: str, before: "QuotaTable") -> Set[ClientQuotaEntity]:
+        """The entities whose quota `key` or exemption is not that of another table."""
+        old, new = before._limits.get(key, {}), self._limits.get(key, {})
+        return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)} | (before._exempt ^ self._exempt)
 
     def resolve(self, key: str, user: str, client_id: str) -> Resolution:
         """The quota `key` of a client.

@@ -1,9 +1,11 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.quotas.engine import BUCKET_IDLE_SECONDS, Metering, QuotaEngine, QuotaSettings
-from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, QuotaTable, Tags
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.meter import Window
 from gateway.quotas.snapshot import THROTTLE_BOUNDS
@@ -458,3 +460,40 @@ def test_a_bucket_that_is_charged_without_being_acquired_again_stays():
         bucket.charge(1, START + half_hour * 1800)
         subject.tick(START + half_hour * 1800)
     assert subject.acquire("fetch", "alice", "etl", START + 9 * 1800) is bucket
+
+
+NAMES = [None, "a", "b", DEFAULT]
+
+
+@given(
+    tables=st.lists(
+        st.dictionaries(
+            st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)).filter(any),
+            st.one_of(st.none(), st.sampled_from([100.0, 200.0])),  # None: exempt
+            max_size=5,
+        ),
+        min_size=2,
+        max_size=4,
+    ),
+    max_buckets=st.sampled_from([1, 3, 100]),
+)
+def test_change_reaches_every_bucket_it_concerns(tables, max_buckets):
+    """A change looks at few buckets, and all have the quota that a change of everything would give them."""
+
+    def of(table):
+        rates = {entity: limit for entity, limit in table.items() if limit is not None}
+        quotas = [EntityQuota(ClientQuotaEntity(*entity), {"producer_byte_rate": limit}) for entity, limit in rates.items()]
+        quotas += [EntityQuota(ClientQuotaEntity(*entity), exempt=True) for entity in table.keys() - rates.keys()]
+        return QuotaSettings(tuple(quotas))
+
+    subject = engine(of(tables[0]), max_buckets=max_buckets)
+    for table in tables:
+        subject.apply(of(table), START)
+        for user in ("a", "b", "c"):
+            for client_id in ("a", "b", "c"):
+                subject.acquire("produce", user, client_id, START)
+        whole = QuotaTable(of(table).quotas)
+        for bucket in subject.buckets():
+            expected = whole.again("producer_byte_rate", bucket.resolution)
+            assert (bucket.resolution.limit, bucket.resolution.exempt) == (expected.limit, expected.exempt)
+            assert (bucket.meter is None) == (expected.limit is None)
