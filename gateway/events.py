@@ -61,6 +61,7 @@ class ThrottleEvent:
     The entity is that of the bucket: `user`, `client_id` and `ip` are None where the quota's level does not look at them.
     `quota` is the configured entity whose limit applied (`user=alice, client-id=<default>`), None where it is a limit of the
     whole gateway (`volume`). `address` (without port), `rate` and `limit` (units per second) are those of the longest throttle.
+    `rate` is the use through all gateways that share the quota.
     `enforced`: False where it was only noted what would have been done (`quotas.enforce: false`).
     `early_count`: how often something was sent before the throttle time was over; `early_ms`: by how much, summed up.
     """
@@ -211,7 +212,8 @@ class TopicRejected:
     """Produce requests whose partitions of one topic were rejected, folded over an interval of at most a minute.
 
     `reason`: `quota` if its topic quota was exceeded, else the name of the broker's error (`MESSAGE_TOO_LARGE`).
-    Rates and limits (bytes per second), `address` (without port) and `broker` are those of the last rejection.
+    Rates and limits (bytes per second), `address` (without port) and `broker` are those of the last rejection. Rates are those
+    through all gateways that share the thresholds.
     """
 
     TYPE: ClassVar[str] = "topic_rejected"

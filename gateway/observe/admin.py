@@ -52,7 +52,14 @@ class AdminServer(PageServer):
     async def _quotas(self) -> web.Response:
         view = self._view
         rows = view.engine.snapshot(view.monotonic())
-        return await self._json({"enforce": view.effective.config.quotas.enforce, "units": units(), "rows": rows})
+        return await self._json(
+            {
+                "enforce": view.effective.config.quotas.enforce,
+                "units": units(),
+                "shared": view.sharing() is not None,
+                "rows": rows,
+            }
+        )
 
     async def _throttles(self) -> web.Response:
         view = self._view

@@ -88,6 +88,8 @@ def quota_table(answer: Answer, width: int) -> Group:
         notes.append(Text("No client has used a quota yet."))
     if not answer["enforce"]:
         notes.append(Text("quotas.enforce is false: nobody is delayed; throttled is what would have been.", style="yellow"))
+    if answer.get("shared"):
+        notes.append(Text("Gateways share these quotas: rate is the use through this gateway, used that of all gateways."))
     return Group(table, *notes)
 
 

@@ -139,6 +139,13 @@ def test_an_empty_table_and_quotas_that_are_not_enforced_are_explained() -> None
     screen.console.print(quota_table({"generated_at": "now", "enforce": False, "units": {}, "rows": []}, 180))
     assert "No client has used a quota yet." in screen.text
     assert "nobody is delayed" in screen.text
+    assert "share" not in screen.text
+
+
+def test_shared_quotas_explain_rate_and_used() -> None:
+    screen = Screen()
+    screen.console.print(quota_table({"generated_at": "now", "enforce": True, "units": {}, "shared": True, "rows": []}, 180))
+    assert "used that of all gateways" in screen.text
 
 
 @pytest.mark.parametrize(
