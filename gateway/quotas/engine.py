@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from gateway.quotas.account import Account
-from gateway.quotas.bucket import Bucket, KindTotals, Policy, Rest, Tally
+from gateway.quotas.bucket import Bucket, KindTotals, Rest, Tally
 from gateway.quotas.entity import OTHER, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable, Resolution, Tags
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS, QuotaKind
 from gateway.quotas.labels import LabelSlots
 from gateway.quotas.meter import Meter, Window, carry_over
+from gateway.quotas.policy import Policy
 from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.snapshot import ThrottleTotals, UsageRow
 
