@@ -192,7 +192,8 @@ class VolumeWatch:
                     await asyncio.sleep(_RETRY_SECONDS)
                     continue
                 self._volumes.brokers(frozenset(look.brokers), clock.monotonic())
-                await asyncio.sleep(min(LOOK_SECONDS, self.config.freshness_seconds / 4))
+                interval = min(LOOK_SECONDS, self.config.freshness_seconds / 4)
+                await asyncio.sleep(interval if look.brokers else min(interval, _RETRY_SECONDS))
         finally:
             await self._client.close()
 

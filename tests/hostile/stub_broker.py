@@ -4,7 +4,7 @@ import asyncio
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -41,8 +41,8 @@ class Request:
         return codec.encode_response(self.api_key, self.version, values, self.correlation_id)
 
 
-Answer = Callable[[Request], bytes | None]
-"""Makes the response frame of a request; None leaves the request unanswered."""
+Answer = Callable[[Request], bytes | Awaitable[bytes | None] | None]
+"""Makes the response frame of a request, perhaps later; None leaves the request unanswered."""
 
 
 class StubBroker:
@@ -142,6 +142,8 @@ class StubBroker:
                 answer = self._answer(number, frame)
                 if answer is False:
                     return
+                if isinstance(answer, Awaitable):
+                    answer = await answer
                 if answer:
                     writer.write(answer)
                     await writer.drain()
@@ -151,7 +153,7 @@ class StubBroker:
             self._writers.discard(writer)
             writer.close()
 
-    def _answer(self, connection: int, frame: bytes) -> bytes | bool | None:
+    def _answer(self, connection: int, frame: bytes) -> bytes | bool | Awaitable[bytes | None] | None:
         api_key, version, correlation_id = _HEAD.unpack_from(frame, 4)
         request = Request(connection, api_key, version, correlation_id, frame)
         if frame[12:18] != b"\x00\x04weir":
@@ -215,11 +217,11 @@ def fetched(size: int) -> Answer:
     return answer
 
 
-def queued(*frames: Callable[[Request], bytes | None]) -> Answer:
+def queued(*frames: Answer) -> Answer:
     """Answer the first requests with these functions in turn, and all later ones with the last."""
     left = deque(frames)
 
-    def answer(request: Request) -> bytes | None:
+    def answer(request: Request) -> bytes | Awaitable[bytes | None] | None:
         return (left.popleft() if len(left) > 1 else left[0])(request)
 
     return answer

@@ -119,32 +119,34 @@ class Verdict:
 class ClusterVolumes:
     """The latest usage of each broker. Times are monotonic seconds.
 
-    What was captured longer than `freshness` seconds ago counts for nothing, and so does what was read of the list of
-    active brokers.
+    A usage is stale `freshness` seconds after it was captured. A broker is active until `freshness` seconds after the last
+    Metadata answer that named it: one answer that leaves the broker out must not let producers fill its disk.
     """
 
     def __init__(self, freshness: float, when_unknown: WhenUnknown) -> None:
         self.freshness = freshness
         self.when_unknown = when_unknown
-        self._usages: dict[int, tuple[VolumeUsage, float]] = {}
-        self._captured: dict[int, float] = {}
-        self._active: frozenset[int] = frozenset()
-        self._active_until = float("-inf")
+        self._usages: dict[int, tuple[VolumeUsage, float]] = {}  # with the time of its capture
+        self._captured: dict[int, float] = {}  # the same by the wall clock of its publisher
+        self._seen: dict[int, float] = {}  # each broker's last Metadata answer
+        self._last_look = float("-inf")
 
     def configure(self, freshness: float, when_unknown: WhenUnknown) -> None:
-        """Change both; usages that were taken over keep the freshness that they had."""
+        """Change both settings; they hold for known usages and brokers as well."""
         self.freshness = freshness
         self.when_unknown = when_unknown
 
     def brokers(self, active: frozenset[int], now: float) -> None:
-        """These brokers are active, and no others."""
-        self._active = active
-        self._active_until = now + self.freshness
+        """Take over the brokers of a Metadata answer. An answer without brokers says nothing about the cluster."""
+        if active:
+            self._last_look = now
+            self._seen |= dict.fromkeys(active, now)
+            self._seen = {broker: seen for broker, seen in self._seen.items() if now - seen < self.freshness}
 
     @property
     def knows_brokers(self) -> bool:
-        """Whether it has ever been told which brokers are active."""
-        return self._active_until > float("-inf")
+        """Whether any Metadata answer has named brokers."""
+        return self._last_look > float("-inf")
 
     def usage(self, usage: VolumeUsage, age: float, now: float) -> str | None:
         """Take over a usage that was captured `age` seconds ago; None, or the reason why it is passed over.
@@ -157,7 +159,7 @@ class ClusterVolumes:
         if known is not None and usage.snapshot_at < self._captured[usage.broker]:
             return "outdated"
         self._captured[usage.broker] = usage.snapshot_at + min(age, 0.0)
-        self._usages[usage.broker] = usage, now - max(age, 0.0) + self.freshness
+        self._usages[usage.broker] = usage, now - max(age, 0.0)
         return None
 
     def captured(self, broker: int) -> float:
@@ -169,21 +171,33 @@ class ClusterVolumes:
         self._usages.pop(broker, None)
         self._captured.pop(broker, None)
 
+    def ages(self, now: float) -> dict[int, float]:
+        """The seconds since the capture of each active broker's usage, by broker id; brokers without usage are left out."""
+        return {broker: now - self._usages[broker][1] for broker in self._active(now) if broker in self._usages}
+
     def judge(self, now: float) -> Verdict:
-        """The state at this moment. A broker that is not active counts for nothing."""
-        if now >= self._active_until:
-            return self._verdict([], [(None, "the list of active brokers is not known")])
+        """The state at this moment. A broker that is not active counts for nothing.
+
+        While no list of brokers is known, every fresh usage counts: a full disk pauses producers also with `when_unknown: OPEN`.
+        """
+        active = self._active(now)
+        unknown: list[tuple[int | None, str]] = [] if active else [(None, "the list of active brokers is not known")]
         rows: list[VolumeRow] = []
-        unknown: list[tuple[int | None, str]] = []
-        for broker in sorted(self._active):
-            usage, until = self._usages.get(broker, (None, 0.0))
+        for broker in active or sorted(self._usages):
+            usage, captured = self._usages.get(broker, (None, 0.0))
+            # A broker that is down writes nothing and publishes nothing: its last usage holds until it is no longer active.
+            seen = self._seen[broker] if active else self._last_look
+            at = now if seen == self._last_look else seen
             if usage is None:
                 unknown.append((broker, "missing"))
-            elif now >= until:
-                unknown.append((broker, "stale"))
-            else:
+            elif at - captured < self.freshness:
                 rows.extend(_rows(usage))
+            elif active:
+                unknown.append((broker, "stale"))
         return self._verdict(rows, unknown)
+
+    def _active(self, now: float) -> list[int]:
+        return sorted(broker for broker, seen in self._seen.items() if now - seen < self.freshness)
 
     def _verdict(self, rows: list[VolumeRow], unknown: list[tuple[int | None, str]]) -> Verdict:
         worst = max(rows, key=lambda row: row.throttle, default=None)

@@ -145,3 +145,68 @@ def test_a_new_configuration_holds_at_once():
     assert volumes.judge(1.0).state is PAUSE
     volumes.configure(FRESHNESS, WhenUnknown.OPEN)
     assert volumes.judge(1.0).state is OPEN
+
+
+@pytest.mark.parametrize("known", [100, 950])
+def test_an_answer_without_brokers_changes_nothing(known):
+    volumes = cluster(usage(0, known))
+    before = volumes.judge(1.0)
+    volumes.brokers(frozenset(), 1.0)
+    assert volumes.judge(1.0) == before
+    assert volumes.judge(FRESHNESS).unknown == ((None, "the list of active brokers is not known"),)
+
+
+def test_a_first_answer_without_brokers_is_unknown():
+    volumes = ClusterVolumes(FRESHNESS, WhenUnknown.PAUSE)
+    volumes.brokers(frozenset(), 0.0)
+    assert (volumes.judge(0.0).state, volumes.knows_brokers) == (PAUSE, False)
+
+
+def test_a_broker_leaves_only_after_the_freshness_time():
+    volumes = cluster(usage(0, 100), usage(1, 950))
+    volumes.brokers(frozenset({0}), 5.0)
+    assert volumes.judge(5.0).state is PAUSE
+    volumes.usage(usage(0, 100, at=299.0), age=0.0, now=299.0)
+    volumes.brokers(frozenset({0}), 299.0)
+    assert volumes.judge(299.9).state is PAUSE
+    assert volumes.judge(300.0).state is OPEN
+
+
+def test_a_broker_that_left_is_not_stale_before_it_is_gone():
+    """The broker publishes every 30 s; its last usage is 25 s old when it leaves."""
+    volumes = cluster(usage(0, 100), usage(1, 100))
+    volumes.brokers(frozenset({0, 1}), 25.0)
+    volumes.usage(usage(0, 100, at=299.0), age=0.0, now=299.0)
+    volumes.brokers(frozenset({0}), 299.0)
+    assert {volumes.judge(now).state for now in (300.0, 310.0, 324.9, 325.0)} == {OPEN}
+
+
+def test_a_broker_that_left_while_stale_stays_unknown():
+    volumes = cluster(usage(0, 100), usage(1, 100))
+    volumes.usage(usage(0, 100, at=299.0), age=0.0, now=299.0)
+    volumes.brokers(frozenset({0, 1}), 301.0)
+    volumes.brokers(frozenset({0}), 302.0)
+    assert volumes.judge(302.0).unknown == ((1, "stale"),)
+
+
+def test_new_freshness_holds_for_known_usage_and_brokers():
+    volumes = cluster(usage(0, 100))
+    volumes.configure(10.0, WhenUnknown.PAUSE)
+    assert volumes.judge(9.9).state is OPEN
+    assert volumes.judge(10.0).state is PAUSE
+    volumes.configure(FRESHNESS, WhenUnknown.PAUSE)
+    assert volumes.judge(299.9).state is OPEN
+
+
+@pytest.mark.parametrize(("known", "state"), [(100, OPEN), (950, PAUSE)])
+def test_full_disk_pauses_without_brokers_whatever_unknown_means(known, state):
+    volumes = ClusterVolumes(FRESHNESS, WhenUnknown.OPEN)
+    volumes.usage(usage(0, known), age=0.0, now=0.0)
+    assert volumes.judge(299.9).state is state
+    assert volumes.judge(300.0).state is OPEN
+
+
+def test_ages_tell_of_active_brokers_with_usage():
+    volumes = cluster(usage(0, 100), usage(1, 100), active=[0, 2])
+    volumes.usage(usage(0, 100, at=5.0), age=1.0, now=6.0)
+    assert volumes.ages(7.0) == {0: 2.0}

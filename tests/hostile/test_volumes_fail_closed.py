@@ -1,0 +1,68 @@
+"""Producers stay paused when the cluster's answers say less than before about brokers and their disks."""
+
+from tests.gateway.session import messages as m
+from tests.hostile.stub_broker import NODE_ID
+from tests.hostile.usage_topic import FULL, ROOM, UsageTopic, wait_for_state
+from tests.weir_process import wait_until
+
+VOLUMES = {"source": "topic", "freshness_seconds": 600, "publish_interval_ms": 100, "max_delay_ms": 300}
+NOT_ENOUGH_REPLICAS = (19).to_bytes(2, "big")
+
+
+def volumes(**changes):
+    return {"volumes": VOLUMES | changes}
+
+
+def is_refused(client):
+    return NOT_ENOUGH_REPLICAS in client.ask(m.produce(1))[0]
+
+
+def test_no_brokers_in_metadata_keeps_producers_paused(broker, start_weir, connect):
+    usage = UsageTopic(broker)
+    usage.alive = []
+    weir = start_weir(broker.bootstrap_servers, quotas=volumes())
+    usage.publish(ROOM)
+    wait_until(lambda: usage.looks >= 2, "Weir asks for the active brokers")
+    wait_until(lambda: weir.metric("weir_volume_messages_total") >= 1, "the usage is read")
+    assert weir.metric("weir_volume_state", state="PAUSE") == 1
+    assert is_refused(connect(weir))
+    usage.alive = [NODE_ID]
+    wait_for_state(weir, "OPEN")
+
+
+def test_broker_missing_from_metadata_still_counts(broker, start_weir, connect):
+    usage = UsageTopic(broker)
+    usage.alive = [NODE_ID, 2]
+    usage.publish(ROOM)
+    usage.publish(FULL, broker=2)
+    # A quarter of this freshness is the interval of Weir's looks: 0.5 s.
+    weir = start_weir(broker.bootstrap_servers, quotas=volumes(freshness_seconds=2))
+    wait_for_state(weir, "PAUSE")
+    usage.alive = [NODE_ID]
+    looks = usage.looks
+
+    def keeps_fresh():
+        usage.publish(ROOM)
+        usage.publish(FULL, broker=2)
+        return usage.looks >= looks + 2
+
+    wait_until(keeps_fresh, "Weir has seen the change")
+    assert is_refused(connect(weir))
+
+    def forgotten():
+        usage.publish(ROOM)
+        usage.publish(FULL, broker=2)
+        return weir.metric("weir_volume_state", state="OPEN")
+
+    wait_until(forgotten, "the broker is given up after the freshness time")
+
+
+def test_shorter_freshness_holds_for_known_usage(broker, start_weir, connect):
+    usage = UsageTopic(broker)
+    usage.publish(ROOM, age=300)
+    weir = start_weir(broker.bootstrap_servers, quotas=volumes())
+    wait_for_state(weir, "OPEN")
+    weir.write_config(weir.config | {"quotas": volumes(freshness_seconds=200)})
+    weir.reload()
+    wait_for_state(weir, "PAUSE")
+    assert is_refused(connect(weir))
