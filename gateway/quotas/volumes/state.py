@@ -178,7 +178,7 @@ class ClusterVolumes:
     def judge(self, now: float) -> Verdict:
         """The state at this moment. A broker that is not active counts for nothing.
 
-        While no list of brokers is known, every fresh usage counts: a full disk pauses producers also with `when_unknown: OPEN`.
+        While no list of brokers is known, every fresh usage counts: a full disk pauses producers even with `OPEN`.
         """
         active = self._active(now)
         unknown: list[tuple[int | None, str]] = [] if active else [(None, "the list of active brokers is not known")]
