@@ -42,7 +42,6 @@ from gateway.session.counters import Counters
 from gateway.session.exchange import Opener
 from gateway.session.exchanges import client_quotas, mutations, topic_configs
 from gateway.session.exchanges.known_topics import KnownTopics
-from gateway.session.exchanges.paused_produce import PauseRoom
 from gateway.session.gate import ProduceGate
 from gateway.session.sessions import Sessions
 from gateway.state.file_lock import StateLocks
@@ -139,7 +138,6 @@ class Gateway:
         }
         self._gate = ProduceGate()
         self._collect_budget = CollectBudget()
-        self._pause_room = PauseRoom(self._gate)
         ledger = self._ledger
         self._topics = TopicQuotasAtWork(
             self._own_client,
@@ -313,7 +311,7 @@ class Gateway:
             before.cancel()
         self._volumes = self._volumes_task = None
         if volumes is not None:
-            watch = VolumeWatch(volumes, self._own_client, self._engine, self._pause_room, on_release=self._reconsider)
+            watch = VolumeWatch(volumes, self._own_client, self._engine, self._gate, on_release=self._reconsider)
             if self._ledger is not None:
                 watch.on_state_change = self._ledger.notes.volumes_changed
             ended = None if before is None else before.task

@@ -19,7 +19,7 @@ from gateway.quotas.snapshot import ThrottleTotals
 from gateway.quotas.volumes.message import BadUsageError, encode_usage, parse_broker, parse_usage
 from gateway.quotas.volumes.report import VolumesReport
 from gateway.quotas.volumes.state import ClusterVolumes, Verdict, VolumeState, WhenUnknown
-from gateway.session.exchanges.paused_produce import PauseRoom
+from gateway.session.gate import ProduceGate
 
 JUDGE_SECONDS = 0.25
 LOOK_SECONDS = 5.0
@@ -80,14 +80,13 @@ class VolumeWatch:
         config: VolumesConfig,
         connect: Callable[[], OwnClient],
         engine: QuotaEngine,
-        room: PauseRoom,
+        gate: ProduceGate,
         *,
         on_release: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = config
         self._engine = engine
-        self._room = room
-        self._gate = room.gate
+        self._gate = gate
         self._on_release = on_release
         self.on_state_change: OnStateChange = _nobody
         self._client = connect()
@@ -251,7 +250,6 @@ class VolumeWatch:
         enforce = self.config.enforce
         delay = verdict.throttle * self.config.max_delay_ms / 1000 if enforce else 0.0
         self._set_gate(delay, paused=enforce and verdict.state is VolumeState.PAUSE)
-        self._room.release(now)
         if verdict.state is not before.state or verdict.unknown != before.unknown or not self._begun:
             self._tell(before, verdict)
         changed = verdict.state is not self._told.state or abs(verdict.throttle - self._told.throttle) >= _NOTEWORTHY
@@ -268,7 +266,6 @@ class VolumeWatch:
         if closes:
             self._engine.recall()
         if releases:
-            self._room.release(clock.monotonic())
             self._on_release()
 
     def _tell(self, before: Verdict, verdict: Verdict) -> None:

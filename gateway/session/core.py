@@ -64,9 +64,7 @@ class SessionCore:
             self.throttle.reconsider(now, self.client.bucket(kind, now))
 
     def ready(self, now: float) -> None:
-        """Some exchange can go on: its request can be decided, or its answer is there."""
-        self.responses.answer_own(now)
-        self.responses.resumable = False
+        """Some exchange can go on: its request can be decided."""
         self.requests.go_on(now, ready=True)
         if self.throttle.active:
             self.requests.hold_back()

@@ -32,8 +32,8 @@ Ask = Callable[[bytes, Take, float], None]
 class Connection:
     """What an exchange finds of the connection that it takes place on.
 
-    `ready` is to be called, at any later time and also after the connection is gone, by an exchange that said it was not
-    ready: by `prepare` or by `answer`.
+    `ready` is to be called, at any later time and also after the connection is gone, by an exchange whose `prepare` said that
+    it was not ready.
 
     `ask` sends the broker a request of the exchange's own, while it is not ready to say what becomes of the client's: the
     broker answers it as it would answer this client, whose connection it is, and the client learns nothing of it. If
@@ -89,8 +89,8 @@ class Answering(Protocol):
         time is raised afterwards, if it is too low."""
         ...
 
-    def answer(self, now: float) -> bytes | None:
-        """The answer that is made here; None while there is none yet, in which case `Connection.ready` is called later."""
+    def answer(self, now: float) -> bytes:
+        """The answer that is made here, asked for once."""
         ...
 
 
@@ -127,12 +127,11 @@ def check_size(size: int, limit: int, remedy: str) -> None:
 
 @dataclass(slots=True)
 class Opened(Special):
-    """A request that was opened. `forwarded`: the broker answers it, else its exchange does, perhaps later; `frame` is the
-    exchange's answer as long as that waits its turn. `raw`: it is no request but bytes behind their length, as is its answer.
+    """A request that was opened. `frame` is its exchange's answer, which waits for its turn; None: the broker answers.
+    `raw`: it is no request but bytes behind their length, as is its answer.
     """
 
     exchange: Answering
-    forwarded: bool = True
     frame: bytes | None = None
     raw: bool = False
 

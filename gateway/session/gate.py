@@ -1,22 +1,20 @@
 """What all producers have to wait beyond their own quotas, because a volume of the cluster is filling up."""
 
 from gateway.quotas.bucket import KindTotals
-from gateway.session.exchange import Opener
 
 
 class ProduceGate:
     """Open as long as `delay` is 0.0, which costs nothing; whoever changes that has the engine recall its buckets.
 
-    `delay` (seconds) is what each Produce request is delayed. Where `paused` is set none goes to a broker, and `delay` is how
-    long each is kept before it is refused, by an exchange of `refusal`. Requests to a topic of Weir's own alone pass
-    in any case, and so do those of clients that are exempt from volume quotas.
+    `delay` (seconds) is the time for which a Produce request mutes its client. While `paused` is set, no Produce request goes
+    to a broker. Requests to a topic of Weir's own alone pass in any case, and so do those of clients that are exempt from
+    volume quotas.
     """
 
     __slots__ = (
         "delay",
         "paused",
         "put_off_total",
-        "refusal",
         "refused_total",
         "throttled_total",
         "totals",
@@ -25,7 +23,6 @@ class ProduceGate:
     def __init__(self) -> None:
         self.delay = 0.0
         self.paused = False
-        self.refusal: Opener | None = None
         self.throttled_total = 0  # requests that went to their broker and were delayed
         self.refused_total = 0  # requests that were answered with an error
         self.put_off_total = 0  # times that a request without an answer (acks=0) was put off
@@ -48,7 +45,7 @@ class ProduceGate:
         return self.delay
 
     def refused(self) -> float:
-        """Count a request that is refused, and return the seconds after which its client is told."""
+        """Count a request that is refused, and return the seconds for which its client is muted."""
         self.refused_total += 1
         self.totals.note(self.delay)
         return self.delay

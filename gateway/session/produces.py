@@ -7,6 +7,7 @@ from gateway.quotas.entity import VOLUMES
 from gateway.quotas.own_topics import mark_at
 from gateway.session.context import SessionContext
 from gateway.session.exchange import Connection
+from gateway.session.exchanges.paused_produce import PausedProduce
 from gateway.session.inflight import Entry, InFlight
 from gateway.session.produced import ProduceExchange, Producer
 from protocol.api_keys import ApiKey
@@ -123,7 +124,9 @@ class Produces:
             if delay != 0.0:
                 self._throttle.start(delay, now, bucket, entry, size)
         if gated:
-            self._throttle.hold(self._gate.delayed(), now, bucket, entry, size)
+            held = self._gate.delayed()
+            self._throttle.note_held(held, now, bucket, size)
+            self._throttle.hold(held, now, bucket, entry)
         return entry
 
     def begin(self, bucket: Bucket, entry: Entry | None, size: int, amount: int, now: float) -> None:
@@ -157,8 +160,8 @@ class Produces:
         return self._producer.open(header, header.body_offset - pos, after - pos, now)
 
     def while_paused(self, data: bytes, header: RequestHeader, after: int, now: float) -> int:
-        """What becomes of a request while producers are paused. One that wants no answer is put off: refused, it would be lost
-        without anybody learning of it."""
+        """Decide on a request while producers are paused. A request that wants no answer is put off, and its client muted:
+        its client would not learn that the request was refused."""
         acks, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
         self._client.use(header.client_id, now)
         if not self._is_gated(data, header, acks_end, after):
@@ -167,8 +170,19 @@ class Produces:
             return REFUSED
         bucket = self._client.bucket("produce", now)
         # It is looked at again when the time is over, and its bytes are told of then, by whatever becomes of it.
-        self._throttle.hold(self._gate.put_off(), now, bucket, None, amount=0)
+        delay = self._gate.put_off()
+        self._throttle.note_held(delay, now, bucket, amount=0)
+        self._throttle.hold(delay, now, bucket, None)
         return PUT_OFF
+
+    def refusal(self, connection: Connection) -> PausedProduce:
+        """Make the exchange that refuses a Produce request."""
+        return PausedProduce(self._gate, connection)
+
+    def mute_refused(self, now: float) -> None:
+        """Mute the client whose Produce requests were refused; without effect once the pause is over."""
+        if self._gate.paused:
+            self._throttle.hold(self._gate.delay, now, self._client.bucket("produce", now), None)
 
     def wants_no_answer(self, data: bytes, header: RequestHeader, after: int, now: float) -> bool:
         """Whether it is a Produce request that its client takes for done once it is sent, and that its broker may have."""

@@ -88,6 +88,7 @@ class RequestStream:
         "_openers",
         "_produces",
         "_put_off",
+        "_refused",
         "_responses",
         "_scanned",
         "_taken",
@@ -130,7 +131,8 @@ class RequestStream:
         self._collected = Collected(context.collect_budget)
         self._max_sasl_bytes = min(context.max_sasl_bytes + LENGTH_BYTES, MAX_OPENED_BYTES)
         self._waits_for: Exchange | None = None  # whose request stands at the beginning of what is held
-        self._put_off = False  # the request that stands there has to wait for something else
+        self._put_off = False  # the request that stands there has to wait for the end of a mute
+        self._refused = 0  # Produce requests that a pause refused since the client was last muted for it
         self.stops = 0
         self.client_full = False  # responses of the highest number of bytes that may wait for the client do so
         self._taken = 0  # of the data that is gone through: the beginning of the current request,
@@ -266,13 +268,25 @@ class RequestStream:
         if pos > start:
             self.write(data if start == 0 and pos == end else data[start:pos])
         if not framing.skip and self._ending != _PARTED:  # a request is never cut in the middle
+            if self._refused:
+                self._mute_refused(now)
             self._stop_where_due()
         self._irregular = bool(self._held or framing.head or self._discarding or self._collected)
+
+    def _mute_refused(self, now: float) -> None:
+        """Mute the client once every request that had arrived is answered.
+
+        Requests in the socket were sent before the client knew of the pause. If each of them waited for a mute of its own, a
+        client with many requests in flight would run into its request timeout.
+        """
+        if self._refused > MAX_IN_FLIGHT or not self._wire.unread_client_bytes():
+            self._refused = 0
+            self._produces.mute_refused(now)
 
     def _stop_where_due(self) -> None:
         if self._throttle.active:
             self._stop(STOP_MUTED)
-        if self._waits_for is not None or (self._put_off and not self._throttle.active):
+        if self._waits_for is not None:
             self._stop(STOP_NOT_READY)
         elif self._ending == _LAST:
             self._stop(STOP_ENDING)
@@ -290,9 +304,7 @@ class RequestStream:
         if header.api_key == _PRODUCE and self._gate.paused:
             verdict = self._produces.while_paused(data, header, after, now)
             refused = verdict == REFUSED
-            self._put_off = self._put_off or verdict == PUT_OFF
-        # What the broker answers can't wait here for an answer that is not there yet, so nothing more is asked of it.
-        self._put_off = self._put_off or (self._responses.late > 0 and not refused)
+            self._put_off = verdict == PUT_OFF
         self._put_off = self._put_off or self._fetch_has_to_wait(data, header, after, now)
         if not refused and not self._put_off:
             size = after - pos - LENGTH_BYTES
@@ -307,15 +319,15 @@ class RequestStream:
                 return data, self._produce_by_topic(data, header, start, pos, after, now)
             self._produces.charge(data, header, after, after - pos - 4, now)
             return data, start
-        exchange = self._exchange(
-            self._gate.refusal if refused else self._openers.get(header.api_key), header, after - pos, now
-        )
+        opener = self._produces.refusal if refused else self._openers.get(header.api_key)
+        exchange = self._exchange(opener, header, after - pos, now)
         if exchange is None:
             return self._other(data, header, pos, now), start
         if after > len(data):
             if header.api_key in _SASL:
                 check_size(after - pos, self._max_sasl_bytes, "raise listeners[].sasl.max_frame_bytes if the client is right")
             return data, self._collect(data, start, pos, limited=not refused)
+        self._refused += refused
         start = self._forward_without(data, start, pos, after)
         if not self._open(exchange, data[pos:after], header.moved(-pos), now):
             if self._throttle.active:
@@ -464,7 +476,7 @@ class RequestStream:
         if self.client_full:
             stops |= stopped & STOP_UNREAD
         stops |= stopped & STOP_ENDING
-        if not ready and (self._waits_for is not None or self._responses.late > 0):
+        if not ready and self._waits_for is not None:
             stops |= stopped & STOP_NOT_READY
         self.stops = stops
         if stops:

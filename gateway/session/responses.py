@@ -86,7 +86,6 @@ class ResponseStream:
         "_latency_seconds",
         "_own_due",
         "_throttle",
-        "late",
         "own_bytes",
         "raw_due",
         "resumable",
@@ -110,7 +109,6 @@ class ResponseStream:
         self.raw_due = 0  # answers that are no responses, but bytes behind their length
         self.own_bytes = 0  # of answers made here that wait for their turn
         self._own_due = 0  # answers of opened requests that will be made here
-        self.late = 0  # those among them that are not there yet
         # What the last Produce response looked like if it was for one partition and held nothing but what it must: the next
         # one with the same beginning and length, and no error, can't hold anything more either.
         self._clean_key = -1
@@ -227,14 +225,10 @@ class ResponseStream:
         return self._framing.skip > 0
 
     def answer_later(self, opened: Opened, now: float) -> None:
-        """One of those that wait will be answered by its exchange."""
+        """Take the answer of one of those that wait from its exchange; it is written when its turn comes."""
         self._own_due += 1
-        opened.forwarded = False
         opened.frame = opened.exchange.answer(now)
-        if opened.frame is None:
-            self.late += 1
-        else:
-            self.own_bytes += len(opened.frame)
+        self.own_bytes += len(opened.frame)
 
     def answer_own(self, now: float) -> None:
         """Write the answers that are made here and due."""
@@ -409,21 +403,12 @@ class ResponseStream:
             entry = self._in_flight[0]
             special = entry.special
             if isinstance(special, ThrottledFetch) and not special.forwarded:
-                answer: Data | None = self._fetches.empty(entry, now)
-            elif isinstance(special, Opened) and not special.forwarded:
-                frame = special.frame
-                if frame is not None:
-                    self.own_bytes -= len(frame)
-                else:
-                    frame = special.exchange.answer(now)
-                    if frame is not None:
-                        self.late -= 1
-                        self.resumable = True  # what was put off because of it
-                answer = None if frame is None else self._patched(frame, entry, now)
-                self._own_due -= frame is not None
+                answer: Data = self._fetches.empty(entry, now)
+            elif isinstance(special, Opened) and special.frame is not None:
+                self.own_bytes -= len(special.frame)
+                answer = self._patched(special.frame, entry, now)
+                self._own_due -= 1
             else:
-                return
-            if answer is None:
                 return
             self._in_flight.popleft()
             pieces.append(answer)

@@ -80,13 +80,12 @@ class ChannelThrottle:
         if delay > 0.0 and self._mute_for(delay, now, bucket, None):
             self._gated = False
 
-    def hold(self, delay: float, now: float, bucket: Bucket, entry: Entry | None, amount: int) -> None:
-        """The same for the volumes' sake: it is no decision of the bucket's, which tells only whose request it is."""
-        self.note_held(delay, now, bucket, amount)
+    def hold(self, delay: float, now: float, bucket: Bucket, entry: Entry | None) -> None:
+        """Mute for the volumes' sake: it is no decision of the bucket's, which tells only whose request it is."""
         self._gated = self._mute_for(delay, now, bucket, entry) or self._gated
 
     def note_held(self, delay: float, now: float, bucket: Bucket, amount: int) -> None:
-        """Tell of a Produce of `amount` bytes that is delayed for the volumes' sake, or will be refused after that long."""
+        """Report a Produce of `amount` bytes that is delayed or refused for the volumes' sake."""
         if self._recorder is not None:
             self._recorder.held(self.origin, bucket, amount, delay, now)
 

@@ -61,8 +61,10 @@ def read_partitions(frame: bytes, body_offset: int, version: int) -> Partitions:
     return topics
 
 
-def refuse(version: int, correlation_id: int, topics: Partitions, error_code: int, message: str) -> bytes:
-    """The whole answer that refuses these partitions. Without a throttle time; the message is told from v8 on."""
+def refuse(
+    version: int, correlation_id: int, topics: Partitions, error_code: int, message: str, throttle_time_ms: int = 0
+) -> bytes:
+    """The whole answer that refuses these partitions. The message is told from v8 on."""
     compact = version >= _FLEXIBLE_SINCE
     tags = b"\0" if compact else b""
     result = failed_partition(version, 0, error_code, message)[INT32.size :]
@@ -73,7 +75,7 @@ def refuse(version: int, correlation_id: int, topics: Partitions, error_code: in
             out += INT32.pack(index) + result
         out += tags
     if version >= _THROTTLE_SINCE:
-        out += INT32.pack(0)
+        out += INT32.pack(throttle_time_ms)
     out += tags
     return INT32.pack(len(out)) + bytes(out)
 

@@ -111,7 +111,7 @@ class DescribeClientQuotas:
         merged = theirs._replace(entries=tuple(with_brokers(ours, theirs.entries or ())))
         return client_quotas.write_describe_response(self._version, _correlation_id(frame), merged)
 
-    def answer(self, now: float) -> bytes | None:  # noqa: ARG002
+    def answer(self, now: float) -> bytes:  # noqa: ARG002
         """The error."""
         return self._answer
 
@@ -180,7 +180,7 @@ class AlterClientQuotas:
                 self._api.undo(self._task, entity)
         return self._written(theirs.throttle_time_ms)
 
-    def answer(self, now: float) -> bytes | None:  # noqa: ARG002
+    def answer(self, now: float) -> bytes:  # noqa: ARG002
         """The results, all of them Weir's."""
         return self._written(0)
 

@@ -129,7 +129,7 @@ class MutationExchange:
         merged += [frame[result.start : result.end] for result in left.values()]
         return topic_lists.answer_with(self._api.key, self._version, frame, response, merged)
 
-    def answer(self, now: float) -> bytes | None:  # noqa: ARG002
+    def answer(self, now: float) -> bytes:  # noqa: ARG002
         """The answer to a request of which nothing went to the broker."""
         refusals = [self._refusal(topic) for topic in _first_of_each(self._topics)]
         return topic_lists.make_answer(self._api.key, self._version, self._correlation_id, refusals)

@@ -156,7 +156,7 @@ class _Sasl:
         """Always."""
         return True
 
-    def answer(self, now: float) -> bytes | None:  # noqa: ARG002
+    def answer(self, now: float) -> bytes:  # noqa: ARG002
         """Never asked for, as every request goes on."""
         raise AssertionError("SASL is answered by the broker")
 

@@ -146,7 +146,7 @@ class AlterConfigs:
                 self._api.undo(self._task, parts_of(own.topic))
         return configs.with_results(self._key, self._version, frame, results)
 
-    def answer(self, now: float) -> bytes | None:  # noqa: ARG002
+    def answer(self, now: float) -> bytes:  # noqa: ARG002
         """The results, all of them Weir's."""
         results = [self._result(resource, self._own.get(number)) for number, resource in enumerate(self._request.resources)]
         return configs.make_answer(self._key, self._version, self._correlation_id, results)
@@ -254,7 +254,7 @@ class DescribeConfigs:
             return frame
         return configs.with_configs(self._version, frame, KEY, self._found, synonyms=self._synonyms)
 
-    def answer(self, now: float) -> bytes | None:
+    def answer(self, now: float) -> bytes:
         """Never asked for, as every request goes on."""
         raise AssertionError(now)
 

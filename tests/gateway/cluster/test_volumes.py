@@ -10,7 +10,6 @@ from gateway.config.volumes import VolumesConfig
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.volumes.limits import Limit, LimitType, Volume
 from gateway.quotas.volumes.message import VolumeUsage, encode_usage
-from gateway.session.exchanges.paused_produce import PauseRoom
 from gateway.session.gate import ProduceGate
 from tests.gateway.cluster.kept_topic import KeptTopic
 
@@ -29,7 +28,6 @@ class House:
     def __init__(self, topic):
         self.topic = topic
         self.gate = ProduceGate()
-        self.room = PauseRoom(self.gate)
         self.engine = QuotaEngine(QuotaSettings(), clock.monotonic())
         self.released = 0
         self.watches = []
@@ -38,7 +36,7 @@ class House:
 
     def watch(self, before=None, **config):
         config = VolumesConfig(**({"source": "topic"} | config))
-        watch = VolumeWatch(config, self.topic.connect, self.engine, self.room, on_release=self.release)
+        watch = VolumeWatch(config, self.topic.connect, self.engine, self.gate, on_release=self.release)
         watch.on_state_change = self.note
         task = asyncio.create_task(watch.run(before))
         self.watches.append((watch, task))

@@ -99,18 +99,6 @@ def test_an_answer_made_here_goes_out_at_once_where_nothing_is_before_it():
     t.broker_got()
 
 
-def test_what_comes_behind_an_answer_that_is_not_there_yet_waits():
-    t, made = opened()
-    t.client_sends(request(1), m.heartbeat(2))
-    t.client_got()
-    made[0].answers = answer(1)
-    made[0].connection.ready()
-    t.goes_on()
-    t.client_got(answer(1))
-    t.broker_answers(m.beat(2))
-    t.client_got(m.beat(2))
-
-
 @pytest.mark.parametrize("by", CHUNKS)
 def test_while_a_request_can_not_be_decided_what_follows_it_is_not_read(by):
     t, made = opened(is_ready=False, forwards=request(2), answers=answer(2))

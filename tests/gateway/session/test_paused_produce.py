@@ -1,4 +1,4 @@
-"""Produce while the cluster's volumes fill up, as a transcript: delayed, refused after a while, and open again."""
+"""Produce while the cluster's volumes fill up, as a transcript: delayed, refused at once, and open again."""
 
 import pytest
 
@@ -6,14 +6,15 @@ from gateway.observe.ledger.fold import ThrottleFolds
 from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.own_topics import OwnTopics
-from gateway.session.exchanges.paused_produce import MESSAGE, NOT_ENOUGH_REPLICAS, PauseRoom
+from gateway.session.exchanges.paused_produce import MESSAGE, NOT_ENOUGH_REPLICAS
 from gateway.session.gate import ProduceGate
+from gateway.session.requests import MAX_IN_FLIGHT
 from protocol.api_keys import ApiKey
 from tests.gateway.session import messages as m
 from tests.gateway.session.transcript import START, Transcript, limits
 
 VERSIONS = [0, 3, 7, 8, 9, 12, 13]
-KEPT = 5.0
+MUTED = 5.0
 USAGE = "__weir_volume_usage"
 
 
@@ -22,7 +23,6 @@ class Gated(Transcript):
 
     def __init__(self, settings=None):
         self.gate = ProduceGate()
-        self.room = PauseRoom(self.gate)
         self.told = ThrottleFolds()
         self.own_topics = OwnTopics()
         super().__init__(settings or limits(), gate=self.gate, recorder=self.told, own_topics=self.own_topics)
@@ -30,12 +30,8 @@ class Gated(Transcript):
     def set(self, delay, *, paused=False):
         self.gate.delay, self.gate.paused = delay, paused
         self.engine.recall()
-        self.releases()
-
-    def releases(self):
-        self.room.release(self.now)
-        if self.called_ready:
-            self.goes_on()
+        self.core.throttle.reconsider(self.now)
+        self.passes(0.0)
 
 
 def refused(correlation_id, *, version=9):
@@ -44,6 +40,8 @@ def refused(correlation_id, *, version=9):
     if version >= 8:
         answer["error_message"] = MESSAGE
     values = {"responses": [m._topic(version, "name") | {"partition_responses": [answer]}]}
+    if version >= 1:
+        values["throttle_time_ms"] = int(MUTED * 1000)
     return m.codec.encode_response(ApiKey.PRODUCE, version, values, correlation_id)
 
 
@@ -75,7 +73,7 @@ def test_delays_and_refusals_are_told_of_as_the_volumes():
     t.client_sends(m.produce(1))
     t.broker_answers(m.produced(1))
     t.passes(0.5)
-    t.set(KEPT, paused=True)
+    t.set(MUTED, paused=True)
     t.client_sends(m.produce(2))
     (event,) = t.told.take("weir-1", t.now, t.now)
     assert (event.kind, event.quota, event.count, event.throttle_ms, event.throttle_max_ms) == ("volume", None, 2, 5_500, 5_000)
@@ -91,56 +89,103 @@ def test_the_longer_of_the_two_delays_holds():
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("by", [None, 1, 40])
-def test_a_paused_produce_is_refused_after_a_while_and_never_seen_by_its_broker(version, by):
+def test_paused_produce_is_refused_at_once_and_client_muted(version, by):
     t = Gated()
-    t.set(KEPT, paused=True)
-    t.client_sends(m.produce(1, version=version, size=300), m.produce(2, version=version), by=by)
-    t.passes(KEPT - 1)
-    t.releases()
+    t.set(MUTED, paused=True)
+    t.client_sends(m.produce(1, version=version, size=300), by=by)
+    t.client_got(refused(1, version=version))
+    assert t.paused
+    t.client_sends(m.produce(2, version=version))
+    t.passes(MUTED - 0.1)
     t.client_got()
-    t.passes(1)
-    t.releases()
-    t.client_got(refused(1, version=version), refused(2, version=version))
+    t.passes(0.1)
+    t.client_got(refused(2, version=version))
     t.broker_got()
-    assert (t.gate.refused_total, t.row().amount_total) == (2, 0)
+    assert (t.gate.refused_total, t.row().amount_total, t.gate.totals.seconds) == (2, 0, 2 * MUTED)
 
 
-def test_the_end_of_a_pause_tells_those_who_wait_at_once_and_lets_the_next_ones_pass():
+@pytest.mark.parametrize("version", VERSIONS)
+def test_pipelined_produce_is_refused_before_the_mute(version):
     t = Gated()
-    t.set(KEPT, paused=True)
-    t.client_sends(m.produce(1))
-    t.passes(1)
-    t.set(0.0)
+    t.set(MUTED, paused=True)
+    t.client_sends(*(m.produce(number, version=version) for number in range(5)))
+    t.client_got(*(refused(number, version=version) for number in range(5)))
+    assert t.paused
+
+
+def test_requests_left_in_the_socket_are_refused_before_the_mute():
+    """Two chunks: the second one is still in the socket when the first one has been refused."""
+    t = Gated()
+    t.set(MUTED, paused=True)
+    first, second = m.produce(1), m.produce(2)
+    t.socket = second
+    t.core.requests.feed(first, t.now)
     t.client_got(refused(1))
+    assert not t.paused
+    t._read_socket()
+    t.client_got(refused(2))
+    assert t.paused
+
+
+def test_a_flood_is_muted_after_as_many_requests_as_may_be_in_flight():
+    t = Gated()
+    t.set(MUTED, paused=True)
+    frame = m.produce(1)
+    t.socket = frame * MAX_IN_FLIGHT  # never empty: the client sends faster than it is read
+    for _ in range(MAX_IN_FLIGHT):
+        t.core.requests.feed(frame, t.now)
+    assert not t.paused
+    t.core.requests.feed(frame, t.now)
+    assert t.paused
+    assert t.gate.refused_total == MAX_IN_FLIGHT + 1
+
+
+def test_the_end_of_a_pause_lets_muted_clients_go():
+    t = Gated()
+    t.set(MUTED, paused=True)
+    t.client_sends(m.produce(1), m.heartbeat(2))
+    t.client_got(refused(1))
+    t.client_sends(m.produce(3))
+    t.passes(1)
+    t.broker_got(m.heartbeat(2))
+    t.set(0.0)
+    t.broker_got(m.produce(3))
+    assert not t.paused
+
+
+def test_a_quota_outlasts_the_end_of_a_pause():
+    t = Gated(limits(produce=1_000))
+    t.client_sends(m.produce(1, acks=0, size=20_000))
+    t.set(MUTED, paused=True)
     t.client_sends(m.produce(2))
-    t.broker_got(m.produce(2))
+    t.set(0.0)
+    t.passes(9.9)
+    assert t.paused
+    t.passes(0.2)
+    t.broker_got(m.produce(1, acks=0, size=20_000), m.produce(2))
 
 
-def test_what_was_sent_before_the_pause_is_answered_before_the_refusal():
+def test_requests_before_the_pause_are_answered_before_the_refusal():
     t = Gated()
     t.client_sends(m.produce(1))
-    t.set(KEPT, paused=True)
+    t.set(MUTED, paused=True)
     t.client_sends(m.produce(2))
-    t.passes(KEPT)
-    t.releases()
     t.broker_got(m.produce(1))
     t.client_got()
+    t.passes(1)
     t.broker_answers(m.produced(1))
-    t.client_got(m.produced(1), refused(2))
+    t.client_got(m.produced(1, throttle_time_ms=4_000), refused(2))
 
 
-def test_what_waits_behind_a_refusal_goes_on_when_the_answer_before_that_has_come():
+def test_requests_behind_a_refused_one_are_answered():
     t = Gated()
-    t.client_sends(m.produce(1))
-    t.set(KEPT, paused=True)
-    t.client_sends(m.produce(2))
-    t.client_sends(m.heartbeat(3))
-    t.broker_got(m.produce(1))
-    t.set(0.0)  # the refusal is there, and has to wait for the broker's answer
-    t.client_got()
-    t.broker_answers(m.produced(1))
-    t.client_got(m.produced(1), refused(2))
-    t.broker_got(m.heartbeat(3))
+    t.set(MUTED, paused=True)
+    t.client_sends(m.produce(1), m.heartbeat(2), m.produce(3))
+    t.broker_got(m.heartbeat(2))
+    t.client_got(refused(1))
+    t.broker_answers(m.beat(2))
+    t.client_got(m.beat(2, throttle_time_ms=5_000), refused(3))
+    t.passes(MUTED)
     assert not t.paused
 
 
@@ -163,27 +208,9 @@ def test_a_delay_of_the_volumes_lasts_until_they_ask_for_less_and_no_quota_short
     assert not t.paused
 
 
-@pytest.mark.parametrize("by", [None, 1, 40])
-def test_requests_behind_a_refused_one_wait_for_its_answer_and_are_not_lost(by):
-    t = Gated()
-    t.set(KEPT, paused=True)
-    t.client_sends(m.produce(1), m.heartbeat(2), m.produce(3), by=by)
-    t.broker_got()
-    t.passes(KEPT)
-    t.releases()
-    t.client_got(refused(1))
-    t.broker_got(m.heartbeat(2))
-    t.broker_answers(m.beat(2))
-    t.client_got(m.beat(2))
-    t.passes(KEPT)
-    t.releases()
-    t.client_got(refused(3))
-    assert not t.paused
-
-
 def test_other_requests_pass_while_producers_are_paused():
     t = Gated()
-    t.set(KEPT, paused=True)
+    t.set(MUTED, paused=True)
     t.client_sends(m.heartbeat(1), m.fetch(2))
     t.broker_got(m.heartbeat(1), m.fetch(2))
 
@@ -191,24 +218,24 @@ def test_other_requests_pass_while_producers_are_paused():
 @pytest.mark.parametrize("by", [None, 1, 40])
 def test_a_request_that_wants_no_answer_is_put_off_until_the_pause_is_over(by):
     t = Gated()
-    t.set(KEPT, paused=True)
+    t.set(MUTED, paused=True)
     t.client_sends(m.produce(1, acks=0, size=300), m.heartbeat(2), by=by)
     for _ in range(3):
-        t.passes(KEPT)
+        t.passes(MUTED)
         t.broker_got()
     t.set(0.0)
-    t.passes(KEPT)
+    t.passes(MUTED)
     t.broker_got(m.produce(1, acks=0, size=300), m.heartbeat(2))
     assert t.row().amount_total == 300
     assert not t.paused
 
 
-@pytest.mark.parametrize("delay", [1.0, KEPT])
+@pytest.mark.parametrize("delay", [1.0, MUTED])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_usage_topic_and_exempt_clients_pass(delay, version):
     exempt = EntityQuota(ClientQuotaEntity(None, "internal"), {}, exempt_from=("volumes",))
     t = Gated(QuotaSettings((exempt,)))
-    t.set(delay, paused=delay == KEPT)
+    t.set(delay, paused=delay == MUTED)
     t.client_sends(m.produce(1, version=version, client_id="internal"))
     t.broker_got(m.produce(1, version=version, client_id="internal"))
     t.own_topics.rename([USAGE])
@@ -224,7 +251,7 @@ def test_the_usage_topic_and_exempt_clients_pass(delay, version):
 @pytest.mark.parametrize("exempt_from", [(), ("rates",), ("rates", "topics")])
 def test_exemption_from_rates_does_not_pass_a_pause(exempt_from):
     t = Gated(QuotaSettings((EntityQuota(ClientQuotaEntity(None, "etl"), {}, exempt=True, exempt_from=exempt_from),)))
-    t.set(KEPT, paused=True)
+    t.set(MUTED, paused=True)
     t.client_sends(m.produce(1))
     t.broker_got()
 
@@ -232,7 +259,7 @@ def test_exemption_from_rates_does_not_pass_a_pause(exempt_from):
 def test_exemption_follows_client_id_and_settings():
     exempt = EntityQuota(ClientQuotaEntity(None, "internal"), {}, exempt_from=("volumes",))
     t = Gated(QuotaSettings((exempt,)))
-    t.set(KEPT, paused=True)
+    t.set(MUTED, paused=True)
     t.client_sends(m.produce(1, client_id="internal"))
     t.broker_got(m.produce(1, client_id="internal"))
     t.engine.apply(QuotaSettings(), t.now)
@@ -242,7 +269,7 @@ def test_exemption_follows_client_id_and_settings():
 
 def test_a_pause_ends_the_way_of_a_request_that_has_come_in_part():
     t = Gated()
-    t.set(KEPT, paused=True)
+    t.set(MUTED, paused=True)
     frame = m.produce(1, size=300)
     t.client_sends(frame[:200])
     t.set(0.0)

@@ -1,0 +1,54 @@
+"""A pause answers Produce at once with a throttle time, mutes the client, and lets go of it when the pause ends."""
+
+import pytest
+
+from protocol.api_keys import ApiKey
+from tests.gateway.session import messages as m
+from tests.hostile.usage_topic import FULL, ROOM, UsageTopic, wait_for_state
+from tests.protocol import codec
+
+MAX_DELAY_MS = 25_000
+SOON_SECONDS = 10.0
+NOT_ENOUGH_REPLICAS = 19
+
+
+@pytest.fixture
+def paused(broker, start_weir):
+    """A gateway whose producers are paused, and the topic that can end the pause."""
+    usage = UsageTopic(broker)
+    usage.publish(FULL)
+    settings = {"source": "topic", "freshness_seconds": 600, "max_delay_ms": MAX_DELAY_MS}
+    weir = start_weir(broker.bootstrap_servers, quotas={"volumes": settings})
+    wait_for_state(weir, "PAUSE")
+    return weir, usage
+
+
+def check_refused(frame, correlation_id):
+    answer = codec.decode_response(ApiKey.PRODUCE, 9, frame)
+    (partition,) = answer["responses"][0]["partition_responses"]
+    assert answer["correlation_id"] == correlation_id
+    assert (partition["error_code"], answer["throttle_time_ms"]) == (NOT_ENOUGH_REPLICAS, MAX_DELAY_MS)
+
+
+def test_pause_answers_at_once_and_its_end_unmutes(paused, broker, connect):
+    weir, usage = paused
+    client = connect(weir)
+    requests = [m.produce(number, size=100_000) for number in range(1, 6)]
+    client.send(*requests)
+    for number in range(1, 6):
+        check_refused(client.receive(SOON_SECONDS), number)
+    client.send(m.produce(6))
+    assert client.receives_nothing(0.3)
+    assert broker.count(ApiKey.PRODUCE) == 0
+    usage.publish(ROOM)
+    assert client.receive(SOON_SECONDS) == m.produced(6).replace((77).to_bytes(8, "big"), (7).to_bytes(8, "big"))
+
+
+def test_pause_keeps_produce_without_acks(paused, broker, connect):
+    weir, usage = paused
+    client = connect(weir)
+    client.send(m.produce(1, acks=0), m.produce(2, acks=0))
+    assert client.receives_nothing(0.3)
+    assert broker.count(ApiKey.PRODUCE) == 0
+    usage.publish(ROOM)
+    broker.wait_for(lambda: broker.count(ApiKey.PRODUCE) == 2, "both requests arrive")
