@@ -77,6 +77,9 @@ Runs beside a broker and publishes how full its file systems are, at start and e
 the compacted topic quotas.volumes.topic, which is made if it is missing. Gateways with `quotas.volumes: {source: topic}`
 read it, delay producers past the soft limit and pause them past the hard one. The limits are those of this file.
 
+Its metrics and probes (/metrics, /livez, /readyz) are on admin.host, port quotas.volumes.agent.admin_port (9645). If the
+port is taken, it logs an error and publishes without them.
+
 It is not needed where brokers are Kafka 3.3 or later: with `source: log_dirs` gateways ask them directly.
 
 example:

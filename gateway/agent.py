@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway import clock
 from gateway.cluster.brokers import Brokers
 from gateway.cluster.client import OwnClient
 from gateway.cluster.topic_log import TopicLog
@@ -15,6 +16,9 @@ from gateway.cluster.volume_sources import LocalVolumes
 from gateway.cluster.volumes import publish_usage, topic_spec
 from gateway.config import ConfigError, Problem, WeirConfig
 from gateway.config.volumes import VolumesConfig
+from gateway.observe.agent import AgentServer
+from gateway.observe.pages import AdminBindError
+from gateway.quotas.volumes.report import PublisherReport
 
 OK, FAILED = 0, 1
 
@@ -25,12 +29,15 @@ _log = logging.getLogger("weir.volumes")
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """What the agent needs: which broker it speaks for, what it looks at, where it publishes and by which way."""
+    """What the agent needs: which broker it speaks for, what it looks at, where it publishes and by which way, the host and port
+    of its metrics and probes, and the names that these are asked by."""
 
     broker: int
     paths: tuple[str, ...]
     upstream: Upstream
     volumes: VolumesConfig
+    admin: tuple[str, int]
+    allowed_hosts: tuple[str, ...] = ()
 
 
 def agent_config(config: WeirConfig, source: Path, broker_id: int | None, paths: list[str] | None) -> Agent:
@@ -56,7 +63,9 @@ def agent_config(config: WeirConfig, source: Path, broker_id: int | None, paths:
     if problems or broker is None:
         raise ConfigError(str(source), problems)
     brokers = Brokers([(server.host, server.port) for server in config.upstream.bootstrap_servers])
-    return Agent(broker, found, Upstream(config.upstream, source.parent, brokers, Counter()), volumes)
+    admin = config.admin.host, volumes.agent.admin_port
+    upstream = Upstream(config.upstream, source.parent, brokers, Counter())
+    return Agent(broker, found, upstream, volumes, admin, tuple(config.admin.allowed_hosts))
 
 
 async def publish_volumes(agent: Agent, once: bool) -> int:
@@ -68,6 +77,24 @@ async def publish_volumes(agent: Agent, once: bool) -> int:
 
     log = TopicLog(client, topic_spec(agent.volumes), lambda key, value: None)  # noqa: ARG005
     source = LocalVolumes(agent.broker, agent.paths)
+
+    def report() -> PublisherReport:
+        status = log.status
+        return PublisherReport(
+            connected=status.publisher_connected,
+            problem=source.problem or status.publisher_problem,
+            age=None if status.published_at is None else clock.monotonic() - status.published_at,
+            published_total=status.published_total,
+            publication_errors_total=status.publication_errors_total,
+            source_errors_total=source.errors_total,
+        )
+
+    server = AgentServer(report, agent.volumes.freshness_seconds, agent.admin, agent.allowed_hosts)
+    if not once:
+        try:
+            await server.start()
+        except AdminBindError as error:  # producers would be paused without this agent, and nobody without its metrics
+            _log.error("%s: the agent publishes without metrics and probes", error)
     stopped = asyncio.Event()
     stopping = asyncio.create_task(stopped.wait())
     for signal_number in (signal.SIGTERM, signal.SIGINT):
@@ -97,4 +124,5 @@ async def publish_volumes(agent: Agent, once: bool) -> int:
                 return OK
     finally:
         stopping.cancel()
+        await server.stop()
         await log.close()

@@ -71,6 +71,7 @@ class LogStatus:
     `*_connected` tell whether the last attempt worked; `*_problem` is empty then. `caught_up`: everything that was in the
     topic when it was first read has been read; `behind`: how many offsets there were more when it was last read.
     `unreadable_batches_total`: batches of records that could not be made out, and were passed over.
+    `published_at`: the monotonic time of the last publication, None before the first one.
     """
 
     reader_connected: bool = False
@@ -81,6 +82,7 @@ class LogStatus:
     behind: int = 0
     records_total: int = 0
     unreadable_batches_total: int = 0
+    published_at: float | None = None
     published_total: int = 0
     publication_errors_total: int = 0
 
@@ -157,6 +159,7 @@ class TopicLog:
             self._note_publisher(str(error))
             raise
         self.status.published_total += len(records)
+        self.status.published_at = clock.monotonic()
         self._note_publisher("")
         return written
 

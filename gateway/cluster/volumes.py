@@ -157,17 +157,21 @@ class VolumeWatch:
 
     def report(self) -> VolumesReport:
         """How things are."""
-        status, source, gate = self._log.status, self._source, self._gate
+        status, source, gate, now = self._log.status, self._source, self._gate, clock.monotonic()
         return VolumesReport(
             verdict=self._verdict,
             enforced=self.config.enforce,
             delay_seconds=gate.delay,
+            ages=self._volumes.ages(now),
+            freshness_seconds=self.config.freshness_seconds,
+            when_unknown=WhenUnknown(self.config.when_unknown),
             publishes=source is not None,
             publisher_connected=status.publisher_connected,
             publisher_problem=status.publisher_problem,
             reader_connected=status.reader_connected,
             reader_problem=status.reader_problem,
             source_problem="" if source is None else source.problem,
+            publication_age=None if status.published_at is None else now - status.published_at,
             published_total=status.published_total,
             publication_errors_total=status.publication_errors_total,
             source_errors_total=0 if source is None else source.errors_total,

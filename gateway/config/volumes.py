@@ -10,6 +10,7 @@ from gateway.quotas.volumes.limits import Limit, LimitType
 
 _MAX_INT64 = 2**63 - 1
 _PERCENT = 100
+_MAX_PORT = 65_535
 
 _LEAST_CLIENT_TIMEOUT_MS = 30_000
 """request.timeout.ms of the Java client, the shortest among the clients' defaults: nobody may be kept for as long."""
@@ -33,10 +34,12 @@ class LimitConfig(Section):
 
 
 class AgentConfig(Section):
-    """`quotas.volumes.agent`: what `weir volumes publish` looks at, on a broker's machine."""
+    """`quotas.volumes.agent`: what `weir volumes publish` looks at, on a broker's machine, and the port of its own metrics and
+    probes, on `admin.host`."""
 
     broker_id: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     paths: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    admin_port: Annotated[int, Field(ge=1, le=_MAX_PORT)] = 9645
 
 
 class VolumesConfig(Section):

@@ -43,16 +43,23 @@ class AdminBindError(Exception):
 
 
 class PageServer:
-    """Serves `pages` by path, the live page and `/livez` on a host and port, or on a Unix socket.
+    """Serves `pages` by path, `/livez` and, if there is a `live` feed, the live page on a host and port, or on a Unix socket.
 
     On a port, requests have to name an allowed host (`HostCheck`); `allowed_hosts` gives the configured ones as they are now.
+    `port_key` is the config key that an error message names.
     """
 
     def __init__(
-        self, pages: Mapping[str, Page], live: LiveFeed, at: Address | Path, allowed_hosts: Callable[[], Collection[str]]
+        self,
+        pages: Mapping[str, Page],
+        live: LiveFeed | None,
+        at: Address | Path,
+        allowed_hosts: Callable[[], Collection[str]],
+        port_key: str = "admin.port",
     ) -> None:
         self._hosts = HostCheck(at[0], allowed_hosts) if isinstance(at, tuple) else None
         self._pages = pages
+        self._port_key = port_key
         self._live = live
         self._at = at
         self._runner: web.AppRunner | None = None
@@ -68,9 +75,10 @@ class PageServer:
         """Bind and serve. Raises AdminBindError."""
         app = web.Application(middlewares=() if self._hosts is None else (self._hosts.middleware,))
         app.on_response_prepare.append(_protect)
-        app.router.add_get("/", self._index)
         app.router.add_get("/livez", self._livez)
-        app.router.add_get("/api/stream", self._live.stream)
+        if self._live is not None:
+            app.router.add_get("/", self._index)
+            app.router.add_get("/api/stream", self._live.stream)
         for path, page in self._pages.items():
             app.router.add_get(path, page)
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
@@ -82,17 +90,19 @@ class PageServer:
             if not isinstance(self._at, tuple):
                 raise
             host, port = self._at
-            raise AdminBindError(f"admin.port: {host}:{port} can't be bound: {why_not(error, 'admin.host')}") from error
+            raise AdminBindError(f"{self._port_key}: {host}:{port} can't be bound: {why_not(error, 'admin.host')}") from error
         if self._hosts is not None:
             self._hosts.learn_full_name()
-        self._live.start()
+        if self._live is not None:
+            self._live.start()
         self._runner = runner
 
     async def stop(self) -> None:
         """Close all of it; without effect where it is not running."""
         runner, self._runner = self._runner, None
         if runner is not None:
-            await self._live.stop()
+            if self._live is not None:
+                await self._live.stop()
             await runner.cleanup()
 
     async def _index(self, _: web.Request) -> web.Response:

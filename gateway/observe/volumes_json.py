@@ -15,6 +15,8 @@ def volumes_json(report: VolumesReport) -> dict[str, Any]:
         "why": verdict.why,
         "enforced": report.enforced,
         "delay_seconds": report.delay_seconds,
+        "freshness_seconds": report.freshness_seconds,
+        "usage_age_seconds": {str(broker): round(age, 3) for broker, age in report.ages.items()},
         "unknown": [{"broker": broker, "usage": what} for broker, what in verdict.unknown],
         "volumes": [
             {

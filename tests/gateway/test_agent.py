@@ -25,7 +25,7 @@ async def test_sigterm_is_heard_while_brokers_are_silent(once, code, monkeypatch
         server.setblocking(False)
         brokers = Brokers([server.getsockname()])
         upstream = Upstream(UpstreamConfig(bootstrap_servers=["kafka:9092"]), Path(), brokers, Counter())
-        agent = asyncio.create_task(publish_volumes(Agent(1, ("/",), upstream, VolumesConfig()), once))
+        agent = asyncio.create_task(publish_volumes(Agent(1, ("/",), upstream, VolumesConfig(), ("127.0.0.1", 0)), once))
         connection, _ = await asyncio.get_running_loop().sock_accept(server)
         with closing(connection):
             os.kill(os.getpid(), signal.SIGTERM)

@@ -27,7 +27,7 @@ NAMES = [path.stem.removesuffix("-values") for path in VALUES]
 KUBERNETES = ("1.27", "1.35")
 """The oldest and the newest version whose schemas the objects have to satisfy; kubernetes-validate brings them along."""
 
-CUSTOM = {"ServiceMonitor", "PrometheusRule", "SparkApplication", "ScheduledSparkApplication"}
+CUSTOM = {"ServiceMonitor", "PodMonitor", "PrometheusRule", "SparkApplication", "ScheduledSparkApplication"}
 """Kinds that Kubernetes itself has no schema for."""
 
 HELM = shutil.which("helm")
@@ -372,6 +372,22 @@ class TestRendered:
         done = subprocess.run(script, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True, check=True)
         options = _parser().parse_args(done.stdout.splitlines())
         assert (options.broker_id, options.path) == (7, [str(volume) for volume in volumes])
+
+    @pytest.mark.parametrize(("settings", "port"), [([], 9645), (["config.quotas.volumes.agent.admin_port=9700"], 9700)])
+    def test_agent_is_probed_and_scraped_on_its_port(self, settings: list[str], port: int) -> None:
+        values = [argument for setting in settings for argument in ("--set", setting)]
+        objects = render("--values", CHART / "ci" / "everything-values.yaml", *values)
+        (container,) = one(objects, "DaemonSet", "weir-volume-agent")["spec"]["template"]["spec"]["containers"]
+        assert container["ports"] == [{"name": "admin", "containerPort": port}]
+        probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
+        assert {name: get["path"] for name, get in probes.items()} == {
+            "startup": "/livez", "liveness": "/livez", "readiness": "/readyz"
+        }  # fmt: skip
+        assert {get["port"] for get in probes.values()} == {"admin"}
+        monitor = one(objects, "PodMonitor", "weir-volume-agent")["spec"]
+        assert [endpoint["port"] for endpoint in monitor["podMetricsEndpoints"]] == ["admin"]
+        labels = one(objects, "DaemonSet", "weir-volume-agent")["spec"]["template"]["metadata"]["labels"]
+        assert monitor["selector"]["matchLabels"].items() <= labels.items()
 
     def test_alerts_and_dashboards_are_those_of_the_files(self) -> None:
         objects = render("--values", CHART / "ci" / "everything-values.yaml")

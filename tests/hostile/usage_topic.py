@@ -24,11 +24,13 @@ class UsageTopic:
     """Adds the topic to `broker`.
 
     `alive` are the node ids in the answers to the volume watch, which counts as `looks`; other Metadata is the stub's own.
+    While `refuses` is set, nothing can be appended.
     """
 
     def __init__(self, broker: StubBroker) -> None:
         self.alive = [NODE_ID]
         self.looks = 0
+        self.refuses = False
         self._broker = broker
         self._records = KeptTopic()
         self._others = dict(broker.answers)
@@ -79,6 +81,9 @@ class UsageTopic:
         (topic,) = request.decode().topic_data
         if topic.name != TOPIC:
             return produced(request)
+        if self.refuses:
+            refusal = {"index": 0, "error_code": 19, "base_offset": -1}
+            return request.answer(responses=[{"name": TOPIC, "partition_responses": [refusal]}])
         (partition,) = topic.partition_data
         batch = bytes(partition.records)
         first = self._records.append(batch, int.from_bytes(batch[57:61], "big"))

@@ -41,6 +41,22 @@ def _volume_requests(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
         yield ("put_off",), scrape.volumes.put_off_total
 
 
+def _usage_ages(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+    if scrape.volumes is not None:
+        for broker, age in list(scrape.volumes.ages.items())[:_MAX_VOLUMES]:
+            yield (str(broker),), age
+
+
+def _freshness(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+    if scrape.volumes is not None:
+        yield (scrape.volumes.when_unknown.value,), scrape.volumes.freshness_seconds
+
+
+def _publication_age(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+    if scrape.volumes is not None and scrape.volumes.publication_age is not None:
+        yield (), scrape.volumes.publication_age
+
+
 METRICS: tuple[Row, ...] = (
     Value("gauge", "weir_volume_state", "1 for the state that the cluster's volumes ask for, 0 for the others.", ("state",),
           _volume_state, merge="max"),
@@ -52,6 +68,10 @@ METRICS: tuple[Row, ...] = (
           _volumes(lambda volumes: volumes.verdict.for_lack_of_data), merge="max"),
     Value("gauge", "weir_volume_unknown_brokers", "Active brokers whose usage is missing or stale.", (),
           _volumes(lambda volumes: len(volumes.verdict.unknown)), merge="max"),
+    Value("gauge", "weir_volume_usage_age_seconds", "Time since the usage of an active broker was captured.", ("broker",),
+          _usage_ages, merge="max"),
+    Value("gauge", "weir_volume_freshness_seconds", "Age at which usage becomes unknown, by the state that this asks for.",
+          ("when_unknown",), _freshness, merge="max"),
     Value("gauge", "weir_volume_capacity_bytes", "Capacity of a volume.", _VOLUME,
           _per_volume(lambda row: row.volume.capacity), merge="max"),
     Value("gauge", "weir_volume_consumed_bytes", "Bytes in use of a volume.", _VOLUME,
@@ -64,6 +84,8 @@ METRICS: tuple[Row, ...] = (
           _volume_connections, merge="min"),
     Value("counter", "weir_volume_published_total", "Usage messages published.", (),
           _volumes(lambda volumes: volumes.published_total)),
+    Value("gauge", "weir_volume_publication_age_seconds", "Time since this process last published usage.", (),
+          _publication_age, merge="max"),
     Value("counter", "weir_volume_publication_errors_total", "Attempts to publish usage that failed.", (),
           _volumes(lambda volumes: volumes.publication_errors_total)),
     Value("counter", "weir_volume_source_errors_total", "Brokers that did not tell their usage when they were asked.", (),

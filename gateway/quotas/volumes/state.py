@@ -172,8 +172,9 @@ class ClusterVolumes:
         self._captured.pop(broker, None)
 
     def ages(self, now: float) -> dict[int, float]:
-        """The seconds since the capture of each active broker's usage, by broker id; brokers without usage are left out."""
-        return {broker: now - self._usages[broker][1] for broker in self._active(now) if broker in self._usages}
+        """The seconds since the capture of each usage, by broker id, for the brokers in the last Metadata answer."""
+        alive = sorted(broker for broker, seen in self._seen.items() if seen == self._last_look and broker in self._usages)
+        return {broker: now - self._usages[broker][1] for broker in alive}
 
     def judge(self, now: float) -> Verdict:
         """The state at this moment. A broker that is not active counts for nothing.

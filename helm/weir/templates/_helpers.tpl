@@ -169,3 +169,8 @@ resources:
 {{- end -}}
 {{- toJson (set $keys "listeners" $listeners) -}}
 {{- end -}}
+
+{{/* The port of the volume agent's metrics and probes; 9645 is the default of quotas.volumes.agent.admin_port. */}}
+{{- define "weir.agentPort" -}}
+{{ dig "quotas" "volumes" "agent" "admin_port" 9645 .Values.config | int }}
+{{- end }}

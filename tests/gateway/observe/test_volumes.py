@@ -32,12 +32,16 @@ def report(found: Verdict) -> VolumesReport:
         verdict=found,
         enforced=True,
         delay_seconds=2.5,
+        ages={0: 12.3456, 1: 250.0},
+        freshness_seconds=300.0,
+        when_unknown=WhenUnknown.PAUSE,
         publishes=True,
         publisher_connected=True,
         publisher_problem="",
         reader_connected=False,
         reader_problem="nobody answers",
         source_problem="",
+        publication_age=7.5,
         published_total=5,
         publication_errors_total=1,
         source_errors_total=2,
@@ -67,6 +71,9 @@ def test_metrics_of_a_cluster_that_is_throttled(with_volumes: Callable[[Verdict]
     assert page.get("weir_volume_connected", role="publisher") == 1
     assert (page["weir_volume_published_total"], page["weir_volume_publication_errors_total"]) == (5, 1)
     assert (page["weir_volume_messages_total"], page["weir_volume_source_errors_total"]) == (9, 2)
+    assert [page.get("weir_volume_usage_age_seconds", broker=broker) for broker in ("0", "1")] == [12.3456, 250.0]
+    assert page.get("weir_volume_freshness_seconds", when_unknown="PAUSE") == 300.0
+    assert page["weir_volume_publication_age_seconds"] == 7.5
     assert page.get("weir_volume_messages_skipped_total", reason="bad_json") == 3
     results = {name: page.get("weir_volume_produce_requests_total", result=name) for name in ("delayed", "refused", "put_off")}
     assert results == {"delayed": 7, "refused": 8, "put_off": 4}
@@ -105,3 +112,4 @@ async def test_json(with_volumes: Callable[[Verdict], AdminView], view: AdminVie
     assert volume["factor"] == pytest.approx(0.5)
     assert configured["reader"] == {"connected": False, "problem": "nobody answers"}
     assert configured["skipped"] == {"bad_json": 3}
+    assert (configured["usage_age_seconds"], configured["freshness_seconds"]) == ({"0": 12.346, "1": 250.0}, 300.0)
