@@ -29,8 +29,10 @@ _log = logging.getLogger("weir.volumes")
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """What the agent needs: which broker it speaks for, what it looks at, where it publishes and by which way, the host and port
-    of its metrics and probes, and the names that these are asked by."""
+    """The agent's settings: its broker, the paths that it looks at, the way to the cluster, and its admin address.
+
+    `allowed_hosts` are the names under which clients may ask for metrics and probes, beside the usual ones.
+    """
 
     broker: int
     paths: tuple[str, ...]

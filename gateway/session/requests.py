@@ -131,7 +131,7 @@ class RequestStream:
         self._collected = Collected(context.collect_budget)
         self._max_sasl_bytes = min(context.max_sasl_bytes + LENGTH_BYTES, MAX_OPENED_BYTES)
         self._waits_for: Exchange | None = None  # whose request stands at the beginning of what is held
-        self._put_off = False  # the request that stands there has to wait for the end of a mute
+        self._put_off = False  # the request that stands there has to wait for something else
         self._refused = 0  # Produce requests that a pause refused since the client was last muted for it
         self.stops = 0
         self.client_full = False  # responses of the highest number of bytes that may wait for the client do so
@@ -286,7 +286,7 @@ class RequestStream:
     def _stop_where_due(self) -> None:
         if self._throttle.active:
             self._stop(STOP_MUTED)
-        if self._waits_for is not None:
+        if self._waits_for is not None or (self._put_off and not self._throttle.active):
             self._stop(STOP_NOT_READY)
         elif self._ending == _LAST:
             self._stop(STOP_ENDING)

@@ -71,7 +71,7 @@ def test_the_first_state_of_the_volumes_is_told_and_the_end_of_a_pause(
     start: Callable[..., Weir], tmp_path: Path, when_unknown: str, enforce: bool, told: list[tuple[str, str]]
 ) -> None:
     """Else a pause would go on in the reports after the gateway that knew of it was gone. Nobody knows how full a volume is."""
-    weir = start(quotas={"enforce": enforce, "volumes": {"source": "topic", "when_unknown": when_unknown}})
+    weir = start(quotas={"volumes": {"source": "topic", "when_unknown": when_unknown, "enforce": enforce}})
     wait_until(lambda: weir.metric("weir_volume_unknown_brokers"), "the volumes have been judged")
     weir.stop()
     changes = [event for event in written(tmp_path) if isinstance(event, VolumeStateChanged)]
