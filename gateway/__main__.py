@@ -17,7 +17,8 @@ from gateway import clock
 from gateway.config import ConfigError, WeirConfig, certificate_warnings, load_config
 from gateway.observe.build import weir_version
 from gateway.observe.log import configure_logging
-from gateway.observe.table import AdminUnreachableError, show_quotas
+from gateway.observe.table import AdminUnreachableError, forgive_debts, show_quotas
+from gateway.quotas.kinds import KINDS
 from gateway.reports.job import command as reports
 from gateway.workers.worker import Worker
 
@@ -38,6 +39,7 @@ examples:
   weir serve --config weir.yaml      run the gateway; edits of the file take effect while it runs
   weir quotas                        who uses how much now (press Ctrl-C to stop)
   weir quotas --json | jq .rows      the same for scripts
+  weir quotas forgive --client-id etl    clear its debt, so that it need not wait for it
   weir volumes publish --config weir.yaml    beside a broker: tell the gateways how full its disks are
   weir report --events ./throttle-ledger --out ./report    what happened: who was throttled, by what, who suffered
 
@@ -89,6 +91,17 @@ example:
 _QUOTAS = """\
 Shows each client's rate beside its limit, the greediest first, from a running gateway. On a terminal the table
 is drawn again each second; written to a file or a pipe it is printed once.
+"""
+
+
+_FORGIVE = """\
+Clears the debt of a client that has used far more than its quota, and unmutes its connections. What it uses from now on
+counts as ever. Gateways that share quotas have balances of their own: run the command for each of them.
+
+Run it on the gateway's own host, or in its pod: other machines are refused.
+
+example:
+  weir quotas forgive --client-id etl --kind produce
 """
 
 
@@ -178,6 +191,17 @@ def _quotas(options: argparse.Namespace) -> int:
     return OK
 
 
+def _forgive(options: argparse.Namespace) -> int:
+    names = {"user": options.user, "client-id": options.client_id, "kind": options.kind}
+    wanted = {key: value for key, value in names.items() if value is not None}
+    try:
+        asyncio.run(forgive_debts(options.admin, wanted, Console()))
+    except AdminUnreachableError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return OK
+
+
 def _publish_volumes(options: argparse.Namespace) -> int:
     config = load_config(options.config)
     configure_logging(options.log_format)
@@ -233,6 +257,16 @@ def _parser() -> argparse.ArgumentParser:
     quotas.add_argument("--once", action="store_true", help="print the table once, also on a terminal")
     quotas.add_argument("--json", action="store_true", help="print what the gateway answers, once, as JSON")
     quotas.set_defaults(run=_quotas)
+    forgive = quotas.add_subparsers(title="commands", metavar="COMMAND").add_parser(
+        "forgive", help="clear a client's debt, on the gateway's own host", description=_FORGIVE, formatter_class=layout
+    )
+    forgive.add_argument("--user", metavar="NAME", help="the user, as `weir quotas` shows it")
+    forgive.add_argument("--client-id", metavar="NAME", help="the client-id, as `weir quotas` shows it")
+    forgive.add_argument("--kind", choices=list(KINDS), help="one kind of quota alone (default: every kind)")
+    forgive.add_argument(
+        "--admin", type=_url, default=argparse.SUPPRESS, metavar="URL", help=f"of the gateway ({DEFAULT_ADMIN})"
+    )
+    forgive.set_defaults(run=_forgive)
 
     report = commands.add_parser(
         "report", help="tell what happened", description=reports.ABOUT, epilog=reports.EXAMPLES, formatter_class=layout

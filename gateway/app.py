@@ -30,6 +30,7 @@ from gateway.observe.effective import EffectiveConfig, ReloadResult
 from gateway.observe.ledger import Ledger
 from gateway.observe.view import AdminView
 from gateway.quotas.connections import ConnectionQuotas
+from gateway.quotas.debts import ClearedDebt, DebtFilter, clear_debts
 from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
@@ -175,6 +176,7 @@ class Gateway:
             topics=self._topics.report,
             sharing=self._sharing_report,
             quota_log=self._api_quotas.report,
+            forgive=self._forgive,
             ledger_topic_connected=lambda: None if self._ledger_topic is None else self._ledger_topic.connected,
         )
         self._admin = AdminServer(view, (config.admin.host, config.admin.port) if worker is None else worker.admin_socket)
@@ -326,6 +328,13 @@ class Gateway:
 
     def _own_client(self) -> OwnClient:
         return OwnClient(self._brokers.anyone, self._upstream.client_options, on_topic=self._own_topics.identify)
+
+    def _forgive(self, wanted: DebtFilter) -> list[ClearedDebt]:
+        """Clear debts, and unmute the clients that were muted for them."""
+        covered, cleared = clear_debts(self._engine.buckets(), wanted, clock.monotonic())
+        for session in self._sessions:
+            session.let_go(covered)
+        return cleared
 
     def _reconsider(self) -> None:
         """Whoever may go on by now does."""

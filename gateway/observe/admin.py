@@ -1,4 +1,4 @@
-"""The admin server: metrics, health, and what operators and `weir quotas` ask as JSON. It changes nothing."""
+"""The admin server: metrics, health, and what operators and `weir quotas` ask as JSON."""
 
 import asyncio
 from dataclasses import asdict
@@ -8,6 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from gateway.observe.effective import ReloadResult
+from gateway.observe.forgive import PATH, forgive_page
 from gateway.observe.live import GatewayPainter, LiveFeed, units
 from gateway.observe.log import iso
 from gateway.observe.metrics import exposition
@@ -37,7 +38,8 @@ class AdminServer(PageServer):
             "/api/facts": shared(self._facts),
         }
         self._painter = painter
-        super().__init__(pages, LiveFeed(painter), at, lambda: view.effective.config.admin.allowed_hosts)
+        actions = {PATH: forgive_page(view.forgive)}
+        super().__init__(pages, LiveFeed(painter), at, lambda: view.effective.config.admin.allowed_hosts, actions=actions)
 
     async def _metrics(self, accept: str) -> web.Response:
         scrape = Scrape.of(self._view)

@@ -10,6 +10,7 @@ from functools import partial
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from aiohttp import web
@@ -46,7 +47,7 @@ class PageServer:
     """Serves `pages` by path, `/livez` and, if there is a `live` feed, the live page on a host and port, or on a Unix socket.
 
     On a port, requests have to name an allowed host (`HostCheck`); `allowed_hosts` gives the configured ones as they are now.
-    `port_key` is the config key that an error message names.
+    `port_key` is the config key that an error message names. `actions` are what POST requests may ask for, by path.
     """
 
     def __init__(
@@ -56,10 +57,12 @@ class PageServer:
         at: Address | Path,
         allowed_hosts: Callable[[], Collection[str]],
         port_key: str = "admin.port",
+        actions: Mapping[str, Page] = MappingProxyType({}),
     ) -> None:
         self._hosts = HostCheck(at[0], allowed_hosts) if isinstance(at, tuple) else None
         self._pages = pages
         self._port_key = port_key
+        self._actions = actions
         self._live = live
         self._at = at
         self._runner: web.AppRunner | None = None
@@ -81,6 +84,8 @@ class PageServer:
             app.router.add_get("/api/stream", self._live.stream)
         for path, page in self._pages.items():
             app.router.add_get(path, page)
+        for path, action in self._actions.items():
+            app.router.add_post(path, action)
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
         try:

@@ -19,6 +19,8 @@ REFRESH_SECONDS = 1.0
 _TIMEOUT = aiohttp.ClientTimeout(total=5)
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _BAR_WIDTH = 20
+_REFUSALS = frozenset({HTTPStatus.MISDIRECTED_REQUEST, HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN})
+"""Answers whose text tells the operator what to do."""
 
 Answer = Mapping[str, Any]
 
@@ -42,15 +44,35 @@ async def show_quotas(admin: str, *, once: bool, as_json: bool, console: Console
                     live.update(quota_table(await _ask(session, admin), console.width), refresh=True)
 
 
-async def _ask(session: aiohttp.ClientSession, admin: str) -> Answer:
-    url = f"{admin.rstrip('/')}/api/quotas"
+async def forgive_debts(admin: str, wanted: Mapping[str, str], console: Console) -> None:
+    """Have the gateway clear the debts of the clients that `wanted` names, and print them. Raises AdminUnreachableError."""
+    async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
+        answer = await _ask(session, admin, "/api/quotas/forgive", "cleared", wanted)
+    for debt in answer["cleared"]:
+        names = ", ".join(f"{key} {debt[key]}" for key in ("user", "client_id") if debt[key])
+        console.print(f"cleared {debt['seconds']:.1f} s of {debt['kind']} for {names}", markup=False, highlight=False)
+    if not answer["cleared"]:
+        console.print(
+            "nothing to clear: no such client is in debt (`weir quotas` shows the names)", markup=False, highlight=False
+        )
+
+
+async def _ask(
+    session: aiohttp.ClientSession,
+    admin: str,
+    path: str = "/api/quotas",
+    holds: str = "rows",
+    body: Mapping[str, str] | None = None,
+) -> Answer:
+    """The answer to a GET, or to a POST of `body`, which has a list under the name `holds`. Raises AdminUnreachableError."""
+    url = f"{admin.rstrip('/')}{path}"
     try:
-        async with session.get(url) as response:
-            if response.status == HTTPStatus.MISDIRECTED_REQUEST:
-                raise AdminUnreachableError(f"{url} refuses this name: {(await response.text()).strip()}")
+        async with session.request("GET" if body is None else "POST", url, json=body) as response:
+            if response.status in _REFUSALS:
+                raise AdminUnreachableError(f"{url} refuses the request: {(await response.text()).strip()}")
             response.raise_for_status()
             answer = await response.json()
-            if not isinstance(answer, dict) or not isinstance(answer.get("rows"), list):
+            if not isinstance(answer, dict) or not isinstance(answer.get(holds), list):
                 raise AdminUnreachableError(f"{url} answers, but not as Weir does — name Weir's admin address with --admin")
             return answer
     except (aiohttp.ClientResponseError, ValueError) as error:

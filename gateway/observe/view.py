@@ -1,12 +1,13 @@
 """What metrics and the admin API see of a running gateway."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from gateway import clock
 from gateway.observe.effective import EffectiveConfig
 from gateway.quotas.connections import ConnectionQuotas
+from gateway.quotas.debts import ClearedDebt, DebtFilter
 from gateway.quotas.sharing.report import SharingReport
 from gateway.quotas.snapshot import ThrottleTotals, UsageRow
 from gateway.quotas.topics import TopicsReport
@@ -48,7 +49,7 @@ class AdminView:
 
     `volumes`, `topics`, `sharing` and `quota_log` give how the volume usage quota, the topic quotas, the sharing of quotas and
     the topic with those of the API do, None where there are none; `brokers` where each broker listens;
-    `ledger_topic_connected` whether lines of the ledger get into its topic, None where there is none.
+    `ledger_topic_connected` whether lines of the ledger get into its topic, None where there is none. `forgive` clears debts.
     """
 
     engine: EngineView
@@ -62,5 +63,6 @@ class AdminView:
     sharing: Callable[[], SharingReport | None] = lambda: None
     quota_log: Callable[[], QuotaLogReport | None] = lambda: None
     ledger_topic_connected: Callable[[], bool | None] = lambda: None
+    forgive: Callable[[DebtFilter], Sequence[ClearedDebt]] = lambda _: ()
     monotonic: Callable[[], float] = clock.monotonic
     wall: Callable[[], float] = clock.wall

@@ -9,7 +9,7 @@ import logging
 import socket
 import sys
 from array import array
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass
 from fcntl import ioctl
 from ssl import SSLError
@@ -17,6 +17,7 @@ from termios import FIONREAD
 from typing import Final, cast
 
 from gateway.clock import monotonic
+from gateway.quotas.bucket import Bucket
 from gateway.quotas.connections import Slot
 from gateway.session.context import SessionContext
 from gateway.session.core import SessionCore
@@ -363,6 +364,10 @@ class Session:
     def _go_on_draining(self) -> None:
         if self._draining is not None:
             self._draining.go_on()
+
+    def let_go(self, buckets: Set[Bucket]) -> None:
+        """Unmute the client if it is muted for one of these buckets."""
+        self._core.throttle.let_go(buckets, monotonic())
 
     def reconsider(self) -> None:
         """Look again at how long the client is muted, as the quotas have changed."""

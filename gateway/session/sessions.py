@@ -1,9 +1,10 @@
 """All open sessions of a process: which have been idle too long, how they end."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Protocol
 
+from gateway.quotas.bucket import Bucket
 from gateway.session.counters import Counters
 
 
@@ -47,6 +48,10 @@ class OpenSession(Protocol):
     @property
     def under_way(self) -> int:
         """How many requests wait for their answers."""
+        ...
+
+    def let_go(self, buckets: Set[Bucket]) -> None:
+        """Unmute the client if it is muted for one of these buckets."""
         ...
 
     def reconsider(self) -> None:

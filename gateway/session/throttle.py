@@ -1,5 +1,6 @@
 """One connection's throttle: how long it is muted, and what has to happen before it is read again (KIP-219)."""
 
+from collections.abc import Set
 from typing import Final, Protocol
 
 from gateway.quotas.bucket import Bucket
@@ -163,6 +164,14 @@ class ChannelThrottle:
                 left = self._bucket.still_held(max(0.0, self.until - now), self._limit, now)
             until = now + left
             self._limit = max(self._limit or 0.0, self._bucket.resolution.limit or 0.0) or None
+            if until < self.until:
+                self.until = until
+                self._wire.wake_at(until)
+
+    def let_go(self, buckets: Set[Bucket], now: float) -> None:
+        """End the mute now if it is for one of these buckets, whose debts were cleared; the gate's own delay stays."""
+        if self.active and self._bucket in buckets:
+            until = now + (self._gate.delay if self._gated and self._gate is not None else 0.0)
             if until < self.until:
                 self.until = until
                 self._wire.wake_at(until)

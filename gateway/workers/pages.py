@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway import clock
 from gateway.observe.build import weir_version
+from gateway.observe.forgive import PATH, read_filter
 from gateway.observe.live import LiveFeed, Point, ranked, units
 from gateway.observe.log import iso
 from gateway.observe.metrics import METRICS
@@ -81,7 +82,7 @@ class WorkersServer(PageServer):
             "/api/config": self._answered(self._merged("/api/config", merge_config)),
             "/api/workers": self._workers,
         }
-        super().__init__(pages, LiveFeed(self), at, allowed_hosts)
+        super().__init__(pages, LiveFeed(self), at, allowed_hosts, actions={PATH: self._forgive})
 
     def look(self) -> None:
         """Nothing: the workers remember what there was to see."""
@@ -97,6 +98,12 @@ class WorkersServer(PageServer):
         own = {"at": iso(clock.wall()), "not_ready": self._not_ready(), "workers": self._states()}
         return merge_histories([answer["history"] for answer in facts]), {**self._facts, **ranked(rows), **own}
 
+    async def _forgive(self, request: web.Request) -> web.Response:
+        """Have every worker clear the debts, as each has a bucket of its own for a client."""
+        wanted = await read_filter(request)
+        answers = await self._bodies(PATH, wanted.body())
+        return web.json_response({"cleared": [debt for _, answer in answers for debt in json.loads(answer)["cleared"]]})
+
     async def _ask(self, path: str) -> list[Answer]:
         """What each worker that answers does, parsed. Raises _NobodyAnswersError."""
         answers = [json.loads(body) for _, body in await self._bodies(path)]
@@ -104,10 +111,10 @@ class WorkersServer(PageServer):
             raise _NobodyAnswersError
         return answers
 
-    async def _bodies(self, path: str) -> list[tuple[int, bytes]]:
+    async def _bodies(self, path: str, body: bytes | None = None) -> list[tuple[int, bytes]]:
         """The answers of those that give one, each with the number of its process."""
         processes = [(place.process, place) for place in self._places if place.process]
-        answers = await asyncio.gather(*(place.ask(path) for _, place in processes), return_exceptions=True)
+        answers = await asyncio.gather(*(place.ask(path, body) for _, place in processes), return_exceptions=True)
         found = []
         for (process, _), answer in zip(processes, answers, strict=True):
             if isinstance(answer, bytes):

@@ -93,10 +93,10 @@ class WorkerPlace:
         if self._answered_at is not None:
             self.send(signal.SIGHUP)
 
-    async def ask(self, path: str) -> bytes:
-        """What its admin server answers on a page. Raises WorkerUnreachableError."""
-        _, body = await self._ask(path)
-        return body
+    async def ask(self, path: str, body: bytes | None = None) -> bytes:
+        """Its admin server's answer to a GET, or to a POST of a JSON `body`. Raises WorkerUnreachableError."""
+        _, answer = await self._ask(path, body)
+        return answer
 
     async def _run_once(self) -> int:
         self._socket.unlink(missing_ok=True)
@@ -135,12 +135,17 @@ class WorkerPlace:
                 self.started.set()
             await asyncio.sleep(LOOK_SECONDS if self.not_ready is None else LOOK_WHILE_NOT_READY_SECONDS)
 
-    async def _ask(self, path: str) -> tuple[int, bytes]:
+    async def _ask(self, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         connector = aiohttp.UnixConnector(str(self._socket), force_close=True)
         try:
             async with (
                 aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=ASK_SECONDS)) as session,
-                session.get(f"http://worker{path}", headers={"Accept": "*/*"}) as response,
+                session.request(
+                    "GET" if body is None else "POST",
+                    f"http://worker{path}",
+                    data=body,
+                    headers={"Accept": "*/*"} if body is None else {"Content-Type": "application/json"},
+                ) as response,
             ):
                 return response.status, await response.read()
         except Exception as error:  # aiohttp's errors, and anything that an odd answer leads to: the watch has to go on

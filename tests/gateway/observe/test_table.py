@@ -93,7 +93,7 @@ async def test_somebody_else_listens_there(answer: web.Response) -> None:
 
 async def test_name_that_is_not_allowed_is_explained() -> None:
     answer = web.Response(status=421, text="add the name to admin.allowed_hosts\n")
-    await refused(answer, r"/api/quotas refuses this name: add the name to admin\.allowed_hosts$")
+    await refused(answer, r"/api/quotas refuses the request: add the name to admin\.allowed_hosts$")
 
 
 async def refused(answer: web.Response, message: str) -> None:

@@ -1,0 +1,55 @@
+"""`POST /api/quotas/forgive`: the admin server's only request that changes something. It is for the gateway's own host."""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Final
+
+from aiohttp import web
+
+from gateway.config import is_loopback
+from gateway.observe.pages import Page
+from gateway.quotas.debts import ClearedDebt, DebtFilter, DebtFilterError
+
+PATH: Final = "/api/quotas/forgive"
+
+MAX_BODY_BYTES: Final = 128 * 1024
+"""Kafka lets a client-id have 32 767 bytes, and JSON may write each of them as six."""
+
+Forgive = Callable[[DebtFilter], Sequence[ClearedDebt]]
+
+_log = logging.getLogger("weir.admin")
+
+
+async def read_filter(request: web.Request) -> DebtFilter:
+    """The clients that a request names. Raises web.HTTPException with the text that the operator reads.
+
+    The admin port knows no users, so only processes of its own host may change something. A browser on this host is kept out
+    by the content type: pages of other sites may not send it without asking.
+    """
+    if request.remote and not is_loopback(request.remote):
+        raise web.HTTPForbidden(
+            text=f"{request.remote} may not clear debts: run `weir quotas forgive` on the gateway's own host (or in its pod)\n"
+        )
+    if request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType(text="send the content type application/json\n")
+    body = await request.content.read(MAX_BODY_BYTES + 1)
+    if len(body) > MAX_BODY_BYTES:
+        raise web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES, len(body))
+    try:
+        return DebtFilter.parse(json.loads(body))
+    except (DebtFilterError, ValueError) as error:
+        raise web.HTTPBadRequest(text=f"{error}\n") from None
+
+
+def forgive_page(forgive: Forgive) -> Page:
+    """The page of one gateway; each debt that is cleared is logged."""
+
+    async def page(request: web.Request) -> web.Response:
+        cleared = forgive(await read_filter(request))
+        for debt in cleared:
+            _log.info("an operator cleared a debt of %.1f s", debt.seconds, extra=asdict(debt))
+        return web.json_response({"cleared": [asdict(debt) for debt in cleared]})
+
+    return page

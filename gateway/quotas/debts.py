@@ -1,0 +1,81 @@
+"""Debts that an operator clears: which buckets a request names, and what became of them."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gateway.quotas.bucket import LEAST_DELAY, Bucket
+from gateway.quotas.entity import short_name
+from gateway.quotas.kinds import KINDS
+
+KEYS = ("user", "client-id", "kind")
+
+
+class DebtFilterError(ValueError):
+    """A request names no buckets, or names them wrongly. The message has key, value and remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class DebtFilter:
+    """The buckets of a user, of a client-id, or of both; of one kind of quota, or (None) of every kind."""
+
+    user: str | None = None
+    client_id: str | None = None
+    kind: str | None = None
+
+    @classmethod
+    def parse(cls, values: object) -> "DebtFilter":
+        """Read the JSON object of a request, with the keys `KEYS`. Raises DebtFilterError."""
+        if not isinstance(values, Mapping) or not values:
+            raise DebtFilterError(f"the request names nobody: send a JSON object with some of {', '.join(KEYS)}")
+        for key, value in values.items():
+            if key not in KEYS:
+                raise DebtFilterError(f"{key}: there is no such key: use some of {', '.join(KEYS)}")
+            if not isinstance(value, str):
+                raise DebtFilterError(f"{key}: {value!r} is no name: give a string")
+        user, client_id, kind = (values.get(key) for key in KEYS)
+        if user is None and client_id is None:
+            raise DebtFilterError("neither user nor client-id is given: name the client whose debt is to be cleared")
+        if kind is not None and kind not in KINDS:
+            raise DebtFilterError(f"kind: there is no {kind!r}: use one of {', '.join(KINDS)}")
+        return cls(user, client_id, kind)
+
+    def body(self) -> bytes:
+        """The filter as a request has it."""
+        values = zip(KEYS, (self.user, self.client_id, self.kind), strict=True)
+        return json.dumps({key: value for key, value in values if value is not None}).encode()
+
+    def covers(self, bucket: Bucket) -> bool:
+        """Whether the bucket belongs to the client; a part that is not given may be anything."""
+        tags = bucket.resolution.tags
+        return (
+            not tags.overflow
+            and self.kind in (None, bucket.kind.name)
+            and (self.user is None or short_name(self.user) == tags.user)
+            and (self.client_id is None or short_name(self.client_id) == tags.client_id)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClearedDebt:
+    """One bucket's debt that was cleared. `seconds` is how long its clients would have had to wait for it."""
+
+    kind: str
+    user: str
+    client_id: str
+    seconds: float
+
+
+def clear_debts(buckets: Iterable[Bucket], wanted: DebtFilter, now: float) -> tuple[set[Bucket], list[ClearedDebt]]:
+    """Clear the debts of the buckets that `wanted` covers, here and not at other gateways that share the quota.
+
+    Returns all buckets that it covers, whose clients are to be unmuted, and the debts that there were.
+    """
+    covered = {bucket for bucket in buckets if bucket.meter is not None and wanted.covers(bucket)}
+    cleared = []
+    for bucket in covered:
+        if bucket.meter is not None and (seconds := bucket.meter.delay(now)) >= LEAST_DELAY:
+            bucket.meter.forgive(now)
+            user, client_id = bucket.resolution.tags.shown
+            cleared.append(ClearedDebt(bucket.kind.name, user, client_id, seconds))
+    return covered, sorted(cleared, key=lambda debt: -debt.seconds)

@@ -1,0 +1,55 @@
+"""Debts that an operator clears."""
+
+import pytest
+
+from gateway.quotas.debts import DebtFilter, DebtFilterError, clear_debts
+from gateway.quotas.engine import QuotaEngine
+from tests.gateway.session.transcript import START, limits
+
+
+def engine(algorithm="token_bucket"):
+    found = QuotaEngine(limits(produce=1_000, fetch=1_000, algorithm=algorithm), START)
+    for kind in ("produce", "fetch"):
+        found.acquire(kind, "ANONYMOUS", "etl", START).charge(13_000, START)
+    return found
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
+def test_cleared_debt_throttles_nobody(algorithm):
+    quotas = engine(algorithm)
+    covered, cleared = clear_debts(quotas.buckets(), DebtFilter(client_id="etl"), START)
+    assert {bucket.kind.name for bucket in covered} == {"produce", "fetch"}
+    assert [debt.seconds for debt in cleared] == [3.0, 3.0]
+    assert quotas.acquire("produce", "ANONYMOUS", "etl", START).throttle_left(START) == 0.0
+    assert clear_debts(quotas.buckets(), DebtFilter(client_id="etl"), START)[1] == []
+
+
+def test_other_kinds_and_clients_keep_their_debts():
+    quotas = engine()
+    _, cleared = clear_debts(quotas.buckets(), DebtFilter(client_id="etl", kind="fetch"), START)
+    assert [debt.kind for debt in cleared] == ["fetch"]
+    assert clear_debts(quotas.buckets(), DebtFilter(client_id="other"), START) == (set(), [])
+    assert quotas.acquire("produce", "ANONYMOUS", "etl", START).throttle_left(START) == 3.0
+
+
+WRONG = {
+    "nothing": ({}, "names nobody"),
+    "a list": (["etl"], "names nobody"),
+    "a kind alone": ({"kind": "produce"}, "neither user nor client-id"),
+    "an unknown key": ({"client_id": "etl"}, "client_id: there is no such key"),
+    "an unknown kind": ({"user": "a", "kind": "bytes"}, "kind: there is no 'bytes'"),
+    "a number": ({"user": 7}, "user: 7 is no name"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_filter_is_explained(case):
+    values, message = WRONG[case]
+    with pytest.raises(DebtFilterError, match=message):
+        DebtFilter.parse(values)
+
+
+def test_filter_reads_what_it_writes():
+    wanted = DebtFilter("alice", "etl", "produce")
+    assert DebtFilter.parse({"user": "alice", "client-id": "etl", "kind": "produce"}) == wanted
+    assert b'"client-id": "etl"' in wanted.body()

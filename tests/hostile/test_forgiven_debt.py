@@ -1,0 +1,60 @@
+"""An operator clears a debt, on the gateway's own host alone."""
+
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+
+import pytest
+
+from tests.gateway.session import messages as m
+from tests.hostile.raw_client import RawClient
+from tests.weir_process import Weir, wait_until
+
+QUOTAS = {"entities": [{"client-id": "etl", "producer_byte_rate": 1024}]}
+
+
+def forgive(weir: Weir, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gateway", "quotas", "forgive", "--admin", weir.admin, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def connected(weir: Weir, connect: Callable[..., RawClient]) -> RawClient | None:
+    try:
+        return connect(weir)
+    except ConnectionRefusedError:
+        return None
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_forgiven_client_goes_on_at_once(workers, broker, start_weir, connect):
+    sharing = {"workers": workers} if workers > 1 else {}
+    weir = start_weir(broker.bootstrap_servers, quotas=QUOTAS, wait="/livez", **sharing)
+    client = wait_until(lambda: connected(weir, connect), "a worker listens")
+    client.ask(m.produce(1, size=1_000_000))
+    client.send(m.produce(2))
+    wait_until(lambda: weir.metric("weir_muted_connections") == 1, "the client is muted")
+    done = forgive(weir, "--client-id", "etl")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "s of produce for client_id etl" in done.stdout
+    assert client.receive()[4:8] == (2).to_bytes(4, "big")
+
+
+def test_client_without_debt_is_told_of(broker, start_weir):
+    weir = start_weir(broker.bootstrap_servers, quotas=QUOTAS)
+    done = forgive(weir, "--user", "nobody")
+    assert done.returncode == 0
+    assert "nothing to clear" in done.stdout
+    assert "neither user nor client-id is given" in forgive(weir, "--kind", "produce").stderr
+
+
+def test_web_page_cannot_clear_debts(broker, start_weir):
+    """A page of another site may send plain text without asking, but no JSON."""
+    weir = start_weir(broker.bootstrap_servers, quotas=QUOTAS)
+    request = urllib.request.Request(
+        weir.admin + "/api/quotas/forgive", b'{"client-id": "etl"}', {"Content-Type": "text/plain"}
+    )
+    with pytest.raises(urllib.error.HTTPError, match="415") as refused:
+        urllib.request.urlopen(request)
+    refused.value.close()
