@@ -18,7 +18,7 @@ from gateway.config import ConfigError, WeirConfig, certificate_warnings, load_c
 from gateway.observe.build import weir_version
 from gateway.observe.log import configure_logging
 from gateway.observe.table import AdminUnreachableError, forgive_debts, show_quotas
-from gateway.quotas.kinds import KINDS
+from gateway.quotas.debts import CLIENT_KINDS
 from gateway.reports.job import command as reports
 from gateway.workers.worker import Worker
 
@@ -60,7 +60,7 @@ connections.drain_seconds. A second signal ends it at once.
 
 A changed file (and SIGHUP) reloads it: quotas and limits change on open connections. A file with an error,
 or one that changes upstream, listeners or admin, is refused as a whole; what is in effect stays, and the log,
-/api/config and weir_config_reloads_total say so.
+/api/config and weir_config_reloads_total say so. Of these, only admin.allowed_hosts takes effect at once.
 
 With `workers` above 1 there are so many processes, which share the listeners' ports, and one before them that replaces
 those that die. Signals go to that one; the admin server shows them as one gateway.
@@ -98,10 +98,13 @@ _FORGIVE = """\
 Clears the debt of a client that has used far more than its quota, and unmutes its connections. What it uses from now on
 counts as ever. Gateways that share quotas have balances of their own: run the command for each of them.
 
+Names are those that `weir quotas` shows; "<other>" is the bucket that all clients past quotas.max_entities share.
+
 Run it on the gateway's own host, or in its pod: other machines are refused.
 
-example:
+examples:
   weir quotas forgive --client-id etl --kind produce
+  weir quotas forgive --client-id "<other>"
 """
 
 
@@ -262,7 +265,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     forgive.add_argument("--user", metavar="NAME", help="the user, as `weir quotas` shows it")
     forgive.add_argument("--client-id", metavar="NAME", help="the client-id, as `weir quotas` shows it")
-    forgive.add_argument("--kind", choices=list(KINDS), help="one kind of quota alone (default: every kind)")
+    forgive.add_argument("--kind", choices=CLIENT_KINDS, help="one kind of quota alone (default: every kind)")
     forgive.add_argument(
         "--admin", type=_url, default=argparse.SUPPRESS, metavar="URL", help=f"of the gateway ({DEFAULT_ADMIN})"
     )

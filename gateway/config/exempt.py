@@ -2,17 +2,21 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, TypeAdapter, WrapValidator
+from pydantic import WrapValidator
 
 from gateway.config.section import invalid
 from gateway.quotas.entity import EXEMPTIONS, RATES
 
-_BOOL = TypeAdapter(bool, config=ConfigDict(strict=True))
-
 
 def _checked(value: object, _: object) -> bool | tuple[str, ...]:
+    if value is None:
+        raise invalid("is empty", "fill it in, or remove the key to get its default")
+    if isinstance(value, bool):
+        return value
     if not isinstance(value, list | tuple):
-        return _BOOL.validate_python(value)
+        raise invalid(
+            "is neither true, false nor a list", f"write true for rates alone, or list some of {', '.join(EXEMPTIONS)}"
+        )
     for name in value:
         if name not in EXEMPTIONS:
             raise invalid(

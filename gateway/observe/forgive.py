@@ -10,7 +10,7 @@ from aiohttp import web
 
 from gateway.config import is_loopback
 from gateway.observe.pages import Page
-from gateway.quotas.debts import ClearedDebt, DebtFilter, DebtFilterError
+from gateway.quotas.debts import KEYS, ClearedDebt, DebtFilter, DebtFilterError
 
 PATH: Final = "/api/quotas/forgive"
 
@@ -34,13 +34,19 @@ async def read_filter(request: web.Request) -> DebtFilter:
         )
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType(text="send the content type application/json\n")
-    body = await request.content.read(MAX_BODY_BYTES + 1)
-    if len(body) > MAX_BODY_BYTES:
-        raise web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES, len(body))
+    body = b""
+    while chunk := await request.content.readany():  # one read may return a part of the body
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES, len(body))
     try:
         return DebtFilter.parse(json.loads(body))
-    except (DebtFilterError, ValueError) as error:
+    except DebtFilterError as error:
         raise web.HTTPBadRequest(text=f"{error}\n") from None
+    except (ValueError, RecursionError) as error:
+        raise web.HTTPBadRequest(
+            text=f"the body is no JSON: {error}: send an object with some of {', '.join(KEYS)}\n"
+        ) from None
 
 
 def forgive_page(forgive: Forgive) -> Page:

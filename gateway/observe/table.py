@@ -49,7 +49,7 @@ async def forgive_debts(admin: str, wanted: Mapping[str, str], console: Console)
     async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
         answer = await _ask(session, admin, "/api/quotas/forgive", "cleared", wanted)
     for debt in answer["cleared"]:
-        names = ", ".join(f"{key} {debt[key]}" for key in ("user", "client_id") if debt[key])
+        names = ", ".join(f"{key} {printable(debt[key])}" for key in ("user", "client_id") if debt[key])
         console.print(f"cleared {debt['seconds']:.1f} s of {debt['kind']} for {names}", markup=False, highlight=False)
     if not answer["cleared"]:
         console.print(

@@ -5,10 +5,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gateway.quotas.bucket import LEAST_DELAY, Bucket
-from gateway.quotas.entity import short_name
+from gateway.quotas.entity import MAX_NAME, OTHER, short_name
 from gateway.quotas.kinds import KINDS
 
 KEYS = ("user", "client-id", "kind")
+
+CLIENT_KINDS = tuple(name for name, kind in KINDS.items() if "ip" not in kind.entity_types)
+"""The kinds of quotas that have debts of clients; an address is never in debt to a name."""
 
 
 class DebtFilterError(ValueError):
@@ -36,8 +39,8 @@ class DebtFilter:
         user, client_id, kind = (values.get(key) for key in KEYS)
         if user is None and client_id is None:
             raise DebtFilterError("neither user nor client-id is given: name the client whose debt is to be cleared")
-        if kind is not None and kind not in KINDS:
-            raise DebtFilterError(f"kind: there is no {kind!r}: use one of {', '.join(KINDS)}")
+        if kind is not None and kind not in CLIENT_KINDS:
+            raise DebtFilterError(f"kind: there is no {kind!r}: use one of {', '.join(CLIENT_KINDS)}")
         return cls(user, client_id, kind)
 
     def body(self) -> bytes:
@@ -46,14 +49,24 @@ class DebtFilter:
         return json.dumps({key: value for key, value in values if value is not None}).encode()
 
     def covers(self, bucket: Bucket) -> bool:
-        """Whether the bucket belongs to the client; a part that is not given may be anything."""
+        """Whether the bucket belongs to the client; a part that is not given may be anything.
+
+        `<other>` is the shared bucket of the clients past `quotas.max_entities`, as in tables.
+        """
         tags = bucket.resolution.tags
+        user, client_id = (OTHER, OTHER) if tags.overflow else tags.shown
         return (
-            not tags.overflow
-            and self.kind in (None, bucket.kind.name)
-            and (self.user is None or short_name(self.user) == tags.user)
-            and (self.client_id is None or short_name(self.client_id) == tags.client_id)
+            self.kind in (None, bucket.kind.name)
+            and _names(self.user, tags.user, user)
+            and _names(self.client_id, tags.client_id, client_id)
         )
+
+
+def _names(wanted: str | None, name: str | None, shown: str) -> bool:
+    """Return True if `wanted` is not given, is the name as tables show it, or is the whole of a long name."""
+    if wanted is None:
+        return True
+    return name is not None and (wanted == shown or (len(wanted) > MAX_NAME and short_name(wanted) == name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,3 +34,10 @@ def test_check_warns_of_exempt_client_id(tmp_path):
     checked = check(tmp_path / "weir.yaml", rows)
     assert checked.returncode == 0
     assert "warning: quotas.entities[1].client-id: mirror-maker is exempt" in checked.stdout
+
+
+def test_check_warns_of_client_id_that_passes_guards(tmp_path):
+    rows = [{"user": "<default>", "producer_byte_rate": 1048576}, {"client-id": "mirror", "exempt": ["topics", "volumes"]}]
+    checked = check(tmp_path / "weir.yaml", rows)
+    assert "any user can leave quotas.topics and quotas.volumes with it" in checked.stdout
+    assert "{user: NAME, exempt: [topics, volumes]}" in checked.stdout

@@ -1,7 +1,10 @@
 """An operator clears a debt, on the gateway's own host alone."""
 
+import http.client
+import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -47,6 +50,45 @@ def test_client_without_debt_is_told_of(broker, start_weir):
     assert done.returncode == 0
     assert "nothing to clear" in done.stdout
     assert "neither user nor client-id is given" in forgive(weir, "--kind", "produce").stderr
+
+
+def test_debt_of_clients_past_max_entities_is_cleared(broker, start_weir, connect):
+    entities = [{"client-id": "<default>", "producer_byte_rate": 1024}]
+    weir = start_weir(broker.bootstrap_servers, quotas={"entities": entities, "max_entities": 1})
+    connect(weir).ask(m.produce(1, client_id="first"))
+    connect(weir).ask(m.produce(1, size=1_000_000, client_id="\x1b[31msecond"))
+    newcomer = connect(weir)
+    newcomer.send(m.produce(2, client_id="third"))
+    wait_until(lambda: weir.metric("weir_quota_overflowed_total") == 2, "two share a bucket")
+    done = forgive(weir, "--client-id", "<other>")
+    assert "s of produce for user <other>" in done.stdout
+    assert newcomer.receive()[4:8] == (2).to_bytes(4, "big")
+
+
+def test_control_characters_reach_no_terminal(broker, start_weir, connect):
+    entities = [{"client-id": "<default>", "producer_byte_rate": 1024}]
+    weir = start_weir(broker.bootstrap_servers, quotas={"entities": entities})
+    connect(weir).ask(m.produce(1, size=1_000_000, client_id="\x1b]0;mine\x07"))
+    done = forgive(weir, "--client-id", "\x1b]0;mine\x07")
+    assert "\\x1b]0;mine\\x07" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("body", "status"), [(b'{"client-id": "nobody"}', 200), (b"[" * 100_000, 400)], ids=["in parts", "nested"]
+)
+def test_odd_body_gets_answer(body, status, broker, start_weir):
+    weir = start_weir(broker.bootstrap_servers, quotas=QUOTAS)
+    address, _, port = weir.admin.removeprefix("http://").rpartition(":")
+    head = "POST /api/quotas/forgive HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    with socket.create_connection((address, int(port)), timeout=30) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:5])
+        time.sleep(0.2)  # the gateway reads the first part by itself
+        connection.sendall(body[5:])
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+    assert answer.status == status
+    assert "Traceback" not in weir.log()
 
 
 def test_web_page_cannot_clear_debts(broker, start_weir):

@@ -3,7 +3,8 @@
 import pytest
 
 from gateway.quotas.debts import DebtFilter, DebtFilterError, clear_debts
-from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, short_name
 from tests.gateway.session.transcript import START, limits
 
 
@@ -32,12 +33,38 @@ def test_other_kinds_and_clients_keep_their_debts():
     assert quotas.acquire("produce", "ANONYMOUS", "etl", START).throttle_left(START) == 3.0
 
 
+NAMES = {
+    "a long name as shown": ("x" * 300, short_name("x" * 300), True),
+    "a long name": ("x" * 300, "x" * 300, True),
+    "the name of the others, as shown": ("<other>", "\\<other>", True),
+    "the name of the others": ("<other>", "<other>", False),
+    "an empty name": ("", "", True),
+    "an empty name for somebody": ("etl-2", "", False),
+}
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_client_is_named_as_tables_show_it(case):
+    client_id, wanted, found = NAMES[case]
+    quotas = QuotaEngine(limits(produce=1_000, client_id=client_id), START)
+    quotas.acquire("produce", "ANONYMOUS", client_id, START).charge(13_000, START)
+    assert bool(clear_debts(quotas.buckets(), DebtFilter(client_id=wanted), START)[1]) is found
+
+
+def test_empty_name_covers_no_whole_user():
+    quotas = QuotaEngine(QuotaSettings((EntityQuota(ClientQuotaEntity(user="alice"), {"producer_byte_rate": 1_000}),)), START)
+    quotas.acquire("produce", "alice", "etl", START).charge(13_000, START)
+    assert clear_debts(quotas.buckets(), DebtFilter(client_id=""), START)[1] == []
+    assert len(clear_debts(quotas.buckets(), DebtFilter(user="alice"), START)[1]) == 1
+
+
 WRONG = {
     "nothing": ({}, "names nobody"),
     "a list": (["etl"], "names nobody"),
     "a kind alone": ({"kind": "produce"}, "neither user nor client-id"),
     "an unknown key": ({"client_id": "etl"}, "client_id: there is no such key"),
     "an unknown kind": ({"user": "a", "kind": "bytes"}, "kind: there is no 'bytes'"),
+    "a kind of addresses": ({"user": "a", "kind": "connection"}, "kind: there is no 'connection'"),
     "a number": ({"user": 7}, "user: 7 is no name"),
 }
 
