@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -14,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.binding import why_not
 from gateway.observe.host_check import HostCheck
@@ -33,7 +35,30 @@ _HEADERS: Final = {
 }
 """On every answer that does not say otherwise: answers name users, and nothing but the live page is to run or be framed."""
 
+_LONGEST_CAUSE: Final = 200
+
 _TEXT, _OPEN_METRICS = "text/plain; version=0.0.4", "application/openmetrics-text; version=1.0.0"
+
+
+class BadRequests(logging.Filter):
+    """Makes a short warning of a request that is no proper HTTP, with a reason and a peer, so that repetitions are folded.
+
+    aiohttp logs an error with a traceback for each: 20 bytes of anybody would fill the log with 1.5 KB.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return True; records of other events stay as they are."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError | web.RequestPayloadError):
+            remote = record.args[0] if isinstance(record.args, tuple) and record.args else ""
+            record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+            record.msg, record.args = "admin request refused: %s", (" ".join(str(error).split())[:_LONGEST_CAUSE],)
+            record.exc_info = None
+            record.reason, record.peer = "admin_bad_request", f"{remote}:0"
+        return True
+
+
+_BAD_REQUESTS: Final = BadRequests()
 
 Address = tuple[str, int]
 Page = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -86,6 +111,7 @@ class PageServer:
             app.router.add_get(path, page)
         for path, action in self._actions.items():
             app.router.add_post(path, action)
+        logging.getLogger("aiohttp.server").addFilter(_BAD_REQUESTS)
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
         try:

@@ -87,6 +87,28 @@ def test_foreign_host_gets_probe_status_only(broker, start_weir):
     assert ask(weir, "/livez", "balancer.example") == (200, "")
 
 
+BAD_REQUESTS = {
+    "no host": "GET / HTTP/1.1\r\n\r\n",
+    "two hosts": "GET / HTTP/1.1\r\nHost: localhost\r\nHost: other\r\n\r\n",
+    "not compressed": "POST /api/quotas/forgive HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    "Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
+}
+
+
+@pytest.mark.parametrize("case", BAD_REQUESTS)
+def test_bad_requests_do_not_fill_the_log(case, broker, start_weir):
+    weir = start_weir(broker.bootstrap_servers)
+    address, _, port = weir.admin.removeprefix("http://").rpartition(":")
+    for _ in range(20):
+        with socket.create_connection((address, int(port)), timeout=30) as connection:
+            connection.sendall(BAD_REQUESTS[case].encode())
+            assert connection.recv(1024).startswith(b"HTTP/1.")
+    levels = [event["level"] for event in weir.events() if "admin request refused" in event["msg"]]
+    assert set(levels) == {"warning"}
+    assert len(levels) <= 2  # aiohttp tells of some twice
+    assert "Traceback" not in weir.log()
+
+
 def test_parallel_scrapes_cost_a_few(busy, connect):
     begun = cpu_seconds(busy)
     for _ in range(3):
