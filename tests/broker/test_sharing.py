@@ -172,4 +172,4 @@ def test_a_topic_is_over_its_share_wherever_it_is_written(cluster: KafkaCluster,
         wait_until(lambda: hears.metric("weir_sharing_members") == 2, "each other", TIMEOUT)
         load.put([1])
         wait_until(lambda: hears.metric("weir_topics_over") == 1, "what was appended through the other gateway", TIMEOUT)
-        assert hears.metric("weir_topics_rate") == 0
+        assert hears.metric("weir_topics_rate") > 10_000  # the limit is the cluster's, and so is the rate

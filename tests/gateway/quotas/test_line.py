@@ -171,7 +171,7 @@ def test_window_decides_for_many_consumers_as_kafka_does():
     bucket = QuotaEngine(limits(fetch=LIMIT, algorithm="window"), START).acquire("fetch", "ANONYMOUS", "etl", START)
     bucket.connections = 3
     assert bucket.fetch_allowance(0, START, first=True) == 10 * LIMIT
-    bucket.charge(12 * LIMIT, START)
+    bucket.charge(12_000, START)
     assert [bucket.refuse_fetch(Consumer(), START) for _ in range(3)] == [2.0, 2.0, 2.0]
 
 
