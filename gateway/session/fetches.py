@@ -135,10 +135,11 @@ class Fetches:
         bucket = special.bucket
         special.keep_promise()
         self._asked -= special.asked
+        if api_key != _FETCH:
+            self._sharing = False  # also if its bucket has lost its quota: another bucket's quota may hold for the next one
         if bucket.meter is None:
             delay = bucket.charge(size, now)
         elif api_key != _FETCH:
-            self._sharing = False
             self._consumer.expected = size
             delay = bucket.charge_fetch(self._consumer, size, now)
         else:

@@ -10,12 +10,13 @@ ANONYMOUS = "ANONYMOUS"
 class Client:
     """A connection's user and its client-id of the moment; their buckets are looked up once and kept until either changes."""
 
-    __slots__ = ("_buckets", "_engine", "_exempt", "_queued", "client_id", "generation", "hot_bucket", "user")
+    __slots__ = ("_buckets", "_engine", "_entered", "_exempt", "_queued", "client_id", "generation", "hot_bucket", "user")
 
     def __init__(self, engine: QuotaEngine) -> None:
         self._engine = engine
         self._buckets: dict[str, Bucket] = {}
         self._exempt: dict[str, bool] = {}
+        self._entered: set[str] = set()  # kinds of quotas to which this connection has charged a request of the client's
         self._queued: tuple[Bucket, int] | None = None  # the bucket that this connection's first request waits for
         self.user = ANONYMOUS
         self.client_id = ""
@@ -37,6 +38,8 @@ class Client:
                 used = bucket.used_lately()
                 self._buckets[kind] = self._engine.acquire(kind, self.user, name, now, used=used)
             self._engine.release(bucket, now)
+        if not same_client:
+            self._entered = set()
         self.hot_bucket = None
 
     def identify(self, user: str, now: float) -> None:
@@ -68,10 +71,11 @@ class Client:
         See `Bucket.enter_queue` for `amount` and for delays below zero.
         """
         if self._queued is not None:
-            self._leave_queue()
+            self.leave_queue()
             return 0.0
-        if kind in self._buckets:
+        if kind in self._entered:
             return 0.0
+        self._entered.add(kind)
         bucket = self.bucket(kind, now)
         delay = bucket.enter_queue(amount, now)
         if delay > 0.0:
@@ -84,10 +88,11 @@ class Client:
 
     def leave(self, now: float) -> None:
         """The connection is gone."""
-        self._leave_queue()
+        self.leave_queue()
         self._give_back(now)
 
-    def _leave_queue(self) -> None:
+    def leave_queue(self) -> None:
+        """The connection's request waits no longer, if one did."""
         if self._queued is not None:
             bucket, amount = self._queued
             bucket.leave_queue(amount)
@@ -97,4 +102,5 @@ class Client:
         for bucket in self._buckets.values():
             self._engine.release(bucket, now)
         self._buckets = {}
+        self._entered = set()
         self.hot_bucket = None

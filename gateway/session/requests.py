@@ -301,15 +301,19 @@ class RequestStream:
             self._put_off = True
             return data, start
         refused = False
+        size = after - pos - LENGTH_BYTES
         if header.api_key == _PRODUCE and self._gate.paused:
             verdict = self._produces.while_paused(data, header, after, now)
             refused = verdict == REFUSED
             self._put_off = verdict == PUT_OFF
         self._put_off = self._put_off or self._fetch_has_to_wait(data, header, after, now)
-        if not refused and not self._put_off:
-            size = after - pos - LENGTH_BYTES
-            free = header.api_key == _PRODUCE and self._produces.is_free(data, header, after, size, now)
-            self._put_off = not free and self._waits_its_turn(header, min(after, len(data)) - pos - LENGTH_BYTES, now)
+        if not self._put_off:
+            free = refused or self._ending == _PARTED
+            free = free or (header.api_key == _PRODUCE and self._produces.is_free(data, header, after, size, now))
+            if free:
+                self._client.leave_queue()
+            else:
+                self._put_off = self._waits_its_turn(header, min(after, len(data)) - pos - LENGTH_BYTES, now)
         if self._put_off:
             return data, start
         if header.api_key in _FETCHES:
@@ -317,7 +321,7 @@ class RequestStream:
         if header.api_key == _PRODUCE and not refused:
             if self._produces.by_topic:
                 return data, self._produce_by_topic(data, header, start, pos, after, now)
-            self._produces.charge(data, header, after, after - pos - 4, now)
+            self._produces.charge(data, header, after, size, now)
             return data, start
         opener = self._produces.refusal if refused else self._openers.get(header.api_key)
         exchange = self._exchange(opener, header, after - pos, now)
@@ -558,6 +562,8 @@ class RequestStream:
         self.write(frame)
 
     def _stop(self, why: int) -> None:
+        if self._ending == _PARTED:
+            return  # the rest of what the client has sent is read before the connection is closed
         if not self.stops:
             self._wire.pause_client()
         self.stops |= why

@@ -4,8 +4,10 @@ import pytest
 
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.own_topics import FREE_BURST_SECONDS, FREE_BYTES_PER_SECOND, OwnTopics
 from gateway.session.exchanges import mutations
 from gateway.session.exchanges.known_topics import KnownTopics
+from gateway.session.gate import ProduceGate
 from protocol.api_keys import ApiKey
 from tests.gateway.session import messages as m
 from tests.gateway.session import mutations as mutations_messages
@@ -109,6 +111,52 @@ def test_waiting_connection_that_closes_leaves_no_trace():
     t.client_sends(m.produce(1, size=2_000))
     assert t.core.throttle.until - START == pytest.approx(3.0)
     assert debt(engine) == pytest.approx(3_000)
+
+
+def only_bucket(engine):
+    (bucket,) = (bucket for bucket in engine.buckets() if bucket.kind.name == "produce")
+    return bucket
+
+
+def test_refused_request_leaves_the_queue():
+    engine = indebted(3.0)
+    gate = ProduceGate()
+    t = Transcript(engine=engine, gate=gate)
+    t.client_sends(m.produce(1, size=2_000))
+    gate.delay, gate.paused = 5.0, True
+    engine.recall()
+    assert only_bucket(engine).waiting == 2_000
+    t.passes(3.0)
+    assert gate.refused_total == 1
+    assert only_bucket(engine).waiting == 0
+
+
+def test_request_that_became_free_leaves_the_queue():
+    engine = indebted(3.0)
+    own = OwnTopics(["own"], START)
+    own.free(FREE_BYTES_PER_SECOND * int(FREE_BURST_SECONDS), START)
+    t = Transcript(engine=engine, own_topics=own)
+    t.client_sends(m.produce(1, size=2_000, topics=("own",)))
+    t.broker_got()
+    t.passes(3.0)
+    t.broker_got(m.produce(1, size=2_000, topics=("own",)))
+    assert only_bucket(engine).waiting == 0
+
+
+@pytest.mark.parametrize("acks", [-1, 0])
+def test_pause_is_no_way_around_a_debt(acks):
+    engine = indebted(30.0)
+    gate = ProduceGate()
+    gate.delay, gate.paused = 5.0, True
+    t = Transcript(engine=engine, gate=gate)
+    t.client_sends(m.produce(1, acks=acks))
+    gate.delay, gate.paused = 0.0, False
+    engine.recall()
+    t.passes(5.0)
+    t.client_sends(m.produce(2, acks=acks))
+    t.broker_got()
+    t.passes(25.0)
+    assert t.broker_inbox
 
 
 def test_waiting_request_is_charged_once():

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.quotas.engine import QuotaEngine
 from gateway.session.gate import ProduceGate
 from gateway.session.requests import MAX_IN_FLIGHT
 from tests.gateway.session import messages as m
@@ -13,7 +14,7 @@ from tests.gateway.session.test_exchange import answer, opened, request
 from tests.gateway.session.test_pass_through import EXCHANGES, Broker, frames_of, scripts
 from tests.gateway.session.test_produced_topics import COLD, HOT, Metered
 from tests.gateway.session.test_produced_topics import produce as produce_to
-from tests.gateway.session.transcript import Transcript, limits
+from tests.gateway.session.transcript import START, Transcript, limits
 
 CHUNKS = [None, 1, 7, 100]
 OVER = 10_500
@@ -323,3 +324,27 @@ class TestAuthenticating:
         assert t.parts()
         t.client_sends(raw(b"\0alice\0secret"), m.produce(2, acks=0), by=by)
         t.broker_got()
+
+
+def test_parting_client_waits_for_no_debt():
+    engine = QuotaEngine(limits(produce=1_000), START)
+    engine.acquire("produce", "ANONYMOUS", "etl", START).charge(20_000, START)
+    waiting, late = Transcript(engine=engine), Transcript(engine=engine)
+    waiting.client_sends(m.produce(1, acks=0))
+    waiting.broker_got()
+    for t in (waiting, late):
+        t.ends()
+        assert t.parts()
+    late.client_sends(m.produce(2, acks=0))
+    waiting.broker_got(m.produce(1, acks=0))
+    late.broker_got(m.produce(2, acks=0))
+
+
+def test_muted_client_is_read_to_its_end_after_the_leave():
+    t = Transcript(limits(produce=1_000))
+    t.client_sends(m.produce(1, size=OVER, acks=0))
+    t.core.requests.wait_for_client()
+    t.ends()
+    assert t.parts()
+    t.core.client_reads(t.now)
+    assert not t.paused

@@ -2,6 +2,8 @@
 
 import pytest
 
+from gateway.quotas.engine import QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.session.requests import STOP_MUTED
 from protocol.api_keys import ApiKey
 from tests.gateway.session import messages as m
@@ -568,3 +570,13 @@ def test_share_fetch_without_quota_passes_as_it_is():
     t = Transcript()
     t.client_sends(SHARE_FETCH, SHARE_FETCH)
     t.broker_got(SHARE_FETCH, SHARE_FETCH)
+
+
+def test_share_fetch_does_not_wait_for_one_without_quota():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(SHARE_FETCH)
+    t.configure(QuotaSettings((EntityQuota(ClientQuotaEntity("ANONYMOUS", "etl"), {"consumer_byte_rate": 1_000.0}),)))
+    t.broker_answers(shared(0))
+    t.broker_inbox.clear()
+    t.client_sends(share_fetch(3))
+    assert t.broker_inbox
