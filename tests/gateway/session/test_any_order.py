@@ -245,7 +245,7 @@ def assert_charged_once(session):
         assert (bucket.waiting, bucket.line.promised) == (0, 0)
 
 
-@settings_of_hypothesis(max_examples=EXAMPLES, deadline=None)
+@settings_of_hypothesis(max_examples=EXAMPLES, deadline=None, derandomize=True)  # the same examples wherever it runs
 @given(st.lists(st.tuples(EVENT, st.integers(0, 60)), min_size=30, max_size=60))
 def test_each_request_is_handled_once_in_any_order(events):
     session = AnyOrder()
