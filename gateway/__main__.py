@@ -11,13 +11,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import uvloop
-from rich.console import Console
 
 from gateway import clock
 from gateway.config import ConfigError, WeirConfig, certificate_warnings, load_config
 from gateway.observe.build import weir_version
 from gateway.observe.log import configure_logging
-from gateway.observe.table import AdminUnreachableError, forgive_debts, show_quotas
 from gateway.quotas.debts import CLIENT_KINDS
 from gateway.reports.job import command as reports
 from gateway.workers.worker import Worker
@@ -184,6 +182,10 @@ def _processes(config: WeirConfig) -> str:
 
 
 def _quotas(options: argparse.Namespace) -> int:
+    from rich.console import Console  # here, so that other commands start without it
+
+    from gateway.observe.table import AdminUnreachableError, show_quotas
+
     # Rich takes a pipe for 80 columns wide, too narrow for the table.
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
     try:
@@ -195,6 +197,10 @@ def _quotas(options: argparse.Namespace) -> int:
 
 
 def _forgive(options: argparse.Namespace) -> int:
+    from rich.console import Console  # here, so that other commands start without it
+
+    from gateway.observe.table import AdminUnreachableError, forgive_debts
+
     names = {"user": options.user, "client-id": options.client_id, "kind": options.kind}
     wanted = {key: value for key, value in names.items() if value is not None}
     try:

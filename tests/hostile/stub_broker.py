@@ -41,8 +41,8 @@ class Request:
         return codec.encode_response(self.api_key, self.version, values, self.correlation_id)
 
 
-Answer = Callable[[Request], bytes | Awaitable[bytes | None] | None]
-"""Makes the response frame of a request, perhaps later; None leaves the request unanswered."""
+Answer = Callable[[Request], bytes | bool | Awaitable[bytes | None] | None]
+"""Makes the response frame of a request, perhaps later; None leaves the request unanswered, False closes its connection."""
 
 
 class StubBroker:
