@@ -129,7 +129,7 @@ class QuotaAdmin:
 
     @property
     def topics_limited(self) -> bool:
-        """Whether topics have quotas, so that their thresholds may be set."""
+        """True if topics have quotas, so that clients may set their thresholds."""
         return self.topics is not None and self.topics.limits() is not None
 
     def threshold(self, topic: str) -> Threshold:

@@ -49,7 +49,7 @@ class DebtFilter:
         return json.dumps({key: value for key, value in values if value is not None}).encode()
 
     def covers(self, bucket: Bucket) -> bool:
-        """Whether the bucket belongs to the client; a part that is not given may be anything.
+        """Return True if the bucket belongs to the client; a part that is not given may be anything.
 
         `<other>` is the shared bucket of the clients past `quotas.max_entities`, as in tables.
         """

@@ -145,7 +145,7 @@ class ClusterVolumes:
 
     @property
     def knows_brokers(self) -> bool:
-        """Whether any Metadata answer has named brokers."""
+        """True once a Metadata answer has named brokers."""
         return self._last_look > float("-inf")
 
     def usage(self, usage: VolumeUsage, age: float, now: float) -> str | None:

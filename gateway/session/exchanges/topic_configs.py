@@ -37,7 +37,7 @@ class ThresholdApi(Protocol):
 
     @property
     def topics_limited(self) -> bool:
-        """Whether topics have quotas, so that their thresholds may be set."""
+        """True if topics have quotas, so that clients may set their thresholds."""
         ...
 
     def allows(self, user: str) -> bool:

@@ -127,7 +127,7 @@ def test_requests_left_in_the_socket_are_refused_before_the_mute():
     assert t.paused
 
 
-def test_a_flood_is_muted_after_as_many_requests_as_may_be_in_flight():
+def test_flood_is_muted_at_the_in_flight_limit():
     t = Gated()
     t.set(MUTED, paused=True)
     frame = m.produce(1)
@@ -165,7 +165,7 @@ def test_a_quota_outlasts_the_end_of_a_pause():
     t.broker_got(m.produce(1, acks=0, size=20_000), m.produce(2))
 
 
-def test_requests_before_the_pause_are_answered_before_the_refusal():
+def test_answers_from_before_a_pause_precede_the_refusal():
     t = Gated()
     t.client_sends(m.produce(1))
     t.set(MUTED, paused=True)
