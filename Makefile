@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint bench rivals charttools interpreted clean
+.PHONY: help setup demo test hostile lint bench rivals charttools interpreted clean
 
 # The hot path is plain typed Python that runs as it is; mypyc compiles it where there is a C compiler, for up to a quarter less CPU.
 # Compiled modules lie beside their sources and win over them, so everything that runs the project depends on this stamp.
@@ -12,6 +12,7 @@ COMPILED := $(wildcard protocol/[a-z]*.py protocol/bodies/[a-z]*.py gateway/quot
 STAMPS := .cache/stamps
 BIN := .venv/bin
 export PATH := $(PATH):$(CURDIR)/.cache/tools/bin
+unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help: ## this list
@@ -24,6 +25,9 @@ demo: setup ## a real Kafka, the gateway and traffic over its quota, until Ctrl-
 
 test: lint $(STAMPS)/helm ## all the checks and tests, the ones against the real Kafka included
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+hostile: $(STAMPS)/venv ## the tests with hostile clients and odd brokers (they wait more than they compute: three at once on two cores)
+	$(BIN)/python -m pytest tests/hostile -n 3 --dist worksteal
 
 lint: setup ## ruff, mypy --strict, import directions
 	$(BIN)/ruff check .
