@@ -8,7 +8,7 @@ SHELL := bash
 
 # The hot path is plain typed Python that runs as it is; mypyc compiles it where there is a C compiler, for up to a quarter less CPU.
 # Compiled modules lie beside their sources and win over them, so everything that runs the project depends on this stamp.
-COMPILED := $(wildcard protocol/[a-z]*.py protocol/bodies/[a-z]*.py gateway/quotas/[a-z]*.py gateway/session/[a-z]*.py)
+COMPILED := $(wildcard protocol/[a-z]*.py protocol/bodies/[a-z]*.py gateway/quotas/[a-z]*.py gateway/proxy/[a-z]*.py gateway/proxy/handlers/[a-z]*.py)
 STAMPS := .cache/stamps
 BIN := .venv/bin
 export PATH := $(PATH):$(CURDIR)/.cache/tools/bin
@@ -80,7 +80,7 @@ $(STAMPS)/compiled: $(COMPILED) $(STAMPS)/venv
 	fi
 	@touch $@
 
-$(STAMPS)/kafka: loadtest/kafka/pom.xml | $(STAMPS)/prerequisites
+$(STAMPS)/kafka: loadtest/testkit/kafka/pom.xml | $(STAMPS)/prerequisites
 	@echo "setup: fetching Kafka's jars with Maven (55 MB) ..."
 	@rm -rf .cache/kafka && mkdir -p .cache/kafka
 	@mvn --quiet --batch-mode -Dstyle.color=never --file $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.cache/kafka/unfinished

@@ -13,11 +13,14 @@ from urllib.parse import urlsplit
 import uvloop
 
 from gateway import clock
-from gateway.config import ConfigError, WeirConfig, certificate_warnings, load_config
-from gateway.observe.build import weir_version
-from gateway.observe.log import configure_logging
+from gateway.config.certificates import certificate_warnings
+from gateway.config.load import load_config
+from gateway.config.model import WeirConfig
+from gateway.config.problems import ConfigError
+from gateway.log import configure_logging
 from gateway.quotas.debts import CLIENT_KINDS
 from gateway.reports.job import command as reports
+from gateway.version import weir_version
 from gateway.workers.worker import Worker
 
 OK, CONFIG_ERROR, USAGE, CANNOT_BIND = 0, 1, 2, 3
@@ -184,7 +187,7 @@ def _processes(config: WeirConfig) -> str:
 def _quotas(options: argparse.Namespace) -> int:
     from rich.console import Console  # here, so that other commands start without it
 
-    from gateway.observe.table import AdminUnreachableError, show_quotas
+    from gateway.admin.table import AdminUnreachableError, show_quotas
 
     # Rich takes a pipe for 80 columns wide, too narrow for the table.
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
@@ -199,7 +202,7 @@ def _quotas(options: argparse.Namespace) -> int:
 def _forgive(options: argparse.Namespace) -> int:
     from rich.console import Console  # here, so that other commands start without it
 
-    from gateway.observe.table import AdminUnreachableError, forgive_debts
+    from gateway.admin.table import AdminUnreachableError, forgive_debts
 
     names = {"user": options.user, "client-id": options.client_id, "kind": options.kind}
     wanted = {key: value for key, value in names.items() if value is not None}
@@ -214,7 +217,7 @@ def _forgive(options: argparse.Namespace) -> int:
 def _publish_volumes(options: argparse.Namespace) -> int:
     config = load_config(options.config)
     configure_logging(options.log_format)
-    from gateway.agent import agent_config, publish_volumes
+    from gateway.features.volume_quotas.agent import agent_config, publish_volumes
 
     return uvloop.run(publish_volumes(agent_config(config, options.config, options.broker_id, options.path), options.once))
 

@@ -10,45 +10,50 @@ from math import inf
 from pathlib import Path
 
 from gateway import clock
-from gateway.api_quotas import ApiQuotas, overruled
+from gateway.admin.server import AdminBindError, AdminServer
+from gateway.admin.view import AdminView
 from gateway.background import BackgroundTask, BackgroundTasks
-from gateway.cluster.admission import Admission
 from gateway.cluster.brokers import Brokers
 from gateway.cluster.client import OwnClient
 from gateway.cluster.defaults import TopicDefaults
 from gateway.cluster.discovery import Discovery
-from gateway.cluster.ledger_topic import LedgerTopic, ledger_topic
-from gateway.cluster.listeners import BindError, Listener
-from gateway.cluster.port_claims import PortClaims
-from gateway.cluster.sharing import Sharing
 from gateway.cluster.upstream import Upstream
-from gateway.cluster.volumes import VolumeWatch
-from gateway.config import QuotasConfig, WeirConfig, WindowConfig, connection_limits, own_topics
+from gateway.config.effective import EffectiveConfig, ReloadResult
+from gateway.config.model import QuotasConfig, WeirConfig
+from gateway.config.own_topics import own_topics
+from gateway.config.reload import Reloader
+from gateway.config.window import WindowConfig
 from gateway.drain import Drain, Stopping
-from gateway.observe.admin import AdminBindError, AdminServer
-from gateway.observe.effective import EffectiveConfig, ReloadResult
-from gateway.observe.ledger import Ledger
-from gateway.observe.view import AdminView
-from gateway.quotas.connections import ConnectionQuotas
+from gateway.features.connection_quotas.admission import Admission
+from gateway.features.connection_quotas.config import connection_limits
+from gateway.features.connection_quotas.rules import ConnectionQuotas
+from gateway.features.controller_mutations import handlers as mutations
+from gateway.features.controller_mutations.known_topics import KnownTopics
+from gateway.features.ledger.ledger import Ledger
+from gateway.features.ledger.ledger_topic import LedgerTopic, ledger_topic
+from gateway.features.quota_api import handlers as client_quotas
+from gateway.features.quota_api.feature import ApiQuotas, overruled
+from gateway.features.recent_use.feature import RecentUsage
+from gateway.features.sharing.feature import Sharing
+from gateway.features.sharing.report import SharingReport
+from gateway.features.topic_quotas import handlers as topic_configs
+from gateway.features.topic_quotas.feature import TopicQuotasAtWork
+from gateway.features.volume_quotas.feature import VolumeWatch
+from gateway.features.volume_quotas.report import VolumesReport
+from gateway.files.file_lock import StateLocks
+from gateway.proxy.collected import CollectBudget
+from gateway.proxy.context import SessionContext
+from gateway.proxy.counters import Counters
+from gateway.proxy.handler import Opener
+from gateway.proxy.listeners.listener import BindError, Listener
+from gateway.proxy.listeners.port_claims import PortClaims
+from gateway.proxy.produce_gate import ProduceGate
+from gateway.proxy.sessions import Sessions
+from gateway.proxy.tls.contexts import follow_files
 from gateway.quotas.debts import ClearedDebt, DebtFilter, clear_debts
 from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
-from gateway.quotas.sharing.report import SharingReport
-from gateway.quotas.volumes.report import VolumesReport
-from gateway.reload import Reloader
-from gateway.session.collected import CollectBudget
-from gateway.session.context import SessionContext
-from gateway.session.counters import Counters
-from gateway.session.exchange import Opener
-from gateway.session.exchanges import client_quotas, mutations, topic_configs
-from gateway.session.exchanges.known_topics import KnownTopics
-from gateway.session.gate import ProduceGate
-from gateway.session.sessions import Sessions
-from gateway.state.file_lock import StateLocks
-from gateway.state.recent_usage import RecentUsage
-from gateway.tls.contexts import follow_files
-from gateway.topics import TopicQuotasAtWork
 from gateway.workers.worker import CUT, Worker, ledger_of
 from protocol.bodies.addresses import Translate
 

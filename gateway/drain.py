@@ -14,8 +14,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from gateway import clock
-from gateway.config.connections import ConnectionsConfig
-from gateway.session.sessions import OpenSession, Sessions
+from gateway.features.connection_quotas.config import ConnectionsConfig
+from gateway.proxy.sessions import OpenSession, Sessions
 
 ENDED_PER_SECOND = 200.0
 """So many sessions are told per second, or as many more as it takes to tell all in half of the time that there is."""

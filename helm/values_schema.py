@@ -16,7 +16,7 @@ from pydantic.json_schema import GenerateJsonSchema
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # so that it is this checkout's model
 
-from gateway.config import WeirConfig  # noqa: E402
+from gateway.config.model import WeirConfig  # noqa: E402
 
 WRITTEN = HERE / "weir" / "values.schema.json"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from loadtest.kafka import KafkaCluster
+from loadtest.testkit.kafka import KafkaCluster
 from tests.weir_process import Weir
 
 # Where the machine forbids bytecode files, each gateway that a test starts would compile all its sources again: 0.3 s of CPU.

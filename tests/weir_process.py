@@ -10,8 +10,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtest.gateway_process import BROKER_PORTS, GatewayProcess
-from loadtest.kafka import stop
+from loadtest.testkit.gateway_process import BROKER_PORTS, GatewayProcess
+from loadtest.testkit.kafka import stop
 
 __all__ = ["BROKER_PORTS", "Weir", "wait_until"]
 

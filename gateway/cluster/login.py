@@ -7,7 +7,7 @@ from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
 
 from gateway.cluster.client import ClusterError
-from gateway.config import UnusableSecretError, UpstreamSaslConfig
+from gateway.config.sasl import UnusableSecretError, UpstreamSaslConfig
 
 
 class CredentialsError(ClusterError):

@@ -11,9 +11,9 @@ from typing import Any
 from gateway import clock
 from gateway.cluster.brokers import Address, Brokers
 from gateway.cluster.login import Login
-from gateway.config import UpstreamConfig
-from gateway.tls.causes import cause_of
-from gateway.tls.contexts import LiveContext, client_context
+from gateway.config.model import UpstreamConfig
+from gateway.proxy.tls.causes import cause_of
+from gateway.proxy.tls.contexts import LiveContext, client_context
 
 ANYONE_SECONDS = 2.5
 ALL_SECONDS = 9.5

@@ -13,7 +13,7 @@ from gateway.config.document import Document
 from gateway.config.explain import problem
 from gateway.config.model import ListenerConfig, WeirConfig
 from gateway.config.problems import KeyPath, Problem, key_path
-from gateway.tls.contexts import client_context, server_context
+from gateway.proxy.tls.contexts import client_context, server_context
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate

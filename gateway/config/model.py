@@ -20,18 +20,18 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from gateway.config.connections import AcceptSection, ConnectionsConfig, ip_text
 from gateway.config.exempt import Exempt, exemptions
 from gateway.config.exemptions import exemption_warnings
-from gateway.config.ledger import LedgerConfig
-from gateway.config.quota_api import QuotaAdmins, StateConfig
 from gateway.config.sasl import SENT_AS_IT_IS, ListenerSaslConfig, UpstreamSaslConfig
 from gateway.config.section import Section, filled_in, invalid
-from gateway.config.sharing import SharingConfig
 from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns_name
-from gateway.config.topics import TopicsConfig
-from gateway.config.volumes import AgentConfig, LimitConfig, VolumesConfig
 from gateway.config.window import MutationsConfig, WindowConfig
+from gateway.features.connection_quotas.config import AcceptSection, ConnectionsConfig, ip_text
+from gateway.features.ledger.config import LedgerConfig
+from gateway.features.quota_api.config import QuotaAdmins, StateConfig
+from gateway.features.sharing.config import SharingConfig
+from gateway.features.topic_quotas.config import TopicsConfig
+from gateway.features.volume_quotas.config import AgentConfig, LimitConfig, VolumesConfig
 from gateway.quotas.entity import DEFAULT, RATES, TOPICS, VOLUMES, ClientQuotaEntity, EntityQuota
 from gateway.quotas.entity import EntityName as Name
 from gateway.quotas.kinds import KINDS, small_quota_warning

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, model_validator
 
 from gateway.config.section import Section, filled_in, invalid
-from gateway.tls.contexts import ClientTls, ServerTls
-from gateway.tls.principal import BadRuleError, PrincipalMapping
+from gateway.proxy.tls.contexts import ClientTls, ServerTls
+from gateway.proxy.tls.principal import BadRuleError, PrincipalMapping
 
 _MAX_PORT = 65_535
 _NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*", re.ASCII)

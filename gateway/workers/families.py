@@ -5,8 +5,8 @@ from typing import Final
 
 from prometheus_client.core import Metric
 
-from gateway.observe.metrics import METRICS
-from gateway.observe.metrics.row import Merge, Value
+from gateway.admin.metrics.registry import METRICS
+from gateway.admin.metrics.row import Merge, Value
 
 Families = Sequence[Metric]
 _Key = tuple[str, tuple[tuple[str, str], ...]]

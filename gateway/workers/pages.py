@@ -12,13 +12,13 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway import clock
-from gateway.observe.build import weir_version
-from gateway.observe.forgive import PATH, read_filter
-from gateway.observe.live import LiveFeed, Point, ranked, units
-from gateway.observe.log import iso
-from gateway.observe.metrics import METRICS
-from gateway.observe.pages import Address, Page, PageServer, json_page, shared, shared_metrics
+from gateway.admin.forgive import PATH, read_filter
+from gateway.admin.http import Address, Page, PageServer, json_page, shared, shared_metrics
+from gateway.admin.live import LiveFeed, Point, ranked, units
+from gateway.admin.metrics.registry import METRICS
+from gateway.log import iso
 from gateway.quotas.snapshot import UsageRow
+from gateway.version import weir_version
 from gateway.workers.answers import (
     Answer,
     merge_config,

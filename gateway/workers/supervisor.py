@@ -15,13 +15,13 @@ from itertools import count
 from pathlib import Path
 
 import gateway
+from gateway.admin.http import AdminBindError
 from gateway.background import BackgroundTasks
-from gateway.cluster.listeners import BindError, bind_bootstrap_port
-from gateway.config import WeirConfig
-from gateway.observe.effective import ReloadResult
-from gateway.observe.pages import AdminBindError
-from gateway.reload import Reloader
-from gateway.state.file_lock import StateLocks
+from gateway.config.effective import ReloadResult
+from gateway.config.model import WeirConfig
+from gateway.config.reload import Reloader
+from gateway.files.file_lock import StateLocks
+from gateway.proxy.listeners.listener import BindError, bind_bootstrap_port
 from gateway.workers.pages import WorkersServer
 from gateway.workers.place import WorkerPlace
 from gateway.workers.worker import CUT, Worker

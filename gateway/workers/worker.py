@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.config import LedgerConfig, WeirConfig, parse_kept_config, read_config_text
-from gateway.state.whole_file import replace_file
+from gateway.config.load import parse_kept_config, read_config_text
+from gateway.config.model import WeirConfig
+from gateway.features.ledger.config import LedgerConfig
+from gateway.files.whole_file import replace_file
 
 CUT = signal.SIGUSR1
 """Ends a worker at once. SIGTERM, which service managers send to every process beside the supervisor's, only ever drains it."""

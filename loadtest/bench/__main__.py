@@ -28,10 +28,10 @@ from loadtest.bench.rounds import (
     warm_up,
     warm_up_ways,
 )
-from loadtest.gateway_process import GatewayError
-from loadtest.kafka import JarsMissingError, NodeError
+from loadtest.testkit.gateway_process import GatewayError
+from loadtest.testkit.kafka import JarsMissingError, NodeError
+from loadtest.testkit.paths import RESULTS
 
-RESULTS = Path(__file__).resolve().parents[1] / "results"
 _TURN = 1.0
 _LATENCY_TURN = 2.0
 TLS_WAYS = ("weir", "haproxy", "haproxy-64k")

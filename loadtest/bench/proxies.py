@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from gateway.session import requests
-from loadtest.certificates import LOOPBACK, Authority, Files
-from loadtest.gateway_process import HOST, GatewayProcess
-from loadtest.kafka import free_port, free_port_range, spawn, stop
+from gateway.proxy import request_stream as requests
+from loadtest.testkit.certificates import LOOPBACK, Authority, Files
+from loadtest.testkit.gateway_process import HOST, GatewayProcess
+from loadtest.testkit.kafka import free_port, free_port_range, spawn, stop
+from loadtest.testkit.paths import CHECKOUT
 
-_CHECKOUT = Path(__file__).resolve().parents[2]
 _PLENTY = 10**12
 _START_SECONDS = 10.0
 _SCRAPE_SECONDS = 1.0
@@ -248,7 +248,7 @@ class Kroxylicious(Spawned):
     def start(self, broker: str, directory: Path) -> None:
         """Start it. Raises ProxyUnavailableError."""
         _needs_plaintext(self)
-        libs = _CHECKOUT / ".cache/tools/kroxylicious/libs"
+        libs = CHECKOUT / ".cache/tools/kroxylicious/libs"
         if not libs.is_dir():
             raise ProxyUnavailableError(f"not measured: there is no {libs}, which `make rivals` makes")
         port = free_port_range(1 + _KROXYLICIOUS_NODES)
@@ -284,7 +284,7 @@ WAYS: dict[str, type[Way]] = {
 
 def find(name: str) -> str:
     """Return a binary's path: from PATH or what `make setup` fetched. Raises ProxyUnavailableError."""
-    folders = [os.environ.get("PATH", ""), "/usr/sbin", str(_CHECKOUT / ".cache/tools/bin")]
+    folders = [os.environ.get("PATH", ""), "/usr/sbin", str(CHECKOUT / ".cache/tools/bin")]
     found = shutil.which(name, path=os.pathsep.join(folders))
     if found is None:
         raise ProxyUnavailableError(f"not measured: no {name} in PATH or .cache/tools/bin (`make setup`, `make rivals`)")

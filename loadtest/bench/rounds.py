@@ -12,8 +12,8 @@ from pathlib import Path
 
 from loadtest.bench.generator import Job, Paced, Saturated
 from loadtest.bench.proxies import WAYS, ProxyUnavailableError, Tls, Way, wait_listening
-from loadtest.gateway_process import HOST
-from loadtest.kafka import KafkaCluster, free_port, run_tool, spawn, stop
+from loadtest.testkit.gateway_process import HOST
+from loadtest.testkit.kafka import KafkaCluster, free_port, run_tool, spawn, stop
 
 PRODUCE_TOPIC, FETCH_TOPIC = "bench-produce", "bench-fetch"
 PARTITIONS = 8

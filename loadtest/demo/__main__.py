@@ -16,11 +16,11 @@ from rich.live import Live
 
 from loadtest.demo.clients import CLICKS, ORDERS, ROLES, Client
 from loadtest.demo.picture import Tally, line, table
-from loadtest.gateway_process import GatewayError, GatewayProcess
-from loadtest.kafka import JarsMissingError, KafkaCluster, NodeError, ToolError, run_tool
+from loadtest.testkit.gateway_process import GatewayError, GatewayProcess
+from loadtest.testkit.kafka import JarsMissingError, KafkaCluster, NodeError, ToolError, run_tool
+from loadtest.testkit.paths import RUN
 
-_RUN = Path(__file__).resolve().parents[2] / ".run"
-_LEDGER, _REPORT = _RUN / "demo-ledger", _RUN / "demo-report"
+_LEDGER, _REPORT = RUN / "demo-ledger", RUN / "demo-report"
 """What outlives the demo, until the next one."""
 
 _SETTLE_SECONDS = 5.0
@@ -64,7 +64,7 @@ def _seconds() -> float | None:
 
 
 def _demo(console: Console, seconds: float | None) -> int:
-    _RUN.mkdir(exist_ok=True)
+    RUN.mkdir(exist_ok=True)
     for old in (_LEDGER, _REPORT):
         shutil.rmtree(old, ignore_errors=True)
     code, page = _serve(console, seconds)
@@ -73,7 +73,7 @@ def _demo(console: Console, seconds: float | None) -> int:
 
 def _serve(console: Console, seconds: float | None) -> tuple[int, str]:
     """Run Kafka, Weir and the clients; the exit code and where the live page was."""
-    with tempfile.TemporaryDirectory(prefix="demo-", dir=_RUN) as name:
+    with tempfile.TemporaryDirectory(prefix="demo-", dir=RUN) as name:
         directory = Path(name)
         console.print("demo: starting Kafka (one KRaft node) ...")
         with KafkaCluster(directory) as kafka:

@@ -9,7 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from gateway.observe.table import human_bytes
+from gateway.admin.table import human_bytes
 from loadtest.demo.clients import Role
 
 _BAR = 24

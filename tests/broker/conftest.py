@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from loadtest.kafka import KafkaCluster
+from loadtest.testkit.kafka import KafkaCluster
 from tests.broker.direct_connections import DirectConnections
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tests.weir_process import wait_until
 
 TOLERANCE = 0.08
-"""Of the rate: gateways that share nothing fail it by far. `python -m loadtest.sharing` and `.workers` have exact figures."""
+"""A fraction of the rate. Gateways that share nothing fail it by far; `loadtest.scenarios.sharing` measures exact figures."""
 LOOK_SECONDS = 3.0
 TIMEOUT = 90.0
 

@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 from confluent_kafka import KafkaError, Producer
 
-from loadtest.kafka.sasl import librdkafka_properties, unsecured_token
+from loadtest.testkit.kafka.sasl import librdkafka_properties, unsecured_token
 
 TIMEOUT = 60.0
 

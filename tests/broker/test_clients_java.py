@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.kafka import run_tool, start_tool
+from loadtest.testkit.kafka import run_tool, start_tool
 from tests.broker.conftest import Target
 from tests.broker.records import ACKS, CODECS, PARTITIONS
 

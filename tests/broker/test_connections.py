@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.kafka import KafkaCluster
-from loadtest.storm import STEADY_IP, STORM_IP, ask, open_from
+from loadtest.scenarios.storm import STEADY_IP, STORM_IP, ask, open_from
+from loadtest.testkit.kafka import KafkaCluster
 from tests.broker.test_hostile import read_answer
 from tests.weir_process import Weir, wait_until
 
@@ -127,7 +127,7 @@ def test_limits_of_the_listener_change_live_and_who_comes_waits_for_a_place(gate
         first = stack.enter_context(open_from(STEADY_IP, address(gateway)))
         ask(first)
         gateway.write_config(changed)
-        gateway.reload()
+        gateway.config.reload()
         wait_until(lambda: gateway.metric("weir_listener_max_connections") == 1, "the new maximum is in effect")
         refused = rejected(gateway)
         second = stack.enter_context(open_from(STEADY_IP, address(gateway)))
@@ -140,6 +140,6 @@ def test_limits_of_the_listener_change_live_and_who_comes_waits_for_a_place(gate
         read_answer(second)
         assert rejected(gateway) == refused
     gateway.write_config(gateway.config)
-    gateway.reload()
+    gateway.config.reload()
     wait_until(lambda: gateway.metric("weir_listener_max_connections") == 0, "the maximum is gone")
     assert "max_connections" in Path(gateway.log_file).read_text()

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from loadtest.kafka import KafkaCluster, ToolError, run_tool
-from loadtest.mutations.__main__ import RETRYING_ADMIN
-from loadtest.mutations.comparison import (
+from loadtest.scenarios.mutations.__main__ import RETRYING_ADMIN
+from loadtest.scenarios.mutations.comparison import (
     KAFKA_PROPERTIES,
     broker_client,
     compare,
@@ -17,8 +16,9 @@ from loadtest.mutations.comparison import (
     weir_client,
     weir_entities,
 )
-from loadtest.mutations.raw import RawAdmin
-from loadtest.mutations.script import NUM_PARTITIONS, SCENARIOS, THROTTLED
+from loadtest.scenarios.mutations.raw import RawAdmin
+from loadtest.scenarios.mutations.script import NUM_PARTITIONS, SCENARIOS, THROTTLED
+from loadtest.testkit.kafka import KafkaCluster, ToolError, run_tool
 from tests.weir_process import Weir, wait_until
 
 pytestmark = pytest.mark.broker

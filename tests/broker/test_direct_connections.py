@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from loadtest.kafka import KafkaCluster, live_brokers, spawn, stop
+from loadtest.testkit.kafka import KafkaCluster, live_brokers, spawn, stop
 from tests.broker.direct_connections import DirectConnections
 from tests.weir_process import wait_until
 

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from loadtest.kafka import KafkaCluster, read_exactly
+from loadtest.testkit.kafka import KafkaCluster, read_exactly
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir, wait_until
 

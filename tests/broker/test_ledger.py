@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from gateway.events import ConfigApplied, Event, ThrottleEvent, TopicRejected, from_line
 from gateway.reports.job.topic import fetch_topic
-from loadtest.kafka import KafkaCluster
+from loadtest.testkit.kafka import KafkaCluster
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir, wait_until
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from confluent_kafka import KafkaError, Producer
 
-from loadtest.kafka import KafkaCluster
+from loadtest.testkit.kafka import KafkaCluster
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir, wait_until
 

@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonPartition
 
-from loadtest.kafka import KafkaCluster, run_tool
+from loadtest.testkit.kafka import KafkaCluster, run_tool
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir
 

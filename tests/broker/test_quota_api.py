@@ -13,7 +13,7 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from gateway.quotas.kinds import KINDS
-from loadtest.kafka import KafkaCluster, Tool, start_tool
+from loadtest.testkit.kafka import KafkaCluster, Tool, start_tool
 from protocol.api_keys import ApiKey
 from tests.broker.raw_client import RawClient
 from tests.broker.topics import create_topic

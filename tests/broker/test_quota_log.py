@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from loadtest.kafka import KafkaCluster, free_port
+from loadtest.testkit.kafka import KafkaCluster, free_port
 from tests.broker.raw_client import RawClient
 from tests.broker.test_quota_api import alter, describe, parts, produce
 from tests.broker.topics import create_topic

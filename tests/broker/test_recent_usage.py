@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, TopicPartition
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from gateway import clock
-from loadtest.kafka import KafkaCluster
+from loadtest.testkit.kafka import KafkaCluster
 from protocol.api_keys import ApiKey
 from tests.broker.raw_client import RawClient
 from tests.broker.topics import create_topic

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from loadtest.kafka import KafkaCluster, start_tool
+from loadtest.testkit.kafka import KafkaCluster, start_tool
 from tests.broker.records import PARTITIONS
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir, wait_until

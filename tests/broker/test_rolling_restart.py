@@ -1,12 +1,12 @@
 """Three gateways are restarted one after the other, and clients notice a pause and nothing else.
 
-`python -m loadtest.rolling_restart` is the same, and tells how long the pauses are.
+`python -m loadtest.scenarios.rolling_restart` is the same, and tells how long the pauses are.
 """
 
 import pytest
 
-from loadtest.kafka import KafkaCluster
-from loadtest.rolling_restart import Report, run
+from loadtest.scenarios.rolling_restart import Report, run
+from loadtest.testkit.kafka import KafkaCluster
 from tests.weir_process import Weir
 
 pytestmark = pytest.mark.broker

@@ -19,10 +19,10 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtest import reauthentication
-from loadtest.certificates import LOOPBACK, Authority, Files
-from loadtest.kafka import KafkaCluster, run_tool
-from loadtest.kafka.sasl import (
+from loadtest.scenarios import reauthentication
+from loadtest.testkit.certificates import LOOPBACK, Authority, Files
+from loadtest.testkit.kafka import KafkaCluster, run_tool
+from loadtest.testkit.kafka.sasl import (
     MECHANISMS,
     java_properties,
     librdkafka_properties,
@@ -33,7 +33,7 @@ from loadtest.kafka.sasl import (
 from tests.broker.sasl_clients import CLIENTS, with_librdkafka
 from tests.broker.test_hostile import METADATA, read_answer, read_to_end, request
 from tests.broker.topics import create_topic
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 from tests.weir_process import Weir, wait_until
 
 pytestmark = pytest.mark.broker
@@ -324,7 +324,7 @@ def test_a_user_s_quota_holds_for_that_user_alone(own_gateway: Weir, topic: str)
 
 
 def test_sessions_that_end_every_five_seconds_under_load(cluster: KafkaCluster, tmp_path: Path) -> None:
-    """`python -m loadtest.reauthentication` is the same for longer."""
+    """`python -m loadtest.scenarios.reauthentication` is the same for longer."""
     servers = cluster.bootstrap_servers_of(reauthentication.LISTENER)
     with gateway_before(servers, tmp_path, credentials(tmp_path)) as gateway:
         report = reauthentication.run(cluster, gateway, 12.0, tmp_path)

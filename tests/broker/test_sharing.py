@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from loadtest.evenness.logs import log_bytes
-from loadtest.fleet import AUTHORIZER, CLIENT_ID, USAGE_TOPIC, Load, UsageTopicAccess, start_fleet
-from loadtest.kafka import KafkaCluster
+from loadtest.scenarios.evenness.logs import log_bytes
+from loadtest.testkit.fleet import AUTHORIZER, CLIENT_ID, USAGE_TOPIC, Load, UsageTopicAccess, start_fleet
+from loadtest.testkit.kafka import KafkaCluster
 from tests.broker.rates import wait_for_rate
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir, wait_until

@@ -12,11 +12,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID
 
-from gateway.tls.principal import PrincipalMapping
-from gateway.tls.subject import subject
-from loadtest.certificates import DAY
-from loadtest.kafka import run_tool
-from tests.gateway.tls.test_principal import ADMIN, DOCUMENTED, SERVICE
+from gateway.proxy.tls.principal import PrincipalMapping
+from gateway.proxy.tls.subject import subject
+from loadtest.testkit.certificates import DAY
+from loadtest.testkit.kafka import run_tool
+from tests.gateway.proxy.tls.test_principal import ADMIN, DOCUMENTED, SERVICE
 
 pytestmark = pytest.mark.broker
 

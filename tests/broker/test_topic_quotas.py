@@ -16,7 +16,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from loadtest.kafka import KafkaCluster, run_tool
+from loadtest.testkit.kafka import KafkaCluster, run_tool
 from protocol.api_keys import ApiKey
 from tests.broker.topics import create_topic
 from tests.protocol import codec
@@ -32,7 +32,7 @@ BUSY_RECORDS = 200
 COLD_RECORDS = 50
 """A second, for each of four topics: a quarter of what one of them may."""
 TIMEOUT = 60.0
-JAVA = Path(__file__).parents[2] / "loadtest/topics/NumberedProducer.java"
+JAVA = Path(__file__).parents[2] / "loadtest/scenarios/topics/NumberedProducer.java"
 
 
 def topics_section(explicit: dict[str, int] | None = None, total: int = TOTAL, **rest: Any) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def configure(gateway: Weir, explicit: dict[str, int] | None = None, **rest: Any
     done = "weir_config_reloads_total"
     before = gateway.metric(done)
     gateway.write_config(gateway.config | {"quotas": topics_section(explicit, **rest)})
-    gateway.reload()
+    gateway.config.reload()
     wait_until(lambda: gateway.metric(done) > before, "the config is read")
 
 

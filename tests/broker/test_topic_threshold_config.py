@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from loadtest.kafka import KafkaCluster
+from loadtest.testkit.kafka import KafkaCluster
 from tests.broker.test_quota_api import ConfigTool
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir

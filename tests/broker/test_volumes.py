@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from loadtest.kafka import KafkaCluster, start_tool, used_bytes
+from loadtest.testkit.kafka import KafkaCluster, start_tool, used_bytes
 from tests.broker.topics import create_topic
 from tests.broker.volumes import MIB, VOLUME_BYTES, UsageTopic, small_cluster, state, usage, wait_for_state
 from tests.weir_process import Weir, wait_until

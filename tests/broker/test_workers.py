@@ -14,9 +14,9 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 
-from loadtest.evenness.logs import log_bytes
-from loadtest.fleet import CLIENT_ID, Load
-from loadtest.kafka import KafkaCluster
+from loadtest.scenarios.evenness.logs import log_bytes
+from loadtest.testkit.fleet import CLIENT_ID, Load
+from loadtest.testkit.kafka import KafkaCluster
 from tests.broker.rates import wait_for_rate
 from tests.broker.raw_client import RawClient
 from tests.broker.records import PARTITIONS

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from loadtest.kafka import CannotMountError, KafkaCluster, cluster_on_small_volumes
+from loadtest.testkit.kafka import CannotMountError, KafkaCluster, cluster_on_small_volumes
 from tests.weir_process import Weir, wait_until
 
 MIB = 1024 * 1024

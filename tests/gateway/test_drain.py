@@ -5,10 +5,10 @@ import logging
 
 import pytest
 
-from gateway.config.connections import ConnectionsConfig
 from gateway.drain import _STEP_SECONDS, ENDED_PER_SECOND, Drain, Stopping
-from gateway.session.counters import Counters
-from gateway.session.sessions import Sessions
+from gateway.features.connection_quotas.config import ConnectionsConfig
+from gateway.proxy.counters import Counters
+from gateway.proxy.sessions import Sessions
 
 LONG = 3_600.0
 

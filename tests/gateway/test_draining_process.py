@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 from tests.weir_process import Weir, wait_until
 
 LONG = 3_600

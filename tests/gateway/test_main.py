@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gateway.__main__ import main
-from loadtest.kafka import free_port_range
+from loadtest.testkit.kafka import free_port_range
 
 ADMIN_PORT = free_port_range(10)
 PORT, NOBODY = ADMIN_PORT + 1, ADMIN_PORT + 9

@@ -13,7 +13,7 @@ from typing import Any, Self
 import pytest
 import yaml
 
-from loadtest.kafka import free_port, spawn, stop
+from loadtest.testkit.kafka import free_port, spawn, stop
 from tests.weir_process import wait_until
 
 HOST = "127.0.0.1"

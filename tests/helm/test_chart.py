@@ -16,8 +16,9 @@ import pytest
 import yaml
 
 from gateway.__main__ import _parser
-from gateway.config import WeirConfig, parse_config
-from gateway.reload import LIVE, RESTART_ONLY
+from gateway.config.load import parse_config
+from gateway.config.model import WeirConfig
+from gateway.config.reload import LIVE, RESTART_ONLY
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "weir"
@@ -141,7 +142,7 @@ class TestByItself:
         assert expression is not None
         done = subprocess.run(["sed", "-nE", expression[1], ROOT / "Makefile"], capture_output=True, text=True, check=True)
         patterns = done.stdout.split()
-        assert {"protocol/framing.py", "gateway/quotas/engine.py", "gateway/session/core.py"} <= {
+        assert {"protocol/framing.py", "gateway/quotas/engine.py", "gateway/proxy/core.py"} <= {
             str(path.relative_to(ROOT)) for path in chain.from_iterable(ROOT.glob(pattern) for pattern in patterns)
         }
 

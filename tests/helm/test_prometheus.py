@@ -12,10 +12,10 @@ import yaml
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from gateway.observe.metrics import METRICS
-from gateway.observe.metrics.row import Distribution
+from gateway.admin.metrics.registry import METRICS
+from gateway.admin.metrics.row import Distribution
 from gateway.workers.metrics import WORKER_METRICS
-from loadtest.kafka import KafkaCluster
+from loadtest.testkit.kafka import KafkaCluster
 from tests.helm.prometheus_process import Prometheus, program
 from tests.helm.queries import (
     ALERTS,

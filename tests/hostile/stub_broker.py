@@ -11,7 +11,7 @@ from typing import Any, Self
 from uuid import UUID
 
 from protocol.api_keys import APIS, ApiKey
-from tests.gateway.session.messages import topic_id
+from tests.gateway.proxy.messages import topic_id
 from tests.protocol import codec
 
 HOST = "127.0.0.1"

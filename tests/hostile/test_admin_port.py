@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 from tests.weir_process import Weir, wait_until
 
 ENTITIES = 1_000

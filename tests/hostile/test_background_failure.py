@@ -1,6 +1,6 @@
 """A background task fails for a reason that its code does not expect: clients are served, and the task runs again."""
 
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 from tests.weir_process import wait_until
 
 

@@ -1,7 +1,7 @@
 """A frame that breaks the protocol costs its sender the connection, and loses nothing that was sent before."""
 
 from protocol.api_keys import ApiKey
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 
 NEGATIVE_LENGTH = b"\xff" * 20
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 
 SLOW = {"client-id": "etl", "producer_byte_rate": 1024}
 CHANGES = {

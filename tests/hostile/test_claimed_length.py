@@ -1,7 +1,7 @@
 """A Produce costs the bytes that arrive, not those that its header claims."""
 
 from protocol.api_keys import ApiKey
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 from tests.weir_process import wait_until
 
 CLAIMED_BYTES = 100_000_000

@@ -3,8 +3,8 @@
 import struct
 
 from protocol.api_keys import ApiKey
-from tests.gateway.session import messages as m
-from tests.gateway.session.exchanges.test_sasl import authenticate
+from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.handlers.test_sasl import authenticate
 
 MEBIBYTE = 1 << 20
 CLIENTS = 40

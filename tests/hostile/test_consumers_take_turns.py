@@ -4,8 +4,8 @@ from threading import Barrier, Lock, Thread
 
 from protocol.api_keys import ApiKey
 from protocol.throttle import read_throttle, throttle_offset
-from tests.gateway.session import messages as m
-from tests.gateway.session.consumers import jain
+from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.consumers import jain
 from tests.hostile.raw_client import RawClient
 
 CONSUMERS = 20

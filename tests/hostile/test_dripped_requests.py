@@ -2,7 +2,7 @@
 
 from protocol.api_keys import ApiKey
 from protocol.bodies.addresses import encode_uvarint
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 from tests.hostile.processor import cpu_seconds
 
 TAGS = 18_000

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from protocol.api_keys import ApiKey
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 from tests.hostile.raw_client import RawClient
 from tests.hostile.stub_broker import StubBroker
 from tests.protocol import codec

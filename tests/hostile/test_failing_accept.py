@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 
 
 @pytest.mark.parametrize("number", [errno.EPROTO, errno.EINVAL], ids=errno.errorcode.get)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 from tests.hostile.raw_client import RawClient
 from tests.weir_process import Weir, wait_until
 

@@ -1,6 +1,6 @@
 """The stub broker is good enough for Weir: the gateway becomes ready, and a Produce passes."""
 
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 
 
 def test_produce_passes_to_stub_broker(broker, start_weir, connect):

@@ -2,8 +2,8 @@
 
 import socket
 
-from loadtest.kafka import free_port
-from tests.gateway.session import messages as m
+from loadtest.testkit.kafka import free_port
+from tests.gateway.proxy import messages as m
 
 CLIENTS = 10
 """Connections, each from an address of its own: the lines of one address alone are folded anyway."""

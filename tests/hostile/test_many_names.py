@@ -7,7 +7,7 @@ import pytest
 
 from gateway.quotas.engine import TOGETHER, QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, short_name
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 from tests.weir_process import wait_until
 
 EVERYBODY = {"client-id": "<default>", "producer_byte_rate": 1_000}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from protocol.api_keys import ApiKey
-from tests.gateway.session import mutations as m
+from tests.gateway.features.controller_mutations import mutation_session as m
 from tests.hostile.stub_broker import Request, StubBroker
 from tests.protocol import codec
 from tests.weir_process import Weir, wait_until

@@ -1,7 +1,7 @@
 """A muted connection still ends after `connections.max_idle_ms` without a byte on the socket, as KIP-219 has it."""
 
 from protocol.api_keys import ApiKey
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 
 QUOTA = 1_000
 QUOTAS = {"window": {"samples": 2, "seconds": 1}, "entities": [{"client-id": "etl", "producer_byte_rate": QUOTA}]}

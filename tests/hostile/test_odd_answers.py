@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from loadtest.kafka import spawn, stop
+from loadtest.testkit.kafka import spawn, stop
 from protocol.api_keys import APIS, ApiKey
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 from tests.protocol import codec
 from tests.weir_process import wait_until
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from protocol.api_keys import ApiKey
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 from tests.hostile.stub_broker import TOPIC, Request, StubBroker
 from tests.protocol import codec
 from tests.weir_process import Weir, wait_until

@@ -3,7 +3,7 @@
 import pytest
 
 from protocol.api_keys import ApiKey
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 from tests.hostile.usage_topic import FULL, ROOM, UsageTopic, wait_for_state
 from tests.protocol import codec
 

@@ -3,7 +3,7 @@
 from protocol.api_keys import ApiKey
 from protocol.bodies.fetch import peek_fetch
 from protocol.headers import parse_request_header
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 from tests.hostile.stub_broker import fetched
 
 QUOTA = 100_000

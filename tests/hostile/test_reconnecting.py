@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from protocol.api_keys import ApiKey
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 from tests.hostile.stub_broker import Request
 from tests.protocol import codec
 from tests.weir_process import wait_until

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from protocol.api_keys import ApiKey
-from tests.gateway.session import messages as m
-from tests.gateway.session.exchanges.test_sasl import authenticate, handshake
+from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.handlers.test_sasl import authenticate, handshake
 from tests.hostile.raw_client import RawClient
 from tests.hostile.stub_broker import Request
 

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from loadtest.gateway_process import GatewayError
-from tests.gateway.session.exchanges.test_client_quotas import alter, altered
+from loadtest.testkit.gateway_process import GatewayError
+from tests.gateway.features.quota_api.test_handlers import alter, altered
 from tests.weir_process import Weir
 
 KEY = "producer_byte_rate"

@@ -3,7 +3,7 @@
 from typing import Any
 
 from protocol.api_keys import ApiKey
-from tests.gateway.session.messages import TOPIC
+from tests.gateway.proxy.messages import TOPIC
 from tests.protocol import codec
 
 KEY, OTHER_KEY = "bytes.in.per.sec.threshold", "retention.ms"

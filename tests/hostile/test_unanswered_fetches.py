@@ -2,7 +2,7 @@
 
 from protocol.api_keys import ApiKey
 from protocol.throttle import read_throttle, throttle_offset
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 from tests.hostile.stub_broker import fetched
 from tests.weir_process import wait_until
 

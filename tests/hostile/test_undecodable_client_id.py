@@ -1,7 +1,7 @@
 """A client-id that is not UTF-8, where Weir asks the broker a question of its own in the client's name."""
 
 from protocol.api_keys import ApiKey
-from tests.gateway.session import mutations as m
+from tests.gateway.features.controller_mutations import mutation_session as m
 from tests.hostile.stub_broker import Request
 
 CREATED = [{"name": "a", "num_partitions": 1}]

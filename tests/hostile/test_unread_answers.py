@@ -4,7 +4,7 @@ import contextlib
 import socket
 
 from protocol.api_keys import ApiKey
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 from tests.hostile.stub_broker import fetched
 from tests.protocol import codec
 

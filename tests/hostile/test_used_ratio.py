@@ -7,9 +7,9 @@ import pytest
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
-from tests.gateway.quotas.sharing.test_books import Topics
-from tests.gateway.quotas.sharing.test_member import INTERVAL, LIMIT, Fleet, begun
-from tests.gateway.session import messages as m
+from tests.gateway.features.sharing.test_books import Topics
+from tests.gateway.features.sharing.test_member import INTERVAL, LIMIT, Fleet, begun
+from tests.gateway.proxy import messages as m
 from tests.weir_process import wait_until
 
 QUOTA = 100_000

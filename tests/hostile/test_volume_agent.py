@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import yaml
 
-from loadtest.kafka import free_port, spawn, stop
+from loadtest.testkit.kafka import free_port, spawn, stop
 from tests.hostile.stub_broker import NODE_ID
 from tests.hostile.usage_topic import UsageTopic
 from tests.weir_process import wait_until

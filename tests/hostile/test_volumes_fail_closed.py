@@ -1,6 +1,6 @@
 """Producers stay paused when the cluster's answers say less than before about brokers and their disks."""
 
-from tests.gateway.session import messages as m
+from tests.gateway.proxy import messages as m
 from tests.hostile.stub_broker import NODE_ID
 from tests.hostile.usage_topic import FULL, ROOM, UsageTopic, wait_for_state
 from tests.weir_process import wait_until

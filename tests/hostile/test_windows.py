@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from protocol.api_keys import ApiKey
-from tests.gateway.session import messages as m
-from tests.gateway.session import mutations
+from tests.gateway.features.controller_mutations import mutation_session as mutations
+from tests.gateway.proxy import messages as m
 from tests.hostile.stub_broker import Request
 from tests.weir_process import Weir, wait_until
 

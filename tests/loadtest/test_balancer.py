@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from loadtest.kafka import free_port
-from loadtest.rolling_restart.balancer import Backend, Balancer
+from loadtest.scenarios.rolling_restart.balancer import Backend, Balancer
+from loadtest.testkit.kafka import free_port
 from tests.weir_process import wait_until
 
 TIMEOUT = 30.0

@@ -2,7 +2,7 @@
 
 from xml.etree import ElementTree
 
-from loadtest.evenness.chart import chart
+from loadtest.scenarios.evenness.chart import chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtest.evenness.figures import TooShortError, begun, figures, longest_gap, per_second
+from loadtest.scenarios.evenness.figures import TooShortError, begun, figures, longest_gap, per_second
 
 QUOTA = 1000.0
 STEP = 0.25

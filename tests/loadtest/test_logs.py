@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from loadtest.evenness.logs import LogCounter
+from loadtest.scenarios.evenness.logs import LogCounter
 
 
 def test_segments_count_and_nothing_else(tmp_path: Path) -> None:

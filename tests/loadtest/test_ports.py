@@ -3,11 +3,11 @@
 import subprocess
 import sys
 
-from loadtest.kafka import ports
+from loadtest.testkit.kafka import ports
 
 CHOICE = 20
 ASK = """
-from loadtest.kafka import ports
+from loadtest.testkit.kafka import ports
 ports._LOWEST, ports._LEAST_CHOICE, ports._ephemeral_start = {0}, {1}, lambda: {0}
 print(ports.free_port())
 """

@@ -4,7 +4,7 @@ import os
 import socket
 import time
 
-from loadtest.evenness.sockets import Counted, ReceivedCounter, parse
+from loadtest.scenarios.evenness.sockets import Counted, ReceivedCounter, parse
 
 PRINTED = """\
 0      0      [::ffff:127.0.0.1]:45770 [::ffff:127.0.0.1]:28498 users:(("java",pid=16450,fd=135)) bbr rto:204 \

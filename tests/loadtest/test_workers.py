@@ -7,8 +7,8 @@ from contextlib import suppress
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from loadtest.bench.frames import PRODUCE_VERSION
-from loadtest.workers.pour import Job, frames, pour
-from loadtest.workers.sink import CYCLE, Sink, answers
+from loadtest.scenarios.workers.pour import Job, frames, pour
+from loadtest.scenarios.workers.sink import CYCLE, Sink, answers
 
 
 def test_every_answer_is_a_produce_response_without_an_error() -> None:

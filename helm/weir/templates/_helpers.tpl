@@ -153,7 +153,7 @@ resources:
     storage: {{ .size }}
 {{- end -}}
 
-{{- /* What of the config can't change while a gateway runs (RESTART_ONLY and LIVE in gateway/reload.py). */ -}}
+{{- /* What of the config can't change while a gateway runs (RESTART_ONLY and LIVE in gateway/config/reload.py). */ -}}
 {{- define "weir.restartKeys" -}}
 {{- $keys := pick (deepCopy .Values.config) "upstream" "admin" "workers" "state" "sharing" "ledger" -}}
 {{- $listeners := list -}}

@@ -16,7 +16,7 @@ from gateway.cluster.brokers import Brokers
 from gateway.cluster.defaults import TopicDefaults
 from gateway.cluster.discovery import Discovery
 from gateway.cluster.upstream import Upstream
-from gateway.config import UpstreamConfig
+from gateway.config.model import UpstreamConfig
 from protocol.api_keys import ApiKey
 from tests.hostile.stub_broker import StubBroker
 

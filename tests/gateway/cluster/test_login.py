@@ -4,7 +4,7 @@ import pytest
 from aiokafka.errors import KafkaError
 
 from gateway.cluster.login import CredentialsError, Login
-from gateway.config import UpstreamSaslConfig
+from gateway.config.sasl import UpstreamSaslConfig
 
 SCRAM = UpstreamSaslConfig(mechanism="SCRAM-SHA-512", username="weir", password_file="pw")
 BEARER = UpstreamSaslConfig(mechanism="OAUTHBEARER", token_file="token")

@@ -11,7 +11,7 @@ import pytest
 from gateway.cluster import upstream as module
 from gateway.cluster.brokers import Brokers
 from gateway.cluster.upstream import Upstream
-from gateway.config import UpstreamConfig
+from gateway.config.model import UpstreamConfig
 
 
 def upstream_of(*ports):

@@ -5,7 +5,7 @@ import pytest
 from gateway.quotas.debts import DebtFilter, DebtFilterError, clear_debts
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, short_name
-from tests.gateway.session.transcript import START, limits
+from tests.gateway.proxy.transcript import START, limits
 
 
 def engine(algorithm="token_bucket"):

@@ -7,7 +7,7 @@ from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.line import GENERATION_SECONDS, LONGEST_TURN_SECONDS, Consumer, Line
 from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.token_bucket import TokenBucket
-from tests.gateway.session.transcript import limits
+from tests.gateway.proxy.transcript import limits
 
 START = 1_000.0
 LIMIT = 1_000.0

@@ -13,26 +13,26 @@ from typing import Any, ClassVar
 
 import pytest
 
-from gateway.cluster.held import HeldSockets
-from gateway.quotas.client_quotas import Change, QuotaApiError, alteration, altered, described, with_brokers
-from gateway.quotas.connections import AcceptLimits, ConnectionLimits, ConnectionQuotas, Slot
+from gateway.features.connection_quotas.held_sockets import HeldSockets
+from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, Slot
+from gateway.features.controller_mutations import handlers as mutations
+from gateway.features.controller_mutations.known_topics import KnownTopics
+from gateway.features.controller_mutations.rules import MutationQuota
+from gateway.features.quota_api.rules import Change, QuotaApiError, alteration, altered, described, with_brokers
+from gateway.features.volume_quotas.limits import Limit, LimitType, Volume
+from gateway.features.volume_quotas.rules import ClusterVolumes, Verdict, WhenUnknown
+from gateway.features.volume_quotas.usage_message import VolumeUsage
+from gateway.proxy.channel_throttle import ChannelThrottle
+from gateway.proxy.counters import Counters
+from gateway.proxy.mute_states import IllegalMuteEventError, Mute, MuteEvent, MuteState
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable
 from gateway.quotas.meter import MAX_THROTTLE_TIME_MS, Window, throttle_time_ms
-from gateway.quotas.mutations import MutationQuota
 from gateway.quotas.rate import SampledRate, WindowMeter
 from gateway.quotas.token_bucket import TokenBucket
-from gateway.quotas.volumes.limits import Limit, LimitType, Volume
-from gateway.quotas.volumes.message import VolumeUsage
-from gateway.quotas.volumes.state import ClusterVolumes, Verdict, WhenUnknown
-from gateway.session.counters import Counters
-from gateway.session.exchanges import mutations
-from gateway.session.exchanges.known_topics import KnownTopics
-from gateway.session.mute import IllegalMuteEventError, Mute, MuteEvent, MuteState
-from gateway.session.throttle import ChannelThrottle
 from protocol.bodies import client_quotas
-from tests.gateway.session import mutations as m
-from tests.gateway.session.transcript import SilentWire, Transcript
+from tests.gateway.features.controller_mutations import mutation_session as m
+from tests.gateway.proxy.transcript import SilentWire, Transcript
 from tests.protocol import codec
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "data" / "quota-vectors.json").read_text())

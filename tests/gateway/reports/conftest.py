@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.events import partition
-from loadtest.ledger.files import write_events
+from loadtest.scenarios.ledger.files import write_events
 from tests.gateway.reports.scenario import BAD_LINES, START, events
 
 if TYPE_CHECKING:

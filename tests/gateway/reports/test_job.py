@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.events import UsageSample, partition, slot_upper_ms, throttle_slot
-from loadtest.ledger.files import write_events
+from loadtest.scenarios.ledger.files import write_events
 from tests.gateway.reports.conftest import SPARK, Run
 from tests.gateway.reports.scenario import BAD_LINES, HOUR, START, events
 

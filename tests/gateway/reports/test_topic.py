@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from gateway.events import LINE_HEADER, Event, UsageSample, from_line, partition, to_line
 from gateway.reports.job.topic import TopicError, client_options, fetch_topic, take_up
-from loadtest.kafka import KafkaCluster
+from loadtest.testkit.kafka import KafkaCluster
 from tests.broker.topics import create_topic
 from tests.weir_process import wait_until
 

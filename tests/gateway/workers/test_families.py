@@ -3,8 +3,8 @@
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.observe.metrics import METRICS
-from gateway.observe.metrics.row import Value
+from gateway.admin.metrics.registry import METRICS
+from gateway.admin.metrics.row import Value
 from gateway.workers.families import MERGE, Totals, merge_families
 
 

@@ -13,7 +13,7 @@ import pytest
 from gateway.workers import place
 from gateway.workers.place import WorkerPlace
 from gateway.workers.worker import Worker
-from loadtest.kafka import free_port, free_port_range
+from loadtest.testkit.kafka import free_port, free_port_range
 
 
 async def test_one_that_hangs_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from gateway.config import ConfigError, load_config
-from gateway.state import file_lock
+from gateway.config.load import load_config
+from gateway.config.problems import ConfigError
+from gateway.files import file_lock
 from gateway.workers.supervisor import Supervisor, supervise
-from loadtest.kafka import free_port
+from loadtest.testkit.kafka import free_port
 from tests.weir_process import Weir, wait_until
 
 API_VERSIONS = bytes.fromhex("00120000000000010000")

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import ConfigError, LedgerConfig, parse_config
+from gateway.config.load import parse_config
+from gateway.config.problems import ConfigError
+from gateway.features.ledger.config import LedgerConfig
 from gateway.workers.worker import Worker, ledger_of
 
 LEDGER = LedgerConfig.model_validate({"path": "ledger", "gateway": "weir-a"})

@@ -1,0 +1,61 @@
+"""`POST /api/quotas/forgive`: the admin server's only request that changes something. It is for the gateway's own host."""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Final
+
+from aiohttp import web
+
+from gateway.admin.http import Page
+from gateway.config.model import is_loopback
+from gateway.quotas.debts import KEYS, ClearedDebt, DebtFilter, DebtFilterError
+
+PATH: Final = "/api/quotas/forgive"
+
+MAX_BODY_BYTES: Final = 128 * 1024
+"""Kafka lets a client-id have 32 767 bytes, and JSON may write each of them as six."""
+
+Forgive = Callable[[DebtFilter], Sequence[ClearedDebt]]
+
+_log = logging.getLogger("weir.admin")
+
+
+async def read_filter(request: web.Request) -> DebtFilter:
+    """The clients that a request names. Raises web.HTTPException with the text that the operator reads.
+
+    The admin port knows no users, so only processes of its own host may change something. A browser on this host is kept out
+    by the content type: pages of other sites may not send it without asking.
+    """
+    if request.remote and not is_loopback(request.remote):
+        raise web.HTTPForbidden(
+            text=f"{request.remote} may not clear debts: run `weir quotas forgive` on the gateway's own host (or in its pod)\n"
+        )
+    if request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType(text="send the content type application/json\n")
+    body = b""
+    while chunk := await request.content.readany():  # one read may return a part of the body
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES, len(body))
+    try:
+        return DebtFilter.parse(json.loads(body))
+    except DebtFilterError as error:
+        raise web.HTTPBadRequest(text=f"{error}\n") from None
+    except (ValueError, RecursionError) as error:
+        raise web.HTTPBadRequest(
+            text=f"the body is no JSON: {error}: send an object with some of {', '.join(KEYS)}\n"
+        ) from None
+
+
+def forgive_page(forgive: Forgive) -> Page:
+    """The page of one gateway; each debt that is cleared is logged."""
+
+    async def page(request: web.Request) -> web.Response:
+        cleared = forgive(await read_filter(request))
+        for debt in cleared:
+            _log.info("an operator cleared a debt of %.1f s", debt.seconds, extra=asdict(debt))
+        return web.json_response({"cleared": [asdict(debt) for debt in cleared]})
+
+    return page

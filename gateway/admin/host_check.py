@@ -1,0 +1,103 @@
+"""The Host header of admin requests, against DNS rebinding.
+
+A web page may have its own name resolve to the gateway's address. The browser then takes the admin server for a part of that
+page's site, and lets the page read it. Only the Host header tells such a request apart: it carries the page's name.
+"""
+
+import logging
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Collection
+from http import HTTPStatus
+from ipaddress import ip_address
+from typing import Final
+
+from aiohttp import hdrs, web
+
+from gateway.config.model import is_loopback
+
+_LOOPBACK: Final = frozenset({"localhost", "localhost.localdomain", "localhost6", "ip6-localhost", "ip6-loopback"})
+
+PROBES: Final = frozenset({"/livez", "/readyz"})
+
+_LONGEST_SHOWN: Final = 255
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_log = logging.getLogger("weir.admin")
+
+
+class HostCheck:
+    """The names that the admin server answers to.
+
+    `bound` is the host that the server listens on; `allowed` gives `admin.allowed_hosts` as it is now. Always allowed: any IP
+    address, no Host header at all, loopback names, `bound`, and the machine's own names. If other machines can reach `bound`,
+    names without a dot are allowed as well: they can't be registered, and containers call each other by them.
+    """
+
+    def __init__(self, bound: str, allowed: Callable[[], Collection[str]]) -> None:
+        self._dotless = not is_loopback(bound)
+        self._allowed = allowed
+        self._own = _LOOPBACK | {_plain(bound), _plain(socket.gethostname())}
+
+    def learn_full_name(self) -> threading.Thread:
+        """Look up the machine's name with its domain, in a thread that nothing waits for: DNS may not answer."""
+
+        def learn() -> None:
+            self._own |= {_plain(socket.getfqdn())}
+
+        thread = threading.Thread(target=learn, name="look up the full host name", daemon=True)
+        thread.start()
+        return thread
+
+    def allows(self, host: str) -> bool:
+        """Return True if a request with this Host header gets its page."""
+        name = _plain(_without_port(host))
+        if not name or name in self._own or name.endswith(".localhost") or _is_address(name):
+            return True
+        if self._dotless and "." not in name:
+            return True
+        return any(_covers(_plain(pattern), name) for pattern in self._allowed())
+
+    @web.middleware
+    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer 421 instead of a page. A probe keeps its status, but not the reason: it may name brokers."""
+        refused = next((host for host in request.headers.getall(hdrs.HOST, ()) if not self.allows(host)), None)
+        if refused is None:
+            return await handler(request)
+        if request.path in PROBES:
+            return web.Response(status=(await handler(request)).status)
+        shown = repr(refused[:_LONGEST_SHOWN])
+        _log.warning(
+            "admin request refused: the Host header names %s — if that is this server, add it to admin.allowed_hosts",
+            shown,
+            extra={"reason": "admin_host", "peer": f"{request.remote}:0"},
+        )
+        return web.Response(
+            status=HTTPStatus.MISDIRECTED_REQUEST,
+            text=f"Host: {shown} is not a name of this admin server. A web page of another site could use such a name to read"
+            " quotas and users (DNS rebinding). Ask by IP address or localhost, or add the name to admin.allowed_hosts.\n",
+        )
+
+
+def _covers(pattern: str, name: str) -> bool:
+    """Return True if a pattern stands for the name: the same name or, if the pattern begins with a dot, one above it."""
+    return name == pattern.removeprefix(".") or (pattern.startswith(".") and name.endswith(pattern))
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host if host.count(":") > 1 else host.partition(":")[0]
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().removesuffix(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,201 @@
+"""The server behind the admin port, whatever its pages tell of: one gateway, or several."""
+
+import asyncio
+import json
+import logging
+import re
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import asdict, is_dataclass
+from functools import partial
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from gateway.admin.host_check import HostCheck
+from gateway.admin.live import LiveFeed
+from gateway.admin.single_flight import SingleFlight
+from gateway.binding import why_not
+
+_PAGE: Final = files("gateway.admin").joinpath("dashboard.html")
+
+_SCRIPT: Final = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+"""On every answer that does not say otherwise: answers name users, and nothing but the live page is to run or be framed."""
+
+_LONGEST_CAUSE: Final = 200
+
+_TEXT, _OPEN_METRICS = "text/plain; version=0.0.4", "application/openmetrics-text; version=1.0.0"
+
+
+class BadRequests(logging.Filter):
+    """Makes a short warning of a request that is no proper HTTP, with a reason and a peer, so that repetitions are folded.
+
+    aiohttp logs an error with a traceback for each: 20 bytes of anybody would fill the log with 1.5 KB.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return True; records of other events stay as they are."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError | web.RequestPayloadError):
+            remote = record.args[0] if isinstance(record.args, tuple) and record.args else ""
+            record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+            record.msg, record.args = "admin request refused: %s", (" ".join(str(error).split())[:_LONGEST_CAUSE],)
+            record.exc_info = None
+            record.reason, record.peer = "admin_bad_request", f"{remote}:0"
+        return True
+
+
+_BAD_REQUESTS: Final = BadRequests()
+
+Address = tuple[str, int]
+Page = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class AdminBindError(Exception):
+    """The admin server's address can't be bound. The message names the key, the value and the remedy."""
+
+
+class PageServer:
+    """Serves `pages` by path, `/livez` and, if there is a `live` feed, the live page on a host and port, or on a Unix socket.
+
+    On a port, requests have to name an allowed host (`HostCheck`); `allowed_hosts` gives the configured ones as they are now.
+    `port_key` is the config key that an error message names. `actions` are what POST requests may ask for, by path.
+    """
+
+    def __init__(
+        self,
+        pages: Mapping[str, Page],
+        live: LiveFeed | None,
+        at: Address | Path,
+        allowed_hosts: Callable[[], Collection[str]],
+        port_key: str = "admin.port",
+        actions: Mapping[str, Page] = MappingProxyType({}),
+    ) -> None:
+        self._hosts = HostCheck(at[0], allowed_hosts) if isinstance(at, tuple) else None
+        self._pages = pages
+        self._port_key = port_key
+        self._actions = actions
+        self._live = live
+        self._at = at
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on, which the system has chosen where 0 was asked for."""
+        if self._runner is not None and isinstance(self._at, tuple):
+            return int(self._runner.addresses[0][1])
+        return self._at[1] if isinstance(self._at, tuple) else 0
+
+    async def start(self) -> None:
+        """Bind and serve. Raises AdminBindError."""
+        app = web.Application(middlewares=() if self._hosts is None else (self._hosts.middleware,))
+        app.on_response_prepare.append(_protect)
+        app.router.add_get("/livez", self._livez)
+        if self._live is not None:
+            app.router.add_get("/", self._index)
+            app.router.add_get("/api/stream", self._live.stream)
+        for path, page in self._pages.items():
+            app.router.add_get(path, page)
+        for path, action in self._actions.items():
+            app.router.add_post(path, action)
+        logging.getLogger("aiohttp.server").addFilter(_BAD_REQUESTS)
+        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            await _site(runner, self._at).start()
+        except OSError as error:
+            await runner.cleanup()
+            if not isinstance(self._at, tuple):
+                raise
+            host, port = self._at
+            raise AdminBindError(f"{self._port_key}: {host}:{port} can't be bound: {why_not(error, 'admin.host')}") from error
+        if self._hosts is not None:
+            self._hosts.learn_full_name()
+        if self._live is not None:
+            self._live.start()
+        self._runner = runner
+
+    async def stop(self) -> None:
+        """Close all of it; without effect where it is not running."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            if self._live is not None:
+                await self._live.stop()
+            await runner.cleanup()
+
+    async def _index(self, _: web.Request) -> web.Response:
+        page = await asyncio.to_thread(_PAGE.read_text, encoding="utf-8")
+        return web.Response(text=page, content_type="text/html", headers={"Content-Security-Policy": _policy(page)})
+
+    async def _livez(self, _: web.Request) -> web.Response:
+        return web.Response(text="live\n")
+
+
+def shared(make: Callable[[], Awaitable[web.Response]]) -> Page:
+    """A page that is made once for all who ask at the same time; see `SingleFlight`."""
+    flight = SingleFlight(make)
+
+    async def page(_: web.Request) -> web.Response:
+        made = await flight.get()
+        return web.Response(body=made.body, status=made.status, headers=made.headers)
+
+    return page
+
+
+def shared_metrics(make: Callable[[str], Awaitable[web.Response]]) -> Page:
+    """The same for metrics, in each of the two formats; `make` is given an Accept header that asks for one."""
+    text, open_metrics = shared(partial(make, _TEXT)), shared(partial(make, _OPEN_METRICS))
+
+    async def page(request: web.Request) -> web.StreamResponse:
+        accept = request.headers.get("Accept", "")
+        return await (open_metrics if "application/openmetrics-text" in accept else text)(request)
+
+    return page
+
+
+async def json_page(body: Mapping[str, Any]) -> web.Response:
+    """An answer as JSON, dataclasses as objects. It is written in a thread: thousands of rows take a while."""
+    text = await asyncio.to_thread(_strict_json, body)
+    return web.Response(text=text, content_type="application/json")
+
+
+async def _protect(_: web.Request, response: web.StreamResponse) -> None:
+    for name, value in _HEADERS.items():
+        response.headers.setdefault(name, value)
+
+
+def _policy(page: str) -> str:
+    """The Content-Security-Policy of the live page: its own scripts and nothing from elsewhere."""
+    hashes = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in _SCRIPT.findall(page))
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; connect-src 'self';"
+        " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+def _site(runner: web.AppRunner, at: Address | Path) -> web.BaseSite:
+    return web.TCPSite(runner, *at) if isinstance(at, tuple) else web.UnixSite(runner, at)
+
+
+def _strict_json(value: object) -> str:
+    """JSON as the standard has it: a NaN or an infinity raises ValueError instead of breaking every other parser."""
+    return json.dumps(value, allow_nan=False, default=_object)
+
+
+def _object(value: object) -> dict[str, Any]:
+    if not is_dataclass(value) or isinstance(value, type):
+        raise TypeError(f"{value!r} is no dataclass")
+    return asdict(value)

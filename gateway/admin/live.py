@@ -1,0 +1,201 @@
+"""What the live page shows: a picture a second for whoever looks, and the last minutes for whoever begins to look."""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from gateway.admin.single_flight import SingleFlight
+from gateway.admin.view import AdminView
+from gateway.features.volume_quotas.report_json import volumes_json
+from gateway.log import iso
+from gateway.quotas.kinds import KINDS
+from gateway.quotas.snapshot import UsageRow
+from gateway.version import weir_version
+
+PICTURE_SECONDS = 1.0
+HISTORY_SECONDS = 300
+MAX_THROTTLED = 1_000
+MAX_TOP = 20
+MAX_VIEWERS = 64
+"""Each is a connection and some KiB a second; who comes past that is told so."""
+
+_WAITING_PICTURES = 2
+
+Point = dict[str, float]
+"""A second: `at` (wall clock, seconds), `muted` connections, `throttles` in that second."""
+
+
+class Painter(Protocol):
+    """Who knows what there is to see."""
+
+    def look(self) -> None:
+        """Remember this second; called once in each, whether or not anybody looks at the page."""
+        ...
+
+    async def paint(self) -> tuple[list[Point], dict[str, Any]]:
+        """The last minutes, a point for each second, and the picture of now: plain values."""
+        ...
+
+
+class LiveFeed:
+    """Sends pictures as server-sent events. Nothing is drawn while nobody looks."""
+
+    def __init__(self, painter: Painter) -> None:
+        self._painter = painter
+        self._first = SingleFlight(painter.paint)  # for viewers that begin to look
+        self._viewers: set[asyncio.Queue[bytes | None]] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin, in the running event loop."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="draw the live page")
+
+    async def stop(self) -> None:
+        """Send everybody away."""
+        if self._task is not None:
+            self._task.cancel()
+        for viewer in self._viewers:
+            _offer(viewer, None)
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        """`GET /api/stream`: server-sent events, first `history`, then `picture` again and again."""
+        if len(self._viewers) >= MAX_VIEWERS:
+            return web.Response(status=503, text=f"{MAX_VIEWERS} are looking already; /api/throttles and /metrics answer\n")
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        viewer: asyncio.Queue[bytes | None] = asyncio.Queue(_WAITING_PICTURES)
+        self._viewers.add(viewer)
+        try:
+            history, picture = await self._first.get()
+            await response.write(_event("history", history) + _event("picture", picture))
+            while (event := await viewer.get()) is not None:
+                await response.write(event)
+        except ConnectionError:  # who looked is gone
+            pass
+        finally:
+            self._viewers.discard(viewer)
+        return response
+
+    async def _run(self) -> None:
+        while True:
+            self._painter.look()
+            if self._viewers:
+                _, picture = await self._painter.paint()
+                event = _event("picture", picture)
+                for viewer in self._viewers:
+                    _offer(viewer, event)
+            await asyncio.sleep(PICTURE_SECONDS)
+
+
+class GatewayPainter:
+    """Paints one gateway."""
+
+    def __init__(self, view: AdminView) -> None:
+        self._view = view
+        self._history: deque[Point] = deque(maxlen=HISTORY_SECONDS)
+        self._throttled_before: float | None = None
+
+    def look(self) -> None:
+        """Remember this second."""
+        view = self._view
+        throttled = float(sum(sum(total.buckets) for total in view.engine.throttle_totals()))
+        before, self._throttled_before = self._throttled_before, throttled
+        self._history.append(
+            {
+                "at": round(view.wall(), 1),
+                "muted": view.counters.muted,
+                "throttles": throttled - (throttled if before is None else before),
+            }
+        )
+
+    async def paint(self) -> tuple[list[Point], dict[str, Any]]:
+        """The last minutes and the picture of now."""
+        return list(self._history), self.picture()
+
+    def picture(self) -> dict[str, Any]:
+        """Everything on the page, as plain values. Rates are units per second, times ISO 8601 or seconds as named."""
+        return {**self.facts(), **ranked(self._view.engine.snapshot(self._view.monotonic()))}
+
+    def facts(self) -> dict[str, Any]:
+        """The picture without the entities."""
+        view = self._view
+        effective = view.effective
+        volumes = view.volumes()
+        return {
+            "at": iso(view.wall()),
+            "weir": weir_version(),
+            "not_ready": view.not_ready(),
+            "enforce": effective.config.quotas.enforce,
+            "connections": view.counters.connections,
+            "units": units(),
+            "now": self._history[-1] if self._history else None,
+            "brokers": [{"id": broker, "address": f"{host}:{port}"} for broker, (host, port) in sorted(view.brokers().items())],
+            "volumes": None if volumes is None else volumes_json(volumes),
+            "config": {
+                "version": effective.version,
+                "loaded_at": iso(effective.loaded_at),
+                "reloads": dict(effective.reloads),
+                "last_reload": None
+                if effective.last is None
+                else {
+                    "success": effective.last.success,
+                    "at": iso(effective.last.at),
+                    "lines": [*effective.last.changes, *map(str, effective.last.problems)],
+                },
+            },
+        }
+
+    def facts_with_history(self) -> dict[str, Any]:
+        """The page `/api/facts`, of which a supervisor makes the picture of several gateways."""
+        return {"history": list(self._history), "facts": self.facts()}
+
+
+def units() -> dict[str, str]:
+    """The unit of each kind of quota."""
+    return {name: kind.unit for name, kind in KINDS.items()}
+
+
+def ranked(rows: Sequence[UsageRow]) -> dict[str, Any]:
+    """The entities of a picture: who is throttled, the longest first, and who is nearest to a limit."""
+    throttled = sorted((row for row in rows if row.throttle_left > 0.0), key=lambda row: -row.throttle_left)
+    busiest = sorted((row for row in rows if row.rate > 0.0), key=lambda row: (-row.used_ratio, -row.rate))
+    return {
+        "rates": {name: sum(row.rate for row in rows if row.kind == name) for name in KINDS},
+        "throttled_count": len(throttled),
+        "throttled": [_shown(row) for row in throttled[:MAX_THROTTLED]],
+        "top": [_shown(row) for row in busiest[:MAX_TOP]],
+    }
+
+
+def _shown(row: UsageRow) -> dict[str, Any]:
+    return {
+        "kind": row.kind,
+        "user": row.user,
+        "client_id": row.client_id,
+        "ip": row.ip,
+        "level": row.level,
+        "source": row.source,
+        "limit": row.limit,
+        "rate": row.rate,
+        "ratio": row.used_ratio,
+        "left": row.throttle_left,
+        "throttled": row.throttled_total,
+        "early": row.early_total,
+        "connections": row.connections,
+    }
+
+
+def _event(name: str, value: object) -> bytes:
+    body = json.dumps(value, allow_nan=False, separators=(",", ":"), default=str)
+    return f"event: {name}\ndata: {body}\n\n".encode()
+
+
+def _offer(viewer: asyncio.Queue[bytes | None], event: bytes | None) -> None:
+    """Put an event into a viewer's queue; a slow one misses the oldest instead."""
+    if viewer.full():
+        viewer.get_nowait()
+    viewer.put_nowait(event)

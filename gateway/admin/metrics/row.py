@@ -1,0 +1,127 @@
+"""What a metric is: a row of `METRICS`, which says how its samples are read from a scrape."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import inf
+from typing import Literal, TypeVar
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from gateway.admin.metrics.scrape import Scrape
+
+Labels = tuple[str, ...]
+Read = Callable[[Scrape], Iterable[tuple[Labels, float]]]
+"""Gives each sample's labels and value."""
+
+Merge = Literal["sum", "max", "min"]
+
+Part = TypeVar("Part")
+
+_MAX_LABEL = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """`counts[i]` values up to `bounds[i]`, not cumulative; the last count, without a bound, is of what was larger."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Prometheus's buckets: cumulative, the last one at +Inf."""
+        running = 0
+        buckets: list[tuple[str, float]] = []
+        for bound, count in zip((*self.bounds, inf), self.counts, strict=True):
+            running += count
+            buckets.append(("+Inf" if bound == inf else repr(bound), float(running)))
+        return buckets
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A counter or a gauge: its name, what it means, and how it is read from a scrape. A sample may lack the last labels.
+
+    `merge` makes one value of those of several workers: what each has a part of is added; of what each should say alike, the
+    highest or the lowest holds.
+    """
+
+    kind: Literal["counter", "gauge"]
+    name: str
+    help: str
+    labels: Labels
+    read: Read
+    merge: Merge = "sum"
+
+    def family(self, scrape: Scrape) -> Metric:
+        """The metric with all its samples. Samples whose labels are the same are one: Prometheus refuses a page with two."""
+        merged: dict[Labels, float] = {}
+        for labels, value in self.read(scrape):
+            key = tuple(map(label, labels))
+            if key in merged:
+                value = merged[key] + value if self.kind == "counter" else max(merged[key], value)
+            merged[key] = value
+        family = (CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily)(
+            self.name, self.help, labels=self.labels
+        )
+        for key, value in merged.items():
+            family.add_sample(self.name, dict(zip(self.labels, key, strict=False)), value)
+        return family
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A histogram: its name, what it means, and how it is read from a scrape."""
+
+    name: str
+    help: str
+    labels: Labels
+    read: Callable[[Scrape], Iterable[tuple[Labels, Histogram]]]
+
+    def family(self, scrape: Scrape) -> Metric:
+        """The metric with all its samples."""
+        family = HistogramMetricFamily(self.name, self.help, labels=self.labels)
+        for labels, histogram in self.read(scrape):
+            family.add_metric(labels, histogram.buckets(), histogram.total)
+        return family
+
+
+Row = Value | Distribution
+
+
+def label(text: str) -> str:
+    """A label value that can't hurt: a client chooses its own name, of up to 32 KiB and any bytes."""
+    text = text.encode("utf-8", "backslashreplace").decode()
+    if len(text) <= _MAX_LABEL:
+        return text
+    return f"{text[:_MAX_LABEL]}...{blake2b(text.encode(), digest_size=6).hexdigest()}"
+
+
+def one(read: Callable[[Scrape], float]) -> Read:
+    """One sample without labels."""
+    return lambda scrape: [((), read(scrape))]
+
+
+def reasons(read: Callable[[Scrape], Mapping[str, int]]) -> Read:
+    """A sample for each reason, result or other name."""
+
+    def samples(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+        for reason, count in sorted(read(scrape).items()):
+            yield (reason,), count
+
+    return samples
+
+
+def one_of(part: Callable[[Scrape], Part | None]) -> Callable[[Callable[[Part], float]], Read]:
+    """What makes one sample without labels of a part that not every gateway has; without it there is none."""
+
+    def reader(read: Callable[[Part], float]) -> Read:
+        def samples(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+            found = part(scrape)
+            if found is not None:
+                yield (), read(found)
+
+        return samples
+
+    return reader

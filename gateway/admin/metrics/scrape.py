@@ -1,0 +1,76 @@
+"""What one scrape shows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway.admin.view import AdminView
+from gateway.config.effective import EffectiveConfig
+from gateway.features.connection_quotas.rules import Gate
+from gateway.features.quota_api.records import QuotaLogReport
+from gateway.features.sharing.report import SharingReport
+from gateway.features.topic_quotas.rules import TopicsReport
+from gateway.features.volume_quotas.report import VolumesReport
+from gateway.proxy.counters import Counters
+from gateway.quotas.snapshot import ThrottleTotals, UsageRow
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """Everything that one scrape shows, read in the event loop; the text is made of it in a thread.
+
+    What can change its size meanwhile is copied; the plain integers of `counters` may go on counting. Reasons whose first
+    occurrence is worth an alert are there from the start, at 0: Prometheus's `increase` does not see a series begin at 1.
+    """
+
+    rows: list[UsageRow]
+    totals: list[ThrottleTotals]
+    overflowed: int
+    small_quotas: dict[str, int]
+    listeners: Mapping[str, Gate]
+    held: int
+    counters: Counters
+    rejected: dict[str, int]
+    protocol_errors: dict[str, int]
+    handshake_failures: dict[str, int]
+    certificate_reloads: dict[str, int]
+    usage_saves: dict[str, int]
+    task_restarts: dict[str, int]
+    authentications: dict[str, int]
+    authentication_failures: dict[str, int]
+    effective: EffectiveConfig
+    reloads: dict[str, int]
+    ready: bool
+    volumes: VolumesReport | None
+    topics: TopicsReport | None
+    sharing: SharingReport | None
+    quota_log: QuotaLogReport | None
+    ledger_topic_connected: bool | None
+
+    @classmethod
+    def of(cls, view: AdminView) -> "Scrape":
+        """Read a gateway."""
+        return cls(
+            rows=view.engine.snapshot(view.monotonic()),
+            totals=view.engine.throttle_totals(),
+            overflowed=view.engine.overflowed,
+            small_quotas=view.engine.small_quotas(),
+            listeners=view.admission.quotas.listeners,
+            held=view.admission.held,
+            counters=view.counters,
+            rejected={"broker_unreachable": 0, **view.counters.rejected},
+            protocol_errors={"internal": 0, **view.counters.protocol_errors},
+            handshake_failures=dict(view.counters.handshake_failures),
+            certificate_reloads={"success": 0, "failure": 0, **view.counters.certificate_reloads},
+            usage_saves={"success": 0, "failure": 0, **view.counters.usage_saves},
+            task_restarts=dict(view.counters.task_restarts),
+            authentications=dict(view.counters.authentications),
+            authentication_failures=dict(view.counters.authentication_failures),
+            effective=view.effective,
+            reloads=dict(view.effective.reloads),
+            ready=view.not_ready() is None,
+            volumes=view.volumes(),
+            topics=view.topics(),
+            sharing=view.sharing(),
+            quota_log=view.quota_log(),
+            ledger_topic_connected=view.ledger_topic_connected(),
+        )

@@ -1,0 +1,116 @@
+"""The admin server: metrics, health, and what operators and `weir quotas` ask as JSON."""
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from gateway.admin.forgive import PATH, forgive_page
+from gateway.admin.http import Address, AdminBindError, Page, PageServer, json_page, shared, shared_metrics
+from gateway.admin.live import GatewayPainter, LiveFeed, units
+from gateway.admin.metrics.registry import exposition
+from gateway.admin.metrics.scrape import Scrape
+from gateway.admin.view import AdminView
+from gateway.config.effective import ReloadResult
+from gateway.features.volume_quotas.report_json import volumes_json
+from gateway.log import iso
+
+__all__ = ["AdminBindError", "AdminServer"]
+
+
+class AdminServer(PageServer):
+    """Serves `view` on `at`; with port 0 the system chooses one, which `port` tells after `start`."""
+
+    def __init__(self, view: AdminView, at: Address | Path) -> None:
+        self._view = view
+        painter = GatewayPainter(view)
+        pages: dict[str, Page] = {
+            "/metrics": shared_metrics(self._metrics),
+            "/readyz": self._readyz,
+            "/api/quotas": shared(self._quotas),
+            "/api/throttles": shared(self._throttles),
+            "/api/topics": shared(self._topics),
+            "/api/volumes": shared(self._volumes),
+            "/api/sharing": shared(self._sharing),
+            "/api/config": shared(self._config),
+            "/api/facts": shared(self._facts),
+        }
+        self._painter = painter
+        actions = {PATH: forgive_page(view.forgive)}
+        super().__init__(pages, LiveFeed(painter), at, lambda: view.effective.config.admin.allowed_hosts, actions=actions)
+
+    async def _metrics(self, accept: str) -> web.Response:
+        scrape = Scrape.of(self._view)
+        # Thousands of samples take a tenth of a second to write down, which connections should not wait for.
+        body, content_type = await asyncio.to_thread(exposition, scrape, accept)
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        reason = self._view.not_ready()
+        return web.Response(text="ready\n") if reason is None else web.Response(status=503, text=f"{reason}\n")
+
+    async def _quotas(self) -> web.Response:
+        view = self._view
+        rows = view.engine.snapshot(view.monotonic())
+        return await self._json(
+            {
+                "enforce": view.effective.config.quotas.enforce,
+                "units": units(),
+                "shared": view.sharing() is not None,
+                "rows": rows,
+            }
+        )
+
+    async def _throttles(self) -> web.Response:
+        view = self._view
+        rows = [row for row in view.engine.snapshot(view.monotonic()) if row.throttle_left > 0]
+        rows.sort(key=lambda row: row.throttle_left, reverse=True)
+        return await self._json(
+            {
+                "enforce": view.effective.config.quotas.enforce,
+                "muted_connections": view.counters.muted,
+                "rows": rows,
+            }
+        )
+
+    async def _topics(self) -> web.Response:
+        report = self._view.topics()
+        return await self._json({"configured": False} if report is None else {"configured": True, **asdict(report)})
+
+    async def _volumes(self) -> web.Response:
+        report = self._view.volumes()
+        return await self._json({"configured": False} if report is None else {"configured": True, **volumes_json(report)})
+
+    async def _sharing(self) -> web.Response:
+        report = self._view.sharing()
+        return await self._json({"configured": False} if report is None else {"configured": True, **asdict(report)})
+
+    async def _config(self) -> web.Response:
+        effective = self._view.effective
+        return await self._json(
+            {
+                "version": effective.version,
+                "loaded_at": iso(effective.loaded_at),
+                "config": effective.config.model_dump(mode="json", by_alias=True),
+                "warnings": effective.config.warnings(),
+                "reloads": dict(effective.reloads),
+                "last_reload": None if effective.last is None else _reload(effective.last),
+            }
+        )
+
+    async def _facts(self) -> web.Response:
+        return await json_page(self._painter.facts_with_history())
+
+    async def _json(self, answer: dict[str, Any]) -> web.Response:
+        return await json_page({"generated_at": iso(self._view.wall()), **answer})
+
+
+def _reload(result: ReloadResult) -> dict[str, Any]:
+    return {
+        "result": "success" if result.success else "failure",
+        "at": iso(result.at),
+        "changes": list(result.changes),
+        "problems": [asdict(problem) for problem in result.problems],
+    }

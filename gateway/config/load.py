@@ -1,0 +1,87 @@
+"""The config file: `load_config` reads it into a `WeirConfig`, or raises one `ConfigError` with all that is wrong."""
+
+import json
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from gateway.config.certificates import check_certificates
+from gateway.config.checks import cross_check, split_unsupported
+from gateway.config.document import Document, read_document
+from gateway.config.explain import explain, problem
+from gateway.config.model import (
+    WeirConfig,
+)
+from gateway.config.problems import ConfigError, Problem
+from gateway.config.sasl import UnusableSecretError
+
+
+def parse_config(text: str, *, source: str, directory: Path | None = None) -> WeirConfig:
+    """The config that a YAML text describes; `source` names it in messages. Raises ConfigError with all problems.
+
+    With `directory`, the config file's, the files that it names are looked at as well.
+    """
+    try:
+        return _validated(read_document(text, source=source), source, directory)
+    except RecursionError:  # how deeply the text itself is nested has been looked at
+        message, remedy = "has an alias (*) inside of what it stands for", "write out there what is meant"
+        raise ConfigError(source, [Problem("(file)", message, remedy)]) from None
+
+
+def parse_kept_config(text: str, *, source: str, directory: Path) -> WeirConfig:
+    """A config that was valid and has been kept as JSON; the files that it names are looked at again. Raises ConfigError.
+
+    YAML reads some of JSON otherwise, such as 5e-05 and an emoji.
+    """
+    return _validated(Document(json.loads(text), {}, []), source, directory)
+
+
+def _validated(document: Document, source: str, directory: Path | None) -> WeirConfig:
+    data, unsupported = split_unsupported(document)
+    problems = [*document.problems, *unsupported, *cross_check(data, document)]
+    try:
+        config = WeirConfig.model_validate(data)
+    except ValidationError as error:
+        # A section that is short of something only for the lack of an unsupported key has been explained already.
+        cut = [problem.key for problem in unsupported]
+        found = explain(error, document)
+        problems += [problem for problem in found if not any(key.startswith(f"{problem.key}.") for key in cut)]
+    else:
+        if not problems and directory is not None:
+            problems += [*check_certificates(config, document, directory), *_check_secret(config, document, directory)]
+        if not problems:
+            return config
+    raise ConfigError(source, sorted(problems, key=lambda problem: problem.line or 0))
+
+
+def _check_secret(config: WeirConfig, document: Document, directory: Path) -> list[Problem]:
+    """A problem for a file that should hold the secret of `upstream.sasl` and does not."""
+    sasl = config.upstream.sasl
+    if sasl is None:
+        return []
+    try:
+        sasl.secret(directory)
+    except UnusableSecretError as error:
+        return [problem(document, ("upstream", "sasl", sasl.secret_key), error.message, error.remedy)]
+    return []
+
+
+def load_config(path: Path) -> WeirConfig:
+    """Read and validate a config file. Raises ConfigError, also where the file can't be read."""
+    return parse_config(read_config_text(path), source=str(path), directory=path.parent)
+
+
+def read_config_text(path: Path) -> str:
+    """A config file's text. Raises ConfigError where it is missing, unreadable or not UTF-8."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        problem = Problem("(file)", "is not UTF-8 text", "save it as UTF-8", line=line)
+    except FileNotFoundError:
+        problem = Problem("(file)", "does not exist", f"create {path}, or name another with --config")
+    except IsADirectoryError:
+        problem = Problem("(file)", "is a directory", "name the file in it with --config")
+    except OSError as error:
+        problem = Problem("(file)", f"can't be read: {error.strerror}", "let the user that runs Weir read it")
+    raise ConfigError(str(path), [problem])

@@ -1,0 +1,268 @@
+"""The config file, taken over while the gateway serves: detect, plan, apply; a bad file changes nothing."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from watchfiles import awatch
+
+from gateway import clock
+from gateway.config.effective import ReloadResult
+from gateway.config.load import parse_config, read_config_text
+from gateway.config.model import WeirConfig
+from gateway.config.problems import ConfigError, Problem
+from gateway.quotas.entity import EntityQuota
+
+logger = logging.getLogger("weir.reload")
+
+RESTART_ONLY = frozenset({"upstream", "listeners", "admin", "workers", "state", "sharing", "ledger"})
+"""Sections that are bound to sockets or processes: a file that changes one of them is refused as a whole."""
+
+LIVE = frozenset({
+    "max_connections", "connection_creation_rate", "interval_ms", "when_unreachable",
+    "flush_seconds", "rotate_seconds", "retention_days", "max_bytes", "allowed_hosts",
+})  # fmt: skip
+"""Keys in those sections that can be changed all the same."""
+
+_LOOK_EVERY_MS = 1_000
+_SETTLE_SECONDS = 0.05
+_SETTLE_READS = 20
+
+_Content = str | tuple[Problem, ...]
+"""What a look at the file gives: its text, or why it can't be read."""
+
+Apply = Callable[[WeirConfig, WeirConfig], list[str]]
+"""Puts the second config into effect in place of the first; returns what else is worth a line in the log, or raises
+ConfigError, having changed nothing, for what it can't change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a new config changes: lines for the log, and the keys that need a restart."""
+
+    changes: tuple[str, ...]
+    problems: tuple[Problem, ...]
+
+
+def plan(old: WeirConfig, new: WeirConfig) -> Plan:
+    """The difference between two configs, entity by entity and key by key."""
+    changes = list(_entity_changes(old.quotas.entities, new.quotas.entities))
+    problems = []
+    before, after = dict(_leaves(old)), dict(_leaves(new))
+    for key in [*before, *(key for key in after if key not in before)]:
+        one, two = before.get(key, "nothing"), after.get(key, "nothing")
+        if one == two:
+            continue
+        if key.partition(".")[0].partition("[")[0] in RESTART_ONLY and key.rpartition(".")[2].partition("[")[0] not in LIVE:
+            problems.append(
+                Problem(key, f"changes from {one} to {two}, which needs a restart", "restart Weir, or put the old value back")
+            )
+        else:
+            changes.append(f"{key}: {one} -> {two}")
+    return Plan(tuple(changes), tuple(problems))
+
+
+def _leaves(config: WeirConfig) -> Iterator[tuple[str, Any]]:
+    """Every key of a config but its entities, as a path and a plain value, with true and false as in YAML. A key without a
+    value, and without a default, is not there."""
+
+    def walk(key: str, value: object) -> Iterator[tuple[str, Any]]:
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                yield from walk(f"{key}.{name}" if key else name, inner)
+        elif isinstance(value, list):
+            for index, inner in enumerate(value):
+                yield from walk(f"{key}[{index}]", inner)
+        elif value is not None:
+            yield key, str(value).lower() if isinstance(value, bool) else value
+
+    yield from walk("", config.model_dump(mode="json", by_alias=True, exclude={"quotas": {"entities"}}))
+
+
+def _entity_changes(old: tuple[EntityQuota, ...], new: tuple[EntityQuota, ...]) -> Iterator[str]:
+    before, after = {str(row): row for row in old}, {str(row): row for row in new}
+    for name, row in after.items():
+        if name not in before:
+            yield f"quotas.entities: added {name} ({_settings(row)})"
+        elif before[name] != row:
+            yield f"quotas.entities: changed {name} ({_settings(before[name])} -> {_settings(row)})"
+    for name, row in before.items():
+        if name not in after:
+            yield f"quotas.entities: removed {name} ({_settings(row)})"
+
+
+def _settings(row: EntityQuota) -> str:
+    exempt = f"exempt from {', '.join(row.exempt_from)}" if row.exempt_from else "exempt"
+    limits = [f"{key} {limit}" for key, limit in row.limits.items()]
+    return ", ".join([*([exempt] if row.exempt or row.exempt_from else []), *limits])
+
+
+class Reloader:
+    """Watches a config file and takes over what it becomes.
+
+    It looks at SIGHUP, whenever something happens in the file's directory (an edit in place, a rename over it, the swap of a
+    ConfigMap's `..data` link), and every second, for file systems that tell nothing. `on_result` is called once for each
+    changed content, accepted or not, in the event loop; `on_hangup` at each SIGHUP.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        current: WeirConfig,
+        apply: Apply,
+        on_result: Callable[[ReloadResult], None],
+        on_hangup: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._path = path
+        self._current = current
+        self._apply = apply
+        self._on_result = on_result
+        self._on_hangup = on_hangup
+        self._seen: _Content | None = None
+        self._refused = False
+        self._asked = False
+        self._wake = asyncio.Event()
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self._ask)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._watch(), name="watch the config file")
+                await self._follow()
+        finally:
+            loop.remove_signal_handler(signal.SIGHUP)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the default would end what is about to end by itself
+
+    def _ask(self) -> None:
+        self._asked = True
+        self._wake.set()
+        self._on_hangup()
+
+    async def _watch(self) -> None:
+        """Wake the reloader when the file may have changed; whether it has is for the content to say."""
+        failing = False
+        while True:
+            here, there = self._directories()
+            try:
+                async for _ in awatch(
+                    here,
+                    there,
+                    watch_filter=None,
+                    debounce=200,
+                    recursive=False,
+                    rust_timeout=_LOOK_EVERY_MS,
+                    yield_on_timeout=True,
+                ):
+                    failing = False
+                    self._wake.set()
+                    if (here, there) != self._directories():
+                        break
+            except (FileNotFoundError, PermissionError):
+                # The directory is gone, such as between an unmount and the next mount.
+                pass
+            except (OSError, RuntimeError) as error:  # the latter is what watchfiles makes of most of its troubles
+                if not failing:
+                    logger.warning(
+                        "%s can't be watched, it is looked at every %g s instead: %s — if it is about inotify, raise "
+                        "fs.inotify.max_user_instances or max_user_watches", here, _LOOK_EVERY_MS / 1000, error,
+                    )  # fmt: skip
+                failing = True
+            else:
+                continue
+            self._wake.set()
+            await asyncio.sleep(_LOOK_EVERY_MS / 1000)
+
+    def _directories(self) -> tuple[Path, Path]:
+        """Where the file's name stands, and where the file does that it leads to."""
+        try:
+            return self._path.absolute().parent, self._path.resolve(strict=True).parent
+        except (OSError, RuntimeError):  # missing, or a loop of links
+            return self._path.absolute().parent, self._path.absolute().parent
+
+    async def _follow(self) -> None:
+        """Look at the file whenever there is reason to, first of all for a change since it was loaded at the start."""
+        self._wake.set()
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            asked, self._asked = self._asked, False
+            content = await self._read(settle=not asked)
+            if content == self._seen and not (asked and self._refused):
+                if asked:
+                    logger.info("%s is unchanged, nothing to reload", self._path)
+                continue
+            first, self._seen = self._seen is None, content
+            await self._take_over(content, first=first)
+
+    async def _read(self, *, settle: bool) -> _Content:
+        """What the file holds.
+
+        An editor that writes in place is caught in the middle: unless asked by hand, wait until two looks see the same.
+        """
+        content = await asyncio.to_thread(self._look)
+        for _ in range(_SETTLE_READS if settle and content != self._seen else 0):
+            await asyncio.sleep(_SETTLE_SECONDS)
+            before, content = content, await asyncio.to_thread(self._look)
+            if content == before:
+                break
+        return content
+
+    def _look(self) -> _Content:
+        try:
+            return read_config_text(self._path)
+        except ConfigError as error:
+            return tuple(error.problems)
+
+    async def _take_over(self, content: _Content, *, first: bool) -> None:
+        if not isinstance(content, str):
+            self._refuse(content)
+            return
+        try:
+            # In a thread, because thousands of entities take seconds to parse.
+            new = await asyncio.to_thread(parse_config, content, source=str(self._path))
+        except ConfigError as error:
+            self._refuse(error.problems)
+            return
+        except Exception as error:
+            logger.exception("%s could not be read", self._path)
+            remedy = "report the traceback in Weir's log, and try the file without what was changed last"
+            self._refuse([Problem("(file)", f"could not be read: {error!r}", remedy)])
+            return
+        if first and new == self._current:
+            return
+        planned = plan(self._current, new)
+        if planned.problems:
+            self._refuse(planned.problems)
+            return
+        try:
+            notes = self._apply(self._current, new)
+        except ConfigError as error:
+            self._refuse(error.problems)
+        except Exception as error:
+            logger.exception("%s could not be applied", self._path)
+            remedy = "restart Weir to be sure of its state, and report the traceback in its log"
+            self._refuse([Problem("(file)", f"could not be applied: {error!r}", remedy)])
+        else:
+            self._accept(new, planned.changes, notes)
+
+    def _accept(self, new: WeirConfig, changes: tuple[str, ...], notes: list[str]) -> None:
+        """Say what has changed."""
+        self._current, self._refused = new, False
+        lines = [*changes, *notes]
+        logger.info("%s reloaded: %s", self._path, "; ".join(lines) or "no setting changed", extra={"changes": lines})
+        for warning in new.warnings():
+            logger.warning("%s: %s", self._path, warning)
+        self._on_result(ReloadResult(clock.wall(), new, changes))
+
+    def _refuse(self, problems: Sequence[Problem]) -> None:
+        """Say what is wrong with the file; what is in effect stays."""
+        self._refused = True
+        for problem in problems:
+            logger.error("%s refused, the config in effect stays: %s", self._path, problem, extra={"key": problem.key})
+        self._on_result(ReloadResult(clock.wall(), self._current, problems=tuple(problems)))

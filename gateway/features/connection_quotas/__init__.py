@@ -1,0 +1,1 @@
+"""Connection limits and connection rates (KIP-402, KIP-612)."""

@@ -1,0 +1,1 @@
+"""Partition mutations of CreateTopics, DeleteTopics and CreatePartitions (KIP-599)."""

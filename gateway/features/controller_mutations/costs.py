@@ -1,0 +1,170 @@
+"""Forecasts of the controller's decision on each topic of a request, and of the partitions that the decision costs (KIP-599).
+
+Source: `ControllerApis` and `ReplicationControlManager`. The controller looks at the quota last: a topic that it refuses for
+another reason costs nothing.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from gateway.features.controller_mutations.known_topics import KnownTopics
+from protocol.api_keys import ApiKey
+from protocol.bodies.topic_lists import NO_ID, RequestedTopic, TopicResult, is_legal_name
+from protocol.bodies.topic_metadata import TOPIC_AUTHORIZATION_FAILED, TopicMetadata
+
+NO_ERROR: Final = 0
+_UNKNOWN_TOPIC: Final = 3
+_ALREADY_EXISTS: Final = 36
+_INVALID_PARTITIONS: Final = 37
+_INVALID_ASSIGNMENT: Final = 39
+_UNKNOWN_TOPIC_ID: Final = 100
+_MISSING_MESSAGES: Final = {
+    _UNKNOWN_TOPIC: "This server does not host this topic-partition.",
+    _UNKNOWN_TOPIC_ID: "This server does not host this topic ID.",
+}
+"""For a topic to be deleted. KRaft answers a CreatePartitions for a topic that it does not know without a text."""
+
+TopicKey = tuple[str | None, bytes]
+"""The name and the id by which a request or an answer names a topic."""
+
+
+class Forecast(NamedTuple):
+    """`cost`: the partitions that the controller charges; 0 if it refuses the topic.
+
+    `error`, `message`: KRaft's code and text for a refusal that follows from the present state of the topic. Until the request
+    reaches the controller that state may change. No error: the request itself is invalid, so it is refused in any state.
+    """
+
+    cost: int
+    error: int = NO_ERROR
+    message: str | None = None
+
+
+_INVALID: Final = Forecast(0)
+
+
+class Forecasts:
+    """The forecasts for one request. `found`: the topics that the broker has described, by name or by id.
+
+    `limited`: the client has a quota, so a cost that is only a guess is worth a warning.
+    """
+
+    __slots__ = ("_api_key", "_known", "found", "limited")
+
+    def __init__(self, api_key: ApiKey, known: KnownTopics) -> None:
+        self._api_key = api_key
+        self._known = known
+        self.found: dict[str | bytes, TopicMetadata] = {}
+        self.limited = False
+
+    def of_all(self, topics: Sequence[RequestedTopic], now: float) -> list[Forecast]:
+        """The forecast of each topic. The controller refuses topics that are named twice."""
+        times = Counter(key(topic) for topic in topics)
+        return [self.of(topic, now) if times[key(topic)] == 1 else _INVALID for topic in topics]
+
+    def of(self, topic: RequestedTopic, now: float) -> Forecast:
+        """The forecast of a topic that the request names once."""
+        if topic.name is not None and not is_legal_name(topic.name):
+            return _INVALID
+        if self._api_key == ApiKey.CREATE_TOPICS:
+            return self._of_creation(topic, now)
+        deletes = self._api_key == ApiKey.DELETE_TOPICS
+        if (topic.name is None) == (topic.topic_id == NO_ID) if deletes else topic.partitions <= 0:
+            return _INVALID  # a topic is deleted by its name or by its id
+        forecasts = self._of_existing(topic, now)
+        if forecasts:
+            return forecasts[0]
+        return Forecast(self._guess(f"the partitions of a topic that {'is deleted' if deletes else 'grows'} are not known"))
+
+    def unforeseen(self, topic: RequestedTopic, now: float) -> int:
+        """The cost of a deletion or growth that has succeeded against its forecast: at least one partition."""
+        return max([1, *(forecast.cost for forecast in self._of_existing(topic, now))])
+
+    def name_of(self, topic: RequestedTopic) -> str | None:
+        """The topic's name, if the request or anything that the gateway knows tells it."""
+        if topic.name is not None:
+            return topic.name
+        found = self.found.get(topic.topic_id)
+        return (found.name if found is not None else None) or self._known.name_of(topic.topic_id)
+
+    def _of_creation(self, topic: RequestedTopic, now: float) -> Forecast:
+        by_hand = topic.assignments >= 0
+        if by_hand:
+            if topic.partitions != -1 or topic.replication_factor != -1:
+                return _INVALID
+        elif topic.replication_factor < -1 or topic.replication_factor == 0 or topic.partitions < -1 or topic.partitions == 0:
+            return _INVALID
+        if self._exists(topic.name or "", now):
+            return Forecast(0, _ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+        if by_hand:
+            return Forecast(topic.assignments)
+        if topic.partitions > 0:
+            return Forecast(topic.partitions)
+        return Forecast(self._known.default_partitions or self._guess("num.partitions is not known"))
+
+    def _exists(self, name: str, now: float) -> bool:
+        """True if a creation is going to fail, as far as is known."""
+        recent = self._known.recent(name, now)
+        if recent is not None:
+            return recent > 0
+        found = self.found.get(name)
+        # A client that may not see a topic may still be allowed to create it.
+        return found is not None and found.error not in (_UNKNOWN_TOPIC, TOPIC_AUTHORIZATION_FAILED)
+
+    def _of_existing(self, topic: RequestedTopic, now: float) -> list[Forecast]:
+        """The forecast of a deletion or growth by each source that knows the topic, the most reliable one first.
+
+        The sources disagree while a broker has not heard of a change, or while this gateway has not heard of another one.
+        """
+        name = topic.name if topic.name is not None else self._known.name_of(topic.topic_id)
+        recent = None if name is None else self._known.recent(name, now)
+        counts = [] if recent is None else [recent]
+        found = self._described(topic)
+        if found is not None:
+            counts.append(found.partitions)
+        return [self._of_partitions(topic, partitions) for partitions in counts]
+
+    def _of_partitions(self, topic: RequestedTopic, partitions: int) -> Forecast:
+        """The forecast of a deletion or growth of a topic that has so many partitions, 0 if it is not there."""
+        if self._api_key == ApiKey.DELETE_TOPICS:
+            error = self._missing(topic)
+            return Forecast(partitions) if partitions > 0 else Forecast(0, error, _MISSING_MESSAGES.get(error))
+        if partitions == 0:
+            return Forecast(0, self._missing(topic))
+        more = topic.partitions - partitions
+        if more == 0:
+            return Forecast(0, _INVALID_PARTITIONS, f"Topic already has {partitions} partition(s).")
+        if more < 0:
+            has = f"The topic {topic.name} currently has {partitions} partition(s)"
+            return Forecast(0, _INVALID_PARTITIONS, f"{has}; {topic.partitions} would not be an increase.")
+        if topic.assignments not in (-1, more):
+            only = f"but only {topic.assignments} assignment(s) were specified."
+            return Forecast(0, _INVALID_ASSIGNMENT, f"Attempted to add {more} additional partition(s), {only}")
+        return Forecast(more)
+
+    def _missing(self, topic: RequestedTopic) -> int:
+        """The error code for a topic that is not there."""
+        found = self._described(topic)
+        return (found.error if found is not None else 0) or (_UNKNOWN_TOPIC_ID if topic.name is None else _UNKNOWN_TOPIC)
+
+    def _described(self, topic: RequestedTopic) -> TopicMetadata | None:
+        return self.found.get(topic.topic_id if topic.name is None else topic.name)
+
+    def _guess(self, what: str) -> int:
+        return self._known.guess(what) if self.limited else 1
+
+
+def key(topic: RequestedTopic) -> TopicKey:
+    """The controller compares topics of a request by this key. An entry with both a name and an id is no twin of another."""
+    return topic.name, topic.topic_id
+
+
+def by_key(results: Iterable[TopicResult]) -> dict[TopicKey, TopicResult]:
+    """The results by each key that the request may have used. A success overrides an error: it is the one that costs."""
+    found: dict[TopicKey, TopicResult] = {}
+    for result in results:
+        for names in ((result.name, NO_ID), (None, result.topic_id), (result.name, result.topic_id)):
+            if result.error == NO_ERROR or names not in found:
+                found[names] = result
+    return found

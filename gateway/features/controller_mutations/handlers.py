@@ -1,0 +1,276 @@
+"""CreateTopics, DeleteTopics and CreatePartitions under a controller mutation quota (KIP-599).
+
+A topic costs its partitions. What the broker is going to refuse anyway costs nothing, as KRaft checks the quota last: so
+the broker is asked for the topics' metadata first, on the client's own connection and with the client's own rights.
+
+While the bucket is in debt, no topic that might cost something reaches the controller: a strict request is refused, and a
+permissive one waits. Topics that fail according to the metadata are answered here, as the metadata may be out of date.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.features.controller_mutations.costs import NO_ERROR, Forecasts, TopicKey, by_key, key
+from gateway.features.controller_mutations.known_topics import KnownTopics
+from gateway.features.controller_mutations.rules import MutationQuota
+from gateway.proxy.handler import MAX_OPENED_BYTES, MAX_UNTRUSTED_BYTES, Connection, Opener, check_size
+from gateway.proxy.in_flight import Entry
+from protocol.api_keys import ApiKey
+from protocol.bodies import addresses, api_versions, create_partitions, create_topics, delete_topics, topic_lists
+from protocol.bodies import topic_metadata as metadata
+from protocol.bodies.topic_lists import (
+    NO_ID,
+    THROTTLING_QUOTA_EXCEEDED,
+    RequestedTopic,
+    TopicResult,
+    TopicsRequest,
+    TopicsResponse,
+    is_legal_name,
+)
+from protocol.headers import RequestHeader
+
+TOPICS_PER_QUESTION: Final = 500
+"""The most topics of one Metadata request: its answer names all their partitions, and is read in one go."""
+
+MAX_CREATED_PARTITIONS: Final = 10_000
+"""`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`. The controller refuses a CreateTopics with more before it looks at the
+quota, but it first drops the topics that the client may not create."""
+
+_REQUEST_TIMED_OUT: Final = 7
+# CreatePartitions looks for replicas after it has charged the quota: INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT.
+_CHARGED_ERRORS: Final = {ApiKey.CREATE_PARTITIONS: frozenset({38, 39})}
+
+
+@dataclass(frozen=True, slots=True)
+class _Api:
+    """The body of one of the three requests."""
+
+    key: ApiKey
+    strict_since: int
+    read_request: Callable[[int, bytes, int], TopicsRequest]
+    read_response: Callable[[int, bytes], TopicsResponse]
+    refuse: Callable[[int, bytes, bytes, int, str | None], bytes]
+
+
+_APIS: Final = {
+    int(body.KEY): _Api(body.KEY, body.STRICT_SINCE, body.read_request, body.read_response, body.refuse)
+    for body in (create_topics, delete_topics, create_partitions)
+}
+
+
+def openers(known: KnownTopics) -> dict[int, Opener]:
+    """What opens each of the three requests, by API key."""
+    return dict.fromkeys(_APIS, lambda connection: MutationExchange(connection, known))
+
+
+@dataclass(slots=True)
+class _Topic:
+    """A topic of the request. `charged`: its cost in partitions. `error`, `message`: the answer that Weir gives itself."""
+
+    asked: RequestedTopic
+    charged: int = 0
+    error: int = NO_ERROR
+    message: str | None = None
+
+
+class MutationExchange:
+    """One of these requests and its answer."""
+
+    def __init__(self, connection: Connection, known: KnownTopics) -> None:
+        self._connection = connection
+        self._known = known
+        self._questions: int | None = None
+
+    def opens(self, size: int, now: float) -> bool:
+        """Whether a quota, or its measurement, needs to know what the request holds. Without a quota long requests pass."""
+        if not self._limited(now):
+            return size <= MAX_UNTRUSTED_BYTES
+        check_size(size, MAX_OPENED_BYTES, "send the topics in several requests")
+        return True
+
+    def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:
+        """Ask the broker for the topics that are named; ready once it has told and a permissive request need not wait."""
+        if self._questions is None:
+            self._questions = 0
+            self._begin(frame, header, now)
+        return self._questions == 0 and not self._deferred(now)
+
+    def request(self, frame: bytes, header: RequestHeader, entry: Entry, now: float) -> bytes | None:
+        """Charge each topic in the request's order, and leave out those that the quota has no room for."""
+        # Looked up once more: the quotas may have changed while the broker was asked.
+        self._bucket = bucket = self._connection.client.bucket("controller_mutation", now)
+        quota = MutationQuota(bucket, strict=self._version >= self._api.strict_since)
+        self._charge(quota, now)
+        delay = quota.settle(now)
+        if delay != 0.0:
+            self._connection.throttle.start(delay, now, bucket, entry)
+        kept = [topic.asked for topic in self._topics if topic.error == NO_ERROR]
+        if len(kept) == len(self._topics):
+            return frame
+        self._correlation_id = header.correlation_id
+        return topic_lists.keep(self._api.key, self._version, frame, self._request, kept) if kept else None
+
+    def response(self, frame: bytes, now: float) -> bytes:
+        """Settle with the broker what was charged, and put in the topics that were answered here."""
+        response = self._api.read_response(self._version, frame)
+        results = by_key(response.results)
+        self._settle(results, now)
+        if all(topic.error == NO_ERROR for topic in self._topics):
+            return frame
+        merged: list[bytes] = []
+        left = {result.start: result for result in response.results}
+        for topic in _first_of_each(self._topics):
+            if topic.error != NO_ERROR:
+                merged.append(self._refusal(topic))
+            elif (found := results.get(key(topic.asked))) is not None and found.start in left:
+                del left[found.start]
+                merged.append(frame[found.start : found.end])
+        merged += [frame[result.start : result.end] for result in left.values()]
+        return topic_lists.answer_with(self._api.key, self._version, frame, response, merged)
+
+    def answer(self, now: float) -> bytes:  # noqa: ARG002
+        """The answer to a request of which nothing went to the broker."""
+        refusals = [self._refusal(topic) for topic in _first_of_each(self._topics)]
+        return topic_lists.make_answer(self._api.key, self._version, self._correlation_id, refusals)
+
+    def _limited(self, now: float) -> bool:
+        """Whether the client has a quota of mutations."""
+        return self._connection.client.bucket("controller_mutation", now).meter is not None
+
+    # What the broker knows.
+
+    def _begin(self, frame: bytes, header: RequestHeader, now: float) -> None:
+        self._api = _APIS[header.api_key]
+        self._version = header.api_version
+        self._request = self._api.read_request(header.api_version, frame, header.body_offset)
+        self._topics = [_Topic(asked) for asked in self._request.topics]
+        self._forecasts = Forecasts(self._api.key, self._known)
+        if not self._limited(now):
+            return  # it is measured by what is known already, and waits for nothing
+        names = {asked.name for asked in self._request.topics if asked.name is not None and is_legal_name(asked.name)}
+        ids = {asked.topic_id for asked in self._request.topics if asked.topic_id != NO_ID}
+        by_name = sorted(names)
+        for start in range(0, len(by_name), TOPICS_PER_QUESTION):
+            some = by_name[start : start + TOPICS_PER_QUESTION]
+            self._ask(metadata.ask_by_name(header.correlation_id, header.client_id, some), self._take_named, now)
+        if ids:
+            question = api_versions.ask(header.correlation_id, header.client_id)
+            self._ask(question, lambda answer, then: self._take_versions(answer, header, ids, then), now)
+
+    def _ask(self, question: bytes, take: Callable[[bytes, float], None], now: float) -> None:
+        def took(answer: bytes, then: float) -> None:
+            take(answer, then)
+            self._questions = (self._questions or 0) - 1
+            if self._questions == 0:
+                self._connection.ready()
+
+        self._questions = (self._questions or 0) + 1
+        self._connection.ask(question, took, now)
+
+    def _take_versions(self, answer: bytes, header: RequestHeader, ids: Iterable[bytes], now: float) -> None:
+        if api_versions.max_version(api_versions.ASKED, answer, ApiKey.METADATA) >= metadata.BY_ID:
+            by_id = sorted(ids)
+            for start in range(0, len(by_id), TOPICS_PER_QUESTION):
+                some = by_id[start : start + TOPICS_PER_QUESTION]
+                self._ask(metadata.ask_by_id(header.correlation_id, header.client_id, some), self._take_by_id, now)
+
+    def _take_named(self, answer: bytes, now: float) -> None:  # noqa: ARG002
+        self._forecasts.found |= {topic.name: topic for topic in metadata.read_topics(metadata.BY_NAME, answer) if topic.name}
+
+    def _take_by_id(self, answer: bytes, now: float) -> None:  # noqa: ARG002
+        self._forecasts.found |= {topic.topic_id: topic for topic in metadata.read_topics(metadata.BY_ID, answer)}
+
+    # What it costs.
+
+    def _deferred(self, now: float) -> bool:
+        """True if the request waits unforwarded until the bucket is out of debt.
+
+        Weir never refuses a topic of a permissive request, and mutes only the connection that overdraws. A client with many
+        connections would get past the quota with one request on each of them.
+        """
+        if self._version >= self._api.strict_since:
+            return False
+        bucket = self._connection.client.bucket("controller_mutation", now)
+        if not MutationQuota(bucket, strict=False).in_debt(now):
+            return False
+        self._forecasts.limited = True
+        if not any(forecast.cost > 0 for forecast in self._forecasts.of_all(self._request.topics, now)):
+            return False
+        self._connection.throttle.defer(bucket.refuse(now), now, bucket, int(self._api.key))
+        return True
+
+    def _charge(self, quota: MutationQuota, now: float) -> None:
+        """Charge each topic, or set the error with which it is answered here."""
+        self._forecasts.limited = self._bucket.meter is not None
+        forecasts = self._forecasts.of_all(self._request.topics, now)
+        # The controller refuses more than this altogether, or it creates a part of it: so it is one operation, which is
+        # forwarded whole. Its tokens come back with the broker's refusal.
+        total = sum(forecast.cost for forecast in forecasts)
+        whole = self._api.key == ApiKey.CREATE_TOPICS and total > MAX_CREATED_PARTITIONS
+        admitted = not whole or quota.record(total, now)
+        for topic, forecast in zip(self._topics, forecasts, strict=True):
+            if forecast.cost > 0:
+                admitted = admitted if whole else quota.record(forecast.cost, now)
+                topic.charged = forecast.cost if admitted else 0
+                topic.error = NO_ERROR if admitted else THROTTLING_QUOTA_EXCEEDED
+            elif forecast.error != NO_ERROR and quota.in_debt(now):
+                topic.error, topic.message = forecast.error, forecast.message
+
+    # What came of it.
+
+    def _settle(self, results: dict[TopicKey, TopicResult], now: float) -> None:
+        """Give back what the broker refused, and charge what turned out otherwise."""
+        more = 0
+        for topic in self._topics:
+            result = results.get(key(topic.asked))
+            if topic.error != NO_ERROR or result is None:
+                continue
+            more += self._worth(topic, result, now) - topic.charged
+        if more:
+            self._bucket.record(more, now)
+        if more < 0:
+            self._connection.throttle.reconsider(now)
+
+    def _worth(self, topic: _Topic, result: TopicResult, now: float) -> int:
+        """What the broker's controller would have charged for what came of a topic."""
+        asked, api_key = topic.asked, self._api.key
+        if result.error == _REQUEST_TIMED_OUT:
+            return topic.charged  # the controller may be at it still: ZooKeeper's answers so at once where timeout_ms is 0
+        if result.error != NO_ERROR:
+            return topic.charged if result.error in _CHARGED_ERRORS.get(api_key, ()) else 0
+        name = asked.name or result.name or self._known.name_of(asked.topic_id)
+        if api_key == ApiKey.DELETE_TOPICS:
+            worth = topic.charged or self._forecasts.unforeseen(asked, now)
+            if name is not None:
+                self._known.changed(name, 0, now)
+            return worth
+        if api_key == ApiKey.CREATE_TOPICS:
+            worth = topic.charged
+            if result.partitions > 0:
+                worth = result.partitions
+                if asked.partitions == -1 and asked.assignments < 0:
+                    self._known.default_partitions = worth
+            worth = partitions = worth or max(asked.partitions, asked.assignments, 1)
+        else:
+            worth = topic.charged or self._forecasts.unforeseen(asked, now)
+            partitions = asked.partitions
+        if name is not None and not self._request.validate_only:
+            self._known.changed(name, partitions, now, result.topic_id)
+        return worth
+
+    def _refusal(self, topic: _Topic) -> bytes:
+        """The result of a topic that was answered here. One that is named by its id gets its name, as a broker has it."""
+        asked = topic.asked
+        name_field = asked.name_field
+        if asked.name is None and (name := self._forecasts.name_of(asked)) is not None:
+            name_field = addresses.encode_string(name, compact=True)
+        return self._api.refuse(self._version, name_field, asked.topic_id, topic.error, topic.message)
+
+
+def _first_of_each(topics: Iterable[_Topic]) -> list[_Topic]:
+    """The topics without those that are named a second time."""
+    first: dict[TopicKey, _Topic] = {}
+    for topic in topics:
+        first.setdefault(key(topic.asked), topic)
+    return list(first.values())

@@ -1,0 +1,1 @@
+"""Kafka's client quota API, answered by the gateway (KIP-546)."""

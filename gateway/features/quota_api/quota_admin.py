@@ -1,0 +1,314 @@
+"""The quotas that are set through the API: checked, saved, put into effect, in this order, one request after the other."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
+from ipaddress import ip_address
+from typing import NamedTuple, Protocol
+
+from gateway import clock
+from gateway.features.quota_api.handlers import AlterTask
+from gateway.features.quota_api.quota_store import NotSavedError, QuotaStore
+from gateway.features.quota_api.rules import (
+    UNKNOWN_SERVER_ERROR,
+    Alteration,
+    Change,
+    QuotaApiError,
+    alteration,
+    altered,
+    check_room,
+    described,
+    ips,
+    undone,
+)
+from gateway.features.topic_quotas import thresholds as topic_thresholds
+from gateway.features.topic_quotas.thresholds import Threshold, TopicLimits
+from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas, QuotaTable
+from gateway.quotas.kinds import small_quota_warning
+from protocol.bodies.client_quotas import AlterRequest, Component, DescribedEntity, EntityPart
+
+LOOKUP_SECONDS = 5.0
+
+AGAIN_SECONDS = 60.0
+"""After so long, or with the next request, what is to be taken back is tried again; after so long, hosts without an address are
+looked up again."""
+
+CHANGES_AT_ONCE = 100
+"""Log lines between two turns of the event loop."""
+
+_log = logging.getLogger("weir.quota_api")
+
+
+OnChanged = Callable[[ClientQuotaEntity, str, float | None, float | None, str], None]
+"""Called for each limit that is changed: entity, quota key, the limits before and after (None: none), the principal."""
+
+
+def _nobody(_entity: ClientQuotaEntity, _key: str, _old: float | None, _new: float | None, _principal: str) -> None:
+    """Nobody wants to know."""
+
+
+class Topics(Protocol):
+    """The topic quotas of a gateway."""
+
+    def limits(self) -> TopicLimits | None:
+        """The thresholds of the config file; None where topics have no quotas."""
+        ...
+
+    def override(self, thresholds: Mapping[str, float]) -> None:
+        """Put these thresholds over those of the file, by topic."""
+        ...
+
+
+class QuotaAdmin:
+    """Answers the quota API for a gateway. `applied` is called whenever the quotas in effect have changed.
+
+    Between `start` and the end of `run` requests are carried out; what waits at its end is never answered.
+    """
+
+    def __init__(self, engine: QuotaEngine, store: QuotaStore, admins: Iterable[str], applied: Callable[[], None]) -> None:
+        self.admins = frozenset(admins)
+        self.on_changed: OnChanged = _nobody
+        self.topics: Topics | None = None
+        self._engine = engine
+        self._store = store
+        self._applied = applied
+        self._quotas: DynamicQuotas = {}
+        self._followed: DynamicQuotas | None = None
+        self._addresses: dict[str, str] = {}  # of the hosts by whose names ips have been given
+        self._waiting: list[AlterTask] = []
+        self._to_undo: list[tuple[AlterTask, list[Change]]] = []
+        self._nowhere: frozenset[str] = frozenset()  # hosts whose quotas hold for nobody, as they have no address
+        self._look_again = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake = asyncio.Event()
+
+    async def start(self) -> None:
+        """Put into effect what was saved. Raises ConfigError where that is not to be made out."""
+        self._quotas = await self._store.load()
+        await self._look_up(_ips_of(self._quotas))
+        if self._quotas:
+            _log.info("%d entities have quotas that were set through the API", len(self._quotas))
+            self._apply(self._quotas)
+
+    async def run(self) -> None:
+        """Carry out requests until cancelled."""
+        try:
+            while True:
+                if self._timer is None and (self._to_undo or self._nowhere):
+                    self._timer = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._again)
+                await self._wake.wait()
+                self._wake.clear()
+                await self._carry_out()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def _again(self) -> None:
+        self._timer = None
+        self._look_again = True
+        self._wake.set()
+
+    def follow(self, quotas: DynamicQuotas) -> None:
+        """The store has other quotas now: another gateway has changed them. They are put into effect soon."""
+        self._followed = quotas
+        self._wake.set()
+
+    def allows(self, user: str) -> bool:
+        """Whether the user may see and change quotas."""
+        return f"User:{user}" in self.admins
+
+    def alter(self, request: AlterRequest, user: str, done: Callable[[], None]) -> AlterTask:
+        """Begin with a request, whose user has been checked."""
+        task = AlterTask(request, user, done)
+        self._waiting.append(task)
+        self._wake.set()
+        return task
+
+    @property
+    def topics_limited(self) -> bool:
+        """True if topics have quotas, so that clients may set their thresholds."""
+        return self.topics is not None and self.topics.limits() is not None
+
+    def threshold(self, topic: str) -> Threshold:
+        """The explicit threshold of a topic."""
+        limits = None if self.topics is None else self.topics.limits()
+        dynamic = self._quotas.get(ClientQuotaEntity(topic=topic), {}).get(topic_thresholds.KEY)
+        return Threshold(dynamic, None if limits is None else limits.explicit.get(topic))
+
+    def alter_thresholds(
+        self, changes: Mapping[str, float | None], user: str, done: Callable[[], None], *, validate_only: bool
+    ) -> AlterTask:
+        """Begin to set the thresholds of topics, or to remove them (None), for a user who has been checked."""
+        request = topic_thresholds.alter_request(changes, validate_only=validate_only)
+        task = AlterTask(request, user, done, of_topic=True)
+        self._waiting.append(task)
+        self._wake.set()
+        return task
+
+    def undo(self, task: AlterTask, entity: tuple[EntityPart, ...]) -> None:
+        """Take back what a task has changed of an entity: the broker has refused its part of it."""
+        if task.alteration is not None and not task.request.validate_only:
+            self._to_undo.append((task, task.alteration.changes_of(entity)))
+            self._wake.set()
+
+    def describe(self, components: Sequence[Component], *, strict: bool) -> list[DescribedEntity]:
+        """Weir's quotas, the file's and the API's, that a filter finds. Raises QuotaApiError where the filter is none."""
+        table = QuotaTable(self._engine.settings.quotas, topic_thresholds.without_topics(self._quotas))
+        limits = {
+            entity: {key: limit.per_second for key, limit in by_key.items()} for entity, by_key in table.entities().items()
+        }
+        return described(limits, components, strict=strict)
+
+    async def _carry_out(self) -> None:
+        """What others have changed, and all that waits, saved in one go."""
+        if self._look_again:
+            self._look_again = False
+            await self._look_up(self._nowhere)
+            if not self._nowhere.isdisjoint(self._addresses):
+                self._apply(self._quotas)
+        if self._followed is not None:
+            followed, self._followed = self._followed, None
+            await self._look_up(_ips_of(followed) - self._nowhere)
+            changed = sum(self._quotas.get(entity) != followed.get(entity) for entity in {**self._quotas, **followed})
+            _log.info("quotas of %d entities were changed through another gateway", changed)
+            self._apply(followed)
+        tasks, self._waiting = self._waiting, []
+        undos, self._to_undo = self._to_undo, []
+        try:
+            await self._alter(tasks, undos)
+        except Exception:  # a client that is never answered would not be read again
+            for task in tasks:
+                if task.alteration is None:
+                    task.alteration = Alteration()
+                    for entry in task.request.entries:
+                        task.alteration.fail(entry.entity, UNKNOWN_SERVER_ERROR, "Weir failed to carry out the change.")
+                    task.done()
+            raise
+
+    async def _alter(self, tasks: Sequence[AlterTask], undos: list[tuple[AlterTask, list[Change]]]) -> None:
+        """Carry out these requests, and take back these changes."""
+        await self._look_up(set().union(*(ips(task.request.entries) for task in tasks)))
+        quotas = self._quotas
+        made: list[_Made] = []
+        for task, changes in undos:
+            back = undone(task.before, quotas, changes)
+            quotas = altered(quotas, back)
+            made.append(_Made(task, back, "quota changed through the API is taken back, the broker has refused its part of it"))
+        found: list[tuple[AlterTask, Alteration]] = []
+        for task in tasks:
+            task.before = quotas
+            if task.of_topic:
+                wanted = topic_thresholds.alteration(task.request)
+            else:
+                wanted = alteration(task.request.entries, self._addresses.__contains__)
+            found.append((task, wanted))
+            after = altered(quotas, wanted.changes)
+            try:
+                check_room(quotas, after)
+                limits = None if self.topics is None else self.topics.limits()
+                if task.of_topic and limits is not None:
+                    topic_thresholds.check_sum(limits, quotas, after)
+                if not task.request.validate_only:
+                    quotas = after
+            except QuotaApiError as error:
+                wanted.fail_changes(error.code, error.message)
+        if quotas != self._quotas:
+            changing = [each for each in found if not each[0].request.validate_only]
+            made += [_Made(task, wanted.changes, "quota changed through the API") for task, wanted in changing]
+            try:
+                await self._take_over(quotas, made)
+            except NotSavedError as error:
+                _log.warning(
+                    "quotas set through the API can't be saved: %s — %s",
+                    error,
+                    error.remedy,
+                    extra={"reason": "quotas_not_saved"},
+                )
+                for _, wanted in changing:
+                    wanted.fail_changes(UNKNOWN_SERVER_ERROR, f"Weir can not save the change ({error}), {error.outcome}.")
+                self._to_undo[:0] = undos
+        for task, wanted in found:
+            task.alteration = wanted
+            task.done()
+
+    async def _take_over(self, quotas: DynamicQuotas, made: list["_Made"]) -> None:
+        """Save the quotas, put them into effect, and tell by whom they were `made`. Raises NotSavedError, and did nothing."""
+        quotas = await self._store.save(self._quotas, quotas)
+        self._followed = None  # what the store says now is newer
+        await self._look_up(_ips_of(quotas) - self._nowhere)
+        latest: dict[tuple[ClientQuotaEntity, str], float | None] = {}
+        for task, changes, what in made:
+            principal = f"User:{task.user}"
+            for number, (entity, key, value) in enumerate(changes):
+                if number % CHANGES_AT_ONCE == CHANGES_AT_ONCE - 1:
+                    await asyncio.sleep(0)  # a line for each of thousands takes a tenth of a second
+                _log.info(what, extra={"by": principal, "entity": str(entity), "key": key, "value": value})
+                old = latest.get((entity, key), self._quotas.get(entity, {}).get(key))
+                latest[entity, key] = value
+                self.on_changed(entity, key, old, value, principal)
+                warning = None if value is None else small_quota_warning(key, value, str(entity))
+                if warning is not None:
+                    _log.warning("%s: %s", key, warning)
+        self._apply(quotas)
+
+    def _apply(self, quotas: DynamicQuotas) -> None:
+        self._quotas = quotas
+        nowhere = frozenset(_ips_of(quotas).difference(self._addresses))
+        if nowhere - self._nowhere:
+            _log.warning(
+                "quotas set through the API hold for nobody, as no address is found for %s: they are looked up again every %g s"
+                " — see to DNS, or set the quotas of the addresses", ", ".join(sorted(nowhere)), AGAIN_SECONDS,
+            )  # fmt: skip
+        self._nowhere = nowhere
+        of_clients = topic_thresholds.without_topics(quotas)
+        effective = {self._with_address(entity): limits for entity, limits in of_clients.items()}
+        if self.topics is not None:
+            self.topics.override(topic_thresholds.thresholds(quotas))
+        self._engine.apply(replace(self._engine.settings, dynamic=effective), clock.monotonic())
+        self._applied()
+
+    def _with_address(self, entity: ClientQuotaEntity) -> ClientQuotaEntity:
+        """An ip that is given by name or in an unusual spelling is that address."""
+        if isinstance(entity.ip, str):
+            return ClientQuotaEntity(ip=self._addresses.get(entity.ip, entity.ip))
+        return entity
+
+    async def _look_up(self, names: Set[str]) -> None:
+        """Note the address of each name that is one or has one."""
+        unknown = [name for name in names if name not in self._addresses]
+        if not unknown:
+            return
+        found: Mapping[str, str | None] = dict(zip(unknown, await asyncio.gather(*map(_address, unknown)), strict=True))
+        known = {entity.ip for entity in self._quotas}
+        known |= names
+        self._addresses = {name: address for name, address in self._addresses.items() if name in known}
+        self._addresses |= {name: address for name, address in found.items() if address is not None}
+
+
+class _Made(NamedTuple):
+    """Changes of one task, and the log's words for them."""
+
+    task: AlterTask
+    changes: list[Change]
+    what: str
+
+
+def _ips_of(quotas: DynamicQuotas) -> set[str]:
+    return {entity.ip for entity in quotas if isinstance(entity.ip, str)}
+
+
+async def _address(name: str) -> str | None:
+    """The address that a name is or leads to, in the usual spelling; None where there is none."""
+    try:
+        return str(ip_address(name.removeprefix("[").removesuffix("]")))
+    except ValueError:
+        pass
+    try:
+        async with asyncio.timeout(LOOKUP_SECONDS):
+            found = await asyncio.get_running_loop().getaddrinfo(name, None)
+        return str(ip_address(found[0][4][0]))
+    except (OSError, ValueError):  # not known, not in time, or no name at all
+        return None

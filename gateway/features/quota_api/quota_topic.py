@@ -1,0 +1,215 @@
+"""The quotas of the API in a compacted topic, so that each of several gateways has them all, whoever set them.
+
+The state file is this gateway's copy, for a start while Kafka is out of reach. As soon as the topic has been read, it decides.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+
+from gateway import clock
+from gateway.cluster.client import ClusterError, OwnClient
+from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog, TopicSpec
+from gateway.features.quota_api.quota_store import NotSavedError, QuotaStore
+from gateway.features.quota_api.records import SKIPPED, LoggedQuotas, QuotaLogReport, Record, changes, claim, rebased, settled
+from gateway.quotas.entity import DynamicQuotas
+
+SAVE_SECONDS = 15.0
+"""So long a change may take until it is acknowledged and read back."""
+
+TOPIC_CONFIGS = {
+    # A gateway that runs and is cut off from the brokers goes on where it was: so long must be remembered what was removed.
+    # One that starts reads everything.
+    "delete.retention.ms": "604800000",
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.ms": "86400000",
+}
+
+_ID_BYTES = 8
+_REMEDY = "see that Weir reaches the brokers and may read and write the topic"
+
+_log = logging.getLogger("weir.quota_api")
+
+
+def _nobody(_quotas: DynamicQuotas) -> None:
+    """Nobody wants to know."""
+
+
+class QuotaLog:
+    """A `QuotaStore`. `on_change` gets all quotas whenever they are others than those that were loaded or told before.
+
+    Of the gateways that have one `copy`, all but one have it for reading only (`writes_copy`).
+    """
+
+    def __init__(self, topic: str, connect: Callable[[], OwnClient], copy: QuotaStore, *, writes_copy: bool = True) -> None:
+        self.on_change: Callable[[DynamicQuotas], None] = _nobody
+        self._copy = copy
+        self._copied: DynamicQuotas = {}
+        self._writes_copy = writes_copy
+        self._to_copy = asyncio.Event()
+        self._gateway = secrets.token_hex(_ID_BYTES)
+        self._table = LoggedQuotas()
+        self._skipped = self._table.skipped
+        self._known: DynamicQuotas = {}
+        self._dirty = False
+        self._to_put_back = False
+        self._whole = asyncio.Event()
+        spec = TopicSpec(topic, configs=TOPIC_CONFIGS)
+        self._log = TopicLog(connect, spec, self._on_record, self._on_new_topic)
+
+    @property
+    def topic(self) -> str:
+        """Its name."""
+        return self._log.spec.name
+
+    @property
+    def whole(self) -> bool:
+        """Whether the topic has been read, so that the quotas are not only those of the copy."""
+        return self._whole.is_set()
+
+    async def load(self) -> DynamicQuotas:
+        """The copy's quotas. Raises ConfigError where it can't be made out."""
+        self._known = self._copied = await self._copy.load()
+        return self._known
+
+    async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:
+        """Publish what is different, and wait until it is read back: what is returned then is what the log says."""
+        topic, begun = self.topic, False
+        try:
+            async with asyncio.timeout(SAVE_SECONDS):
+                await self._read_whole()
+                # `before` may be what the copy said, and an entity's record has all its limits.
+                records = changes(self._table.quotas, rebased(before, after, self._table.quotas))
+                if not self._table.settled:
+                    records.append(settled())
+                begun = True
+                await self._publish(records)
+                await self._whole.wait()  # it may be a new topic, which has nothing but this change yet
+        except (ClusterError, TimeoutError) as error:
+            if not begun:
+                raise NotSavedError(f"topic {topic} has not been read yet: {error or 'it takes too long'}", _REMEDY) from None
+            reason = f"topic {topic} does not confirm it: {error or 'it takes too long'}"
+            raise NotSavedError(reason, _REMEDY, "so it may take effect later, or not at all") from None
+        self._take_over()
+        return self._known
+
+    async def run(self) -> None:
+        """Follow the topic until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._log.run(), name="read the quotas of the API")
+                group.create_task(self._keep_copy(), name="keep a copy of the quotas of the API")
+                while True:
+                    await self._log.looked()
+                    if self._log.status.caught_up:
+                        await self._follow()
+        finally:
+            await self._log.close()
+
+    def report(self) -> QuotaLogReport:
+        """How things are."""
+        status = self._log.status
+        return QuotaLogReport(
+            topic=self.topic,
+            connected=status.reader_connected,
+            entities=len(self._known),
+            records_total=status.records_total,
+            published_total=status.published_total,
+            publication_errors_total=status.publication_errors_total,
+            skipped={**dict.fromkeys(SKIPPED, 0), **self._skipped, **status.skipped},
+        )
+
+    async def _follow(self) -> None:
+        """All that there was at the last look has been read."""
+        if not self._table.settled and self._known:
+            await self._migrate()
+        if not self._table.settled and (self._known or self._table.claimant(clock.monotonic()) is not None):
+            return
+        if self._to_put_back and not await self._put_back():
+            return
+        if not self._whole.is_set():
+            _log.info("the quotas of the API are those of topic %s: %d entities", self.topic, len(self._table.quotas))
+        self._whole.set()
+        if self._dirty:
+            self._take_over()
+
+    async def _migrate(self) -> None:
+        """The topic is new: put the quotas there that are known here, unless another gateway is about to."""
+        claimant = self._table.claimant(clock.monotonic())
+        try:
+            if claimant is None:
+                async with asyncio.timeout(SAVE_SECONDS):
+                    await self._publish([claim(self._gateway)])
+            elif claimant == self._gateway:
+                await self._publish_missing([settled()])
+        except (ClusterError, TimeoutError):  # which the log has said
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _put_back(self) -> bool:
+        """The topic was made again, and somebody's change was in it before what had been known: that is put there now."""
+        try:
+            await self._publish_missing([])
+        except (ClusterError, TimeoutError):  # which the log has said
+            await asyncio.sleep(RETRY_SECONDS)
+            return False
+        self._to_put_back = False
+        return True
+
+    async def _publish_missing(self, end: list[Record]) -> None:
+        """Put there what is known and what the topic says nothing of."""
+        missing = changes(self._table.quotas, self._table.with_missing(self._known))
+        async with asyncio.timeout(SAVE_SECONDS):
+            await self._publish([*missing, *end])
+        if missing:
+            _log.info("%d entities' quotas were put into topic %s", len(missing), self.topic)
+
+    async def _read_whole(self) -> None:
+        """Return once the topic has been read, or raise ClusterError if that is not going to be soon."""
+        if not self._whole.is_set() and self._log.status.reader_problem:
+            raise ClusterError(self._log.status.reader_problem)
+        await self._whole.wait()
+
+    async def _publish(self, records: list[Record]) -> None:
+        """Returns once they have been read back."""
+        if records:
+            await self._log.read_up_to(await self._log.publish(records, look=True))
+
+    def _take_over(self) -> None:
+        """Tell what the log says by now, and have it copied."""
+        self._dirty = False
+        if self._table.quotas != self._known:
+            self._known = dict(self._table.quotas)
+            self.on_change(self._known)
+        if self._known != self._copied:
+            self._to_copy.set()
+
+    async def _keep_copy(self) -> None:
+        failing = False
+        while self._writes_copy:
+            await self._to_copy.wait()
+            self._to_copy.clear()
+            try:
+                self._copied = await self._copy.save(self._copied, self._known)
+                failing = False
+            except NotSavedError as error:
+                if not failing:
+                    _log.warning("the copy of the API's quotas can't be saved: %s — %s", error, error.remedy)
+                failing = True
+                await asyncio.sleep(RETRY_SECONDS)
+                self._to_copy.set()
+
+    def _on_record(self, key: bytes | None, value: bytes | None) -> None:
+        reason = self._table.receive(key, value, clock.monotonic())
+        if reason is None:
+            self._dirty = True
+        elif self._skipped[reason] == 1:
+            name = self.topic
+            _log.warning("a record of topic %s is skipped (%s), and others like it may be: %.200r", name, reason, key)
+
+    def _on_new_topic(self) -> None:
+        """The topic has been deleted and made again: what is known here is put there, as into any that is new."""
+        self._table = LoggedQuotas()
+        self._table.skipped = self._skipped
+        self._to_put_back = True
+        self._whole.clear()

@@ -1,0 +1,170 @@
+"""The quotas of the API as records of a compacted topic, one for each entity, and what a gateway makes of them.
+
+    key:   {"client-id": null, "user": "alice"}                   the entity, null for the default; keys in order
+    value: {"version": 1, "quotas": {"producer_byte_rate": 1e6}}   all its quotas; no value: it has none any more
+
+The order of the log decides. Before there are any, one gateway may put the quotas of its state file there: it says so with a
+`claim`, and whose claim stands first in the log does it. From the record `settled` on, what the topic holds is all there is;
+where nobody has claimed anything, from the first record of an entity on.
+
+    key: migration   value: {"version": 1, "claimed_by": "0f3a..."}, then {"version": 1, "claimed_by": null}
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from gateway.features.quota_api.rules import MAX_ENTITIES, QuotaApiError, checked_entity, parts_of
+from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
+
+VERSION: Final = 1
+CLAIM_SECONDS: Final = 10.0
+"""A gateway that has claimed to put its quotas there, and has not done so by then, never will."""
+
+SKIPPED: Final = ("damaged", "version", "too_many_entities")
+"""Why a record may be of no use."""
+
+_MIGRATION: Final = b"migration"
+
+Record = tuple[bytes, bytes | None]
+"""Key and value."""
+
+
+class _Saved(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+
+
+class _Version(_Saved):
+    version: int
+
+
+class _Quotas(_Version):
+    quotas: Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1)]
+
+
+class _Migration(_Version):
+    claimed_by: str | None
+
+
+_PARTS = TypeAdapter(Annotated[dict[str, str | None], Field(min_length=1)])
+
+
+def entity_record(entity: ClientQuotaEntity, limits: dict[str, float]) -> Record:
+    """The record that gives an entity these quotas and no others; none at all where there are none."""
+    key = json.dumps(parts_of(entity), sort_keys=True).encode()
+    return key, json.dumps({"version": VERSION, "quotas": limits}, allow_nan=False).encode() if limits else None
+
+
+def claim(gateway: str) -> Record:
+    """The record by which a gateway wants to be the one that puts its quotas there."""
+    return _MIGRATION, json.dumps({"version": VERSION, "claimed_by": gateway}).encode()
+
+
+def settled() -> Record:
+    """The record from which on the topic has all quotas."""
+    return _MIGRATION, json.dumps({"version": VERSION, "claimed_by": None}).encode()
+
+
+class LoggedQuotas:
+    """What the log says so far. Times are monotonic seconds of this gateway's own."""
+
+    def __init__(self) -> None:
+        self.quotas: dict[ClientQuotaEntity, dict[str, float]] = {}
+        self.removed: dict[ClientQuotaEntity, None] = {}
+        self.settled = False
+        self.skipped: Counter[str] = Counter()
+        self._claim: tuple[str, float] | None = None
+
+    def receive(self, key: bytes | None, value: bytes | None, now: float) -> str | None:
+        """Take over the next record. One that can't be used changes nothing: it is counted, and the reason returned."""
+        reason = self._migration(value, now) if key == _MIGRATION else self._entity(key, value)
+        if reason is not None:
+            self.skipped[reason] += 1
+        return reason
+
+    def claimant(self, now: float) -> str | None:
+        """The gateway that is about to put its quotas there."""
+        if self._claim is None or now - self._claim[1] > CLAIM_SECONDS:
+            return None
+        return self._claim[0]
+
+    def _migration(self, value: bytes | None, now: float) -> str | None:
+        try:
+            said = _Migration.model_validate_json(value or b"")
+        except ValidationError:
+            return "damaged"
+        if said.version != VERSION:
+            return "version"
+        if said.claimed_by is None:
+            self.settled = True
+        elif self.claimant(now) is None:
+            self._claim = (said.claimed_by, now)
+        return None
+
+    def _entity(self, key: bytes | None, value: bytes | None) -> str | None:
+        try:
+            entity = checked_entity(_PARTS.validate_json(key or b"", strict=True))
+            if value is None:
+                self.quotas.pop(entity, None)
+                if len(self.removed) < MAX_ENTITIES:
+                    self.removed[entity] = None
+                self._heard_of_entity()
+                return None
+            if _Version.model_validate_json(value).version != VERSION:
+                return "version"
+            limits = _Quotas.model_validate_json(value).quotas
+        except (ValidationError, QuotaApiError):
+            return "damaged"
+        if entity not in self.quotas and len(self.quotas) >= MAX_ENTITIES:
+            return "too_many_entities"
+        self.quotas[entity] = limits
+        self.removed.pop(entity, None)
+        self._heard_of_entity()
+        return None
+
+    def _heard_of_entity(self) -> None:
+        """The topic is not new then; unless it is just being filled, in several batches, of which some may never come."""
+        if self._claim is None:
+            self.settled = True
+
+    def with_missing(self, known: DynamicQuotas) -> DynamicQuotas:
+        """What the log says, and of the entities that it says nothing of what is known otherwise."""
+        missing = {entity: limits for entity, limits in known.items() if entity not in self.removed}
+        return {**missing, **self.quotas}
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaLogReport:
+    """How the topic of the API's quotas does. `skipped` counts records by reason; `connected`: it can be read."""
+
+    topic: str
+    connected: bool
+    entities: int
+    records_total: int
+    published_total: int
+    publication_errors_total: int
+    skipped: dict[str, int]
+
+
+def changes(before: DynamicQuotas, after: DynamicQuotas) -> list[Record]:
+    """The records that make one of the other."""
+    entities = [entity for entity in {**before, **after} if before.get(entity) != after.get(entity)]
+    return [entity_record(entity, dict(after.get(entity, {}))) for entity in entities]
+
+
+def rebased(before: DynamicQuotas, after: DynamicQuotas, now: DynamicQuotas) -> DynamicQuotas:
+    """What becomes of the quotas that there are `now` where the limits that differ between the other two are changed."""
+    result = dict(now)
+    for entity in {**before, **after}:
+        old, new = before.get(entity, {}), after.get(entity, {})
+        changed = {key for key in {**old, **new} if old.get(key) != new.get(key)}
+        if changed:
+            kept = {key: limit for key, limit in now.get(entity, {}).items() if key not in changed}
+            limits = kept | {key: new[key] for key in changed if key in new}
+            result.pop(entity, None)
+            if limits:
+                result[entity] = limits
+    return result

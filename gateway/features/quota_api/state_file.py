@@ -1,0 +1,92 @@
+"""The quotas of the API in a file: JSON with a version, replaced as a whole.
+
+    {"version": 1, "client_quotas": [{"entity": {"user": "alice", "client-id": null}, "quotas": {"producer_byte_rate": 1e6}}]}
+
+As in Kafka's protocol, null is the default entity.
+"""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gateway.config.problems import ConfigError, Problem
+from gateway.features.quota_api.quota_store import NotSavedError
+from gateway.features.quota_api.rules import entity_of, parts_of
+from gateway.files.file_lock import FileLock
+from gateway.files.whole_file import replace_file
+from gateway.quotas.entity import DynamicQuotas
+
+VERSION = 1
+
+
+class _Saved(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class _Row(_Saved):
+    """One entity: names by type, None for the default, and limits by quota key."""
+
+    entity: Annotated[dict[str, str | None], Field(min_length=1)]
+    quotas: Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1)]
+
+
+class _State(_Saved):
+    version: int
+    client_quotas: list[_Row]
+
+
+class StateFile:
+    """A `QuotaStore` in a file at `path`, whose folder has to exist.
+
+    `lock`: nothing is saved without it. None: somebody else sees to it that nobody else writes the file.
+    """
+
+    def __init__(self, path: Path, lock: FileLock | None = None) -> None:
+        self.path = path
+        self._lock = lock
+
+    async def load(self) -> DynamicQuotas:
+        """What was saved last. Raises ConfigError where the file is damaged, of a later version or unreadable."""
+        return await asyncio.to_thread(self._load)
+
+    async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:  # noqa: ARG002 -- it is written whole
+        """Replace the file. Raises NotSavedError."""
+        try:
+            if self._lock is not None and not self._lock.take():
+                problem = self._lock.problem
+                raise NotSavedError(problem.message, problem.remedy)
+            await asyncio.to_thread(self._save, dict(after))
+        except OSError as error:
+            raise NotSavedError(error.strerror or str(error), "make the folder of state.path writable") from error
+        return after
+
+    def _load(self) -> DynamicQuotas:
+        try:
+            text = self.path.read_bytes()
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise self._refused(f"{self.path} can't be read: {error.strerror}", "let the user that runs Weir read it") from None
+        try:
+            version = json.loads(text)["version"]
+            if version != VERSION:
+                remedy = "run the version of Weir that wrote it, or move it away and set the quotas again"
+                raise self._refused(f"{self.path} is of version {version}, this Weir knows version {VERSION}", remedy)
+            state = _State.model_validate_json(text)
+            return {entity_of(row.entity): row.quotas for row in state.client_quotas}
+        except (ValueError, TypeError, KeyError) as error:
+            what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+            remedy = "restore it from a backup, or move it away and set the quotas again with kafka-configs"
+            raise self._refused(f"{self.path} is damaged: {what!s}", remedy) from None
+
+    @staticmethod
+    def _refused(message: str, remedy: str) -> ConfigError:
+        return ConfigError("quotas set through the API", [Problem("state.path", message, remedy)])
+
+    def _save(self, quotas: DynamicQuotas) -> None:
+        rows = [{"entity": parts_of(entity), "quotas": dict(limits)} for entity, limits in quotas.items()]
+        text = json.dumps({"version": VERSION, "client_quotas": rows}, indent=1, allow_nan=False)
+        replace_file(self.path, [text], durable=True)

@@ -1,0 +1,163 @@
+"""Keeps recent usage over a restart: saved every few seconds and at the end, put back at the start.
+
+Whatever goes wrong with it is logged, and the gateway goes on: the worst is one burst too many.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from gateway import clock
+from gateway.features.connection_quotas.rules import ConnectionQuotas
+from gateway.features.recent_use.rules import EntityUse, Moment, entity_uses, restore_entity, seconds_between
+from gateway.features.recent_use.usage_file import (
+    BadUsageError,
+    Usage,
+    cut,
+    entity_line,
+    listener_line,
+    member_lines,
+    read_usage,
+    topic_line,
+    write_usage,
+)
+from gateway.features.sharing.member import Member
+from gateway.features.topic_quotas.recent_topics import restore_topics, topic_uses
+from gateway.features.topic_quotas.rules import TopicQuotas
+from gateway.quotas.engine import QuotaEngine
+
+_TOGETHER = 50
+"""Buckets that are written down before clients have their turn again: half a millisecond's work."""
+
+_REST = 50.0
+"""It pauses so many times as long as it worked, so that saving very many buckets takes 2 % of the time at most."""
+
+_log = logging.getLogger("weir.state")
+
+
+class RecentUsage:
+    """One gateway's usage in the file at `path`, written every `interval` seconds. `saves` counts by result.
+
+    `member` is to be set before the start where quotas are shared; `topics` tells which topic quotas are at work.
+    """
+
+    def __init__(
+        self, path: Path, interval: float, engine: QuotaEngine, connections: ConnectionQuotas, saves: Counter[str]
+    ) -> None:
+        self.member: Member | None = None
+        self.topics: Callable[[], TopicQuotas | None] = lambda: None
+        self._read: tuple[Usage, float] | None = None  # and at which time, by the monotonic clock, it had been saved
+        self.saves = saves
+        self._path = path
+        self._interval = interval
+        self._engine = engine
+        self._connections = connections
+        self._file_holds_something = True
+        self._write: asyncio.Future[None] | None = None
+        self._failing = False
+
+    async def restore(self) -> None:
+        """Put back what was saved last. To be called before anybody is served, once the quotas are known."""
+        try:
+            usage = await asyncio.to_thread(read_usage, self._path)
+        except FileNotFoundError:
+            self._file_holds_something = False
+            return
+        except (OSError, BadUsageError) as error:
+            _log.warning("recent usage can't be read, so every client starts with its whole burst: %s: %s", self._path, error)
+            return
+        seconds = seconds_between(usage.at, _now())
+        if seconds is None:
+            _log.warning("recent usage was saved too long ago, or in the future, and is not used: %s", self._path)
+            return
+        now = clock.monotonic()
+        restored = sum(
+            restore_entity(self._engine, EntityUse(saved.kind, saved.tags, saved.use.aged(seconds)), now)
+            for saved in usage.entities
+        )
+        for listener, use in usage.listeners.items():
+            self._connections.restore(listener, use.aged(seconds), now)
+        self._read = usage, now - seconds
+        if self.member is not None:
+            for known in usage.members:
+                self.member.remember(known, now - seconds, now)
+        _log.info("recent usage restored", extra={"buckets": restored, "seconds_ago": round(seconds, 1)})
+        if usage.damaged:
+            _log.warning("%d lines of %s are damaged or missing and were left out", usage.damaged, self._path)
+
+    def restore_topics(self) -> None:
+        """The same for the rates of topics, once their quotas are at work."""
+        quotas = self.topics()
+        if self._read is not None and quotas is not None:
+            usage, saved_at = self._read
+            now = clock.monotonic()
+            restore_topics(quotas, usage.topics, now - saved_at, now)
+        self._read = None
+
+    async def run(self) -> None:
+        """Save until cancelled."""
+        worked = 0.0
+        while True:
+            await asyncio.sleep(max(self._interval, worked * _REST))
+            began = clock.monotonic()
+            await self.save()
+            worked = clock.monotonic() - began
+
+    async def save(self) -> None:
+        """Write down what is remembered now; nothing where that is nothing, and was nothing before."""
+        if self._write is not None and not self._write.done():  # of a `run` that was cancelled
+            await asyncio.wait([self._write])
+        lines: list[str] = []
+        buckets = list(self._engine.buckets())
+        for start in range(0, len(buckets), _TOGETHER):
+            uses = entity_uses(self._engine, buckets[start : start + _TOGETHER], clock.monotonic())
+            lines += map(entity_line, uses)
+            await asyncio.sleep(0)
+        lines += [listener_line(*each) for each in self._connections.recent_uses(clock.monotonic()).items()]
+        topics = self.topics()
+        accounts = [] if topics is None else list(topics.accounts())
+        for start in range(0, len(accounts), _TOGETHER):
+            if topics is not None:
+                lines += map(topic_line, topic_uses(topics, accounts[start : start + _TOGETHER], clock.monotonic()))
+            await asyncio.sleep(0)
+        if self.member is not None:
+            # After the buckets: what is told in between is forgotten rather than charged twice.
+            for identity in self.member.peers():
+                known = self.member.known(identity)
+                if known is not None:
+                    for line in member_lines(known):
+                        lines.append(line)
+                        await asyncio.sleep(0)
+        if not lines and not self._file_holds_something:
+            return
+        left_out = cut(lines)
+        # All but the writing is done by now: a thread that makes text would contend for Python's lock.
+        self._write = asyncio.ensure_future(asyncio.to_thread(write_usage, self._path, _now(), lines))
+        try:
+            await asyncio.shield(self._write)
+        except (OSError, ValueError) as error:
+            self._failed(f"recent usage can't be saved: {error} — make the folder of state.usage_path writable")
+            return
+        self._file_holds_something = bool(lines)
+        if left_out:
+            self._failed(
+                f"recent usage in {self._path}: {left_out} lines would make the file too long, so their clients start with a"
+                " whole burst after a restart — lower quotas.max_entities"
+            )
+            return
+        self.saves["success"] += 1
+        if self._failing:
+            _log.info("recent usage is saved again")
+        self._failing = False
+
+    def _failed(self, message: str) -> None:
+        self.saves["failure"] += 1
+        if not self._failing:
+            _log.warning("%s", message)
+        self._failing = True
+
+
+def _now() -> Moment:
+    return Moment(clock.boot_id(), clock.monotonic(), clock.wall())

@@ -1,0 +1,1 @@
+"""One quota that several gateways enforce together."""

@@ -1,0 +1,188 @@
+"""Quotas shared with other gateways: this one's member at work over a topic of Weir's own.
+
+One message at a time is under way. Where that takes longer than an interval, the next one tells more; none queue up.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+
+from gateway import clock
+from gateway.cluster.client import ClusterError, OwnClient
+from gateway.cluster.topic_log import RETRY_SECONDS, Record, TopicLog, TopicSpec
+from gateway.features.sharing.book import Book
+from gateway.features.sharing.config import SharingConfig
+from gateway.features.sharing.member import MAX_MEMBERS, Member
+from gateway.features.sharing.report import SharingReport
+from gateway.quotas.engine import QuotaEngine
+
+LEAVE_SECONDS = 2.0
+"""For so long a gateway that stops tries to say what it used last and that it goes; else the others notice by its silence."""
+
+TOPIC_CONFIGS = {
+    # A message is of use for some seconds. Compaction looks only at closed segments, so what is old is deleted as well.
+    "cleanup.policy": "compact,delete",
+    "retention.ms": "600000",
+    "segment.ms": "120000",
+    "segment.bytes": "67108864",
+    "min.cleanable.dirty.ratio": "0.01",
+    "delete.retention.ms": "60000",
+}
+
+_ID_BYTES = 8
+
+_log = logging.getLogger("weir.sharing")
+
+
+class Sharing:
+    """Charges `engine`, a shared one, and what is in `books`, with what other gateways let through, and tells them what
+    this one did."""
+
+    def __init__(
+        self, config: SharingConfig, connect: Callable[[], OwnClient], engine: QuotaEngine, books: Sequence[Book] = ()
+    ) -> None:
+        self._config = config
+        self._begun = clock.monotonic()
+        identity = secrets.token_hex(_ID_BYTES)
+        self._member = Member(identity, engine, config.interval, self._begun, fair_share=config.fair_share, books=books)
+        self._log = TopicLog(connect, TopicSpec(config.topic, configs=TOPIC_CONFIGS), self.on_record)
+        self._heard: dict[bytes | None, bytes | None] = {}
+        self._taking_up = False
+        self._outgoing: Sequence[Record] = ()
+        self._wake_publisher = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._leaving = False
+        self._told: tuple[int, bool] | None = None
+
+    @property
+    def member(self) -> Member:
+        """This gateway among those that share their quotas."""
+        return self._member
+
+    async def run(self) -> None:
+        """Share until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._log.run(), name="read what other gateways let through")
+                group.create_task(self._publish(), name="publish what this gateway let through")
+                while True:
+                    self._step()
+                    await asyncio.sleep(self._member.interval)
+        finally:
+            await self._log.close()
+
+    async def leave(self) -> None:
+        """Tell the others what was used last, and that this member goes. Takes `LEAVE_SECONDS` at most, and raises nothing."""
+        self._leaving = True
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS), self._writing:
+                await self._log.publish([*self._member.last_words(clock.monotonic()), self._member.farewell()])
+        except (ClusterError, TimeoutError) as error:
+            _log.warning("the other gateways could not be told that this one stops: %s", error or "the topic does not answer")
+
+    def configure(self, config: SharingConfig) -> None:
+        """Take over another interval and what is to be done without the topic, which stays the same."""
+        self._config = config
+        self._member.configure(config.interval, fair_share=config.fair_share)
+
+    def report(self) -> SharingReport:
+        """How things are."""
+        member, status = self._member, self._member.status
+        return SharingReport(
+            identity=member.identity,
+            topic=self._config.topic,
+            interval_seconds=member.interval,
+            when_unreachable=self._config.when_unreachable,
+            members=status.members,
+            reachable=status.reachable,
+            entities=member.tracked,
+            messages_total=self._log.status.records_total,
+            published_total=self._log.status.published_total,
+            publication_errors_total=self._log.status.publication_errors_total,
+            left_out_total=status.left_out_total,
+            skipped=dict(status.skipped) | self._log.status.skipped,
+            reader_problem=self._log.status.reader_problem,
+            publisher_problem=self._log.status.publisher_problem,
+        )
+
+    # What comes in.
+
+    def on_record(self, key: bytes | None, value: bytes | None) -> None:
+        """Keep a member's last word, one of the topic's records.
+
+        Counts are cumulative, so of a backlog nothing else is needed; and all of it counts as one message after a silence, not
+        as so many that came in time.
+        """
+        if not self._taking_up:
+            self._taking_up = True
+            asyncio.get_running_loop().call_soon(self._take_up)
+        last = self._heard.get(key)
+        if value is None and last is not None:  # its last word, and then that it is gone
+            self._member.receive(key, last, clock.monotonic())
+        self._heard[key] = value
+        if len(self._heard) > MAX_MEMBERS:  # somebody else writes there
+            self._hear()
+
+    def _take_up(self) -> None:
+        """What was fetched has been gone through; where there is more to fetch, that comes first."""
+        if self._log.status.behind:
+            asyncio.get_running_loop().call_later(self._member.interval, self._take_up)
+        else:
+            self._taking_up = False
+            self._hear()
+
+    def _hear(self) -> None:
+        heard, self._heard = self._heard, {}
+        now = clock.monotonic()
+        for key, value in heard.items():
+            self._member.receive(key, value, now)
+
+    # What goes out.
+
+    def _step(self) -> None:
+        now = clock.monotonic()
+        busy = self._leaving or self._writing.locked() or len(self._outgoing) > 0
+        records = self._member.step(now, publish=not busy)
+        if records:
+            self._outgoing = records
+            self._wake_publisher.set()
+        status = self._member.status
+        if not status.reachable and now - self._begun < self._member.expiry:
+            return  # it has not had the time yet
+        if (status.members, status.reachable) != self._told:
+            self._tell(status.members, reachable=status.reachable)
+            self._told = (status.members, status.reachable)
+
+    async def _publish(self) -> None:
+        while True:
+            await self._wake_publisher.wait()
+            self._wake_publisher.clear()
+            async with self._writing:
+                if self._leaving:
+                    return
+                try:
+                    await self._log.publish(self._outgoing)
+                except ClusterError:
+                    self._member.not_published()
+                    await asyncio.sleep(RETRY_SECONDS)
+                finally:
+                    self._outgoing = ()
+
+    def _tell(self, members: int, *, reachable: bool) -> None:
+        """Say what has changed."""
+        more = {"members": members, "reachable": reachable}
+        if reachable:
+            _log.info("quotas are shared by %d gateway%s", members, "" if members == 1 else "s", extra=more)
+            return
+        status = self._log.status
+        problem = status.reader_problem or status.publisher_problem or "nothing that is published comes back"
+        part = f"1/{members} of its quota" if self._config.fair_share else "its whole quota"
+        _log.warning(
+            "topic %s is out of reach: until it is back, this gateway gives every entity %s (sharing.when_unreachable: %s): %s",
+            self._config.topic,
+            part,
+            self._config.when_unreachable,
+            problem,
+            extra=more,
+        )

@@ -1,0 +1,412 @@
+"""One member of the gateways that share their quotas: what it publishes, and what it makes of the others' messages.
+
+Nobody's clock is compared with another's: counts are cumulative, messages are numbered, and how old a message is, is known from
+when its successor failed to come. DESIGN.md has the bound on what may go over.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from gateway.features.sharing.book import Book, Entity
+from gateway.features.sharing.flow import Flow, Known, Own, Peer
+from gateway.features.sharing.use_message import (
+    MAX_ENTITIES,
+    MAX_MESSAGE_BYTES,
+    MAX_NAME,
+    BadMessageError,
+    EntityUse,
+    UseMessage,
+    encode,
+    parse,
+    parse_member,
+)
+from gateway.quotas.account import Account
+from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.entity import Tags
+
+Record = tuple[bytes, bytes | None]
+"""Key and value, for the topic."""
+
+MAX_MEMBERS = 2_000
+MAX_FLOWS = 50_000
+"""Entities times members whose counts are remembered."""
+
+CROWD = 100
+"""Members that publish at the interval itself; where there are more, each publishes more seldom, so that the traffic stays."""
+
+HORIZON_INTERVALS = 3.0
+"""For so many intervals own use is presumed to be matched by the others': until messages about it have been heard."""
+
+QUIET_INTERVALS = 5
+"""So many intervals small uses are gathered, and so many silent ones make an entity inactive at a member."""
+
+EXPIRY_INTERVALS = 15
+MIN_EXPIRY_SECONDS = 3.0
+FORGET_SECONDS = 60.0
+"""Longer than a member is remembered than the quota window is long, so that nothing is counted twice when it comes back."""
+
+SWEEP_SECONDS = 10.0
+
+SMALL = 0.01
+"""Share of an entity's capacity that all members together may leave unpublished for `QUIET_INTERVALS`."""
+
+_EVEN = 0.5
+"""How much of the shares is dealt out evenly; the rest goes by use, so that shares become even where all want more."""
+
+
+@dataclass(slots=True)
+class SharingStatus:
+    """Counts for metrics. `skipped` by reason."""
+
+    members: int = 1
+    reachable: bool = False
+    left_out_total: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+
+
+class Member:
+    """The sharing of one gateway's buckets, `engine` being a shared one, and of what is in further `books`.
+
+    `identity` is drawn anew at each start (16 hex digits). `step` is called every `interval` seconds and returns what is to be
+    published, `receive` is given every record of the topic in order, the own ones as well: they tell that the topic is there.
+    """
+
+    def __init__(
+        self,
+        identity: str,
+        engine: QuotaEngine,
+        interval: float,
+        now: float,
+        *,
+        fair_share: bool = False,
+        books: Sequence[Book] = (),
+    ) -> None:
+        self.identity = parse_member(identity.encode())
+        self.status = SharingStatus()
+        self._engine = engine
+        self._books: tuple[Book, ...] = (engine, *books)
+        self._book_of = {kind: book for book in self._books for kind in book.kinds}
+        self._interval = interval
+        self._fair_share = fair_share
+        self._sequence = 0
+        self._settled = float("-inf")
+        self._told: list[tuple[Own, int, int]] = []  # of the last record, with what had been published before it
+        self._swept = now
+        self._settled_for = (1, False)
+        self._echoed = float("-inf")
+        self._peers: dict[str, Peer] = {}
+        self._own: dict[Entity, Own] = {}
+        self._active: dict[Entity, dict[str, Flow]] = {}
+        self._flows = 0
+
+    def configure(self, interval: float, *, fair_share: bool) -> None:
+        """Another interval, or another thing to do without the topic; it holds from the next step on."""
+        self._interval = interval
+        self._fair_share = fair_share
+        self._settled_for = (0, False)  # every bucket is to be looked at once
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two messages: longer where there are very many members."""
+        return self._interval * max(1.0, self.status.members / CROWD)
+
+    @property
+    def tracked(self) -> int:
+        """Entities, own ones and those of others, whose use is remembered."""
+        return len(self._own) + self._flows
+
+    @property
+    def expiry(self) -> float:
+        """Seconds without a message after which a member counts no longer."""
+        return max(MIN_EXPIRY_SECONDS, EXPIRY_INTERVALS * self.interval)
+
+    @property
+    def quiet(self) -> float:
+        """Seconds after which a use is no longer a recent one."""
+        return QUIET_INTERVALS * self.interval
+
+    # What comes in.
+
+    def receive(self, key: bytes | None, value: bytes | None, now: float) -> None:
+        """Take over a record of the topic; what can't be used is counted by its reason. Raises nothing."""
+        try:
+            identity = parse_member(key)
+            message = None if value is None else parse(value)
+        except BadMessageError as error:
+            self.status.skipped[error.reason] += 1
+            return
+        if message is not None:
+            self.status.skipped.update(message.skipped)
+        self.hear(identity, message, now)
+
+    def hear(self, identity: str, message: UseMessage | None, now: float) -> None:
+        """Take over what a member tells; None: it is gone."""
+        if message is None:
+            self._forget(identity)
+            return
+        if identity == self.identity:
+            self._echoed = now
+            return
+        peer = self._peers.get(identity)
+        if peer is None:
+            if len(self._peers) >= MAX_MEMBERS:
+                self.status.skipped["too_many_members"] += 1
+                return
+            # It may be the last word of a member that is long gone: what it tells counts when there is a second one.
+            self._peers[identity] = Peer(message.sequence, now, uses={(use.kind, use.name): use for use in message.entities})
+            return
+        if message.sequence <= peer.sequence:
+            self.status.skipped["repeated"] += 1
+            return
+        resumed = not peer.alive or now - peer.heard > self.expiry
+        peer.sequence, peer.heard = message.sequence, now
+        if not peer.alive:
+            peer.alive = True
+            waiting, peer.uses = peer.uses, {}
+            current = {(use.kind, use.name) for use in message.entities}
+            self._charge(identity, peer, (use for entity, use in waiting.items() if entity not in current), now, resumed=True)
+        self._charge(identity, peer, message.entities, now, resumed=resumed)
+
+    def _charge(self, identity: str, peer: Peer, uses: Iterable[EntityUse], now: float, *, resumed: bool) -> None:
+        for use in uses:
+            entity = (use.kind, use.name)
+            if use.kind not in self._book_of:
+                continue  # of a later version of Weir
+            flow = peer.flows.get(entity)
+            first = flow is None
+            if flow is None:
+                if self._flows >= MAX_FLOWS:
+                    self.status.skipped["too_many_entities"] += 1
+                    continue
+                self._flows += 1
+                flow = peer.flows[entity] = Flow(0, now)
+                self._active.setdefault(entity, {})[identity] = flow
+            delta = use.total - flow.total
+            history = resumed or flow.missed or (first and use.total > use.recent)
+            flow.missed = False
+            if history or delta < 0:  # what was used before the window is over and done with
+                delta = min(use.total if delta < 0 else delta, use.recent)
+            flow.total = use.total
+            if delta > 0:
+                flow.add(delta, now, self.quiet)
+            account = self._counterpart(entity, now)
+            if account is not None:
+                account.charge_others(delta, now, no_debt=history)
+
+    def _counterpart(self, entity: Entity, now: float) -> Account | None:
+        kind, name = entity
+        return self._book_of[kind].counterpart(kind, name, now)
+
+    # What goes out.
+
+    def step(self, now: float, *, publish: bool = True) -> list[Record]:
+        """An interval is over: reckon the shares anew; returns the record to publish, or nothing while it is not time.
+
+        With `publish=False`, because the last record is still under way, there is none, and what is presumed is kept until
+        others can know more.
+        """
+        self._expire(now)
+        self.status.reachable = now - self._echoed <= self.expiry
+        self._look(now)
+        if now - self._settled < self.interval * 0.9:
+            return []
+        self._settle(now, hold=not publish)
+        self._settled = now
+        return [self._record(now)] if publish else []
+
+    def not_published(self) -> None:
+        """The record that was last made could not be published: the next one tells it again."""
+        for own, published, settled in self._told:
+            own.published, own.settled = published, settled
+        self._told = []
+
+    def last_words(self, now: float) -> list[Record]:
+        """What is to be published before the farewell, whatever is under way."""
+        self._look(now)
+        return [self._record(now)]
+
+    def farewell(self) -> Record:
+        """The record that takes this member out at once."""
+        return self.identity.encode(), None
+
+    def _record(self, now: float) -> Record:
+        self._sequence += 1
+        return self.identity.encode(), encode(UseMessage(self._sequence, self._chosen(now)))
+
+    def _look(self, now: float) -> None:
+        """Count what each account let through since the last look."""
+        for entity, account in chain.from_iterable(book.changed() for book in self._books):
+            total = account.total()
+            delta, account.shared_total = total - account.shared_total, total
+            if account.capacity() == 0.0:
+                continue
+            own = self._own.get(entity)
+            if own is None:
+                own = self._own[entity] = Own(account, Flow(0, now), now)
+            elif now - own.flow.at > self.quiet:
+                own.began = now
+            own.account = account
+            own.count += delta
+            own.flow.total = max(own.flow.total, own.count)
+            own.flow.add(max(delta, 0), now, self.quiet)
+
+    def _settle(self, now: float, *, hold: bool) -> None:
+        members, reachable = self.status.members, self.status.reachable
+        stalled = self._as_of(now) < now
+        horizon = self.expiry if stalled else HORIZON_INTERVALS * self.interval
+        alone = not reachable and not self._fair_share
+        self._engine.share_of_new = (1.0 if alone else 1.0 / members, horizon if reachable else _FOR_EVER)
+        changed = (members, reachable) != self._settled_for
+        self._settled_for = (members, reachable)
+        everyone = chain.from_iterable(book.accounts() for book in self._books)
+        for entity, account in everyone if changed else self._busy(now):
+            meter = account.shared_meter()
+            if meter is None:
+                continue
+            if reachable:
+                meter.settle(self._share(entity, now), horizon, now, hold=hold or stalled)
+            elif self._fair_share:
+                meter.settle(1.0 / members, _FOR_EVER, now, confirm=True)
+            else:
+                meter.settle(1.0, 0.0, now, confirm=True)  # the others did use it, though nobody will tell
+
+    def _busy(self, now: float) -> Iterable[tuple[Entity, Account]]:
+        """The accounts whose share may be another one by now."""
+        oldest = now - 3 * self.quiet
+        seen = set()
+        for entity, own in self._own.items():
+            if own.flow.at >= oldest:
+                seen.add(entity)
+                yield entity, own.account
+        for entity, flows in self._active.items():
+            if entity not in seen and any(flow.at >= oldest for flow in flows.values()):
+                account = self._counterpart(entity, now)
+                if account is not None:
+                    yield entity, account
+
+    def _as_of(self, now: float) -> float:
+        """The time as far as the others are known: it stands still while nothing is heard, as in a change of the leader."""
+        heard_lately = now - self._echoed <= HORIZON_INTERVALS * self.interval
+        return now if heard_lately or self._echoed == float("-inf") else self._echoed
+
+    def _share(self, entity: Entity, now: float) -> float:
+        """This member's part of an entity's use: half of it by heads, half by what each used lately.
+
+        As long as nobody is known to use it, everybody may be about to begin.
+        """
+        quiet = self.quiet
+        then = self._as_of(now)
+        others = [flow.lately(then, quiet) for flow in self._active.get(entity, {}).values() if then - flow.at <= quiet]
+        own = self._own.get(entity)
+        known = own is not None and now - own.flow.at <= quiet
+        if own is None or not known or (not others and now - own.began < HORIZON_INTERVALS * self.interval):
+            return 1.0 / max(self.status.members, len(others) + 1)
+        used_here = own.flow.lately(now, quiet)
+        used = used_here + sum(others)
+        by_use = used_here / used if used > 0.0 else 1.0
+        return _EVEN / (len(others) + 1) + (1.0 - _EVEN) * by_use
+
+    def _chosen(self, now: float) -> tuple[EntityUse, ...]:
+        """What is published: large uses at once, small ones after some intervals, the most pressing first."""
+        waiting = []
+        for entity, own in self._own.items():
+            unpublished = own.flow.total - own.published
+            capacity = own.account.capacity()
+            if unpublished == 0 or capacity == 0.0 or _length(entity[1]) > MAX_NAME:
+                own.settled = self._sequence
+                continue
+            pressing = unpublished * self.status.members / capacity
+            if pressing >= SMALL or self._sequence - own.settled >= QUIET_INTERVALS:
+                waiting.append((pressing, entity, own))
+        waiting.sort(key=lambda item: -item[0])
+        chosen = []
+        self._told = []
+        room = MAX_MESSAGE_BYTES // 2
+        for _, (kind, name), own in waiting[:MAX_ENTITIES]:
+            room -= _ROW_BYTES + 6 * _length(name)
+            if room < 0:
+                break
+            self._told.append((own, own.published, own.settled))
+            own.published, own.settled = own.flow.total, self._sequence
+            chosen.append(EntityUse(kind, name, own.flow.total, min(own.flow.total, own.account.recent(now))))
+        self.status.left_out_total += len(waiting) - len(chosen)
+        return tuple(chosen)
+
+    # Over a restart, of which the others' use is in the balances that come back. Whoever counts from what was known does not
+    # charge it twice.
+
+    def peers(self) -> list[str]:
+        """The members that have been heard of more than once."""
+        return [identity for identity, peer in self._peers.items() if peer.alive]
+
+    def known(self, identity: str) -> Known | None:
+        """What is known of a member; None where it has gone."""
+        peer = self._peers.get(identity)
+        if peer is None or not peer.alive:
+            return None
+        return Known(identity, peer.sequence, {entity: flow.total for entity, flow in peer.flows.items()})
+
+    def remember(self, known: Known, heard: float, now: float) -> None:
+        """Begin with what was known of a member, which was heard last at `heard` or before.
+
+        After a short time all that it has used meanwhile counts, after a silence only what it has used lately.
+        """
+        if known.identity == self.identity or (known.identity not in self._peers and len(self._peers) >= MAX_MEMBERS):
+            return
+        peer = self._peers.setdefault(known.identity, Peer(known.sequence, heard, alive=True))
+        peer.sequence = max(peer.sequence, known.sequence)
+        for entity, total in known.totals.items():
+            if entity not in peer.flows and self._flows < MAX_FLOWS:
+                self._flows += 1
+                flow = peer.flows[entity] = Flow(total, heard, missed=now - heard > self.expiry)
+                self._active.setdefault(entity, {})[known.identity] = flow
+
+    # What is forgotten.
+
+    def _expire(self, now: float) -> None:
+        forget = max(FORGET_SECONDS, self.expiry)
+        if self._peers:
+            silent = [identity for identity, peer in self._peers.items() if now - peer.heard > forget]
+            for identity in silent:
+                self._forget(identity)
+        if now - self._echoed <= self.expiry or self._echoed == float("-inf"):
+            expiry, then = self.expiry, self._as_of(now)
+            self.status.members = 1 + sum(peer.alive and then - peer.heard <= expiry for peer in self._peers.values())
+        if now - self._swept >= SWEEP_SECONDS:
+            self._swept = now
+            self._sweep(now - forget)
+
+    def _sweep(self, before: float) -> None:
+        """Forget what was used last so long ago."""
+        for entity, own in list(self._own.items()):
+            if own.flow.at < before and own.flow.total == own.published:
+                del self._own[entity]
+        for entity, flows in list(self._active.items()):
+            for identity in [identity for identity, flow in flows.items() if flow.at < before]:
+                del flows[identity]
+                del self._peers[identity].flows[entity]
+                self._flows -= 1
+            if not flows:
+                del self._active[entity]
+
+    def _forget(self, identity: str) -> None:
+        peer = self._peers.pop(identity, None)
+        if peer is None:
+            return
+        self._flows -= len(peer.flows)
+        for entity in peer.flows:
+            flows = self._active[entity]
+            del flows[identity]
+            if not flows:
+                del self._active[entity]
+
+
+def _length(name: Tags | str) -> int:
+    """Characters of all parts of it."""
+    return len(name) if isinstance(name, str) else sum(len(part or "") for part in (name.user, name.client_id, name.ip))
+
+
+_FOR_EVER = 1e9
+_ROW_BYTES = 100

@@ -1,0 +1,51 @@
+"""`quotas.topics`: thresholds on what is appended to topics, by topic and in all. The keys are those of Kafka's proposal."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from gateway.config.section import Section, invalid
+from gateway.features.topic_quotas.thresholds import KEY as EXPLICIT
+from gateway.features.topic_quotas.thresholds import TOTAL
+
+_MAX_INT64 = 2**63 - 1
+_SHOWN = 5
+
+NOT_ENOUGH_REPLICAS = 19
+THROTTLING_QUOTA_EXCEEDED = 89
+
+
+def _retriable(code: int) -> int:
+    if code not in (NOT_ENOUGH_REPLICAS, THROTTLING_QUOTA_EXCEEDED):
+        raise invalid(
+            "is not an error that producers just send again for",
+            f"write {NOT_ENOUGH_REPLICAS} (NOT_ENOUGH_REPLICAS), which all clients do that for, or "
+            f"{THROTTLING_QUOTA_EXCEEDED} (THROTTLING_QUOTA_EXCEEDED), which the Java client does it for",
+        )
+    return code
+
+
+class TopicsConfig(Section):
+    """`quotas.topics`. Thresholds are bytes of record batches per second over all brokers.
+
+    Topics that are not in `explicit` share evenly what it leaves of `total`. `meter`: the rate of the last minute as Kafka's
+    BytesInPerSec has it, or that of `quotas.window`. `error_code` is Kafka's, for partitions that are rejected.
+    """
+
+    total: Annotated[int, Field(gt=0, le=_MAX_INT64, alias=TOTAL)]
+    explicit: Annotated[dict[str, Annotated[int, Field(gt=0, le=_MAX_INT64)]], Field(alias=EXPLICIT, default_factory=dict)]
+    meter: Literal["one_minute", "window"] = "one_minute"
+    error_code: Annotated[int, AfterValidator(_retriable)] = NOT_ENOUGH_REPLICAS
+
+    @model_validator(mode="after")
+    def _sum(self) -> "TopicsConfig":
+        total = sum(self.explicit.values())
+        if total > self.total:
+            largest = sorted(self.explicit.items(), key=lambda item: -item[1])
+            names = " + ".join(f"{name} {threshold}" for name, threshold in largest[:_SHOWN])
+            names += f" + {len(largest) - _SHOWN} more" if len(largest) > _SHOWN else ""
+            raise invalid(
+                f"has explicit thresholds that add up to {total}, {total - self.total} more than {TOTAL} {self.total}: {names}",
+                f"lower some of {EXPLICIT}, or raise {TOTAL} to at least {total}",
+            )
+        return self

@@ -1,0 +1,164 @@
+"""Topic quotas put together: thresholds from the config, the cluster's topics, the sessions that ask, what is told of it."""
+
+import socket
+from collections.abc import Callable, Iterable, Mapping
+
+from gateway import clock
+from gateway.background import BackgroundTask, BackgroundTasks
+from gateway.cluster.client import OwnClient
+from gateway.config.model import QuotasConfig
+from gateway.events import TopicRejected
+from gateway.features.sharing.book import Entity
+from gateway.features.topic_quotas.lookup import TopicWatch
+from gateway.features.topic_quotas.produce_inspector import TopicGate
+from gateway.features.topic_quotas.rejections import RejectionFolder
+from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, TopicQuotas, TopicSettings, TopicsReport
+from gateway.features.topic_quotas.thresholds import KEY, TOTAL, TopicLimits
+from gateway.proxy.produce_inspection import ProducedTopics
+from gateway.quotas.account import Account
+from gateway.quotas.entity import Tags
+from gateway.quotas.meter import Window
+from gateway.quotas.own_topics import OwnTopics
+
+
+class TopicQuotasAtWork:
+    """Nothing at all as long as `quotas.topics` is not configured; `produced` is how sessions find out."""
+
+    def __init__(
+        self,
+        connect: Callable[[], OwnClient],
+        gateway: str | None = None,
+        emit: Callable[[TopicRejected], None] | None = None,
+        own: OwnTopics | None = None,
+    ) -> None:
+        """`gateway` is this one's name in events, which `emit` gets; `own` are the topics that are not counted."""
+        self.produced = ProducedTopics()
+        self._connect = connect
+        self._gateway = gateway or socket.gethostname()
+        self._emit = emit
+        self._own = own or OwnTopics()
+        self._gate: TopicGate | None = None
+        self._folder: RejectionFolder | None = None
+        self._watch: TopicWatch | None = None
+        self._task: BackgroundTask | None = None
+        self._config: QuotasConfig | None = None
+        self._limits: TopicLimits | None = None
+        self._overrides: Mapping[str, float] = {}
+
+    def limits(self) -> TopicLimits | None:
+        """The thresholds of the config file; None where topics have no quotas."""
+        return self._limits
+
+    def override(self, thresholds: Mapping[str, float]) -> None:
+        """Put these thresholds over those of the file, by topic; they hold from the next request on."""
+        self._overrides = thresholds
+        settings = None if self._config is None else topic_settings(self._config, thresholds)
+        if settings is not None and self._gate is not None and self._task is not None:
+            self._gate.quotas.apply(settings, clock.monotonic())
+
+    def notes(self, old: QuotasConfig, new: QuotasConfig) -> list[str]:
+        """What an operator should know of a changed file: thresholds set as topic configs stay above it."""
+        if new.topics is None:
+            return []
+        before = {} if old.topics is None else old.topics.explicit
+        notes = [
+            f"quotas.topics.{KEY}.{topic} is {threshold}, but the topic's config {self._overrides[topic]:.0f} stays in effect:"
+            f" to use the file's value, remove the config (kafka-configs.sh --alter --delete-config {KEY})"
+            for topic, threshold in new.topics.explicit.items()
+            if topic in self._overrides and before.get(topic) != threshold
+        ]
+        explicit = sum({**new.topics.explicit, **self._overrides}.values())
+        if explicit > new.topics.total:
+            notes.append(
+                f"quotas.topics.{TOTAL} is {new.topics.total}, and the thresholds of file and topic configs add up to"
+                f" {explicit:.0f}, so nothing is left for other topics: raise the total, or lower some of {KEY}"
+            )
+        return notes
+
+    def configure(self, config: QuotasConfig, tasks: BackgroundTasks) -> None:
+        """Take over a configuration; the caller has the engine recall its buckets. `tasks` runs what has to run."""
+        now = clock.monotonic()
+        self._config = config
+        of_file, settings = topic_settings(config), topic_settings(config, self._overrides)
+        self._limits = None if of_file is None else TopicLimits(of_file.total, of_file.explicit)
+        if config.topics is None or settings is None:
+            self.stop()
+            return
+        if self._gate is None:
+            quotas = TopicQuotas(settings, now, on_nameless=self._hurry, own=self._own)
+            folder = RejectionFolder(self._quotas, self._gateway, self._emit)
+            self._gate = TopicGate(quotas, config.topics.error_code, folder.note)
+            self._folder = folder
+        elif self._task is None:  # they had been removed meanwhile; connections may still hold the gate
+            self._gate.quotas = TopicQuotas(settings, now, on_nameless=self._hurry, own=self._own)
+        self._gate.quotas.apply(settings, now)
+        self._gate.error_code = config.topics.error_code
+        self.produced.opener = self._gate.open
+        if self._task is None:
+            self._watch = TopicWatch(self._connect(), self._gate.quotas.listed)
+            self._task = tasks.start("list the cluster's topics", self._watch.run)
+
+    def stop(self) -> None:
+        """Look at topics no more."""
+        self.produced.opener = None
+        if self._task is not None:
+            self._task.cancel()
+        self._task = self._watch = None
+
+    @property
+    def quotas(self) -> TopicQuotas | None:
+        """Those at work; None where topics have no quotas."""
+        return self._gate.quotas if self._gate is not None and self._task is not None else None
+
+    def tick(self, now: float) -> None:
+        """To be called once a second."""
+        if self._folder is not None:
+            self._folder.flush(now)
+
+    def report(self) -> TopicsReport | None:
+        """How things are; None where topics have no quotas."""
+        if self._gate is None or self._task is None:
+            return None
+        return self._gate.quotas.report(clock.monotonic())
+
+    # As sharing sees them, a `quotas.sharing.book.Book`: those that are at work, if any are.
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """What its accounts are called."""
+        return frozenset((TOPIC, ALL_TOPICS))
+
+    def accounts(self) -> Iterable[tuple[Entity, Account]]:
+        """All of them."""
+        return self._gate.quotas.accounts() if self._gate is not None and self._task is not None else ()
+
+    def changed(self) -> Iterable[tuple[Entity, Account]]:
+        """Those that have been appended to since sharing has taken note of them."""
+        return self._gate.quotas.changed() if self._gate is not None and self._task is not None else ()
+
+    def counterpart(self, kind: str, name: Tags | str, now: float) -> Account | None:
+        """The meters of a topic that was appended to through another gateway."""
+        if self._gate is None or self._task is None:
+            return None
+        return self._gate.quotas.counterpart(kind, name, now)
+
+    def _quotas(self) -> TopicQuotas:
+        assert self._gate is not None  # noqa: S101 -- nothing is rejected without it
+        return self._gate.quotas
+
+    def _hurry(self) -> None:
+        if self._watch is not None:
+            self._watch.hurry()
+
+
+def topic_settings(config: QuotasConfig, overrides: Mapping[str, float] | None = None) -> TopicSettings | None:
+    """The topic quotas of a config file, with thresholds over the file's, as the arithmetic takes them."""
+    if config.topics is None:
+        return None
+    return TopicSettings(
+        total=float(config.topics.total),
+        explicit={name: float(threshold) for name, threshold in config.topics.explicit.items()} | dict(overrides or {}),
+        meter=config.topics.meter,
+        window=Window(config.window.samples, float(config.window.seconds)),
+        enforce=config.enforce,
+    )

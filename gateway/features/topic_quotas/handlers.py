@@ -1,0 +1,287 @@
+"""`bytes.in.per.sec.threshold` as a config of topics: set, removed and described here; all other configs are the broker's.
+
+IncrementalAlterConfigs and AlterConfigs that name the key are split: the broker gets them without it. As with client quotas,
+Weir's part is saved and in effect first, and taken back where the broker refuses the rest of the same topic. DescribeConfigs
+is answered by the broker, and the key put into its answer.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from gateway.features.quota_api.handlers import AlterTask, denied
+from gateway.features.quota_api.rules import CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, NONE, QuotaApiError
+from gateway.features.topic_quotas.thresholds import INVALID_CONFIG, KEY, Threshold, parse, parts_of, shown
+from gateway.proxy.handler import MAX_OPENED_BYTES, MAX_UNTRUSTED_BYTES, Connection, Exchange, Opener
+from gateway.proxy.in_flight import Entry
+from protocol.api_keys import ApiKey
+from protocol.bodies import configs
+from protocol.bodies import topic_metadata as metadata
+from protocol.bodies.client_quotas import EntityPart
+from protocol.bodies.configs import AlteredResource, ConfigOp, DescribedThreshold
+from protocol.headers import RequestHeader
+
+MAX_DESCRIBED_BYTES: Final = 1 << 20
+"""The longest answer to DescribeConfigs that a threshold is put into: some 150 topics. Longer ones pass as they come."""
+
+TOPICS_PER_QUESTION: Final = 500
+"""The most topics of one Metadata request."""
+
+_KEY_BYTES: Final = KEY.encode()
+_UNKNOWN_TOPIC: Final = 3
+_NOT_THERE: Final = frozenset({_UNKNOWN_TOPIC, 17, metadata.TOPIC_AUTHORIZATION_FAILED})
+"""UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED."""
+
+
+class ThresholdApi(Protocol):
+    """The keeper of topics' thresholds."""
+
+    @property
+    def topics_limited(self) -> bool:
+        """True if topics have quotas, so that clients may set their thresholds."""
+        ...
+
+    def allows(self, user: str) -> bool:
+        """Whether the user may set thresholds."""
+        ...
+
+    def threshold(self, topic: str) -> Threshold:
+        """The explicit threshold of a topic."""
+        ...
+
+    def alter_thresholds(
+        self, changes: Mapping[str, float | None], user: str, done: Callable[[], None], *, validate_only: bool
+    ) -> AlterTask:
+        """Begin to set the thresholds of topics, or to remove them (None)."""
+        ...
+
+    def undo(self, task: AlterTask, entity: tuple[EntityPart, ...]) -> None:
+        """Take back what a task has changed."""
+        ...
+
+
+class _Own:
+    """Weir's part of one resource: whether it `changes` the threshold, to what (None: removed), and what came of it."""
+
+    __slots__ = ("changes", "error", "message", "threshold", "topic")
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.threshold: float | None = None
+        self.changes = False
+        self.error = NONE
+        self.message: str | None = None
+
+    def fail(self, error: int, message: str | None) -> None:
+        """The answer for the resource is an error."""
+        self.error, self.message, self.changes = error, message, False
+
+
+class AlterConfigs:
+    """One IncrementalAlterConfigs or AlterConfigs."""
+
+    def __init__(self, connection: Connection, api: ThresholdApi) -> None:
+        self._connection = connection
+        self._api = api
+        self._user = connection.client.user
+        self._begun = False
+        self._questions = 0
+        self._own: dict[int, _Own] = {}
+        self._task: AlterTask | None = None
+        self._forwarded: set[int] = set()
+        self._key = 0
+        self._version = 0
+        self._correlation_id = 0
+
+    def opens(self, size: int, now: float) -> bool:  # noqa: ARG002
+        """Up to a length that depends on the user. A broker refuses the key in a longer one, as it does not know it."""
+        return size <= (MAX_OPENED_BYTES if self._api.allows(self._user) else MAX_UNTRUSTED_BYTES)
+
+    def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:
+        """Begin; ready once everything that is Weir's is done."""
+        if not self._begun:
+            self._begun = True
+            self._key, self._version, self._correlation_id = header.api_key, header.api_version, header.correlation_id
+            legacy = header.api_key == ApiKey.ALTER_CONFIGS and self._api.allows(self._user)
+            if legacy or _KEY_BYTES in frame:
+                self._begin(frame, header, now)
+        return not self._questions and (self._task is None or self._task.alteration is not None)
+
+    def request(self, frame: bytes, header: RequestHeader, entry: Entry, now: float) -> bytes | None:  # noqa: ARG002
+        """What is the broker's to change, if anything is."""
+        if not self._own:
+            return frame
+        changed = self._task.alteration.results if self._task is not None and self._task.alteration is not None else {}
+        kept: list[tuple[AlteredResource, list[ConfigOp]]] = []
+        for number, resource in enumerate(self._request.resources):
+            own = self._own.get(number)
+            ops = list(resource.ops)
+            if own is not None:
+                result = changed.get(parts_of(own.topic)) if own.changes else None
+                if result is not None and result.error_code != NONE:
+                    own.fail(result.error_code, result.message)
+                ops = [op for op in ops if op.name != KEY]
+                # AlterConfigs removes all configs that it does not name, so an empty one means something.
+                if own.error != NONE or (not ops and header.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS):
+                    continue
+            kept.append((resource, ops))
+            self._forwarded.add(number)
+        return configs.keep(self._key, self._version, frame, self._request, kept) if kept else None
+
+    def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
+        """The results of both in the request's order; Weir's part of a topic that the broker refuses is taken back."""
+        if not self._own:
+            return frame
+        theirs = configs.read_alter_response(self._key, self._version, frame)
+        results: list[bytes] = []
+        for number, resource in enumerate(self._request.resources):
+            own = self._own.get(number)
+            if number not in self._forwarded:
+                results.append(self._result(resource, own))
+                continue
+            found = theirs.get((resource.resource_type, resource.name))
+            if found is None:
+                continue
+            results.append(found.encoded)
+            if found.error != NONE and own is not None and own.changes and self._task is not None:
+                self._api.undo(self._task, parts_of(own.topic))
+        return configs.with_results(self._key, self._version, frame, results)
+
+    def answer(self, now: float) -> bytes:  # noqa: ARG002
+        """The results, all of them Weir's."""
+        results = [self._result(resource, self._own.get(number)) for number, resource in enumerate(self._request.resources)]
+        return configs.make_answer(self._key, self._version, self._correlation_id, results)
+
+    def _result(self, resource: AlteredResource, own: _Own | None) -> bytes:
+        error, message = (NONE, None) if own is None else (own.error, own.message)
+        return configs.result(self._key, self._version, error, message, resource)
+
+    def _begin(self, frame: bytes, header: RequestHeader, now: float) -> None:
+        self._request = configs.read_alter_request(header.api_key, header.api_version, frame, header.body_offset)
+        allowed = self._api.allows(self._user)
+        seen: set[str] = set()
+        for number, resource in enumerate(self._request.resources):
+            if resource.resource_type != configs.TOPIC:
+                continue
+            own = self._own_part(resource, allowed=allowed)
+            if own is None:
+                continue
+            if resource.name in seen:
+                own.fail(INVALID_REQUEST, "Each resource must appear at most once.")
+            seen.add(resource.name)
+            self._own[number] = own
+        # A threshold of a topic that is gone may still be removed.
+        asked = sorted({own.topic for own in self._own.values() if own.changes and own.threshold is not None})
+        for start in range(0, len(asked), TOPICS_PER_QUESTION):
+            some = asked[start : start + TOPICS_PER_QUESTION]
+            self._questions += 1
+            self._connection.ask(metadata.ask_by_name(header.correlation_id, header.client_id, some), self._take_topics, now)
+        if not asked:
+            self._change()
+
+    def _own_part(self, resource: AlteredResource, *, allowed: bool) -> _Own | None:
+        """Weir's part of a topic's changes; None where there is none."""
+        ops = [op for op in resource.ops if op.name == KEY]
+        threshold = self._api.threshold(resource.name)
+        own = _Own(resource.name)
+        if not ops:  # AlterConfigs removes what it does not name
+            if self._key != ApiKey.ALTER_CONFIGS or not allowed or threshold.dynamic is None:
+                return None
+            own.changes = True
+            return own
+        try:
+            own.threshold = _wanted(ops)
+        except QuotaApiError as error:
+            own.fail(error.code, error.message)
+            return own
+        same = threshold.dynamic is None if own.threshold is None else threshold.effective == own.threshold
+        if allowed:
+            own.changes = True
+        elif not same:  # who alters other configs by AlterConfigs sends back all that was described
+            own.fail(CLUSTER_AUTHORIZATION_FAILED, denied(self._user))
+        return own
+
+    def _take_topics(self, answer: bytes, now: float) -> None:  # noqa: ARG002
+        self._questions -= 1
+        errors = {topic.name: topic.error for topic in metadata.read_topics(metadata.BY_NAME, answer)}
+        for own in self._own.values():
+            error = errors.get(own.topic, NONE)
+            if own.changes and own.threshold is not None and error in _NOT_THERE:
+                own.fail(error, None)
+        if not self._questions:
+            self._change()
+            self._connection.ready()
+
+    def _change(self) -> None:
+        changes = {own.topic: own.threshold for own in self._own.values() if own.changes}
+        if changes:
+            self._task = self._api.alter_thresholds(
+                changes, self._user, self._connection.ready, validate_only=self._request.validate_only
+            )
+
+
+class DescribeConfigs:
+    """One DescribeConfigs: the broker's answer, with the thresholds of the topics in it."""
+
+    def __init__(self, connection: Connection, api: ThresholdApi) -> None:
+        self._api = api
+        self._connection = connection
+        self._version = 0
+        self._found: dict[str, DescribedThreshold] = {}
+        self._synonyms = False
+
+    def opens(self, size: int, now: float) -> bool:  # noqa: ARG002
+        """Up to a length whose answer is one that a threshold is put into."""
+        return size <= MAX_UNTRUSTED_BYTES
+
+    def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:  # noqa: ARG002
+        """There is nothing to wait for."""
+        return True
+
+    def request(self, frame: bytes, header: RequestHeader, entry: Entry, now: float) -> bytes | None:  # noqa: ARG002
+        """Note the topics that have thresholds; the broker decides who may see them."""
+        self._version = header.api_version
+        asked = configs.read_describe_request(header.api_version, frame, header.body_offset)
+        self._synonyms = asked.synonyms
+        for topic, keys in asked.topics.items():
+            threshold = self._api.threshold(topic)
+            if threshold.effective is not None and (not keys or KEY in keys):
+                self._found[topic] = DescribedThreshold(shown(threshold.dynamic), shown(threshold.file))
+        return frame
+
+    def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
+        """The broker's answer with the thresholds."""
+        if not self._found or len(frame) > MAX_DESCRIBED_BYTES:
+            return frame
+        return configs.with_configs(self._version, frame, KEY, self._found, synonyms=self._synonyms)
+
+    def answer(self, now: float) -> bytes:
+        """Never asked for, as every request goes on."""
+        raise AssertionError(now)
+
+
+def openers(api: ThresholdApi) -> dict[int, Opener]:
+    """The factories of these exchanges by API key; all requests pass unopened as long as topics have no quotas."""
+
+    def alter(connection: Connection) -> Exchange | None:
+        return AlterConfigs(connection, api) if api.topics_limited else None
+
+    def describe(connection: Connection) -> Exchange | None:
+        return DescribeConfigs(connection, api) if api.topics_limited else None
+
+    return {
+        int(ApiKey.INCREMENTAL_ALTER_CONFIGS): alter,
+        int(ApiKey.ALTER_CONFIGS): alter,
+        int(ApiKey.DESCRIBE_CONFIGS): describe,
+    }
+
+
+def _wanted(ops: list[ConfigOp]) -> float | None:
+    """The threshold that a topic is to have; None: no explicit one. Raises QuotaApiError."""
+    if len(ops) > 1:
+        raise QuotaApiError(INVALID_REQUEST, "Error due to duplicate config keys")
+    op = ops[0]
+    if op.operation == configs.DELETE:
+        return None
+    if op.operation != configs.SET:
+        raise QuotaApiError(INVALID_CONFIG, f"Can't append to or subtract from key {KEY}: its type is not LIST. Use SET.")
+    return parse(op.value)

@@ -1,0 +1,252 @@
+"""Produce under topic quotas: what it holds is counted, and partitions of topics that are over their share are not appended."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.features.topic_quotas.rules import TopicQuotas, TopicUse
+from gateway.proxy.channel_throttle import ChannelThrottle
+from gateway.proxy.handler import Connection
+from gateway.proxy.identity import Client
+from gateway.proxy.recorder import Origin
+from gateway.quotas.entity import TOPICS
+from protocol.bodies.produce_refusal import TOPIC_ID_SINCE, refuse
+from protocol.bodies.produced_topics import (
+    ProducedTopic,
+    ProduceScanner,
+    merged,
+    producer_sequence,
+    read_results,
+    scan_whole,
+    without,
+)
+from protocol.headers import RequestHeader
+
+QUOTA: Final = "quota"
+"""The reason of what was rejected here, beside the names of brokers' errors."""
+
+MAX_GAPS: Final = 10_000
+"""Idempotent producers' partitions per connection of which a batch was rejected and has not come again."""
+
+MESSAGE: Final = "Weir: the topic is over its share of total.bytes.in.per.sec.threshold; try again later"
+
+_ERROR_NAMES: Final = {
+    -1: "UNKNOWN_SERVER_ERROR",
+    2: "CORRUPT_MESSAGE",
+    3: "UNKNOWN_TOPIC_OR_PARTITION",
+    5: "LEADER_NOT_AVAILABLE",
+    6: "NOT_LEADER_OR_FOLLOWER",
+    7: "REQUEST_TIMED_OUT",
+    10: "MESSAGE_TOO_LARGE",
+    17: "INVALID_TOPIC_EXCEPTION",
+    18: "RECORD_LIST_TOO_LARGE",
+    19: "NOT_ENOUGH_REPLICAS",
+    20: "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+    21: "INVALID_REQUIRED_ACKS",
+    29: "TOPIC_AUTHORIZATION_FAILED",
+    31: "CLUSTER_AUTHORIZATION_FAILED",
+    32: "INVALID_TIMESTAMP",
+    43: "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+    45: "OUT_OF_ORDER_SEQUENCE_NUMBER",
+    46: "DUPLICATE_SEQUENCE_NUMBER",
+    47: "INVALID_PRODUCER_EPOCH",
+    48: "INVALID_TXN_STATE",
+    53: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    56: "KAFKA_STORAGE_ERROR",
+    59: "UNKNOWN_PRODUCER_ID",
+    74: "FENCED_LEADER_EPOCH",
+    76: "UNSUPPORTED_COMPRESSION_TYPE",
+    87: "INVALID_RECORD",
+    89: "THROTTLING_QUOTA_EXCEEDED",
+    90: "PRODUCER_FENCED",
+    100: "UNKNOWN_TOPIC_ID",
+    120: "TRANSACTION_ABORTABLE",
+}
+"""What brokers answer to Produce, by the names in Kafka's `Errors`."""
+
+_APPENDED: Final = frozenset({0, 7, 20})
+"""No error, NOT_ENOUGH_REPLICAS_AFTER_APPEND, and REQUEST_TIMED_OUT, which is that of the wait for the replicas."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Bytes of one topic that were not appended, or (not `enforced`) would not have been. `reason`: `quota`, or the broker's
+    error. `client` is whose they were, `origin` where they came from and were going."""
+
+    topic: str
+    reason: str
+    size: int
+    client: Client
+    origin: Origin
+    use: TopicUse
+    enforced: bool = True
+
+
+class TopicGate:
+    """What all connections share: the quotas, Kafka's code for what is rejected, and who is told of that."""
+
+    def __init__(self, quotas: TopicQuotas, error_code: int, on_rejected: Callable[[Rejection, float], None]) -> None:
+        self.quotas = quotas
+        self.error_code = error_code
+        self.on_rejected = on_rejected
+
+    def open(self, connection: Connection) -> "TopicProducer":
+        """What looks into the requests of a connection."""
+        return TopicProducer(self, connection.client, connection.throttle)
+
+
+class TopicProducer:
+    """One connection's Produce requests.
+
+    A producer that numbers its batches (idempotence) may have sent more of them behind one that is rejected. Those are rejected
+    as well until that one comes again: a broker that does not know the producer yet would take any number as the first one.
+    """
+
+    def __init__(self, gate: TopicGate, client: Client, throttle: ChannelThrottle) -> None:
+        self.gate = gate
+        self.client = client
+        self._throttle = throttle
+        self._gaps: dict[tuple[bytes, int, int], tuple[int, int]] = {}
+
+    @property
+    def origin(self) -> Origin:
+        """Where the connection's requests come from and are going."""
+        return self._throttle.origin
+
+    @property
+    def pending(self) -> bool:
+        """Whether some batch that was rejected has not come again."""
+        return bool(self._gaps)
+
+    def open(self, header: RequestHeader, body_offset: int, frame_bytes: int, now: float) -> "TopicExchange":
+        """The exchange for a request."""
+        whole = self.pending or (self.gate.quotas.settings.enforce and self.gate.quotas.over(now))
+        return TopicExchange(self, header, body_offset, frame_bytes, whole)
+
+    def reject(self, frame: bytes, topics: Sequence[ProducedTopic], now: float, *, by_id: bool) -> set[tuple[int, int]]:
+        """The partitions that are not to be appended, by their positions in the request."""
+        quotas = self.gate.quotas
+        exempt = not quotas.settings.enforce or self.client.exempt_from(TOPICS)
+        cut: set[tuple[int, int]] = set()
+        for number, topic in enumerate(topics):
+            if quotas.own.is_own(topic.key):
+                continue
+            over = not exempt and quotas.rejects(quotas.find(topic.key, by_id=by_id), now)
+            for position, partition in enumerate(topic.partitions):
+                sequence = producer_sequence(frame, partition)
+                if sequence is None:
+                    rejected = over
+                else:
+                    producer_id, epoch, first = sequence
+                    rejected = self._reject_numbered((topic.key, partition.partition_index, producer_id), epoch, first, over)
+                if rejected:
+                    cut.add((number, position))
+        return cut
+
+    def _reject_numbered(self, producer: tuple[bytes, int, int], epoch: int, first: int, over: bool) -> bool:
+        gap_epoch, missing = self._gaps.get(producer, (epoch, first))
+        if gap_epoch == epoch and _is_behind(first, missing):
+            return True
+        if over:
+            if producer not in self._gaps and len(self._gaps) >= MAX_GAPS:
+                del self._gaps[next(iter(self._gaps))]
+            self._gaps[producer] = (epoch, first)
+        elif gap_epoch != epoch or first == missing:
+            self._gaps.pop(producer, None)
+        return over
+
+
+def _is_behind(sequence: int, other: int) -> bool:
+    """Whether a sequence number is the later one; they go from 0 to 2^31 - 1 and begin again."""
+    return 0 < (sequence - other) % 2**31 < 2**30
+
+
+class TopicExchange:
+    """One Produce request, a `session.produced.ProduceExchange`."""
+
+    def __init__(self, producer: TopicProducer, header: RequestHeader, body_offset: int, frame_bytes: int, whole: bool) -> None:
+        self.whole = whole
+        self._producer = producer
+        self._gate = producer.gate
+        self._version = header.api_version
+        self._correlation_id = header.correlation_id
+        self._by_id = header.api_version >= TOPIC_ID_SINCE
+        self._scanner = ProduceScanner(header.api_version, frame_bytes, body_offset)
+        self._cut: set[tuple[int, int]] = set()
+
+    @property
+    def ends(self) -> bool:
+        """Whether something is missing of a request that gets no answer."""
+        return self._scanner.acks == 0 and bool(self._cut)
+
+    def scan(self, data: bytes, start: int, end: int, now: float) -> None:
+        """The request passes by."""
+        done = self._scanner.done
+        self._scanner.feed(data, start, end)
+        if self._scanner.done and not done and self._scanner.acks == 0:
+            self._count_unanswered(now)
+
+    def decide(self, frame: bytes, body_offset: int, now: float) -> bytes | None:
+        """What is left of the request; None if that is nothing."""
+        self._scanner = scan = scan_whole(self._version, frame, body_offset)
+        self._cut = cut = self._producer.reject(frame, scan.topics, now, by_id=self._by_id)
+        self._count_rejected(now)
+        if scan.acks == 0:
+            self._count_unanswered(now)
+        if not cut:
+            return frame
+        if len(cut) == sum(len(topic.partitions) for topic in scan.topics):
+            return None
+        return without(self._version, frame, scan, cut)
+
+    def response(self, frame: bytes, now: float) -> bytes:
+        """Count what the broker says of each partition, and add what was not asked of it."""
+        results = read_results(self._version, frame)
+        for number, topic in enumerate(self._scanner.topics):
+            for position, partition in enumerate(topic.partitions):
+                result = results.partitions.get((topic.key, partition.partition_index))
+                if result is not None and (number, position) not in self._cut:
+                    self._count(topic.key, partition.size, result.error, now)
+        if not self._cut:
+            return frame
+        return merged(self._version, frame, results, self._scanner.topics, self._cut, self._gate.error_code, MESSAGE)
+
+    def answer(self, now: float) -> bytes:  # noqa: ARG002
+        """All of it was rejected."""
+        topics = [(topic.key, [partition.partition_index for partition in topic.partitions]) for topic in self._scanner.topics]
+        return refuse(self._version, self._correlation_id, topics, self._gate.error_code, MESSAGE)
+
+    def _count(self, key: bytes, size: int, error: int, now: float) -> None:
+        gate, quotas = self._gate, self._gate.quotas
+        if quotas.own.is_own(key):
+            return
+        if error in _APPENDED:
+            would_reject = not quotas.settings.enforce and quotas.rejects(quotas.find(key, by_id=self._by_id), now)
+            use = quotas.appended(key, size, now, by_id=self._by_id)
+            if would_reject:
+                quotas.throttled(use, size)
+                gate.on_rejected(
+                    Rejection(use.name, QUOTA, size, self._producer.client, self._producer.origin, use, enforced=False), now
+                )
+            return
+        reason = _ERROR_NAMES.get(error, str(error))
+        use = quotas.refused(key, size, reason, now, by_id=self._by_id)
+        gate.on_rejected(Rejection(use.name, reason, size, self._producer.client, self._producer.origin, use), now)
+
+    def _count_rejected(self, now: float) -> None:
+        quotas = self._gate.quotas
+        for number, topic in enumerate(self._scanner.topics):
+            sizes = [part.size for position, part in enumerate(topic.partitions) if (number, position) in self._cut]
+            use = quotas.find(topic.key, by_id=self._by_id)
+            if sizes and use is not None:
+                quotas.throttled(use, sum(sizes))
+                self._gate.on_rejected(
+                    Rejection(use.name, QUOTA, sum(sizes), self._producer.client, self._producer.origin, use), now
+                )
+
+    def _count_unanswered(self, now: float) -> None:
+        """No broker will say what became of it: take it for appended."""
+        for number, topic in enumerate(self._scanner.topics):
+            for position, partition in enumerate(topic.partitions):
+                if (number, position) not in self._cut:
+                    self._count(topic.key, partition.size, 0, now)

@@ -1,0 +1,65 @@
+"""The rates of topics over a restart: what `quotas.recent` is for buckets."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, AppendedBytes, TopicQuotas
+from gateway.quotas.account import Account
+from gateway.quotas.entity import Tags
+from gateway.quotas.meter import Spent, Window
+
+_LEAST = 1.0
+"""Bytes that are worth remembering: a one-minute rate only ever gets near 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpent:
+    """What a topic's rate remembers, by the rule `meter` and `window`; `name` None: that of all topics together. `elsewhere`
+    is what was appended through other gateways."""
+
+    name: str | None
+    meter: str
+    window: Window
+    here: tuple[Spent, ...]
+    elsewhere: tuple[Spent, ...] = ()
+
+
+def topic_uses(
+    quotas: TopicQuotas, accounts: Iterable[tuple[tuple[str, Tags | str], Account]], now: float
+) -> Iterator[TopicSpent]:
+    """What these accounts of `quotas` remember."""
+    settings = quotas.settings
+    for (kind, name), use in accounts:
+        if not isinstance(use, AppendedBytes) or not isinstance(name, str):
+            continue
+        elsewhere = 0.0 if use.elsewhere is None else use.elsewhere.kept(now)
+        if use.rate.kept(now) + elsewhere >= _LEAST:
+            yield TopicSpent(
+                name if kind == TOPIC else None,
+                settings.meter,
+                settings.window,
+                tuple(use.rate.spent(now)),
+                () if use.elsewhere is None else tuple(use.elsewhere.spent(now)),
+            )
+
+
+def restore_topics(quotas: TopicQuotas, saved: Iterable[TopicSpent], seconds: float, now: float) -> None:
+    """Have new meters remember what was `saved` so many seconds ago, unless rates are reckoned by another rule now.
+
+    Another window keeps them.
+    """
+    settings = quotas.settings
+    same = [each for each in saved if each.meter == settings.meter]
+    quotas.expect((each.name for each in same if each.name is not None), now)
+    for each in same:
+        use = quotas.known(ALL_TOPICS, "") if each.name is None else quotas.known(TOPIC, each.name)
+        if use is None:
+            continue
+        use.rate.replay(_aged(each.here, seconds), now)
+        if each.elsewhere:
+            use.elsewhere = use.elsewhere or quotas.new_rate(now)
+            use.elsewhere.replay(_aged(each.elsewhere, seconds), now)
+
+
+def _aged(spent: Iterable[Spent], seconds: float) -> list[Spent]:
+    return [Spent(each.began + seconds, each.ended + seconds, each.amount) for each in spent]

@@ -1,0 +1,131 @@
+"""`weir volumes publish`: the agent beside a broker that tells the gateways how full its disks are."""
+
+import asyncio
+import logging
+import signal
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway import clock
+from gateway.admin.http import AdminBindError
+from gateway.cluster.brokers import Brokers
+from gateway.cluster.client import OwnClient
+from gateway.cluster.topic_log import TopicLog
+from gateway.cluster.upstream import Upstream
+from gateway.config.model import WeirConfig
+from gateway.config.problems import ConfigError, Problem
+from gateway.features.volume_quotas.agent_admin import AgentServer
+from gateway.features.volume_quotas.config import VolumesConfig
+from gateway.features.volume_quotas.feature import publish_usage, topic_spec
+from gateway.features.volume_quotas.report import PublisherReport
+from gateway.features.volume_quotas.sources import LocalVolumes
+
+OK, FAILED = 0, 1
+
+_RETRY_SECONDS = 1.0
+
+_log = logging.getLogger("weir.volumes")
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """The agent's settings: its broker, the paths that it looks at, the way to the cluster, and its admin address.
+
+    `allowed_hosts` are the names under which clients may ask for metrics and probes, beside the usual ones.
+    """
+
+    broker: int
+    paths: tuple[str, ...]
+    upstream: Upstream
+    volumes: VolumesConfig
+    admin: tuple[str, int]
+    allowed_hosts: tuple[str, ...] = ()
+
+
+def agent_config(config: WeirConfig, source: Path, broker_id: int | None, paths: list[str] | None) -> Agent:
+    """The agent's part of a config file, in which the command line's options win. Raises ConfigError."""
+    volumes = config.quotas.volumes or VolumesConfig()
+    broker = volumes.agent.broker_id if broker_id is None else broker_id
+    found = tuple(paths) if paths else volumes.agent.paths
+    problems = []
+    if broker is None:
+        problems.append(
+            Problem("quotas.volumes.agent.broker_id", "is missing", "add the broker's node.id, or give --broker-id")
+        )
+    elif broker < 0:
+        problems.append(Problem("--broker-id", "must be at least 0", "give the broker's node.id", value=str(broker)))
+    if not found:
+        remedy = "list the broker's log.dirs, or give --path"
+        problems.append(Problem("quotas.volumes.agent.paths", "is empty", remedy))
+    problems += [
+        Problem("quotas.volumes.agent.paths", "does not exist here", "name the broker's log.dirs", value=path)
+        for path in found
+        if not Path(path).exists()
+    ]
+    if problems or broker is None:
+        raise ConfigError(str(source), problems)
+    brokers = Brokers([(server.host, server.port) for server in config.upstream.bootstrap_servers])
+    admin = config.admin.host, volumes.agent.admin_port
+    upstream = Upstream(config.upstream, source.parent, brokers, Counter())
+    return Agent(broker, found, upstream, volumes, admin, tuple(config.admin.allowed_hosts))
+
+
+async def publish_volumes(agent: Agent, once: bool) -> int:
+    """Publish until SIGTERM or SIGINT, or once; returns the exit code."""
+    upstream = agent.upstream
+
+    def client() -> OwnClient:
+        return OwnClient(upstream.brokers.anyone, upstream.client_options)
+
+    log = TopicLog(client, topic_spec(agent.volumes), lambda key, value: None)  # noqa: ARG005
+    source = LocalVolumes(agent.broker, agent.paths)
+
+    def report() -> PublisherReport:
+        status = log.status
+        return PublisherReport(
+            connected=status.publisher_connected,
+            problem=source.problem or status.publisher_problem,
+            age=None if status.published_at is None else clock.monotonic() - status.published_at,
+            published_total=status.published_total,
+            publication_errors_total=status.publication_errors_total,
+            source_errors_total=source.errors_total,
+        )
+
+    server = AgentServer(report, agent.volumes.freshness_seconds, agent.admin, agent.allowed_hosts)
+    if not once:
+        try:
+            await server.start()
+        except AdminBindError as error:  # producers would be paused without this agent, and nobody without its metrics
+            _log.error("%s: the agent publishes without metrics and probes", error)
+    stopped = asyncio.Event()
+    stopping = asyncio.create_task(stopped.wait())
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(signal_number, stopped.set)
+    _log.info("publishing the usage of broker %d", agent.broker, extra={"paths": list(agent.paths)})
+    try:
+        while True:
+            if upstream.live is not None:
+                upstream.live.refresh()
+            # Brokers that are silent are waited for up to a minute, and SIGTERM must not be.
+            publishing = asyncio.create_task(publish_usage(source, log, agent.volumes))
+            await asyncio.wait((publishing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not publishing.done():
+                publishing.cancel()
+                await asyncio.wait((publishing,))
+                return FAILED if once else OK
+            try:
+                published = publishing.result()
+            except Exception:  # whatever it is, the gateways pause producers once they have not heard of a broker for long
+                _log.exception("the usage of broker %d could not be published", agent.broker)
+                published = False
+            if once:
+                return OK if published else FAILED
+            interval = agent.volumes.publish_interval_ms / 1000
+            await asyncio.wait((stopping,), timeout=interval if published else min(interval, _RETRY_SECONDS))
+            if stopped.is_set():
+                return OK
+    finally:
+        stopping.cancel()
+        await server.stop()
+        await log.close()

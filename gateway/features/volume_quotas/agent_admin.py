@@ -1,0 +1,69 @@
+"""The admin port of `weir volumes publish`: metrics and probes of one publisher of volume usage."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+
+from gateway.admin.http import Address, Page, PageServer, shared_metrics
+from gateway.admin.metrics.row import Value
+from gateway.features.volume_quotas import metrics as volumes
+from gateway.features.volume_quotas.report import PublisherReport
+
+_PORT_KEY = "quotas.volumes.agent.admin_port"
+
+Read = Callable[[PublisherReport], Iterable[float]]
+
+READS: Mapping[str, Read] = {
+    "weir_volume_connected": lambda report: [report.connected],
+    "weir_volume_publication_age_seconds": lambda report: [] if report.age is None else [report.age],
+    "weir_volume_published_total": lambda report: [report.published_total],
+    "weir_volume_publication_errors_total": lambda report: [report.publication_errors_total],
+    "weir_volume_source_errors_total": lambda report: [report.source_errors_total],
+}
+"""The gateway's metrics of publishing that an agent has as well."""
+
+
+class AgentServer(PageServer):
+    """Serves `/metrics`, `/livez` and `/readyz`. The agent is ready for `freshness` seconds after each publication."""
+
+    def __init__(
+        self, report: Callable[[], PublisherReport], freshness: float, at: Address, allowed_hosts: Collection[str] = ()
+    ) -> None:
+        self._report = report
+        self._freshness = freshness
+        pages: dict[str, Page] = {"/metrics": shared_metrics(self._metrics), "/readyz": self._readyz}
+        super().__init__(pages, None, at, lambda: allowed_hosts, _PORT_KEY)
+
+    async def _metrics(self, accept: str) -> web.Response:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Families(self._report()))
+        ProcessCollector(registry=registry)
+        encode, content_type = choose_encoder(accept)
+        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        report = self._report()
+        if report.age is not None and report.age < self._freshness:
+            return web.Response(text="ready\n")
+        since = "usage has not been published yet" if report.age is None else f"usage was last published {report.age:.0f} s ago"
+        return web.Response(status=503, text=f"{since}{': ' if report.problem else ''}{report.problem}\n")
+
+
+class _Families:
+    """A collector, as prometheus_client wants it."""
+
+    def __init__(self, report: PublisherReport) -> None:
+        self._report = report
+
+    def collect(self) -> Iterator[Metric]:
+        for row in volumes.METRICS:
+            if isinstance(row, Value) and row.name in READS:
+                family = (CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily)(
+                    row.name, row.help, labels=row.labels
+                )
+                for value in READS[row.name](self._report):
+                    family.add_metric(("publisher",)[: len(row.labels)], value)
+                yield family

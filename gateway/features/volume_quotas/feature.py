@@ -1,0 +1,294 @@
+"""The volume usage quota at work: usage is published to a topic and read from it, judged, and the producers' gate set.
+
+Every gateway decides for itself, of what all of them read.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from gateway import clock
+from gateway.cluster.client import ClusterError, OwnClient
+from gateway.cluster.topic_log import TopicLog, TopicSpec
+from gateway.features.volume_quotas.config import VolumesConfig
+from gateway.features.volume_quotas.report import VolumesReport
+from gateway.features.volume_quotas.rules import ClusterVolumes, Verdict, VolumeState, WhenUnknown
+from gateway.features.volume_quotas.sources import LogDirs, VolumeSource
+from gateway.features.volume_quotas.usage_message import BadUsageError, encode_usage, parse_broker, parse_usage
+from gateway.proxy.produce_gate import ProduceGate
+from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.snapshot import ThrottleTotals
+
+JUDGE_SECONDS = 0.25
+LOOK_SECONDS = 5.0
+HURRY = 6
+"""How many times as often usage is published while producers are throttled or paused."""
+
+LEARN_SECONDS = 5.0
+"""So long a watch that follows on another may take to read the topic and to ask for the brokers before it judges."""
+
+_RETRY_SECONDS = 1.0
+
+TOPIC_CONFIGS = {
+    # Brokers compact only closed segments: with these a broker's old usage is gone after some ten minutes.
+    "segment.ms": "600000",
+    "min.cleanable.dirty.ratio": "0.01",
+    "delete.retention.ms": "3600000",
+}
+
+_log = logging.getLogger("weir.volumes")
+
+OnStateChange = Callable[[Verdict, Verdict, bool], None]
+"""Called with the verdict before, the one now and whether it is enforced, where that or the state is another or the factor
+changed by 0.05 or more; also for a watch's first verdict, and when it ends and opens the gate."""
+
+
+def _nobody(_before: Verdict, _now: Verdict, _enforced: bool) -> None:
+    """Nobody wants to know."""
+
+
+_NOTEWORTHY = 0.05
+
+
+def topic_spec(config: VolumesConfig) -> TopicSpec:
+    """The usage topic as it is to be made."""
+    return TopicSpec(config.topic, configs=TOPIC_CONFIGS)
+
+
+async def publish_usage(source: VolumeSource, log: TopicLog, config: VolumesConfig) -> bool:
+    """Look once at the volumes and publish what they hold; False where nothing was published, and it is logged why."""
+    usages = await source.observe(config.hard.limit(), config.soft.limit())
+    if not usages:
+        return False
+    try:
+        await log.publish([encode_usage(usage) for usage in usages])
+    except ClusterError:
+        return False
+    return True
+
+
+class VolumeWatch:
+    """Reads usage, publishes it where `source` is `log_dirs`, and keeps the gate of the producers as the volumes ask for it.
+
+    `on_release` is called when producers may send more than before, `on_state_change` as described there.
+    """
+
+    def __init__(
+        self,
+        config: VolumesConfig,
+        connect: Callable[[], OwnClient],
+        engine: QuotaEngine,
+        gate: ProduceGate,
+        *,
+        on_release: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.config = config
+        self._engine = engine
+        self._gate = gate
+        self._on_release = on_release
+        self.on_state_change: OnStateChange = _nobody
+        self._client = connect()
+        self._log = TopicLog(connect, topic_spec(config), self._on_record)
+        self._source = LogDirs(connect()) if config.source == "log_dirs" else None
+        self._volumes = ClusterVolumes(config.freshness_seconds, WhenUnknown(config.when_unknown))
+        self._skipped: Counter[str] = Counter()
+        self._told_outdated: set[int] = set()
+        self._wake_publisher = asyncio.Event()
+        self._verdict = Verdict(VolumeState.OPEN, 0.0)
+        self._told, self._told_enforced = self._verdict, True
+        self._begun = False
+        self._gives_way = False
+
+    async def run(self, before: asyncio.Task[None] | None = None) -> None:
+        """Watch until cancelled, then `end`. A failure leaves the gate as it is.
+
+        `before`: the task of another watch that ends by now.
+        """
+        try:
+            if before is not None:
+                await asyncio.wait([before])
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._log.run(), name="read the volume usage topic")
+                group.create_task(self._look(), name="look which brokers are active")
+                if self._source is not None:
+                    group.create_task(self._publish(self._source), name="publish volume usage")
+                if before is not None:
+                    await self._learn()
+                while True:
+                    self._judge()
+                    await asyncio.sleep(JUDGE_SECONDS)
+        except asyncio.CancelledError:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """Open the gate and report that, unless another watch follows. Does not wait for the watch's own tasks to end."""
+        if self._gives_way:
+            return
+        if self._told.throttle > 0.0:
+            told, self._told = self._told, Verdict(VolumeState.OPEN, 0.0)
+            self.on_state_change(told, self._told, self._told_enforced)
+        self._set_gate(0.0, paused=False)
+
+    async def _learn(self) -> None:
+        """Until there is something to judge by the gate stays as the watch before has left it: what is unknown may open it."""
+        try:
+            async with asyncio.timeout(LEARN_SECONDS):
+                while not (self._log.status.caught_up and self._volumes.knows_brokers):
+                    await self._log.looked()
+        except TimeoutError:
+            pass
+
+    def give_way(self) -> None:
+        """Another watch follows on this one, and until it has judged the gate is to stay as it is."""
+        self._gives_way = True
+
+    def reconfigure(self, config: VolumesConfig) -> bool:
+        """Take over another configuration and keep what is known; False where the source or the topic is another one, so that
+        a new watch is needed."""
+        if (config.source, config.topic) != (self.config.source, self.config.topic):
+            return False
+        self.config = config
+        self._volumes.configure(config.freshness_seconds, WhenUnknown(config.when_unknown))
+        self._wake_publisher.set()
+        return True
+
+    def report(self) -> VolumesReport:
+        """How things are."""
+        status, source, gate, now = self._log.status, self._source, self._gate, clock.monotonic()
+        return VolumesReport(
+            verdict=self._verdict,
+            enforced=self.config.enforce,
+            delay_seconds=gate.delay,
+            ages=self._volumes.ages(now),
+            freshness_seconds=self.config.freshness_seconds,
+            when_unknown=WhenUnknown(self.config.when_unknown),
+            publishes=source is not None,
+            publisher_connected=status.publisher_connected,
+            publisher_problem=status.publisher_problem,
+            reader_connected=status.reader_connected,
+            reader_problem=status.reader_problem,
+            source_problem="" if source is None else source.problem,
+            publication_age=None if status.published_at is None else now - status.published_at,
+            published_total=status.published_total,
+            publication_errors_total=status.publication_errors_total,
+            source_errors_total=0 if source is None else source.errors_total,
+            messages_total=status.records_total,
+            skipped=dict(self._skipped) | status.skipped,
+            throttled_total=gate.throttled_total,
+            refused_total=gate.refused_total,
+            put_off_total=gate.put_off_total,
+            totals=ThrottleTotals("volume", tuple(gate.totals.buckets), gate.totals.seconds),
+        )
+
+    # What comes in.
+
+    async def _look(self) -> None:
+        try:
+            while True:
+                try:
+                    look = await self._client.look()
+                except ClusterError as error:
+                    _log.warning("the active brokers can't be asked for: %s", error, extra={"reason": "active_brokers"})
+                    await asyncio.sleep(_RETRY_SECONDS)
+                    continue
+                self._volumes.brokers(frozenset(look.brokers), clock.monotonic())
+                interval = min(LOOK_SECONDS, self.config.freshness_seconds / 4)
+                await asyncio.sleep(interval if look.brokers else min(interval, _RETRY_SECONDS))
+        finally:
+            await self._client.close()
+
+    def _on_record(self, key: bytes | None, value: bytes | None) -> None:
+        try:
+            broker = parse_broker(key)
+            if value is None:
+                self._volumes.forget(broker)
+                return
+            usage = parse_usage(broker, value)
+        except BadUsageError as error:
+            self._skipped[error.reason] += 1
+            _log.warning("a usage message is skipped: %s", error, extra={"reason": f"usage message: {error.reason}"})
+            return
+        skipped = self._volumes.usage(usage, clock.wall() - usage.snapshot_at, clock.monotonic())
+        if skipped is not None:
+            self._skipped[skipped] += 1
+        if skipped == "outdated" and broker not in self._told_outdated:
+            self._told_outdated.add(broker)
+            _log.warning(
+                "a usage message of broker %d is skipped, and others may be: it tells of %s, and what is known is of %s — if"
+                " that goes on, set the clocks of those who publish usage",
+                broker,
+                _time(usage.snapshot_at),
+                _time(self._volumes.captured(broker)),
+            )
+
+    # What goes out.
+
+    async def _publish(self, source: LogDirs) -> None:
+        try:
+            while True:
+                self._wake_publisher.clear()
+                published = await publish_usage(source, self._log, self.config)
+                interval = self.config.publish_interval_ms / 1000
+                if self._verdict.state is not VolumeState.OPEN:
+                    interval = max(interval / HURRY, min(interval, _RETRY_SECONDS))
+                if not published:
+                    interval = min(interval, _RETRY_SECONDS)
+                try:
+                    async with asyncio.timeout(interval):
+                        await self._wake_publisher.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            await source.close()
+            await self._log.close()
+
+    # What follows.
+
+    def _judge(self) -> None:
+        now = clock.monotonic()
+        before, verdict = self._verdict, self._volumes.judge(now)
+        self._verdict = verdict
+        enforce = self.config.enforce
+        delay = verdict.throttle * self.config.max_delay_ms / 1000 if enforce else 0.0
+        self._set_gate(delay, paused=enforce and verdict.state is VolumeState.PAUSE)
+        if verdict.state is not before.state or verdict.unknown != before.unknown or not self._begun:
+            self._tell(before, verdict)
+        changed = verdict.state is not self._told.state or abs(verdict.throttle - self._told.throttle) >= _NOTEWORTHY
+        if changed or enforce is not self._told_enforced or not self._begun:
+            told, self._told, self._told_enforced = self._told, verdict, enforce
+            self.on_state_change(told, verdict, enforce)
+        self._begun = True
+
+    def _set_gate(self, delay: float, *, paused: bool) -> None:
+        gate = self._gate
+        closes = delay > 0.0 and not gate.closed
+        releases = (gate.paused and not paused) or (gate.closed and delay == 0.0)
+        gate.delay, gate.paused = delay, paused
+        if closes:
+            self._engine.recall()
+        if releases:
+            self._on_release()
+
+    def _tell(self, before: Verdict, verdict: Verdict) -> None:
+        level = logging.INFO if verdict.state is VolumeState.OPEN and not verdict.unknown else logging.WARNING
+        _log.log(
+            level,
+            "volumes: %s%s: %s",
+            verdict.state.value,
+            f" (was {before.state.value})" if self._begun and before.state is not verdict.state else "",
+            verdict.why,
+            extra={
+                "state": verdict.state.value,
+                "factor": round(verdict.factor, 3),
+                "brokers_unknown": [broker for broker, _ in verdict.unknown if broker is not None],
+                "volume_reason": verdict.reason,
+            },
+        )
+
+
+def _time(seconds: float) -> str:
+    """Wall clock seconds for people."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,99 @@
+"""The volumes of the cluster, and what is done for their sake."""
+
+from collections.abc import Callable, Iterator
+
+from gateway.admin.metrics.row import Labels, Read, Row, Value, one_of, reasons
+from gateway.admin.metrics.scrape import Scrape
+from gateway.features.volume_quotas.rules import VolumeRow, VolumeState
+
+_MAX_VOLUMES = 1_000
+_VOLUME: Labels = ("broker", "volume")
+
+_volumes = one_of(lambda scrape: scrape.volumes)
+
+
+def _per_volume(read: Callable[[VolumeRow], float]) -> Read:
+    def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+        if scrape.volumes is not None:
+            for row in scrape.volumes.verdict.rows[:_MAX_VOLUMES]:
+                yield (str(row.broker), row.volume.name), read(row)
+
+    return values
+
+
+def _volume_connections(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+    if scrape.volumes is not None:
+        yield ("reader",), scrape.volumes.reader_connected
+        if scrape.volumes.publishes:
+            yield ("publisher",), scrape.volumes.publisher_connected
+
+
+def _volume_state(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+    if scrape.volumes is not None:
+        for state in VolumeState:
+            yield (state.value,), state is scrape.volumes.verdict.state
+
+
+def _volume_requests(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+    if scrape.volumes is not None:
+        yield ("delayed",), scrape.volumes.throttled_total
+        yield ("refused",), scrape.volumes.refused_total
+        yield ("put_off",), scrape.volumes.put_off_total
+
+
+def _usage_ages(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+    if scrape.volumes is not None:
+        for broker, age in list(scrape.volumes.ages.items())[:_MAX_VOLUMES]:
+            yield (str(broker),), age
+
+
+def _freshness(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+    if scrape.volumes is not None:
+        yield (scrape.volumes.when_unknown.value,), scrape.volumes.freshness_seconds
+
+
+def _publication_age(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+    if scrape.volumes is not None and scrape.volumes.publication_age is not None:
+        yield (), scrape.volumes.publication_age
+
+
+METRICS: tuple[Row, ...] = (
+    Value("gauge", "weir_volume_state", "1 for the state that the cluster's volumes ask for, 0 for the others.", ("state",),
+          _volume_state, merge="max"),
+    Value("gauge", "weir_volume_factor", "Share of the producers' rate that the volumes let through: 1 open, 0 paused.", (),
+          _volumes(lambda volumes: volumes.verdict.factor), merge="min"),
+    Value("gauge", "weir_volume_delay_seconds", "What each Produce request waits for the volumes' sake.", (),
+          _volumes(lambda volumes: volumes.delay_seconds), merge="max"),
+    Value("gauge", "weir_volume_data_missing", "1 while the state is PAUSE because some broker's usage is not known.", (),
+          _volumes(lambda volumes: volumes.verdict.for_lack_of_data), merge="max"),
+    Value("gauge", "weir_volume_unknown_brokers", "Active brokers whose usage is missing or stale.", (),
+          _volumes(lambda volumes: len(volumes.verdict.unknown)), merge="max"),
+    Value("gauge", "weir_volume_usage_age_seconds", "Time since the usage of an active broker was captured.", ("broker",),
+          _usage_ages, merge="max"),
+    Value("gauge", "weir_volume_freshness_seconds", "Age at which usage becomes unknown, by the state that this asks for.",
+          ("when_unknown",), _freshness, merge="max"),
+    Value("gauge", "weir_volume_capacity_bytes", "Capacity of a volume.", _VOLUME,
+          _per_volume(lambda row: row.volume.capacity), merge="max"),
+    Value("gauge", "weir_volume_consumed_bytes", "Bytes in use of a volume.", _VOLUME,
+          _per_volume(lambda row: row.volume.consumed), merge="max"),
+    Value("gauge", "weir_volume_soft_limit_bytes", "Bytes in use at which producers begin to be delayed.", _VOLUME,
+          _per_volume(lambda row: row.soft.reached_at(row.volume.capacity)), merge="max"),
+    Value("gauge", "weir_volume_hard_limit_bytes", "Bytes in use at which producers are paused.", _VOLUME,
+          _per_volume(lambda row: row.hard.reached_at(row.volume.capacity)), merge="max"),
+    Value("gauge", "weir_volume_connected", "1 while the usage topic can be read (reader) and written (publisher).", ("role",),
+          _volume_connections, merge="min"),
+    Value("counter", "weir_volume_published_total", "Usage messages published.", (),
+          _volumes(lambda volumes: volumes.published_total)),
+    Value("gauge", "weir_volume_publication_age_seconds", "Time since this process last published usage.", (),
+          _publication_age, merge="max"),
+    Value("counter", "weir_volume_publication_errors_total", "Attempts to publish usage that failed.", (),
+          _volumes(lambda volumes: volumes.publication_errors_total)),
+    Value("counter", "weir_volume_source_errors_total", "Brokers that did not tell their usage when they were asked.", (),
+          _volumes(lambda volumes: volumes.source_errors_total)),
+    Value("counter", "weir_volume_messages_total", "Records read from the usage topic.", (),
+          _volumes(lambda volumes: volumes.messages_total)),
+    Value("counter", "weir_volume_messages_skipped_total", "Usage messages that could not be used.", ("reason",),
+          reasons(lambda scrape: {} if scrape.volumes is None else scrape.volumes.skipped)),
+    Value("counter", "weir_volume_produce_requests_total", "Produce requests held for the volumes' sake, by what came of it.",
+          ("result",), _volume_requests),
+)  # fmt: skip

@@ -1,0 +1,218 @@
+"""What the volumes of all brokers together mean for producers: OPEN, THROTTLE or PAUSE."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gateway.features.volume_quotas.limits import Limit, Volume, throttle_of
+from gateway.features.volume_quotas.usage_message import VolumeUsage
+
+MAX_BROKERS = 10_000
+"""Whose usage is remembered; who comes later is passed over, so that garbage can't fill the memory."""
+
+
+class VolumeState(Enum):
+    """What producers may do."""
+
+    OPEN = "OPEN"  # whatever their quotas allow
+    THROTTLE = "THROTTLE"  # the same, after a delay for each request
+    PAUSE = "PAUSE"  # nothing
+
+
+class Finding(Enum):
+    """What one look at a volume, or for one, gives."""
+
+    BELOW_SOFT = "below soft"
+    OVER_SOFT = "over soft"
+    OVER_HARD = "over hard"
+    UNKNOWN = "unknown"  # the usage of an active broker is missing or stale
+
+
+class WhenUnknown(Enum):
+    """What to do where the usage of an active broker is not known."""
+
+    PAUSE = "PAUSE"
+    OPEN = "OPEN"
+
+
+STATES: dict[tuple[Finding, WhenUnknown], VolumeState] = {
+    (Finding.BELOW_SOFT, WhenUnknown.PAUSE): VolumeState.OPEN,
+    (Finding.BELOW_SOFT, WhenUnknown.OPEN): VolumeState.OPEN,
+    (Finding.OVER_SOFT, WhenUnknown.PAUSE): VolumeState.THROTTLE,
+    (Finding.OVER_SOFT, WhenUnknown.OPEN): VolumeState.THROTTLE,
+    (Finding.OVER_HARD, WhenUnknown.PAUSE): VolumeState.PAUSE,
+    (Finding.OVER_HARD, WhenUnknown.OPEN): VolumeState.PAUSE,
+    (Finding.UNKNOWN, WhenUnknown.PAUSE): VolumeState.PAUSE,
+    (Finding.UNKNOWN, WhenUnknown.OPEN): VolumeState.OPEN,
+}
+"""The state that each finding asks for by itself. The cluster's is the strictest of all."""
+
+_STRICTNESS = {VolumeState.OPEN: 0, VolumeState.THROTTLE: 1, VolumeState.PAUSE: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeRow:
+    """A volume as it is judged: with the limits that hold for it, and how far it has gone from soft (0.0) to hard (1.0)."""
+
+    broker: int
+    volume: Volume
+    soft: Limit
+    hard: Limit
+    throttle: float
+
+    @property
+    def finding(self) -> Finding:
+        """What it means by itself."""
+        if self.throttle >= 1.0:
+            return Finding.OVER_HARD
+        return Finding.OVER_SOFT if self.throttle > 0.0 else Finding.BELOW_SOFT
+
+    def __str__(self) -> str:
+        return f"broker {self.broker} {self.volume.name}: {self.volume.consumed} of {self.volume.capacity} bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The state of the cluster, and why.
+
+    `throttle` is the largest of all volumes, 1.0 for PAUSE. `unknown` tells of each active broker whose usage is missing or
+    stale which of the two it is; the broker None is for the list of brokers itself. `worst` is the volume of the largest
+    throttle, None where nothing is known. `rows` holds every volume that was looked at.
+    """
+
+    state: VolumeState
+    throttle: float
+    unknown: tuple[tuple[int | None, str], ...] = ()
+    worst: VolumeRow | None = None
+    rows: tuple[VolumeRow, ...] = ()
+
+    @property
+    def factor(self) -> float:
+        """The share of the producers' rate that is let through, as the proposal counts: 1.0 where open, 0.0 where paused."""
+        return 1.0 - self.throttle
+
+    @property
+    def reason(self) -> str:
+        """Why, in one word: `hard_limit`, `unknown`, `soft_limit` or `recovered`."""
+        if self.for_lack_of_data:
+            return "unknown"
+        if self.state is VolumeState.PAUSE:
+            return "hard_limit"
+        return "soft_limit" if self.state is VolumeState.THROTTLE else "recovered"
+
+    @property
+    def for_lack_of_data(self) -> bool:
+        """Whether the state is stricter than what is known asks for."""
+        if self.state is not VolumeState.PAUSE or not self.unknown:
+            return False
+        return self.worst is None or self.worst.finding is not Finding.OVER_HARD
+
+    @property
+    def why(self) -> str:
+        """The reason in words."""
+        reasons = [f"broker {broker}'s usage is {what}" if broker is not None else what for broker, what in self.unknown]
+        if self.worst is not None and self.worst.throttle > 0.0:
+            limit = f"hard limit {self.worst.hard}" if self.worst.throttle >= 1.0 else f"soft limit {self.worst.soft}"
+            reasons.insert(0, f"{self.worst} is over its {limit}")
+        return "; ".join(reasons) or "every volume is below its soft limit"
+
+
+class ClusterVolumes:
+    """The latest usage of each broker. Times are monotonic seconds.
+
+    A usage is stale `freshness` seconds after it was captured. A broker is active until `freshness` seconds after the last
+    Metadata answer that named it: one answer that leaves the broker out must not let producers fill its disk.
+    """
+
+    def __init__(self, freshness: float, when_unknown: WhenUnknown) -> None:
+        self.freshness = freshness
+        self.when_unknown = when_unknown
+        self._usages: dict[int, tuple[VolumeUsage, float]] = {}  # with the time of its capture
+        self._captured: dict[int, float] = {}  # the same by the wall clock of its publisher
+        self._seen: dict[int, float] = {}  # each broker's last Metadata answer
+        self._last_look = float("-inf")
+
+    def configure(self, freshness: float, when_unknown: WhenUnknown) -> None:
+        """Change both settings; they hold for known usages and brokers as well."""
+        self.freshness = freshness
+        self.when_unknown = when_unknown
+
+    def brokers(self, active: frozenset[int], now: float) -> None:
+        """Take over the brokers of a Metadata answer. An answer without brokers says nothing about the cluster."""
+        if active:
+            self._last_look = now
+            self._seen |= dict.fromkeys(active, now)
+            self._seen = {broker: seen for broker, seen in self._seen.items() if now - seen < self.freshness}
+
+    @property
+    def knows_brokers(self) -> bool:
+        """True once a Metadata answer has named brokers."""
+        return self._last_look > float("-inf")
+
+    def usage(self, usage: VolumeUsage, age: float, now: float) -> str | None:
+        """Take over a usage that was captured `age` seconds ago; None, or the reason why it is passed over.
+
+        A negative age, by a clock that is ahead, counts as none: one such message must not be newer than all right ones.
+        """
+        known = self._usages.get(usage.broker)
+        if known is None and len(self._usages) >= MAX_BROKERS:
+            return "too_many_brokers"
+        if known is not None and usage.snapshot_at < self._captured[usage.broker]:
+            return "outdated"
+        self._captured[usage.broker] = usage.snapshot_at + min(age, 0.0)
+        self._usages[usage.broker] = usage, now - max(age, 0.0)
+        return None
+
+    def captured(self, broker: int) -> float:
+        """When the usage that is known of a broker was captured, as told but not later than it came (wall clock, s)."""
+        return self._captured[broker]
+
+    def forget(self, broker: int) -> None:
+        """A broker's usage was taken back."""
+        self._usages.pop(broker, None)
+        self._captured.pop(broker, None)
+
+    def ages(self, now: float) -> dict[int, float]:
+        """The seconds since the capture of each usage, by broker id, for the brokers in the last Metadata answer."""
+        alive = sorted(broker for broker, seen in self._seen.items() if seen == self._last_look and broker in self._usages)
+        return {broker: now - self._usages[broker][1] for broker in alive}
+
+    def judge(self, now: float) -> Verdict:
+        """The state at this moment. A broker that is not active counts for nothing.
+
+        While no list of brokers is known, every fresh usage counts: a full disk pauses producers even with `OPEN`.
+        """
+        active = self._active(now)
+        unknown: list[tuple[int | None, str]] = [] if active else [(None, "the list of active brokers is not known")]
+        rows: list[VolumeRow] = []
+        for broker in active or sorted(self._usages):
+            usage, captured = self._usages.get(broker, (None, 0.0))
+            # A broker that is down writes nothing and publishes nothing: its last usage holds until it is no longer active.
+            seen = self._seen[broker] if active else self._last_look
+            at = now if seen == self._last_look else seen
+            if usage is None:
+                unknown.append((broker, "missing"))
+            elif at - captured < self.freshness:
+                rows.extend(_rows(usage))
+            elif active:
+                unknown.append((broker, "stale"))
+        return self._verdict(rows, unknown)
+
+    def _active(self, now: float) -> list[int]:
+        return sorted(broker for broker, seen in self._seen.items() if now - seen < self.freshness)
+
+    def _verdict(self, rows: list[VolumeRow], unknown: list[tuple[int | None, str]]) -> Verdict:
+        worst = max(rows, key=lambda row: row.throttle, default=None)
+        findings = [Finding.BELOW_SOFT if worst is None else worst.finding]
+        if unknown:
+            findings.append(Finding.UNKNOWN)
+        state = max((STATES[finding, self.when_unknown] for finding in findings), key=_STRICTNESS.__getitem__)
+        throttle = 1.0 if state is VolumeState.PAUSE else worst.throttle if worst is not None else 0.0
+        return Verdict(state, throttle, tuple(unknown), worst, tuple(rows))
+
+
+def _rows(usage: VolumeUsage) -> list[VolumeRow]:
+    rows = []
+    for volume in usage.volumes:
+        soft, hard = volume.soft or usage.soft, volume.hard or usage.hard
+        rows.append(VolumeRow(usage.broker, volume, soft, hard, throttle_of(volume, soft, hard)))
+    return rows

@@ -1,0 +1,113 @@
+"""Where a volume's usage is looked up: at the brokers, through Kafka's protocol, or in the file systems of this machine."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from gateway import clock
+from gateway.cluster.client import Answer, ClusterError, OwnClient, answer_of, check_error
+from gateway.cluster.requests import DescribeLogDirs
+from gateway.features.volume_quotas.limits import Limit, Volume
+from gateway.features.volume_quotas.usage_message import VolumeUsage
+
+_log = logging.getLogger("weir.volumes")
+
+
+class VolumeSource(Protocol):
+    """Looks at volumes. `errors_total` counts the brokers or paths that could not be looked at."""
+
+    errors_total: int
+    problem: str
+
+    async def observe(self, hard: Limit, soft: Limit) -> Sequence[VolumeUsage]:
+        """The usage of each broker that could be looked at, with these limits. Never raises for one that can't be."""
+        ...
+
+
+class LogDirs:
+    """Every broker that is alive, by DescribeLogDirs v4 (KIP-827, Kafka 3.3): no agent is needed."""
+
+    def __init__(self, client: OwnClient) -> None:
+        self._client = client
+        self.errors_total = 0
+        self.problem = ""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def observe(self, hard: Limit, soft: Limit) -> Sequence[VolumeUsage]:
+        """Ask all brokers at once."""
+        try:
+            brokers = (await self._client.look()).brokers
+        except ClusterError as error:
+            self._note([str(error)])
+            return []
+        results = await asyncio.gather(*(self._volumes(broker) for broker in brokers))
+        self._note([result for result in results if isinstance(result, str)])
+        return [
+            VolumeUsage(broker, clock.wall(), hard, soft, result)
+            for broker, result in zip(brokers, results, strict=True)
+            if not isinstance(result, str)
+        ]
+
+    async def _volumes(self, broker: int) -> tuple[Volume, ...] | str:
+        """A broker's volumes, or why they are not known."""
+        try:
+            answer = await self._client.ask(broker, DescribeLogDirs())
+            check_error(answer.error_code, f"broker {broker}: DescribeLogDirs")
+            with answer_of("DescribeLogDirs"):
+                return self._read(broker, answer)
+        except ClusterError as error:
+            return f"broker {broker}: {error}"
+
+    @staticmethod
+    def _read(broker: int, answer: Answer) -> tuple[Volume, ...] | str:
+        volumes = []
+        for code, log_dir, _, total, usable, _ in answer.results:
+            if code != 0 or total < 0:  # it is offline: nothing can be written there, so it can't fill up
+                _log.warning(
+                    "broker %d: log directory %s does not tell its size (error %d)", broker, log_dir, code,
+                    extra={"reason": f"log dir {broker} {log_dir}", "broker": broker},
+                )  # fmt: skip
+                continue
+            volumes.append(Volume(log_dir, total, min(max(total - usable, 0), total)))
+        return tuple(volumes) if volumes else f"broker {broker}: no log directory tells its size"
+
+    def _note(self, problems: list[str]) -> None:
+        self.errors_total += len(problems)
+        problem = "; ".join(problems)
+        if problem and not self.problem:
+            hint = " — brokers older than Kafka 3.3 can't tell: run `weir volumes publish` beside them and set source: topic"
+            _log.warning("volume usage is not known: %s%s", problem, hint if "DescribeLogDirs" in problem else "")
+        self.problem = problem
+
+
+class LocalVolumes:
+    """File systems of this machine by `statvfs`, as the volumes of one broker: the source of `weir volumes publish`."""
+
+    def __init__(self, broker: int, paths: Iterable[str]) -> None:
+        self._broker = broker
+        self._paths = tuple(paths)
+        self.errors_total = 0
+        self.problem = ""
+
+    async def observe(self, hard: Limit, soft: Limit) -> Sequence[VolumeUsage]:
+        """Look at all paths; where one can't be looked at nothing is told, so that it does not pass unnoticed."""
+        try:
+            volumes = await asyncio.to_thread(lambda: tuple(map(_statvfs, self._paths)))
+        except OSError as error:
+            self.errors_total += 1
+            self.problem = str(error)
+            _log.exception("volume usage is not published", extra={"reason": "statvfs"})
+            return []
+        self.problem = ""
+        return [VolumeUsage(self._broker, clock.wall(), hard, soft, volumes)]
+
+
+def _statvfs(path: str) -> Volume:
+    found = os.statvfs(path)
+    capacity = found.f_blocks * found.f_frsize
+    return Volume(path, capacity, min(max(capacity - found.f_bavail * found.f_frsize, 0), capacity))

@@ -1,0 +1,99 @@
+"""Locks of the state files: of several gateways that name one file, only the first may start."""
+
+import asyncio
+import errno
+import fcntl
+import logging
+import os
+from pathlib import Path
+
+from gateway import clock
+from gateway.config.problems import ConfigError, Problem
+from gateway.features.quota_api.config import StateConfig
+from gateway.files.whole_file import real_path
+
+WAIT_SECONDS = 1.0
+"""How long to wait for the lock of a gateway that is just ending, for example after a kill."""
+
+_AGAIN_SECONDS = 0.05
+_HELD = frozenset({errno.EWOULDBLOCK, errno.EACCES})
+
+_log = logging.getLogger("weir.state")
+
+
+class FileLock:
+    """The right to write the file at `path`, as a lock (flock) on a file `NAME.lock` beside it.
+
+    The file itself can't be locked, because each save replaces it. The kernel frees the lock when the process ends. `key` is
+    the config key that names the file.
+    """
+
+    def __init__(self, key: str, path: Path) -> None:
+        self.key = key
+        self.path = path
+        self._descriptor: int | None = None
+
+    def take(self) -> bool:
+        """Take the lock, if it is not taken yet; False where another process has it.
+
+        Raises OSError where the lock's file can't be made: then nobody can save there either.
+        """
+        if self._descriptor is not None:
+            return True
+        file = real_path(self.path)
+        descriptor = os.open(file.with_name(f"{file.name}.lock"), os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _HELD:
+                os.close(descriptor)
+                return False
+            _log.warning("%s: %s can't be locked: %s — let only one gateway use it", self.key, self.path, error.strerror)
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        """Let another process take the lock."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    @property
+    def problem(self) -> Problem:
+        """The error message for a gateway that can't take the lock."""
+        return Problem(
+            self.key,
+            "another gateway uses the file, and each would overwrite changes that the other has answered as saved",
+            f"stop the other gateway, or give each gateway a {self.key} of its own",
+            value=str(self.path),
+        )
+
+
+class StateLocks:
+    """The locks of one gateway, or of the supervisor in the place of its workers."""
+
+    def __init__(self, config: StateConfig, config_file: Path) -> None:
+        self.quotas = FileLock("state.path", config.file(config_file))
+        self._usage = FileLock("state.usage_path", config.usage_file(config_file))
+        self._config_file = config_file
+
+    async def take(self) -> None:
+        """Take both. Raises ConfigError where another process has one of them and keeps it for `WAIT_SECONDS`."""
+        deadline = clock.monotonic() + WAIT_SECONDS
+        for lock in (self.quotas, self._usage):
+            while not _try(lock):
+                if clock.monotonic() >= deadline:
+                    raise ConfigError(str(self._config_file), [lock.problem])
+                await asyncio.sleep(_AGAIN_SECONDS)
+
+    def release(self) -> None:
+        """Let go of both."""
+        self.quotas.release()
+        self._usage.release()
+
+
+def _try(lock: FileLock) -> bool:
+    try:
+        return lock.take()
+    except OSError:  # nothing can be saved there; a later save that works takes the lock first
+        return True

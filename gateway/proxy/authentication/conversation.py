@@ -1,0 +1,130 @@
+"""A connection's SASL exchange: what both sides say, and whose the connection is because of it."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from gateway.proxy.authentication.mechanisms import READERS, Mechanism, Unreadable, Verdict
+from gateway.proxy.authentication.sasl_states import SaslEvent, SaslState, after
+from protocol.bodies import sasl
+from protocol.errors import ProtocolError
+
+FAILURES = {
+    sasl.SASL_AUTHENTICATION_FAILED: "refused",
+    sasl.UNSUPPORTED_SASL_MECHANISM: "unsupported_mechanism",
+    sasl.ILLEGAL_SASL_STATE: "illegal_state",
+}
+"""What a broker's error code is called where failed authentications are counted; any other one is a `broker_error`."""
+
+_VERDICTS = {
+    Verdict.CHALLENGED: SaslEvent.CHALLENGE,
+    Verdict.SUCCEEDED: SaslEvent.SUCCEED,
+    Verdict.MAYBE_SUCCEEDED: SaslEvent.SUCCEED_MAYBE,
+    Verdict.REFUSED: SaslEvent.REFUSE,
+}
+
+
+class Step(Enum):
+    """How an authentication stands after the broker's answer."""
+
+    GOES_ON = auto()
+    SUCCEEDED = auto()
+    FAILED = auto()
+    UNREADABLE = auto()
+    """The broker has accepted the client, whose name its token should tell and does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the broker's answer means.
+
+    `user`: whose the connection is where it succeeded; `named`: whether the mechanism told that. `reason`: why it failed, one
+    of a few words.
+    """
+
+    step: Step
+    mechanism: str
+    user: str = ""
+    named: bool = False
+    reason: str = ""
+
+
+class Authentication:
+    """What one connection has done so far to authenticate. Every method may raise `OutOfTurn`.
+
+    `user` is the connection's user so far. A mechanism that hides the name leaves it, as Kafka lets no client become another
+    user by authenticating anew (KIP-368).
+    """
+
+    __slots__ = ("_claim", "_reader", "_state", "_user", "_version", "mechanism")
+
+    def __init__(self, user: str, principal_claim: str = "sub") -> None:
+        self._user = user
+        self._claim = principal_claim
+        self._state = SaslState.UNAUTHENTICATED
+        self._reader: Mechanism = Unreadable()
+        self._version = 0
+        self.mechanism = ""
+
+    @property
+    def raw_token_due(self) -> bool:
+        """Whether what the client sends next is a token without a request around it."""
+        return self._state is SaslState.TOKEN_DUE and self._version == sasl.RAW_TOKENS
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the broker owes an answer: one that closes the connection instead has refused the client."""
+        return self._state in (SaslState.MECHANISM_ASKED, SaslState.TOKEN_SENT)
+
+    def client_asks(self, mechanism: str, version: int) -> None:
+        """SaslHandshake: the client wants to authenticate by a mechanism, anew if it has done so already.
+
+        Raises ProtocolError for raw tokens of a mechanism that can't be read: where they end, and requests begin, is not known.
+        """
+        self._fire(SaslEvent.ASK)
+        reader = READERS.get(mechanism)
+        if reader is None and version == sasl.RAW_TOKENS:
+            raise ProtocolError(
+                "sasl_raw_unreadable",
+                "raw tokens of a mechanism that can't be read here: use a client that sends SaslAuthenticate (Kafka 1.0)",
+            )
+        self._reader = Unreadable() if reader is None else reader(self._claim)
+        self._version = version
+        # Names of mechanisms that are not known here are whatever the client likes, and are not kept.
+        self.mechanism = mechanism if reader is not None or mechanism in ("GSSAPI", "EXTERNAL") else "other"
+
+    def broker_agrees(self, error_code: int) -> Outcome:
+        """The broker's answer to that."""
+        if error_code != sasl.NONE:
+            return self._refused(error_code)
+        self._fire(SaslEvent.AGREE)
+        return Outcome(Step.GOES_ON, self.mechanism)
+
+    def client_sends(self, token: bytes) -> None:
+        """A token of the client's. It is not kept."""
+        self._fire(SaslEvent.TOKEN)
+        self._reader.client_sends(token)
+
+    def broker_answers(self, error_code: int, token: bytes) -> Outcome:
+        """The broker's answer to that."""
+        if error_code != sasl.NONE:
+            return self._refused(error_code)
+        verdict = self._reader.broker_answers(token)
+        if verdict is Verdict.REFUSED:
+            return self._refused(sasl.SASL_AUTHENTICATION_FAILED)
+        name = self._reader.name
+        if verdict is not Verdict.CHALLENGED and name is None and not self._reader.hidden:
+            self._fire(SaslEvent.REFUSE)
+            return Outcome(Step.UNREADABLE, self.mechanism, reason="unreadable")
+        self._fire(_VERDICTS[verdict])
+        if verdict is Verdict.CHALLENGED:
+            return Outcome(Step.GOES_ON, self.mechanism)
+        self._user = name or self._user
+        return Outcome(Step.SUCCEEDED, self.mechanism, self._user, named=name is not None)
+
+    def _refused(self, error_code: int) -> Outcome:
+        self._fire(SaslEvent.REFUSE)
+        self._reader = Unreadable()
+        return Outcome(Step.FAILED, self.mechanism, reason=FAILURES.get(error_code, "broker_error"))
+
+    def _fire(self, event: SaslEvent) -> None:
+        self._state = after(self._state, event)

@@ -1,0 +1,403 @@
+"""A session's sockets: asyncio on one side, `SessionCore` on the other.
+
+The protocols here don't inherit from asyncio's, whose methods do nothing anyway: this module is among those that mypyc
+compiles (see the Makefile), and a compiled class can't inherit from an interpreted one.
+"""
+
+import asyncio
+import logging
+import socket
+import sys
+from array import array
+from collections.abc import Awaitable, Callable, Set
+from dataclasses import dataclass
+from fcntl import ioctl
+from ssl import SSLError
+from termios import FIONREAD
+from typing import Final, cast
+
+from gateway.clock import monotonic
+from gateway.proxy.context import SessionContext
+from gateway.proxy.core import SessionCore
+from gateway.proxy.draining import Draining
+from gateway.proxy.listeners.admission import Slot
+from gateway.proxy.produce_inspection import EndConnection
+from gateway.proxy.sessions import Sessions
+from gateway.proxy.tls.causes import cause_of
+from gateway.proxy.wire import Data
+from gateway.quotas.bucket import Bucket
+from protocol.errors import InvalidFrame, ProtocolError
+
+WRITE_BUFFER_HIGH: Final = 256 * 1024
+"""Bytes that may wait for a slow peer before the other side is no longer read."""
+
+# Where `struct tcp_info` says how long ago data was last received: eight bytes, then the twelfth of its 32-bit numbers.
+_LINUX: Final = sys.platform == "linux"
+_LAST_DATA_RECV: Final = 8 + 11 * 4
+_TCP_INFO_BYTES: Final = _LAST_DATA_RECV + 4
+
+CONNECT_SECONDS: Final = 10.0
+
+_log = logging.getLogger("weir.session")
+
+# Why the client's socket is not read.
+_CORE: Final = 1
+_BROKER_FULL: Final = 2
+_CONNECTING: Final = 4
+
+Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[asyncio.Transport]]
+"""Connects a protocol to a broker; raises OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionHost:
+    """What a session finds around it: the shared parts, the other sessions, and the way to its broker."""
+
+    context: SessionContext
+    sessions: Sessions
+    dial: Dial
+    broker: str
+    node_id: int | None = None
+
+
+class BrokerEnd:
+    """The connection to the broker: an asyncio protocol."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Connected; the session learns of it when its dial returns."""
+        cast("asyncio.Transport", transport).set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
+
+    def data_received(self, data: bytes) -> None:
+        """The broker answers."""
+        self._session.broker_data(data)
+
+    def pause_writing(self) -> None:
+        """The broker reads slower than the client writes."""
+        self._session.pause(_BROKER_FULL)
+
+    def resume_writing(self) -> None:
+        """The broker has caught up."""
+        self._session.resume(_BROKER_FULL)
+
+    def eof_received(self) -> None:
+        """The broker has closed its side: the transport closes ours."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The broker is gone, so the client has to go: its next connection may find another one."""
+        self._session.broker_lost(exc)
+
+
+class Session:
+    """The connection of a client, and everything that belongs to it: an asyncio protocol, and the `Wire` of its core."""
+
+    def __init__(self, host: SessionHost, slot: Slot) -> None:
+        self._host = host
+        self._slot = slot
+        self._core = SessionCore(self, host.context)
+        self._requests = self._core.requests
+        self._loop = asyncio.get_running_loop()
+        self._client: asyncio.Transport | None = None
+        self._broker: asyncio.Transport | None = None
+        self._dialing: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._early: list[Data] = []
+        self._paused = 0
+        self._draining: Draining | None = None
+        self._socket_fd = -1
+        self._undecrypted: Callable[[], int] | None = None
+        self.peer = ""
+        self.last_active = monotonic()
+        self._authenticate_by = self.last_active + host.context.authentication_seconds
+
+    def identify(self, user: str) -> None:
+        """The client has proved to be `user` before it sent anything."""
+        self._core.client.identify(user, self.last_active)
+
+    # The client's connection.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        self._client = client = cast("asyncio.Transport", transport)
+        peer = client.get_extra_info("peername") or ("", 0)
+        self.peer = self._core.connection.peer = f"{peer[0]}:{peer[1]}"
+        self._host.sessions.add(self)
+        origin = self._core.throttle.origin
+        origin.address, origin.broker = str(peer[0]), self._host.node_id
+        connection = client.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._socket_fd = connection.fileno()
+        if client.get_extra_info("ssl_object") is not None:
+            self._undecrypted = getattr(client, "get_read_buffer_size")  # noqa: B009 -- uvloop's, unknown to asyncio
+        client.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
+        self._core.responses.write = client.write
+
+    def data_received(self, data: bytes) -> None:
+        """The client sends."""
+        self.last_active = now = monotonic()
+        try:
+            self._requests.feed(data, now)
+        except Exception as error:
+            self._end_for(error, "client")
+
+    def pause_writing(self) -> None:
+        """The client does not read its responses: neither the broker nor the client may cause more of them."""
+        if self._broker is not None:
+            self._broker.pause_reading()
+        self._requests.wait_for_client()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        if self._broker is not None and not self._broker.is_closing():
+            self._broker.resume_reading()
+        if not self.closing:
+            self._guarded(self._core.client_reads)
+
+    def eof_received(self) -> None:
+        """The client has closed its side: the transport closes ours."""
+        if self._requests.unfinished:
+            self._refuse("client", InvalidFrame("truncated", "it closed in the middle of a request"))
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """The client is gone. What it had sent still goes to the broker: acks=0 producers close without waiting."""
+        if self._dialing is not None and not self._requests.wants_no_answers:
+            self._dialing.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._broker is not None:
+            self._broker.close()
+        self._core.close(monotonic())
+        self._host.sessions.remove(self)
+        self._slot.release()
+
+    # The broker's connection.
+
+    async def _dial(self) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                self._broker = await self._host.dial(lambda: cast("asyncio.Protocol", BrokerEnd(self)))
+        except (OSError, TimeoutError) as error:
+            self._host.context.counters.reject("broker_unreachable", self._core.throttle.origin.address)
+            _log.warning(
+                "%s can't be reached: %s",
+                self._host.broker,
+                str(error) or f"no answer within {CONNECT_SECONDS:.0f} s",
+                extra={"reason": "broker_unreachable", "broker": self._host.broker, "peer": self.peer},
+            )
+            if self._client is not None:
+                self._client.close()
+            return
+        finally:
+            self._dialing = None
+        self._requests.write = self._broker.write
+        for data in self._early:
+            self._broker.write(data)
+        self._early = []
+        if self.closing:
+            self._broker.close()
+            return
+        if self._requests.client_full:
+            self._broker.pause_reading()
+        self.resume(_CONNECTING)
+        self._go_on_draining()
+
+    def broker_data(self, data: bytes) -> None:
+        """The broker has sent something."""
+        self.last_active = now = monotonic()
+        whose = "broker"
+        try:
+            self._core.broker_data(data, now)
+            whose = "client"
+            self._core.follow_up(now)
+        except Exception as error:
+            self._end_for(error, whose)
+        if self._draining is not None:
+            self._draining.go_on()
+
+    def broker_lost(self, exc: Exception | None) -> None:
+        """The broker has closed, or is gone."""
+        if self._client is not None and not self._client.is_closing():
+            where = {"peer": self.peer, "broker": self._host.broker}
+            if isinstance(exc, SSLError):
+                why = cause_of(exc, "the broker's").words
+                _log.warning("%s ended the connection: %s", self._host.broker, why, extra={**where, "reason": "broker_tls"})
+            else:
+                why = f": {exc}" if exc else ""
+                _log.info("%s closed the connection%s", self._host.broker, why, extra={**where, "reason": "broker_closed"})
+            self._client.close()
+
+    # What the core asks for.
+
+    def write_client(self, data: Data) -> None:
+        """Send to the client."""
+        if self._client is not None:
+            self._client.write(data)
+
+    def write_broker(self, data: Data) -> None:
+        """The client's first bytes: connect to its broker, and read no more until then. Who sends nothing costs a broker
+        nothing."""
+        self._early.append(data)
+        self.pause(_CONNECTING)
+        if self._dialing is None:
+            self._dialing = self._loop.create_task(self._dial())
+
+    def pause_client(self) -> None:
+        """Stop reading from the client."""
+        self.pause(_CORE)
+
+    def resume_client(self) -> None:
+        """Read from the client again."""
+        self.resume(_CORE)
+
+    def wake_at(self, when: float) -> None:
+        """Wake the core at a monotonic time."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(max(0.0, when - monotonic()), self._wake)
+
+    def call_ready(self) -> None:
+        """Let the core go on with what was not ready, unless the client is gone by then."""
+        self._loop.call_soon(self._ready)
+
+    def unread_client_bytes(self) -> int:
+        """What the kernel holds of the client's bytes, and under TLS the transport, which reads on while it is paused."""
+        if self.closing:
+            return 0
+        size = array("i", [0])
+        ioctl(self._socket_fd, FIONREAD, size)
+        return size[0] + (0 if self._undecrypted is None else self._undecrypted())
+
+    def _ready(self) -> None:
+        if not self.closing:
+            self._guarded(self._core.ready)
+
+    def client_silence_seconds(self) -> float:
+        """As the kernel tells (Linux: `tcpi_last_data_recv`, in ms)."""
+        if self._client is None or self._client.is_closing() or not _LINUX:
+            return 0.0
+        info = self._client.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        return float(int.from_bytes(info[_LAST_DATA_RECV:_TCP_INFO_BYTES], sys.byteorder)) / 1000.0
+
+    def _wake(self) -> None:
+        self._timer = None
+        if not self.closing:
+            self._guarded(self._core.wake)
+
+    def _guarded(self, step: Callable[[float], None]) -> None:
+        try:
+            step(monotonic())
+            self._go_on_draining()
+        except Exception as error:
+            self._end_for(error, "client")
+
+    def pause(self, why: int) -> None:
+        """One more reason not to read the client."""
+        if not self._paused and self._client is not None:
+            self._client.pause_reading()
+        self._paused |= why
+
+    def resume(self, why: int) -> None:
+        """One reason less; with none left the client is read again."""
+        if not self._paused:
+            return
+        self._paused &= ~why
+        if not self._paused and self._client is not None and not self._client.is_closing():
+            self._client.resume_reading()
+
+    # The end.
+
+    def close(self, why: str) -> None:
+        """End the session, after what is already written has gone out."""
+        _log.info("connection closed: %s", why, extra={"peer": self.peer, "broker": self._host.broker, "reason": why})
+        if self._client is not None:
+            self._client.close()
+
+    @property
+    def closing(self) -> bool:
+        """Whether the client's connection is closed, or will be once it has taken what is already written."""
+        return self._client is None or self._client.is_closing()
+
+    def abort(self) -> None:
+        """End the session at once."""
+        if self._client is not None:
+            self._client.abort()
+        if self._broker is not None:
+            self._broker.abort()
+
+    def drain(self) -> None:
+        """End the session once the requests that have begun are answered, at a request's boundary (see `Draining`)."""
+        client = self._client
+        if self._draining is not None or client is None or client.is_closing():
+            return
+        self._core.requests.take_no_more()
+        self._draining = Draining(self, client)
+        client.set_protocol(cast("asyncio.Protocol", self._draining))
+        self._draining.go_on()
+
+    @property
+    def draining(self) -> bool:
+        """Whether it has been told to end."""
+        return self._draining is not None
+
+    @property
+    def parted(self) -> bool:
+        """Whether everything that was begun has been answered, and only the client's goodbye is missing."""
+        return self._draining is not None and self._draining.parted
+
+    @property
+    def under_way(self) -> int:
+        """How many requests wait for their answers."""
+        return len(self._core.in_flight)
+
+    def part(self) -> bool:
+        """Take leave of the client if all that was begun is answered; the transport is then the caller's to close."""
+        if self._dialing is not None:
+            return False
+        try:
+            return self._core.part(monotonic())
+        except Exception as error:
+            self._end_for(error, "client")
+        return False
+
+    def _go_on_draining(self) -> None:
+        if self._draining is not None:
+            self._draining.go_on()
+
+    def let_go(self, buckets: Set[Bucket]) -> None:
+        """Unmute the client if it is muted for one of these buckets."""
+        self._core.throttle.let_go(buckets, monotonic())
+
+    def reconsider(self) -> None:
+        """Look again at how long the client is muted, as the quotas have changed."""
+        self._core.reconsider(monotonic())
+
+    def late_to_authenticate(self, now: float) -> bool:
+        """Whether it has to authenticate and has not done so in time."""
+        gate = self._core.connection.gate
+        return gate is not None and gate.required is not False and now > self._authenticate_by
+
+    def _end_for(self, error: Exception, whose: str) -> None:
+        """End the session for what was raised while the bytes of `whose` side were taken."""
+        if isinstance(error, ProtocolError):
+            self._refuse(whose, error)
+        elif isinstance(error, EndConnection):
+            if error.limit:
+                self._host.context.counters.reject(error.limit, self._core.throttle.origin.address)
+            self.close(str(error))
+        else:
+            self._fail(error)
+
+    def _refuse(self, whose: str, error: ProtocolError) -> None:
+        self._host.context.counters.protocol_errors[error.reason] += 1
+        _log.warning(
+            "connection closed, the %s broke the protocol: %s", whose, error,
+            extra={"peer": self.peer, "broker": self._host.broker, "reason": error.reason},
+        )  # fmt: skip
+        self.abort()
+
+    def _fail(self, error: Exception) -> None:
+        self._host.context.counters.protocol_errors["internal"] += 1
+        _log.error("connection closed, for a bug of Weir's", exc_info=error, extra={"peer": self.peer, "reason": "internal"})
+        self.abort()

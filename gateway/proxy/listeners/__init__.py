@@ -1,0 +1,1 @@
+"""Addresses that clients connect to, and accepted connections up to their first request."""

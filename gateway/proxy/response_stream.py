@@ -1,0 +1,423 @@
+"""What a broker answers: matched by order, measured where it is a Fetch, and passed on as it came wherever it can be.
+
+Opened are only the answers that carry addresses or the versions of APIs, and the throttle time of those that leave while
+the client is throttled.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final
+
+from librt.strings import read_i32_be
+
+from gateway.proxy.channel_throttle import ChannelThrottle
+from gateway.proxy.context import SessionContext
+from gateway.proxy.counters import LATENCY_BUCKETS
+from gateway.proxy.handler import MAX_RAW_BYTES, Opened
+from gateway.proxy.handlers.fetch import FETCH_HEAD_BYTES, THROTTLE_TO_SESSION_END, Fetches
+from gateway.proxy.in_flight import Asked, ChargedFetch, Entry, InFlight, ThrottledFetch
+from gateway.proxy.response_bodies import Body, Change, Collected, Dropped, Searched
+from gateway.proxy.wire import Data, Wire, Write
+from protocol.api_keys import APIS, NEVER, ApiKey
+from protocol.bodies import api_versions, describe_cluster, fetch, find_coordinator, metadata, node_endpoints, produce
+from protocol.bodies.addresses import Translate
+from protocol.cursor import LENGTH_BYTES
+from protocol.errors import Incomplete, InvalidFrame
+from protocol.framing import MIN_RESPONSE_BYTES, Framing
+from protocol.throttle import patch_throttle, read_throttle, throttle_offset
+
+_INT32 = Struct(">i")
+_SLOTS_PER_SECOND: Final = 1 << 20
+_NO_ERROR: Final = b"\0\0"
+_THROTTLE_AND_TAGS: Final = 5
+_ERROR_TO_THROTTLE: Final = 30  # error_code, base_offset, log_append_time, log_start_offset and four empty fields
+
+Rewrite = Callable[[int, bytes, Translate], bytes]
+
+
+def _endpoints(api_key: ApiKey) -> Rewrite:
+    return lambda version, frame, translate: node_endpoints.rewrite_frame(api_key, version, frame, translate)
+
+
+_REWRITES: dict[int, tuple[int, Rewrite]] = {
+    ApiKey.METADATA: (0, metadata.rewrite_response),
+    ApiKey.FIND_COORDINATOR: (0, find_coordinator.rewrite_response),
+    ApiKey.DESCRIBE_CLUSTER: (0, describe_cluster.rewrite_response),
+    ApiKey.API_VERSIONS: (0, lambda version, frame, _: api_versions.rewrite_response(version, frame)),
+    ApiKey.PRODUCE: (10, _endpoints(ApiKey.PRODUCE)),
+    ApiKey.SHARE_ACKNOWLEDGE: (0, _endpoints(ApiKey.SHARE_ACKNOWLEDGE)),
+}
+"""Responses that may carry addresses or versions, since which version, and what changes them."""
+
+_NO_REWRITE: tuple[int, Rewrite] = (NEVER, lambda _, frame, __: frame)
+
+_SEARCHED = {ApiKey.FETCH: 16, ApiKey.SHARE_FETCH: 0}
+"""Responses with records that may carry addresses behind them, and since which version."""
+
+_OPENED_SINCE = {key: since for key, (since, _) in _REWRITES.items()} | {int(key): since for key, since in _SEARCHED.items()}
+
+_PLAIN: Final = frozenset(
+    spec.key << 16 | version
+    for spec in APIS.values()
+    for version in range(spec.max_version + 1)
+    if version < _OPENED_SINCE.get(spec.key, NEVER)
+)
+"""api key << 16 | version of every response that is passed on unopened as long as its client is not throttled."""
+
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+_FETCH: Final = int(ApiKey.FETCH)
+
+
+class ResponseStream:
+    """The direction from the broker to its client."""
+
+    __slots__ = (
+        "_body",
+        "_clean_error",
+        "_clean_head",
+        "_clean_key",
+        "_clean_size",
+        "_context",
+        "_current",
+        "_fetches",
+        "_framing",
+        "_in_flight",
+        "_latency",
+        "_latency_seconds",
+        "_own_due",
+        "_throttle",
+        "own_bytes",
+        "raw_due",
+        "resumable",
+        "write",
+    )
+
+    def __init__(
+        self, wire: Wire, context: SessionContext, throttle: ChannelThrottle, in_flight: InFlight, fetches: Fetches
+    ) -> None:
+        self.write: Write = wire.write_client
+        self._context = context
+        self._fetches = fetches
+        self._latency = context.counters.latency
+        self._latency_seconds = context.counters.latency_seconds
+        self._throttle = throttle
+        self._in_flight = in_flight
+        # A broker is trusted with the size of its answers: fetch.max.bytes is its own affair, and so are huge metadata.
+        self._framing = Framing(min_bytes=MIN_RESPONSE_BYTES, max_bytes=2**31 - 1)
+        self._current: Entry | None = None  # whose response has begun and is not over
+        self._body: Body | None = None  # what becomes of it, None: it is passed on
+        self.raw_due = 0  # answers that are no responses, but bytes behind their length
+        self.own_bytes = 0  # of answers made here that wait for their turn
+        self._own_due = 0  # answers of opened requests that will be made here
+        # What the last Produce response looked like if it was for one partition and held nothing but what it must: the next
+        # one with the same beginning and length, and no error, can't hold anything more either.
+        self._clean_key = -1
+        self._clean_size = 0
+        self._clean_head = b""
+        self._clean_error = 0
+        self.resumable = False
+
+    def feed(self, chunk: bytes, now: float) -> None:
+        """Take the next bytes of the broker. Raises ProtocolError, after which the connection is to be closed.
+
+        `resumable` is set where the client may be read again because of them.
+        """
+        framing = self._framing
+        pos = framing.skip
+        if self._throttle.active or self._body is not None or framing.head or self._own_due:
+            self._feed_any(chunk, now)
+            return
+        end = len(chunk)
+        if 0 < pos <= end:
+            self._current = None
+        in_flight = self._in_flight
+        while end - pos >= 8 and in_flight:
+            entry = in_flight[0]
+            key = entry.key
+            size = read_i32_be(chunk, pos)
+            if key == self._clean_key:
+                # a Produce response in which nothing can be but what the last one had
+                error = pos + self._clean_error
+                if (
+                    entry.special is not None
+                    or size != self._clean_size
+                    or chunk[pos + 8 : error - 4] != self._clean_head
+                    or chunk[error : error + 2] != _NO_ERROR
+                ):
+                    break
+            elif entry.special is not None or key not in _PLAIN:
+                break
+            if entry.correlation_id != read_i32_be(chunk, pos + 4) or size < MIN_RESPONSE_BYTES:
+                break
+            in_flight.popleft()
+            self._note_latency(entry, now)
+            pos += 4 + size
+            if pos > end:
+                self._current = entry
+        if pos < end:
+            self._go_through([], chunk, 0, pos, now)
+        else:
+            framing.skip = pos - end
+            self.write(chunk)
+
+    def _feed_any(self, chunk: bytes, now: float) -> None:
+        """The same, whatever state the stream is in."""
+        framing = self._framing
+        chunk = framing.join(chunk)
+        end = len(chunk)
+        pos = framing.skip
+        start = 0
+        pieces: list[Data] = []
+        if pos:  # the chunk begins inside a response
+            if self._body is not None:
+                start = min(pos, end)
+                pieces.append(self._body.feed(chunk, 0, start))
+            if pos <= end:
+                start = self._finish_current(pieces, chunk, start, pos, now)
+        self._go_through(pieces, chunk, start, pos, now)
+
+    def _go_through(self, pieces: list[Data], chunk: bytes, start: int, pos: int, now: float) -> None:
+        """Take the responses that begin in `chunk` from `pos` on; what is before `start` stands in `pieces` already."""
+        framing = self._framing
+        end = len(chunk)
+        framing.skip = max(pos - end, 0)
+        while pos < end:
+            raw = self.raw_due > 0 and self._raw_is_due()
+            if end - pos < (LENGTH_BYTES if raw else 8):
+                framing.hold(chunk, pos)
+                end = pos
+                break
+            size = read_i32_be(chunk, pos)
+            entry = self._due_raw(size) if raw else self._due(read_i32_be(chunk, pos + 4), size)
+            after = pos + 4 + size
+            try:
+                start = self._open(pieces, chunk, start, pos, after, entry, now)
+            except Incomplete as cut:
+                if after <= end:
+                    raise InvalidFrame("broker_overrun", f"a response of {size} bytes ends inside its own head") from None
+                framing.hold(chunk, pos, cut.wanted)
+                end = pos
+                break
+            self._in_flight.popleft()
+            self._note_latency(entry, now)
+            pos = after
+            if pos > end:
+                self._current = entry
+                framing.skip = pos - end
+            elif self._throttle.active or self._own_due:
+                start = self._answered(pieces, chunk, start, pos, entry, now)
+        self._write(pieces, chunk, start, end)
+
+    def _note_latency(self, entry: Entry, now: float) -> None:
+        api_key = entry.api_key
+        latency = now - entry.since
+        slot = min(int(latency * _SLOTS_PER_SECOND).bit_length(), LATENCY_BUCKETS)
+        self._latency[api_key][slot] += 1
+        self._latency_seconds[api_key] += latency
+        bucket = entry.bucket
+        if bucket is not None:
+            bucket.answered_total += 1
+            bucket.latency_seconds_total += latency
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a response has begun of which more is to come."""
+        return self._framing.skip > 0
+
+    def answer_later(self, opened: Opened, now: float) -> None:
+        """Take the answer of one of those that wait from its exchange; it is written when its turn comes."""
+        self._own_due += 1
+        opened.frame = opened.exchange.answer(now)
+        self.own_bytes += len(opened.frame)
+
+    def answer_own(self, now: float) -> None:
+        """Write the answers that are made here and due."""
+        if self._current is None:
+            pieces: list[Data] = []
+            self._own_answers(pieces, now)
+            self._write(pieces, b"", 0, 0)
+
+    def _raw_is_due(self) -> bool:
+        special = self._in_flight[0].special if self._in_flight else None
+        return isinstance(special, Opened) and special.raw
+
+    def _due_raw(self, size: int) -> Entry:
+        if not 0 <= size <= MAX_RAW_BYTES:
+            raise InvalidFrame("broker_raw_length", f"the broker sends a SASL token of {size} bytes")
+        self.raw_due -= 1
+        return self._in_flight[0]
+
+    def _due(self, correlation_id: int, size: int) -> Entry:
+        self._framing.check(size)
+        if not self._in_flight:
+            raise InvalidFrame("broker_unasked", f"the broker answers {correlation_id}, which nobody asked")
+        entry = self._in_flight[0]
+        if entry.correlation_id != correlation_id:
+            raise InvalidFrame("broker_order", f"the broker answers {correlation_id} while {entry.correlation_id} is due")
+        return entry
+
+    def _open(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
+        """Begin a response at `pos` that is not just passed on; returns up to where the chunk stands in `pieces` then."""
+        api_key, version, special = entry.api_key, entry.version, entry.special
+        end = min(after, len(chunk))
+        if isinstance(special, ThrottledFetch | ChargedFetch) and end < after:
+            if end - pos < FETCH_HEAD_BYTES:
+                raise Incomplete
+            # so that nothing of it can be Incomplete once the bytes are charged
+            if throttle_offset(api_key, version, chunk, pos, end) + THROTTLE_TO_SESSION_END > end:
+                raise Incomplete
+        if isinstance(special, Asked):
+            return self._collect(pieces, chunk, start, pos, after, now, special.finish)
+        if isinstance(special, Opened):
+            exchange = special.exchange
+            return self._collect(
+                pieces, chunk, start, pos, after, now,
+                lambda frame, then: self._patched(exchange.response(self._translated(frame, entry), then), entry, then),
+            )  # fmt: skip
+        if isinstance(special, ThrottledFetch) and fetch.top_level_error(chunk, pos, end, version) == 0:
+            return self._empty(pieces, chunk, start, pos, after, entry, now)
+        if isinstance(special, ChargedFetch):
+            to_be_sent = self._fetches.charge(special, chunk, pos, after, entry, now)
+            if self._fetches.awaited:
+                self._fetches.awaited = False
+                self.resumable = True
+            if not to_be_sent:
+                return self._empty(pieces, chunk, start, pos, after, entry, now)
+        if api_key in _SEARCHED and version >= _SEARCHED[ApiKey(api_key)]:
+            return self._search(pieces, chunk, start, pos, after, entry, now)
+        if api_key in _REWRITES and version >= _REWRITES[api_key][0]:
+            if api_key == _PRODUCE and end == after and not node_endpoints.produce_has_endpoints(chunk, pos, end, version):
+                self._remember_clean(chunk, pos, after, entry.key)
+                return self._patch(pieces, chunk, start, pos, after, entry, now)
+            return self._collect(
+                pieces, chunk, start, pos, after, now,
+                lambda frame, then: self._patched(self._translated(frame, entry), entry, then),
+            )  # fmt: skip
+        return self._patch(pieces, chunk, start, pos, after, entry, now)
+
+    def _remember_clean(self, chunk: bytes, pos: int, after: int, key: int) -> None:
+        throttle = produce.single_partition_throttle(chunk, pos, after, key & 0xFFFF)
+        if throttle + _THROTTLE_AND_TAGS != after:
+            return
+        error = throttle - _ERROR_TO_THROTTLE
+        self._clean_key = key
+        self._clean_size = after - pos - 4
+        self._clean_head = chunk[pos + 8 : error - 4]
+        self._clean_error = error - pos
+
+    def _empty(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
+        """Send an empty answer in place of a throttled Fetch's."""
+        end = min(after, len(chunk))
+        pieces += (memoryview(chunk)[start:pos], self._fetches.emptied(chunk, pos, end, entry, now))
+        self._body = None if after == end else Dropped()
+        return end
+
+    def _search(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
+        """Pass on a response with records, but for addresses behind these."""
+        api_key, version = entry.api_key, entry.version
+        translate = self._context.translate
+        if after <= len(chunk):
+            scanner = node_endpoints.TailScanner(api_key, version)
+            tail = pos + scanner.feed(chunk, pos, after)
+            if chunk[tail:after] == b"\0" or tail == after:
+                return self._patch(pieces, chunk, start, pos, after, entry, now)
+            frame = node_endpoints.rewrite_frame(api_key, version, chunk[pos:after], translate)
+            pieces += (memoryview(chunk)[start:pos], self._patched(frame, entry, now))
+            return after
+        body = Searched(api_key, version, translate)
+        first = body.feed(chunk, pos, len(chunk))
+        head = throttle_offset(api_key, version, chunk, pos, len(chunk)) - pos + _INT32.size
+        patched = self._patch_head(bytes(first[:head]), entry, now)
+        pieces.append(memoryview(chunk)[start:pos])
+        pieces += (first,) if patched is None else (patched, first[len(patched) :])
+        self._body = body
+        return len(chunk)
+
+    def _patch(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
+        """Pass on a response that may need our throttle time."""
+        if not self._throttle.active:
+            return start
+        try:
+            offset = throttle_offset(entry.api_key, entry.version, chunk, pos, min(after, len(chunk)))
+        except Incomplete:
+            return self._collect(pieces, chunk, start, pos, after, now, lambda frame, then: self._patched(frame, entry, then))
+        left = self._throttle.time_left_ms(now)
+        if offset < 0 or read_throttle(chunk, offset) >= left:
+            return start
+        pieces += (memoryview(chunk)[start:offset], _INT32.pack(left))
+        return offset + 4
+
+    def _collect(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, now: float, change: Change) -> int:
+        """Change a response that has to be seen whole."""
+        pieces.append(memoryview(chunk)[start:pos])
+        if after <= len(chunk):
+            pieces.append(change(chunk[pos:after], now))
+            return after
+        self._body = Collected(change)
+        self._body.feed(chunk, pos, len(chunk))
+        return len(chunk)
+
+    def _translated(self, frame: bytes, entry: Entry) -> bytes:
+        """A whole frame with the addresses, and the versions of APIs, that clients are told."""
+        since, rewrite = _REWRITES.get(entry.api_key, _NO_REWRITE)
+        return rewrite(entry.version, frame, self._context.translate) if entry.version >= since else frame
+
+    def _patched(self, frame: bytes, entry: Entry, now: float) -> Data:
+        """A whole frame with our throttle time, where that is the longer one."""
+        return self._patch_head(frame, entry, now) or frame
+
+    def _patch_head(self, frame: bytes, entry: Entry, now: float) -> bytearray | None:
+        """The same for the first bytes of a frame; None where there is nothing to change."""
+        left = self._throttle.time_left_ms(now)
+        if left == 0:
+            return None
+        offset = throttle_offset(entry.api_key, entry.version, frame, 0, len(frame))
+        if offset < 0 or read_throttle(frame, offset) >= left:
+            return None
+        changed = bytearray(frame)
+        patch_throttle(changed, offset, left)
+        return changed
+
+    def _finish_current(self, pieces: list[Data], chunk: bytes, start: int, pos: int, now: float) -> int:
+        """The response that earlier chunks began ends at `pos`."""
+        self._framing.skip = 0
+        if self._body is not None:
+            pieces.append(self._body.finish(now))
+            self._body = None
+        entry, self._current = self._current, None
+        return start if entry is None else self._answered(pieces, chunk, start, pos, entry, now)
+
+    def _answered(self, pieces: list[Data], chunk: bytes, start: int, pos: int, entry: Entry, now: float) -> int:
+        """A response is complete at `pos`: that may end a mute, and it may be our own answers' turn."""
+        if self._throttle.answered(entry):
+            self.resumable = True
+        own: list[Data] = []
+        self._own_answers(own, now)
+        if not own:
+            return start
+        pieces += (memoryview(chunk)[start:pos], *own)
+        return pos
+
+    def _own_answers(self, pieces: list[Data], now: float) -> None:
+        while self._in_flight:
+            entry = self._in_flight[0]
+            special = entry.special
+            if isinstance(special, ThrottledFetch) and not special.forwarded:
+                answer: Data = self._fetches.empty(entry, now)
+            elif isinstance(special, Opened) and special.frame is not None:
+                self.own_bytes -= len(special.frame)
+                answer = self._patched(special.frame, entry, now)
+                self._own_due -= 1
+            else:
+                return
+            self._in_flight.popleft()
+            pieces.append(answer)
+            if self._throttle.answered(entry):
+                self.resumable = True
+
+    def _write(self, pieces: list[Data], chunk: bytes, start: int, end: int) -> None:
+        for piece in pieces:
+            if piece:
+                self.write(piece)
+        if start < end:
+            self.write(chunk if start == 0 and end == len(chunk) else memoryview(chunk)[start:end])

@@ -1,1 +1,0 @@
-"""One quota across many gateways: what they tell each other, and what each makes of it. DESIGN.md says why it holds."""

@@ -1,1 +1,0 @@
-"""Ledgers of any size, for the reports to be measured with: `python -m loadtest.ledger`."""

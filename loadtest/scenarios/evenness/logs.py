@@ -1,0 +1,39 @@
+"""The instrument for producers: the bytes that have entered a topic's log, as its files on the broker's disk tell.
+
+The producers' own connections would not do: what a socket has taken is not what has been let through. A batch in the log is
+its request without the header, about 100 bytes less than what a quota counts.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from loadtest.scenarios.evenness.sampling import Sampler, Series
+
+
+class LogCounter(Sampler):
+    """Samples the size of the only partition of each of `topics` in a broker's log directory."""
+
+    def __init__(self, directory: Path, topics: Sequence[str]) -> None:
+        super().__init__()
+        self._folders = {topic: directory / f"{topic}-0" for topic in topics}
+        self._series: dict[str, Series] = {topic: [] for topic in topics}
+
+    def series(self, topic: str) -> Series:
+        """Return what the topic's log held at each sample."""
+        return list(self._series[topic])
+
+    def sample(self, now: float) -> None:
+        """Look at the files."""
+        for topic, folder in self._folders.items():
+            self._series[topic].append((now, log_bytes(folder)))
+
+
+def log_bytes(folder: Path) -> int:
+    """Return the size of a partition's segments, 0 where there is no partition yet."""
+    total = 0
+    with suppress(FileNotFoundError):
+        for entry in folder.iterdir():
+            if entry.suffix == ".log":
+                total += entry.stat().st_size
+    return total

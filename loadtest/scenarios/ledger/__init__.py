@@ -1,0 +1,1 @@
+"""Ledgers of any size, for the reports to be measured with: `python -m loadtest.scenarios.ledger`."""

@@ -1,0 +1,187 @@
+"""`python -m loadtest.scenarios.pause`: real producers send at a steady pace while the volume quota pauses them for some 20 s.
+
+Printed is what each client did during the pause and whether its records arrived once and in order. franz-go is built from
+`franz_go/` where Go and its module proxy are there.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from prometheus_client.parser import text_string_to_metric_families
+
+from loadtest.testkit.gateway_process import GatewayError, GatewayProcess
+from loadtest.testkit.kafka import JarsMissingError, KafkaCluster, NodeError, run_tool, spawn
+from loadtest.testkit.kafka.jars import java
+from loadtest.testkit.paths import RUN
+
+_HERE = Path(__file__).parent
+_USAGE_TOPIC = "__weir_volume_usage"
+_PARTITIONS = 2
+_BEFORE_SECONDS = 4.0
+_AFTER_SECONDS = 4.0
+_PATIENCE_SECONDS = 240.0
+
+CLIENTS = ("java", "librdkafka", "librdkafka-idempotent", "aiokafka", "kafka-python", "franz-go")
+
+Figures = dict[str, object]
+
+
+def publish_usage(bootstrap_servers: str, consumed: int) -> None:
+    """Say of the only broker's volume of 1000 bytes that so many are in use; 900 are the hard limit."""
+    message = {
+        "Version": 1,
+        "SnapshotAt": datetime.now(UTC).isoformat(),
+        "Hard limit": {"type": "ConsumedSpace", "level": 900},
+        "Soft limit": {"type": "ConsumedSpace", "level": 500},
+        "Volumes": [{"VolumeName": "/data", "Capacity": 1000, "Consumed": consumed}],
+    }
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    producer.produce(_USAGE_TOPIC, json.dumps(message).encode(), key=b"0")
+    if producer.flush(60):
+        raise RuntimeError("the usage can't be published")
+
+
+def metric(gateway: GatewayProcess, name: str, **labels: str) -> float:
+    """The sum of all samples with these labels."""
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(gateway.get("/metrics"))
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    )
+
+
+def wait_for_state(gateway: GatewayProcess, wanted: str) -> None:
+    deadline = time.monotonic() + 60
+    while json.loads(gateway.get("/api/volumes"))["state"] != wanted:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the gateway does not get to {wanted}: {gateway.get('/api/volumes')}")
+        time.sleep(0.05)
+
+
+def arrived(bootstrap_servers: str, topic: str) -> list[list[int]]:
+    """The numbers of the records in each partition."""
+    settings = {"bootstrap.servers": bootstrap_servers, "group.id": "check", "enable.partition.eof": True}
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(_PARTITIONS)])
+    found: list[list[int]] = [[] for _ in range(_PARTITIONS)]
+    ends = 0
+    while ends < _PARTITIONS:
+        message = consumer.poll(60)
+        if message is None:
+            raise RuntimeError("the partitions can't be read to their end")
+        if message.error():
+            ends += 1
+        else:
+            found[message.partition() or 0].append(int((message.value() or b"")[:8]))
+    consumer.close()
+    return found
+
+
+def franz_go(directory: Path) -> Path | None:
+    """Build the client; None where that is not possible here."""
+    program = directory / "paced"
+    try:
+        subprocess.run(["go", "build", "-o", program, "."], cwd=_HERE / "franz_go", check=True, timeout=600)
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"franz-go is left out: {error}", file=sys.stderr)
+        return None
+    return program
+
+
+def measure(
+    gateway: GatewayProcess, brokers: str, name: str, program: list[str], pause: float, pace: float, settings: list[str]
+) -> Figures:
+    """One client through one pause."""
+    topic = f"paused-{name}"
+    run_tool(
+        "org.apache.kafka.tools.TopicCommand",
+        *("--bootstrap-server", brokers, "--create", "--topic", topic, "--partitions", str(_PARTITIONS)),
+    )
+    publish_usage(brokers, 100)
+    wait_for_state(gateway, "OPEN")
+    count = int((_BEFORE_SECONDS + pause + _AFTER_SECONDS) * pace)
+    arguments = [gateway.bootstrap_servers, topic, str(count), str(pace)]
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        client = spawn([*program, *arguments, *settings], stdout=output, stderr=output)
+        requests = metric(gateway, "weir_requests_total", api="Produce")
+        while metric(gateway, "weir_requests_total", api="Produce") < requests + 5:
+            time.sleep(0.05)
+        time.sleep(_BEFORE_SECONDS)
+        publish_usage(brokers, 950)
+        wait_for_state(gateway, "PAUSE")
+        refused = metric(gateway, "weir_volume_produce_requests_total", result="refused")
+        accepted = metric(gateway, "weir_connections_accepted_total")
+        held = time.monotonic()
+        time.sleep(pause)
+        refused = metric(gateway, "weir_volume_produce_requests_total", result="refused") - refused
+        publish_usage(brokers, 100)
+        wait_for_state(gateway, "OPEN")
+        ended = time.monotonic()
+        opened = metric(gateway, "weir_requests_total", api="Produce")
+        while metric(gateway, "weir_requests_total", api="Produce") == opened:
+            time.sleep(0.02)
+        resumed = time.monotonic() - ended
+        accepted = metric(gateway, "weir_connections_accepted_total") - accepted
+        client.wait(_PATIENCE_SECONDS)
+        output.seek(0)
+        said = [line for line in output.read().splitlines() if line.startswith("failed ")]
+    partitions = arrived(brokers, topic)
+    return {
+        "records": count,
+        "failed": said[-1] if said else f"exit code {client.returncode}",
+        "once": sorted(partitions[0] + partitions[1]) == list(range(count)),
+        "missing": count - len({*partitions[0], *partitions[1]}),
+        "twice": sum(len(numbers) - len(set(numbers)) for numbers in partitions),
+        "in_order": all(numbers == sorted(numbers) for numbers in partitions),
+        "refused_per_second": round(refused / (ended - held), 2),
+        "new_connections": int(accepted),
+        "seconds_until_first_request_after_pause": round(resumed, 2),
+    }
+
+
+def main() -> int:
+    """Measure and print JSON; 1 where a record got lost."""
+    parser = argparse.ArgumentParser(prog="python -m loadtest.scenarios.pause", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long the pause is (default: 20)")
+    parser.add_argument("--pace", type=float, default=200.0, help="records of 1000 bytes per second (default: 200)")
+    parser.add_argument("--clients", nargs="*", default=list(CLIENTS), choices=CLIENTS)
+    parser.add_argument("--java", nargs="*", default=[], metavar="KEY=VALUE", help="further settings of the Java producer")
+    options = parser.parse_args()
+    RUN.mkdir(exist_ok=True)
+    volumes = {"source": "topic", "freshness_seconds": 3600}
+    seen: dict[str, Figures] = {}
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="pause-", dir=RUN) as folder,
+            KafkaCluster(Path(folder) / "kafka") as kafka,
+            GatewayProcess(Path(folder) / "weir", kafka.bootstrap_servers, {"quotas": {"volumes": volumes}}) as gateway,
+        ):
+            for name in options.clients:
+                settings = options.java if name == "java" else []
+                program: list[str] = [sys.executable, "-m", "loadtest.scenarios.pause.paced", name]
+                if name == "java":
+                    program = [*java(logging="tool"), str(_HERE / "PacedProducer.java")]
+                elif name == "franz-go":
+                    built = franz_go(Path(folder))
+                    if built is None:
+                        continue
+                    program = [str(built)]
+                seen[name] = measure(gateway, kafka.bootstrap_servers, name, program, options.seconds, options.pace, settings)
+                print(name, json.dumps(seen[name]), file=sys.stderr, flush=True)
+    except (JarsMissingError, NodeError, GatewayError, RuntimeError) as error:
+        print(f"pause: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps({"pause_seconds": options.seconds, "records_per_second": options.pace, "clients": seen}, indent=2))
+    return int(any(figures["missing"] for figures in seen.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

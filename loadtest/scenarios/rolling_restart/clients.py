@@ -1,0 +1,229 @@
+"""Producers and consumers of three libraries, each of which notes its answers, when they came, and what errors there were."""
+
+import asyncio
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Collection
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import aiokafka
+from aiokafka.errors import KafkaError as AiokafkaError
+from confluent_kafka import Consumer, KafkaError, Message, Producer
+
+from loadtest.testkit.kafka import Tool, start_tool
+
+PER_SECOND = 200
+"""Records of each producer."""
+
+WITHOUT_ANSWERS = "without-answers"
+"""The topic of the producer with acks=0 is called by this."""
+
+_TIMEOUT = 60.0
+
+
+class Client:
+    """One producer or consumer. `times` (monotonic seconds) are those of acknowledgements, or of records that arrived."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.times: list[float] = []
+        self.values: Counter[str] = Counter()
+        self.errors: list[str] = []
+
+    def note(self, value: str) -> None:
+        """A record was acknowledged, or has arrived."""
+        self.times.append(time.monotonic())
+        self.values[value] += 1
+
+    def has(self, values: Collection[str]) -> bool:
+        """Whether it got all of these."""
+        return self.values.keys() >= set(values)
+
+    def stop(self) -> None:
+        """Ask for no more, and return when all that is under way is over."""
+        raise NotImplementedError
+
+
+class JavaClient(Client):
+    """Kafka's VerifiableProducer, acks=all and idempotent, or its VerifiableConsumer in a group, as they come."""
+
+    def __init__(self, role: str, servers: str, directory: Path) -> None:
+        super().__init__(f"{role}-java")
+        self._tool = self._start(role, servers, directory)
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _start(self, role: str, servers: str, directory: Path) -> Tool:
+        common = ("--bootstrap-server", servers, "--topic", topic("java"))
+        if role == "consumer":
+            group = ("--group-id", "rolling-java", "--reset-policy", "earliest", "--verbose")
+            return start_tool("org.apache.kafka.tools.VerifiableConsumer", *common, *group)
+        properties = directory / "producer.properties"
+        properties.write_text("enable.idempotence=true\nretries=2147483647\n")  # the tool itself sets none
+        rest = ("--acks", "-1", "--throughput", str(PER_SECOND), "--command-config", str(properties))
+        return start_tool("org.apache.kafka.tools.VerifiableProducer", *common, *rest)
+
+    def _read(self) -> None:
+        for line in self._tool:
+            event: dict[str, Any] = json.loads(line)
+            if event["name"] in ("producer_send_success", "record_data"):
+                self.note(event["value"])
+            elif event["name"] == "producer_send_error" or not event.get("success", True):
+                self.errors.append(line)
+
+    def stop(self) -> None:
+        """SIGTERM, after which the tools close their clients."""
+        self._tool.stop(timeout=_TIMEOUT)
+        self._thread.join()
+
+
+class LibrdkafkaProducer(Client):
+    """An even pace; acks=all and idempotent, or without `answers` acks=0. Errors are those of records: what `error_cb` tells
+    is for information."""
+
+    def __init__(self, servers: str, *, answers: bool = True) -> None:
+        super().__init__("producer-librdkafka" if answers else "producer-without-answers")
+        self._topic = topic("librdkafka" if answers else WITHOUT_ANSWERS)
+        self._stopped = threading.Event()
+        kind = {"enable.idempotence": True} if answers else {"acks": 0}
+        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, **kind})
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.note((message.value() or b"").decode())
+        else:
+            self.errors.append(str(error))
+
+    def _run(self) -> None:
+        begin, number = time.monotonic(), 0
+        while not self._stopped.is_set():
+            while number < (time.monotonic() - begin) * PER_SECOND:
+                self._producer.produce(self._topic, str(number).encode(), on_delivery=self._delivered)
+                number += 1
+            self._producer.poll(0.005)
+
+    def stop(self) -> None:
+        """Wait for what is under way."""
+        self._stopped.set()
+        self._thread.join()
+        if left := self._producer.flush(_TIMEOUT):
+            self.errors.append(f"{left} records are not acknowledged")
+        del self._producer  # it would go on to connect
+
+
+class LibrdkafkaConsumer(Client):
+    """In a group, from the beginning."""
+
+    def __init__(self, servers: str) -> None:
+        super().__init__("consumer-librdkafka")
+        self._stopped = threading.Event()
+        self._consumer = Consumer(
+            {"bootstrap.servers": servers, "group.id": "rolling-librdkafka", "auto.offset.reset": "earliest"}
+        )
+        self._consumer.subscribe([topic("librdkafka")])
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            for message in self._consumer.consume(100, timeout=0.02):
+                if (error := message.error()) is None:
+                    self.note((message.value() or b"").decode())
+                elif not error.retriable() and error.code() not in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+                    self.errors.append(str(error))
+
+    def stop(self) -> None:
+        """Leave the group."""
+        self._stopped.set()
+        self._thread.join()
+        self._consumer.close()
+
+
+class AiokafkaClients:
+    """A producer (acks=all, idempotent) and a consumer in a group, in an event loop of their own."""
+
+    def __init__(self, servers: str) -> None:
+        self.producer, self.consumer = _Half("producer-aiokafka"), _Half("consumer-aiokafka")
+        self._servers = servers
+        self._thread = threading.Thread(target=asyncio.run, args=(self._run(),), daemon=True)
+        self._thread.start()
+
+    async def _run(self) -> None:
+        async with AsyncExitStack() as open_clients:
+            producer = aiokafka.AIOKafkaProducer(
+                bootstrap_servers=self._servers, acks="all", enable_idempotence=True, linger_ms=5
+            )
+            consumer = aiokafka.AIOKafkaConsumer(
+                topic("aiokafka"), bootstrap_servers=self._servers, group_id="rolling-aiokafka", auto_offset_reset="earliest"
+            )
+            await producer.start()
+            open_clients.push_async_callback(producer.stop)
+            await consumer.start()
+            open_clients.push_async_callback(consumer.stop)
+            await asyncio.gather(self._produce(producer), self._consume(consumer))
+
+    async def _produce(self, producer: aiokafka.AIOKafkaProducer) -> None:
+        begin, number = time.monotonic(), 0
+        under_way: set[asyncio.Task[None]] = set()
+        while not self.producer.stopped.is_set():
+            while number < (time.monotonic() - begin) * PER_SECOND:
+                task = asyncio.create_task(self._send(producer, str(number)))
+                under_way.add(task)
+                task.add_done_callback(under_way.discard)
+                number += 1
+            await asyncio.sleep(0.005)
+        if under_way:
+            await asyncio.wait(under_way, timeout=_TIMEOUT)
+        if under_way:
+            self.producer.errors.append(f"{len(under_way)} records are not acknowledged")
+        self.producer.done.set()
+
+    async def _send(self, producer: aiokafka.AIOKafkaProducer, value: str) -> None:
+        try:
+            await producer.send_and_wait(topic("aiokafka"), value.encode())
+        except AiokafkaError as error:
+            self.producer.errors.append(repr(error))
+        else:
+            self.producer.note(value)
+
+    async def _consume(self, consumer: aiokafka.AIOKafkaConsumer) -> None:
+        while not self.consumer.stopped.is_set():
+            try:
+                records = await consumer.getmany(timeout_ms=20)
+            except AiokafkaError as error:
+                self.consumer.errors.append(repr(error))
+                continue
+            for partition in records.values():
+                for record in partition:
+                    self.consumer.note((record.value or b"").decode())
+        self.consumer.done.set()
+
+    def join(self) -> None:
+        """Wait for the loop to end, once both were stopped."""
+        self._thread.join(_TIMEOUT)
+
+
+class _Half(Client):
+    """One of the two. Stopping it is asked for here and done there."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.stopped = threading.Event()
+        self.done = threading.Event()
+
+    def stop(self) -> None:
+        """Ask for no more, and wait for what is under way."""
+        self.stopped.set()
+        if not self.done.wait(_TIMEOUT):
+            self.errors.append("it does not end")
+
+
+def topic(library: str) -> str:
+    """The topic that a library's producer fills and its consumer reads."""
+    return f"rolling-{library}"

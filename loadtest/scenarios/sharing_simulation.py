@@ -1,0 +1,208 @@
+"""How far many gateways together go over one quota, and how evenly it flows: `python -m loadtest.scenarios.sharing_simulation`.
+
+Real engines and members (`gateway.features.sharing`) in simulated time; only the topic is a delay. Each client sends a request,
+waits for the throttle time that it is told, at least a round trip, and sends the next. All of them begin in the same
+moment, on buckets that are full, which is the worst that can happen.
+"""
+
+import argparse
+import heapq
+import json
+import random
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import count
+
+from gateway.features.sharing.member import CROWD, SMALL, Member
+from gateway.features.sharing.use_message import parse, parse_member
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.meter import Window
+from loadtest.testkit.paths import RESULTS
+
+QUOTA = 10_000_000.0
+WINDOW = Window(11, 1.0)
+CAPACITY = QUOTA * 10
+ROUND_TRIP = 0.002
+RESULT_FILE = RESULTS / "sharing-simulation.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Clients of one entity. They move to the first member at `gather_at`, whose neighbour is killed at `kill_at` (seconds)."""
+
+    members: int
+    clients: int = 0  # 0: one per member
+    request_bytes: int = 16_384
+    interval: float = 0.2
+    latency: float = 0.02
+    seconds: float = 60.0
+    gather_at: float | None = None
+    kill_at: float | None = None
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`overshoot_bytes` is what a bucket that knew all would at most have been below zero, `overshoot_bound_bytes` what
+    DESIGN.md allows. `rate_ratio` is over the second half; `empty_seconds` and `worst_second_ratio` are those of all after
+    the burst; `settled_seconds`: how long after the disturbance the rate over five seconds stays within 3 %."""
+
+    members: int
+    clients: int
+    overshoot_bytes: int
+    overshoot_bound_bytes: int
+    rate_ratio: float
+    worst_second_ratio: float
+    best_second_ratio: float
+    empty_seconds: int
+    settled_seconds: float
+    messages_per_second: float
+
+
+class _Simulation:
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.random = random.Random(scenario.seed)
+        self._events: list[tuple[float, int, Callable[[float], None]]] = []
+        self._order = count()
+        quota = EntityQuota(ClientQuotaEntity(user="alice"), {"producer_byte_rate": QUOTA})
+        settings = QuotaSettings(quotas=(quota,), window=WINDOW)
+        self.engines = [QuotaEngine(settings, 0.0, shared=True) for _ in range(scenario.members)]
+        self.members = [
+            Member(f"{number:016x}", engine, scenario.interval, 0.0) for number, engine in enumerate(self.engines, start=1)
+        ]
+        self.dead: set[int] = set()
+        self.messages = 0
+        self.used: list[tuple[float, int]] = []
+
+    def at(self, when: float, event: Callable[[float], None]) -> None:
+        heapq.heappush(self._events, (when, next(self._order), event))
+
+    def run(self) -> Outcome:
+        scenario = self.scenario
+        for number in range(scenario.members):
+            self.at(self.random.random() * scenario.interval, lambda now, number=number: self._step(number, now))  # type: ignore[misc]
+            self.at(1.0, lambda now, number=number: self._tick(number, now))  # type: ignore[misc]
+        begin = self._warm_up()
+        clients = scenario.clients or scenario.members
+        for client in range(clients):
+            self.at(begin, lambda now, client=client: self._send(client, client % scenario.members, now))  # type: ignore[misc]
+        end = begin + scenario.seconds
+        if scenario.kill_at is not None:
+            self.at(begin + scenario.kill_at, lambda _: self.dead.add(1))
+        self.gather_at = begin + scenario.gather_at if scenario.gather_at is not None else end
+        while self._events and self._events[0][0] < end:
+            when, _, event = heapq.heappop(self._events)
+            event(when)
+        return self._outcome(begin, clients)
+
+    def _warm_up(self) -> float:
+        """When all members know of each other."""
+        return max(5.0, 6 * self.scenario.interval * max(1.0, self.scenario.members / CROWD))
+
+    def _step(self, number: int, now: float) -> None:
+        if number in self.dead:
+            return
+        for key, value in self.members[number].step(now):
+            self.messages += 1
+            self.at(now + self.scenario.latency, lambda when: self._deliver(key, value, when))  # noqa: B023
+        self.at(now + self.scenario.interval, lambda when: self._step(number, when))
+
+    def _deliver(self, key: bytes, value: bytes | None, now: float) -> None:
+        identity, message = parse_member(key), None if value is None else parse(value)
+        for number, member in enumerate(self.members):
+            if number not in self.dead:
+                member.hear(identity, message, now)
+
+    def _tick(self, number: int, now: float) -> None:
+        self.engines[number].tick(now)
+        self.at(now + 1.0, lambda when: self._tick(number, when))
+
+    def _send(self, client: int, number: int, now: float) -> None:
+        if now >= self.gather_at or number in self.dead:
+            number = 0
+        bucket = self.engines[number].acquire("produce", "alice", f"client-{client}", now)
+        delay = bucket.charge(self.scenario.request_bytes, now)
+        self.engines[number].release(bucket, now)
+        self.used.append((now, self.scenario.request_bytes))
+        self.at(now + max(delay, ROUND_TRIP * (0.5 + self.random.random())), lambda when: self._send(client, number, when))
+
+    def _outcome(self, begin: float, clients: int) -> Outcome:
+        scenario = self.scenario
+        seconds = [0.0] * int(scenario.seconds)
+        balance, last, lowest, spent = CAPACITY, begin, 0.0, begin
+        for when, amount in self.used:
+            balance = min(CAPACITY, balance + (when - last) * QUOTA) - amount
+            last = when
+            if balance < 0.0 and spent == begin:
+                spent = when
+            lowest = min(lowest, balance)
+            if int(when - begin) < len(seconds):
+                seconds[int(when - begin)] += amount / QUOTA
+        after = seconds[int(spent - begin) + 2 :]
+        half = seconds[len(seconds) // 2 :]
+        return Outcome(
+            members=scenario.members,
+            clients=clients,
+            overshoot_bytes=round(-lowest),
+            overshoot_bound_bytes=round(overshoot_bound(scenario, clients)),
+            rate_ratio=round(sum(half) / len(half), 4),
+            worst_second_ratio=round(min(after, default=0.0), 3),
+            best_second_ratio=round(max(after, default=0.0), 3),
+            empty_seconds=sum(second == 0.0 for second in after),
+            settled_seconds=self._settled(seconds),
+            messages_per_second=round(self.messages / (begin + scenario.seconds), 1),
+        )
+
+    def _settled(self, seconds: list[float]) -> float:
+        disturbed = self.scenario.kill_at or self.scenario.gather_at or len(seconds) / 2
+        width = 5
+        settled = 0.0
+        for first in range(int(disturbed), len(seconds) - width + 1):
+            if abs(sum(seconds[first : first + width]) / width - 1.0) > 0.03:
+                settled = first + 1 - disturbed
+        return settled
+
+
+def overshoot_bound(scenario: Scenario, clients: int) -> float:
+    """DESIGN.md's, where all members know of each other: two requests of each client, what may be left unpublished, and what
+    flows in while a use is not heard of yet."""
+    interval = scenario.interval * max(1.0, scenario.members / CROWD)
+    shared = 0.0 if scenario.members == 1 else SMALL * CAPACITY + QUOTA * (interval + scenario.latency)
+    return 2 * clients * scenario.request_bytes + shared
+
+
+def simulate(scenario: Scenario) -> Outcome:
+    """Run one scenario; the same seed gives the same outcome."""
+    return _Simulation(scenario).run()
+
+
+SCENARIOS = {
+    "1 member": Scenario(1, clients=16),
+    "4 members, 16 clients": Scenario(4, clients=16),
+    "4 members, all on one after 30 s": Scenario(4, clients=16, gather_at=30.0),
+    "4 members, one killed after 30 s": Scenario(4, clients=16, kill_at=30.0),
+    "4 members, requests of 1 MB": Scenario(4, clients=16, request_bytes=1_000_000),
+    "10 members": Scenario(10),
+    "10 members, 100 clients": Scenario(10, clients=100),
+    "100 members": Scenario(100),
+    "1000 members": Scenario(1000, seconds=20.0),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", help="a scenario by name; its outcome is printed and not written")
+    only = parser.parse_args().only
+    outcomes = {}
+    for name, scenario in SCENARIOS.items():
+        if only is None or only == name:
+            outcomes[name] = {"scenario": asdict(scenario), "outcome": asdict(simulate(scenario))}
+            print(name, json.dumps(outcomes[name]["outcome"]), flush=True)
+    if only is None:
+        RESULT_FILE.write_text(json.dumps(outcomes, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

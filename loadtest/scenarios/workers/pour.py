@@ -1,0 +1,152 @@
+"""`python -m loadtest.scenarios.workers.pour JOB`, a `Job` as JSON: closed loops that only look at how much has come back.
+
+Each connection has two writes of requests under way. Prints one JSON object: requests answered, and the CPU seconds
+of the processes that it was told of, over the same time.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import cast
+
+import uvloop
+
+from loadtest.bench.frames import produce_load
+from loadtest.bench.generator import cpu_seconds
+from loadtest.scenarios.workers.sink import CYCLE, answers
+
+WRITE_BYTES, WRITE_REQUESTS = 128 * 1024, 128
+"""A write holds as many requests as go into both. More would be cheaper still, and like no client that there is."""
+
+_UNDER_WAY = 2
+_BUFFER_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Job:
+    """`size` bytes of records a request. CPU time is told of `gateway` and of `load`, to which the generator adds its own."""
+
+    address: str
+    size: int
+    connections: int
+    seconds: float
+    gateway: tuple[int, ...]
+    load: tuple[int, ...]
+    warmup: float = 0.5
+
+
+@dataclass(frozen=True)
+class Poured:
+    """`requests` answered within `seconds`; CPU seconds of the gateway, of the load (both ends of it), of the whole machine."""
+
+    requests: int
+    seconds: float
+    gateway_cpu: float
+    load_cpu: float
+    machine_cpu: float
+
+
+class Pouring(asyncio.BufferedProtocol):
+    """One connection. Writes are of whole parts of a cycle of requests, the next one once as much has been answered."""
+
+    def __init__(self, cycle: bytes, length: int, failed: "asyncio.Future[None]") -> None:
+        self._cycle = cycle
+        self._part = max(1, min(WRITE_REQUESTS, WRITE_BYTES // length))
+        while CYCLE % self._part:
+            self._part -= 1
+        self._length = length
+        _, self._answer_length = answers()
+        self._failed = failed
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._sent = 0
+        self._received = 0
+
+    @property
+    def answered(self) -> int:
+        """Requests whose answers are there as a whole."""
+        return self._received // self._answer_length
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        for _ in range(_UNDER_WAY):
+            self._send()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received += nbytes
+        while self._sent - self.answered <= (_UNDER_WAY - 1) * self._part:
+            self._send()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(RuntimeError(f"closed after {self.answered} answers: {exc or 'end of stream'}"))
+
+    def _send(self) -> None:
+        begin = self._sent % CYCLE * self._length
+        self._transport.write(self._cycle[begin : begin + self._part * self._length])
+        self._sent += self._part
+
+    def close(self) -> None:
+        """Leave without waiting for answers."""
+        self._transport.abort()
+
+
+def frames(size: int) -> tuple[bytes, int]:
+    """A cycle of requests, and the length of each."""
+    load = produce_load("t", 0, size, CYCLE)
+    (length,) = {len(frame) for frame in load.frames}
+    return b"".join(load.frames), length
+
+
+def machine_cpu() -> float:
+    """Seconds for which the machine's processors have been busy, whoever it was."""
+    with open("/proc/stat") as file:  # noqa: PTH123 - not a path of anybody's
+        user, nice, system, _, _, interrupt, soft, *_ = map(int, file.readline().split()[1:])
+    return (user + nice + system + interrupt + soft) / 100
+
+
+async def pour(job: Job) -> Poured:
+    """Run it. Raises RuntimeError where a connection ends before its time."""
+    loop = asyncio.get_running_loop()
+    failed: asyncio.Future[None] = loop.create_future()
+    host, _, port = job.address.rpartition(":")
+    cycle, length = frames(job.size)
+    connections = [
+        (await loop.create_connection(lambda: Pouring(cycle, length, failed), host, int(port)))[1]
+        for _ in range(job.connections)
+    ]
+
+    async def wait(seconds: float) -> None:
+        await asyncio.wait([failed], timeout=seconds)
+        if failed.done():
+            failed.result()
+
+    def now() -> Poured:
+        answered = sum(connection.answered for connection in connections)
+        load = cpu_seconds(job.load) + time.process_time()
+        return Poured(answered, time.perf_counter(), cpu_seconds(job.gateway), load, machine_cpu())
+
+    await wait(job.warmup)
+    began = now()
+    await wait(job.seconds)
+    ended = now()
+    failed.cancel()
+    for connection in connections:
+        connection.close()
+    return Poured(
+        ended.requests - began.requests,
+        ended.seconds - began.seconds,
+        ended.gateway_cpu - began.gateway_cpu,
+        ended.load_cpu - began.load_cpu,
+        ended.machine_cpu - began.machine_cpu,
+    )
+
+
+if __name__ == "__main__":
+    fields = json.loads(sys.argv[1])
+    job = Job(**{**fields, "gateway": tuple(fields["gateway"]), "load": tuple(fields["load"])})
+    print(json.dumps(asdict(uvloop.run(pour(job)))))

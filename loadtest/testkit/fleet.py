@@ -1,0 +1,146 @@
+"""Several gateways before one broker that share one quota, and unpaced producers that can be moved from one to another."""
+
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from loadtest.testkit.gateway_process import GatewayProcess
+
+USAGE_TOPIC = "__weir_usage"
+CLIENT_ID = "etl"
+RECORD_BYTES = 16_384
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+"""Properties of a broker where `UsageTopicAccess` works."""
+
+_TIMEOUT = 30.0
+_Process = TypeVar("_Process", bound=GatewayProcess)
+
+
+def start_fleet(
+    stack: ExitStack, kind: type[_Process], directory: Path, upstream: str, count: int, config: Mapping[str, Any]
+) -> list[_Process]:
+    """Start `count` gateways of one configuration, which share their quotas; `stack` stops them."""
+    gateways = [kind(directory / f"weir-{number}", upstream, {"sharing": {}, **config}) for number in range(count)]
+    for gateway in gateways:
+        gateway.launch()
+        stack.push(gateway.__exit__)
+    for gateway in gateways:
+        gateway.wait_until_ready()
+    return gateways
+
+
+class UnpacedProducer:
+    """Sends as fast as it may, until it is closed: librdkafka in threads of its own, `CLIENT_ID` as its client-id."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        self.acknowledged = 0
+        self.failed: Counter[str] = Counter()
+        self.disconnects = 0
+        self._topic = topic
+        self._closed = threading.Event()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "client.id": CLIENT_ID,
+                "queue.buffering.max.messages": 16,
+                "batch.num.messages": 1,
+                "linger.ms": 0,
+                "log_level": 0,
+                "error_cb": self._note,
+            }
+        )
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send no more; what is under way is given up."""
+        self._closed.set()
+        self._thread.join()
+        del self._producer  # which would go on connecting: its `error_cb` holds it as well
+
+    def _run(self) -> None:
+        record = bytes(RECORD_BYTES)
+        while not self._closed.is_set():
+            try:
+                self._producer.produce(self._topic, record, on_delivery=self._delivered)
+                self._producer.poll(0)
+            except BufferError:
+                self._producer.poll(0.05)
+        self._producer.purge()
+        self._producer.flush(1.0)
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        if error is None:
+            self.acknowledged += 1
+        elif not self._closed.is_set():
+            self.failed[error.name()] += 1
+
+    def _note(self, error: KafkaError) -> None:
+        if error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN) and not self._closed.is_set():
+            self.disconnects += 1
+
+
+class Load:
+    """A number of producers for each gateway, which can be changed while they run."""
+
+    def __init__(self, gateways: Sequence[GatewayProcess], topic: str) -> None:
+        self.producers: dict[int, list[UnpacedProducer]] = {}
+        self._gateways = gateways
+        self._topic = topic
+
+    def put(self, counts: Sequence[int]) -> None:
+        """Have so many producers at each gateway; those who go are replaced before they go."""
+        gone = []
+        for number, count in enumerate(counts):
+            there = self.producers.setdefault(number, [])
+            while len(there) < count:
+                there.append(UnpacedProducer(self._gateways[number].bootstrap_servers, self._topic))
+            gone += there[count:]
+            del there[count:]
+        for producer in gone:
+            producer.close()
+
+    def trouble(self) -> int:
+        """Disconnects and failed records of the producers that there are."""
+        everyone = [producer for there in self.producers.values() for producer in there]
+        return sum(producer.disconnects + producer.failed.total() for producer in everyone)
+
+    def close(self) -> None:
+        """Have no producers at all."""
+        self.put([0] * len(self._gateways))
+
+
+class UsageTopicAccess:
+    """Denies everybody the usage topic, Weir included, and allows it again. Needs a broker with `AUTHORIZER`."""
+
+    def __init__(self, bootstrap_servers: str, topic: str = USAGE_TOPIC) -> None:
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        whom = ("User:*", "*", AclOperation.ALL, AclPermissionType.DENY)
+        self._rule = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *whom)
+
+    def deny(self) -> None:
+        """From now on it can be neither read nor written."""
+        for future in self._admin.create_acls([AclBinding(*self._rule)]).values():
+            future.result(_TIMEOUT)
+
+    def allow(self) -> None:
+        """As it was before `deny`."""
+        for future in self._admin.delete_acls([AclBindingFilter(*self._rule)]).values():
+            future.result(_TIMEOUT)

@@ -1,0 +1,31 @@
+"""A real Apache Kafka on this machine: KRaft nodes and Kafka's own Java tools, from the jars of `make setup`."""
+
+from loadtest.testkit.kafka.cluster import KafkaCluster
+from loadtest.testkit.kafka.jars import JarsMissingError
+from loadtest.testkit.kafka.node import KafkaListener, KafkaNode, NodeError
+from loadtest.testkit.kafka.ports import free_port, free_port_range
+from loadtest.testkit.kafka.processes import spawn, stop
+from loadtest.testkit.kafka.readiness import live_brokers, read_exactly
+from loadtest.testkit.kafka.small_volumes import CannotMountError, cluster_on_small_volumes, used_bytes
+from loadtest.testkit.kafka.tools import Tool, ToolError, run_tool, start_tool
+
+__all__ = [
+    "CannotMountError",
+    "JarsMissingError",
+    "KafkaCluster",
+    "KafkaListener",
+    "KafkaNode",
+    "NodeError",
+    "Tool",
+    "ToolError",
+    "cluster_on_small_volumes",
+    "free_port",
+    "free_port_range",
+    "live_brokers",
+    "read_exactly",
+    "run_tool",
+    "spawn",
+    "start_tool",
+    "stop",
+    "used_bytes",
+]

@@ -1,0 +1,83 @@
+"""A listener with PLAIN, SCRAM and Kafka's unsecured OAUTHBEARER tokens, and what its clients need."""
+
+import base64
+import json
+import time
+from collections.abc import Mapping, Sequence
+
+from loadtest.testkit.kafka.node import KafkaListener
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+_SECURITY = "org.apache.kafka.common.security"
+_MODULES = {
+    "PLAIN": f"{_SECURITY}.plain.PlainLoginModule",
+    "SCRAM-SHA-256": f"{_SECURITY}.scram.ScramLoginModule",
+    "SCRAM-SHA-512": f"{_SECURITY}.scram.ScramLoginModule",
+    "OAUTHBEARER": f"{_SECURITY}.oauthbearer.OAuthBearerLoginModule",
+}
+
+
+def sasl_listener(
+    name: str,
+    passwords: Mapping[str, str],
+    *,
+    security_protocol: str = "SASL_PLAINTEXT",
+    properties: Mapping[str, str] | None = None,
+    max_reauth_ms: int | None = None,
+) -> KafkaListener:
+    """All of MECHANISMS for these users; SCRAM needs `scram_arguments` as well.
+
+    Sessions end after `max_reauth_ms` unless clients authenticate anew (KIP-368).
+    """
+    settings = {"sasl.enabled.mechanisms": ",".join(MECHANISMS)}
+    options = {
+        "PLAIN": [f'user_{user}="{password}"' for user, password in passwords.items()],
+        "OAUTHBEARER": ['unsecuredLoginStringClaim_sub="broker"'],
+    }
+    for mechanism, module in _MODULES.items():
+        prefix = mechanism.lower()
+        settings[f"{prefix}.sasl.jaas.config"] = " ".join([module, "required", *options.get(mechanism, ())]) + ";"
+        if max_reauth_ms is not None:
+            settings[f"{prefix}.connections.max.reauth.ms"] = str(max_reauth_ms)
+    return KafkaListener(name, security_protocol, settings | dict(properties or {}))
+
+
+def scram_arguments(passwords: Mapping[str, str]) -> Sequence[str]:
+    """What StorageTool's format takes to make these users' SCRAM credentials."""
+    credentials = [
+        f"{mechanism}=[name={user},password={password}]"
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+        for user, password in passwords.items()
+    ]
+    return [argument for credential in credentials for argument in ("--add-scram", credential)]
+
+
+def java_properties(mechanism: str, user: str, password: str, *, security_protocol: str = "SASL_PLAINTEXT") -> dict[str, str]:
+    """A Java client's properties. Whoever authenticates by OAUTHBEARER needs no password."""
+    options = (
+        f'unsecuredLoginStringClaim_sub="{user}"' if mechanism == "OAUTHBEARER" else f'username="{user}" password="{password}"'
+    )
+    return {
+        "security.protocol": security_protocol,
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": f"{_MODULES[mechanism]} required {options};",
+    }
+
+
+def librdkafka_properties(
+    mechanism: str, user: str, password: str, *, security_protocol: str = "SASL_PLAINTEXT"
+) -> dict[str, str | bool]:
+    """librdkafka's properties for the same."""
+    common: dict[str, str | bool] = {"security.protocol": security_protocol, "sasl.mechanism": mechanism}
+    if mechanism == "OAUTHBEARER":
+        return common | {"enable.sasl.oauthbearer.unsecure.jwt": True, "sasl.oauthbearer.config": f"principal={user}"}
+    return common | {"sasl.username": user, "sasl.password": password}
+
+
+def unsecured_token(user: str, lifetime_seconds: float = 3600) -> str:
+    """A bearer token that is not signed, which Kafka's brokers take by default for tests (KIP-255)."""
+    # Brokers count in whole ms, and refuse what was issued a part of one later than that.
+    now = int(time.time())
+    parts = ({"alg": "none"}, {"sub": user, "iat": now, "exp": now + lifetime_seconds})
+    return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts) + "."

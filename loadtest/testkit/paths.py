@@ -1,0 +1,7 @@
+"""Folders of the checkout that load tests write to."""
+
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+RESULTS = CHECKOUT / "loadtest" / "results"
+RUN = CHECKOUT / ".run"

@@ -1,0 +1,104 @@
+"""The live page: what it is sent, once a second, over a real socket; and that it needs nothing from elsewhere."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from importlib.resources import files
+
+import aiohttp
+import pytest
+
+from gateway.admin import live
+from gateway.admin.live import MAX_THROTTLED, GatewayPainter
+from gateway.admin.server import AdminServer
+from gateway.admin.view import AdminView
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from tests.gateway.conftest import NOW
+
+PAGE = files("gateway.admin").joinpath("dashboard.html").read_text()
+
+
+@pytest.fixture
+async def server(view: AdminView, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AdminServer]:
+    monkeypatch.setattr(live, "PICTURE_SECONDS", 0.01)
+    server = AdminServer(replace(view, brokers=lambda: {2: ("b2", 9092), 1: ("b1", 9092)}), ("127.0.0.1", 0))
+    await server.start()
+    yield server
+    await server.stop()
+
+
+async def events(response: aiohttp.ClientResponse, count: int) -> list[tuple[str, object]]:
+    """The next events of a stream."""
+    found = []
+    for _ in range(count):
+        block = (await response.content.readuntil(b"\n\n")).decode()
+        name, data = block.strip().split("\n")
+        found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return found
+
+
+async def test_who_looks_gets_the_history_and_then_pictures(server: AdminServer) -> None:
+    async with (
+        aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session,
+        session.get("/api/stream") as response,
+    ):
+        assert response.content_type == "text/event-stream"
+        (first, history), (second, picture), (third, later) = await events(response, 3)
+    assert (first, second, third) == ("history", "picture", "picture")
+    assert isinstance(history, list)
+    assert isinstance(picture, dict)
+    assert isinstance(later, dict)
+    assert picture["throttled_count"] == 1
+    (row,) = picture["throttled"]
+    assert (row["kind"], row["user"], row["client_id"], row["left"]) == ("produce", "alice", "etl", pytest.approx(3.0))
+    assert (row["limit"], row["ratio"], row["early"]) == (100_000, pytest.approx(1.3), 2)
+    assert [each["user"] for each in picture["top"]] == ["alice", "bob", ""]
+    assert picture["brokers"] == [{"id": 1, "address": "b1:9092"}, {"id": 2, "address": "b2:9092"}]
+    assert (picture["enforce"], picture["connections"], picture["volumes"]) == (True, 3, None)
+    assert picture["config"]["version"] == 1
+    assert later["now"]["muted"] == 1
+
+
+async def test_a_server_that_stops_sends_everybody_away(view: AdminView) -> None:
+    server = AdminServer(view, ("127.0.0.1", 0))
+    await server.start()
+    async with (
+        aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session,
+        session.get("/api/stream") as response,
+    ):
+        await events(response, 2)
+        await asyncio.wait_for(server.stop(), 30.0)
+        await response.content.read()
+
+
+async def test_too_many_who_look_are_told_so(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "MAX_VIEWERS", 1)
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session, session.get("/api/stream") as one:
+        await events(one, 1)
+        async with session.get("/api/stream") as other:
+            assert other.status == 503
+            assert "looking already" in await other.text()
+
+
+def test_no_picture_holds_more_than_it_shows(view: AdminView) -> None:
+    quota = EntityQuota(ClientQuotaEntity(DEFAULT), {"producer_byte_rate": 1_000})
+    engine = QuotaEngine(QuotaSettings((quota,)), NOW, max_labelled=5_000)
+    for number in range(MAX_THROTTLED + 5):
+        engine.acquire("produce", f"user-{number}", "app", NOW).charge(20_000 + number, NOW)
+    picture = GatewayPainter(replace(view, engine=engine)).picture()
+    assert picture["throttled_count"] == MAX_THROTTLED + 5
+    assert len(picture["throttled"]) == MAX_THROTTLED
+    assert picture["throttled"][0]["user"] == f"user-{MAX_THROTTLED + 4}"
+
+
+def test_the_page_needs_nothing_from_elsewhere() -> None:
+    assert re.findall(r"(?:src|href)=.(?:https?:)?//[^\"' ]*", PAGE) == []
+    assert re.findall(r"@import|<script src|<link rel=.stylesheet", PAGE) == []
+
+
+def test_every_part_of_the_page_that_is_written_is_there() -> None:
+    written = set(re.findall(r"\$\(\"([a-z-]+)\"\)", PAGE)) | set(re.findall(r"table\(\"([a-z]+)\"", PAGE))
+    assert written <= set(re.findall(r"id=\"([a-z-]+)\"", PAGE))

@@ -1,0 +1,206 @@
+"""The admin server, asked by a real client over a real socket."""
+
+import asyncio
+import base64
+import hashlib
+import json
+import re
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.admin.server import AdminBindError, AdminServer
+from gateway.admin.view import AdminView
+from gateway.config.effective import ReloadResult
+from gateway.config.load import parse_config
+from gateway.config.problems import Problem
+from loadtest.testkit.kafka import free_port
+
+PORT = free_port()
+
+
+@pytest.fixture
+async def server(view: AdminView) -> AsyncIterator[AdminServer]:
+    server = AdminServer(view, ("127.0.0.1", PORT))
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def client(server: AdminServer) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session:
+        yield session
+
+
+async def ask(client: aiohttp.ClientSession, path: str) -> dict:
+    async with client.get(path) as response:
+        assert response.status == 200
+        assert response.content_type == "application/json"
+        assert response.headers["Cache-Control"] == "no-store"
+        return await response.json()
+
+
+async def test_metrics(client: aiohttp.ClientSession) -> None:
+    async with client.get("/metrics") as response:
+        assert response.status == 200
+        assert response.headers["Content-Type"].startswith("text/plain")
+        families = {family.name: family for family in text_string_to_metric_families(await response.text())}
+    assert families["weir_connections"].samples[0].value == 3
+    assert families["weir_throttle_time_seconds"].type == "histogram"
+
+
+async def test_metrics_as_open_metrics(client: aiohttp.ClientSession) -> None:
+    async with client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"}) as response:
+        assert response.content_type == "application/openmetrics-text"
+        assert (await response.text()).endswith("# EOF\n")
+
+
+async def test_scrapes_at_the_same_time(client: aiohttp.ClientSession) -> None:
+    async def scrape() -> int:
+        async with client.get("/metrics") as response:
+            await response.read()
+            return response.status
+
+    assert await asyncio.gather(*(scrape() for _ in range(10))) == [200] * 10
+
+
+async def test_livez(client: aiohttp.ClientSession) -> None:
+    async with client.get("/livez") as response:
+        assert (response.status, await response.text()) == (200, "live\n")
+
+
+async def test_readyz_tells_the_reason(client: aiohttp.ClientSession, readiness) -> None:
+    async with client.get("/readyz") as response:
+        assert (response.status, await response.text()) == (200, "ready\n")
+    readiness.reason = "no broker of upstream.bootstrap_servers answers"
+    async with client.get("/readyz") as response:
+        assert (response.status, await response.text()) == (503, "no broker of upstream.bootstrap_servers answers\n")
+
+
+async def test_quotas(client: aiohttp.ClientSession, view: AdminView) -> None:
+    answer = await ask(client, "/api/quotas")
+    assert answer["generated_at"] == "2026-01-01T00:00:00.250Z"
+    assert answer["enforce"] is True
+    assert answer["units"]["produce"] == "bytes"
+    assert len(answer["rows"]) == len(view.engine.snapshot(view.monotonic()))
+    (alice,) = [row for row in answer["rows"] if row["user"] == "alice"]
+    assert alice["throttle_left"] == pytest.approx(3.0)
+    assert alice["level"] == "user=<default>, client-id=<default>"
+    assert (alice["kind"], alice["client_id"], alice["limit"], alice["early_total"]) == ("produce", "etl", 100_000, 2)
+
+
+async def test_throttles_are_those_of_now(client: aiohttp.ClientSession) -> None:
+    answer = await ask(client, "/api/throttles")
+    assert [row["user"] for row in answer["rows"]] == ["alice"]
+    assert answer["muted_connections"] == 1
+
+
+async def test_config(client: aiohttp.ClientSession, view: AdminView) -> None:
+    answer = await ask(client, "/api/config")
+    assert (answer["version"], answer["loaded_at"]) == (1, "2026-01-01T00:00:00.250Z")
+    assert answer["last_reload"] is None
+    assert parse_config(json.dumps(answer["config"]), source="/api/config") == view.effective.config
+
+
+async def test_a_refused_reload_shows(client: aiohttp.ClientSession, view: AdminView) -> None:
+    problem = Problem("admin.port", "must be at most 65535", "write a number at most 65535", "99999", 3)
+    view.effective.record(ReloadResult(5_000.0, view.effective.config, problems=(problem,)))
+    answer = await ask(client, "/api/config")
+    assert answer["version"] == 1
+    assert answer["reloads"] == {"success": 0, "failure": 1}
+    assert answer["last_reload"] == {
+        "result": "failure",
+        "at": "1970-01-01T01:23:20.000Z",
+        "changes": [],
+        "problems": [
+            {
+                "key": "admin.port",
+                "message": "must be at most 65535",
+                "remedy": "write a number at most 65535",
+                "value": "99999",
+                "line": 3,
+            }
+        ],
+    }
+
+
+async def test_the_index_links_to_every_page(client: aiohttp.ClientSession) -> None:
+    async with client.get("/") as response:
+        assert response.content_type == "text/html"
+        page = await response.text()
+    links = [part.split('"')[0] for part in page.split('href="')[1:]]
+    pages = [
+        "/metrics",
+        "/api/quotas",
+        "/api/throttles",
+        "/api/topics",
+        "/api/volumes",
+        "/api/sharing",
+        "/api/config",
+        "/livez",
+        "/readyz",
+    ]
+    assert [link for link in links if link.startswith("/")] == pages
+    for link in pages:
+        async with client.get(link) as response:
+            assert response.status == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/livez", "/api/config", "/api/stream", "/nowhere"])
+async def test_answers_are_neither_kept_nor_framed_nor_sniffed(client: aiohttp.ClientSession, path: str) -> None:
+    async with client.get(path) as response:
+        assert response.headers["Cache-Control"] == "no-store"
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert response.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        policy = response.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'")
+    assert "frame-ancestors 'none'" in policy
+
+
+async def test_live_page_runs_its_own_script_only(client: aiohttp.ClientSession) -> None:
+    async with client.get("/") as response:
+        page, policy = await response.text(), response.headers["Content-Security-Policy"]
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    assert directives["script-src"] == f"'sha256-{hashed}'"
+    assert (directives["connect-src"], directives["base-uri"]) == ("'self'", "'none'")
+    assert not re.search(r"<[^>]* on\w+=", page), "a handler in an attribute, which the policy forbids"
+
+
+async def test_nothing_can_be_changed(client: aiohttp.ClientSession) -> None:
+    async with client.post("/api/config") as response:
+        assert response.status == 405
+
+
+async def test_a_port_that_is_taken_is_named(server: AdminServer, view: AdminView) -> None:
+    second = AdminServer(view, ("127.0.0.1", server.port))
+    with pytest.raises(AdminBindError, match=rf"^admin\.port: 127\.0\.0\.1:{PORT} can't be bound: .*choose another"):
+        await second.start()
+    await second.stop()
+
+
+async def test_an_address_of_another_machine_is_named(view: AdminView) -> None:
+    with pytest.raises(
+        AdminBindError, match=r"^admin\.port: 192\.0\.2\.1:9644 can't be bound: Cannot assign .*set admin\.host"
+    ):
+        await AdminServer(view, ("192.0.2.1", 9644)).start()
+
+
+async def test_the_port_is_free_again_after_stop(view: AdminView) -> None:
+    port = free_port()
+    for _ in range(2):
+        server = AdminServer(view, ("127.0.0.1", port))
+        await server.start()
+        await server.stop()
+        await server.stop()
+
+
+async def test_the_system_can_choose_the_port(view: AdminView) -> None:
+    server = AdminServer(view, ("127.0.0.1", 0))
+    await server.start()
+    assert server.port > 0
+    await server.stop()

@@ -1,0 +1,165 @@
+"""`weir quotas`: what people see of the admin API's answer."""
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+from rich.console import Console
+
+from gateway.admin.server import AdminServer
+from gateway.admin.table import AdminUnreachableError, human_bytes, per_second, printable, quota_table, show_quotas
+from gateway.admin.view import AdminView
+from loadtest.testkit.kafka import free_port
+
+
+@pytest.fixture
+async def server(view: AdminView) -> AsyncIterator[AdminServer]:
+    server = AdminServer(view, ("127.0.0.1", free_port()))
+    await server.start()
+    yield server
+    await server.stop()
+
+
+class Screen(io.StringIO):
+    """What a console has written; `drawn_twice` is set as soon as the table has been drawn again."""
+
+    def __init__(self, *, terminal: bool = False) -> None:
+        super().__init__()
+        self.drawn_twice = asyncio.Event()
+        self.console = Console(file=self, width=180, force_terminal=terminal, color_system=None)
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if self.text.count("Quotas at") >= 2:
+            self.drawn_twice.set()
+        return written
+
+    @property
+    def text(self) -> str:
+        return self.getvalue()
+
+
+async def shown(server: AdminServer, *, as_json: bool = False) -> str:
+    screen = Screen()
+    await show_quotas(f"http://127.0.0.1:{server.port}/", once=False, as_json=as_json, console=screen.console)
+    return screen.text
+
+
+async def test_the_greediest_stand_first(server: AdminServer) -> None:
+    text = await shown(server)
+    rows = [line.split("│")[1:-1] for line in text.splitlines() if line.startswith("│")]
+    cells = [[cell.strip() for cell in row] for row in rows]
+    assert [row[:3] for row in cells] == [["produce", "alice", "etl"], ["produce", "bob", "app"], ["fetch", "", "app"]]
+    assert cells[0][4] == "97.7 KiB/s"
+    assert cells[0][5].endswith("130%")
+    assert cells[0][6:] == ["1", "2, by 1.5 s", "3.0 s", "file: user=<default>, client-id=<default>"]
+    assert cells[2][4:] == ["", "", "0", "", "", ""]
+
+
+async def test_json_is_what_the_gateway_answers(server: AdminServer) -> None:
+    answer = json.loads(await shown(server, as_json=True))
+    assert {row["user"] for row in answer["rows"]} >= {"alice", "bob"}
+
+
+async def test_on_a_terminal_it_is_drawn_again_until_stopped(server: AdminServer, view: AdminView) -> None:
+    screen = Screen(terminal=True)
+    url = f"http://127.0.0.1:{server.port}"
+    task = asyncio.create_task(show_quotas(url, once=False, as_json=False, console=screen.console))
+    await asyncio.wait_for(screen.drawn_twice.wait(), 20)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_nobody_listens_there() -> None:
+    port = free_port()
+    with pytest.raises(
+        AdminUnreachableError, match=rf"http://127\.0\.0\.1:{port}/api/quotas can't be reached: Connection refused — .*--admin"
+    ):
+        await show_quotas(f"http://127.0.0.1:{port}", once=True, as_json=False, console=Screen().console)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [web.Response(status=404), web.Response(text="hello"), web.json_response([1]), web.json_response({"rows": 7})],
+    ids=["404", "text", "a list", "no rows"],
+)
+async def test_somebody_else_listens_there(answer: web.Response) -> None:
+    await refused(answer, "answers, but not as Weir does")
+
+
+async def test_name_that_is_not_allowed_is_explained() -> None:
+    answer = web.Response(status=421, text="add the name to admin.allowed_hosts\n")
+    await refused(answer, r"/api/quotas refuses the request: add the name to admin\.allowed_hosts$")
+
+
+async def refused(answer: web.Response, message: str) -> None:
+    async def handle(_: web.Request) -> web.Response:
+        return answer
+
+    app = web.Application()
+    app.router.add_get("/api/quotas", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    port = free_port()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        with pytest.raises(AdminUnreachableError, match=message):
+            await show_quotas(f"http://127.0.0.1:{port}", once=True, as_json=False, console=Screen().console)
+    finally:
+        await runner.cleanup()
+
+
+BAR = "━━━ "
+"""The end of a bar and what parts it from its percentage, which no border has."""
+
+
+@pytest.mark.parametrize(
+    ("width", "left_out"),
+    [(80, {"limit from", "early", BAR, "throttled"}), (125, {"limit from", "early"}), (180, set())],
+)
+async def test_a_narrow_terminal_shows_who_it_is_and_leaves_out_the_rest(
+    server: AdminServer, width: int, left_out: set[str]
+) -> None:
+    screen = Screen()
+    screen.console.width = width
+    await show_quotas(f"http://127.0.0.1:{server.port}", once=True, as_json=False, console=screen.console)
+    for text in ("produce", "alice", "etl", "bob", "97.7 KiB/s", "130%"):
+        assert text in screen.text, screen.text
+    for text in ("limit from", "early", BAR, "throttled"):
+        assert (text in screen.text) is (text not in left_out), screen.text
+    assert max(map(len, screen.text.splitlines())) <= width
+
+
+def test_an_empty_table_and_quotas_that_are_not_enforced_are_explained() -> None:
+    screen = Screen()
+    screen.console.print(quota_table({"generated_at": "now", "enforce": False, "units": {}, "rows": []}, 180))
+    assert "No client has used a quota yet." in screen.text
+    assert "nobody is delayed" in screen.text
+    assert "share" not in screen.text
+
+
+def test_shared_quotas_explain_rate_and_used() -> None:
+    screen = Screen()
+    screen.console.print(quota_table({"generated_at": "now", "enforce": True, "units": {}, "shared": True, "rows": []}, 180))
+    assert "used that of all gateways" in screen.text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1024, "1.00 KiB"), (10_240, "10.0 KiB"), (1_048_575, "1.00 MiB"), (1 << 60, "1048576 TiB")],
+)
+def test_bytes_for_people(count: float, text: str) -> None:
+    assert human_bytes(count) == text
+
+
+def test_a_kind_that_does_not_count_bytes() -> None:
+    assert per_second("partitions")(1234.56) == "1,234.6/s"
+
+
+def test_a_name_can_not_take_over_the_terminal() -> None:
+    assert printable("a\x1b[2Jb\n") == r"a\x1b[2Jb\n"
+    assert printable("naïve ☃") == "naïve ☃"

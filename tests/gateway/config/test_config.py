@@ -1,0 +1,812 @@
+"""Config files, good and bad: what is read from them, and what their author is told."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.config.checks import UNSUPPORTED
+from gateway.config.load import load_config, parse_config
+from gateway.config.model import PortRange, ServerAddress, WeirConfig
+from gateway.config.own_topics import own_topics
+from gateway.config.problems import ConfigError, Problem
+from gateway.config.window import MutationsConfig, WindowConfig
+from gateway.features.connection_quotas.config import connection_limits
+from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.kinds import KINDS
+
+UPSTREAM = 'upstream: {bootstrap_servers: ["127.0.0.1:9092"]}\n'
+LISTENERS = "listeners: [{name: clients, bootstrap_port: 29092}]\n"
+MINIMAL = UPSTREAM + LISTENERS
+
+
+def entities(*rows: str) -> str:
+    return MINIMAL + "quotas:\n  entities:\n" + "".join(f"    - {row}\n" for row in rows)
+
+
+def listeners(*rows: str) -> str:
+    return UPSTREAM + "listeners:\n" + "".join(f"  - {row}\n" for row in rows)
+
+
+def servers(text: str) -> str:
+    return LISTENERS + f"upstream: {{bootstrap_servers: {text}}}\n"
+
+
+def problems_of(text: str) -> list[Problem]:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, source="weir.yaml")
+    return caught.value.problems
+
+
+def test_everything_but_upstream_and_listeners_has_a_default() -> None:
+    config = parse_config(MINIMAL, source="weir.yaml")
+    assert config.upstream.bootstrap_servers == (ServerAddress("127.0.0.1", 9092),)
+    (listener,) = config.listeners
+    assert (listener.host, listener.advertised_host) == ("127.0.0.1", "127.0.0.1")
+    assert listener.broker_ports == PortRange(29093, 29192)
+    assert len(listener.broker_ports.ports) == 100
+    assert (config.quotas.enforce, config.quotas.algorithm, config.quotas.entities) == (True, "token_bucket", ())
+    assert (config.quotas.window.samples, config.quotas.window.seconds) == (11, 1)
+    connections = config.connections
+    assert (connections.max_idle_ms, connections.max_per_ip) == (600_000, 1_000)
+    assert (connections.max_frame_bytes, connections.drain_seconds) == (104_857_600, 10.0)
+    assert (config.admin.host, config.admin.port) == ("127.0.0.1", 9644)
+
+
+def test_every_key_is_read() -> None:
+    config = parse_config(
+        """
+        upstream:
+          bootstrap_servers: ["kafka-1.example.com:9092", "[::1]:9093", 'kafka_2:9094']
+        listeners:
+          - {name: in, host: 0.0.0.0, advertised_host: weir.example.com, bootstrap_port: 1000, broker_ports: 2000-2009,
+             max_connections: 8, connection_creation_rate: 9}
+          - {name: v6, host: "::1", bootstrap_port: 3000}
+        quotas:
+          enforce: false
+          algorithm: window
+          window: {samples: 21, seconds: 2}
+          entities:
+            - {user: alice, client-id: etl, producer_byte_rate: 1048576, consumer_byte_rate: 2097152}
+            - {user: "<default>", producer_byte_rate: 100000}
+            - {client-id: mirror-maker, exempt: true}
+            - {ip: "<default>", connection_creation_rate: 50}
+            - {ip: "2001:DB8::0001", exempt: true}
+        connections:
+          {max_idle_ms: 1, max_per_ip: 2, max_frame_bytes: 3, drain_seconds: 0.5, max_connections: 4,
+           connection_creation_rate: 5, max_per_ip_overrides: {"10.0.0.1": 6, "::0001": 7}}
+        admin: {host: localhost, port: 4}
+        workers: 1
+        """,
+        source="weir.yaml",
+    )
+    assert config.upstream.bootstrap_servers == (("kafka-1.example.com", 9092), ("::1", 9093), ("kafka_2", 9094))
+    assert [str(server) for server in config.upstream.bootstrap_servers][1] == "[::1]:9093"
+    assert config.listeners[0].advertised_host == "weir.example.com"
+    assert config.listeners[0].broker_ports == PortRange(2000, 2009)
+    assert config.listeners[1].advertised_host == "::1"
+    assert (config.quotas.enforce, config.quotas.algorithm) == (False, "window")
+    assert (config.quotas.window.samples, config.quotas.window.seconds) == (21, 2)
+    assert config.quotas.entities == (
+        EntityQuota(ClientQuotaEntity("alice", "etl"), {"producer_byte_rate": 1048576, "consumer_byte_rate": 2097152}),
+        EntityQuota(ClientQuotaEntity(DEFAULT), {"producer_byte_rate": 100000}),
+        EntityQuota(ClientQuotaEntity(None, "mirror-maker"), exempt=True),
+        EntityQuota(ClientQuotaEntity(ip=DEFAULT), {"connection_creation_rate": 50}),
+        EntityQuota(ClientQuotaEntity(ip="2001:db8::1"), exempt=True),
+    )
+    connections = config.connections
+    assert (connections.max_idle_ms, connections.max_per_ip, connections.max_frame_bytes) == (1, 2, 3)
+    assert connections.drain_seconds == 0.5
+    assert connection_limits(connections, config.listeners) == ConnectionLimits(
+        2, {"10.0.0.1": 6, "::1": 7}, AcceptLimits(4, 5), {"in": AcceptLimits(8, 9), "v6": AcceptLimits()}
+    )
+    assert (config.admin.host, config.admin.port) == ("localhost", 4)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_every_kind_of_the_registry_is_a_key_of_an_entity(kind) -> None:
+    whose = "ip: 10.0.0.1" if "ip" in kind.entity_types else "user: a"
+    config = parse_config(entities(f"{{{whose}, {kind.config_key}: 7}}"), source="weir.yaml")
+    assert config.quotas.entities[0].limits == {kind.config_key: 7}
+
+
+def test_a_config_can_be_written_as_json_and_read_again() -> None:
+    config = parse_config(
+        entities("{user: a, client-id: <default>, producer_byte_rate: 50000}", "{client-id: b, exempt: true}"),
+        source="weir.yaml",
+    )
+    text = config.model_dump_json()
+    assert parse_config(text, source="json") == config
+    assert json.loads(text)["listeners"][0]["broker_ports"] == "29093-29192"
+
+
+def test_where_the_quotas_of_the_api_are_kept(tmp_path: Path) -> None:
+    file = tmp_path / "weir.yaml"
+    assert parse_config(MINIMAL, source="x").state.file(file) == tmp_path / "weir.state.json"
+    for path in ("kept.json", str(tmp_path / "kept.json")):
+        config = parse_config(f"{MINIMAL}state: {{path: {path}}}\n", source="x")
+        assert config.state.file(file) == tmp_path / "kept.json"
+
+
+def test_where_recent_usage_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "weir.yaml"
+    for state, path in (
+        ("{}", "weir.state.usage.jsonl"),
+        ("{path: kept/quotas.json}", "kept/quotas.usage.jsonl"),
+        ("{path: kept/quotas.json, usage_path: usage}", "usage"),
+    ):
+        config = parse_config(f"{MINIMAL}state: {state}\n", source="x")
+        assert config.state.usage_file(file) == tmp_path / path
+    assert config.state.usage_file(file, 3) == tmp_path / "usage.3"
+
+
+def test_quota_admins_are_principals() -> None:
+    assert parse_config(MINIMAL, source="x").quota_admins == ()
+    config = parse_config(MINIMAL + 'quota_admins: ["User:admin", "User:CN=ops,O=Example"]\n', source="x")
+    assert config.quota_admins == ("User:admin", "User:CN=ops,O=Example")
+
+
+def test_a_config_is_frozen() -> None:
+    config = parse_config(entities("{user: a, producer_byte_rate: 50000}"), source="weir.yaml")
+    with pytest.raises(ValueError, match="frozen"):
+        config.quotas.enforce = False  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        config.quotas.entities[0].limits["producer_byte_rate"] = 1  # type: ignore[index]
+
+
+BAD = [
+    (MINIMAL + "quota_admins: [admin]\n", "quota_admins[0]", "is not a principal", '"User:admin"'),
+    (MINIMAL + "quota_admins: ['User:']\n", "quota_admins[0]", "is not a principal", '"User:admin"'),
+    (MINIMAL + "quota_admins: User:admin\n", "quota_admins", "must be a list", "write a list"),
+    (MINIMAL + "state: {path: ''}\n", "state.path", "is empty", "fill it in"),
+    (
+        MINIMAL + "state: {path: a, usage_path: a}\n",
+        "state",
+        "path and usage_path name the same file",
+        "give each a file of its own",
+    ),
+    (MINIMAL + "state: {usage_interval_ms: 5}\n", "state.usage_interval_ms", "must be at least 100", "at least 100"),
+    # the file itself
+    ("", "(file)", "is empty", "upstream.bootstrap_servers"),
+    ("# nothing but a comment\n", "(file)", "is empty", "upstream.bootstrap_servers"),
+    ("null\n", "(file)", "is empty", "upstream.bootstrap_servers"),
+    ("- a\n", "(file)", "must be a section with keys of its own, not a list", "indented"),
+    ("just words\n", "(file)", "must be a section with keys of its own, not text", "indented"),
+    ("upstream: [\n", "(file)", "is not valid YAML", "correct it"),
+    ("upstream:\n\tbootstrap_servers: []\n", "(file)", "is indented with a tab", "use spaces"),
+    (MINIMAL + "---\n" + MINIMAL, "(file)", "more than one YAML document", "keep one"),
+    ("a: !!python/object:os.system {}\n", "(file)", "is not valid YAML", "correct it"),
+    ("a: \x00\n", "(file)", "the character #x0000", "correct it"),
+    ("a: 2026-13-45\n", "(file)", "a value that YAML can't read", "correct it"),
+    ("a: " + "[" * 1_000_000 + "\n", "(file)", "is nested too deeply", "correct it"),
+    ("- " * 1_000_000 + "\n", "(file)", "is nested too deeply", "correct it"),
+    ("? [a]\n: b\n", "(file)", "unhashable key", "correct it"),
+    (MINIMAL + "1: 2\n", "[1]", "is not a key, because it is not text", "quotes"),
+    (MINIMAL + LISTENERS, "listeners", "is given twice, first on line 2", "keep one"),
+    (MINIMAL + "admin:\n  port: 1\n  port: 2\n", "admin.port", "is given twice, first on line 4", "keep one"),
+    # keys
+    (LISTENERS, "upstream", "is missing", "bootstrap_servers"),
+    (UPSTREAM, "listeners", "is missing", "bootstrap_port: 29092"),
+    (MINIMAL + "foo: 1\n", "foo", "is not a key of the file", "the keys there are upstream, listeners"),
+    (MINIMAL + "quota: {}\n", "quota", "is not a key of the file", "did you mean quotas?"),
+    (MINIMAL + "entities: []\n", "entities", "is not a key of the file", "belongs under quotas"),
+    (MINIMAL + "admin: {Port: 1}\n", "admin.Port", "is not a key of admin", "did you mean port?"),
+    (MINIMAL + "quotas:\n", "quotas", "is empty", "remove the key"),
+    (MINIMAL + "quotas: {enforced: true}\n", "quotas.enforced", "is not a key of quotas", "did you mean enforce?"),
+    # upstream
+    (LISTENERS + "upstream:\n", "upstream", "is empty", "bootstrap_servers"),
+    (LISTENERS + "upstream: {}\n", "upstream.bootstrap_servers", "is missing", "127.0.0.1:9092"),
+    (servers("[]"), "upstream.bootstrap_servers", "is empty", "127.0.0.1:9092"),
+    (servers("'a:1,b:2'"), "upstream.bootstrap_servers", "must be a list, not text", "write a list"),
+    (servers('["a:1,b:2"]'), "upstream.bootstrap_servers[0]", "more than one address", "make each an item"),
+    (servers("[kafka]"), "upstream.bootstrap_servers[0]", "has no port", "host:port"),
+    (servers('[":9092"]'), "upstream.bootstrap_servers[0]", "has no port", "host:port"),
+    (servers("['a:1', 'kafka:x']"), "upstream.bootstrap_servers[1]", "not a number from 1 to 65535", "host:port"),
+    (servers("['kafka:0']"), "upstream.bootstrap_servers[0]", "not a number from 1 to 65535", "host:port"),
+    (servers("['kafka:65536']"), "upstream.bootstrap_servers[0]", "not a number from 1 to 65535", "host:port"),
+    (servers("['PLAINTEXT://kafka:9092']"), "upstream.bootstrap_servers[0]", "has a scheme in front", "host:port"),
+    (servers("['::1:9092']"), "upstream.bootstrap_servers[0]", "without brackets", "[::1]:9092"),
+    (servers("['a b:9092']"), "upstream.bootstrap_servers[0]", "is not a host name", "give one alone"),
+    (servers("['1.2.3:9092']"), "upstream.bootstrap_servers[0]", "is not a host name", "give one alone"),
+    (servers("[{kafka: 9092}]"), "upstream.bootstrap_servers[0]", "is not a broker's address", "host:port"),
+    (servers("['localhost:29092']"), "upstream.bootstrap_servers[0]", "is listeners[0] of this gateway", "name a Kafka"),
+    # listeners
+    (listeners(), "listeners", "is empty", "bootstrap_port: 29092"),
+    (UPSTREAM + "listeners: []\n", "listeners", "is empty", "bootstrap_port: 29092"),
+    (UPSTREAM + "listeners: {name: a}\n", "listeners", "must be a list, not a section with keys", "write a list"),
+    (listeners("clients"), "listeners[0]", "must be a section with keys of its own, not text", "indented"),
+    (listeners("{bootstrap_port: 1}"), "listeners[0].name", "is missing", "name: clients"),
+    (listeners('{name: "", bootstrap_port: 1}'), "listeners[0].name", "is empty", "name: clients"),
+    (listeners("{name: 7, bootstrap_port: 1}"), "listeners[0].name", "must be text, not a number", "quotes"),
+    (listeners("{name: yes, bootstrap_port: 1}"), "listeners[0].name", "must be text, not true or false", "quotes"),
+    (listeners("{name: 2026-01-01, bootstrap_port: 1}"), "listeners[0].name", "must be text, not a date", "quotes"),
+    (listeners("{name: [a], bootstrap_port: 1}"), "listeners[0].name", "must be text, not a list", "write one name"),
+    (listeners("{name: a}"), "listeners[0].bootstrap_port", "is missing", "bootstrap_port: 29092"),
+    (listeners("{name: a, bootstrap_port: 0}"), "listeners[0].bootstrap_port", "must be at least 1", "at least 1"),
+    (listeners("{name: a, bootstrap_port: 70000}"), "listeners[0].bootstrap_port", "must be at most 65535", "at most"),
+    (listeners('{name: a, bootstrap_port: "1"}'), "listeners[0].bootstrap_port", "must be a whole number, not text", "w"),
+    (listeners("{name: a, bootstrap_port: 1.5}"), "listeners[0].bootstrap_port", "not a number with a fraction", "digits"),
+    (listeners("{name: a, bootstrap_port: true}"), "listeners[0].bootstrap_port", "not true or false", "digits"),
+    (listeners("{name: a, bootstrap_port: 65500}"), "listeners[0].broker_ports", "leaves the ports", "first and the last"),
+    (listeners("{name: a, bootstrap_port: 1, host: a:1}"), "listeners[0].host", "is not a host name", "without a port"),
+    (listeners("{name: a, bootstrap_port: 1, host: 0.0.0.0}"), "listeners[0].advertised_host", "a wildcard", "set adv"),
+    (listeners('{name: a, bootstrap_port: 1, host: "::"}'), "listeners[0].advertised_host", "a wildcard", "set adv"),
+    (listeners("{name: a, bootstrap_port: 1, broker_ports: 9-2}"), "listeners[0].broker_ports", "runs backwards", '"2-9"'),
+    (listeners("{name: a, bootstrap_port: 1, broker_ports: 9}"), "listeners[0].broker_ports", "is not a range", "29093-"),
+    (listeners("{name: a, bootstrap_port: 1, broker_ports: a-b}"), "listeners[0].broker_ports", "is not a range", "2909"),
+    (listeners("{name: a, bootstrap_port: 1, broker_ports: 0-5}"), "listeners[0].broker_ports", "leaves the ports", "w"),
+    (
+        listeners("{name: a, bootstrap_port: 5, broker_ports: 1-9}"),
+        "listeners[0].broker_ports",
+        "takes port 5, which listeners[0].bootstrap_port takes too",
+        "a port of its own",
+    ),
+    (
+        listeners("{name: a, bootstrap_port: 100}", "{name: b, bootstrap_port: 150, broker_ports: 1-9}"),
+        "listeners[1].bootstrap_port",
+        "takes port 150, which listeners[0].broker_ports takes too",
+        "a port of its own",
+    ),
+    (
+        listeners(
+            "{name: a, bootstrap_port: 1, broker_ports: 100-200}",
+            "{name: b, host: localhost, bootstrap_port: 2, broker_ports: 190-290}",
+        ),
+        "listeners[1].broker_ports",
+        "takes port 190-200, which listeners[0].broker_ports takes too",
+        "a port of its own",
+    ),
+    (
+        listeners("{name: a, host: 0.0.0.0, advertised_host: a, bootstrap_port: 9644}"),
+        "admin.port",
+        "takes port 9644, which listeners[0].bootstrap_port takes too",
+        "a port of its own",
+    ),
+    (
+        listeners("{name: a, bootstrap_port: 100}", "{name: a, bootstrap_port: 1000}"),
+        "listeners[1].name",
+        "is the name of listeners[0] too",
+        "a name of its own",
+    ),
+    # quotas
+    (MINIMAL + "quotas: {enforce: 'no'}\n", "quotas.enforce", "must be true or false, not text", "without quotes"),
+    (MINIMAL + "quotas: {algorithm: leaky}\n", "quotas.algorithm", "is not a choice", "'token_bucket' or 'window'"),
+    (MINIMAL + "quotas: {window: {samples: 1}}\n", "quotas.window.samples", "must be at least 2", "at least 2"),
+    (MINIMAL + "quotas: {window: {seconds: 0}}\n", "quotas.window.seconds", "must be at least 1", "at least 1"),
+    (MINIMAL + "quotas: {window: 11}\n", "quotas.window", "must be a section with keys", "indented"),
+    (MINIMAL + "quotas: {mutations: {algorithm: window}}\n", "quotas.mutations.algorithm", "is not a choice", "'rate'"),
+    (MINIMAL + "quotas: {mutations: {window: {samples: 1}}}\n", "quotas.mutations.window.samples", "at least 2", "at least 2"),
+    (MINIMAL + "quotas: {mutations: {burst: 5}}\n", "quotas.mutations.burst", "is not a key", "algorithm"),
+    (MINIMAL + "quotas: {entities: }\n", "quotas.entities", "is empty", "remove the key"),
+    (entities("alice"), "quotas.entities[0]", "must be a section with keys", "indented"),
+    (entities("{user: a}"), "quotas.entities[0]", "sets nothing", "producer_byte_rate"),
+    (entities("{user: a, exempt: false}"), "quotas.entities[0]", "sets nothing", "exempt: true"),
+    (entities("{producer_byte_rate: 5}"), "quotas.entities[0]", "names no entity", "<default>"),
+    (entities("{user: a, exempt: true, consumer_byte_rate: 5}"), "quotas.entities[0]", "is exempt and yet", "remove"),
+    (entities("{user: , client-id: b, exempt: true}"), "quotas.entities[0].user", "names nobody", "<default>"),
+    (entities('{client-id: "", exempt: true}'), "quotas.entities[0].client-id", "names nobody", "<default>"),
+    (entities("{user: 12, exempt: true}"), "quotas.entities[0].user", "must be text, not a number", "quotes"),
+    (entities("{client_id: a, exempt: true}"), "quotas.entities[0].client_id", "is not a key", "mean client-id?"),
+    (entities("{user: a, exempt: 1}"), "quotas.entities[0].exempt", "is neither true, false nor a list", "write true"),
+    (entities("{user: a, exempt: rates}"), "quotas.entities[0].exempt", "nor a list", "list some of rates, topics, volumes"),
+    (entities("{user: a, exempt: }"), "quotas.entities[0].exempt", "is empty", "remove the key"),
+    (entities("{user: a, exempt: [disks]}"), "quotas.entities[0].exempt", "holds 'disks'", "rates, topics, volumes"),
+    (entities("{user: a, exempt: []}"), "quotas.entities[0]", "sets nothing", "exempt: true"),
+    (
+        entities("{user: a, exempt: [rates, topics], producer_byte_rate: 5}"),
+        "quotas.entities[0]",
+        "is exempt and yet has producer_byte_rate",
+        "remove exempt or the quotas",
+    ),
+    (entities("{ip: 10.0.0.1, exempt: [rates, volumes]}"), "quotas.entities[0]", "exempts an ip from volumes", "client-id"),
+    (entities("{user: a, producer_byte_rate: 0}"), "quotas.entities[0].producer_byte_rate", "must be above 0", "above 0"),
+    (entities("{user: a, producer_byte_rate: -5}"), "quotas.entities[0].producer_byte_rate", "must be above 0", "above"),
+    (entities("{user: a, producer_byte_rate: 10MB}"), "quotas.entities[0].producer_byte_rate", "not text", "a unit"),
+    (entities("{user: a, producer_byte_rate: 1e6}"), "quotas.entities[0].producer_byte_rate", "not text", "digits"),
+    (entities("{user: a, producer_byte_rate: .inf}"), "quotas.entities[0].producer_byte_rate", "must be", "write"),
+    (entities("{user: a, producer_byte_rate: true}"), "quotas.entities[0].producer_byte_rate", "not true", "digits"),
+    (entities("{user: a, producer_byte_rate: }"), "quotas.entities[0].producer_byte_rate", "is empty", "remove the key"),
+    (entities("{user: a, producer_byte_rates: 5}"), "quotas.entities[0].producer_byte_rates", "is not a key", "did you"),
+    (entities(f"{{user: a, producer_byte_rate: {10**30}}}"), "quotas.entities[0].producer_byte_rate", "must be", "write"),
+    (
+        entities("{user: a, client-id: b, exempt: true}", "{client-id: b, user: a, producer_byte_rate: 5}"),
+        "quotas.entities[1]",
+        "is the same entity as quotas.entities[0]: user=a, client-id=b",
+        "merge",
+    ),
+    (MINIMAL + 'admin: {allowed_hosts: ["weir:9644"]}\n', "admin.allowed_hosts[0]", "is not a host name", "without a port"),
+    (MINIMAL + 'admin: {allowed_hosts: ["*"]}\n', "admin.allowed_hosts[0]", "is not a host name", ".example.com"),
+    (entities("{ip: 10.0.0, exempt: true}"), "quotas.entities[0].ip", "is not an IP address", "<default>"),
+    (entities("{ip: example.com, exempt: true}"), "quotas.entities[0].ip", "is not an IP address", "10.0.0.1"),
+    (entities("{ip: , exempt: true}"), "quotas.entities[0].ip", "is not an IP address", "10.0.0.1"),
+    (entities("{ip: '::1'}"), "quotas.entities[0]", "sets nothing", "connection_creation_rate"),
+    (entities("{ip: 10.0.0.1, user: a, exempt: true}"), "quotas.entities[0]", "combines ip with user", "a row of its own"),
+    (entities("{user: a, connection_creation_rate: 5}"), "quotas.entities[0]", "a quota of ip", "such an entity"),
+    (entities("{ip: 10.0.0.1, producer_byte_rate: 5}"), "quotas.entities[0]", "a quota of client-id and user", "such"),
+    (
+        entities('{ip: "::1", exempt: true}', '{ip: "0:0::1", connection_creation_rate: 5}'),
+        "quotas.entities[1]",
+        "is the same entity as quotas.entities[0]: ip=::1",
+        "merge",
+    ),
+    # connections, admin, workers
+    (MINIMAL + "connections: {max_connections: 0}\n", "connections.max_connections", "must be above 0", "above 0"),
+    (MINIMAL + "connections: {max_per_ip_overrides: 5}\n", "connections.max_per_ip_overrides", "is not a section", "10.0"),
+    (
+        MINIMAL + "connections: {max_per_ip_overrides: {localhost: 5}}\n",
+        "connections.max_per_ip_overrides",
+        "names 'localhost', which is not an IP address",
+        "10.0.0.1",
+    ),
+    (
+        MINIMAL + 'connections: {max_per_ip_overrides: {"::1": 0}}\n',
+        "connections.max_per_ip_overrides",
+        "gives ::1 0 connections",
+        "1 or more",
+    ),
+    (
+        MINIMAL + 'connections: {max_per_ip_overrides: {"::1": 1, "0::1": 2}}\n',
+        "connections.max_per_ip_overrides",
+        "names ::1 twice",
+        "keep one",
+    ),
+    (
+        listeners("{name: a, bootstrap_port: 100, connection_creation_rate: 0.5}"),
+        "listeners[0].connection_creation_rate",
+        "must be a whole number",
+        "digits",
+    ),
+    (MINIMAL + "connections: {max_idle_ms: 0}\n", "connections.max_idle_ms", "must be above 0", "above 0"),
+    (MINIMAL + "connections: {max_per_ip: none}\n", "connections.max_per_ip", "must be a whole number", "digits"),
+    (MINIMAL + "connections: {max_frame_bytes: 2147483648}\n", "connections.max_frame_bytes", "at most 2147483647", "at"),
+    (MINIMAL + "connections: {drain_seconds: -1}\n", "connections.drain_seconds", "must be at least 0", "at least 0"),
+    (MINIMAL + "connections: {drain_seconds: .nan}\n", "connections.drain_seconds", "must be", "write"),
+    (MINIMAL + "admin: {port: 99999}\n", "admin.port", "must be at most 65535", "at most 65535"),
+    (MINIMAL + "admin: {host: 'http://x'}\n", "admin.host", "is not a host name", "without a port or a scheme"),
+    (MINIMAL + 'workers: 2\nquota_admins: ["User:a"]\nsharing:\n', "quota_admins", "several workers", "write 'sharing: {}'"),
+    (
+        MINIMAL + "sharing: {topic: a, quotas_topic: a}\n",
+        "sharing",
+        "topic and quotas_topic name the same topic",
+        "a topic of its own",
+    ),
+    (MINIMAL + "workers: 0\n", "workers", "must be at least 1", "write a number at least 1"),
+    (MINIMAL + "workers: 1000\n", "workers", "must be at most 256", "write a number at most 256"),
+]
+
+
+@pytest.mark.parametrize(("text", "key", "message", "remedy"), BAD, ids=[f"{key}-{words}" for _, key, words, _ in BAD])
+def test_a_bad_file_names_the_key_what_is_wrong_and_the_remedy(text: str, key: str, message: str, remedy: str) -> None:
+    (problem,) = problems_of(text)
+    assert problem.key == key
+    assert message in problem.message
+    assert remedy in problem.remedy
+
+
+@pytest.mark.parametrize("keys", UNSUPPORTED, ids=".".join)
+def test_a_key_of_a_later_release_is_refused_not_ignored(keys: tuple[str, ...]) -> None:
+    document: dict = {
+        "upstream": {"bootstrap_servers": ["127.0.0.1:9092"]},
+        "listeners": [{"name": "clients", "bootstrap_port": 29092}],
+    }
+    match keys:
+        case ("upstream", key):
+            document["upstream"] |= {key: {}}
+        case ("listeners", key):
+            document["listeners"][0][key] = {}
+        case ("quotas", "entities", key):
+            document["quotas"] = {"entities": [{"user": "a", key: 5}]}
+        case ("quotas", key):
+            document["quotas"] = {key: {}}
+        case (key,):
+            document[key] = {}
+    (problem,) = problems_of(json.dumps(document))
+    assert re.sub(r"\[\d+\]", "", problem.key) == ".".join(keys)
+    assert "remove it" in problem.remedy
+
+
+def test_all_problems_are_listed_at_once_in_the_order_of_the_file() -> None:
+    found = problems_of(
+        """\
+upstream:
+  bootstrap_servers: [kafka]
+  tsl: {}
+listeners:
+  - {name: a, bootstrap_port: 100}
+  - {name: a, bootstrap_port: 150, hots: x}
+  - {name: b, bootstrap_port: 150, broker_ports: 1-9}
+quotas:
+  enforce: maybe
+  enforce: true
+  entities:
+    - {user: a, producer_byte_rate: -1}
+    - {user: b, producer_byte_rate: 1}
+    - {user: b, producer_byte_rate: 2}
+sharing: {interval_ms: 1}
+"""
+    )
+    assert [(problem.key, problem.line) for problem in found] == [
+        ("upstream.bootstrap_servers[0]", 2),
+        ("upstream.tsl", 3),
+        ("listeners[1].hots", 6),
+        ("listeners[2].bootstrap_port", 7),
+        ("quotas.enforce", 10),
+        ("quotas.entities[0].producer_byte_rate", 12),
+        ("quotas.entities[2]", 14),
+        ("sharing.interval_ms", 15),
+    ]
+
+
+def test_a_problem_reads_as_one_line_with_key_value_line_and_remedy() -> None:
+    (problem,) = problems_of(MINIMAL + "admin: {port: 99999}\n")
+    assert str(problem) == "admin.port: must be at most 65535 (value 99999, line 3) — write a number at most 65535"
+
+
+def test_a_long_value_is_cut() -> None:
+    (problem,) = problems_of(MINIMAL + f"admin: {{port: {'x' * 5000}}}\n")
+    assert len(str(problem)) < 300
+
+
+def test_a_document_that_contains_itself_is_refused() -> None:
+    assert problems_of(MINIMAL + "quotas: &q {entities: *q}\n")
+
+
+def test_aliases_and_merge_keys_work() -> None:
+    config = parse_config(
+        entities("&a {user: a, producer_byte_rate: 50000}", "{<<: *a, user: b}", "{<<: *a, user: c}"), source="x"
+    )
+    assert [(row.entity.user, row.limits) for row in config.quotas.entities] == [
+        (user, {"producer_byte_rate": 50000}) for user in "abc"
+    ]
+
+
+def test_the_same_port_on_two_addresses_is_no_collision() -> None:
+    text = listeners("{name: a, host: 127.0.0.1, bootstrap_port: 100}", "{name: b, host: 127.0.0.2, bootstrap_port: 100}")
+    assert len(parse_config(text, source="weir.yaml").listeners) == 2
+
+
+@given(st.text(max_size=200))
+def test_no_text_raises_anything_but_a_config_error(text: str) -> None:
+    assert all(problem.message and problem.remedy for problem in problems_of(text))
+
+
+_SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+_KEYS = st.sampled_from(["upstream", "listeners", "quotas", "connections", "admin", "entities", "window", "user", "name"])
+_VALUES = st.recursive(
+    _SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60)
+@given(st.dictionaries(_KEYS, _VALUES, max_size=5))
+def test_no_structure_raises_anything_but_a_config_error(document: dict) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(json.dumps(document), source="weir.yaml")
+    assert str(caught.value)
+
+
+class TestLoad:
+    def test_a_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "weir.yaml"
+        path.write_bytes(b"\xef\xbb\xbf" + MINIMAL.encode())
+        assert load_config(path) == parse_config(MINIMAL, source="weir.yaml")
+
+    def test_a_missing_file(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"nowhere\.yaml: \(file\): does not exist — create .*--config"):
+            load_config(tmp_path / "nowhere.yaml")
+
+    def test_a_directory(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="is a directory — name the file in it"):
+            load_config(tmp_path)
+
+    def test_a_file_that_is_not_text(self, tmp_path: Path) -> None:
+        path = tmp_path / "weir.yaml"
+        path.write_bytes(b"a: b\nc: \xff\n")
+        with pytest.raises(ConfigError, match=r"is not UTF-8 text \(line 2\) — save it as UTF-8"):
+            load_config(path)
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
+    def test_an_unreadable_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "weir.yaml"
+        path.write_text(MINIMAL)
+        path.chmod(0)
+        with pytest.raises(ConfigError, match="can't be read: Permission denied — let the user that runs Weir read it"):
+            load_config(path)
+
+    def test_a_link_to_itself(self, tmp_path: Path) -> None:
+        path = tmp_path / "weir.yaml"
+        path.symlink_to(path)
+        with pytest.raises(ConfigError, match="can't be read: Too many levels of symbolic links"):
+            load_config(path)
+
+
+class TestWarnings:
+    def warnings(self, text: str) -> list[str]:
+        config: WeirConfig = parse_config(text, source="weir.yaml")
+        return config.warnings()
+
+    def test_a_quota_that_mutes_for_longer_than_the_session_timeout(self) -> None:
+        (warning,) = self.warnings(entities("{user: a, producer_byte_rate: 23301}", "{user: b, producer_byte_rate: 23302}"))
+        assert warning.startswith("quotas.entities[0].producer_byte_rate: 23301 bytes/s for user=a")
+
+    def test_nobody_limited(self) -> None:
+        (warning,) = self.warnings(MINIMAL)
+        assert warning.startswith("quotas.entities: is empty")
+
+    def test_nobody_delayed(self) -> None:
+        text = MINIMAL + "quotas: {enforce: false, entities: [{user: a, exempt: true}]}\n"
+        (warning,) = self.warnings(text)
+        assert warning.startswith("quotas.enforce: is false")
+
+    @pytest.mark.parametrize("keys", ["volumes: {}", "topics: {total.bytes.in.per.sec.threshold: 5}"])
+    def test_exempt_true_no_longer_passes_the_guards(self, keys: str) -> None:
+        (warning,) = self.warnings(entities("{user: a, exempt: true}").replace("quotas:", f"quotas:\n  {keys}"))
+        guard = keys.partition(":")[0]
+        assert warning.startswith("quotas.entities[0].exempt: true exempts user=a from rates alone")
+        assert f"write [rates, {guard}], or [rates]" in warning
+        assert self.warnings(entities("{user: a, exempt: [rates]}").replace("quotas:", f"quotas:\n  {keys}")) == []
+
+    def test_volumes_are_enforced_without_quotas_enforce(self) -> None:
+        quotas = "quotas: {enforce: false, entities: [{user: a, exempt: [rates]}], volumes: {%s}}\n"
+        found = self.warnings(MINIMAL + quotas % "")
+        assert [warning.split(":")[0] for warning in found] == ["quotas.volumes.enforce", "quotas.enforce"]
+        assert len(self.warnings(MINIMAL + quotas % "enforce: true")) == 1
+
+    @pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("weir.example.com", True), ("localhost", False)])
+    def test_an_admin_server_that_others_reach(self, host: str, warned: bool) -> None:
+        found = self.warnings(entities("{user: a, exempt: true}") + f"admin: {{host: {host}}}\n")
+        assert [warning.split(":")[0] for warning in found] == ["admin.host"] * warned
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", set()),
+        ("workers: 2\n", {"__weir_usage", "__weir_quotas"}),
+        ("sharing: {topic: a, quotas_topic: b}\nledger: {path: l, topic: c}\nquotas: {volumes: {topic: d}}\n", {*"abcd"}),
+        ("ledger: {path: l}\nquotas: {volumes: {}}\n", {"__weir_volume_usage"}),
+    ],
+)
+def test_own_topics_are_those_in_use(text: str, names: set[str]) -> None:
+    assert own_topics(parse_config(MINIMAL + text, source="weir.yaml")) == names
+
+
+def test_exemptions_and_limits_may_stand_together() -> None:
+    config = parse_config(entities("{user: a, exempt: [volumes, topics], producer_byte_rate: 5000000}"), source="weir.yaml")
+    (quota,) = config.quotas.entities
+    assert (quota.exempt, quota.exempt_from, dict(quota.limits)) == (False, ("topics", "volumes"), {"producer_byte_rate": 5e6})
+    again = parse_config(config.model_dump_json(by_alias=True), source="weir.yaml")
+    assert again == config
+
+
+@pytest.mark.parametrize(
+    ("row", "key", "words"),
+    [
+        (
+            "{user: a, producer_byte_rate: 23301}",
+            "producer_byte_rate",
+            "one full request of 1 MiB holds its connection for 45 s",
+        ),
+        (
+            "{user: a, controller_mutation_rate: 1}",
+            "controller_mutation_rate",
+            "1 partitions/s for user=a means that one topic of 50 partitions holds its connection for 50 s",
+        ),
+        (
+            "{user: a, consumer_byte_rate: 10000}",
+            "consumer_byte_rate",
+            "one full batch of 1 MiB holds its connection for 105 s",
+        ),
+    ],
+)
+def test_a_quota_that_outlasts_a_session_is_warned_of(row: str, key: str, words: str) -> None:
+    (warning,) = parse_config(entities(row), source="weir.yaml").warnings()
+    assert warning.startswith(f"quotas.entities[0].{key}: ")
+    assert words in warning
+    assert "for user=a" in warning
+    assert "session timeout (45 s)" in warning
+
+
+def test_a_quota_that_a_session_survives_is_not_warned_of() -> None:
+    rows = ["{user: a, producer_byte_rate: 23302, consumer_byte_rate: 23302}", "{ip: 10.0.0.1, connection_creation_rate: 1}"]
+    assert parse_config(entities(*rows), source="weir.yaml").warnings() == []
+
+
+USER = "{user: a, producer_byte_rate: 1048576}"
+DEFAULT_USER = '{user: "<default>", producer_byte_rate: 1048576}'
+CLIENT = "{client-id: etl, producer_byte_rate: 1048576}"
+
+
+@pytest.mark.parametrize("limited", [USER, DEFAULT_USER])
+@pytest.mark.parametrize("exempt", ["client-id: mirror", 'client-id: "<default>"', 'user: "<default>", client-id: mirror'])
+def test_exempt_client_id_beside_user_quotas_is_warned_of(limited: str, exempt: str) -> None:
+    (warning,) = parse_config(entities(limited, f"{{{exempt}, exempt: true}}"), source="weir.yaml").warnings()
+    assert warning.startswith("quotas.entities[1].client-id: ")
+    name = "<default>" if 'client-id: "<' in exempt else "mirror"
+    assert f"{name} is exempt, and a client chooses its own client-id" in warning
+    assert "{user: NAME, exempt: true}" in warning
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        (CLIENT, "{client-id: mirror, exempt: true}"),
+        (USER, "{user: mirror, exempt: true}"),
+        (USER, "{user: a, client-id: mirror, exempt: true}"),
+        (USER, "{ip: 10.0.0.1, exempt: true}"),
+    ],
+)
+def test_other_exemptions_are_not_warned_of(rows: tuple[str, ...]) -> None:
+    assert parse_config(entities(*rows), source="weir.yaml").warnings() == []
+
+
+def volumes(text: str) -> str:
+    return MINIMAL + f"quotas: {{volumes: {text}}}\n"
+
+
+def test_volumes_are_looked_at_only_where_they_are_configured() -> None:
+    assert parse_config(MINIMAL, source="weir.yaml").quotas.volumes is None
+    config = parse_config(volumes("{}"), source="weir.yaml").quotas.volumes
+    assert config is not None
+    assert (config.source, config.when_unknown, config.topic) == ("log_dirs", "PAUSE", "__weir_volume_usage")
+    assert (config.freshness_seconds, config.publish_interval_ms, config.max_delay_ms) == (300, 30_000, 5_000)
+    assert (str(config.soft.limit()), str(config.hard.limit())) == ("MinFreePercentage 15", "MinFreePercentage 5")
+
+
+@pytest.mark.parametrize(
+    ("text", "topic"),
+    [
+        ("workers: 1\n", None),
+        ("workers: 4\n", "__weir_usage"),
+        ("workers: 4\nsharing: {topic: ours}\n", "ours"),
+        ("workers: 4\nsharing:\n", None),
+    ],
+)
+def test_workers_share_quotas_unless_the_file_says_otherwise(text: str, topic: str | None) -> None:
+    sharing = parse_config(MINIMAL + text, source="weir.yaml").sharing
+    assert (None if sharing is None else sharing.topic) == topic
+
+
+def test_quotas_can_be_set_through_several_workers_that_share_a_topic() -> None:
+    text = MINIMAL + 'workers: 2\nquota_admins: ["User:a"]\n'
+    config = parse_config(text, source="weir.yaml")
+    assert config.sharing is not None
+    assert config.sharing.quotas_topic == "__weir_quotas"
+
+
+def test_workers_that_share_nothing_are_warned_of() -> None:
+    text = entities("{user: a, exempt: true}") + "workers: 4\n"
+    assert parse_config(text, source="weir.yaml").warnings() == []
+    (warning,) = parse_config(text + "sharing:\n", source="weir.yaml").warnings()
+    assert warning.startswith("sharing: is empty, so each of the 4 workers gives every client its whole quota")
+
+
+def test_a_section_for_volumes_without_anything_below_it_is_worth_a_warning() -> None:
+    config = parse_config(volumes(""), source="weir.yaml")
+    assert config.quotas.volumes is None
+    assert any(line.startswith("quotas.volumes: is empty") for line in config.warnings())
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (MINIMAL + "ledger:\n", "ledger"),
+        (MINIMAL + "quotas: {topics: }\n", "quotas.topics"),
+        (LISTENERS + 'upstream: {bootstrap_servers: ["b:1"], tls: }\n', "upstream.tls"),
+        (LISTENERS + 'upstream: {bootstrap_servers: ["b:1"], sasl: }\n', "upstream.sasl"),
+        (listeners("{name: a, bootstrap_port: 1, tls: }"), "listeners[0].tls"),
+    ],
+)
+def test_an_empty_section_that_is_off_is_warned_about(text: str, key: str) -> None:
+    warnings = parse_config(text, source="weir.yaml").warnings()
+    assert any(line.startswith(f"{key}: is empty") for line in warnings), warnings
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "words"),
+    [
+        ("{source: disks}", "quotas.volumes.source", "'log_dirs' or 'topic'"),
+        ("{when_unknown: pause}", "quotas.volumes.when_unknown", "'PAUSE' or 'OPEN'"),
+        ("{soft: {type: MinFree, level: 1}}", "quotas.volumes.soft.type", "MinFreePercentage"),
+        ("{soft: {type: MinFreeBytes}}", "quotas.volumes.soft.level", "is missing"),
+        ("{hard: {type: MinFreeBytes, level: -1}}", "quotas.volumes.hard.level", "at least 0"),
+        ("{hard: {type: MinFreePercentage, level: 101}}", "quotas.volumes.hard", "from 0 to 100"),
+        ("{soft: {type: MinFreePercentage, level: 4}}", "quotas.volumes", "at least 5"),
+        (
+            "{soft: {type: ConsumedSpace, level: 9}, hard: {type: ConsumedSpace, level: 8}}",
+            "quotas.volumes",
+            "at most 8",
+        ),
+        ("{freshness_seconds: 30}", "quotas.volumes", "freshness_seconds above 30"),
+        ("{publish_interval_ms: 99}", "quotas.volumes.publish_interval_ms", "at least 100"),
+        ("{max_delay_ms: 30000}", "quotas.volumes.max_delay_ms", "below 30000"),
+        ('{topic: "a b"}', "quotas.volumes.topic", "letters, digits"),
+        ("{agent: {broker: 1}}", "quotas.volumes.agent.broker", "broker_id"),
+    ],
+)
+def test_what_is_wrong_with_volumes_is_said_where_it_stands(text: str, key: str, words: str) -> None:
+    (problem,) = problems_of(volumes(text))
+    assert problem.key == key
+    assert words in str(problem)
+
+
+def test_partitions_have_an_algorithm_and_a_window_of_their_own() -> None:
+    config = parse_config(MINIMAL + "quotas: {mutations: {algorithm: rate, window: {samples: 100}}}\n", source="weir.yaml")
+    assert (config.quotas.mutations.algorithm, config.quotas.mutations.window) == ("rate", WindowConfig(samples=100, seconds=1))
+    assert parse_config(MINIMAL, source="weir.yaml").quotas.mutations == MutationsConfig(algorithm="token_bucket", window=None)
+
+
+@pytest.mark.parametrize("rate", [0.5, 2])
+def test_partitions_per_second_may_be_a_fraction(rate: float) -> None:
+    (row,) = parse_config(entities(f"{{user: a, controller_mutation_rate: {rate}}}"), source="weir.yaml").quotas.entities
+    assert row.limits == {"controller_mutation_rate": rate}
+
+
+def topics(text: str) -> str:
+    return MINIMAL + f"quotas: {{topics: {text}}}\n"
+
+
+TOTAL, EXPLICIT = "total.bytes.in.per.sec.threshold", "bytes.in.per.sec.threshold"
+
+
+def test_topic_quotas_are_off_unless_they_are_configured() -> None:
+    assert parse_config(MINIMAL, source="weir.yaml").quotas.topics is None
+    found = parse_config(
+        topics(f"{{{TOTAL}: 1000, {EXPLICIT}: {{payments: 400, a.b: 600}}}}"), source="weir.yaml"
+    ).quotas.topics
+    assert found is not None
+    assert (found.total, found.explicit) == (1000, {"payments": 400, "a.b": 600})
+    assert (found.meter, found.error_code) == ("one_minute", 19)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "words"),
+    [
+        (
+            f"{{{TOTAL}: 1000, {EXPLICIT}: {{a: 700, b: 301, c: 1}}}}",
+            "quotas.topics",
+            [f"add up to 1002, 2 more than {TOTAL} 1000: a 700 + b 301 + c 1", "at least 1002"],
+        ),
+        (
+            f"{{{TOTAL}: 10, {EXPLICIT}: {{{', '.join(f't{n}: {n}' for n in range(1, 10))}}}}}",
+            "quotas.topics",
+            ["add up to 45", "t9 9 + t8 8 + t7 7 + t6 6 + t5 5 + 4 more"],
+        ),
+        ("{}", f"quotas.topics.{TOTAL}", ["is missing"]),
+        (f"{{{TOTAL}: 0}}", f"quotas.topics.{TOTAL}", ["must be above 0"]),
+        (f"{{{TOTAL}: 10, {EXPLICIT}: {{a: 0}}}}", f"quotas.topics.{EXPLICIT}.a", ["must be above 0"]),
+        (f"{{{TOTAL}: 10, meter: ewma}}", "quotas.topics.meter", ["one_minute", "window"]),
+        (f"{{{TOTAL}: 10, error_code: 3}}", "quotas.topics.error_code", ["NOT_ENOUGH_REPLICAS", "THROTTLING_QUOTA_EXCEEDED"]),
+        (f"{{{TOTAL}: 10, bytes.in.per.sec.treshold: {{}}}}", "quotas.topics.bytes.in.per.sec.treshold", [EXPLICIT]),
+    ],
+)
+def test_topic_quotas_that_make_no_sense_are_refused_with_the_reason(text: str, key: str, words: list[str]) -> None:
+    (problem,) = problems_of(topics(text))
+    assert problem.key == key
+    assert all(word in str(problem) for word in words), str(problem)
+
+
+def test_a_path_that_can_not_be_looked_at_is_a_problem_of_its_key() -> None:
+    (problem,) = problems_of(MINIMAL + f"ledger: {{path: {'x' * 5_000}}}\n")
+    assert problem.key == "ledger.path"
+    assert "File name too long" in problem.message
+
+
+def test_an_alias_inside_of_what_it_stands_for_is_a_problem_of_the_file() -> None:
+    (problem,) = problems_of(UPSTREAM + "listeners: &a [*a]\n")
+    assert problem.key == "(file)"
+    assert "alias" in problem.message
+
+
+@pytest.mark.parametrize("code", [19, 89])
+def test_the_codes_that_producers_send_again_for_may_be_chosen(code: int) -> None:
+    found = parse_config(topics(f"{{{TOTAL}: 10, error_code: {code}}}"), source="weir.yaml").quotas.topics
+    assert found is not None
+    assert found.error_code == code

@@ -1,0 +1,372 @@
+"""Reloading: real files, changed in the ways in which people and Kubernetes change them."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.config.effective import EffectiveConfig, ReloadResult
+from gateway.config.load import parse_config
+from gateway.config.model import WeirConfig
+from gateway.config.problems import ConfigError, Problem
+from gateway.config.reload import Reloader, plan
+
+HEAD = 'upstream: {bootstrap_servers: ["127.0.0.1:9092"]}\nlisteners: [{name: clients, bootstrap_port: 21200}]\n'
+
+
+def text(rate: int) -> str:
+    return f"{HEAD}quotas: {{entities: [{{user: alice, producer_byte_rate: {rate}}}]}}\n"
+
+
+def config(rate: int) -> WeirConfig:
+    return parse_config(text(rate), source="weir.yaml")
+
+
+def rate(of: WeirConfig) -> float:
+    return of.quotas.entities[0].limits["producer_byte_rate"]
+
+
+class Watched:
+    """A reloader at work on `path`, and what it has done so far."""
+
+    def __init__(self) -> None:
+        self.results: asyncio.Queue[ReloadResult] = asyncio.Queue()
+        self.applied: list[tuple[float, float]] = []
+        self.failure: Exception | None = None
+
+    def apply(self, old: WeirConfig, new: WeirConfig) -> list[str]:
+        if self.failure is not None:
+            raise self.failure
+        self.applied.append((rate(old), rate(new)))
+        return ["a note"]
+
+    async def next(self) -> ReloadResult:
+        return await asyncio.wait_for(self.results.get(), 20)
+
+
+@asynccontextmanager
+async def watching(path: Path, current: WeirConfig) -> AsyncIterator[Watched]:
+    watched = Watched()
+    task = asyncio.create_task(Reloader(path, current, watched.apply, watched.results.put_nowait).run())
+    try:
+        yield watched
+    finally:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert watched.results.empty()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "weir.yaml"
+    path.write_text(text(100_000))
+    return path
+
+
+def in_place(path: Path, content: str) -> None:
+    path.write_text(content)
+
+
+def rename_over(path: Path, content: str) -> None:
+    new = path.with_suffix(".new")
+    new.write_text(content)
+    new.rename(path)
+
+
+def move_away_and_write(path: Path, content: str) -> None:
+    path.rename(path.with_suffix(".bak"))
+    path.write_text(content)
+
+
+@pytest.mark.parametrize("change", [in_place, rename_over, move_away_and_write])
+async def test_a_changed_file_is_taken_over(path: Path, change: Callable[[Path, str], None]) -> None:
+    async with watching(path, config(100_000)) as watched:
+        change(path, text(200_000))
+        result = await watched.next()
+        change(path, text(300_000))
+        again = await watched.next()
+    assert result.success
+    assert result.changes == ("quotas.entities: changed user=alice (producer_byte_rate 100000 -> producer_byte_rate 200000)",)
+    assert (rate(result.config), rate(again.config)) == (200_000, 300_000)
+    assert watched.applied == [(100_000, 200_000), (200_000, 300_000)]
+
+
+def config_map(folder: Path, version: str, content: str) -> None:
+    """What kubelet does to a mounted ConfigMap: a new directory, a link to it renamed over `..data`, the old one removed."""
+    data = folder / "..data"
+    old = data.resolve() if data.is_symlink() else None
+    (folder / version).mkdir()
+    (folder / version / "weir.yaml").write_text(content)
+    (folder / "..data_tmp").symlink_to(version)
+    (folder / "..data_tmp").rename(data)
+    if old is not None:
+        (old / "weir.yaml").unlink()
+        old.rmdir()
+
+
+async def test_a_config_map_is_taken_over(tmp_path: Path) -> None:
+    config_map(tmp_path, "..2026_01", text(100_000))
+    path = tmp_path / "weir.yaml"
+    path.symlink_to("..data/weir.yaml")
+    async with watching(path, config(100_000)) as watched:
+        config_map(tmp_path, "..2026_02", text(200_000))
+        assert rate((await watched.next()).config) == 200_000
+        config_map(tmp_path, "..2026_03", text(300_000))
+        assert rate((await watched.next()).config) == 300_000
+    assert watched.applied == [(100_000, 200_000), (200_000, 300_000)]
+
+
+async def test_a_link_to_another_directory_is_followed(tmp_path: Path) -> None:
+    for name in ("one", "two", "etc"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "real.yaml").write_text(text(100_000))
+    path = tmp_path / "etc" / "weir.yaml"
+    path.symlink_to("../one/real.yaml")
+    async with watching(path, config(100_000)) as watched:
+        (tmp_path / "one" / "real.yaml").write_text(text(200_000))
+        assert rate((await watched.next()).config) == 200_000
+        (tmp_path / "etc" / "new").symlink_to("../two/real.yaml")
+        (tmp_path / "etc" / "new").rename(path)
+        assert rate((await watched.next()).config) == 100_000
+        (tmp_path / "two" / "real.yaml").write_text(text(300_000))
+        assert rate((await watched.next()).config) == 300_000
+
+
+async def test_a_directory_that_goes_and_comes_back_is_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    path = folder / "weir.yaml"
+    path.write_text(text(100_000))
+    async with watching(path, config(100_000)) as watched:
+        folder.rename(tmp_path / "away")
+        gone = await watched.next()
+        folder.mkdir()
+        in_place(path, text(200_000))
+        assert rate((await watched.next()).config) == 200_000
+    assert [problem.message for problem in gone.problems] == ["does not exist"]
+    assert rate(gone.config) == 100_000
+
+
+async def test_a_file_that_changed_before_the_watch_began_is_taken_over(path: Path) -> None:
+    async with watching(path, config(50_000)) as watched:
+        assert rate((await watched.next()).config) == 100_000
+
+
+async def test_a_bad_file_leaves_the_old_one_in_effect(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with watching(path, config(100_000)) as watched:
+        in_place(path, text(-1) + "foo: 1\n")
+        bad = await watched.next()
+        in_place(path, text(200_000))
+        good = await watched.next()
+    assert not bad.success
+    assert [problem.key for problem in bad.problems] == ["quotas.entities[0].producer_byte_rate", "foo"]
+    assert rate(bad.config) == 100_000
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(errors) == 2
+    assert "must be above 0 (value -1, line 3)" in errors[0]
+    assert good.success
+    assert watched.applied == [(100_000, 200_000)]
+
+
+async def test_a_bad_file_put_back_is_a_success_that_changes_nothing(path: Path) -> None:
+    async with watching(path, config(100_000)) as watched:
+        in_place(path, "")
+        assert not (await watched.next()).success
+        in_place(path, text(100_000))
+        result = await watched.next()
+    assert result.success
+    assert result.changes == ()
+
+
+async def test_the_same_content_written_again_is_no_reload(path: Path) -> None:
+    async with watching(path, config(100_000)) as watched:
+        rename_over(path, text(100_000))
+        in_place(path, text(100_000))
+        rename_over(path, text(200_000))
+        assert rate((await watched.next()).config) == 200_000
+    assert watched.applied == [(100_000, 200_000)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "words"),
+    [
+        ("bootstrap_port: 21200", "bootstrap_port: 21250", "listeners[0].bootstrap_port", "from 21200 to 21250"),
+        ("127.0.0.1:9092", "127.0.0.1:9093", "upstream.bootstrap_servers[0]", "from 127.0.0.1:9092 to 127.0.0.1:9093"),
+        ("quotas:", "admin: {port: 20000}\nquotas:", "admin.port", "from 9644 to 20000"),
+    ],
+)
+async def test_what_needs_a_restart_refuses_the_whole_file(path: Path, old: str, new: str, key: str, words: str) -> None:
+    async with watching(path, config(100_000)) as watched:
+        in_place(path, text(200_000).replace(old, new))
+        result = await watched.next()
+    assert key in [problem.key for problem in result.problems]
+    (problem,) = [problem for problem in result.problems if problem.key == key]
+    assert words in problem.message
+    assert "needs a restart" in problem.message
+    assert watched.applied == []
+
+
+async def test_what_the_gateway_can_not_apply_is_refused(path: Path) -> None:
+    async with watching(path, config(100_000)) as watched:
+        watched.failure = ConfigError("weir.yaml", [Problem("quotas.algorithm", "can't change", "restart")])
+        in_place(path, text(200_000))
+        assert [problem.key for problem in (await watched.next()).problems] == ["quotas.algorithm"]
+        watched.failure = RuntimeError("a bug")
+        in_place(path, text(300_000))
+        result = await watched.next()
+        watched.failure = None
+        in_place(path, text(400_000))
+        assert rate((await watched.next()).config) == 400_000
+    assert "a bug" in result.problems[0].message
+    assert rate(result.config) == 100_000
+    assert watched.applied == [(100_000, 400_000)]
+
+
+async def test_a_file_that_nobody_expected_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with watching(path, config(100_000)) as watched:
+        in_place(path, text(200_000))
+        assert (await watched.next()).success
+        with monkeypatch.context() as patched:
+            patched.setattr("gateway.config.reload.parse_config", lambda *_, **__: {}["a bug"])
+            in_place(path, text(300_000))
+            bad = await watched.next()
+        in_place(path, text(400_000))
+        assert rate((await watched.next()).config) == 400_000
+    assert rate(bad.config) == 200_000
+    assert [problem.key for problem in bad.problems] == ["(file)"]
+    assert "a bug" in bad.problems[0].message
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), RuntimeError("OS file watch limit reached")])
+async def test_a_watch_that_fails_is_said_once_and_the_file_looked_at(
+    path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def failing(*_: object, **__: object) -> AsyncIterator[None]:
+        raise error
+        yield
+
+    monkeypatch.setattr("gateway.config.reload.awatch", failing)
+    monkeypatch.setattr("gateway.config.reload._LOOK_EVERY_MS", 1)
+    async with watching(path, config(50_000)) as watched:
+        for expected in (100_000, 200_000, 300_000):
+            in_place(path, text(expected))
+            assert rate((await watched.next()).config) == expected
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert str(error) in warning
+    assert "fs.inotify.max_user_instances" in warning
+
+
+async def tells_nothing(*_: object, **__: object) -> AsyncIterator[None]:
+    """A watch that never sees anything."""
+    await asyncio.Event().wait()
+    yield
+
+
+async def test_sighup_reloads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.config.reload.awatch", tells_nothing)  # it would see the change as well
+    async with watching(path, config(50_000)) as watched:
+        await watched.next()  # the handler is in place
+        in_place(path, text(200_000))
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert rate((await watched.next()).config) == 200_000
+
+
+async def test_sighup_is_ignored_once_nobody_watches_any_more(path: Path) -> None:
+    async with watching(path, config(50_000)) as watched:
+        await watched.next()
+        assert signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+async def test_sighup_looks_again_at_a_file_that_was_refused(path: Path) -> None:
+    async with watching(path, config(50_000)) as watched:
+        await watched.next()
+        watched.failure = RuntimeError("for now")
+        in_place(path, text(200_000))
+        assert not (await watched.next()).success
+        watched.failure = None
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert rate((await watched.next()).config) == 200_000
+
+
+def test_a_plan_names_every_change() -> None:
+    old = parse_config(
+        HEAD
+        + """
+quotas:
+  entities:
+    - {user: a, producer_byte_rate: 1, consumer_byte_rate: 2}
+    - {user: b, exempt: true}
+    - {user: c, client-id: "<default>", consumer_byte_rate: 5}
+""",
+        source="old",
+    )
+    new = parse_config(
+        HEAD
+        + """
+quotas:
+  enforce: false
+  window: {samples: 5}
+  entities:
+    - {client-id: d, consumer_byte_rate: 5}
+    - {user: b, producer_byte_rate: 3}
+    - {user: c, client-id: "<default>", consumer_byte_rate: 5}
+connections: {max_per_ip: 7}
+""",
+        source="new",
+    )
+    planned = plan(old, new)
+    assert planned.problems == ()
+    assert planned.changes == (
+        "quotas.entities: added client-id=d (consumer_byte_rate 5)",
+        "quotas.entities: changed user=b (exempt -> producer_byte_rate 3)",
+        "quotas.entities: removed user=a (producer_byte_rate 1, consumer_byte_rate 2)",
+        "quotas.enforce: true -> false",
+        "quotas.window.samples: 11 -> 5",
+        "connections.max_per_ip: 1000 -> 7",
+    )
+    assert plan(new, new).changes == ()
+
+
+def test_an_added_listener_needs_a_restart() -> None:
+    added = HEAD.replace("}]\n", "}, {name: b, bootstrap_port: 1000}]\n")
+    planned = plan(parse_config(HEAD, source="old"), parse_config(added, source="new"))
+    assert planned.changes == ()
+    assert {problem.key.partition(".")[0] for problem in planned.problems} == {"listeners[1]"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "restart", "live"),
+    [
+        ("sharing: {}", "sharing: {interval_ms: 300, when_unreachable: fair_share}", [], ["interval_ms", "when_unreachable"]),
+        ("sharing: {}", "sharing: {topic: other, interval_ms: 300}", ["topic"], ["interval_ms"]),
+        ("", "sharing: {}", ["topic", "quotas_topic"], ["interval_ms", "when_unreachable"]),
+        ("ledger: {path: a}", "ledger: {path: b, gateway: c, topic: d}", ["path", "gateway", "topic"], []),
+        (
+            "ledger: {path: a}",
+            "ledger: {path: a, flush_seconds: 1, rotate_seconds: 1, retention_days: 1, max_bytes: 1}",
+            [],
+            ["flush_seconds", "rotate_seconds", "retention_days", "max_bytes"],
+        ),
+    ],
+)
+def test_what_of_a_section_needs_a_restart(old: str, new: str, restart: list[str], live: list[str]) -> None:
+    section = new.partition(":")[0]
+    planned = plan(parse_config(HEAD + old, source="old"), parse_config(HEAD + new, source="new"))
+    assert [problem.key for problem in planned.problems] == [f"{section}.{key}" for key in restart]
+    assert [change.partition(":")[0] for change in planned.changes] == [f"{section}.{key}" for key in live]
+
+
+def test_the_effective_config_follows_results() -> None:
+    effective = EffectiveConfig(config(1), loaded_at=10.0)
+    effective.record(ReloadResult(20.0, config(2), changes=("x",)))
+    assert (effective.version, effective.loaded_at, rate(effective.config)) == (2, 20.0, 2)
+    effective.record(ReloadResult(30.0, config(2), problems=(Problem("k", "m", "r"),)))
+    effective.record(ReloadResult(40.0, config(2)))
+    assert (effective.version, effective.loaded_at, effective.last_success_at) == (2, 20.0, 40.0)
+    assert effective.reloads == {"success": 2, "failure": 1}

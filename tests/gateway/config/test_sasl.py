@@ -1,0 +1,105 @@
+"""`sasl` of upstream and of listeners: what is read, and what their author is told, without the secrets."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.config.load import load_config, parse_config
+from gateway.config.problems import ConfigError
+
+LISTENERS = "listeners: [{name: clients, bootstrap_port: 29092}]\n"
+SCRAM = "{mechanism: SCRAM-SHA-512, username: weir, password_file: pw}"
+TOKEN = "{mechanism: OAUTHBEARER, token_file: /run/token}"
+
+
+def upstream(sasl: str) -> str:
+    return LISTENERS + f'upstream: {{bootstrap_servers: ["127.0.0.1:9092"], sasl: {sasl}}}\n'
+
+
+def listener(sasl: str) -> str:
+    return (
+        'upstream: {bootstrap_servers: ["127.0.0.1:9092"]}\n'
+        f"listeners: [{{name: clients, bootstrap_port: 29092, sasl: {sasl}}}]\n"
+    )
+
+
+def told(text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, source="weir.yaml")
+    (problem,) = caught.value.problems
+    return str(problem)
+
+
+def test_credentials_of_weir_s_own_connections() -> None:
+    sasl = parse_config(upstream(SCRAM), source="weir.yaml").upstream.sasl
+    assert sasl is not None
+    assert (sasl.mechanism, sasl.username, sasl.secret_file(Path("/etc/weir"))) == (
+        "SCRAM-SHA-512",
+        "weir",
+        Path("/etc/weir/pw"),
+    )
+    sasl = parse_config(upstream(TOKEN), source="weir.yaml").upstream.sasl
+    assert sasl is not None
+    assert (sasl.mechanism, sasl.secret_file(Path("/etc/weir"))) == ("OAUTHBEARER", Path("/run/token"))
+
+
+def test_clients_have_to_do_what_the_brokers_want_unless_the_listener_says_otherwise() -> None:
+    (plain,) = parse_config(listener("{}"), source="weir.yaml").listeners
+    assert (plain.sasl.required, plain.sasl.principal_claim) == (None, "sub")
+    assert (plain.sasl.max_frame_bytes, plain.sasl.timeout_seconds) == (524_288, 30.0)
+    text = "{required: true, principal_claim: azp, max_frame_bytes: 4096, timeout_seconds: 2.5}"
+    (own,) = parse_config(listener(text), source="weir.yaml").listeners
+    assert (own.sasl.required, own.sasl.principal_claim) == (True, "azp")
+    assert (own.sasl.max_frame_bytes, own.sasl.timeout_seconds) == (4_096, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (upstream("{mechanism: PLAIN}"), "has mechanism PLAIN without username and password_file"),
+        (upstream("{mechanism: PLAIN, username: weir}"), "without password_file"),
+        (upstream("{mechanism: OAUTHBEARER}"), "without token_file"),
+        (
+            upstream("{mechanism: OAUTHBEARER, token_file: t, username: weir}"),
+            "has username, which OAUTHBEARER makes no use of",
+        ),
+        (upstream("{mechanism: SCRAM-SHA-256, username: w, password_file: p, token_file: t}"), "has token_file, which SCRAM"),
+        (upstream("{mechanism: GSSAPI}"), 'is not a choice that there is (value "GSSAPI"'),
+        (upstream("{username: weir, password_file: pw}"), "upstream.sasl.mechanism: is missing"),
+        (listener("{required: 1}"), "listeners[0].sasl.required: must be true or false"),
+        (listener("{max_frame_bytes: 10}"), "must be at least 1024"),
+        (listener("{timeout_seconds: 0}"), "must be above 0"),
+        (listener("{mechanism: PLAIN}"), "it belongs under upstream.sasl"),
+    ],
+)
+def test_what_is_wrong_is_named(text: str, message: str) -> None:
+    assert message in told(text)
+
+
+@pytest.mark.parametrize(
+    ("sasl", "tls", "warned"),
+    [(SCRAM, "", False), (TOKEN, "", True), (TOKEN, ", tls: {}", False)],
+    ids=["scram", "token", "tls"],
+)
+def test_a_secret_that_the_network_can_read_is_warned_of(sasl: str, tls: str, warned: bool) -> None:
+    text = upstream(f"{sasl}{tls}")
+    assert any("sends the secret as it is" in line for line in parse_config(text, source="weir.yaml").warnings()) is warned
+
+
+def test_the_secret_s_file_is_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "weir.yaml").write_text(upstream(SCRAM))
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "weir.yaml")
+    (problem,) = caught.value.problems
+    assert problem.key == "upstream.sasl.password_file"
+    assert f"names {tmp_path / 'pw'}, which can't be read" in problem.message
+    (tmp_path / "pw").write_text("hunter2\n")
+    assert load_config(tmp_path / "weir.yaml").upstream.sasl is not None
+
+
+@pytest.mark.parametrize("key", ["password", "token", "passwrod", "sasl_password", "secret"])
+def test_no_message_shows_a_secret(key: str) -> None:
+    message = told(upstream(f"{{mechanism: PLAIN, username: weir, password_file: pw, {key}: hunter2}}"))
+    assert f"upstream.sasl.{key}" in message
+    assert "hunter2" not in message
+    assert "_file" in message

@@ -1,0 +1,89 @@
+"""A gateway's inside as the observers see it: the real engine and counters, with a clock that stands still."""
+
+import pytest
+
+from gateway.admin.view import AdminView
+from gateway.config.effective import EffectiveConfig
+from gateway.config.load import parse_config
+from gateway.features.connection_quotas.admission import Admission
+from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, Slot
+from gateway.proxy.counters import Counters
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+
+CONFIG = """
+upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
+listeners: [{name: clients, bootstrap_port: 21250, broker_ports: 21251-21260}]
+quotas:
+  entities:
+    - {user: "<default>", client-id: "<default>", producer_byte_rate: 100000}
+admin: {port: 21201}
+"""
+NOW = 1_000.0
+WALL = 1_767_225_600.25  # 2026-01-01T00:00:00.250Z
+
+
+@pytest.fixture
+def engine() -> QuotaEngine:
+    """alice/etl is 3 s over her produce quota, bob uses a fifth of his, and both fetch without one."""
+    limits = {"producer_byte_rate": 100_000}
+    engine = QuotaEngine(QuotaSettings((EntityQuota(ClientQuotaEntity(DEFAULT, DEFAULT), limits),)), NOW)
+    alice = engine.acquire("produce", "alice", "etl", NOW)
+    assert alice.charge(1_300_000, NOW) == pytest.approx(3.0)
+    alice.note_early(0.5)
+    alice.note_early(1.5)
+    engine.acquire("produce", "bob", "app", NOW).charge(200_000, NOW)
+    engine.acquire("fetch", "bob", "app", NOW).charge(70_000, NOW)
+    return engine
+
+
+@pytest.fixture
+def counters() -> Counters:
+    counters = Counters()
+    counters.requests[0], counters.requests[1] = 5, 7
+    # 100 us, 1 ms and 100 s, as slots of powers of two.
+    for slot in (7, 10, 27):
+        counters.latency[0][slot] += 1
+    counters.latency_seconds[0] = 100.0011
+    counters.connections, counters.connections_total, counters.muted = 3, 4, 1
+    counters.rejected["max_per_ip"] += 2
+    counters.protocol_errors["invalid_length"] += 1
+    counters.authentications["SCRAM-SHA-256"] += 3
+    counters.authentication_failures["refused"] += 2
+    return counters
+
+
+@pytest.fixture
+def effective() -> EffectiveConfig:
+    return EffectiveConfig(parse_config(CONFIG, source="weir.yaml"), loaded_at=WALL)
+
+
+class Readiness:
+    """What the gateway answers when asked whether it is ready; None: it is."""
+
+    reason: str | None = None
+
+    def __call__(self) -> str | None:
+        return self.reason
+
+
+@pytest.fixture
+def readiness() -> Readiness:
+    return Readiness()
+
+
+@pytest.fixture
+def admission(engine: QuotaEngine, counters: Counters) -> Admission:
+    """Three connections of a listener that may have ten, none of one that may have any number."""
+    limits = ConnectionLimits(1, {}, AcceptLimits(), {"clients": AcceptLimits(max_connections=10), "others": AcceptLimits()})
+    quotas = ConnectionQuotas(engine, limits, NOW)
+    for number in range(3):
+        assert isinstance(quotas.arrive("clients", f"10.0.0.{number}", NOW), Slot)
+    return Admission(quotas, counters)
+
+
+@pytest.fixture
+def view(
+    engine: QuotaEngine, admission: Admission, counters: Counters, effective: EffectiveConfig, readiness: Readiness
+) -> AdminView:
+    return AdminView(engine, admission, counters, effective, readiness, monotonic=lambda: NOW, wall=lambda: WALL)

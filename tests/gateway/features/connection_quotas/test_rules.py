@@ -1,0 +1,235 @@
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, Slot, TurnedAway
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.meter import Window
+
+START = 1_000.0
+ALICE, BOB = "10.0.0.1", "10.0.0.2"
+NONE = AcceptLimits()
+
+
+def settings(rates=(), exempt=(), **rest):
+    """`rates`: (ip, connections per second)."""
+    quotas = [EntityQuota(ClientQuotaEntity(ip=ip), {"connection_creation_rate": rate}) for ip, rate in rates]
+    quotas += [EntityQuota(ClientQuotaEntity(ip=ip), exempt=True) for ip in exempt]
+    return QuotaSettings(tuple(quotas), **rest)
+
+
+def quotas(rates=(), *, max_per_ip=1_000, overrides=None, gateway=NONE, listener=NONE, engine=None, **rest):
+    """Two listeners, `a` with the limits of `listener` and `b` without any. The burst is ten seconds' worth."""
+    engine = engine or QuotaEngine(settings(rates, **rest), START)
+    return ConnectionQuotas(engine, limits(max_per_ip, overrides, gateway, listener), START)
+
+
+def limits(max_per_ip=1_000, overrides=None, gateway=NONE, listener=NONE):
+    return ConnectionLimits(max_per_ip, overrides or {}, gateway, {"a": listener, "b": NONE})
+
+
+def open_all(subject, count, ip=ALICE, listener="a", now=START):
+    """Open `count` connections, each of which is let in."""
+    slots = [subject.arrive(listener, ip, now) for _ in range(count)]
+    assert all(isinstance(slot, Slot) for slot in slots)
+    return slots
+
+
+def test_an_address_has_so_many_connections_and_no_more():
+    subject = quotas(max_per_ip=2)
+    first, _ = open_all(subject, 2)
+    assert subject.arrive("b", ALICE, START) == TurnedAway("max_per_ip")
+    open_all(subject, 2, BOB)
+    first.release()
+    first.release()
+    assert (subject.count(ALICE), subject.gateway.connections) == (1, 3)
+    open_all(subject, 1)
+    assert subject.arrive("a", ALICE, START) == TurnedAway("max_per_ip")
+
+
+def test_an_override_holds_for_its_address_whether_higher_or_lower():
+    subject = quotas(max_per_ip=2, overrides={ALICE: 5, BOB: 1})
+    open_all(subject, 5)
+    open_all(subject, 1, BOB)
+    assert subject.arrive("a", ALICE, START) == TurnedAway("max_per_ip") == subject.arrive("a", BOB, START)
+
+
+def test_a_lowered_maximum_closes_nobody():
+    subject = quotas()
+    slots = open_all(subject, 3)
+    subject.apply(limits(1), START)
+    assert subject.arrive("a", ALICE, START) == TurnedAway("max_per_ip")
+    for slot in slots:
+        slot.release()
+    open_all(subject, 1)
+
+
+def test_nobody_leaves_who_was_not_there():
+    with pytest.raises(ValueError, match=ALICE):
+        quotas().leave("a", ALICE)
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
+def test_an_address_over_its_rate_is_held_and_uses_nothing_of_it(algorithm):
+    subject = quotas([(ALICE, 5)], algorithm=algorithm)
+    open_all(subject, 50)
+    for _ in range(100):  # all of them are told the same: whoever is turned away is not counted
+        verdict = subject.arrive("a", ALICE, START)
+        assert (verdict.reason, verdict.delay) == ("connection_creation_rate", pytest.approx(0.2))
+    open_all(subject, 100, BOB)
+    assert subject.gateway.connections == 150
+
+
+def test_the_token_bucket_lets_in_the_rate_and_no_more():
+    subject = quotas([(DEFAULT, 5)])
+    open_all(subject, 50)
+    let_in = [isinstance(subject.arrive("a", ALICE, START + tick / 100), Slot) for tick in range(1, 1_001)]
+    assert sum(let_in) == 50  # in ten seconds
+    assert max(len(run) for run in "".join("x" if one else " " for one in let_in).split("x")) <= 20  # and evenly
+
+
+def test_nobody_is_held_for_longer_than_one_sample():
+    subject = quotas([(ALICE, 50)], algorithm="window", window=Window(11, 2.0))
+    open_all(subject, 500)
+    subject._engine.apply(settings([(ALICE, 1)], algorithm="window", window=Window(11, 2.0)), START)
+    subject.apply(limits(), START)
+    assert subject.arrive("a", ALICE, START) == TurnedAway("connection_creation_rate", 2.0)
+
+
+def test_the_default_holds_for_each_address_by_itself_and_an_exemption_beats_it():
+    subject = quotas([(DEFAULT, 1)], exempt=[BOB])
+    open_all(subject, 10)
+    assert isinstance(subject.arrive("a", ALICE, START), TurnedAway)
+    open_all(subject, 10, "10.0.0.3")
+    open_all(subject, 1_000, BOB)
+
+
+def test_what_is_not_enforced_is_counted_and_let_in():
+    engine = QuotaEngine(settings([(ALICE, 1)], enforce=False), START)
+    subject = quotas(engine=engine, listener=AcceptLimits(None, 1.0))
+    open_all(subject, 12)
+    (row,) = engine.snapshot(START)
+    assert (row.kind, row.ip, row.throttled_total, row.amount_total) == ("connection", ALICE, 2, 12)
+    assert subject.wait("a", START) == 0.0
+
+
+def test_an_address_that_is_shown_has_its_rate_limit_and_throttles():
+    engine = QuotaEngine(settings([(DEFAULT, 5)]), START)
+    subject = quotas(engine=engine)
+    open_all(subject, 50)
+    subject.arrive("a", ALICE, START)
+    (row,) = engine.snapshot(START)
+    assert (row.user, row.client_id, row.ip, row.level, row.limit) == ("", "", ALICE, "ip=<default>", 5)
+    assert (row.amount_total, row.throttled_total) == (50, 1)
+    assert row.throttle_seconds_total == pytest.approx(0.2)
+    (connections,) = (total for total in engine.throttle_totals() if total.kind == "connection")
+    assert connections.seconds == pytest.approx(0.2)
+
+
+def test_without_a_quota_nothing_is_kept_of_an_address_that_has_left():
+    engine = QuotaEngine(QuotaSettings(), START)
+    subject = quotas(engine=engine)
+    for number in range(1_000):
+        open_all(subject, 1, f"10.0.{number // 250}.{number % 250}")[0].release()
+    assert engine.snapshot(START) == []
+    assert subject._per_ip == {}
+
+
+def test_endless_addresses_take_bounded_memory_and_share_a_bucket_beyond_the_bound():
+    engine = QuotaEngine(settings([(DEFAULT, 1)]), START, max_buckets=10, max_labelled=5)
+    subject = quotas(engine=engine)
+    verdicts = [subject.arrive("a", f"10.0.0.{number}", START) for number in range(100)]
+    assert engine.overflowed == 90
+    # Ten had a bucket each, and the ten connections of the shared one's burst were used up by ninety.
+    assert sum(isinstance(verdict, Slot) for verdict in verdicts) == 20
+    assert len(engine.snapshot(START)) == 6
+    engine.tick(START + 20.0)
+    assert isinstance(subject.arrive("a", "10.0.1.1", START + 20.0), Slot)
+
+
+@pytest.mark.parametrize("where", ["listener", "gateway"])
+@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
+def test_over_a_rate_the_next_one_waits(where, algorithm):
+    subject = quotas(algorithm=algorithm, **{where: AcceptLimits(None, 4.0)})
+    open_all(subject, 40)
+    assert subject.wait("a", START) == 0.0
+    open_all(subject, 1)
+    assert subject.wait("a", START) == pytest.approx(0.25)
+    assert subject.wait("a", START + 0.2) == pytest.approx(0.05)
+    assert subject.wait("a", START + 0.25) == 0.0
+    assert subject.wait("b", START) == (pytest.approx(0.25) if where == "gateway" else 0.0)
+    assert subject.listeners["a"].throttle_seconds_total == pytest.approx(0.25)
+
+
+def test_who_is_turned_away_does_not_make_others_wait():
+    subject = quotas([(ALICE, 1)], max_per_ip=20, listener=AcceptLimits(None, 4.0))
+    open_all(subject, 10)
+    open_all(subject, 20, BOB)
+    for _ in range(1_000):
+        assert isinstance(subject.arrive("a", ALICE, START), TurnedAway)
+        assert isinstance(subject.arrive("a", BOB, START), TurnedAway)
+    assert subject.wait("a", START) == 0.0
+
+
+@pytest.mark.parametrize("where", ["listener", "gateway"])
+def test_at_a_maximum_the_next_one_waits_until_another_is_closed(where):
+    subject = quotas(**{where: AcceptLimits(2, None)})
+    told = []
+    subject.on_leave(lambda: told.append(subject.wait("a", START)))
+    first, _ = open_all(subject, 2)
+    assert subject.wait("a", START) == inf
+    assert subject.wait("b", START) == (inf if where == "gateway" else 0.0)
+    first.release()
+    assert told == [0.0]
+
+
+def test_a_raised_maximum_is_told_to_who_waits():
+    subject = quotas(listener=AcceptLimits(1, None))
+    told = []
+    subject.on_leave(lambda: told.append(subject.wait("a", START)))
+    open_all(subject, 1)
+    subject.apply(limits(listener=AcceptLimits(2, None)), START)
+    assert told == [0.0]
+
+
+def test_a_changed_rate_keeps_what_was_used_and_a_removed_one_lets_everybody_in():
+    subject = quotas(listener=AcceptLimits(None, 4.0))
+    open_all(subject, 41)
+    subject.apply(limits(listener=AcceptLimits(None, 2.0)), START)
+    open_all(subject, 1)
+    assert subject.wait("a", START) == pytest.approx(1.0)  # 2 over at 2 a second
+    subject.apply(limits(), START)
+    open_all(subject, 1_000, BOB, now=START + 1.0)
+    assert subject.wait("a", START + 1.0) == 0.0
+
+
+def test_a_rate_follows_the_algorithm_that_is_configured():
+    engine = QuotaEngine(QuotaSettings(), START)
+    subject = quotas(engine=engine, gateway=AcceptLimits(None, 4.0))
+    assert subject.gateway.meter.tokens(START) == 40.0
+    engine.apply(QuotaSettings(algorithm="window"), START)
+    subject.apply(limits(gateway=AcceptLimits(None, 4.0)), START)
+    assert subject.gateway.meter.tokens(START) is None
+
+
+@given(st.lists(st.tuples(st.sampled_from(["open", "close"]), st.sampled_from([ALICE, BOB]), st.sampled_from("ab"))))
+def test_what_is_counted_is_what_is_open_and_never_more_than_allowed(events):
+    subject = quotas(max_per_ip=3, gateway=AcceptLimits(5, None), listener=AcceptLimits(2, None))
+    slots: list[tuple[str, str, Slot]] = []
+    for what, ip, listener in events:
+        if what == "close" and slots:
+            slots.pop(0)[2].release()
+        elif what == "open" and subject.wait(listener, START) == 0.0:
+            verdict = subject.arrive(listener, ip, START)
+            if isinstance(verdict, Slot):
+                slots.append((ip, listener, verdict))
+        of_ip = {ip: sum(slot[0] == ip for slot in slots) for ip in (ALICE, BOB)}
+        of_listener = {name: sum(slot[1] == name for slot in slots) for name in "ab"}
+        assert of_ip == {ip: subject.count(ip) for ip in of_ip}
+        assert of_listener == {name: gate.connections for name, gate in subject.listeners.items()}
+        assert max(of_ip.values()) <= 3
+        assert of_listener["a"] <= 2
+        assert subject.gateway.connections == len(slots) <= 5

@@ -1,0 +1,802 @@
+"""Requests that change topics, under a quota of 2 partitions per second and a burst of 22."""
+
+import logging
+import uuid
+
+import pytest
+
+from gateway.features.controller_mutations import handlers as mutations
+from gateway.features.controller_mutations import known_topics
+from gateway.features.controller_mutations.known_topics import RECENT_SECONDS, KnownTopics
+from gateway.features.ledger.fold import ThrottleFolds
+from gateway.quotas.engine import Metering, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.meter import Window
+from protocol.api_keys import ApiKey
+from protocol.cursor import MAX_ELEMENTS
+from protocol.errors import InvalidFrame
+from tests.gateway.features.controller_mutations import mutation_session as m
+from tests.gateway.proxy import messages
+from tests.gateway.proxy.transcript import START, Transcript
+from tests.protocol import codec
+from tests.protocol.samples import with_length
+
+BURST = 22
+APIS = [m.CREATE, m.DELETE, m.GROW]
+CHUNKS = [None, 1, 7]
+
+
+def settings(rate=2.0, **rest):
+    limits = {} if rate is None else {"controller_mutation_rate": rate}
+    return QuotaSettings((EntityQuota(ClientQuotaEntity(None, "etl"), limits),), **rest)
+
+
+def transcript(of=None, known=None, recorder=None):
+    known = known or KnownTopics()
+    known.default_partitions = known.default_partitions or 3
+    return Transcript(of or settings(), openers=mutations.openers(known), recorder=recorder)
+
+
+def tokens(t):
+    return t.row("controller_mutation").tokens
+
+
+def costing(key, names, partitions, **rest):
+    """A request of any kind that costs so many partitions for each of these topics, and what the broker knows before it."""
+    if key == m.CREATE:
+        return m.create(1, dict.fromkeys(names, partitions), **rest), {}
+    if key == m.DELETE:
+        return m.delete(1, names, **rest), dict.fromkeys(names, partitions)
+    return m.grow(1, dict.fromkeys(names, partitions + 1), **rest), dict.fromkeys(names, 1)
+
+
+def asked_and_told(t, names, topics):
+    """Weir asks for the topics, and the broker says which there are."""
+    t.broker_got(m.question(1, names))
+    t.broker_answers(m.told(1, {name: topics.get(name, 0) for name in names}))
+    t.goes_on()
+
+
+# Strict and permissive.
+
+
+@pytest.mark.parametrize("key", APIS)
+def test_the_first_operation_may_overdraw_and_what_follows_in_the_request_is_refused(key):
+    t = transcript()
+    request, topics = costing(key, ["a", "b", "c"], 30)
+    t.client_sends(request)
+    asked_and_told(t, ["a", "b", "c"], topics)
+    t.broker_got(costing(key, ["a"], 30)[0])
+    assert tokens(t) == BURST - 30
+    t.broker_answers(m.answered(key, 1, [{"name": "a"}]))
+    t.client_got(m.answered(key, 1, [{"name": "a"}, m.refused("b"), m.refused("c")], throttle_time_ms=4_000))
+    assert t.row("controller_mutation").throttled_total == 1
+    t.client_sends(messages.heartbeat(2))
+    t.broker_got()
+    t.passes(4.0)
+    t.broker_got(messages.heartbeat(2))
+
+
+@pytest.mark.parametrize("key", APIS)
+def test_where_nothing_is_left_of_a_request_it_is_answered_here(key):
+    t = transcript()
+    t.client_sends(m.create(9, {"x": 60}))
+    t.broker_answers(m.told(9, {"x": 0}))
+    t.goes_on()
+    t.broker_answers(m.answered(m.CREATE, 9, [{"name": "x", "num_partitions": 60}]))
+    t.client_got(m.answered(m.CREATE, 9, [{"name": "x", "num_partitions": 60}]))
+    t.broker_inbox.clear()
+    request, topics = costing(key, ["a", "b"], 1)
+    t.client_sends(request)
+    asked_and_told(t, ["a", "b"], topics)
+    t.broker_got()
+    t.client_got(m.answered(key, 1, [m.refused("a"), m.refused("b")], throttle_time_ms=19_000))
+    assert tokens(t) == BURST - 60
+
+
+@pytest.mark.parametrize("key", APIS)
+def test_older_clients_are_held_and_nothing_is_refused(key):
+    t = transcript()
+    request, topics = costing(key, ["a", "b"], 30, version=m.PERMISSIVE[key])
+    t.client_sends(request, messages.heartbeat(2))
+    asked_and_told(t, ["a", "b"], topics)
+    t.broker_got(request)
+    t.passes(1.0)
+    done = [{"name": "a"}, {"name": "b"}]
+    t.broker_answers(m.answered(key, 1, done, version=m.PERMISSIVE[key]))
+    t.client_got(m.answered(key, 1, done, version=m.PERMISSIVE[key], throttle_time_ms=18_000))
+    t.broker_got()
+    t.passes(18.0)
+    t.broker_got(messages.heartbeat(2))
+
+
+@pytest.mark.parametrize("version", range(8))
+def test_every_version_of_create_topics_is_charged(version):
+    t = transcript()
+    controller = m.Controller(t)
+    t.client_sends(m.create(1, {"a": 5}, version=version))
+    controller.serve()
+    assert tokens(t) == BURST - 5
+
+
+def test_an_overdrawn_bucket_alone_throttles_nobody_who_knows_the_error():
+    t = transcript()
+    controller = m.Controller(t)
+    t.client_sends(m.create(1, {"a": 60}))
+    controller.serve()
+    t.client_got(m.answered(m.CREATE, 1, [{"name": "a", "num_partitions": 60, "topic_id": m.id_of("a")}]))
+    t.client_sends(messages.heartbeat(2))
+    t.broker_got(messages.heartbeat(2))
+
+
+def test_nothing_else_is_ever_held_for_a_quota_of_partitions():
+    t = transcript()
+    t.client_sends(messages.metadata(1), messages.produce(2))
+    t.broker_got(messages.metadata(1), messages.produce(2))
+
+
+# What is asked first.
+
+
+@pytest.mark.parametrize("by", CHUNKS)
+def test_what_follows_waits_until_the_broker_has_told_what_there_is(by):
+    t = transcript()
+    t.client_sends(messages.heartbeat(7), m.delete(1, ["a"]), messages.heartbeat(2), by=by)
+    t.broker_got(messages.heartbeat(7), m.question(1, ["a"]))
+    t.broker_answers(messages.beat(7), m.told(1, {"a": 4}), by=by)
+    t.client_got(messages.beat(7))
+    assert not t.core.idle
+    t.goes_on()
+    t.broker_got(m.delete(1, ["a"]), messages.heartbeat(2))
+    assert t.counters.requests[ApiKey.METADATA] == 0
+
+
+def test_topics_by_id_are_asked_for_where_the_broker_can_tell():
+    t = transcript()
+    names = ["a", "b"]
+    t.client_sends(m.delete(1, [m.id_of(name) for name in names]))
+    t.broker_got(codec.encode_request(ApiKey.API_VERSIONS, 0, {}, 1, "etl"))
+    t.broker_answers(messages.versions_are(1, [(3, 0, 12)], version=0))
+    t.broker_got(m.question_by_id(1, names))
+    t.broker_answers(m.told(1, {"a": 30, "b": 1}, version=12))
+    t.goes_on()
+    t.broker_got(m.delete(1, [m.id_of("a")]))
+    t.broker_answers(m.answered(m.DELETE, 1, [{"name": "a", "topic_id": m.id_of("a")}]))
+    results = [{"name": "a", "topic_id": m.id_of("a")}, m.refused("b", m.id_of("b"))]
+    t.client_got(m.answered(m.DELETE, 1, results, throttle_time_ms=4_000))
+
+
+def test_a_broker_that_can_not_tell_them_costs_a_guess_which_is_said_once(caplog):
+    t = transcript()
+    for number in range(2):
+        t.client_sends(m.delete(1, [uuid.UUID(int=5 + number)]))
+        t.broker_answers(messages.versions_are(1, [(3, 0, 11)], version=0))
+        t.goes_on()
+        t.broker_answers(m.answered(m.DELETE, 1, [{"name": None, "topic_id": uuid.UUID(int=5 + number)}]))
+    assert tokens(t) == BURST - 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "the partitions of a topic that is deleted are not known: counted as one partition until the broker's answers tell more"
+    ]
+
+
+@pytest.mark.parametrize("rate", [None, "exempt"])
+def test_who_has_no_quota_is_not_asked_about_and_not_held_but_measured(rate, caplog):
+    exempt = EntityQuota(ClientQuotaEntity(None, "etl"), exempt=True)
+    t = transcript(settings(None) if rate is None else QuotaSettings((exempt,)), KnownTopics())
+    request = m.create(1, {"a": 500, "b": 500})
+    t.client_sends(request, request)
+    t.broker_got(request, request)
+    answer = m.answered(m.CREATE, 1, [{"name": "a", "num_partitions": 500}, {"name": "b", "num_partitions": 500}])
+    t.broker_answers(answer, answer)
+    t.client_got(answer, answer)
+    assert t.row("controller_mutation").amount_total == 2_000
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("version", [5, 7], ids=["permissive", "strict"])
+def test_where_quotas_are_not_enforced_nothing_is_refused_and_it_is_counted(version):
+    told = ThrottleFolds()
+    t = transcript(settings(enforce=False), recorder=told)
+    controller = m.Controller(t)
+    for number in range(3):
+        t.client_sends(m.create(1, {f"a{number}": 30, f"b{number}": 30}, version=version))
+        controller.serve()
+    assert controller.topics == {f"{name}{number}": 30 for number in range(3) for name in "ab"}
+    assert t.core.throttle.active is False
+    row = t.row("controller_mutation")
+    assert (row.amount_total, row.throttled_total, row.rate) == (180, 3, 18.0)
+    (event,) = told.take("weir-1", t.now, t.now)
+    assert (event.kind, event.enforced, event.count) == ("controller_mutation", False, 3)
+
+
+# What it costs.
+
+ASSIGNED = {"name": "a", "num_partitions": -1, "replication_factor": -1}
+BY_HAND = [{"partition_index": number, "broker_ids": [0]} for number in range(4)]
+
+
+def created(name="a", count=1, replicas=1, assignments=()):
+    return {"name": name, "num_partitions": count, "replication_factor": replicas, "assignments": list(assignments)}
+
+
+def grown(name="a", count=1, assignments=None):
+    return {"name": name, "count": count, "assignments": assignments}
+
+
+@pytest.mark.parametrize(
+    ("topics", "there", "cost"),
+    [
+        ([created(count=5)], {}, 5),
+        ([created(count=5, replicas=-1)], {}, 5),
+        ([created(count=5, replicas=3)], {}, 5),  # replicas never count
+        ([created(count=-1)], {}, 3),  # num.partitions
+        ([created(count=-1, replicas=-1, assignments=BY_HAND)], {}, 4),
+        ([created("a", 2), created("b", 3)], {}, 5),
+        # The broker refuses these before it looks at the quota.
+        ([created(count=5)], {"a": 1}, 0),
+        ([created(count=0)], {}, 0),
+        ([created(count=-2)], {}, 0),
+        ([created(count=5, replicas=0)], {}, 0),
+        ([created(count=5, replicas=-2)], {}, 0),
+        ([created(count=4, replicas=-1, assignments=BY_HAND)], {}, 0),
+        ([created(count=-1, replicas=1, assignments=BY_HAND)], {}, 0),
+        ([created("a", 5), created("a", 5)], {}, 0),
+        ([created("a", 5_001), created("b", 5_000)], {}, 10_001),  # until the broker refuses it: it may drop one of them
+        ([created("not a name", 5)], {}, 0),
+    ],
+)
+def test_what_creating_topics_costs(topics, there, cost):
+    t = transcript(settings(1_000.0))
+    t.client_sends(m.create(1, topics))
+    if legal := list({topic["name"] for topic in topics if " " not in topic["name"]}):
+        asked_and_told(t, legal, there)
+    t.broker_got(m.create(1, topics))
+    assert t.row("controller_mutation").amount_total == cost
+
+
+@pytest.mark.parametrize(("error_code", "cost"), [(3, 5), (29, 5), (17, 0), (5, 0)])
+def test_a_topic_that_can_not_be_created_costs_nothing_one_that_is_hidden_may_not_be_there(error_code, cost):
+    t = transcript()
+    t.client_sends(m.create(1, {"a": 5}))
+    t.broker_answers(m.told(1, {"a": 0}, error_code=error_code))
+    t.goes_on()
+    assert t.row("controller_mutation").amount_total == cost
+
+
+@pytest.mark.parametrize(
+    ("topics", "there", "cost"),
+    [
+        ([grown(count=7)], {"a": 3}, 4),
+        ([grown(count=7, assignments=[{"broker_ids": [0]}] * 4)], {"a": 3}, 4),
+        ([grown("a", 7), grown("b", 9)], {"a": 3, "b": 8}, 5),
+        ([grown(count=3)], {"a": 3}, 0),
+        ([grown(count=2)], {"a": 3}, 0),
+        ([grown(count=2)], {}, 0),
+        ([grown(count=7, assignments=[{"broker_ids": [0]}] * 5)], {"a": 3}, 0),
+        ([grown("a", 7), grown("a", 8)], {"a": 3}, 0),
+    ],
+)
+def test_what_more_partitions_cost(topics, there, cost):
+    t = transcript()
+    t.client_sends(m.grow(1, topics))
+    asked_and_told(t, list({topic["name"] for topic in topics}), there)
+    t.broker_got(m.grow(1, topics))
+    assert t.row("controller_mutation").amount_total == cost
+
+
+@pytest.mark.parametrize(
+    ("names", "cost"), [(["a"], 3), (["a", "b"], 8), (["nowhere"], 0), (["a", "a"], 0), (["a", "b", "b"], 3)]
+)
+def test_what_deleting_topics_costs(names, cost):
+    t = transcript()
+    t.client_sends(m.delete(1, names))
+    asked_and_told(t, list(set(names)), {"a": 3, "b": 5})
+    t.broker_got(m.delete(1, names))
+    assert t.row("controller_mutation").amount_total == cost
+
+
+@pytest.mark.parametrize("topic_id", [m.id_of("a"), uuid.UUID(int=0)])
+def test_a_topic_to_be_deleted_has_a_name_or_an_id_not_both_nor_neither(topic_id):
+    name = None if topic_id == uuid.UUID(int=0) else "a"
+    values = {"topics": [{"name": name, "topic_id": topic_id}], "timeout_ms": 1}
+    t = transcript()
+    controller = m.Controller(t, {"a": 3})
+    controller.refusals = {"a": 42}
+    request = codec.encode_request(ApiKey.DELETE_TOPICS, 6, values, 1, "etl")
+    t.client_sends(request)
+    if name:
+        controller.serve()
+    else:
+        t.broker_got(request)
+    assert t.row("controller_mutation").amount_total == 0
+
+
+def test_what_is_going_to_be_refused_anyway_is_not_refused_here_however_empty_the_bucket():
+    t = transcript()
+    controller = m.Controller(t, {"there": 2})
+    t.client_sends(m.create(1, {"a": 60}))
+    controller.serve()
+    t.client_inbox.clear()
+    t.client_sends(m.create(1, {"new": 1, "there": 1}))
+    controller.serve()
+    there = {"name": "there", "error_code": 36, "error_message": "Topic 'there' already exists."}
+    t.client_got(m.answered(m.CREATE, 1, [m.refused("new"), there], throttle_time_ms=19_000))
+
+
+def test_only_asking_whether_it_could_be_done_costs_as_much():
+    """KRaft's: what it would do is charged, and refused, as if it were done."""
+    t = transcript()
+    t.client_sends(m.create(1, {"a": 30}, validate_only=True))
+    asked_and_told(t, ["a"], {})
+    t.broker_answers(m.answered(m.CREATE, 1, [{"name": "a", "num_partitions": 30}]))
+    t.broker_inbox.clear()
+    t.client_inbox.clear()
+    assert tokens(t) == BURST - 30
+    t.client_sends(m.create(1, {"a": 30}, validate_only=True))
+    asked_and_told(t, ["a"], {})
+    t.client_got(m.answered(m.CREATE, 1, [m.refused("a")], throttle_time_ms=4_000))
+
+
+# Requests that the controller refuses as a whole.
+
+WHOLE = {"decoy": 5_001, "a": 5_000}
+
+
+def test_oversized_creation_is_forwarded_whole():
+    t = transcript()
+    t.client_sends(m.create(1, WHOLE))
+    asked_and_told(t, list(WHOLE), {})
+    t.broker_got(m.create(1, WHOLE))
+    t.broker_answers(m.answered(m.CREATE, 1, [{"name": name, "error_code": 44} for name in WHOLE]))
+    t.client_got(m.answered(m.CREATE, 1, [{"name": name, "error_code": 44} for name in WHOLE]))
+    assert tokens(t) == BURST
+
+
+def test_oversized_creation_is_refused_in_debt():
+    t = in_debt()
+    t.client_sends(m.create(1, WHOLE))
+    asked_and_told(t, list(WHOLE), {})
+    t.broker_got()
+    t.client_got(m.answered(m.CREATE, 1, [m.refused(name) for name in WHOLE], throttle_time_ms=19_000))
+    assert tokens(t) == BURST - 60
+
+
+def test_oversized_creation_costs_created_topics():
+    t = transcript()
+    t.client_sends(m.create(1, WHOLE))
+    asked_and_told(t, list(WHOLE), {})
+    t.broker_answers(m.answered(m.CREATE, 1, [{"name": "decoy", "error_code": 29}, {"name": "a", "num_partitions": 5_000}]))
+    assert tokens(t) == BURST - 5_000
+
+
+def test_oversized_permissive_creation_is_given_back():
+    t = transcript()
+    t.client_sends(m.create(1, WHOLE, version=5))
+    asked_and_told(t, list(WHOLE), {})
+    t.broker_answers(m.answered(m.CREATE, 1, [{"name": name, "error_code": 44} for name in WHOLE], version=5))
+    t.passes(0.0)
+    assert not t.core.throttle.active
+    assert tokens(t) == BURST
+
+
+# In debt, no topic is forwarded because of metadata that may be out of date.
+
+
+def in_debt(known=None):
+    """A client whose bucket lacks 38 partitions, which is 19 seconds."""
+    t = transcript(known=known)
+    t.client_sends(m.create(9, {"x": 60}))
+    m.Controller(t).serve()
+    t.client_inbox.clear()
+    return t
+
+
+@pytest.mark.parametrize(
+    ("key", "request_frame", "there", "error_code", "text"),
+    [
+        (m.CREATE, m.create(1, {"a": 5}), 2, 36, "Topic 'a' already exists."),
+        (m.DELETE, m.delete(1, ["a"]), 0, 3, "This server does not host this topic-partition."),
+        (m.GROW, m.grow(1, {"a": 5}), 0, 3, None),
+        (m.GROW, m.grow(1, {"a": 5}), 5, 37, "Topic already has 5 partition(s)."),
+        (m.GROW, m.grow(1, {"a": 5}), 6, 37, "The topic a currently has 6 partition(s); 5 would not be an increase."),
+        (
+            m.GROW,
+            m.grow(1, [grown(count=5, assignments=[{"broker_ids": [0]}] * 3)]),
+            3,
+            39,
+            "Attempted to add 2 additional partition(s), but only 3 assignment(s) were specified.",
+        ),
+    ],
+    ids=["create", "delete", "grow_unknown", "grow_none", "grow_less", "grow_assignments"],
+)
+def test_expected_error_is_answered_here_in_debt(key, request_frame, there, error_code, text):
+    t = in_debt()
+    t.client_sends(request_frame)
+    asked_and_told(t, ["a"], {"a": there})
+    t.broker_got()
+    t.client_got(m.answered(key, 1, [{"name": "a", "error_code": error_code, "error_message": text}]))
+    assert not t.core.throttle.active
+
+
+def test_unknown_topic_id_is_answered_here_in_debt():
+    t = in_debt()
+    t.client_sends(m.delete(1, [m.id_of("a")]))
+    t.broker_answers(messages.versions_are(1, [(3, 0, 12)], version=0))
+    t.broker_answers(m.told(1, {"a": 0}, version=12, error_code=100))
+    t.broker_inbox.clear()
+    t.goes_on()
+    t.broker_got()
+    answer = {"name": "a", "topic_id": m.id_of("a"), "error_code": 100}
+    t.client_got(m.answered(m.DELETE, 1, [answer | {"error_message": "This server does not host this topic ID."}]))
+
+
+@pytest.mark.parametrize(
+    ("key", "request_frame"),
+    [
+        (m.CREATE, m.create(1, [created("dup", 5), created("dup", 5), created("zero", 0), created("not a name", 5)])),
+        (m.DELETE, m.delete(1, ["dup", "dup", "not a name"])),
+        (m.GROW, m.grow(1, [grown("dup", 5), grown("dup", 5), grown("zero", 0)])),
+    ],
+    ids=["create", "delete", "grow"],
+)
+def test_invalid_topics_pass_in_debt(key, request_frame):
+    t = in_debt()
+    t.client_sends(request_frame)
+    t.broker_answers(m.told(1, {"dup": 0, "zero": 0}))
+    t.broker_inbox.clear()
+    t.goes_on()
+    t.broker_got(request_frame)
+
+
+SOURCES_DISAGREE = pytest.mark.parametrize(
+    ("request_frame", "key", "known_here", "there", "cost"),
+    [
+        (m.create(1, {"a": 5}), m.CREATE, 3, 0, 5),
+        (m.delete(1, ["a"]), m.DELETE, 0, 3, 3),
+        (m.grow(1, {"a": 5}), m.GROW, 5, 3, 2),
+        (m.grow(1, {"a": 5}), m.GROW, 0, 3, 2),
+    ],
+    ids=["create", "delete", "grow", "grow_deleted"],
+)
+"""This gateway has seen a change that makes the request fail; by the metadata, as it is or will be, the request succeeds."""
+
+
+@SOURCES_DISAGREE
+def test_in_debt_no_source_is_trusted(request_frame, key, known_here, there, cost):
+    known = KnownTopics()
+    t = in_debt(known)
+    known.changed("a", known_here, t.now)
+    t.client_sends(request_frame)
+    asked_and_told(t, ["a"], {"a": there} if there else {})
+    t.broker_got()
+    assert tokens(t) == BURST - 60
+
+
+@SOURCES_DISAGREE
+def test_success_against_recent_change_is_charged(request_frame, key, known_here, there, cost):
+    known = KnownTopics()
+    t = transcript(known=known)
+    known.changed("a", known_here, t.now)
+    t.client_sends(request_frame)
+    asked_and_told(t, ["a"], {"a": there} if there else {})
+    t.broker_got(request_frame)
+    t.broker_answers(m.answered(key, 1, [{"name": "a"}]))
+    assert tokens(t) == BURST - cost
+
+
+def test_recent_topic_does_not_crowd_out_others():
+    """The topic was just created here, and the broker has not heard of it: its count must not overdraw the bucket."""
+    known = KnownTopics()
+    t = transcript(known=known)
+    known.changed("there", 1, t.now)
+    request = m.create(1, {"there": 30, "a": 1})
+    t.client_sends(request)
+    asked_and_told(t, ["there", "a"], {})
+    t.broker_got(request)
+
+
+@pytest.mark.parametrize(
+    ("request_frame", "key", "there", "cost"),
+    [(m.create(1, {"a": 5}), m.CREATE, 2, 5), (m.delete(1, ["a"]), m.DELETE, 0, 1), (m.grow(1, {"a": 5}), m.GROW, 5, 1)],
+    ids=["create", "delete", "grow"],
+)
+def test_success_against_the_forecast_is_charged(request_frame, key, there, cost):
+    t = transcript()
+    t.client_sends(request_frame)
+    asked_and_told(t, ["a"], {"a": there} if there else {})
+    t.broker_answers(m.answered(key, 1, [{"name": "a"}]))
+    assert tokens(t) == BURST - cost
+
+
+def test_entry_with_name_and_id_is_no_twin():
+    """KRaft refuses the first entry and carries the second one out."""
+    topics = [{"name": "a", "topic_id": m.id_of("other")}, {"name": "a", "topic_id": uuid.UUID(int=0)}]
+    request = codec.encode_request(m.DELETE, 6, {"topics": topics, "timeout_ms": 1}, 1, "etl")
+    t = transcript()
+    t.client_sends(request)
+    t.broker_answers(m.told(1, {"a": 9}), messages.versions_are(1, [(3, 0, 11)], version=0))
+    t.broker_inbox.clear()
+    t.goes_on()
+    t.broker_got(request)
+    assert tokens(t) == BURST - 9
+    refusal = {"name": "a", "topic_id": m.id_of("other"), "error_code": 42}
+    t.broker_answers(m.answered(m.DELETE, 1, [refusal, {"name": "a", "topic_id": m.id_of("a")}]))
+    assert tokens(t) == BURST - 9
+
+
+@pytest.mark.parametrize("key", APIS)
+def test_timed_out_topic_stays_charged(key):
+    """ZooKeeper's controller goes on with it, and answers so at once if timeout_ms is 0."""
+    t = transcript()
+    request, topics = costing(key, ["a"], 5)
+    t.client_sends(request)
+    asked_and_told(t, ["a"], topics)
+    t.broker_answers(m.answered(key, 1, [{"name": "a", "error_code": 7}]))
+    assert tokens(t) == BURST - 5
+
+
+# A permissive request in debt waits unforwarded, on whatever connection.
+
+
+def permissive(t, number):
+    t.client_sends(m.create(number, {f"p{number}": 30}, version=5))
+    asked_and_told_if_any(t, number)
+
+
+def asked_and_told_if_any(t, number):
+    """Answer the question of request `number`, if it is asked."""
+    if t.broker_inbox:
+        t.broker_got(m.question(number, [f"p{number}"]))
+        t.broker_answers(m.told(number, {f"p{number}": 0}))
+        t.goes_on()
+
+
+def test_permissive_request_on_known_connection_waits():
+    """Each connection sends an invalid request before the debt, so that its next request is not its first one."""
+    t = transcript()
+    others = [Transcript(engine=t.engine, openers=mutations.openers(KnownTopics())) for _ in range(5)]
+    for other in others:
+        other.client_sends(m.create(1, {"a": 0}, version=5))
+        asked_and_told(other, ["a"], {})
+        other.broker_got(m.create(1, {"a": 0}, version=5))
+        other.broker_answers(m.answered(m.CREATE, 1, [{"name": "a", "error_code": 37}], version=5))
+    permissive(t, 2)
+    for number, other in enumerate(others, start=3):
+        permissive(other, number)
+        other.broker_got()
+        assert other.core.throttle.active
+    assert tokens(t) == BURST - 30
+
+
+def test_permissive_requests_that_wait_pass_one_by_one():
+    t = transcript()
+    permissive(t, 1)
+    others = [Transcript(engine=t.engine, openers=mutations.openers(KnownTopics())) for _ in range(5)]
+    for number, other in enumerate(others, start=2):
+        permissive(other, number)
+    for number, other in enumerate(others, start=2):
+        other.passes(10.0)
+        asked_and_told_if_any(other, number)
+    assert [bool(other.broker_inbox) for other in others] == [True, False, False, False, False]
+    first, second, *_ = others
+    first.broker_got(m.create(2, {"p2": 30}, version=5))
+    second.passes(18.0)
+    asked_and_told_if_any(second, 3)
+    second.broker_got(m.create(3, {"p3": 30}, version=5))
+    assert not any(other.broker_inbox for other in others)
+
+
+def test_permissive_requests_that_asked_together_pass_one_by_one():
+    """All of them ask the broker for their topics before one of them is charged."""
+    t = transcript()
+    others = [Transcript(engine=t.engine, openers=mutations.openers(KnownTopics())) for _ in range(5)]
+    for number, other in enumerate(others):
+        other.client_sends(m.create(number, {f"p{number}": 30}, version=5))
+    for number, other in enumerate(others):
+        asked_and_told_if_any(other, number)
+    assert [bool(other.broker_inbox) for other in others] == [True, False, False, False, False]
+    assert tokens(others[0]) == BURST - 30
+
+
+def test_permissive_request_that_costs_nothing_does_not_wait():
+    t = in_debt()
+    for number, topics, error_code in ((1, {"a": 0}, 37), (2, {"x": 5}, 36)):
+        t.client_sends(m.create(number, topics, version=5))
+        controller = m.Controller(t, {"x": 60})
+        controller.refusals = {"a": 37}
+        controller.serve()
+        answer = codec.decode_response(m.CREATE, 5, bytes(t.client_inbox))
+        assert [topic["error_code"] for topic in answer["topics"]] == [error_code]
+        t.client_inbox.clear()
+    assert not t.core.throttle.active
+
+
+def test_deferred_request_does_not_hold_up_a_drain():
+    t = in_debt()
+    permissive(t, 2)
+    t.ends()
+    assert t.parts()
+    t.broker_got()
+
+
+# What the broker makes of it.
+
+
+@pytest.mark.parametrize(
+    ("key", "error_code", "charged"),
+    [
+        *((key, error_code, 0) for key in APIS for error_code in (29, 36, 37, 40, 41, 44, 89, -1)),
+        (m.CREATE, 38, 0),
+        (m.CREATE, 39, 0),
+        (m.GROW, 38, 5),  # replicas are looked for after the quota has been charged
+        (m.GROW, 39, 5),
+    ],
+)
+def test_what_the_broker_refuses_is_given_back_unless_its_controller_would_have_charged_it(key, error_code, charged):
+    t = transcript()
+    request, topics = costing(key, ["a", "b"], 5)
+    t.client_sends(request)
+    asked_and_told(t, ["a", "b"], topics)
+    assert tokens(t) == BURST - 10
+    t.broker_answers(m.answered(key, 1, [{"name": "a", "error_code": error_code}, {"name": "b", "num_partitions": 5}]))
+    assert tokens(t) == BURST - 5 - charged
+
+
+def test_a_mute_is_shortened_by_what_is_given_back():
+    t = transcript()
+    request, _ = costing(m.CREATE, ["a", "b", "c"], 30)
+    t.client_sends(request)
+    asked_and_told(t, ["a", "b", "c"], {})
+    assert t.core.throttle.until == START + 4.0
+    t.broker_answers(m.answered(m.CREATE, 1, [{"name": "a", "error_code": 44, "error_message": "no"}]))
+    results = [{"name": "a", "error_code": 44, "error_message": "no"}, m.refused("b"), m.refused("c")]
+    t.client_got(m.answered(m.CREATE, 1, results))
+    t.passes(0.0)
+    assert not t.core.throttle.active
+
+
+def test_a_default_that_was_guessed_is_put_right_by_the_answer_and_known_from_then_on(caplog):
+    t = Transcript(settings(), openers=mutations.openers(KnownTopics()))
+    controller = m.Controller(t, num_partitions=6)
+    t.client_sends(m.create(1, {"a": -1}))
+    controller.serve()
+    assert tokens(t) == BURST - 6
+    t.client_sends(m.create(1, {"b": -1, "c": -1, "d": -1, "e": -1}))
+    controller.serve()
+    assert controller.forwarded == ["a", "b", "c", "d"]
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+def test_results_stay_in_the_requests_order_whatever_the_brokers_and_what_nobody_asked_for_comes_last():
+    t = transcript()
+    topics = [created("a", 10), created("dup", 1), created("b", 20), created("dup", 1), created("c", 1), created("there", 1)]
+    t.client_sends(m.create(1, topics))
+    asked_and_told(t, ["a", "b", "c", "dup", "there"], {"there": 1})
+    t.broker_got(m.create(1, [topics[index] for index in (0, 1, 2, 3)]))  # the metadata of `there` may be out of date
+    a, b = {"name": "a", "num_partitions": 10}, {"name": "b", "num_partitions": 20}
+    there = {"name": "there", "error_code": 36, "error_message": "Topic 'there' already exists."}
+    dup = {"name": "dup", "error_code": 42}
+    other = {"name": "other", "error_code": 7}
+    t.broker_answers(m.answered(m.CREATE, 1, [b, a, other, dup]))
+    t.client_got(m.answered(m.CREATE, 1, [a, dup, b, m.refused("c"), there, other], throttle_time_ms=4_000))
+
+
+def test_the_brokers_own_throttle_time_stays_where_it_is_longer():
+    t = transcript()
+    request, _ = costing(m.CREATE, ["a", "b"], 30)
+    t.client_sends(request)
+    asked_and_told(t, ["a", "b"], {})
+    t.broker_answers(m.answered(m.CREATE, 1, [{"name": "a"}], throttle_time_ms=9_000))
+    t.client_got(m.answered(m.CREATE, 1, [{"name": "a"}, m.refused("b")], throttle_time_ms=9_000))
+
+
+def test_what_nobody_here_knows_in_an_answer_survives():
+    t = transcript()
+    request, _ = costing(m.CREATE, ["a", "b"], 30)
+    t.client_sends(request)
+    asked_and_told(t, ["a", "b"], {})
+    t.broker_inbox.clear()
+    answer = m.answered(m.CREATE, 1, [{"name": "a"}])
+    t.broker_answers(with_length(answer[4:-1] + b"\x01\x2a\x01!"))
+    assert t.client_inbox.endswith(b"\x01\x2a\x01!")
+
+
+# What has just changed.
+
+
+def test_a_broker_that_has_not_heard_yet_is_not_believed_for_a_while():
+    t = transcript(settings(1_000.0))
+
+    def change(request, told, answer):
+        before = t.row("controller_mutation").amount_total if t.engine.snapshot(t.now) else 0
+        t.client_sends(request)
+        t.broker_answers(m.told(1, told))
+        t.goes_on()
+        t.broker_answers(answer)
+        return t.row("controller_mutation").amount_total - before
+
+    new = m.answered(m.CREATE, 1, [{"name": "a", "num_partitions": 5, "topic_id": m.id_of("a")}])
+    assert change(m.create(1, {"a": 5}), {"a": 0}, new) == 5
+    assert change(m.create(1, {"a": 5}), {"a": 0}, m.answered(m.CREATE, 1, [{"name": "a", "error_code": 36}])) == 0
+    assert change(m.grow(1, {"a": 8}), {"a": 0}, m.answered(m.GROW, 1, [{"name": "a"}])) == 3
+    assert change(m.grow(1, {"a": 9}), {"a": 5}, m.answered(m.GROW, 1, [{"name": "a"}])) == 1
+    assert change(m.delete(1, ["a"]), {"a": 5}, m.answered(m.DELETE, 1, [{"name": "a"}])) == 9
+    assert change(m.create(1, {"a": 5}), {"a": 9}, new) == 5
+    t.passes(RECENT_SECONDS)
+    assert change(m.delete(1, ["a"]), {"a": 7}, m.answered(m.DELETE, 1, [{"name": "a"}])) == 7
+
+
+def test_a_new_topic_is_known_by_its_id_as_well():
+    t = transcript()
+    controller = m.Controller(t)
+    t.client_sends(m.create(1, {"a": 20}))
+    controller.serve()
+    t.client_sends(m.delete(1, [m.id_of("a")]))
+    t.broker_answers(messages.versions_are(1, [(3, 0, 11)], version=0))
+    t.goes_on()
+    assert tokens(t) == BURST - 40
+
+
+def test_what_is_remembered_is_bounded(monkeypatch):
+    monkeypatch.setattr(known_topics, "MAX_RECENT", 3)
+    known = KnownTopics()
+    for number in range(5):
+        known.changed(f"t{number}", 1, START, bytes([number]) * 16)
+    assert [known.recent(f"t{number}", START) for number in range(5)] == [None, None, 1, 1, 1]
+    assert [known.name_of(bytes([number]) * 16) for number in range(5)] == [None, None, "t2", "t3", "t4"]
+
+
+# The rest.
+
+
+def test_a_request_that_is_too_long_is_not_opened():
+    topics = [{"name": f"topic-{number}" + "x" * 200, "num_partitions": 1, "replication_factor": 1} for number in range(6_000)]
+    request = m.create(1, topics)
+    t = transcript()
+    with pytest.raises(InvalidFrame, match=f"a request of {len(request)} bytes, at most 1048576"):
+        t.client_sends(request)
+    t = transcript(settings(None))
+    t.client_sends(request)
+    t.broker_got(request)
+    t.broker_answers(m.answered(m.CREATE, 1, [{"name": "a"}]))
+    t.client_got(m.answered(m.CREATE, 1, [{"name": "a"}]))
+
+
+def test_topics_are_asked_for_in_several_requests(monkeypatch):
+    monkeypatch.setattr(mutations, "TOPICS_PER_QUESTION", 2)
+    t = transcript()
+    request = m.delete(1, ["a", "b", "c"])
+    t.client_sends(request)
+    t.broker_got(m.question(1, ["a", "b"]), m.question(1, ["c"]))
+    t.broker_answers(m.told(1, {"a": 2, "b": 2}))
+    assert not t.called_ready
+    t.broker_answers(m.told(1, {"c": 2}))
+    t.goes_on()
+    t.broker_got(request)
+    assert tokens(t) == BURST - 6
+
+
+@pytest.mark.parametrize("key", APIS)
+def test_request_with_too_many_topics_ends_connection(key):
+    request, _ = costing(key, [f"t{number}" for number in range(MAX_ELEMENTS + 1)], 1)
+    with pytest.raises(InvalidFrame, match="an array of 5001 elements") as caught:
+        transcript().client_sends(request)
+    assert caught.value.reason == "too_many_elements"
+
+
+def test_kip_599s_rate_does_the_same_in_steps():
+    t = transcript(settings(5.0, metering={"controller_mutation": Metering("rate", Window(100, 1.0))}))
+    controller = m.Controller(t)
+    t.client_sends(m.create(1, {f"t{number}": 80 for number in range(8)}))
+    controller.serve()
+    answer = codec.decode_response(ApiKey.CREATE_TOPICS, 7, bytes(t.client_inbox))
+    assert [topic["error_code"] for topic in answer["topics"]] == [0] * 7 + [89]
+    assert answer["throttle_time_ms"] == 12_000
+
+
+def test_a_changed_quota_holds_for_the_request_that_waits_for_its_answer():
+    t = transcript(settings(1_000.0))
+    t.client_sends(m.create(1, {"a": 30, "b": 30}))
+    t.configure(settings(2.0))
+    asked_and_told(t, ["a", "b"], {})
+    t.broker_got(m.create(1, {"a": 30}))

@@ -1,0 +1,182 @@
+"""Files are whole when they have their name, whatever happened to whoever was writing them."""
+
+import gzip
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.events import file_name, in_progress_name
+from gateway.features.ledger.files import STRANGER_SECONDS, LedgerFiles
+
+WALL = 1_767_225_600.0
+HOUR, NEXT = "date=2026-01-01/hour=00", "date=2026-01-01/hour=01"
+DAY = 86_400.0
+
+
+def ledger(path: Path, gateway: str = "weir-1", **rest: float) -> LedgerFiles:
+    return LedgerFiles(path, gateway, **{"rotate_seconds": 300.0, "retention_seconds": 30 * DAY, "max_bytes": 10**9, **rest})
+
+
+def lines(path: Path) -> dict[str, list[str]]:
+    """The lines of all finished files, by folder."""
+    found: dict[str, list[str]] = {}
+    for file in sorted(path.rglob("weir-*.jsonl.gz")):
+        found.setdefault(str(file.parent.relative_to(path)), []).extend(
+            gzip.decompress(file.read_bytes()).decode().splitlines()
+        )
+    return found
+
+
+def unfinished(path: Path) -> list[Path]:
+    return sorted(path.rglob("_*.part"))
+
+
+def test_a_file_has_its_name_once_it_is_whole(tmp_path):
+    files = ledger(tmp_path)
+    files.write({HOUR: ["a"]}, WALL, 0.0)
+    files.write({HOUR: ["b"], NEXT: ["c"]}, WALL, 10.0)
+    assert lines(tmp_path) == {}
+    files.write({}, WALL, 300.0)
+    assert lines(tmp_path) == {HOUR: ["a", "b"]}
+    files.close()
+    assert lines(tmp_path) == {HOUR: ["a", "b"], NEXT: ["c"]}
+    assert unfinished(tmp_path) == []
+
+
+def test_clock_that_is_set_back_does_not_delay_the_end_of_a_file(tmp_path):
+    files = ledger(tmp_path)
+    files.write({HOUR: ["a"]}, WALL, 0.0)
+    files.write({}, WALL - DAY, 299.0)
+    assert lines(tmp_path) == {}
+    files.write({}, WALL - DAY, 300.0)
+    assert lines(tmp_path) == {HOUR: ["a"]}
+
+
+def test_uncertain_time_deletes_nothing_for_its_age(tmp_path):
+    files = ledger(tmp_path, rotate_seconds=0.0, retention_seconds=0.0)
+    files.write({HOUR: ["a"]}, WALL, 0.0)
+    assert files.retain(None) == 0
+    files.max_bytes = 1
+    assert files.retain(None) == 1
+
+
+def test_a_large_file_is_finished_before_its_time(tmp_path):
+    files = ledger(tmp_path)
+    files.max_file_bytes = 100
+    files.write({HOUR: ["a"]}, WALL, 0.0)
+    assert lines(tmp_path) == {}
+    files.write({HOUR: [os.urandom(100).hex()]}, WALL, 0.0)
+    assert len(lines(tmp_path)[HOUR]) == 2
+
+
+def test_two_gateways_that_begin_in_the_same_second_write_two_files(tmp_path):
+    one, two = ledger(tmp_path), ledger(tmp_path)
+    one.write({HOUR: ["a"]}, WALL, 0.0)
+    two.write({HOUR: ["b"]}, WALL, 0.0)
+    one.close()
+    two.close()
+    assert sorted(lines(tmp_path)[HOUR]) == ["a", "b"]
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from gateway.events import file_name, in_progress_name
+from gateway.features.ledger.files import LedgerFiles
+files = LedgerFiles(Path(sys.argv[1]), "weir-1", rotate_seconds=300.0, retention_seconds=1e9, max_bytes=10**9)
+for number in range(3):
+    files.write({"date=2026-01-01/hour=00": [f"{number}-{n}" for n in range(1000)]}, 1_767_225_600.0, 0.0)
+print("written", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Iterator[Path]:
+    """What a gateway leaves that was killed: two whole flushes and a torn one."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "written\n"
+        process.send_signal(signal.SIGKILL)
+    (part,) = unfinished(tmp_path)
+    os.truncate(part, part.stat().st_size - 20)
+    return tmp_path
+
+
+def test_what_was_flushed_survives_a_kill(killed):
+    assert ledger(killed).recover(WALL) == 1
+    assert lines(killed)[HOUR] == [f"{number}-{n}" for number in range(2) for n in range(1000)]
+    assert unfinished(killed) == []
+
+
+def test_what_another_gateway_left_is_finished_when_it_is_old(killed):
+    other = ledger(killed, "weir-2")
+    written = unfinished(killed)[0].stat().st_mtime
+    assert other.recover(written + STRANGER_SECONDS - 1) == 0
+    assert other.recover(written + STRANGER_SECONDS + 1) == 1
+
+
+def test_what_somebody_writes_is_left_to_him(tmp_path):
+    files = ledger(tmp_path)
+    files.write({HOUR: ["a"]}, WALL, 0.0)
+    assert ledger(tmp_path).recover(WALL) == 0
+    files.close()
+    assert lines(tmp_path) == {HOUR: ["a"]}
+
+
+def test_a_file_in_which_nothing_is_whole_is_deleted(tmp_path):
+    folder = tmp_path / HOUR
+    folder.mkdir(parents=True)
+    (folder / in_progress_name(file_name("weir-1", 0, 0))).write_bytes(gzip.compress(b"a\n")[:-1])
+    assert ledger(tmp_path).recover(WALL) == 1
+    assert list(folder.iterdir()) == []
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """No file may grow past 4 KiB: the disk is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_costs_what_it_has_no_room_for_and_nothing_else(tmp_path, small_files, caplog):
+    files = ledger(tmp_path)
+    large = [os.urandom(3_000).hex(), "x"]
+    assert files.write({HOUR: ["a"]}, WALL, 0.0) == 0
+    assert files.write({HOUR: large}, WALL, 0.0) == 0
+    assert files.write({HOUR: large}, WALL, 0.0) == 2
+    assert "2 events are lost" in caplog.text
+    assert files.write({HOUR: ["b"]}, WALL, 0.0) == 0
+    files.close()
+    assert lines(tmp_path)[HOUR] == ["a", *large, "b"]
+
+
+def test_what_is_too_old_is_deleted(tmp_path):
+    files = ledger(tmp_path, rotate_seconds=0.0)
+    files.write({HOUR: ["a"], NEXT: ["b"]}, WALL, 0.0)
+    (old,) = (tmp_path / HOUR).iterdir()
+    os.utime(old, (WALL, WALL))
+    (young,) = (tmp_path / NEXT).iterdir()
+    os.utime(young, (WALL + DAY, WALL + DAY))
+    assert files.retain(WALL + 30 * DAY + 1) == 1
+    assert lines(tmp_path) == {NEXT: ["b"]}
+    assert not (tmp_path / HOUR).exists()
+
+
+def test_when_they_are_too_many_the_oldest_go(tmp_path):
+    files = ledger(tmp_path, rotate_seconds=0.0, max_bytes=40)
+    for hour in (HOUR, NEXT):
+        files.write({hour: ["abc"]}, WALL, 0.0)
+    assert files.retain(WALL) == 1
+    assert lines(tmp_path) == {NEXT: ["abc"]}

@@ -1,0 +1,99 @@
+"""However often a client goes over, it is one event; and that event accounts for all of it."""
+
+import pytest
+
+from gateway.events import throttle_slot
+from gateway.features.ledger.fold import MAX_FOLDS, ThrottleFolds
+from gateway.proxy.recorder import Origin
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from protocol.api_keys import ApiKey
+
+NOW, WALL = 1_000.0, 1_767_225_600.0
+HOME = Origin("10.0.0.1", 1)
+ALICE = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 1_000})
+
+
+@pytest.fixture
+def bucket():
+    return QuotaEngine(QuotaSettings((ALICE,)), NOW).acquire("produce", "alice", "etl", NOW)
+
+
+def test_one_event_for_all_decisions_of_an_interval(bucket):
+    folds = ThrottleFolds()
+    bucket.charge(12_000, NOW)
+    for seconds, address, delay in ((0.0, "10.0.0.1", 0.5), (1.0, "10.0.0.2", 2.0), (2.0, "10.0.0.1", 1.0)):
+        folds.throttled(Origin(address, 1), ApiKey.PRODUCE, bucket, 100, delay, NOW + seconds)
+    (event,) = folds.take("weir-1", NOW + 10.0, WALL)
+    assert (event.time_ms, event.last_ms) == (1_767_225_590_000, 1_767_225_592_000)
+    assert (event.gateway, event.kind, event.user, event.client_id, event.quota) == (
+        "weir-1",
+        "produce",
+        "alice",
+        None,
+        "user=alice",
+    )
+    assert (event.address, event.broker, event.api) == ("10.0.0.2", 1, "Produce")  # of the longest
+    assert (event.count, event.amount, event.throttle_ms, event.throttle_max_ms) == (3, 300.0, 3_500, 2_000)
+    assert event.throttle_slots == {throttle_slot(500): 1, throttle_slot(1_000): 1, throttle_slot(2_000): 1}
+    assert (event.limit, event.rate) == (1_000, pytest.approx(1_200.0))
+    assert event.enforced
+    assert folds.take("weir-1", NOW + 10.0, WALL) == []
+
+
+def test_what_differs_in_api_broker_or_enforcement_is_told_apart(bucket):
+    folds = ThrottleFolds()
+    for origin, api, delay in (
+        (HOME, ApiKey.PRODUCE, 1.0),
+        (HOME, ApiKey.FETCH, 1.0),
+        (Origin("10.0.0.1", 2), ApiKey.PRODUCE, 1.0),
+        (HOME, ApiKey.PRODUCE, -1.0),
+    ):
+        folds.throttled(origin, api, bucket, 1, delay, NOW)
+    events = folds.take("weir-1", NOW, WALL)
+    assert [(event.api, event.broker, event.enforced, event.throttle_ms) for event in events] == [
+        ("Produce", 1, True, 1_000),
+        ("Fetch", 1, True, 1_000),
+        ("Produce", 2, True, 1_000),
+        ("Produce", 1, False, 1_000),
+    ]
+
+
+def test_who_sends_early_is_told_with_the_decision_that_he_ignores(bucket):
+    folds = ThrottleFolds()
+    folds.throttled(HOME, ApiKey.PRODUCE, bucket, 1, 1.0, NOW)
+    folds.early(HOME, bucket, 0.75, NOW + 0.25)
+    folds.early(HOME, bucket, 0.25, NOW + 0.75)
+    (event,) = folds.take("weir-1", NOW, WALL)
+    assert (event.count, event.early_count, event.early_ms, event.early_max_ms) == (1, 2, 1_000, 750)
+
+
+def test_who_sends_early_after_the_flush_has_an_event_without_decisions(bucket):
+    folds = ThrottleFolds()
+    folds.early(HOME, bucket, 0.5, NOW)
+    (event,) = folds.take("weir-1", NOW, WALL)
+    assert (event.count, event.api, event.early_count, event.throttle_slots) == (0, None, 1, {})
+
+
+def test_past_the_bound_they_are_counted():
+    engine = QuotaEngine(QuotaSettings(), NOW, max_buckets=MAX_FOLDS + 10)
+    folds = ThrottleFolds()
+    for number in range(MAX_FOLDS + 2):
+        folds.throttled(HOME, ApiKey.PRODUCE, engine.acquire("produce", "u", str(number), NOW), 1, 1.0, NOW)
+    assert folds.dropped == 2
+    assert len(folds.take("weir-1", NOW, WALL)) == MAX_FOLDS
+
+
+def test_a_delay_for_the_volumes_sake_is_of_a_kind_of_its_own(bucket):
+    folds = ThrottleFolds()
+    folds.throttled(HOME, ApiKey.PRODUCE, bucket, 100, 1.0, NOW)
+    folds.held(HOME, bucket, 700, 0.5, NOW + 1.0)
+    folds.held(HOME, bucket, 50, 0.25, NOW + 2.0)
+    folds.early(HOME, bucket, 0.1, NOW + 2.5)
+    own, volumes = folds.take("weir-1", NOW + 10.0, WALL)
+    assert (own.kind, own.quota, own.count, own.throttle_ms) == ("produce", "user=alice", 1, 1_000)
+    assert (volumes.kind, volumes.user, volumes.quota, volumes.limit, volumes.rate) == ("volume", "alice", None, None, None)
+    assert (volumes.count, volumes.amount, volumes.throttle_ms, volumes.throttle_max_ms) == (2, 750, 750, 500)
+    assert volumes.throttle_slots == {throttle_slot(500): 1, throttle_slot(250): 1}
+    assert (volumes.address, volumes.broker, volumes.api, volumes.enforced) == ("10.0.0.1", 1, "Produce", True)
+    assert (own.early_count, volumes.early_count) == (0, 1)

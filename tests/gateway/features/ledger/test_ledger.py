@@ -1,0 +1,90 @@
+"""What the ledger does with what it is told, and that nothing of it ends the gateway."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.events import ConnectionRejected
+from gateway.features.ledger.config import LedgerConfig
+from gateway.features.ledger.ledger import Ledger
+from gateway.proxy.counters import Counters
+
+Written = Callable[[], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def counters() -> Counters:
+    return Counters()
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> LedgerConfig:
+    return LedgerConfig.model_validate({"path": str(tmp_path), "gateway": "weir-1", "rotate_seconds": 1})
+
+
+@pytest.fixture
+def ledger(config: LedgerConfig, counters: Counters) -> Ledger:
+    return Ledger(config, counters, lambda: ())
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    """The lines of all files, also of those that are being written."""
+
+    def read() -> list[dict[str, Any]]:
+        files = sorted(tmp_path.rglob("*weir-*"))
+        return [json.loads(line) for file in files for line in gzip.decompress(file.read_bytes()).splitlines()]
+
+    return read
+
+
+def rejection(**fields: Any) -> ConnectionRejected:
+    return ConnectionRejected(**{"time_ms": 0, "last_ms": 0, "gateway": "weir-1", "reason": "idle", **fields})
+
+
+async def test_a_name_that_utf8_can_not_hold_is_written(ledger: Ledger, written: Written, counters: Counters) -> None:
+    ledger.note(rejection(address="\ud800"))
+    await ledger.flush()
+    assert [event["address"] for event in written()] == ["\ud800"]
+    assert counters.ledger_dropped == 0
+
+
+class Full:
+    """A topic that has no room."""
+
+    def publish(self, lines: list[str]) -> int:
+        return len(lines)
+
+
+async def test_what_only_the_topic_lacks_is_counted_apart(ledger: Ledger, written: Written, counters: Counters) -> None:
+    ledger.publisher = Full()
+    ledger.note(rejection())
+    await ledger.flush()
+    assert len(written()) == 1
+    assert (counters.ledger_dropped, counters.ledger_topic_dropped) == (0, 1)
+
+
+async def test_an_event_that_is_no_line_costs_nothing_else(ledger: Ledger, written: Written, counters: Counters) -> None:
+    ledger.note(rejection(count=float("nan")))
+    ledger.note(rejection(count=2))
+    await ledger.flush()
+    assert [event["count"] for event in written()] == [2]
+    assert counters.ledger_dropped == 1
+
+
+async def test_a_flush_that_fails_is_counted_and_the_next_one_goes_on(
+    ledger: Ledger, written: Written, counters: Counters, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr("gateway.features.ledger.files.gzip.compress", None)
+        ledger.note(rejection(count=1))
+        await ledger.flush()
+    ledger.note(rejection(count=2))
+    await ledger.flush()
+    assert [event["count"] for event in written()] == [2]
+    assert counters.ledger_dropped == 1
+    assert "1 events are lost" in caplog.text

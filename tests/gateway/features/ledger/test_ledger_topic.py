@@ -1,0 +1,49 @@
+"""What of the ledger's topic needs no broker: its bounds, and that it ends."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from gateway.cluster.client import OwnClient
+from gateway.cluster.topic_log import TopicSpec
+from gateway.features.ledger.ledger_topic import MAX_LINE_BYTES, MAX_WAITING_BYTES, LedgerTopic
+
+HALF_A_MIB = "x" * MAX_LINE_BYTES
+ROOM = MAX_WAITING_BYTES // MAX_LINE_BYTES
+
+
+def topic_without_brokers() -> LedgerTopic:
+    return LedgerTopic(lambda: OwnClient(list), TopicSpec("throttles"), "weir-1")
+
+
+def test_what_has_no_room_is_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    topic = topic_without_brokers()
+    assert topic.publish([HALF_A_MIB] * (ROOM - 1)) == 0
+    assert caplog.messages == []
+    assert topic.publish([HALF_A_MIB] * 3) == 2
+    assert topic.publish(["{}"]) == 1
+    (message,) = caplog.messages
+    assert "ledger.topic throttles lacks 2 lines" in message
+
+
+def test_a_line_that_no_broker_takes_is_dropped() -> None:
+    """Else it would be tried for ever, and all behind it would wait."""
+    assert topic_without_brokers().publish([HALF_A_MIB + "x", "{}"]) == 1
+
+
+def test_lines_are_kept_while_no_broker_is_there_and_given_up_at_the_end() -> None:
+    async def scenario() -> int:
+        topic = topic_without_brokers()
+        assert topic.connected  # as far as is known
+        task = asyncio.create_task(topic.run())
+        topic.publish([HALF_A_MIB] * ROOM)
+        await asyncio.sleep(0)  # it begins
+        await asyncio.sleep(0)  # and has failed once
+        assert not topic.connected
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        return topic.publish(["{}"])
+
+    assert asyncio.run(scenario()) == 1

@@ -1,0 +1,65 @@
+"""Who used how much in which minute."""
+
+from gateway.features.ledger.usage import UsageSampler
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+
+NOW = 1_000.0
+MINUTE = 1_767_225_600.0
+ALICE = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 1_000})
+
+
+def test_a_minute_is_told_when_it_is_over():
+    engine = QuotaEngine(QuotaSettings((ALICE,)), NOW)
+    sampler = UsageSampler(MINUTE + 5.0)
+    bucket = engine.acquire("produce", "alice", "etl", NOW)
+    engine.acquire("fetch", "alice", "idle", NOW)
+    bucket.charge(500, NOW)
+    bucket.answered_total, bucket.latency_seconds_total = 2, 0.25
+    assert sampler.take("weir-1", engine.buckets(), MINUTE + 59.0) == []
+    bucket.charge(100, NOW)
+    (sample,) = sampler.take("weir-1", engine.buckets(), MINUTE + 60.5)
+    assert (sample.time_ms, sample.kind, sample.user, sample.client_id) == (1_767_225_600_000, "produce", "alice", None)
+    assert (sample.amount, sample.requests, sample.latency_ms, sample.limit) == (600.0, 2, 250.0, 1_000)
+    bucket.charge(7, NOW)
+    (sample,) = sampler.take("weir-1", engine.buckets(), MINUTE + 120.0)
+    assert (sample.time_ms, sample.amount, sample.requests, sample.latency_ms) == (1_767_225_660_000, 7.0, 0, None)
+    assert sampler.take("weir-1", engine.buckets(), MINUTE + 180.0) == []
+
+
+def test_the_running_minute_is_told_at_the_end():
+    engine = QuotaEngine(QuotaSettings((ALICE,)), NOW)
+    sampler = UsageSampler(MINUTE + 5.0)
+    engine.acquire("produce", "alice", "etl", NOW).charge(500, NOW)
+    (sample,) = sampler.take("weir-1", engine.buckets(), MINUTE + 7.0, last=True)
+    assert (sample.time_ms, sample.amount) == (1_767_225_600_000, 500.0)
+
+
+def test_a_bucket_that_is_dropped_before_the_minute_is_over_is_told():
+    engine = QuotaEngine(QuotaSettings((ALICE,)), NOW, max_buckets=1)
+    sampler = UsageSampler(MINUTE)
+    engine.on_forgotten = sampler.forgotten
+    amounts = []
+    for minute, amount in ((1, 500), (2, 0), (3, 7)):
+        bucket = engine.acquire("produce", "alice", "etl", NOW)
+        bucket.charge(amount, NOW)
+        engine.release(bucket, NOW)
+        for seconds in (100.0, 200.0):
+            engine.tick(NOW + seconds)
+        assert list(engine.buckets()) == []
+        amounts.append([sample.amount for sample in sampler.take("weir-1", engine.buckets(), MINUTE + 60.0 * minute)])
+    assert amounts == [[500.0], [], [7.0]]
+
+
+def test_an_address_is_told_by_its_ip():
+    engine = QuotaEngine(QuotaSettings((EntityQuota(ClientQuotaEntity(ip=DEFAULT), {"connection_creation_rate": 5}),)), NOW)
+    sampler = UsageSampler(MINUTE)
+    for number in (1, 2):
+        bucket = engine.acquire_ip("connection", f"10.0.0.{number}", NOW)
+        assert bucket is not None
+        bucket.enter(1.0, NOW)
+    samples = sampler.take("weir-1", engine.buckets(), MINUTE + 60.0)
+    assert [(sample.ip, sample.user, sample.client_id, sample.amount) for sample in samples] == [
+        ("10.0.0.1", None, None, 1.0),
+        ("10.0.0.2", None, None, 1.0),
+    ]

@@ -1,0 +1,208 @@
+"""The quota API on a connection: what is asked of the broker, and what the client gets."""
+
+import pytest
+
+from gateway.features.quota_api.handlers import AlterTask, openers
+from gateway.features.quota_api.rules import alteration, described
+from gateway.quotas.entity import ClientQuotaEntity
+from protocol.api_keys import ApiKey
+from protocol.errors import InvalidFrame
+from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.transcript import Transcript
+from tests.protocol import codec
+
+DESCRIBE, ALTER = ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS
+KEY, BROKERS_KEY = "producer_byte_rate", "request_percentage"
+QUOTAS = {ClientQuotaEntity("alice"): {KEY: 5.0}}
+DENIED = "Cluster authorization failed: User:ANONYMOUS is not one of Weir's quota_admins."
+
+
+class Api:
+    """A `QuotaApi` that is done with an alteration when the test says so."""
+
+    def __init__(self, allowed=True):
+        self.allowed = allowed
+        self.tasks = []
+        self.undone = []
+
+    def allows(self, user):
+        assert user == "ANONYMOUS"
+        return self.allowed
+
+    def alter(self, request, user, done):
+        self.tasks.append(AlterTask(request, user, done))
+        return self.tasks[-1]
+
+    def undo(self, task, entity):
+        self.undone.append((task, entity))
+
+    def describe(self, components, *, strict):
+        return described(QUOTAS, components, strict=strict)
+
+    def finish(self):
+        task = self.tasks[-1]
+        task.alteration = alteration(task.request.entries, lambda ip: True)
+        task.done()
+
+
+def opened(allowed=True):
+    api = Api(allowed)
+    return Transcript(openers=openers(api)), api
+
+
+def parts(names):
+    return [{"entity_type": kind, "entity_name": name} for kind, name in names.items()]
+
+
+def describe(correlation_id, *components, version=1, strict=False):
+    filters = [{"entity_type": kind, "match_type": how, "match": match} for kind, how, match in components]
+    return codec.encode_request(DESCRIBE, version, {"components": filters, "strict": strict}, correlation_id, "admin")
+
+
+def shown(correlation_id, *rows, version=1, error=0, text="", throttle=0):
+    entries = [{"entity": parts(e), "values": [{"key": k, "value": v} for k, v in values.items()]} for e, values in rows]
+    body = {"throttle_time_ms": throttle, "error_code": error, "error_message": text, "entries": None if error else entries}
+    return codec.encode_response(DESCRIBE, version, body, correlation_id)
+
+
+def alter(correlation_id, *rows, version=1, validate_only=False):
+    entries = [
+        {
+            "entity": parts(entity),
+            "ops": [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in ops.items()],
+        }
+        for entity, ops in rows
+    ]
+    return codec.encode_request(ALTER, version, {"entries": entries, "validate_only": validate_only}, correlation_id, "admin")
+
+
+def altered(correlation_id, *rows, version=1, throttle=0):
+    entries = [{"error_code": code, "error_message": text, "entity": parts(entity)} for entity, code, text in rows]
+    return codec.encode_response(ALTER, version, {"throttle_time_ms": throttle, "entries": entries}, correlation_id)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_description_is_weirs_quotas_and_those_of_the_broker_that_are_not_weirs(version):
+    t, _ = opened()
+    t.client_sends(describe(1, version=version))
+    t.broker_got(describe(1, version=version))
+    theirs = [
+        ({"user": "alice"}, {KEY: 9.0, BROKERS_KEY: 50.0}),
+        ({"client-id": "c"}, {KEY: 9.0}),
+        ({"user": None}, {"new": 1.0}),
+    ]
+    t.broker_answers(shown(1, *theirs, version=version, throttle=3))
+    ours = [({"user": "alice"}, {KEY: 5.0, BROKERS_KEY: 50.0}), ({"user": None}, {"new": 1.0})]
+    t.client_got(shown(1, *ours, version=version, throttle=3))
+
+
+def test_the_filter_holds_for_weirs_quotas_too():
+    t, _ = opened()
+    t.client_sends(describe(1, ("user", 1, None), strict=True))
+    t.broker_answers(shown(1))
+    t.client_got(shown(1))
+
+
+def test_a_brokers_refusal_to_describe_is_passed_on():
+    t, _ = opened()
+    t.client_sends(describe(1))
+    t.broker_answers(shown(1, error=31, text="Cluster authorization failed."))
+    t.client_got(shown(1, error=31, text="Cluster authorization failed."))
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_filter_that_is_none_is_answered_here(version):
+    t, _ = opened()
+    t.client_sends(m.heartbeat(1), describe(2, ("x", 0, "y"), version=version))
+    t.broker_got(m.heartbeat(1))
+    t.broker_answers(m.beat(1))
+    t.client_got(m.beat(1), shown(2, version=version, error=35, text="Unsupported entity type x"))
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_who_is_no_admin_is_refused_and_the_broker_is_not_asked(version):
+    t, api = opened(allowed=False)
+    entity = {"client-id": "c", "user": None}
+    t.client_sends(describe(1, version=version), alter(2, (entity, {KEY: 1.0, BROKERS_KEY: 1.0}), version=version))
+    t.broker_got()
+    t.client_got(shown(1, version=version, error=31, text=DENIED), altered(2, (entity, 31, DENIED), version=version))
+    assert api.tasks == []
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_refusal_names_every_entity_and_says_why_once(version):
+    t, _ = opened(allowed=False)
+    entities = [{"user": f"u{number}"} for number in range(400)]
+    request = alter(1, *((entity, {KEY: 1.0}) for entity in entities), version=version)
+    t.client_sends(request)
+    answer = altered(1, *((e, 31, None if number else DENIED) for number, e in enumerate(entities)), version=version)
+    t.client_got(answer)
+    assert len(answer) < len(request)
+
+
+def test_refused_description_is_not_parsed():
+    t, _ = opened(allowed=False)
+    frame = describe(1, ("user", 1, None))
+    t.client_sends(frame.replace(b"\5user", b"\x7fuser"))
+    t.client_got(shown(1, error=31, text=DENIED))
+
+
+@pytest.mark.parametrize(("allowed", "limit", "remedy"), [(True, 1 << 20, "fewer entities"), (False, 32 << 10, "quota_admins")])
+def test_alteration_over_users_size_limit_ends_connection(allowed, limit, remedy):
+    head = alter(1, ({"user": "a" * 100}, {KEY: 1.0}))[4:100]
+    t, _ = opened(allowed=allowed)
+    t.client_sends((limit - 4).to_bytes(4, "big") + head)
+    t, _ = opened(allowed=allowed)
+    with pytest.raises(InvalidFrame, match=f"a request of {limit + 1} bytes, at most {limit} .*{remedy}"):
+        t.client_sends((limit - 3).to_bytes(4, "big") + head)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_an_alteration_of_weirs_quotas_is_answered_here_once_it_is_done(version):
+    t, api = opened()
+    t.client_sends(alter(1, ({"user": "alice"}, {KEY: 10.0}), version=version), m.heartbeat(2))
+    assert t.paused
+    t.client_got()
+    t.broker_got()
+    api.finish()
+    t.goes_on()
+    t.client_got(altered(1, ({"user": "alice"}, 0, None), version=version))
+    t.broker_got(m.heartbeat(2))
+    assert not t.paused
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_the_brokers_part_is_asked_of_the_broker_and_the_answers_are_one(version, validate_only):
+    t, api = opened()
+    alice, bob, carol, dave = ({"user": name} for name in ("alice", "bob", "carol", "dave"))
+    rows = (
+        (alice, {KEY: 10.0, BROKERS_KEY: 1.0}),
+        (bob, {KEY: 0.0, BROKERS_KEY: 1.0}),
+        (carol, {BROKERS_KEY: None}),
+        (dave, {KEY: 1.0}),
+    )
+    t.client_sends(alter(1, *rows, version=version, validate_only=validate_only))
+    api.finish()
+    t.goes_on()
+    asked = (alice, {BROKERS_KEY: 1.0}), (carol, {BROKERS_KEY: None})
+    t.broker_got(alter(1, *asked, version=version, validate_only=validate_only))
+    t.client_got()
+    t.broker_answers(altered(1, (carol, 0, None), (alice, 31, "not you"), version=version, throttle=4))
+    results = (alice, 31, "not you"), (bob, 42, f"Quota {KEY} must be greater than 0"), (carol, 0, None), (dave, 0, None)
+    t.client_got(altered(1, *results, version=version, throttle=4))
+    assert [(task.request.validate_only, dict(entity)) for task, entity in api.undone] == [(validate_only, alice)]
+
+
+def test_an_alteration_that_is_no_such_message_ends_the_connection():
+    t, _ = opened()
+    frame = alter(1, ({"user": "alice"}, {KEY: 10.0}), version=0)
+    with pytest.raises(InvalidFrame):
+        t.client_sends(frame.replace(b"\0\4user", b"\7\4user"))
+
+
+def test_an_answer_of_the_brokers_that_is_no_such_message_ends_the_connection():
+    t, _ = opened()
+    t.client_sends(describe(1))
+    with pytest.raises(InvalidFrame):
+        t.broker_answers(m.beat(1))

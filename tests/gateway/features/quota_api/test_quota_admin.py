@@ -1,0 +1,383 @@
+"""What is set through the quota API: saved before it is in effect, in effect before it is answered."""
+
+import asyncio
+
+import pytest
+
+from gateway.features.quota_api import quota_admin as module
+from gateway.features.quota_api.quota_admin import QuotaAdmin
+from gateway.features.quota_api.quota_store import NotSavedError
+from gateway.features.topic_quotas.thresholds import KEY as TOPIC_KEY
+from gateway.features.topic_quotas.thresholds import Threshold, TopicLimits
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Source
+from protocol.bodies.client_quotas import AlterEntry, AlterRequest, DescribedEntity, EntityPart, Op
+
+KEY = "producer_byte_rate"
+ALICE, BOB = ClientQuotaEntity("alice"), ClientQuotaEntity("bob")
+
+
+class MemoryStore:
+    """A store that can be made to fail, or to wait until it is told to go on. `others` are quotas that other gateways set
+    while a change is saved."""
+
+    def __init__(self, quotas=None):
+        self.saved = quotas or {}
+        self.saves = 0
+        self.error = None
+        self.others = {}
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def load(self):
+        return self.saved
+
+    async def save(self, before, after):
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        self.saves += 1
+        self.saved = {**after, **self.others}
+        return self.saved
+
+
+class World:
+    """An admin that runs, its store and its engine. `applied` counts how often the quotas in effect have changed."""
+
+    def __init__(self, store, file=()):
+        self.store = store
+        self.engine = QuotaEngine(QuotaSettings(tuple(file)), 0.0)
+        self.applied = 0
+        self.changed = asyncio.Event()
+        self.admin = QuotaAdmin(self.engine, store, ["User:root"], self._applied)
+
+    def _applied(self):
+        self.applied += 1
+        self.changed.set()
+
+    def begin(self, *entries, validate_only=False):
+        done = asyncio.Event()
+        return self.admin.alter(AlterRequest(entries, validate_only), "root", done.set), done
+
+    async def alter(self, *entries, **options):
+        task, done = self.begin(*entries, **options)
+        await done.wait()
+        return task, [result[:2] for result in task.alteration.results.values()]
+
+    async def until(self, condition):
+        async with asyncio.timeout(20):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+    def limit(self, user):
+        bucket = self.engine.acquire("produce", user, "c", 0.0)
+        self.engine.release(bucket, 0.0)
+        return bucket.resolution.limit
+
+
+def setting(user, value, key=KEY, kind="user"):
+    return AlterEntry((EntityPart(kind, user),), (Op(key, value),))
+
+
+@pytest.fixture
+async def world():
+    world = World(MemoryStore(), [EntityQuota(ALICE, {KEY: 5.0})])
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(world.admin.run())
+        yield world
+        task.cancel()
+
+
+async def test_it_is_saved_and_in_effect_before_it_is_answered(world):
+    world.store.gate.clear()
+    task, done = world.begin(setting("alice", 10.0))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert (task.alteration, world.limit("alice"), world.store.saved) == (None, 5.0, {})
+    world.store.gate.set()
+    await done.wait()
+    assert world.store.saved == {ALICE: {KEY: 10.0}}
+    assert world.limit("alice") == 10.0
+    assert world.applied == 1
+
+
+class Topics:
+    """Topic quotas: what the file has, and what was put over that."""
+
+    def __init__(self, total=100.0, **explicit):
+        self.of_file = TopicLimits(total, explicit)
+        self.overrides = {}
+
+    def limits(self):
+        return self.of_file
+
+    def override(self, thresholds):
+        self.overrides = thresholds
+
+
+async def set_thresholds(world, validate_only=False, **changes):
+    done = asyncio.Event()
+    task = world.admin.alter_thresholds(changes, "root", done.set, validate_only=validate_only)
+    await done.wait()
+    return [result.error_code for result in task.alteration.results.values()]
+
+
+async def test_threshold_of_topic_is_kept_among_quotas(world):
+    world.admin.topics = topics = Topics(payments=10.0)
+    assert await set_thresholds(world, payments=20.0, orders=30.0) == [0, 0]
+    assert topics.overrides == {"payments": 20.0, "orders": 30.0}
+    assert world.store.saved == {ClientQuotaEntity(topic=name): {TOPIC_KEY: value} for name, value in topics.overrides.items()}
+    assert world.admin.threshold("payments") == Threshold(20.0, 10.0)
+    assert world.engine.settings.dynamic == {}
+    assert world.admin.describe((), strict=False) == [DescribedEntity((EntityPart("user", "alice"),), ((KEY, 5.0),))]
+    assert await set_thresholds(world, payments=None) == [0]
+    assert (topics.overrides, world.admin.threshold("payments")) == ({"orders": 30.0}, Threshold(None, 10.0))
+
+
+async def test_thresholds_are_in_effect_from_the_start():
+    world = World(MemoryStore({ClientQuotaEntity(topic="payments"): {TOPIC_KEY: 3.0}, BOB: {KEY: 3.0}}))
+    world.admin.topics = topics = Topics()
+    await world.admin.start()
+    assert (topics.overrides, world.limit("bob")) == ({"payments": 3.0}, 3.0)
+
+
+async def test_threshold_set_through_another_gateway_is_in_effect(world):
+    world.admin.topics = topics = Topics()
+    world.admin.follow({ClientQuotaEntity(topic="payments"): {TOPIC_KEY: 3.0}})
+    await world.until(lambda: topics.overrides)
+    assert topics.overrides == {"payments": 3.0}
+
+
+async def test_sum_of_thresholds_is_bounded(world):
+    world.admin.topics = topics = Topics(payments=60.0)
+    assert await set_thresholds(world, validate_only=True, orders=41.0) == [40]
+    assert await set_thresholds(world, orders=41.0, logs=1.0) == [40, 40]
+    assert await set_thresholds(world, orders=40.0) == [0]
+    assert await set_thresholds(world, payments=10.0, logs=50.0) == [0, 0]
+    assert await set_thresholds(world, payments=None) == [40]  # the file's 60 would come back
+    topics.of_file = TopicLimits(50.0, {"payments": 60.0})
+    assert await set_thresholds(world, logs=49.0) == [0]  # still too much, and less than before
+    assert await set_thresholds(world, logs=50.0) == [40]
+
+
+async def test_quota_api_knows_no_topics(world):
+    world.admin.topics = topics = Topics()
+    _, results = await world.alter(setting("payments", 5.0, key=TOPIC_KEY, kind="topic"))
+    assert results == [(42, "Unhandled client quota entity type: topic")]
+    assert topics.overrides == {}
+
+
+async def test_removed_the_files_value_holds_again(world):
+    await world.alter(setting("alice", 10.0))
+    _, results = await world.alter(setting("alice", None))
+    assert results == [(0, None)]
+    assert world.limit("alice") == 5.0
+    assert world.store.saved == {}
+
+
+async def test_what_changes_nothing_is_not_saved(world):
+    await world.alter(setting("alice", None))
+    await world.alter(setting("bob", 1.0), validate_only=True)
+    await world.alter(setting("bob", -1.0))
+    await world.alter(setting("bob", 12.5, key="request_percentage"))
+    assert (world.store.saves, world.applied, world.limit("bob")) == (0, 0, None)
+
+
+async def test_what_can_not_be_saved_is_not_changed(world):
+    world.store.error = NotSavedError("No space left on device", "make room")
+    _, results = await world.alter(setting("alice", 10.0), setting("bob", 0.0), setting("carol", 1.0, key="request_percentage"))
+    assert results[0] == (-1, "Weir can not save the change (No space left on device), so nothing is changed.")
+    assert [code for code, _ in results] == [-1, 42, 0]
+    assert (world.limit("alice"), world.applied) == (5.0, 0)
+    world.store.error = None
+    _, results = await world.alter(setting("alice", 10.0))
+    assert results == [(0, None)]
+
+
+async def test_what_may_have_been_saved_is_not_called_unchanged(world):
+    world.store.error = NotSavedError("the topic says nothing", "look after it", "so it may take effect later, or not at all")
+    _, results = await world.alter(setting("alice", 10.0))
+    text = "Weir can not save the change (the topic says nothing), so it may take effect later, or not at all."
+    assert results == [(-1, text)]
+    assert world.limit("alice") == 5.0
+
+
+async def test_what_another_gateway_has_set_is_in_effect(world, caplog):
+    caplog.set_level("INFO")
+    await world.alter(setting("bob", 7.0))
+    world.admin.follow(
+        {ALICE: {KEY: 1.0}, BOB: {KEY: 7.0}, ClientQuotaEntity(ip="localhost"): {"connection_creation_rate": 2.0}}
+    )
+    await world.alter(setting("carol", 3.0), validate_only=True)  # which is behind it in the queue
+    assert (world.limit("alice"), world.limit("bob"), world.applied) == (1.0, 7.0, 2)
+    assert "127.0.0.1" in {entity.ip for entity in world.engine.settings.dynamic}
+    assert "quotas of 2 entities were changed through another gateway" in caplog.messages
+    world.admin.follow({BOB: {KEY: 7.0}})
+    _, results = await world.alter(setting("bob", 8.0))
+    assert results == [(0, None)]
+    assert (world.limit("alice"), world.limit("bob")) == (5.0, 8.0)
+
+
+async def test_what_others_set_while_a_change_is_saved_is_in_effect_with_it(world):
+    world.store.others = {BOB: {KEY: 3.0}}
+    world.store.gate.clear()
+    _, done = world.begin(setting("alice", 10.0))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    world.admin.follow({BOB: {KEY: 2.0}})  # older than what the store will return
+    world.store.gate.set()
+    await done.wait()
+    await world.alter(setting("carol", 3.0), validate_only=True)
+    assert (world.limit("alice"), world.limit("bob")) == (10.0, 3.0)
+
+
+async def test_those_that_come_while_one_is_saved_are_saved_together_in_their_order(world):
+    world.store.gate.clear()
+    _, first = world.begin(setting("alice", 1.0))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    rest = [world.begin(setting("alice", float(n))) for n in range(2, 10)]
+    world.store.gate.set()
+    await asyncio.gather(first.wait(), *(done.wait() for _, done in rest))
+    assert world.limit("alice") == 9.0
+    assert world.store.saves == 2
+
+
+async def test_what_the_broker_refuses_its_part_of_is_taken_back(world):
+    await world.alter(setting("bob", 7.0))
+    task, _ = await world.alter(setting("alice", 10.0), setting("bob", 20.0))
+    world.admin.undo(task, (EntityPart("user", "bob"),))
+    await world.alter(setting("carol", 1.0))  # those who come later find it done
+    assert (world.limit("alice"), world.limit("bob")) == (10.0, 7.0)
+    assert world.store.saved[BOB] == {KEY: 7.0}
+
+
+async def test_what_is_taken_back_is_told_as_what_was_changed(world, caplog):
+    caplog.set_level("INFO")
+    told = []
+    world.admin.on_changed = lambda *change: told.append(change)
+    await world.alter(setting("bob", 7000.0))
+    task, _ = await world.alter(setting("bob", 20000.0))
+    world.admin.undo(task, (EntityPart("user", "bob"),))
+    await world.alter(setting("bob", 30000.0))  # in one go with it
+    assert told == [
+        (BOB, KEY, None, 7000.0, "User:root"),
+        (BOB, KEY, 7000.0, 20000.0, "User:root"),
+        (BOB, KEY, 20000.0, 7000.0, "User:root"),
+        (BOB, KEY, 7000.0, 30000.0, "User:root"),
+    ]
+    (back,) = [record for record in caplog.records if "is taken back" in record.getMessage()]
+    assert (back.by, back.entity, back.key, back.value) == ("User:root", "user=bob", KEY, 7000.0)
+
+
+@pytest.mark.parametrize("again", ["by another request", "by itself"])
+async def test_what_could_not_be_taken_back_is_tried_again(again, monkeypatch):
+    if again == "by itself":
+        monkeypatch.setattr("gateway.features.quota_api.quota_admin.AGAIN_SECONDS", 0.01)
+    world = World(MemoryStore())
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(world.admin.run())
+        task, _ = await world.alter(setting("bob", 20.0))
+        world.store.error = NotSavedError("No space left on device", "make room")
+        world.admin.undo(task, (EntityPart("user", "bob"),))
+        _, results = await world.alter(setting("alice", 1.0))
+        assert results[0][0] == -1
+        assert world.limit("bob") == 20.0
+        world.store.error = None
+        if again == "by another request":
+            await world.alter(setting("alice", 1.0))
+        await world.until(lambda: world.limit("bob") is None)
+        running.cancel()
+    assert BOB not in world.store.saved
+
+
+async def test_a_host_without_an_address_is_warned_of_and_looked_up_again(monkeypatch, caplog):
+    caplog.set_level("WARNING")
+    dns = {}
+
+    async def address(name):
+        return dns.get(name)
+
+    monkeypatch.setattr("gateway.features.quota_api.quota_admin._address", address)
+    monkeypatch.setattr("gateway.features.quota_api.quota_admin.AGAIN_SECONDS", 0.01)
+    host = ClientQuotaEntity(ip="gate.example.com")
+    world = World(MemoryStore({host: {"connection_creation_rate": 2.0}}))
+    await world.admin.start()
+    (warning,) = caplog.messages
+    assert "gate.example.com" in warning
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(world.admin.run())
+        await world.alter(setting("alice", 1e6))
+        dns["gate.example.com"] = "10.0.0.7"
+        await world.until(lambda: "10.0.0.7" in {entity.ip for entity in world.engine.settings.dynamic})
+        running.cancel()
+    assert caplog.messages == [warning]
+    assert host in world.store.saved
+
+
+async def test_what_was_saved_is_in_effect_from_the_start():
+    world = World(MemoryStore({BOB: {KEY: 3.0}}))
+    await world.admin.start()
+    assert world.limit("bob") == 3.0
+
+
+async def test_an_ip_may_be_given_by_a_name_and_is_kept_so(world):
+    key = "connection_creation_rate"
+    for name, code in (("localhost", 0), ("127.1", 0), ("[::1]", 0), ("not a host", 42), ("a\0b", 42)):
+        _, results = await world.alter(setting(name, 9.0, key=key, kind="ip"))
+        assert [found for found, _ in results] == [code], name
+    in_effect = {entity.ip for entity in world.engine.settings.dynamic}
+    assert in_effect == {"127.0.0.1", "::1"}
+    bucket = world.engine.acquire_ip("connection", "127.0.0.1", 0.0)
+    assert (bucket.resolution.limit, bucket.resolution.source) == (9.0, Source.API)
+    assert {entity.ip for entity in world.store.saved} == {"localhost", "127.1", "[::1]"}
+    again = World(world.store)
+    await again.admin.start()
+    assert {entity.ip for entity in again.engine.settings.dynamic} == in_effect
+
+
+async def test_a_change_is_logged_and_one_that_is_too_small_is_warned_of(world, caplog):
+    caplog.set_level("INFO")
+    await world.alter(setting("bob", 10.0), setting("alice", 1e6))
+    changes = [record for record in caplog.records if record.levelname == "INFO"]
+    assert [(record.by, record.entity, record.key, record.value) for record in changes] == [
+        ("User:root", "user=bob", KEY, 10.0),
+        ("User:root", "user=alice", KEY, 1e6),
+    ]
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "10 bytes/s for user=bob" in warning
+    assert "104858 s" in warning
+
+
+async def test_what_is_shown_is_the_files_and_the_apis_together(world):
+    await world.alter(setting("bob", 10.0), setting("alice", 7.0, key="consumer_byte_rate"))
+    assert world.admin.describe((), strict=False) == [
+        DescribedEntity((EntityPart("user", "alice"),), ((KEY, 5.0), ("consumer_byte_rate", 7.0))),
+        DescribedEntity((EntityPart("user", "bob"),), ((KEY, 10.0),)),
+    ]
+
+
+def test_only_those_are_allowed_who_are_named():
+    admin = World(None).admin
+    assert admin.allows("root")
+    assert not admin.allows("ANONYMOUS")
+    admin.admins = frozenset()
+    assert not admin.allows("root")
+
+
+async def test_bug_answers_its_requests_with_an_error(world, monkeypatch):
+    """Their clients would not be read again without an answer."""
+
+    def fail(*_):
+        raise TypeError("odd")
+
+    monkeypatch.setattr(module, "check_room", fail)
+    task, done = world.begin(setting("alice", 10.0))
+    with pytest.raises(TypeError, match="odd"):
+        await world.admin._carry_out()
+    assert done.is_set()
+    assert [(result.error_code, result.message) for result in task.alteration.results.values()] == [
+        (-1, "Weir failed to carry out the change.")
+    ]
+    assert world.limit("alice") == 5.0

@@ -1,0 +1,192 @@
+"""What a gateway makes of its quotas topic in the moments that a real broker shows too seldom: it is new, or made again.
+
+The rest is shown with a real broker (tests/broker/test_quota_log.py).
+"""
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from gateway.cluster import topic_log
+from gateway.cluster.topic_log import _batches
+from gateway.features.quota_api import quota_topic as quota_log
+from gateway.features.quota_api.quota_store import NotSavedError
+from gateway.features.quota_api.quota_topic import QuotaLog
+from gateway.features.quota_api.records import LoggedQuotas, changes, settled
+from gateway.quotas.entity import ClientQuotaEntity
+from tests.gateway.cluster.kept_topic import KeptTopic
+
+ALICE, BOB = ClientQuotaEntity("alice"), ClientQuotaEntity("bob")
+RATE, OTHER = {"producer_byte_rate": 1e6}, {"producer_byte_rate": 2e6}
+
+
+class Copy:
+    """A state file. `failing`: so many times it can't be written."""
+
+    def __init__(self, quotas, failing=0):
+        self.quotas = quotas
+        self.failing = failing
+        self.saved = asyncio.Event()
+
+    async def load(self):
+        return self.quotas
+
+    async def save(self, before, after):
+        if self.failing:
+            self.failing -= 1
+            raise NotSavedError("the disk is full", "make room")
+        self.quotas = after
+        self.saved.set()
+        return after
+
+
+class Gateway:
+    def __init__(self, topic, copy):
+        self.log = QuotaLog("quotas", topic.connect, copy)
+        self.log.on_change = self.note
+        self.told = []
+        self._news = asyncio.Event()
+
+    def note(self, quotas):
+        self.told.append(quotas)
+        self._news.set()
+
+    async def until_told(self, quotas):
+        while not self.told or self.told[-1] != quotas:
+            self._news.clear()
+            await self._news.wait()
+
+
+@asynccontextmanager
+async def gateway(topic, copy, *, whole=True):
+    here = Gateway(topic, copy if isinstance(copy, Copy) else Copy(copy))
+    await here.log.load()
+    task = asyncio.create_task(here.log.run())
+    try:
+        if whole:
+            await here.log._whole.wait()
+        yield here
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def put(topic, *records):
+    for batch, count in _batches(list(records)):
+        topic.append(batch, count)
+
+
+def table(topic):
+    said = LoggedQuotas()
+    for record in topic.records():
+        assert said.receive(*record, 0.0) is None
+    return said
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch):
+    monkeypatch.setattr(topic_log, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(topic_log, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(quota_log, "RETRY_SECONDS", 0.0)
+
+
+async def test_somebodys_change_in_a_topic_that_was_made_again_removes_nothing_else():
+    topic = KeptTopic()
+    put(topic, *changes({}, {ALICE: RATE, BOB: RATE}), settled())
+    async with gateway(topic, {}) as here:
+        topic.delete()
+        topic.exists = True
+        put(topic, *changes({}, {ALICE: OTHER}))
+        await here.until_told({ALICE: OTHER, BOB: RATE})
+    assert table(topic).quotas == {ALICE: OTHER, BOB: RATE}
+    assert {} not in here.told
+    assert all(BOB in quotas for quotas in here.told)
+
+
+async def test_nor_does_a_change_of_ones_own_while_the_topic_is_gone(monkeypatch):
+    monkeypatch.setattr(topic_log, "RETRY_SECONDS", 0.3)  # the reader notices late
+    monkeypatch.setattr(topic_log, "LOOK_SECONDS", 3600.0)
+    topic = KeptTopic()
+    both = {ALICE: RATE, BOB: RATE}
+    put(topic, *changes({}, both), settled())
+    async with gateway(topic, both) as here:
+        topic.delete()
+        assert await here.log.save(both, {ALICE: OTHER, BOB: RATE}) == {ALICE: OTHER, BOB: RATE}
+        assert table(topic).quotas == {ALICE: OTHER, BOB: RATE}
+        assert all(BOB in quotas for quotas in here.told)
+
+
+async def test_a_change_after_the_topic_was_made_again_by_somebody_is_answered_as_it_is(monkeypatch):
+    """Produce goes by name, so it arrives in a topic that the reader does not know of yet."""
+    monkeypatch.setattr(topic_log, "LOOK_SECONDS", 0.3)
+    topic = KeptTopic()
+    both = {ALICE: RATE, BOB: RATE}
+    put(topic, *changes({}, both), settled())
+    async with gateway(topic, {}) as here:
+        assert await here.log.save(both, {ALICE: OTHER, BOB: RATE}) == {ALICE: OTHER, BOB: RATE}
+        topic.delete()
+        topic.exists = True
+        assert await here.log.save({ALICE: OTHER, BOB: RATE}, both) == both
+
+
+async def test_a_claim_in_a_topic_that_is_gone_again_is_made_once_more(monkeypatch):
+    monkeypatch.setattr(quota_log, "SAVE_SECONDS", 0.3)
+    topic = KeptTopic()
+
+    def vanish(number):
+        if number == 1:  # between the claim and its being read
+            asyncio.get_running_loop().call_soon(made_again)
+        return False
+
+    def made_again():
+        topic.delete()
+        topic.exists = True
+
+    topic.fails = vanish
+    async with gateway(topic, {ALICE: RATE}):
+        pass
+    assert table(topic).quotas == {ALICE: RATE}
+
+
+async def test_what_was_removed_in_the_new_topic_is_not_put_back():
+    topic = KeptTopic()
+    put(topic, *changes({}, {ALICE: RATE, BOB: RATE}), settled())
+    async with gateway(topic, {}) as here:
+        topic.delete()
+        topic.exists = True
+        put(topic, *changes({ALICE: RATE}, {}))
+        await here.until_told({BOB: RATE})
+    assert table(topic).quotas == {BOB: RATE}
+
+
+async def test_a_change_before_the_topic_was_read_brings_back_nothing_of_the_copy():
+    topic = KeptTopic()
+    put(topic, *changes({}, {ALICE: {"a": 9.0}}), settled())
+    copy = {ALICE: {"a": 1.0, "b": 2.0}, BOB: {"a": 1.0}}
+    async with gateway(topic, copy, whole=False) as here:
+        after = await here.log.save(copy, {ALICE: {"a": 1.0, "b": 3.0}, BOB: {"a": 1.0}})
+    assert after == table(topic).quotas == {ALICE: {"a": 9.0, "b": 3.0}}
+
+
+async def test_a_topic_that_is_being_filled_is_not_whole_before_its_end(monkeypatch):
+    """The first gateway's second batch and its repetition fail; the other one knows nothing, and must not go by the first."""
+    monkeypatch.setattr(topic_log, "_BATCH_BYTES", 2_000)
+    known = {ClientQuotaEntity(f"user-{number}"): RATE for number in range(50)}
+    topic = KeptTopic()
+    topic.fails = lambda number: number in (3, 5)  # the claim is 1; one failure is made up for at once, as by all of them
+    async with gateway(topic, known, whole=False) as first, gateway(topic, {}, whole=False) as second:
+        await second.until_told(known)
+        await first.log._whole.wait()
+    assert second.told == [known]
+    assert first.told == []
+    assert table(topic).quotas == known
+
+
+async def test_a_copy_that_could_not_be_written_is_written_later():
+    topic, copy = KeptTopic(), Copy({}, failing=2)
+    put(topic, *changes({}, {ALICE: RATE}), settled())
+    async with gateway(topic, copy):
+        await copy.saved.wait()
+    assert copy.quotas == {ALICE: RATE}

@@ -1,0 +1,28 @@
+"""How the topic of the API's quotas does, as metrics."""
+
+from dataclasses import replace
+
+from gateway.admin.view import AdminView
+from gateway.features.quota_api.records import QuotaLogReport
+from tests.gateway.admin.test_metrics import Page
+
+REPORT = QuotaLogReport(
+    topic="__weir_quotas",
+    connected=True,
+    entities=12,
+    records_total=90,
+    published_total=30,
+    publication_errors_total=2,
+    skipped={"damaged": 3, "version": 1},
+)
+
+
+def test_metrics(view: AdminView) -> None:
+    page = Page(replace(view, quota_log=lambda: REPORT))
+    names = ("connected", "entities", "records_total", "publication_errors_total")
+    assert [page[f"weir_api_quota_topic_{name}"] for name in names] == [1, 12, 90, 2]
+    assert page.get("weir_api_quota_topic_skipped_total", reason="damaged") == 3
+
+
+def test_where_there_is_no_topic_there_are_no_metrics(view: AdminView) -> None:
+    assert not Page(view).has("weir_api_quota_topic_connected")

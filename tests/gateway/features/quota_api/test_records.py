@@ -1,0 +1,153 @@
+"""The quotas of the API as a log of records: its order decides, what can't be made out changes nothing."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.features.quota_api import records as logged_quotas
+from gateway.features.quota_api import rules as client_quotas
+from gateway.features.quota_api.records import CLAIM_SECONDS, LoggedQuotas, changes, claim, entity_record, rebased, settled
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity
+
+ALICE, BOB = ClientQuotaEntity("alice", DEFAULT), ClientQuotaEntity("bob")
+RATE = {"producer_byte_rate": 1e6}
+
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=9) | st.just(DEFAULT)
+entities = (
+    st.builds(ClientQuotaEntity, names)
+    | st.builds(ClientQuotaEntity, names, names)
+    | st.builds(ClientQuotaEntity, st.none(), names)
+    | st.builds(ClientQuotaEntity, ip=names)
+    | st.builds(ClientQuotaEntity, topic=st.sampled_from(["payments", "orders"]))
+)
+tables = st.dictionaries(entities, st.dictionaries(st.sampled_from("ab"), st.floats(1e-9, 1e18), min_size=1), max_size=5)
+
+
+def heard(*records, now=0.0):
+    table = LoggedQuotas()
+    for record in records:
+        assert table.receive(*record, now) is None
+    return table
+
+
+@given(before=tables, after=tables)
+def test_the_changes_make_one_of_the_other(before, after):
+    table = heard(*changes({}, before), *changes(before, after))
+    assert table.quotas == after
+    assert len(changes(before, after)) == sum(before.get(entity) != after.get(entity) for entity in {**before, **after})
+
+
+@given(before=tables, after=tables)
+def test_a_change_of_what_there_is_makes_what_was_wanted(before, after):
+    assert rebased(before, after, before) == after
+    assert rebased(before, before, after) == after
+
+
+def test_a_change_leaves_alone_what_others_have_set_meanwhile():
+    before, after = {ALICE: {"a": 1.0, "b": 2.0}, BOB: {"a": 1.0}}, {ALICE: {"a": 1.0, "b": 3.0}}
+    assert rebased(before, after, {ALICE: {"a": 9.0}, BOB: {"a": 1.0, "b": 9.0}}) == {
+        ALICE: {"a": 9.0, "b": 3.0},
+        BOB: {"b": 9.0},
+    }
+    assert rebased(before, after, {}) == {ALICE: {"b": 3.0}}
+
+
+def test_what_is_missing_is_what_the_log_says_nothing_of():
+    table = heard(entity_record(ALICE, RATE), entity_record(BOB, {}))
+    other = ClientQuotaEntity("carol")
+    assert table.with_missing({ALICE: {"a": 1.0}, BOB: RATE, other: RATE}) == {ALICE: RATE, other: RATE}
+    assert heard(entity_record(BOB, {}), entity_record(BOB, RATE)).with_missing({}) == {BOB: RATE}
+
+
+def test_a_record_reads_as_the_description_says():
+    assert entity_record(ALICE, RATE) == (
+        b'{"client-id": null, "user": "alice"}',
+        b'{"version": 1, "quotas": {"producer_byte_rate": 1000000.0}}',
+    )
+    assert entity_record(ALICE, {}) == (b'{"client-id": null, "user": "alice"}', None)
+
+
+def test_the_last_record_of_an_entity_counts_whoever_wrote_it():
+    table = heard(
+        entity_record(ALICE, RATE), entity_record(BOB, RATE), entity_record(ALICE, {"b": 2.0}), entity_record(BOB, {})
+    )
+    assert table.quotas == {ALICE: {"b": 2.0}}
+    assert heard(entity_record(BOB, {})).quotas == {}, "what compaction left of what was removed"
+
+
+KEY, VALUE = entity_record(ALICE, RATE)
+BAD = {
+    "no key": (None, VALUE, "damaged"),
+    "no JSON": (b"alice", VALUE, "damaged"),
+    "not UTF-8": (b"\xff", VALUE, "damaged"),
+    "a list": (b"[]", VALUE, "damaged"),
+    "an entity of nobody": (b"{}", VALUE, "damaged"),
+    "an unknown type of entity": (b'{"group": "a"}', VALUE, "damaged"),
+    "an empty name": (b'{"user": ""}', VALUE, "damaged"),
+    "an ip with a user": (b'{"user": "a", "ip": "10.0.0.1"}', VALUE, "damaged"),
+    "a name that is a number": (b'{"user": 7}', VALUE, "damaged"),
+    "an empty value": (KEY, b"", "damaged"),
+    "a cut value": (KEY, VALUE[:-3], "damaged"),
+    "no quotas": (KEY, b'{"version": 1, "quotas": {}}', "damaged"),
+    "a quota of nothing": (KEY, b'{"version": 1, "quotas": {"a": 0}}', "damaged"),
+    "a quota that is no number": (KEY, b'{"version": 1, "quotas": {"a": NaN}}', "damaged"),
+    "a quota that is text": (KEY, b'{"version": 1, "quotas": {"a": "1"}}', "damaged"),
+    "a later version": (KEY, b'{"version": 2, "what": "ever"}', "version"),
+    "a migration of a later version": (b"migration", b'{"version": 2, "claimed_by": null}', "version"),
+    "a migration without a word": (b"migration", None, "damaged"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_can_not_be_made_out_is_skipped_and_counted(what):
+    key, value, reason = BAD[what]
+    table = heard(entity_record(ALICE, {"before": 1.0}))
+    table.settled = False
+    assert table.receive(key, value, 0.0) == reason
+    assert table.quotas == {ALICE: {"before": 1.0}}
+    assert table.skipped == {reason: 1}
+    assert not table.settled
+
+
+def test_what_a_later_version_adds_is_ignored():
+    table = heard((KEY, json.dumps({"version": 1, "quotas": RATE, "since": "yesterday"}).encode()))
+    assert table.quotas == {ALICE: RATE}
+
+
+def test_entities_are_bounded(monkeypatch):
+    monkeypatch.setattr(logged_quotas, "MAX_ENTITIES", 1)
+    assert client_quotas.MAX_ENTITIES > 1
+    table = heard(entity_record(ALICE, RATE))
+    assert table.receive(*entity_record(BOB, RATE), 0.0) == "too_many_entities"
+    assert table.receive(*entity_record(ALICE, {"b": 1.0}), 0.0) is None
+    assert table.quotas == {ALICE: {"b": 1.0}}
+
+
+# Who puts the quotas of his state file there.
+
+
+@pytest.mark.parametrize(
+    ("records", "is_settled"),
+    [
+        ([], False),
+        ([claim("a")], False),
+        ([settled()], True),
+        ([entity_record(ALICE, RATE)], True),  # not new, whoever wrote it
+        ([entity_record(ALICE, {})], True),
+        ([claim("a"), entity_record(ALICE, RATE), entity_record(BOB, {})], False),  # more may come, or not
+        ([claim("a"), entity_record(ALICE, RATE), settled()], True),
+    ],
+)
+def test_from_when_on_the_topic_has_all_that_there_is(records, is_settled):
+    assert heard(*records).settled is is_settled
+
+
+def test_the_first_claim_counts_until_it_is_too_old():
+    table = heard(claim("a"), claim("b"))
+    assert table.claimant(CLAIM_SECONDS) == "a"
+    assert table.claimant(CLAIM_SECONDS + 1.0) is None
+    table.receive(*claim("c"), CLAIM_SECONDS + 1.0)
+    assert table.claimant(CLAIM_SECONDS + 1.0) == "c"
+    assert LoggedQuotas().claimant(0.0) is None

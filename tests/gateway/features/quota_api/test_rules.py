@@ -1,0 +1,260 @@
+"""The quota API's rules. What a broker answers was taken down from Apache Kafka 4.3.0."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.features.quota_api.rules import (
+    MAX_ENTITIES,
+    Change,
+    QuotaApiError,
+    alteration,
+    altered,
+    check_room,
+    described,
+    ips,
+    undone,
+    with_brokers,
+)
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity
+from protocol.bodies.client_quotas import AlterEntry, AlterResult, Component, DescribedEntity, EntityPart, Op
+
+PRODUCE, FETCH, CONNECT, REQUEST = "producer_byte_rate", "consumer_byte_rate", "connection_creation_rate", "request_percentage"
+ADDRESSES = {"1.2.3.4", "::1", "localhost"}
+U, IP = ("user", "u"), ("ip", "1.2.3.4")
+
+
+def entry(*entity, **ops):
+    return AlterEntry(tuple(EntityPart(*part) for part in entity), tuple(Op(key, value) for key, value in ops.items()))
+
+
+def asked(*entries):
+    return alteration(entries, ADDRESSES.__contains__)
+
+
+BAD_COMBINATION = "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
+
+ONE_ENTRY = [
+    (entry(U, producer_byte_rate=100.0), None),
+    (entry(("user", None), producer_byte_rate=100.0), None),
+    (entry(("client-id", None), ("user", None), producer_byte_rate=6.0), None),
+    (entry(producer_byte_rate=1.0), "Invalid empty client quota entity"),
+    (entry(("x", "y"), producer_byte_rate=1.0), "Unhandled client quota entity type: x"),
+    (entry(("", "y"), producer_byte_rate=1.0), "Unhandled client quota entity type: "),
+    (entry(("user", ""), producer_byte_rate=1.0), "Empty user not supported"),
+    (entry(("client-id", ""), producer_byte_rate=1.0), "Empty client-id not supported"),
+    (entry(("ip", ""), connection_creation_rate=1.0), "Empty ip not supported"),
+    (entry(IP, U, connection_creation_rate=1.0), BAD_COMBINATION),
+    (entry(("client-id", "c"), IP, connection_creation_rate=1.0), BAD_COMBINATION),
+    (entry(("client-id", "c"), IP, U, connection_creation_rate=1.0), BAD_COMBINATION),
+    (entry(("ip", "not a host"), connection_creation_rate=1.0), "not a host is not a valid IP or resolvable host."),
+    (entry(("ip", "localhost"), connection_creation_rate=1.0), None),
+    (entry(("ip", "::1"), connection_creation_rate=1.0), None),
+    (entry(("ip", None), connection_creation_rate=1.0), None),
+    (entry(U, connection_creation_rate=1.0), "Invalid configuration key connection_creation_rate"),
+    (entry(IP, producer_byte_rate=1.0), "Invalid configuration key producer_byte_rate"),
+    (entry(IP, request_percentage=1.0), "Invalid configuration key request_percentage"),
+    (entry(U, bad=1.0), "Invalid configuration key bad"),
+    (entry(U, bad=None), None),
+    (entry(U, **{"SCRAM-SHA-256": 1.0}), "Invalid configuration key SCRAM-SHA-256"),
+    (entry(U, producer_byte_rate=0.0), "Quota producer_byte_rate must be greater than 0"),
+    (entry(U, producer_byte_rate=-1.0), "Quota producer_byte_rate must be greater than 0"),
+    (entry(U, producer_byte_rate=-math.inf), "Quota producer_byte_rate must be greater than 0"),
+    (entry(U, producer_byte_rate=math.inf), "Proposed value for producer_byte_rate is too large for a LONG."),
+    (entry(U, producer_byte_rate=1e300), "Proposed value for producer_byte_rate is too large for a LONG."),
+    (entry(U, producer_byte_rate=2.0**63), None),
+    (entry(IP, connection_creation_rate=2.0**31), "Proposed value for connection_creation_rate is too large for an INT."),
+    (entry(IP, connection_creation_rate=2.0**31 - 1), None),
+    (entry(IP, connection_creation_rate=1.5), "connection_creation_rate cannot be a fractional value."),
+    (entry(U, producer_byte_rate=10_000.5), "producer_byte_rate cannot be a fractional value."),
+    (entry(U, producer_byte_rate=10_000.0000005), None),
+    (entry(U, producer_byte_rate=9_999.9999995), "producer_byte_rate cannot be a fractional value."),
+    (entry(U, producer_byte_rate=1e-7), None),
+    (entry(U, request_percentage=12.5), None),
+    (entry(U, request_percentage=0.0), "Quota request_percentage must be greater than 0"),
+    (entry(U, producer_byte_rate=5.0, bad=1.0), "Invalid configuration key bad"),
+    (entry(U, producer_byte_rate=-5.0, bad=1.0), "Invalid configuration key bad"),
+    (entry(U), None),
+]
+
+
+@pytest.mark.parametrize(("given_entry", "text"), ONE_ENTRY, ids=str)
+def test_an_alteration_is_answered_as_a_broker_does(given_entry, text):
+    found = asked(given_entry)
+    ((entity, result),) = found.results.items()
+    assert set(entity) == set(given_entry.entity)
+    assert result == AlterResult(0 if text is None else 42, text, entity)
+    changed = {change.key: change.value for change in found.changes}
+    forwarded = {op.key: op.value for each in found.for_broker for op in each.ops}
+    assert changed | forwarded == (dict(given_entry.ops) if text is None else {})
+    assert forwarded.keys() <= {REQUEST}
+
+
+@pytest.mark.parametrize(("key", "text"), [(PRODUCE, "must be greater than 0"), (REQUEST, "must be greater than 0")])
+def test_what_is_no_number_is_refused_unlike_in_kafka(key, text):
+    (result,) = asked(entry(U, **{key: math.nan})).results.values()
+    assert result.message == f"Quota {key} {text}"
+
+
+def test_an_infinite_quota_is_refused_unlike_in_kafka():
+    (result,) = asked(entry(U, request_percentage=math.inf)).results.values()
+    assert result.message == "Proposed value for request_percentage is too large for a DOUBLE."
+
+
+def test_the_entity_is_named_in_the_brokers_order():
+    (entity,) = asked(entry(U, ("client-id", "c"), producer_byte_rate=6.0)).results
+    assert entity == (EntityPart("client-id", "c"), EntityPart("user", "u"))
+
+
+def test_of_a_type_that_is_given_twice_the_last_counts():
+    found = asked(entry(U, ("user", "v"), producer_byte_rate=5.0))
+    assert found.changes == [Change(ClientQuotaEntity("v"), PRODUCE, 5.0)]
+    assert list(found.results) == [(EntityPart("user", "v"),)]
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ([U], "{user=u}"),
+        ([("user", None), ("client-id", "k")], "{client-id=k, user=null}"),
+        ([("ip", None)], "{ip=null}"),
+    ],
+)
+def test_an_entity_that_is_given_twice(parts, text):
+    key = CONNECT if parts[0][0] == "ip" else PRODUCE
+    found = asked(entry(*parts, **{key: 3.0}), entry(*reversed(parts), **{key: 4.0}))
+    (result,) = found.results.values()
+    assert result[:2] == (42, f"Ignoring duplicate entity ClientQuotaEntity(entries={text})")
+    assert [change.value for change in found.changes] == [3.0]  # as in Kafka: the first is applied all the same
+
+
+def test_a_key_that_is_given_twice_applies_nothing():
+    found = asked(AlterEntry((EntityPart(*U),), (Op(PRODUCE, 1.0), Op(PRODUCE, None))))
+    (result,) = found.results.values()
+    assert result[:2] == (42, "Ignoring duplicate entity ClientQuotaEntity(entries={user=u})")
+    assert found.changes == found.for_broker == []
+
+
+def test_the_good_entities_are_altered_whatever_is_wrong_with_others():
+    found = asked(entry(("user", "a"), producer_byte_rate=5.0), entry(("user", "b"), producer_byte_rate=-5.0))
+    assert [result.error_code for result in found.results.values()] == [0, 42]
+    assert found.changes == [Change(ClientQuotaEntity("a"), PRODUCE, 5.0)]
+
+
+def test_what_is_the_brokers_is_split_off():
+    found = asked(entry(U, ("client-id", None), producer_byte_rate=5.0, request_percentage=None))
+    assert found.changes == [Change(ClientQuotaEntity("u", DEFAULT), PRODUCE, 5.0)]
+    assert found.for_broker == [entry(("client-id", None), U, request_percentage=None)]
+
+
+def test_the_ips_to_look_up():
+    assert ips([entry(IP), entry(("ip", None)), entry(("ip", "")), entry(U), entry(("ip", "host"))]) == {"1.2.3.4", "host"}
+
+
+def test_changes_leave_what_they_do_not_name():
+    before = {ClientQuotaEntity("a"): {PRODUCE: 1.0, FETCH: 2.0}, ClientQuotaEntity("b"): {PRODUCE: 3.0}}
+    changes = [
+        Change(ClientQuotaEntity("a"), PRODUCE, 10.0),
+        Change(ClientQuotaEntity("b"), PRODUCE, None),
+        Change(ClientQuotaEntity("c"), PRODUCE, None),
+    ]
+    after = altered(before, changes)
+    assert after == {ClientQuotaEntity("a"): {PRODUCE: 10.0, FETCH: 2.0}}
+    assert before[ClientQuotaEntity("a")] == {PRODUCE: 1.0, FETCH: 2.0}
+    assert altered(after, undone(before, after, changes)) == before
+
+
+def test_what_somebody_else_has_changed_since_is_not_undone():
+    entity = ClientQuotaEntity("a")
+    mine, theirs = [Change(entity, PRODUCE, 2.0)], [Change(entity, PRODUCE, 3.0)]
+    assert undone({}, altered({}, mine + theirs), mine) == []
+
+
+def test_the_number_of_entities_is_bounded():
+    full = altered({}, [Change(ClientQuotaEntity(str(n)), PRODUCE, 1.0) for n in range(MAX_ENTITIES)])
+    check_room({}, full)
+    more = altered(full, [Change(ClientQuotaEntity("one more"), PRODUCE, 1.0)])
+    with pytest.raises(QuotaApiError, match="100000 entities"):
+        check_room(full, more)
+    check_room(more, altered(more, [Change(ClientQuotaEntity("0"), PRODUCE, 2.0)]))
+
+
+def test_what_can_not_be_changed_is_an_error_of_its_entities_alone():
+    found = asked(
+        entry(U, producer_byte_rate=5.0, request_percentage=1.0),
+        entry(("user", "v"), request_percentage=2.0),
+        entry(("user", "w"), bad=1.0),
+    )
+    found.fail_changes(-1, "full")
+    assert [result[:2] for result in found.results.values()] == [(-1, "full"), (0, None), (42, "Invalid configuration key bad")]
+    assert found.changes == []
+    assert [each.entity for each in found.for_broker] == [(EntityPart("user", "v"),)]
+
+
+MIXED = (
+    "Invalid entity filter component combination. IP filter component should not be used with user or clientId filter "
+    "component."
+)
+
+BAD_FILTERS = [
+    ([("user", 0, "a"), ("user", 2, None)], 42, "Entity type user cannot appear more than once in the filter."),
+    ([("", 0, "a")], 42, "Invalid empty entity type."),
+    ([("x", 0, "a")], 35, "Unsupported entity type x"),
+    ([("user", 0, None)], 42, "Request specified MATCH_TYPE_EXACT, but set match string to null."),
+    ([("user", 1, "a")], 42, "Request specified MATCH_TYPE_DEFAULT, but also specified a match string."),
+    ([("user", 2, "a")], 42, "Request specified MATCH_TYPE_SPECIFIED, but also specified a match string."),
+    ([("user", 3, None)], 42, "Unknown match type 3"),
+    ([("user", -1, "a")], 42, "Unknown match type -1"),
+    ([("ip", 2, None), ("user", 2, None)], 42, MIXED),
+    ([("client-id", 1, None), ("ip", 0, "1.2.3.4")], 42, MIXED),
+]
+
+
+@pytest.mark.parametrize(("components", "code", "text"), BAD_FILTERS, ids=str)
+def test_a_filter_is_refused_as_a_broker_does(components, code, text):
+    with pytest.raises(QuotaApiError) as caught:
+        described({}, [Component(*each) for each in components], strict=False)
+    assert (caught.value.code, caught.value.message) == (code, text)
+
+
+parts = st.sampled_from(["a", "b", DEFAULT, None])
+entities = st.builds(ClientQuotaEntity, parts, parts).filter(lambda entity: entity.parts()) | st.builds(
+    ClientQuotaEntity, ip=st.sampled_from(["a", "b", DEFAULT])
+)
+matches = st.sampled_from([(0, "a"), (0, "b"), (0, "<default>"), (1, None), (2, None)])
+
+
+@given(st.sets(entities), st.dictionaries(st.sampled_from(["user", "client-id"]), matches), st.booleans())
+def test_a_filter_finds_what_a_naive_reading_of_kip_546_finds(entities, components, strict):
+    def fits(entity):
+        names = {"user": entity.user, "client-id": entity.client_id, "ip": entity.ip}
+        given_types = {kind for kind, name in names.items() if name is not None}
+        for kind, (how, match) in components.items():
+            if kind not in given_types or names[kind] != {0: match, 1: DEFAULT, 2: names[kind]}[how]:
+                return False
+        return not strict or given_types == set(components)
+
+    quotas = {entity: {PRODUCE: float(number)} for number, entity in enumerate(entities, 1)}
+    found = described(quotas, [Component(kind, *match) for kind, match in components.items()], strict=strict)
+    assert {each.values for each in found} == {tuple(quotas[entity].items()) for entity in entities if fits(entity)}
+
+
+def test_the_default_is_named_by_null_and_entities_are_named_in_the_brokers_order():
+    (found,) = described({ClientQuotaEntity(DEFAULT, "c"): {PRODUCE: 1.0}}, [], strict=False)
+    assert found == DescribedEntity((EntityPart("client-id", "c"), EntityPart("user", None)), ((PRODUCE, 1.0),))
+
+
+def test_of_the_brokers_quotas_those_are_shown_that_are_not_weirs():
+    user, client = (EntityPart("user", "u"),), (EntityPart("client-id", "c"),)
+    own = [DescribedEntity(user, ((PRODUCE, 1.0),))]
+    brokers = [
+        DescribedEntity(user, ((PRODUCE, 9.0), (REQUEST, 50.0))),
+        DescribedEntity(client, ((FETCH, 9.0),)),
+        DescribedEntity((EntityPart("user", "v"),), (("of_a_later_kafka", 7.0),)),
+    ]
+    assert with_brokers(own, brokers) == [
+        DescribedEntity(user, ((PRODUCE, 1.0), (REQUEST, 50.0))),
+        DescribedEntity((EntityPart("user", "v"),), (("of_a_later_kafka", 7.0),)),
+    ]

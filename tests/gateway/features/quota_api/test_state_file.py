@@ -1,0 +1,111 @@
+"""The state file: what is saved is loaded again, and what can't be made out is refused in words."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.config.problems import ConfigError
+from gateway.features.quota_api.quota_store import NotSavedError
+from gateway.features.quota_api.state_file import StateFile
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity
+
+ALICE = {ClientQuotaEntity("alice", DEFAULT): {"producer_byte_rate": 1e6, "controller_mutation_rate": 0.25}}
+
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20) | st.just(DEFAULT)
+entities = (
+    st.builds(ClientQuotaEntity, names)
+    | st.builds(ClientQuotaEntity, names, names)
+    | st.builds(ClientQuotaEntity, st.none(), names)
+    | st.builds(ClientQuotaEntity, ip=names)
+    | st.builds(ClientQuotaEntity, topic=st.sampled_from(["payments", "orders"]))
+)
+limits = st.dictionaries(st.sampled_from(["producer_byte_rate", "x"]), st.floats(1e-9, 1e18), min_size=1)
+
+
+@pytest.fixture
+def file(tmp_path):
+    return StateFile(tmp_path / "weir.state.json")
+
+
+@given(quotas=st.dictionaries(entities, limits, max_size=4))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+def test_what_is_saved_is_loaded_again(file, quotas):
+    file._save(quotas)
+    assert file._load() == quotas
+
+
+async def test_before_anything_is_saved_there_is_nothing(file):
+    assert await file.load() == {}
+    assert not file.path.exists()
+
+
+async def test_the_default_entity_is_null_as_in_kafkas_protocol(file):
+    assert await file.save({}, ALICE) == ALICE
+    assert json.loads(file.path.read_text()) == {
+        "version": 1,
+        "client_quotas": [
+            {
+                "entity": {"user": "alice", "client-id": None},
+                "quotas": {"producer_byte_rate": 1e6, "controller_mutation_rate": 0.25},
+            }
+        ],
+    }
+    assert [path.name for path in file.path.parent.iterdir()] == ["weir.state.json"]
+
+
+async def test_a_save_that_fails_leaves_what_was_saved_before(file):
+    assert await file.save({}, ALICE) == ALICE
+    file.path.with_name("weir.state.json.new").mkdir()
+    with pytest.raises(NotSavedError, match="Is a directory") as caught:
+        await file.save(ALICE, {})
+    assert (caught.value.remedy, caught.value.outcome) == (
+        "make the folder of state.path writable",
+        "so nothing is changed",
+    )
+    assert await file.load() == ALICE
+
+
+async def test_it_is_on_the_disk_under_its_name_before_save_returns(file, monkeypatch):
+    done = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: done.append(Path(f"/proc/self/fd/{descriptor}").readlink()))
+    assert await file.save({}, ALICE) == ALICE
+    assert done == [file.path.with_name("weir.state.json.new"), file.path.parent]
+
+
+ROW = '{"entity": {"user": "a"}, "quotas": {"k": 1}}'
+DAMAGED = {
+    "empty": ("", "is damaged"),
+    "cut": ('{"version": 1, "client_quotas": [{"entity"', "is damaged"),
+    "not UTF-8": (b"\xff\xfe", "is damaged"),
+    "a list": ("[]", "is damaged"),
+    "no version": ('{"client_quotas": []}', "is damaged"),
+    "a later version": ('{"version": 2, "client_quotas": []}', "is of version 2, this Weir knows version 1"),
+    "an unknown key": ('{"version": 1, "client_quotas": [], "more": 1}', "is damaged"),
+    "an entity of nobody": ('{"version": 1, "client_quotas": [{"entity": {}, "quotas": {"k": 1}}]}', "is damaged"),
+    "a quota of nothing": (f'{{"version": 1, "client_quotas": [{ROW.replace("1", "0")}]}}', "is damaged"),
+    "a quota that is text": (f'{{"version": 1, "client_quotas": [{ROW.replace("1", chr(34) * 2)}]}}', "is damaged"),
+    "a quota that is no number": (f'{{"version": 1, "client_quotas": [{ROW.replace("1", "NaN")}]}}', "is damaged"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+async def test_a_file_that_can_not_be_made_out_is_refused(file, what):
+    content, message = DAMAGED[what]
+    file.path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ConfigError) as caught:
+        await file.load()
+    (problem,) = caught.value.problems
+    assert problem.key == "state.path"
+    assert str(file.path) in problem.message
+    assert message in problem.message
+    assert "move it away" in problem.remedy
+
+
+async def test_a_file_that_can_not_be_read_is_refused(file):
+    file.path.mkdir()
+    with pytest.raises(ConfigError, match="can't be read"):
+        await file.load()

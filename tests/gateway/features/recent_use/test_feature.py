@@ -1,0 +1,164 @@
+"""Recent usage over a restart: saved while the loop goes on, put back before anybody is served, and never in the way."""
+
+import asyncio
+import logging
+from collections import Counter
+
+import pytest
+
+from gateway import clock
+from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas
+from gateway.features.recent_use import feature as recent_usage
+from gateway.features.recent_use.feature import RecentUsage
+from gateway.features.recent_use.usage_file import read_usage, write_usage
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+
+QUOTAS = QuotaSettings((EntityQuota(ClientQuotaEntity(client_id=DEFAULT), {"producer_byte_rate": 1_000.0}),))
+LIMITS = ConnectionLimits(max_per_ip=9, gateway=AcceptLimits(connection_creation_rate=0.001), listeners={"a": AcceptLimits()})
+
+
+class Gateway:
+    """What a restart makes anew."""
+
+    def __init__(self, path, interval=0.01):
+        now = clock.monotonic()
+        self.engine = QuotaEngine(QUOTAS, now)
+        self.connections = ConnectionQuotas(self.engine, LIMITS, now)
+        self.usage = RecentUsage(path, interval, self.engine, self.connections, Counter())
+
+    def charge(self, client_id, amount):
+        now = clock.monotonic()
+        return self.engine.acquire("produce", "alice", client_id, now).charge(amount, now)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "usage.jsonl"
+
+
+async def test_who_was_over_is_over_after_a_restart(path):
+    first = Gateway(path)
+    for number in range(1_000):  # more than are looked at together
+        first.charge(f"client-{number}", 100_000)
+    first.connections.arrive("a", "10.0.0.1", clock.monotonic())
+    await first.usage.save()
+    assert first.usage.saves == {"success": 1}
+
+    second = Gateway(path)
+    await second.usage.restore()
+    # 10 000 of burst: 90 s of debt, less the moment that has passed, and one for what is used now.
+    assert [second.charge(f"client-{number}", 1_000) for number in (0, 500, 999)] == pytest.approx([91.0] * 3, abs=20.0)
+    assert second.charge("another", 1_000) == 0.0
+    assert 0.0 < second.connections.wait("a", clock.monotonic()) <= 1.0
+
+
+async def test_as_long_as_there_is_nothing_to_remember_nothing_is_written(path):
+    gateway = Gateway(path)
+    await gateway.usage.restore()
+    await gateway.usage.save()
+    assert not path.exists()
+
+
+async def test_what_counts_no_more_is_not_put_back(path):
+    first = Gateway(path)
+    first.charge("etl", 100_000)
+    await first.usage.save()
+    second = Gateway(path)  # it has not been told of it, so its buckets are full
+    await second.usage.save()
+    assert read_usage(path).entities == ()
+
+
+async def test_it_saves_again_and_again_and_the_loop_goes_on(path, monkeypatch):
+    gateway = Gateway(path)
+    gateway.charge("etl", 100_000)
+    loop, writes = asyncio.get_running_loop(), asyncio.Semaphore(0)
+
+    def counting(*arguments):
+        write_usage(*arguments)
+        loop.call_soon_threadsafe(writes.release)
+
+    monkeypatch.setattr(recent_usage, "write_usage", counting)
+    task = asyncio.create_task(gateway.usage.run())
+    async with asyncio.timeout(30):
+        for _ in range(3):
+            await writes.acquire()
+    task.cancel()
+    assert [use.tags.client_id for use in read_usage(path).entities] == ["etl"]
+
+
+async def test_one_save_does_not_get_in_the_way_of_another(path, monkeypatch):
+    """The last save, at the end of a drain, waits for the one whose task was cancelled, and is the one that stays."""
+    gateway = Gateway(path)
+    gateway.charge("etl", 100_000)
+    loop, begun, may_write, written = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event(), []
+
+    def slow(_path, _at, lines):
+        loop.call_soon_threadsafe(begun.set)
+        asyncio.run_coroutine_threadsafe(may_write.wait(), loop).result(30)
+        written.append(len(lines))
+
+    monkeypatch.setattr(recent_usage, "write_usage", slow)
+    task = asyncio.create_task(gateway.usage.save())
+    await begun.wait()
+    task.cancel()
+    gateway.charge("app", 100_000)
+    last = asyncio.create_task(gateway.usage.save())
+    await asyncio.sleep(0)
+    may_write.set()
+    await last
+    assert written == [1, 2]
+
+
+async def test_what_can_not_be_written_is_said_once_and_counted(path, caplog):
+    caplog.set_level(logging.INFO)
+    gateway = Gateway(path)
+    gateway.charge("etl", 100_000)
+    blocked = path.with_name(f"{path.name}.new")
+    blocked.mkdir()
+    await gateway.usage.save()
+    await gateway.usage.save()
+    blocked.rmdir()
+    await gateway.usage.save()
+    assert gateway.usage.saves == {"failure": 2, "success": 1}
+    warning, again = caplog.messages
+    assert "can't be saved" in warning
+    assert "make the folder of state.usage_path writable" in warning
+    assert again == "recent usage is saved again"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xff", "every client starts with its whole burst"),
+        (b'{"version": 9}\n', "of version 9"),
+        (b'{"version": 1, "boot": "", "monotonic": 0, "wall": 0, "rows": 0}\n', "too long ago, or in the future"),
+        (None, "can't be read"),
+    ],
+)
+async def test_a_file_that_says_nothing_is_logged_and_the_gateway_starts(path, caplog, content, message):
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    gateway = Gateway(path)
+    await gateway.usage.restore()
+    (warning,) = caplog.messages
+    assert message in warning
+    assert str(path) in warning
+    assert gateway.charge("etl", 10_000) == 0.0
+    if content is not None:
+        await gateway.usage.save()
+        assert len(read_usage(path).entities) == 1
+
+
+async def test_damaged_lines_are_left_out_and_counted(path, caplog):
+    first = Gateway(path)
+    first.charge("etl", 100_000)
+    first.charge("app", 100_000)
+    await first.usage.save()
+    path.write_bytes(path.read_bytes()[:-20])
+    second = Gateway(path)
+    await second.usage.restore()
+    assert (second.charge("etl", 1_000) > 0.0, second.charge("app", 1_000) > 0.0) == (True, False)
+    assert "1 lines of" in caplog.text

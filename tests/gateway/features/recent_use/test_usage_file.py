@@ -1,0 +1,187 @@
+"""The usage file: what is written is read again, and what can't be made out is left out or refused in words."""
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.features.recent_use import usage_file
+from gateway.features.recent_use.rules import EntityUse, Moment, RecentUse
+from gateway.features.recent_use.usage_file import (
+    BadUsageError,
+    Usage,
+    entity_line,
+    listener_line,
+    member_lines,
+    read_usage,
+    topic_line,
+    write_usage,
+)
+from gateway.features.sharing.flow import Known
+from gateway.features.topic_quotas.recent_topics import TopicSpent
+from gateway.quotas.engine import Metering
+from gateway.quotas.entity import Tags
+from gateway.quotas.meter import Spent, Window
+
+AT = Moment("a boot", 5_021.4, 1_795_244_400.2)
+USE = RecentUse(1e6, Metering("window", Window(5, 2.0)), (Spent(3.5, 2.0, 100.0), Spent(0.5, 0.0, 0.0)))
+USAGE = Usage(
+    AT,
+    (EntityUse("produce", Tags("alice", None), USE), EntityUse("connection", Tags(None, None, ip="10.0.0.1"), USE)),
+    {None: USE, "clients": USE},
+    (Known("00f1", 7, {("produce", Tags("alice", None)): 512, ("topic", "payments"): 9}),),
+    (TopicSpent("payments", "window", Window(5, 2.0), USE.spent), TopicSpent(None, "one_minute", Window(), (), USE.spent)),
+)
+
+numbers = st.floats(-1e9, 1e18)
+names = st.none() | st.text(st.characters(codec="utf-8"), max_size=20)
+uses = st.builds(
+    RecentUse,
+    st.floats(1e-9, 1e18),
+    st.builds(Metering, st.sampled_from(["token_bucket", "window"]), st.builds(Window, st.integers(1, 99), st.floats(0.1, 99))),
+    st.lists(st.builds(Spent, numbers, numbers, numbers), min_size=1, max_size=3).map(tuple),
+)
+usages = st.builds(
+    Usage,
+    st.builds(Moment, st.text("abc-", max_size=5), numbers, numbers),
+    st.lists(
+        st.builds(EntityUse, st.text(max_size=5), st.builds(Tags, names, names, st.just(False), names), uses), max_size=3
+    ).map(tuple),
+    st.dictionaries(names, uses, max_size=3),
+    st.lists(
+        st.builds(
+            Known,
+            st.text("0f", max_size=3),
+            st.integers(0, 9),
+            st.dictionaries(
+                st.tuples(st.text(max_size=3), st.builds(Tags, names, names, st.just(False), names) | st.text(max_size=3)),
+                st.integers(0, 2**70),
+                max_size=3,
+            ),
+        ),
+        max_size=3,
+    ).map(tuple),
+    st.lists(
+        st.builds(
+            TopicSpent,
+            names,
+            st.sampled_from(["one_minute", "window"]),
+            st.builds(Window, st.integers(1, 99), st.floats(0.1, 99)),
+            st.lists(st.builds(Spent, numbers, numbers, numbers), max_size=3).map(tuple),
+            st.lists(st.builds(Spent, numbers, numbers, numbers), max_size=3).map(tuple),
+        ),
+        max_size=3,
+    ).map(tuple),
+)
+
+
+def write(path, usage):
+    lines = [entity_line(entity) for entity in usage.entities]
+    lines += [listener_line(*each) for each in usage.listeners.items()]
+    lines += [line for known in usage.members for line in member_lines(known)]
+    write_usage(path, usage.at, lines + [topic_line(topic) for topic in usage.topics])
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "weir.state.usage.jsonl"
+
+
+@given(usage=usages)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+def test_what_is_written_is_read_again(path, usage):
+    write(path, usage)
+    assert read_usage(path) == usage
+
+
+def test_it_reads_as_its_description_says(path):
+    write(path, USAGE)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert lines[0] == {"version": 1, "boot": "a boot", "monotonic": 5_021.4, "wall": 1_795_244_400.2, "rows": 7}
+    use = {"limit": 1e6, "metering": ["window", 5, 2.0], "spent": [[3.5, 2.0, 100.0], [0.5, 0.0, 0.0]]}
+    assert lines[1:] == [
+        {"kind": "produce", "user": "alice", **use},
+        {"kind": "connection", "ip": "10.0.0.1", **use},
+        {"listener": None, **use},
+        {"listener": "clients", **use},
+        {
+            "member": "00f1",
+            "sequence": 7,
+            "told": [{"kind": "produce", "user": "alice", "total": 512}, {"kind": "topic", "name": "payments", "total": 9}],
+        },
+        {"topic": "payments", "metering": ["window", 5, 2.0], "spent": use["spent"], "elsewhere": []},
+        {"topic": None, "metering": ["one_minute", 11, 1.0], "spent": [], "elsewhere": use["spent"]},
+    ]
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_write_that_fails_leaves_what_was_there(path):
+    write(path, USAGE)
+    path.with_name(f"{path.name}.new").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write(path, Usage(AT))
+    assert read_usage(path) == USAGE
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is damaged"),
+        ('{"version": 1', "is damaged"),
+        (b"\xff\xfe", "is damaged"),
+        ("[]", "is damaged"),
+        ("7", "is damaged"),
+        ('{"boot": ""}', "is damaged"),
+        ('{"version": 1}', "is damaged"),
+        ('{"version": 1, "boot": "", "monotonic": 1, "wall": "yesterday", "rows": 0}', "is damaged"),
+        ('{"version": 1, "boot": "", "monotonic": 1, "wall": Infinity, "rows": 0}', "is damaged"),
+        ('{"version": 2, "what": "ever"}', "is of version 2, this Weir knows version 1"),
+    ],
+)
+def test_a_file_that_can_not_be_made_out(path, content, message):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(BadUsageError, match=message):
+        read_usage(path)
+
+
+DAMAGED = {
+    "cut": lambda line: line[:-5],
+    "not UTF-8": lambda line: line[:-3] + b"\xff" + line[-3:],
+    "half of a character, as a client may call himself": lambda line: line.replace(b"alice", b"\\ud800"),
+    "a limit of nothing": lambda line: line.replace(b"1000000.0", b"0"),
+    "no number": lambda line: line.replace(b"100.0", b"NaN"),
+    "an unknown key": lambda line: line.replace(b'"kind"', b'"kinds"'),
+    "nothing spent": lambda line: line[: line.index(b'"spent"')] + b'"spent": []}',
+    "no samples": lambda line: line.replace(b'"window", 5', b'"window", 0'),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_line_that_can_not_be_made_out_is_left_out(path, damage):
+    write(path, USAGE)
+    lines = path.read_bytes().splitlines()
+    damaged = DAMAGED[damage](lines[1])
+    assert damaged != lines[1]
+    path.write_bytes(b"\n".join([lines[0], damaged, *lines[2:]]))
+    assert read_usage(path) == Usage(AT, USAGE.entities[1:], USAGE.listeners, USAGE.members, USAGE.topics, damaged=1)
+
+
+def test_lines_that_are_missing_are_counted(path):
+    write(path, USAGE)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-2]))
+    assert read_usage(path) == Usage(AT, USAGE.entities, USAGE.listeners, USAGE.members, damaged=2)
+
+
+def test_a_member_of_very_many_entities_has_several_lines(path):
+    known = Known("00f1", 7, {("topic", str(number)): number for number in range(120)})
+    write(path, Usage(AT, members=(known,)))
+    assert [len(each.totals) for each in read_usage(path).members] == [50, 50, 20]
+
+
+def test_lines_beyond_the_bound_are_cut(monkeypatch):
+    monkeypatch.setattr(usage_file, "MAX_BYTES", 25)
+    lines = ["0123456789\n", "0123456789\n", "0123456789\n"]
+    assert usage_file.cut(lines) == 1
+    assert len(lines) == 2
+    assert usage_file.cut(lines) == 0

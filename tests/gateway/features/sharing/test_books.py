@@ -1,0 +1,146 @@
+"""Rates of listeners and quotas of topics, held by several gateways together."""
+
+from collections.abc import Sequence
+
+from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, Slot
+from gateway.features.sharing.book import Book
+from gateway.features.sharing.member import Member
+from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.meter import Window
+
+INTERVAL = 0.2
+RATE = 10
+WINDOW = Window(11, 1.0)
+BURST = RATE * 10
+
+
+class Exchange:
+    """Members whose books are given, and a topic without any delay between them."""
+
+    def __init__(self, engines: Sequence[QuotaEngine], books: Sequence[Book]) -> None:
+        self.now = 100.0
+        self.members = [
+            Member(f"{number:016x}", engine, INTERVAL, self.now, books=(book,))
+            for number, (engine, book) in enumerate(zip(engines, books, strict=True))
+        ]
+        self.run(1.0)
+
+    def run(self, seconds: float) -> None:
+        for _ in range(round(seconds / INTERVAL)):
+            self.now += INTERVAL
+            for record in [record for member in self.members for record in member.step(self.now)]:
+                for member in self.members:
+                    member.receive(*record, self.now)
+
+
+def engines(count: int) -> list[QuotaEngine]:
+    return [QuotaEngine(QuotaSettings(window=WINDOW), 100.0, shared=True) for _ in range(count)]
+
+
+class Listeners(Exchange):
+    """Gateways with a listener `clients`, whose rate, or that of the whole gateway, is limited."""
+
+    def __init__(self, count: int, **limits: AcceptLimits) -> None:
+        made = engines(count)
+        listeners = {"clients": limits.get("listener", AcceptLimits())}
+        of_gateway = limits.get("gateway", AcceptLimits())
+        self.gateways = [
+            ConnectionQuotas(engine, ConnectionLimits(1_000_000, {}, of_gateway, listeners), 100.0) for engine in made
+        ]
+        super().__init__(made, self.gateways)
+
+    def take(self, number: int, seconds: float) -> int:
+        """As many connections as come through one gateway within so many seconds."""
+        taken = 0
+        for _ in range(round(seconds / INTERVAL)):
+            while self.gateways[number].wait("clients", self.now) == 0.0:
+                assert isinstance(self.gateways[number].arrive("clients", "192.0.2.1", self.now), Slot)
+                taken += 1
+            self.run(INTERVAL)
+        return taken
+
+
+def test_the_rate_of_a_listener_is_one_for_all_gateways() -> None:
+    fleet = Listeners(2, listener=AcceptLimits(connection_creation_rate=RATE))
+    burst = fleet.take(0, 3.0)
+    assert burst <= BURST + 3 * RATE + 2
+    assert fleet.take(1, 5.0) <= 6 * RATE + 2, "the other one has heard of the burst"
+
+
+def test_so_is_the_rate_of_all_listeners() -> None:
+    fleet = Listeners(2, gateway=AcceptLimits(connection_creation_rate=RATE))
+    fleet.take(0, 3.0)
+    assert fleet.take(1, 5.0) <= 6 * RATE + 2
+
+
+def test_listeners_without_a_rate_have_nothing_to_tell() -> None:
+    fleet = Listeners(2)
+    for _ in range(10):
+        fleet.gateways[0].arrive("clients", "192.0.2.1", fleet.now)
+    fleet.run(2.0)
+    assert [member.tracked for member in fleet.members] == [0, 0]
+
+
+def test_a_gateway_without_a_rate_is_told_in_vain() -> None:
+    fleet = Listeners(2, listener=AcceptLimits(connection_creation_rate=RATE))
+    fleet.gateways[1].apply(ConnectionLimits(1_000_000, {}, AcceptLimits(), {"clients": AcceptLimits()}), fleet.now)
+    fleet.take(0, 2.0)
+    assert fleet.gateways[1].wait("clients", fleet.now) == 0.0
+
+
+class Topics(Exchange):
+    """Gateways that each have something appended to topics."""
+
+    def __init__(self, count: int, *, max_topics: int = 100) -> None:
+        settings = TopicSettings(1_000, {"hot": 400}, meter="window", window=Window(2, 1.0))
+        self.gateways = [TopicQuotas(settings, 100.0, max_topics=max_topics) for _ in range(count)]
+        for quotas in self.gateways:
+            quotas.listed({"hot": bytes(16), "cold": bytes(16)})
+        super().__init__(engines(count), self.gateways)
+
+    def append(self, number: int, topic: str, size: int) -> None:
+        self.gateways[number].appended(topic.encode(), size, self.now, by_id=False)
+
+    def rejects(self, number: int, topic: str) -> bool:
+        quotas = self.gateways[number]
+        return quotas.rejects(quotas.find(topic.encode(), by_id=False), self.now)
+
+
+def test_a_topic_is_over_its_share_by_what_all_have_appended() -> None:
+    fleet = Topics(2)
+    for number in (0, 1):
+        fleet.append(number, "hot", 800)
+        assert not fleet.rejects(number, "hot")
+    fleet.run(INTERVAL)
+    assert all(fleet.rejects(number, "hot") for number in (0, 1))
+    assert not any(fleet.rejects(number, "cold") for number in (0, 1))
+
+
+def test_what_others_appended_is_theirs_in_all_figures() -> None:
+    fleet = Topics(2)
+    fleet.append(0, "hot", 2_000)
+    fleet.run(INTERVAL)
+    (row,) = [row for row in fleet.gateways[1].snapshot(fleet.now) if row.topic == "hot"]
+    assert (row.appended_bytes, row.rate, row.rejected) == (0, 2_000.0, True)
+    totals = fleet.gateways[1].totals(fleet.now)
+    assert (totals.rate, totals.over) == (2_000.0, True)
+
+
+def test_topics_that_have_no_room_are_not_made_for_others() -> None:
+    fleet = Topics(2, max_topics=1)
+    fleet.append(0, "hot", 100)
+    fleet.append(1, "cold", 20_000)
+    fleet.run(1.0)
+    assert fleet.gateways[0].find(b"cold", by_id=False) is None
+    assert fleet.gateways[0].over(fleet.now), "the total counts all the same"
+
+
+def test_other_thresholds_keep_what_is_known() -> None:
+    fleet = Topics(2)
+    fleet.append(0, "hot", 2_000)
+    fleet.run(INTERVAL)
+    fleet.gateways[1].apply(TopicSettings(1_500, {"hot": 400}, meter="window", window=Window(2, 1.0)), fleet.now)
+    assert fleet.rejects(1, "hot")
+    fleet.gateways[1].apply(TopicSettings(1_500, {"hot": 400}), fleet.now)
+    assert not fleet.rejects(1, "hot"), "another way to reckon begins anew"

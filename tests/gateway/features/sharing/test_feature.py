@@ -1,0 +1,76 @@
+"""What becomes of the records of the usage topic before the member sees them. No broker is needed for that."""
+
+import asyncio
+
+from gateway import clock
+from gateway.cluster.client import OwnClient
+from gateway.features.sharing.config import SharingConfig
+from gateway.features.sharing.feature import Sharing
+from gateway.features.sharing.member import MAX_MEMBERS
+from gateway.features.sharing.use_message import EntityUse, UseMessage, encode
+from gateway.quotas.bucket import Bucket
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Tags
+from gateway.quotas.meter import Window
+
+CAPACITY = 10_000_000.0
+WINDOW = Window(samples=11, seconds=600.0)
+LIMIT = CAPACITY / 6_000
+"""So little that what flows in while the test runs does not count."""
+
+OTHER = b"f" * 16
+
+
+class Reader:
+    """A gateway's sharing that is given records, and the bucket that they are about."""
+
+    def __init__(self) -> None:
+        quota = EntityQuota(ClientQuotaEntity(user="alice"), {"producer_byte_rate": LIMIT})
+        self.engine = QuotaEngine(QuotaSettings(quotas=(quota,), window=WINDOW), clock.monotonic(), shared=True)
+        self.sharing = Sharing(SharingConfig(), lambda: OwnClient(list), self.engine)
+
+    @property
+    def bucket(self) -> Bucket:
+        return self.engine.acquire("produce", "alice", "any", clock.monotonic())
+
+    def used(self) -> float:
+        """What has been taken off the bucket for others, but for what has flowed in meanwhile."""
+        meter = self.bucket.shared_meter()
+        assert meter is not None
+        return CAPACITY - (meter.tokens(clock.monotonic()) or 0.0)
+
+    def read(self, sequence: int, total: int) -> None:
+        use = EntityUse("produce", Tags("alice", None), total, total)
+        self.sharing.on_record(OTHER, encode(UseMessage(sequence, (use,))))
+
+
+async def test_of_a_backlog_the_last_word_counts() -> None:
+    reader = Reader()
+    reader.read(1, 1_000_000)
+    await asyncio.sleep(0)
+    for sequence in range(2, 50):
+        reader.read(sequence, sequence * 1_000_000)
+    await asyncio.sleep(0)
+    assert reader.used() <= CAPACITY, "what was used some time ago leaves no debt"
+    assert reader.sharing.report().skipped == {}
+
+
+async def test_a_last_word_counts_before_the_farewell() -> None:
+    reader = Reader()
+    for sequence in (1, 2):
+        reader.read(sequence, 1_000_000)
+        await asyncio.sleep(0)
+    before = reader.used()
+    reader.read(3, 4_000_000)
+    reader.sharing.on_record(OTHER, None)
+    await asyncio.sleep(0)
+    assert reader.used() - before > 2_500_000
+    assert reader.sharing.report().entities == 0
+
+
+async def test_a_topic_full_of_other_keys_takes_no_memory() -> None:
+    reader = Reader()
+    for number in range(3 * MAX_MEMBERS):
+        reader.sharing.on_record(str(number).encode(), b"{}")
+    await asyncio.sleep(0)
+    assert reader.sharing.report().skipped["bad_key"] == 3 * MAX_MEMBERS

@@ -1,0 +1,428 @@
+"""Members that share quotas, with a topic that is a list: who hears what, and what becomes of it."""
+
+import pytest
+
+from gateway.features.sharing.member import FORGET_SECONDS, MIN_EXPIRY_SECONDS, Member
+from gateway.features.sharing.use_message import MAX_ENTITIES, MAX_NAME, EntityUse, UseMessage, encode, parse
+from gateway.quotas.bucket import Bucket
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
+from loadtest.scenarios.sharing_simulation import Scenario, simulate
+
+LIMIT = 1_000.0
+INTERVAL = 0.2
+LAG = INTERVAL * LIMIT
+"""A full bucket that hears of a use an interval later has taken in nothing meanwhile: it errs on the safe side, once."""
+
+QUOTAS = (
+    EntityQuota(
+        ClientQuotaEntity(user="alice"),
+        {"producer_byte_rate": LIMIT, "consumer_byte_rate": LIMIT, "controller_mutation_rate": 10.0},
+    ),
+    EntityQuota(ClientQuotaEntity(client_id=DEFAULT), {"producer_byte_rate": LIMIT}),
+    EntityQuota(ClientQuotaEntity(ip=DEFAULT), {"connection_creation_rate": 10.0}),
+)
+
+
+class Fleet:
+    """Gateways and the topic between them. Nothing is used in `run` but by the test."""
+
+    def __init__(self, count: int, *, fair_share: bool = False, algorithm: str = "token_bucket") -> None:
+        self.now = 100.0
+        self.algorithm = algorithm
+        self.fair_share = fair_share
+        self.engines: dict[int, QuotaEngine] = {}
+        self.members: dict[int, Member] = {}
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.down: set[int] = set()  # members that can't reach the topic
+        for number in range(count):
+            self.join(number)
+
+    def join(self, number: int) -> None:
+        engine = QuotaEngine(QuotaSettings(quotas=QUOTAS, algorithm=self.algorithm), self.now, shared=True)
+        self.engines[number] = engine
+        self.members[number] = member = Member(f"{number + 1:016x}", engine, INTERVAL, self.now, fair_share=self.fair_share)
+        for key, value in self.compacted():
+            member.receive(key, value, self.now)
+
+    def compacted(self) -> list[tuple[bytes, bytes | None]]:
+        return list(dict(self.log).items())
+
+    def run(self, seconds: float) -> None:
+        for _ in range(round(seconds / INTERVAL)):
+            self.now += INTERVAL
+            records = []
+            for number, member in self.members.items():
+                published = member.step(self.now)
+                if number not in self.down:
+                    records += published
+            self.log += records
+            for record in records:
+                for number, member in self.members.items():
+                    if number not in self.down:
+                        member.receive(*record, self.now)
+            if round(self.now / INTERVAL) % 5 == 0:
+                for engine in self.engines.values():
+                    engine.tick(self.now)
+
+    def bucket(self, number: int, kind: str = "produce") -> Bucket:
+        bucket = self.engines[number].acquire(kind, "alice", "any", self.now)
+        self.engines[number].release(bucket, self.now)
+        return bucket
+
+    def use(self, number: int, amount: int, kind: str = "produce") -> float:
+        return self.bucket(number, kind).charge(amount, self.now)
+
+    def tokens(self, number: int, kind: str = "produce") -> float:
+        bucket = self.bucket(number, kind)
+        assert bucket.meter is not None
+        tokens = bucket.meter.tokens(self.now)
+        assert tokens is not None
+        return tokens
+
+
+def begun(count: int, *, fair_share: bool = False) -> Fleet:
+    fleet = Fleet(count, fair_share=fair_share)
+    fleet.run(1.0)
+    assert all(member.status.members == count and member.status.reachable for member in fleet.members.values())
+    return fleet
+
+
+def settled(fleet: Fleet) -> float:
+    """Let everything be heard and given back; how much has flowed in meanwhile."""
+    fleet.run(1.0)
+    return LIMIT
+
+
+def test_what_one_uses_all_are_charged_for() -> None:
+    fleet = begun(3)
+    fleet.use(0, 8_000)
+    flowed = settled(fleet)
+    full = round(2_000 + flowed)
+    assert [round(fleet.tokens(number)) for number in range(3)] == [full, full - LAG, full - LAG]
+
+
+def test_every_kind_is_shared() -> None:
+    fleet = begun(2)
+    for kind, amount in (("fetch", 8_000), ("controller_mutation", 90)):
+        fleet.use(0, amount, kind)
+    address = fleet.engines[0].acquire_ip("connection", "192.0.2.7", fleet.now)
+    assert address is not None
+    for _ in range(50):
+        address.enter(1.0, fleet.now)
+    settled(fleet)
+    assert round(fleet.tokens(1, "fetch")) == 3_000 - LAG
+    assert round(fleet.tokens(1, "controller_mutation")) == 30 - 2
+    there = fleet.engines[1].acquire_ip("connection", "192.0.2.7", fleet.now)
+    assert there is not None
+    assert there.meter is not None
+    assert round(there.meter.tokens(fleet.now) or 0.0) == 60 - 2
+
+
+def test_ones_own_figures_are_ones_own() -> None:
+    fleet = begun(2)
+    fleet.use(0, 8_000)
+    settled(fleet)
+    assert (fleet.bucket(0).amount_total, fleet.bucket(1).amount_total) == (8_000, 0)
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
+def test_the_rate_that_is_shown_is_that_of_this_gateway(algorithm: str) -> None:
+    """Whoever adds those of all gateways up has all of it."""
+    fleet = Fleet(2, algorithm=algorithm)
+    for _ in range(20):
+        for number in range(2):
+            fleet.use(number, 500)
+        fleet.run(1.0)
+    assert [round(fleet.bucket(number).rate(fleet.now)) for number in range(2)] == [500, 500]
+
+
+@pytest.mark.parametrize("length", [MAX_NAME, MAX_NAME + 1])
+def test_a_long_name_is_shared_by_its_short_form(length: int) -> None:
+    fleet = begun(2)
+    there, here = (fleet.engines[number].acquire("produce", "bob", "c" * length, fleet.now) for number in range(2))
+    there.charge(8_000, fleet.now)
+    fleet.use(0, 8_000)
+    fleet.run(5.0)
+    assert all((member.status.members, member.status.reachable) == (2, True) for member in fleet.members.values())
+    assert not any(member.status.skipped for member in fleet.members.values())
+    there.charge(8_000, fleet.now)
+    fleet.use(0, 8_000)
+    fleet.run(1.0)
+    assert fleet.tokens(1) < 4_000
+    assert here.meter is not None
+    assert (here.meter.tokens(fleet.now) or 0.0) < 4_000
+
+
+def test_members_that_go_at_once_use_the_balance_once() -> None:
+    fleet = begun(4)
+    used = 0
+    for number in range(4):
+        while fleet.use(number, 100) == 0.0:
+            used += 100
+    assert used <= 10_000
+
+
+def test_a_member_alone_in_using_gets_all_of_it_soon() -> None:
+    fleet = begun(4)
+    fleet.use(0, 100)
+    fleet.run(1.0)
+    fleet.use(0, 100)
+    assert round(fleet.tokens(0)) == 9_900
+
+
+def test_a_repeated_record_counts_once() -> None:
+    fleet = begun(2)
+    fleet.use(0, 8_000)
+    fleet.run(2 * INTERVAL)
+    for record in fleet.log[-4:]:
+        fleet.members[1].receive(*record, fleet.now)
+    settled(fleet)
+    assert round(fleet.tokens(1)) == round(2_000 + LIMIT + LAG)
+    assert fleet.members[1].status.skipped["repeated"] == 2
+
+
+def test_a_lost_record_is_made_up_for_by_the_next() -> None:
+    fleet = begun(2)
+    fleet.down.add(1)
+    fleet.use(0, 3_000)
+    fleet.run(INTERVAL)
+    fleet.down.clear()
+    fleet.use(0, 3_000)
+    settled(fleet)
+    assert round(fleet.tokens(0)) == 4_000 + LIMIT + LAG
+    assert round(fleet.tokens(1)) == 4_000 + LIMIT - LAG, "it has heard of all of it, two intervals late"
+
+
+def test_who_joins_counts_recent_use_and_no_history() -> None:
+    fleet = begun(2)
+    for _ in range(30):
+        fleet.use(0, 1_000)
+        fleet.run(1.0)
+    fleet.use(0, 5_000)
+    fleet.run(1.0)
+    fleet.use(0, 1)
+    fleet.join(7)
+    fleet.run(1.2)
+    assert 0 <= fleet.tokens(7) <= fleet.tokens(0), "it has been charged for the window, and begins without a debt"
+
+
+def test_the_last_word_of_a_member_that_is_gone_counts_nothing() -> None:
+    fleet = begun(2)
+    fleet.use(0, 8_000)
+    fleet.run(1.0)
+    del fleet.members[0], fleet.engines[0], fleet.members[1], fleet.engines[1]
+    fleet.now += 1_000.0
+    fleet.join(2)
+    fleet.run(1.0)
+    assert round(fleet.tokens(2)) == 10_000
+    assert fleet.members[2].status.members == 1
+
+
+def test_members_expire() -> None:
+    fleet = begun(3)
+    del fleet.members[2], fleet.engines[2]
+    fleet.run(MIN_EXPIRY_SECONDS + 1.0)
+    assert fleet.members[0].status.members == 2
+
+
+def test_who_says_farewell_is_gone_at_once() -> None:
+    fleet = begun(2)
+    fleet.members[0].receive(*fleet.members[1].farewell(), fleet.now)
+    del fleet.members[1]
+    fleet.run(INTERVAL)
+    assert fleet.members[0].status.members == 1
+
+
+def test_who_restarts_is_another_member() -> None:
+    fleet = begun(2)
+    fleet.use(0, 4_000)
+    settled(fleet)
+    del fleet.members[0], fleet.engines[0]
+    fleet.join(5)
+    fleet.run(1.0)
+    fleet.use(5, 2_000)
+    settled(fleet)
+    assert round(fleet.tokens(1)) == round(10_000 - 4_000 - 2_000 + 3 * LIMIT - LAG)
+
+
+def test_what_is_given_back_makes_no_use_of_its_own() -> None:
+    fleet = begun(2)
+    bucket = fleet.bucket(0, "controller_mutation")
+    bucket.record(50, fleet.now)
+    fleet.run(INTERVAL)
+    bucket.record(-50, fleet.now)
+    fleet.run(INTERVAL)
+    bucket.record(50, fleet.now)
+    fleet.run(1.0)
+    total = max(use.total for key, value in fleet.log if value for use in parse(value).entities)
+    assert total == 50
+
+
+def test_without_the_topic_each_is_alone() -> None:
+    fleet = begun(2)
+    fleet.down |= {0, 1}
+    fleet.run(MIN_EXPIRY_SECONDS + 1.0)
+    assert not fleet.members[0].status.reachable
+    fleet.use(0, 1_000)
+    assert (round(fleet.tokens(0)), round(fleet.tokens(1))) == (9_000, 10_000)
+
+
+def test_those_who_were_there_last_are_not_missed_while_nothing_is_heard() -> None:
+    fleet = begun(3, fair_share=True)
+    fleet.down |= {1, 2}
+    fleet.run(2 * INTERVAL)
+    fleet.down |= {0}
+    fleet.run(MIN_EXPIRY_SECONDS + 1.0)
+    status = fleet.members[0].status
+    assert (status.members, status.reachable) == (3, False)
+
+
+def test_without_the_topic_each_has_its_share() -> None:
+    fleet = begun(2, fair_share=True)
+    fleet.down |= {0, 1}
+    fleet.run(MIN_EXPIRY_SECONDS + 1.0)
+    fleet.use(0, 2_000)
+    fleet.run(1.0)
+    assert (round(fleet.tokens(0)), round(fleet.tokens(1))) == (7_000, 10_000)
+
+
+def test_while_nothing_is_heard_for_a_moment_the_shares_stay() -> None:
+    fleet = begun(4)
+    for _ in range(10):
+        for number in range(4):
+            while fleet.use(number, 10) == 0.0:
+                pass
+        fleet.run(INTERVAL)
+    fleet.down |= {0, 1, 2, 3}
+    used, stall = 0, MIN_EXPIRY_SECONDS - 2 * INTERVAL
+    for _ in range(round(stall / INTERVAL)):
+        for number in range(4):
+            while fleet.use(number, 10) == 0.0:
+                used += 10
+        fleet.run(INTERVAL)
+    assert all(member.status.reachable for member in fleet.members.values())
+    assert used <= 1.5 * LIMIT * stall
+
+    alone, since = 0, 5 * INTERVAL
+    for _ in range(round(since / INTERVAL)):
+        for number in range(4):
+            while fleet.use(number, 10) == 0.0:
+                alone += 10
+        fleet.run(INTERVAL)
+    assert not any(member.status.reachable for member in fleet.members.values())
+    assert alone <= 4 * LIMIT * (since + 2 * INTERVAL), "the whole quota from now on, and nothing for the time before"
+
+
+def test_what_could_not_be_published_is_told_with_the_next_record() -> None:
+    fleet = begun(2)
+    fleet.use(0, 3_000)
+    fleet.now += INTERVAL
+    assert fleet.members[0].step(fleet.now) != []
+    fleet.members[0].not_published()
+    settled(fleet)
+    assert round(fleet.tokens(1)) <= 7_000 + LIMIT
+
+
+def test_while_a_record_is_under_way_there_is_no_other() -> None:
+    fleet = begun(2)
+    fleet.use(0, 3_000)
+    for _ in range(5):
+        fleet.now += INTERVAL
+        assert fleet.members[0].step(fleet.now, publish=False) == []
+    settled(fleet)
+    assert round(fleet.tokens(1)) <= 7_000 + LIMIT
+
+
+def test_who_leaves_tells_what_it_used_last() -> None:
+    fleet = begun(2)
+    fleet.use(0, 3_000)
+    for record in (*fleet.members[0].last_words(fleet.now), fleet.members[0].farewell()):
+        fleet.members[1].receive(*record, fleet.now)
+    del fleet.members[0]
+    assert round(fleet.tokens(1)) == 7_000
+    fleet.run(INTERVAL)
+    assert fleet.members[1].status.members == 1
+
+
+def test_another_interval_holds_from_the_next_step_on() -> None:
+    fleet = begun(1)
+    member = fleet.members[0]
+    member.configure(1.0, fair_share=True)
+    assert (member.interval, member.expiry) == (1.0, 15.0)
+    fleet.run(3.0)
+    assert len(fleet.log) == 5 + 3
+
+
+def test_after_a_gap_nobody_begins_with_a_debt_of_the_others() -> None:
+    fleet = begun(2)
+    fleet.down |= {0, 1}
+    for _ in range(30):
+        fleet.use(0, 1_000)
+        fleet.run(1.0)
+    fleet.down.clear()
+    fleet.run(1.0)
+    assert all(member.status.reachable for member in fleet.members.values())
+    assert fleet.tokens(1) >= 0.0
+
+
+def test_small_uses_are_gathered_and_none_is_lost() -> None:
+    fleet = begun(2)
+    for _ in range(10):
+        fleet.use(0, 3)
+        fleet.run(INTERVAL)
+    fleet.run(1.0)
+    rows = [use for key, value in fleet.log if value for use in parse(value).entities]
+    assert len(rows) <= 4
+    assert rows[-1].total == 30
+
+
+def test_a_kind_of_a_later_version_is_passed_over() -> None:
+    fleet = begun(1)
+    for sequence in (1, 2):
+        message = UseMessage(sequence, (EntityUse("later", "a", 1, 1), EntityUse("later", Tags("alice", None), 1, 1)))
+        fleet.members[0].receive(b"f" * 16, encode(message), fleet.now)
+    assert fleet.members[0].tracked == 0
+    assert not fleet.members[0].status.skipped
+
+
+def test_garbage_is_skipped_and_counted() -> None:
+    fleet = begun(1)
+    member = fleet.members[0]
+    for key, value in ((b"x", b"{}"), (b"0" * 16, b"x"), (None, None)):
+        member.receive(key, value, fleet.now)
+    assert member.status.skipped == {"bad_key": 2, "bad_json": 1}
+
+
+def test_what_nobody_uses_is_forgotten() -> None:
+    fleet = begun(2)
+    fleet.use(0, 500)
+    fleet.run(1.0)
+    fleet.run(FORGET_SECONDS + 30.0)
+    assert [member.tracked for member in fleet.members.values()] == [0, 0]
+    fleet.use(0, 500)
+    settled(fleet)
+    assert round(fleet.tokens(1)) == 10_000, "500 were used and have flowed in again"
+
+
+def test_a_message_is_bounded_and_the_rest_comes_with_the_next() -> None:
+    fleet = begun(1)
+    fleet.engines[0].apply(
+        QuotaSettings(quotas=(EntityQuota(ClientQuotaEntity(user=DEFAULT, client_id=DEFAULT), {"producer_byte_rate": LIMIT}),)),
+        fleet.now,
+    )
+    for number in range(MAX_ENTITIES + 100):
+        fleet.engines[0].acquire("produce", f"user-{number}", "any", fleet.now).charge(5_000, fleet.now)
+    fleet.run(2 * INTERVAL)
+    first, second = (parse(value) for _, value in fleet.log[-2:] if value is not None)
+    assert (len(first.entities), len(second.entities)) == (MAX_ENTITIES, 100)
+    assert fleet.members[0].status.left_out_total == 100
+
+
+def test_in_a_simulated_fleet_the_bound_holds() -> None:
+    scenario = Scenario(members=5, clients=20, seconds=25.0)
+    outcome = simulate(scenario)
+    assert outcome.overshoot_bytes <= outcome.overshoot_bound_bytes
+    assert abs(outcome.rate_ratio - 1.0) <= 0.03
+    assert outcome.empty_seconds == 0
+    assert outcome == simulate(scenario), "seeded"

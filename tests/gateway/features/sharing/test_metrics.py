@@ -1,0 +1,52 @@
+"""How the sharing of quotas does, as metrics and as JSON."""
+
+from dataclasses import replace
+
+import aiohttp
+
+from gateway.admin.server import AdminServer
+from gateway.admin.view import AdminView
+from gateway.features.sharing.report import SharingReport
+from tests.gateway.admin.test_metrics import Page
+
+REPORT = SharingReport(
+    identity="00000000000000a1",
+    topic="__weir_usage",
+    interval_seconds=0.2,
+    when_unreachable="local",
+    members=4,
+    reachable=False,
+    entities=12,
+    messages_total=900,
+    published_total=300,
+    publication_errors_total=2,
+    left_out_total=7,
+    skipped={"bad_json": 3, "repeated": 1},
+    reader_problem="nobody answers",
+    publisher_problem="",
+)
+
+
+def test_metrics(view: AdminView) -> None:
+    page = Page(replace(view, sharing=lambda: REPORT))
+    names = ("members", "reachable", "entities", "messages_total", "published_total", "publication_errors_total")
+    assert [page[f"weir_sharing_{name}"] for name in names] == [4, 0, 12, 900, 300, 2]
+    assert page["weir_sharing_left_out_total"] == 7
+    assert page.get("weir_sharing_messages_skipped_total", reason="bad_json") == 3
+
+
+def test_where_nothing_is_shared_there_are_no_metrics(view: AdminView) -> None:
+    assert not Page(view).has("weir_sharing_members")
+
+
+async def test_the_api_tells_what_is_wrong(view: AdminView) -> None:
+    server = AdminServer(replace(view, sharing=lambda: REPORT), ("127.0.0.1", 0))
+    await server.start()
+    try:
+        url = f"http://127.0.0.1:{server.port}/api/sharing"
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            body = await response.json()
+    finally:
+        await server.stop()
+    assert body["configured"]
+    assert (body["members"], body["reachable"], body["reader_problem"]) == (4, False, "nobody answers")

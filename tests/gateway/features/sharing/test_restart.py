@@ -1,0 +1,116 @@
+"""A member that is restarted, with what it had saved: it neither forgets what was used nor charges it twice."""
+
+import pytest
+
+from gateway.features.recent_use.rules import EntityUse, entity_uses, restore_entity
+from gateway.features.sharing.member import MAX_MEMBERS, Member
+from tests.gateway.features.sharing.test_member import INTERVAL, LAG, LIMIT, Fleet, begun, settled
+
+
+def restart(fleet: Fleet, old: int, new: int, seconds: float = 0.0, *, forgets: bool = False) -> None:
+    """`old` is killed; `seconds` later it is back, with what was saved in its last moment, as another member `new`."""
+    engine, member = fleet.engines.pop(old), fleet.members.pop(old)
+    saved = list(entity_uses(engine, engine.buckets(), fleet.now))
+    known = [found for identity in member.peers() if (found := member.known(identity)) is not None]
+    heard = fleet.now
+    fleet.run(seconds)
+    fleet.join(new)
+    for each in saved:
+        restore_entity(fleet.engines[new], EntityUse(each.kind, each.tags, each.use.aged(seconds)), fleet.now)
+    # The log is read after the restart, and not before as in `join`.
+    fleet.members[new] = Member(f"{new + 1:016x}", fleet.engines[new], INTERVAL, fleet.now)
+    for each in () if forgets else known:
+        fleet.members[new].remember(each, heard, fleet.now)
+    for key, value in fleet.compacted():
+        fleet.members[new].receive(key, value, fleet.now)
+
+
+def balances(fleet: Fleet) -> list[int]:
+    return [round(fleet.tokens(number)) for number in sorted(fleet.members)]
+
+
+def test_what_others_used_before_is_not_charged_once_more() -> None:
+    fleet = begun(2)
+    fleet.use(0, 6_000)
+    settled(fleet)
+    before = fleet.tokens(1)
+    restart(fleet, 1, 2)
+    assert fleet.tokens(2) == pytest.approx(before)
+    fleet.run(1.0)
+    assert fleet.tokens(2) == pytest.approx(before + LIMIT)
+
+
+def test_that_is_due_to_what_it_remembers_of_them() -> None:
+    fleet = begun(2)
+    fleet.use(0, 6_000)
+    settled(fleet)
+    restart(fleet, 1, 2, forgets=True)
+    fleet.use(0, 100)
+    fleet.run(1.0)
+    assert fleet.tokens(2) < fleet.tokens(0) - 4_000
+
+
+def test_what_it_used_itself_counts_on_for_all() -> None:
+    fleet = begun(3)
+    fleet.use(0, 6_000)
+    fleet.run(INTERVAL)
+    restart(fleet, 0, 3)
+    settled(fleet)
+    assert max(balances(fleet)) - min(balances(fleet)) <= LAG
+    assert max(balances(fleet)) <= 4_000 + LIMIT + 2 * LAG
+
+
+@pytest.mark.parametrize("seconds", [INTERVAL, 1.0, 2.0])
+def test_what_others_use_meanwhile_is_charged_in_full(seconds: float) -> None:
+    fleet = begun(2)
+    fleet.use(0, 6_000)
+    fleet.run(INTERVAL)
+    fleet.use(0, 3_000)  # is told while the other one is away
+    restart(fleet, 1, 2, seconds)
+    fleet.use(0, 500)
+    settled(fleet)
+    assert fleet.tokens(2) == pytest.approx(fleet.tokens(0), abs=LAG + 1.0)
+
+
+def test_after_a_long_time_what_others_used_lately_counts_and_leaves_no_debt() -> None:
+    fleet = begun(2)
+    fleet.use(0, 10_000)
+    fleet.run(INTERVAL)
+    fleet.use(0, 9_000)  # is told while the other one is away, for longer than a member is waited for
+    restart(fleet, 1, 2, 5.0)
+    assert fleet.tokens(2) == pytest.approx(5_000 + LAG, abs=LAG)
+    fleet.use(0, 500)
+    fleet.run(2 * INTERVAL)
+    assert fleet.tokens(0) < -2_000
+    assert 0.0 <= fleet.tokens(2) <= 2 * LAG + 1.0
+    fleet.use(0, 500)
+    fleet.run(2 * INTERVAL)
+    assert fleet.tokens(2) == pytest.approx(0.0, abs=2 * LAG), "from then on all of it counts"
+
+
+def test_it_counts_them_as_members_at_once_and_forgets_those_that_are_gone() -> None:
+    fleet = begun(3)
+    restart(fleet, 2, 3)
+    member = fleet.members[3]
+    member.step(fleet.now)
+    assert member.status.members == 3
+    del fleet.members[1]
+    fleet.run(200 * INTERVAL)
+    assert member.status.members == 2
+    fleet.run(400 * INTERVAL)
+    assert f"{2:016x}" not in member.peers()
+
+
+def test_what_is_remembered_is_bounded_and_not_of_oneself() -> None:
+    fleet = begun(2)
+    member = fleet.members[0]
+    (identity,) = member.peers()
+    known = member.known(identity)
+    assert known is not None
+    assert member.known("no such member") is None
+    fresh = Member(identity, fleet.engines[0], INTERVAL, fleet.now)
+    fresh.remember(known, fleet.now, fleet.now)
+    assert fresh.peers() == []
+    for number in range(MAX_MEMBERS + 1):
+        fresh.remember(type(known)(f"{number + 100:016x}", 1, {}), fleet.now, fleet.now)
+    assert len(fresh.peers()) == MAX_MEMBERS

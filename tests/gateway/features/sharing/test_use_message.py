@@ -1,0 +1,95 @@
+"""The message of a member: round trips, and what is refused."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.features.sharing.use_message import (
+    MAX_ENTITIES,
+    MAX_MESSAGE_BYTES,
+    BadMessageError,
+    EntityUse,
+    UseMessage,
+    encode,
+    parse,
+    parse_member,
+)
+from gateway.quotas.entity import Tags
+from gateway.quotas.kinds import KINDS
+
+names = st.none() | st.text(max_size=20)
+tags = st.builds(Tags, names, names, ip=names).filter(lambda tags: (tags.user, tags.client_id, tags.ip) != (None, None, None))
+counts = st.integers(0, 2**63 - 1)
+uses = st.builds(EntityUse, st.sampled_from(list(KINDS)), tags, counts, counts)
+
+
+@given(st.builds(UseMessage, counts, st.lists(uses, max_size=5).map(tuple)))
+def test_a_message_comes_back_as_it_was(message: UseMessage) -> None:
+    assert parse(encode(message)) == message
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_refused_and_nothing_else_happens(value: bytes) -> None:
+    with pytest.raises(BadMessageError):
+        parse(value)
+
+
+def text(**fields: object) -> bytes:
+    return json.dumps({"Version": 1, "Sequence": 1, "Entities": [], **fields}).encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b" " * (MAX_MESSAGE_BYTES + 1), "too_large"),
+        (b"{", "bad_json"),
+        (b"[" * 100_000, "bad_json"),
+        (b"[]", "bad_type"),
+        (text(Version=2), "unknown_version"),
+        (text(Version=True), "unknown_version"),
+        (text(Sequence=-1), "bad_number"),
+        (text(Sequence=1.5), "bad_number"),
+        (text(Sequence=True), "bad_number"),
+        (text(Entities={}), "bad_type"),
+        (text(Entities=[0] * (MAX_ENTITIES + 1)), "too_large"),
+    ],
+)
+def test_what_is_refused(value: bytes, reason: str) -> None:
+    with pytest.raises(BadMessageError) as caught:
+        parse(value)
+    assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ([0], "bad_type"),
+        (["produce", {"user": "a"}, 1], "bad_type"),
+        ([1, {"user": "a"}, 1, 1], "bad_type"),
+        (["produce", {}, 1, 1], "bad_type"),
+        (["produce", {"user": 1}, 1, 1], "bad_type"),
+        (["produce", {"user": "a" * 40_000}, 1, 1], "bad_type"),
+        (["produce", {"user": "a", "name": "b"}, 1, 1], "bad_type"),
+        (["produce", {"shoe": "a"}, 1, 1], "unknown_part"),
+        (["produce", {"user": "a"}, -1, 1], "bad_number"),
+        (["produce", {"user": "a"}, 1, 2**63], "bad_number"),
+    ],
+)
+def test_a_row_that_cannot_be_used_costs_only_itself(row: list[object], reason: str) -> None:
+    good = ["produce", {"user": "etl"}, 7, 3]
+    message = parse(text(Entities=[row, good]))
+    assert message == UseMessage(1, (EntityUse("produce", Tags("etl", None), 7, 3),), (reason,))
+
+
+def test_what_has_a_name_comes_back_as_it_was() -> None:
+    message = UseMessage(3, (EntityUse("topic", "payments", 7, 0), EntityUse("gateway", "", 5, 5)))
+    assert parse(encode(message)) == message
+
+
+@pytest.mark.parametrize("key", [None, b"", b"2f6c", b"g" * 16, b"A" * 16, b"0" * 17, "é".encode() * 8])
+def test_a_key_that_is_no_member(key: bytes | None) -> None:
+    with pytest.raises(BadMessageError) as caught:
+        parse_member(key)
+    assert caught.value.reason == "bad_key"

@@ -1,0 +1,68 @@
+"""Topic quotas put together: thresholds of the config file, and those set as topic configs over them."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from gateway.background import BackgroundTasks
+from gateway.config.model import QuotasConfig
+from gateway.features.topic_quotas.feature import TopicQuotasAtWork
+from gateway.features.topic_quotas.thresholds import TopicLimits
+
+TOTAL, KEY = "total.bytes.in.per.sec.threshold", "bytes.in.per.sec.threshold"
+
+
+def config(total=100, **explicit):
+    return QuotasConfig.model_validate({"topics": {TOTAL: total, KEY: explicit}})
+
+
+class NoBroker:
+    """A client of a cluster that never answers."""
+
+    async def ask_any(self, *_args, **_options):
+        await asyncio.Event().wait()
+
+    async def close(self):
+        """Nothing is open."""
+
+
+@pytest.fixture
+async def at_work():
+    topics = TopicQuotasAtWork(NoBroker)
+    async with BackgroundTasks(Counter()) as tasks:
+        topics.start = lambda config: topics.configure(config, tasks)
+        yield topics
+        topics.stop()
+
+
+async def test_topic_configs_override_file(at_work):
+    assert at_work.limits() is None
+    at_work.override({"payments": 20.0})  # known before the quotas are at work
+    at_work.start(config(payments=10, orders=30))
+    assert at_work.limits() == TopicLimits(100.0, {"payments": 10.0, "orders": 30.0})
+    assert at_work.quotas.settings.explicit == {"payments": 20.0, "orders": 30.0}
+    at_work.override({})
+    assert at_work.quotas.settings.explicit == {"payments": 10.0, "orders": 30.0}
+    assert at_work.quotas.default_threshold == 60.0
+
+
+async def test_topic_configs_stay_over_reloaded_file(at_work):
+    at_work.start(config(payments=10))
+    at_work.override({"payments": 20.0})
+    at_work.start(config(payments=11))
+    assert at_work.quotas.settings.explicit == {"payments": 20.0}
+    at_work.start(QuotasConfig())
+    assert at_work.limits() is None
+
+
+def test_overruled_thresholds_are_named_after_reload():
+    topics = TopicQuotasAtWork(NoBroker)
+    topics.override({"payments": 20.0})
+    (note,) = topics.notes(config(payments=10), config(payments=11, orders=1))
+    assert f"quotas.topics.{KEY}.payments is 11, but the topic's config 20 stays in effect" in note
+    assert f"--delete-config {KEY}" in note
+    assert topics.notes(config(payments=11), config(payments=11, orders=2)) == []
+    (note,) = topics.notes(config(), config(total=15))
+    assert f"quotas.topics.{TOTAL} is 15, and the thresholds of file and topic configs add up to 20" in note
+    assert topics.notes(config(), QuotasConfig()) == []

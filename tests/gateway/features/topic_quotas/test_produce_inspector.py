@@ -1,0 +1,384 @@
+"""Produce under topic quotas, as a transcript: counted as it passes, and cut where a topic is over its share."""
+
+import uuid
+from struct import pack_into
+
+import pytest
+
+from gateway.features.topic_quotas.produce_inspector import MAX_GAPS, MESSAGE, TopicGate
+from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
+from gateway.proxy.produce_inspection import EndConnection, ProducedTopics
+from gateway.quotas.engine import QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.meter import Window
+from protocol.api_keys import ApiKey
+from protocol.errors import InvalidFrame
+from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.transcript import START, Transcript, limits
+from tests.protocol import codec
+
+VERSIONS = range(14)
+CHUNKS = [None, 1, 7, 100]
+HOT, COLD, NEW = "hot", "cold", "new"
+IDS = {HOT: bytes([1]) * 16, COLD: bytes([2]) * 16}
+ERROR = 19
+
+
+def field(version, name):
+    return {"topic_id": uuid.UUID(bytes=IDS.get(name, bytes([9]) * 16))} if version >= 13 else {"name": name}
+
+
+def produce(correlation_id, *topics, version=9, acks=-1):
+    """`topics`: (name, {partition: records})."""
+    data = [
+        field(version, name)
+        | {"partition_data": [{"index": index, "records": records} for index, records in partitions.items()]}
+        for name, partitions in topics
+    ]
+    values = {"acks": acks, "timeout_ms": 1000, "topic_data": data}
+    return codec.encode_request(ApiKey.PRODUCE, version, values, correlation_id, "etl")
+
+
+def produced(correlation_id, *topics, version=9, throttle_time_ms=0, **values):
+    """`topics`: (name, {partition: error}); offsets are -1 where there is an error, and Weir's own has a message."""
+    data = []
+    for name, partitions in topics:
+        results = []
+        for index, error in partitions.items():
+            result = {"index": index, "error_code": error, "base_offset": 0 if error == 0 else -1}
+            if error == ERROR and version >= 8:
+                result["error_message"] = MESSAGE
+            results.append(result)
+        data.append(field(version, name) | {"partition_responses": results})
+    values |= {"throttle_time_ms": throttle_time_ms} if version >= 1 else {}
+    return codec.encode_response(ApiKey.PRODUCE, version, {"responses": data} | values, correlation_id)
+
+
+class Metered(Transcript):
+    """A session with topic quotas: 1000 bytes a second in all, and a window of a second."""
+
+    def __init__(self, settings=None, *, enforce=True, on=True, **rest):
+        self.rejections = []
+        self.topics = ProducedTopics()
+        self.gate = TopicGate(self.quotas_of(enforce), ERROR, lambda rejection, now: self.rejections.append(rejection))
+        self.topics.opener = self.gate.open if on else None
+        super().__init__(settings or limits(), topics=self.topics, **rest)
+
+    @staticmethod
+    def quotas_of(enforce=True):
+        quotas = TopicQuotas(TopicSettings(1_000, meter="window", window=Window(2, 1.0), enforce=enforce), START)
+        quotas.listed(IDS)
+        return quotas
+
+    def switch(self, *, on):
+        self.topics.opener = self.gate.open if on else None
+        self.engine.recall()
+
+    def goes_over(self, size=5_000):
+        """All topics together are over their threshold, for the hot one's sake."""
+        self.gate.quotas.appended(HOT.encode(), size, self.now, by_id=False)
+
+    def counted(self):
+        rows = self.gate.quotas.snapshot(self.now)
+        return {row.topic: (row.appended_bytes, row.throttled_bytes, dict(row.refused_bytes)) for row in rows}
+
+
+def test_off_costs_nothing_and_changes_nothing():
+    t = Metered(on=False)
+    t.client_sends(m.produce(1), m.produce(2))
+    t.broker_got(m.produce(1), m.produce(2))
+    assert t.core.client.hot_bucket is not None
+    t.broker_answers(m.produced(1), m.produced(2))
+    t.client_got(m.produced(1), m.produced(2))
+    assert t.counted() == {HOT: (0, 0, {}), COLD: (0, 0, {})}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("by", CHUNKS)
+def test_under_the_total_all_passes_and_is_counted_when_the_broker_has_appended_it(version, by):
+    t = Metered()
+    one = produce(1, (HOT, {0: b"x" * 300, 1: b"y" * 10}), (COLD, {5: b"z" * 50}), version=version)
+    two = produce(2, (HOT, {0: b"x" * 40}), version=version)
+    t.client_sends(one, m.heartbeat(3), two, by=by)
+    t.broker_got(one, m.heartbeat(3), two)
+    assert t.counted() == {HOT: (0, 0, {}), COLD: (0, 0, {})}
+    first = produced(1, (HOT, {0: 0, 1: 10}), (COLD, {5: 0}), version=version)
+    t.broker_answers(first, m.beat(3), produced(2, (HOT, {0: 0}), version=version), by=by)
+    t.client_got(first, m.beat(3), produced(2, (HOT, {0: 0}), version=version))
+    assert t.counted() == {HOT: (340, 0, {"MESSAGE_TOO_LARGE": 10}), COLD: (50, 0, {})}
+    assert [(each.topic, each.reason, each.size) for each in t.rejections] == [(HOT, "MESSAGE_TOO_LARGE", 10)]
+    assert t.counters.requests[ApiKey.PRODUCE] == 2
+
+
+@pytest.mark.parametrize("error", [0, 7, 20])
+def test_what_is_in_the_log_counts_even_if_its_replicas_are_late(error):
+    t = Metered()
+    t.client_sends(produce(1, (HOT, {0: b"x" * 300})))
+    t.broker_answers(produced(1, (HOT, {0: error})))
+    assert t.counted()[HOT] == (300, 0, {})
+
+
+def test_without_an_answer_all_that_was_sent_counts():
+    t = Metered()
+    request = produce(1, (HOT, {0: b"x" * 300}), acks=0)
+    t.client_sends(request[:-50])
+    assert t.counted()[HOT] == (0, 0, {})
+    t.client_sends(request[-50:], produce(2, (HOT, {0: b"x"}), acks=0))
+    t.broker_got(request, produce(2, (HOT, {0: b"x"}), acks=0))
+    assert t.counted()[HOT] == (301, 0, {})
+    assert not t.core.in_flight
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("by", CHUNKS)
+def test_over_the_total_the_hot_topic_is_cut_out_and_the_answers_are_merged(version, by):
+    t = Metered()
+    t.goes_over()
+    t.client_sends(
+        m.heartbeat(1),
+        produce(2, (HOT, {0: b"x" * 300}), (COLD, {5: b"z" * 50, 6: b""}), (HOT, {3: None}), version=version),
+        m.heartbeat(3),
+        by=by,
+    )
+    t.broker_got(m.heartbeat(1), produce(2, (COLD, {5: b"z" * 50, 6: b""}), version=version), m.heartbeat(3))
+    t.broker_answers(m.beat(1), produced(2, (COLD, {5: 0, 6: 0}), version=version), m.beat(3), by=by)
+    merged = produced(2, (HOT, {0: ERROR}), (COLD, {5: 0, 6: 0}), (HOT, {3: ERROR}), version=version)
+    t.client_got(m.beat(1), merged, m.beat(3))
+    assert t.counted() == {HOT: (5_000, 300, {}), COLD: (50, 0, {})}
+    assert t.counters.requests[ApiKey.PRODUCE] == 1
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("by", CHUNKS)
+def test_a_request_of_which_nothing_is_left_is_answered_here_in_its_turn(version, by):
+    t = Metered()
+    t.goes_over()
+    t.client_sends(m.heartbeat(1), produce(2, (HOT, {0: b"x" * 300}), version=version), m.heartbeat(3), by=by)
+    t.broker_got(m.heartbeat(1), m.heartbeat(3))
+    t.client_got()
+    t.broker_answers(m.beat(1), m.beat(3), by=by)
+    t.client_got(m.beat(1), produced(2, (HOT, {0: ERROR}), version=version), m.beat(3))
+    assert t.counted()[HOT] == (5_000, 300, {})
+
+
+def test_cold_topics_pass_while_all_are_over():
+    t = Metered()
+    t.goes_over()
+    request = produce(1, (COLD, {0: b"z" * 50}), (NEW, {0: b"n"}))
+    t.client_sends(request)
+    t.broker_got(request)
+    t.broker_answers(produced(1, (COLD, {0: 0}), (NEW, {0: 0})))
+    t.client_got(produced(1, (COLD, {0: 0}), (NEW, {0: 0})))
+    assert t.counted()[COLD] == (50, 0, {})
+    assert t.counted()[NEW] == (1, 0, {})
+
+
+def test_a_topic_is_let_in_again_when_the_rate_has_gone_down():
+    t = Metered()
+    t.goes_over()
+    t.client_sends(produce(1, (HOT, {0: b"x"})))
+    t.client_got(produced(1, (HOT, {0: ERROR})))
+    t.passes(5.0)
+    t.client_sends(produce(2, (HOT, {0: b"x"})))
+    t.broker_got(produce(2, (HOT, {0: b"x"})))
+
+
+@pytest.mark.parametrize("by", [None, 7])
+def test_a_request_that_gets_no_answer_ends_the_connection_where_something_was_cut_out(by):
+    t = Metered()
+    t.goes_over()
+    with pytest.raises(EndConnection, match="acks=0"):
+        t.client_sends(produce(1, (HOT, {0: b"x" * 30}), (COLD, {0: b"z"}), acks=0), m.heartbeat(2), by=by)
+    t.broker_got(produce(1, (COLD, {0: b"z"}), acks=0))
+    assert t.counted() == {HOT: (5_000, 30, {}), COLD: (1, 0, {})}
+
+
+def test_a_request_that_gets_no_answer_goes_on_where_nothing_was():
+    t = Metered()
+    t.goes_over()
+    t.client_sends(produce(1, (COLD, {0: b"z"}), acks=0), m.heartbeat(2))
+    t.broker_got(produce(1, (COLD, {0: b"z"}), acks=0), m.heartbeat(2))
+    assert t.counted()[COLD] == (1, 0, {})
+
+
+def test_the_clients_own_quota_is_charged_for_what_it_sends_rejected_or_not():
+    t = Metered(limits(produce=100))
+    request = produce(1, (HOT, {0: b"x" * 2_000}))
+    t.goes_over()
+    t.client_sends(request)
+    left = int((len(request) - 4 - 1_000) * 10)
+    t.client_got(produced(1, (HOT, {0: ERROR}), throttle_time_ms=left))
+    t.broker_got()
+    assert t.paused
+    assert t.row().amount_total == len(request) - 4
+
+
+def test_an_exempt_client_is_counted_and_never_rejected():
+    exempt = QuotaSettings((EntityQuota(ClientQuotaEntity(None, "etl"), {}, exempt_from=("topics",)),))
+    t = Metered(exempt)
+    t.goes_over()
+    t.client_sends(produce(1, (HOT, {0: b"x" * 30})))
+    t.broker_got(produce(1, (HOT, {0: b"x" * 30})))
+    t.broker_answers(produced(1, (HOT, {0: 0})))
+    assert t.counted()[HOT] == (5_030, 0, {})
+
+
+def test_exemption_from_rates_does_not_pass_topic_quotas():
+    t = Metered(
+        QuotaSettings((EntityQuota(ClientQuotaEntity(None, "etl"), {}, exempt=True, exempt_from=("rates", "volumes")),))
+    )
+    t.goes_over()
+    t.client_sends(produce(1, (HOT, {0: b"x" * 30})))
+    t.client_got(produced(1, (HOT, {0: ERROR})))
+    t.broker_got()
+
+
+def test_without_enforcing_it_is_only_counted_what_would_have_been_rejected():
+    t = Metered(enforce=False)
+    t.goes_over()
+    t.client_sends(produce(1, (HOT, {0: b"x" * 30}), (COLD, {0: b"z"})))
+    t.broker_got(produce(1, (HOT, {0: b"x" * 30}), (COLD, {0: b"z"})))
+    t.broker_answers(produced(1, (HOT, {0: 0}), (COLD, {0: 0})))
+    assert t.counted() == {HOT: (5_030, 30, {}), COLD: (1, 0, {})}
+    assert [(each.topic, each.enforced) for each in t.rejections] == [(HOT, False)]
+
+
+def test_it_can_be_switched_on_and_off_under_an_open_connection():
+    t = Metered(on=False)
+    t.client_sends(m.produce(1), m.produce(2))
+    t.broker_answers(m.produced(1), m.produced(2))
+    t.switch(on=True)
+    t.client_sends(produce(3, (HOT, {0: b"x" * 30})))
+    t.broker_answers(produced(3, (HOT, {0: 0})))
+    assert t.counted()[HOT] == (30, 0, {})
+    t.goes_over()
+    t.client_sends(produce(4, (HOT, {0: b"x"})))
+    t.switch(on=False)
+    t.client_inbox.clear()
+    t.client_sends(produce(5, (HOT, {0: b"x" * 30})), produce(6, (HOT, {0: b"x"})))
+    assert t.core.client.hot_bucket is not None
+    t.broker_answers(produced(5, (HOT, {0: 0})), produced(6, (HOT, {0: 0})))
+    t.client_got(produced(5, (HOT, {0: 0})), produced(6, (HOT, {0: 0})))
+    assert t.counted()[HOT] == (5_030, 1, {})
+
+
+def test_what_was_under_way_when_it_was_switched_on_is_not_taken_for_the_same():
+    """The answer to an uncounted request looks like the next one's: its fast way must not be that of the second."""
+    t = Metered(on=False)
+    t.client_sends(produce(1, (HOT, {0: b"x" * 30})), produce(2, (HOT, {0: b"x" * 30})))
+    t.switch(on=True)
+    t.client_sends(produce(3, (HOT, {0: b"x" * 30})))
+    t.broker_answers(*(produced(number, (HOT, {0: 0})) for number in (1, 2, 3)))
+    assert t.counted()[HOT] == (30, 0, {})
+
+
+def test_addresses_in_a_merged_answer_are_those_that_clients_are_told():
+    t = Metered()
+    t.goes_over()
+    t.client_sends(produce(1, (HOT, {0: b"x"}), (COLD, {0: b"z"}), version=10))
+    cold = [(COLD, {0: 6})]
+    t.broker_answers(produced(1, *cold, version=10, node_endpoints=m.node_endpoints([(1, "kafka-1.internal", 9093)])))
+    told = m.node_endpoints([(1, "weir.example.com", 29_094)])
+    t.client_got(produced(1, (HOT, {0: ERROR}), *cold, version=10, node_endpoints=told))
+    assert t.counted()[COLD] == (0, 0, {"NOT_LEADER_OR_FOLLOWER": 1})
+
+
+def test_a_request_larger_than_other_opened_ones_may_be_is_collected_as_well():
+    t = Metered()
+    t.goes_over()
+    large = 9 * 1024 * 1024
+    t.client_sends(produce(1, (HOT, {0: bytes(large)}), (COLD, {0: b"z"})), by=256 * 1024)
+    t.broker_got(produce(1, (COLD, {0: b"z"})))
+    assert t.counted()[HOT] == (5_000, large, {})
+
+
+@pytest.mark.parametrize("over", [False, True])
+@pytest.mark.parametrize("by", CHUNKS)
+def test_a_request_whose_fields_do_not_fit_ends_the_connection(over, by):
+    t = Metered()
+    if over:
+        t.goes_over()
+    frame = bytearray(produce(1, (HOT, {0: b"x" * 30}), version=8))
+    frame[-34:-30] = (31).to_bytes(4, "big")  # one byte of records more than there are
+    with pytest.raises(InvalidFrame):
+        t.client_sends(bytes(frame), by=by)
+
+
+# Idempotent producers.
+
+
+def batch(sequence, producer_id=7, epoch=0):
+    made = bytearray(70)
+    made[16] = 2
+    pack_into(">qhi", made, 43, producer_id, epoch, sequence)
+    return bytes(made)
+
+
+def numbered(correlation_id, sequence, *, partition=0, **rest):
+    return produce(correlation_id, (HOT, {partition: batch(sequence, **rest)}))
+
+
+def test_what_was_sent_behind_a_rejected_batch_is_rejected_until_that_one_comes_again():
+    """A broker that does not know the producer would take the second batch for its first, and the order would be lost."""
+    t = Metered()
+    t.goes_over()
+    t.client_sends(numbered(1, 0))
+    t.passes(5.0)  # no longer over
+    t.client_sends(numbered(2, 10), numbered(3, 0, partition=1), numbered(4, 0, producer_id=8))
+    t.broker_got(numbered(3, 0, partition=1), numbered(4, 0, producer_id=8))
+    t.client_got(produced(1, (HOT, {0: ERROR})), produced(2, (HOT, {0: ERROR})))
+    t.client_sends(numbered(5, 0), numbered(6, 10))
+    t.broker_got(numbered(5, 0), numbered(6, 10))
+    assert not t.core.requests._produces._producer.pending
+
+
+def test_the_first_one_that_is_missing_counts():
+    t = Metered()
+    t.goes_over()
+    t.client_sends(numbered(1, 10), numbered(2, 0))
+    t.passes(5.0)
+    t.client_sends(numbered(3, 10))
+    t.broker_got()
+    t.client_sends(numbered(4, 0), numbered(5, 10))
+    t.broker_got(numbered(4, 0), numbered(5, 10))
+
+
+def test_numbers_begin_again_after_the_last_one():
+    t = Metered()
+    t.goes_over()
+    t.client_sends(numbered(1, 2**31 - 5))
+    t.passes(5.0)
+    t.client_sends(numbered(2, 3))
+    t.broker_got()
+    t.client_sends(numbered(3, 2**31 - 5), numbered(4, 3))
+    t.broker_got(numbered(3, 2**31 - 5), numbered(4, 3))
+
+
+def test_a_new_epoch_begins_anew():
+    t = Metered()
+    t.goes_over()
+    t.client_sends(numbered(1, 40))
+    t.passes(5.0)
+    t.client_sends(numbered(2, 50, epoch=1))
+    t.broker_got(numbered(2, 50, epoch=1))
+    assert not t.core.requests._produces._producer.pending
+
+
+def test_a_missing_batch_is_waited_for_even_if_topics_have_no_quotas_any_more():
+    t = Metered()
+    t.goes_over()
+    t.client_sends(numbered(1, 0))
+    t.switch(on=False)
+    t.client_sends(numbered(2, 10))
+    t.broker_got()
+    t.passes(5.0)
+    t.client_sends(numbered(3, 0), numbered(4, 10))
+    t.broker_got(numbered(3, 0), numbered(4, 10))
+    assert t.core.client.hot_bucket is not None
+
+
+def test_missing_batches_are_bounded():
+    t = Metered()
+    t.goes_over()
+    t.client_sends(produce(1, (HOT, {number: batch(0) for number in range(MAX_GAPS + 10)})))
+    assert len(t.core.requests._produces._producer._gaps) == MAX_GAPS

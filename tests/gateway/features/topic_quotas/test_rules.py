@@ -1,0 +1,237 @@
+"""Topic quotas: who is rejected, what a topic without a threshold of its own may have, and what is counted."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.features.topic_quotas.rules import MAX_NAMELESS, TopicQuotas, TopicSettings
+from gateway.quotas.meter import Window
+
+START = 1_000.0
+MB = 1_000_000
+FIVE = {name: bytes([number]) * 16 for number, name in enumerate(("payments", "orders", "clicks", "logs", "audit"), 1)}
+WINDOW = {"meter": "window", "window": Window(2, 1.0)}
+
+
+def quotas(total=10 * MB, explicit=None, topics=FIVE, **settings):
+    made = TopicQuotas(TopicSettings(total, explicit or {}, **WINDOW), START, **settings)
+    made.listed(topics)
+    return made
+
+
+def append(made, name, size, now=START, **rest):
+    return made.appended(name.encode(), size, now, by_id=False, **rest)
+
+
+def rejects(made, name, now=START):
+    return made.rejects(made.find(name.encode(), by_id=False), now)
+
+
+@pytest.mark.parametrize(
+    ("explicit", "topics", "default", "defaulted"),
+    [
+        ({}, FIVE, 2 * MB, 5),
+        ({"payments": 5 * MB}, FIVE, 1.25 * MB, 4),
+        ({"payments": 5 * MB, "orders": 5 * MB}, FIVE, 0, 3),
+        ({"payments": 5 * MB}, {"payments": bytes(16)}, 5 * MB, 0),
+        ({"nobody": 4 * MB}, FIVE, 1.2 * MB, 5),  # what is set aside for a topic that does not exist yet stays aside
+        ({}, {}, 10 * MB, 0),
+    ],
+)
+def test_topics_without_a_threshold_share_what_the_others_leave(explicit, topics, default, defaulted):
+    made = quotas(explicit=explicit, topics=topics)
+    assert made.default_threshold == pytest.approx(default)
+    assert made.totals(START).defaulted == defaulted
+    assert made.threshold("payments") == pytest.approx(explicit.get("payments", default))
+
+
+def test_the_share_follows_topics_that_come_and_go_and_thresholds_that_change():
+    made = quotas(explicit={"payments": 5 * MB})
+    append(made, "new", 1)
+    assert made.default_threshold == 1 * MB  # seen before the cluster was asked
+    append(made, "new", 1)
+    assert made.default_threshold == 1 * MB
+    made.listed({**FIVE, "new": bytes(16)})
+    assert made.default_threshold == 1 * MB
+    made.listed({"payments": bytes(16), "orders": bytes(16)})
+    assert made.default_threshold == 5 * MB
+    made.apply(TopicSettings(10 * MB, {"orders": 4 * MB}, **WINDOW), START)
+    assert made.default_threshold == 6 * MB
+
+
+def test_a_topic_that_is_newer_than_the_clusters_answer_survives_it_once():
+    made = quotas(topics={})
+    append(made, "new", 7)
+    made.listed({})
+    assert made.totals(START).defaulted == 1
+    assert append(made, "new", 3).appended_bytes == 10
+    made.listed({})
+    assert made.find(b"new", by_id=False) is None
+    assert made.totals(START).defaulted == 0
+
+
+@pytest.mark.parametrize(
+    ("used", "rejected"),
+    [
+        # bytes in the window of a second, total threshold 10 MB/s, payments 5, the others 1.25
+        ({"payments": 5 * MB, "orders": 1 * MB}, set()),
+        ({"payments": 9 * MB, "orders": 1 * MB}, set()),  # over its own, but all together are not: at 10 they are not over
+        ({"payments": 9 * MB, "orders": 1 * MB + 1}, {"payments"}),
+        ({"payments": 5 * MB, "orders": 6 * MB}, {"orders"}),
+        ({"payments": 6 * MB, "orders": 6 * MB, "logs": 1}, {"payments", "orders"}),
+        ({"orders": 1_250_000, "payments": 9 * MB}, {"payments"}),
+    ],
+)
+def test_a_topic_is_rejected_iff_all_are_over_and_it_is(used, rejected):
+    made = quotas(explicit={"payments": 5 * MB})
+    for name, size in used.items():
+        append(made, name, size)
+    assert {name for name in FIVE if rejects(made, name)} == rejected
+    assert {row.topic for row in made.snapshot(START) if row.rejected} == rejected
+
+
+def test_a_topic_to_which_nothing_was_appended_is_never_rejected():
+    made = quotas(total=1, topics={})
+    append(made, "hot", 10 * MB)
+    assert made.over(START)
+    assert rejects(made, "hot")
+    assert not rejects(made, "cold")
+    assert not made.rejects(made.find(bytes(16), by_id=True), START)
+
+
+@pytest.mark.parametrize("meter", ["one_minute", "window"])
+def test_either_meter_can_be_chosen_and_changed(meter):
+    made = TopicQuotas(TopicSettings(1_000, meter=meter), START)
+    for second in range(11):
+        append(made, "hot", 5_000, START + second)
+    assert made.rate(START + 11) == pytest.approx(5_000, rel=0.3)
+    assert rejects(made, "hot", START + 11)
+    made.apply(TopicSettings(9_000, meter=meter), START + 11)
+    assert not rejects(made, "hot", START + 11)
+    other = "window" if meter == "one_minute" else "one_minute"
+    made.apply(TopicSettings(1_000, meter=other), START + 11)
+    assert made.rate(START + 11) == 0  # begins anew
+    assert made.find(b"hot", by_id=False).appended_bytes == 55_000
+
+
+def test_what_is_rejected_or_refused_moves_no_rate():
+    made = quotas()
+    use = append(made, "orders", 100)
+    made.throttled(use, 7)
+    made.throttled(use, 8)
+    made.refused(b"orders", 9, "MESSAGE_TOO_LARGE", START, by_id=False)
+    made.refused(b"orders", 1, "MESSAGE_TOO_LARGE", START, by_id=False)
+    made.refused(b"nobody", 5, "UNKNOWN_TOPIC_OR_PARTITION", START, by_id=False)
+    made.refused(b"logs", 3, "MESSAGE_TOO_LARGE", START, by_id=False)
+    rows = {row.topic: row for row in made.snapshot(START)}
+    assert rows["logs"].refused_bytes == {"MESSAGE_TOO_LARGE": 3}
+    assert (rows["orders"].appended_bytes, rows["orders"].throttled_bytes, rows["orders"].throttled_total) == (100, 15, 2)
+    assert rows["orders"].refused_bytes == {"MESSAGE_TOO_LARGE": 10}
+    assert rows["<other>"].refused_bytes == {"UNKNOWN_TOPIC_OR_PARTITION": 5}
+    assert made.rate(START) == 100
+
+
+def test_topics_by_id_are_those_of_the_name():
+    made = quotas()
+    made.appended(FIVE["orders"], 10, START, by_id=True)
+    assert append(made, "orders", 5).appended_bytes == 15
+    assert made.find(FIVE["orders"], by_id=True) is made.find(b"orders", by_id=False)
+
+
+def test_an_id_that_nobody_knows_is_asked_for_and_its_meters_get_the_name():
+    asked = []
+    made = quotas(explicit={"payments": 5 * MB}, on_nameless=lambda: asked.append(1))
+    new = bytes([9]) * 16
+    made.appended(new, 10, START, by_id=True)
+    made.appended(new, 10, START, by_id=True)
+    assert asked == [1]
+    assert "(id CQkJCQkJCQkJCQkJCQkJCQ)" in {row.topic for row in made.snapshot(START)}
+    made.listed({**FIVE, "new": new})
+    assert append(made, "new", 1).appended_bytes == 21
+    assert made.default_threshold == 1 * MB
+
+
+def test_an_id_of_a_topic_that_is_known_by_name_already_is_counted_there():
+    made = quotas(topics={})
+    new = bytes([9]) * 16
+    made.appended(new, 10, START, by_id=True)
+    append(made, "new", 5)
+    made.listed({"new": new})
+    assert append(made, "new", 1).appended_bytes == 16
+
+
+def test_ids_that_stay_without_a_name_are_bounded_and_forgotten():
+    made = quotas(topics={}, max_labelled=3)
+    for number in range(MAX_NAMELESS + 5):
+        made.appended(number.to_bytes(16, "big"), 1, START, by_id=True)
+    assert made.find((MAX_NAMELESS + 1).to_bytes(16, "big"), by_id=True) is None
+    for _ in range(2):
+        rows = made.snapshot(START)
+        assert sum(row.appended_bytes for row in rows) == MAX_NAMELESS + 5
+        assert len(rows) == 4
+        made.listed({})
+    made.listed({})
+    assert [row.topic for row in made.snapshot(START)] == ["<other>"]
+
+
+def test_topics_past_the_bound_share_meters_and_labels():
+    made = quotas(topics={}, max_topics=4, max_labelled=2)
+    for number in range(8):
+        append(made, f"t{number}", 10)
+    rows = {row.topic: row for row in made.snapshot(START)}
+    assert rows.keys() == {"t0", "t1", "<other>"}
+    assert rows["<other>"].appended_bytes == 60
+    assert rows["<other>"].threshold is None
+
+
+def test_others_never_count_back_when_a_topic_goes():
+    made = quotas(topics={"a": bytes(16), "b": bytes(16)}, max_labelled=1)
+    append(made, "a", 10)
+    append(made, "b", 20)
+    made.listed({"a": bytes(16)})
+    assert {row.topic: row.appended_bytes for row in made.snapshot(START)} == {"a": 10, "<other>": 20}
+    made.listed({})
+    append(made, "c", 1)  # the label is free again
+    assert {row.topic for row in made.snapshot(START)} == {"c", "<other>"}
+
+
+def test_idle_topics_are_shown_with_their_threshold():
+    made = quotas(explicit={"payments": 5 * MB})
+    rows = {row.topic: row for row in made.snapshot(START)}
+    assert {name: (row.threshold, row.explicit, row.rate) for name, row in rows.items()} == {
+        name: (5 * MB, True, 0.0) if name == "payments" else (1.25 * MB, False, 0.0) for name in FIVE
+    }
+    report = made.report(START)
+    assert (report.meter, report.enforced, report.total.over) == ("window", True, False)
+
+
+names = st.sampled_from(sorted(FIVE))
+
+
+@given(st.lists(st.tuples(names, st.integers(1, 4 * MB), st.floats(0, 1)), max_size=60))
+def test_meters_add_up_and_somebody_is_rejected_whenever_all_are_over(script):
+    """While the total is over, some topic is over its share: else the shares would add up to more than the total."""
+    made = quotas(explicit={"payments": 5 * MB})
+    now, sent = START, 0
+    for name, size, pause in script:
+        now += pause
+        if not rejects(made, name, now):
+            append(made, name, size, now)
+            sent += size
+        assert made.over(now) == any(rejects(made, each, now) for each in FIVE)
+    assert sum(row.appended_bytes for row in made.snapshot(now)) == sent
+
+
+@pytest.mark.parametrize("meter", ["one_minute", "window"])
+@pytest.mark.parametrize("window", [Window(101, 1.0), Window(11, 10.0)])
+def test_another_window_keeps_the_rates(meter, window):
+    made = TopicQuotas(TopicSettings(MB, {}, meter, Window(100, 1.0)), START)
+    made.counterpart("topic", "payments", START).elsewhere.record(50_000, START + 1)
+    for second in range(1, 21):
+        append(made, "payments", 1_000, START + second)
+    before = made.known("topic", "payments").measure(START + 20)
+    made.apply(replace(made.settings, window=window), START + 20)
+    assert before > 0.0
+    assert made.known("topic", "payments").measure(START + 20) == pytest.approx(before, rel=0.2)

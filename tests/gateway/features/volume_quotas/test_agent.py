@@ -1,0 +1,32 @@
+"""The agent beside a broker, where no broker answers. With real ones: tests/broker/test_volumes.py."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gateway.cluster import client
+from gateway.cluster.brokers import Brokers
+from gateway.cluster.upstream import Upstream
+from gateway.config.model import UpstreamConfig
+from gateway.features.volume_quotas.agent import FAILED, OK, Agent, publish_volumes
+from gateway.features.volume_quotas.config import VolumesConfig
+
+
+@pytest.mark.parametrize(("once", "code"), [(False, OK), (True, FAILED)])
+async def test_sigterm_is_heard_while_brokers_are_silent(once, code, monkeypatch):
+    monkeypatch.setattr(client, "REQUEST_TIMEOUT_MS", 3_600_000)
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        server.setblocking(False)
+        brokers = Brokers([server.getsockname()])
+        upstream = Upstream(UpstreamConfig(bootstrap_servers=["kafka:9092"]), Path(), brokers, Counter())
+        agent = asyncio.create_task(publish_volumes(Agent(1, ("/",), upstream, VolumesConfig(), ("127.0.0.1", 0)), once))
+        connection, _ = await asyncio.get_running_loop().sock_accept(server)
+        with closing(connection):
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert await agent == code

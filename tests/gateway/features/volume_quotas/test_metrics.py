@@ -1,0 +1,115 @@
+"""How full the cluster's volumes are, and what that means, as metrics and as JSON."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import aiohttp
+import pytest
+
+from gateway.admin.server import AdminServer
+from gateway.admin.view import AdminView
+from gateway.features.volume_quotas.limits import Limit, LimitType, Volume
+from gateway.features.volume_quotas.report import VolumesReport
+from gateway.features.volume_quotas.rules import ClusterVolumes, Verdict, WhenUnknown
+from gateway.features.volume_quotas.usage_message import VolumeUsage
+from gateway.quotas.snapshot import THROTTLE_BOUNDS, ThrottleTotals
+from tests.gateway.admin.test_metrics import Page
+
+SOFT, HARD = Limit(LimitType.MIN_FREE_PERCENTAGE, 50), Limit(LimitType.MIN_FREE_PERCENTAGE, 10)
+
+
+def verdict(*consumed: int, active: int) -> Verdict:
+    """Brokers with a volume of 1000 bytes each, of which so much is used; those beyond are active and unknown."""
+    volumes = ClusterVolumes(300.0, WhenUnknown.PAUSE)
+    volumes.brokers(frozenset(range(active)), 0.0)
+    for broker, used in enumerate(consumed):
+        volumes.usage(VolumeUsage(broker, 0.0, HARD, SOFT, (Volume("/data", 1000, used),)), 0.0, 0.0)
+    return volumes.judge(1.0)
+
+
+def report(found: Verdict) -> VolumesReport:
+    return VolumesReport(
+        verdict=found,
+        enforced=True,
+        delay_seconds=2.5,
+        ages={0: 12.3456, 1: 250.0},
+        freshness_seconds=300.0,
+        when_unknown=WhenUnknown.PAUSE,
+        publishes=True,
+        publisher_connected=True,
+        publisher_problem="",
+        reader_connected=False,
+        reader_problem="nobody answers",
+        source_problem="",
+        publication_age=7.5,
+        published_total=5,
+        publication_errors_total=1,
+        source_errors_total=2,
+        messages_total=9,
+        skipped={"bad_json": 3},
+        throttled_total=7,
+        refused_total=8,
+        put_off_total=4,
+        totals=ThrottleTotals("volume", (7, *[0] * len(THROTTLE_BOUNDS)), 17.5),
+    )
+
+
+@pytest.fixture
+def with_volumes(view: AdminView) -> Callable[[Verdict], AdminView]:
+    return lambda found: replace(view, volumes=lambda: report(found))
+
+
+def test_metrics_of_a_cluster_that_is_throttled(with_volumes: Callable[[Verdict], AdminView]) -> None:
+    page = Page(with_volumes(verdict(100, 700, active=2)))
+    states = {state: page.get("weir_volume_state", state=state) for state in ("OPEN", "THROTTLE", "PAUSE")}
+    assert states == {"OPEN": 0, "THROTTLE": 1, "PAUSE": 0}
+    assert page["weir_volume_factor"] == pytest.approx(0.5)
+    assert (page["weir_volume_delay_seconds"], page["weir_volume_data_missing"]) == (2.5, 0)
+    for name, value in (("capacity", 1000), ("consumed", 700), ("soft_limit", 500), ("hard_limit", 900)):
+        assert page.get(f"weir_volume_{name}_bytes", broker="1", volume="/data") == value
+    assert page.get("weir_volume_connected", role="reader") == 0
+    assert page.get("weir_volume_connected", role="publisher") == 1
+    assert (page["weir_volume_published_total"], page["weir_volume_publication_errors_total"]) == (5, 1)
+    assert (page["weir_volume_messages_total"], page["weir_volume_source_errors_total"]) == (9, 2)
+    assert [page.get("weir_volume_usage_age_seconds", broker=broker) for broker in ("0", "1")] == [12.3456, 250.0]
+    assert page.get("weir_volume_freshness_seconds", when_unknown="PAUSE") == 300.0
+    assert page["weir_volume_publication_age_seconds"] == 7.5
+    assert page.get("weir_volume_messages_skipped_total", reason="bad_json") == 3
+    results = {name: page.get("weir_volume_produce_requests_total", result=name) for name in ("delayed", "refused", "put_off")}
+    assert results == {"delayed": 7, "refused": 8, "put_off": 4}
+    assert page.get("weir_throttle_time_seconds_sum", kind="volume") == 17.5
+
+
+def test_metrics_tell_a_lack_of_data_from_a_full_disk(with_volumes: Callable[[Verdict], AdminView]) -> None:
+    page = Page(with_volumes(verdict(100, active=2)))
+    assert page.get("weir_volume_state", state="PAUSE") == 1
+    assert (page["weir_volume_data_missing"], page["weir_volume_unknown_brokers"]) == (1, 1)
+    page = Page(with_volumes(verdict(950, active=1)))
+    assert page.get("weir_volume_state", state="PAUSE") == 1
+    assert (page["weir_volume_data_missing"], page["weir_volume_unknown_brokers"]) == (0, 0)
+
+
+def test_there_are_no_samples_where_volumes_are_not_looked_at(view: AdminView) -> None:
+    assert not any(name.startswith("weir_volume") for name, _ in Page(view).samples)
+
+
+async def test_json(with_volumes: Callable[[Verdict], AdminView], view: AdminView) -> None:
+    answers = []
+    for shown in (with_volumes(verdict(700, active=2)), view):
+        server = AdminServer(shown, ("127.0.0.1", 0))
+        await server.start()
+        url = f"http://127.0.0.1:{server.port}/api/volumes"
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            answers.append(await response.json())
+        await server.stop()
+    configured, absent = answers
+    assert absent["configured"] is False
+    assert (configured["state"], configured["factor"], configured["reason"]) == ("PAUSE", 0.0, "unknown")
+    assert configured["unknown"] == [{"broker": 1, "usage": "missing"}]
+    (volume,) = configured["volumes"]
+    assert (volume["broker"], volume["volume"], volume["capacity_bytes"], volume["consumed_bytes"]) == (0, "/data", 1000, 700)
+    assert volume["hard"] == {"type": "MinFreePercentage", "level": 10}
+    assert volume["factor"] == pytest.approx(0.5)
+    assert configured["reader"] == {"connected": False, "problem": "nobody answers"}
+    assert configured["skipped"] == {"bad_json": 3}
+    assert (configured["usage_age_seconds"], configured["freshness_seconds"]) == ({"0": 12.346, "1": 250.0}, 300.0)

@@ -1,0 +1,277 @@
+"""Produce while the cluster's volumes fill up, as a transcript: delayed, refused at once, and open again."""
+
+import pytest
+
+from gateway.features.ledger.fold import ThrottleFolds
+from gateway.proxy.handlers.paused_produce import MESSAGE, NOT_ENOUGH_REPLICAS
+from gateway.proxy.produce_gate import ProduceGate
+from gateway.proxy.request_stream import MAX_IN_FLIGHT
+from gateway.quotas.engine import QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.own_topics import OwnTopics
+from protocol.api_keys import ApiKey
+from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.transcript import START, Transcript, limits
+
+VERSIONS = [0, 3, 7, 8, 9, 12, 13]
+MUTED = 5.0
+USAGE = "__weir_volume_usage"
+
+
+class Gated(Transcript):
+    """A session with a gate that the test opens and closes."""
+
+    def __init__(self, settings=None):
+        self.gate = ProduceGate()
+        self.told = ThrottleFolds()
+        self.own_topics = OwnTopics()
+        super().__init__(settings or limits(), gate=self.gate, recorder=self.told, own_topics=self.own_topics)
+
+    def set(self, delay, *, paused=False):
+        self.gate.delay, self.gate.paused = delay, paused
+        self.engine.recall()
+        self.core.throttle.reconsider(self.now)
+        self.passes(0.0)
+
+
+def refused(correlation_id, *, version=9):
+    """The answer to `messages.produce` that refuses it."""
+    answer = {"index": 0, "error_code": NOT_ENOUGH_REPLICAS, "base_offset": -1}
+    if version >= 8:
+        answer["error_message"] = MESSAGE
+    values = {"responses": [m._topic(version, "name") | {"partition_responses": [answer]}]}
+    if version >= 1:
+        values["throttle_time_ms"] = int(MUTED * 1000)
+    return m.codec.encode_response(ApiKey.PRODUCE, version, values, correlation_id)
+
+
+def test_open_costs_nothing_and_changes_nothing():
+    t = Gated()
+    t.client_sends(m.produce(1), m.produce(2), m.produce(3))
+    t.broker_got(m.produce(1), m.produce(2), m.produce(3))
+    assert t.core.client.hot_bucket is not None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_throttled_produce_goes_on_and_its_client_is_held(version):
+    t = Gated()
+    t.client_sends(m.produce(1, version=version))
+    t.set(0.5)
+    t.client_sends(m.produce(2, version=version), m.produce(3, version=version))
+    t.broker_got(m.produce(1, version=version), m.produce(2, version=version))
+    t.broker_answers(m.produced(1, version=version), m.produced(2, version=version))
+    throttled = {"throttle_time_ms": 500} if version >= 1 else {}
+    t.client_got(m.produced(1, version=version, **throttled), m.produced(2, version=version, **throttled))
+    t.passes(0.5)
+    t.broker_got(m.produce(3, version=version))
+    assert (t.gate.throttled_total, t.gate.totals.seconds) == (2, 1.0)
+
+
+def test_delays_and_refusals_are_told_of_as_the_volumes():
+    t = Gated()
+    t.set(0.5)
+    t.client_sends(m.produce(1))
+    t.broker_answers(m.produced(1))
+    t.passes(0.5)
+    t.set(MUTED, paused=True)
+    t.client_sends(m.produce(2))
+    (event,) = t.told.take("weir-1", t.now, t.now)
+    assert (event.kind, event.quota, event.count, event.throttle_ms, event.throttle_max_ms) == ("volume", None, 2, 5_500, 5_000)
+
+
+def test_the_longer_of_the_two_delays_holds():
+    t = Gated(limits(produce=1_000))
+    t.set(0.2)
+    t.client_sends(m.produce(1, size=10_500))
+    t.broker_answers(m.produced(1))
+    t.client_got(m.produced(1, throttle_time_ms=500))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("by", [None, 1, 40])
+def test_paused_produce_is_refused_at_once_and_client_muted(version, by):
+    t = Gated()
+    t.set(MUTED, paused=True)
+    t.client_sends(m.produce(1, version=version, size=300), by=by)
+    t.client_got(refused(1, version=version))
+    assert t.paused
+    t.client_sends(m.produce(2, version=version))
+    t.passes(MUTED - 0.1)
+    t.client_got()
+    t.passes(0.1)
+    t.client_got(refused(2, version=version))
+    t.broker_got()
+    assert (t.gate.refused_total, t.row().amount_total, t.gate.totals.seconds) == (2, 0, 2 * MUTED)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_pipelined_produce_is_refused_before_the_mute(version):
+    t = Gated()
+    t.set(MUTED, paused=True)
+    t.client_sends(*(m.produce(number, version=version) for number in range(5)))
+    t.client_got(*(refused(number, version=version) for number in range(5)))
+    assert t.paused
+
+
+def test_requests_left_in_the_socket_are_refused_before_the_mute():
+    """Two chunks: the second one is still in the socket when the first one has been refused."""
+    t = Gated()
+    t.set(MUTED, paused=True)
+    first, second = m.produce(1), m.produce(2)
+    t.socket = second
+    t.core.requests.feed(first, t.now)
+    t.client_got(refused(1))
+    assert not t.paused
+    t._read_socket()
+    t.client_got(refused(2))
+    assert t.paused
+
+
+def test_flood_is_muted_at_the_in_flight_limit():
+    t = Gated()
+    t.set(MUTED, paused=True)
+    frame = m.produce(1)
+    t.socket = frame * MAX_IN_FLIGHT  # never empty: the client sends faster than it is read
+    for _ in range(MAX_IN_FLIGHT):
+        t.core.requests.feed(frame, t.now)
+    assert not t.paused
+    t.core.requests.feed(frame, t.now)
+    assert t.paused
+    assert t.gate.refused_total == MAX_IN_FLIGHT + 1
+
+
+def test_the_end_of_a_pause_lets_muted_clients_go():
+    t = Gated()
+    t.set(MUTED, paused=True)
+    t.client_sends(m.produce(1), m.heartbeat(2))
+    t.client_got(refused(1))
+    t.client_sends(m.produce(3))
+    t.passes(1)
+    t.broker_got(m.heartbeat(2))
+    t.set(0.0)
+    t.broker_got(m.produce(3))
+    assert not t.paused
+
+
+def test_a_quota_outlasts_the_end_of_a_pause():
+    t = Gated(limits(produce=1_000))
+    t.client_sends(m.produce(1, acks=0, size=20_000))
+    t.set(MUTED, paused=True)
+    t.client_sends(m.produce(2))
+    t.set(0.0)
+    t.passes(9.9)
+    assert t.paused
+    t.passes(0.2)
+    t.broker_got(m.produce(1, acks=0, size=20_000), m.produce(2))
+
+
+def test_answers_from_before_a_pause_precede_the_refusal():
+    t = Gated()
+    t.client_sends(m.produce(1))
+    t.set(MUTED, paused=True)
+    t.client_sends(m.produce(2))
+    t.broker_got(m.produce(1))
+    t.client_got()
+    t.passes(1)
+    t.broker_answers(m.produced(1))
+    t.client_got(m.produced(1, throttle_time_ms=4_000), refused(2))
+
+
+def test_requests_behind_a_refused_one_are_answered():
+    t = Gated()
+    t.set(MUTED, paused=True)
+    t.client_sends(m.produce(1), m.heartbeat(2), m.produce(3))
+    t.broker_got(m.heartbeat(2))
+    t.client_got(refused(1))
+    t.broker_answers(m.beat(2))
+    t.client_got(m.beat(2, throttle_time_ms=5_000), refused(3))
+    t.passes(MUTED)
+    assert not t.paused
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
+@pytest.mark.parametrize("quota", [None, 1_000])
+def test_a_delay_of_the_volumes_lasts_until_they_ask_for_less_and_no_quota_shortens_it(algorithm, quota):
+    t = Gated(limits(produce=quota, algorithm=algorithm))
+    t.set(4.0)
+    t.client_sends(m.produce(1))
+    t.broker_answers(m.produced(1))
+    t.passes(1.0)
+    t.configure(limits(produce=quota, algorithm=algorithm))
+    t.passes(1.0)
+    assert t.paused
+    t.gate.delay = 0.5
+    t.core.throttle.reconsider(t.now)
+    t.passes(0.4)
+    assert t.paused
+    t.passes(0.2)
+    assert not t.paused
+
+
+def test_other_requests_pass_while_producers_are_paused():
+    t = Gated()
+    t.set(MUTED, paused=True)
+    t.client_sends(m.heartbeat(1), m.fetch(2))
+    t.broker_got(m.heartbeat(1), m.fetch(2))
+
+
+@pytest.mark.parametrize("by", [None, 1, 40])
+def test_a_request_that_wants_no_answer_is_put_off_until_the_pause_is_over(by):
+    t = Gated()
+    t.set(MUTED, paused=True)
+    t.client_sends(m.produce(1, acks=0, size=300), m.heartbeat(2), by=by)
+    for _ in range(3):
+        t.passes(MUTED)
+        t.broker_got()
+    t.set(0.0)
+    t.passes(MUTED)
+    t.broker_got(m.produce(1, acks=0, size=300), m.heartbeat(2))
+    assert t.row().amount_total == 300
+    assert not t.paused
+
+
+@pytest.mark.parametrize("delay", [1.0, MUTED])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_usage_topic_and_exempt_clients_pass(delay, version):
+    exempt = EntityQuota(ClientQuotaEntity(None, "internal"), {}, exempt_from=("volumes",))
+    t = Gated(QuotaSettings((exempt,)))
+    t.set(delay, paused=delay == MUTED)
+    t.client_sends(m.produce(1, version=version, client_id="internal"))
+    t.broker_got(m.produce(1, version=version, client_id="internal"))
+    t.own_topics.rename([USAGE])
+    t.own_topics.identify(USAGE, m.topic_id(USAGE))
+    t.engine.recall()
+    t.client_sends(m.produce(2, version=version, topics=(USAGE,)))
+    t.broker_got(m.produce(2, version=version, topics=(USAGE,)))
+    assert t.now == START
+    assert not t.paused
+    assert t.gate.totals.seconds == 0.0
+
+
+@pytest.mark.parametrize("exempt_from", [(), ("rates",), ("rates", "topics")])
+def test_exemption_from_rates_does_not_pass_a_pause(exempt_from):
+    t = Gated(QuotaSettings((EntityQuota(ClientQuotaEntity(None, "etl"), {}, exempt=True, exempt_from=exempt_from),)))
+    t.set(MUTED, paused=True)
+    t.client_sends(m.produce(1))
+    t.broker_got()
+
+
+def test_exemption_follows_client_id_and_settings():
+    exempt = EntityQuota(ClientQuotaEntity(None, "internal"), {}, exempt_from=("volumes",))
+    t = Gated(QuotaSettings((exempt,)))
+    t.set(MUTED, paused=True)
+    t.client_sends(m.produce(1, client_id="internal"))
+    t.broker_got(m.produce(1, client_id="internal"))
+    t.engine.apply(QuotaSettings(), t.now)
+    t.client_sends(m.produce(2, client_id="internal"))
+    t.broker_got()
+
+
+def test_a_pause_ends_the_way_of_a_request_that_has_come_in_part():
+    t = Gated()
+    t.set(MUTED, paused=True)
+    frame = m.produce(1, size=300)
+    t.client_sends(frame[:200])
+    t.set(0.0)
+    t.client_sends(frame[200:], m.produce(2))
+    t.broker_got(frame, m.produce(2))

@@ -1,0 +1,212 @@
+"""The state of the cluster: the strictest that any volume, or the lack of data, asks for."""
+
+import pytest
+
+from gateway.features.volume_quotas.limits import Limit, LimitType, Volume
+from gateway.features.volume_quotas.rules import MAX_BROKERS, STATES, ClusterVolumes, Finding, VolumeState, WhenUnknown
+from gateway.features.volume_quotas.usage_message import VolumeUsage
+
+OPEN, THROTTLE, PAUSE = VolumeState.OPEN, VolumeState.THROTTLE, VolumeState.PAUSE
+FRESHNESS = 300.0
+SOFT, HARD = Limit(LimitType.CONSUMED_SPACE, 500), Limit(LimitType.CONSUMED_SPACE, 900)
+
+
+def usage(broker, *consumed, at=0.0, **limits):
+    volumes = tuple(Volume(f"/data-{index}", 1000, each, **limits) for index, each in enumerate(consumed))
+    return VolumeUsage(broker, at, HARD, SOFT, volumes)
+
+
+def cluster(*usages, active=None, when_unknown=WhenUnknown.PAUSE):
+    volumes = ClusterVolumes(FRESHNESS, when_unknown)
+    for each in usages:
+        assert volumes.usage(each, age=0.0, now=0.0) is None
+    volumes.brokers(frozenset(active if active is not None else (each.broker for each in usages)), 0.0)
+    return volumes
+
+
+def test_the_table_is_complete():
+    assert set(STATES) == {(finding, setting) for finding in Finding for setting in WhenUnknown}
+
+
+@pytest.mark.parametrize(
+    ("usages", "state", "throttle"),
+    [
+        ([usage(0, 100)], OPEN, 0.0),
+        ([usage(0, 500), usage(1, 500)], OPEN, 0.0),
+        ([usage(0, 100), usage(1, 700)], THROTTLE, 0.5),
+        ([usage(0, 600, 800, 100), usage(1, 700)], THROTTLE, 0.75),
+        ([usage(0, 100, 900), usage(1, 100)], PAUSE, 1.0),
+        ([usage(0, 700), usage(1, 950)], PAUSE, 1.0),
+        ([usage(0, 700, hard=Limit(LimitType.CONSUMED_SPACE, 700))], PAUSE, 1.0),
+        ([usage(0, 700, soft=Limit(LimitType.CONSUMED_SPACE, 700))], OPEN, 0.0),
+    ],
+)
+@pytest.mark.parametrize("when_unknown", WhenUnknown)
+def test_the_fullest_volume_decides(usages, state, throttle, when_unknown):
+    verdict = cluster(*usages, when_unknown=when_unknown).judge(1.0)
+    assert (verdict.state, verdict.throttle) == (state, pytest.approx(throttle))
+    assert verdict.factor == pytest.approx(1.0 - throttle)
+    assert len(verdict.rows) == sum(len(each.volumes) for each in usages)
+    assert not verdict.for_lack_of_data
+
+
+@pytest.mark.parametrize(
+    ("when_unknown", "known", "state", "lacking"),
+    [
+        (WhenUnknown.PAUSE, 100, PAUSE, True),
+        (WhenUnknown.PAUSE, 700, PAUSE, True),
+        (WhenUnknown.PAUSE, 950, PAUSE, False),
+        (WhenUnknown.OPEN, 100, OPEN, False),
+        (WhenUnknown.OPEN, 700, THROTTLE, False),
+        (WhenUnknown.OPEN, 950, PAUSE, False),
+    ],
+)
+def test_a_broker_without_data(when_unknown, known, state, lacking):
+    verdict = cluster(usage(0, known), active=[0, 1], when_unknown=when_unknown).judge(1.0)
+    assert (verdict.state, verdict.for_lack_of_data) == (state, lacking)
+    assert verdict.unknown == ((1, "missing"),)
+    assert "broker 1's usage is missing" in verdict.why
+
+
+def test_a_broker_that_is_not_active_counts_for_nothing():
+    assert cluster(usage(0, 100), usage(1, 950), active=[0]).judge(1.0).state is OPEN
+
+
+def test_usage_is_stale_as_soon_as_the_freshness_time_is_over():
+    volumes = cluster(usage(0, 100), usage(1, 100))
+    volumes.usage(usage(1, 100, at=200.0), age=0.0, now=200.0)
+    volumes.brokers(frozenset({0, 1}), 299.0)
+    assert volumes.judge(299.9).state is OPEN
+    verdict = volumes.judge(300.0)
+    assert (verdict.state, verdict.unknown, verdict.reason) == (PAUSE, ((0, "stale"),), "unknown")
+    volumes.usage(usage(0, 100, at=301.0), age=1.0, now=302.0)
+    assert volumes.judge(302.0).state is OPEN
+
+
+@pytest.mark.parametrize(("age", "stale_at"), [(0.0, 300.0), (100.0, 200.0), (299.0, 1.0), (-50.0, 300.0)])
+def test_the_age_that_a_usage_comes_with_counts(age, stale_at):
+    volumes = ClusterVolumes(FRESHNESS, WhenUnknown.PAUSE)
+    volumes.brokers(frozenset({0}), 0.0)
+    volumes.usage(usage(0, 100), age=age, now=0.0)
+    volumes.brokers(frozenset({0}), stale_at)
+    assert volumes.judge(stale_at - 0.1).state is OPEN
+    assert volumes.judge(stale_at).state is PAUSE
+
+
+def test_what_comes_too_old_changes_nothing_but_is_stale():
+    volumes = ClusterVolumes(FRESHNESS, WhenUnknown.PAUSE)
+    volumes.brokers(frozenset({0}), 0.0)
+    volumes.usage(usage(0, 100), age=FRESHNESS, now=0.0)
+    assert volumes.judge(0.0).unknown == ((0, "stale"),)
+
+
+def test_a_list_of_brokers_that_is_too_old_is_none():
+    volumes = cluster(usage(0, 100))
+    volumes.usage(usage(0, 100, at=250.0), age=0.0, now=250.0)
+    assert volumes.judge(299.0).state is OPEN
+    verdict = volumes.judge(300.0)
+    assert (verdict.state, verdict.unknown) == (PAUSE, ((None, "the list of active brokers is not known"),))
+    assert ClusterVolumes(FRESHNESS, WhenUnknown.OPEN).judge(0.0).state is OPEN
+
+
+def test_an_older_usage_does_not_replace_a_newer_one():
+    volumes = cluster(usage(0, 950, at=10.0))
+    assert volumes.usage(usage(0, 100, at=9.0), age=0.0, now=1.0) == "outdated"
+    assert volumes.judge(1.0).state is PAUSE
+
+
+def test_a_usage_of_the_future_is_replaced_by_the_next_one():
+    """By a clock that was ahead by an hour: its word must not count until real time has caught up."""
+    volumes = cluster(usage(0, 100, at=1000.0))
+    assert volumes.usage(usage(0, 950, at=1010.0 + 3600.0), age=-3600.0, now=10.0) is None
+    assert volumes.captured(0) == 1010.0
+    assert volumes.judge(10.0).state is PAUSE
+    assert volumes.usage(usage(0, 100, at=1009.0), age=1.0, now=10.0) == "outdated"
+    assert volumes.usage(usage(0, 100, at=1011.0), age=0.1, now=11.1) is None
+    assert volumes.judge(12.0).state is OPEN
+
+
+def test_usage_can_be_taken_back():
+    volumes = cluster(usage(0, 100))
+    volumes.forget(0)
+    volumes.forget(7)
+    assert volumes.judge(1.0).unknown == ((0, "missing"),)
+
+
+def test_no_more_brokers_than_there_can_be_are_remembered():
+    volumes = cluster(*(usage(broker, 100) for broker in range(MAX_BROKERS)), active=[0])
+    assert volumes.usage(usage(MAX_BROKERS, 100), age=0.0, now=0.0) == "too_many_brokers"
+    assert volumes.usage(usage(0, 950), age=0.0, now=0.0) is None
+    assert volumes.judge(1.0).state is PAUSE
+
+
+def test_a_new_configuration_holds_at_once():
+    volumes = cluster(usage(0, 100), active=[0, 1])
+    assert volumes.judge(1.0).state is PAUSE
+    volumes.configure(FRESHNESS, WhenUnknown.OPEN)
+    assert volumes.judge(1.0).state is OPEN
+
+
+@pytest.mark.parametrize("known", [100, 950])
+def test_an_answer_without_brokers_changes_nothing(known):
+    volumes = cluster(usage(0, known))
+    before = volumes.judge(1.0)
+    volumes.brokers(frozenset(), 1.0)
+    assert volumes.judge(1.0) == before
+    assert volumes.judge(FRESHNESS).unknown == ((None, "the list of active brokers is not known"),)
+
+
+def test_a_first_answer_without_brokers_is_unknown():
+    volumes = ClusterVolumes(FRESHNESS, WhenUnknown.PAUSE)
+    volumes.brokers(frozenset(), 0.0)
+    assert (volumes.judge(0.0).state, volumes.knows_brokers) == (PAUSE, False)
+
+
+def test_a_broker_leaves_only_after_the_freshness_time():
+    volumes = cluster(usage(0, 100), usage(1, 950))
+    volumes.brokers(frozenset({0}), 5.0)
+    assert volumes.judge(5.0).state is PAUSE
+    volumes.usage(usage(0, 100, at=299.0), age=0.0, now=299.0)
+    volumes.brokers(frozenset({0}), 299.0)
+    assert volumes.judge(299.9).state is PAUSE
+    assert volumes.judge(300.0).state is OPEN
+
+
+def test_a_broker_that_left_is_not_stale_before_it_is_gone():
+    """The broker publishes every 30 s; its last usage is 25 s old when it leaves."""
+    volumes = cluster(usage(0, 100), usage(1, 100))
+    volumes.brokers(frozenset({0, 1}), 25.0)
+    volumes.usage(usage(0, 100, at=299.0), age=0.0, now=299.0)
+    volumes.brokers(frozenset({0}), 299.0)
+    assert {volumes.judge(now).state for now in (300.0, 310.0, 324.9, 325.0)} == {OPEN}
+
+
+def test_a_broker_that_left_while_stale_stays_unknown():
+    volumes = cluster(usage(0, 100), usage(1, 100))
+    volumes.usage(usage(0, 100, at=299.0), age=0.0, now=299.0)
+    volumes.brokers(frozenset({0, 1}), 301.0)
+    volumes.brokers(frozenset({0}), 302.0)
+    assert volumes.judge(302.0).unknown == ((1, "stale"),)
+
+
+def test_new_freshness_holds_for_known_usage_and_brokers():
+    volumes = cluster(usage(0, 100))
+    volumes.configure(10.0, WhenUnknown.PAUSE)
+    assert volumes.judge(9.9).state is OPEN
+    assert volumes.judge(10.0).state is PAUSE
+    volumes.configure(FRESHNESS, WhenUnknown.PAUSE)
+    assert volumes.judge(299.9).state is OPEN
+
+
+@pytest.mark.parametrize(("known", "state"), [(100, OPEN), (950, PAUSE)])
+def test_full_disk_pauses_without_brokers_whatever_unknown_means(known, state):
+    volumes = ClusterVolumes(FRESHNESS, WhenUnknown.OPEN)
+    volumes.usage(usage(0, known), age=0.0, now=0.0)
+    assert volumes.judge(299.9).state is state
+    assert volumes.judge(300.0).state is OPEN
+
+
+def test_ages_tell_of_active_brokers_with_usage():
+    volumes = cluster(usage(0, 100), usage(1, 100), active=[0, 2])
+    volumes.usage(usage(0, 100, at=5.0), age=1.0, now=6.0)
+    assert volumes.ages(7.0) == {0: 2.0}

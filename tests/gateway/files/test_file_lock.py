@@ -1,0 +1,77 @@
+"""Locks of files that one gateway writes."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gateway.config.problems import ConfigError
+from gateway.features.quota_api.config import StateConfig
+from gateway.features.quota_api.quota_store import NotSavedError
+from gateway.features.quota_api.state_file import StateFile
+from gateway.files import file_lock
+from gateway.files.file_lock import FileLock, StateLocks
+from gateway.files.whole_file import replace_file
+from gateway.quotas.entity import ClientQuotaEntity
+
+ALICE = {ClientQuotaEntity("alice"): {"producer_byte_rate": 1e6}}
+
+
+def test_one_holder_at_a_time_until_it_releases(tmp_path: Path) -> None:
+    one, other = FileLock("state.path", tmp_path / "a"), FileLock("state.path", tmp_path / "a")
+    assert (one.take(), one.take(), other.take()) == (True, True, False)
+    one.release()
+    assert other.take()
+
+
+def test_links_to_one_file_have_one_lock(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "a").symlink_to(tmp_path / "disk" / "kept")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    assert FileLock("state.path", tmp_path / "a").take()
+    assert not FileLock("state.path", tmp_path / "b").take()
+    assert not FileLock("state.path", tmp_path / "disk" / "kept").take()
+
+
+async def test_it_waits_for_a_gateway_that_is_ending(tmp_path: Path) -> None:
+    config = StateConfig(path="a")
+    one, other = (StateLocks(config, tmp_path / "weir.yaml") for _ in range(2))
+    await one.take()
+    waiting = asyncio.create_task(other.take())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    one.release()
+    await waiting
+
+
+async def test_usage_file_of_another_gateway_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_lock, "WAIT_SECONDS", 0.0)
+    await StateLocks(StateConfig(path="a", usage_path="u"), tmp_path / "weir.yaml").take()
+    with pytest.raises(ConfigError, match=r"state\.usage_path: another gateway uses the file.* \(value .*/u\) — stop"):
+        await StateLocks(StateConfig(path="b", usage_path="u"), tmp_path / "weir.yaml").take()
+
+
+async def test_folder_that_is_made_later_is_locked_by_the_save(tmp_path: Path) -> None:
+    """Without the folder nothing can be saved, so both may start; once it is there, one of them saves."""
+    config = StateConfig(path="later/a")
+    locks = [StateLocks(config, tmp_path / "weir.yaml") for _ in range(2)]
+    for each in locks:
+        await each.take()
+    one, other = (StateFile(tmp_path / "later" / "a", each.quotas) for each in locks)
+    with pytest.raises(NotSavedError, match="No such file"):
+        await one.save({}, ALICE)
+    (tmp_path / "later").mkdir()
+    assert await one.save({}, ALICE) == ALICE
+    with pytest.raises(NotSavedError, match="another gateway uses the file"):
+        await other.save({}, {})
+    assert await one.load() == ALICE
+
+
+def test_replace_follows_links_and_keeps_them(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "a").symlink_to("disk/kept")
+    replace_file(tmp_path / "a", ["one"], durable=True)
+    replace_file(tmp_path / "a", ["two"], durable=True)
+    assert str((tmp_path / "a").readlink()) == "disk/kept"
+    assert (tmp_path / "disk" / "kept").read_text() == "two"
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["kept"]

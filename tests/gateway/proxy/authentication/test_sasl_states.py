@@ -1,0 +1,45 @@
+import pytest
+
+from gateway.proxy.authentication.sasl_states import TRANSITIONS, SaslEvent, SaslState, after
+from protocol.errors import OutOfTurn
+
+E, S = SaslEvent, SaslState
+
+TABLE = """
+                     ASK  TOKEN  AGREE  CHALLENGE  SUCCEED  SUCCEED_MAYBE  REFUSE
+UNAUTHENTICATED      A    -      -      -          -        -              -
+MECHANISM_ASKED      -    -      D      -          -        -              R
+TOKEN_DUE            -    S      -      -          -        -              -
+TOKEN_SENT           -    -      -      D          OK       MAYBE          R
+MAYBE_AUTHENTICATED  A    S      -      -          -        -              -
+AUTHENTICATED        A    -      -      -          -        -              -
+REFUSED              A    -      -      -          -        -              -
+"""
+SHORT = {
+    "A": S.MECHANISM_ASKED,
+    "D": S.TOKEN_DUE,
+    "S": S.TOKEN_SENT,
+    "OK": S.AUTHENTICATED,
+    "MAYBE": S.MAYBE_AUTHENTICATED,
+    "R": S.REFUSED,
+}
+
+
+def expected():
+    header, *rows = [line.split() for line in TABLE.strip().splitlines()]
+    return {(S[row[0]], E[event]): SHORT.get(cell) for row in rows for event, cell in zip(header, row[1:], strict=True)}
+
+
+@pytest.mark.parametrize(("before", "event"), [(state, event) for state in S for event in E])
+def test_every_event_in_every_state(before, event):
+    wanted = expected()[before, event]
+    if wanted is None:
+        with pytest.raises(OutOfTurn, match=f"{event.name} in SASL state {before.name}") as caught:
+            after(before, event)
+        assert caught.value.reason == "sasl_order"
+    else:
+        assert after(before, event) is wanted
+
+
+def test_the_table_has_no_row_that_is_not_legal():
+    assert {pair for pair, state in expected().items() if state is not None} == TRANSITIONS.keys()

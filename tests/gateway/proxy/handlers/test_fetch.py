@@ -1,0 +1,582 @@
+"""Fetch under a quota, as a transcript: admitted, capped, charged by its response, or answered empty."""
+
+import pytest
+
+from gateway.proxy.request_stream import STOP_MUTED
+from gateway.quotas.engine import QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from protocol.api_keys import ApiKey
+from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.transcript import Transcript, limits
+from tests.protocol import codec
+from tests.protocol.samples import with_length
+
+BURST = 10_000
+OUTSIDE = (0, -1)  # a Fetch outside of any fetch session
+VERSIONS = [4, 7, 11, 12, 13, 16, 17, 18]
+WITH_SESSIONS = VERSIONS[1:]
+
+
+def over_quota(*, by=0.5, version=12):
+    """A consumer that has just had `by` seconds' worth too much, and whose throttle time is over; another one goes on."""
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(90, version=version))
+    t.broker_answers(m.fetched(90, version=version, size=BURST))
+    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(round(by * 1_000), t.now)
+    t.broker_got(m.fetch(90, version=version, max_bytes=BURST))
+    t.client_got(m.fetched(90, version=version, size=BURST))
+    assert not t.paused
+    return t
+
+
+# Set aside for who will get records again.
+
+
+def eager(engine=None):
+    """A consumer that has just got 500 bytes of records, and who goes on."""
+    t = Transcript(limits(fetch=1_000)) if engine is None else Transcript(engine=engine)
+    response = m.fetched(1, records=m.batch(400))
+    t.client_sends(m.fetch(1))
+    t.broker_answers(response)
+    return t
+
+
+def pipelining():
+    """A consumer with a full bucket, of whose batches it is known that several fit into it."""
+    t = eager()
+    t.passes(10)
+    t.broker_inbox.clear()
+    t.client_inbox.clear()
+    return t
+
+
+def promised(t):
+    return t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).promised
+
+
+def test_who_got_records_has_bytes_set_aside_until_the_answer():
+    t = eager()
+    t.client_sends(m.fetch(2))
+    assert promised(t) > 400
+    t.broker_answers(m.fetched_nothing(2))
+    assert promised(t) == 0
+    t.client_sends(m.fetch(3))
+    assert promised(t) == 0, "it got no records: an idle consumer blocks nobody"
+
+
+def test_what_is_set_aside_is_given_back_when_the_client_leaves():
+    t = eager()
+    t.client_sends(m.fetch(2))
+    t.core.close(t.now)
+    assert promised(t) == 0
+
+
+def test_of_two_that_share_an_empty_bucket_one_is_let_through_at_a_time():
+    one = eager()
+    other = eager(one.engine)
+    bucket = one.engine.acquire("fetch", "ANONYMOUS", "etl", one.now)
+    bucket.charge(round(bucket.meter.tokens(one.now)), one.now)  # nothing is left, nothing is owed
+    one.client_sends(m.fetch(2))
+    assert bucket.promised >= 400, "a whole batch comes, however little was asked for"
+    assert not one.paused
+    other.client_sends(m.fetch(2))
+    assert other.paused, "the other one waits until what the first will get is paid for"
+
+
+def test_reservation_ends_though_nobody_answers():
+    t = eager()
+    t.client_sends(m.fetch(2))
+    assert promised(t) > 400
+    t.passes(2)
+    other = Transcript(engine=t.engine)
+    other.now = t.now
+    other.client_sends(m.fetch(1))
+    assert promised(other) == 50, "only the other one's first Fetch is still counted"
+    t.broker_answers(m.fetched_nothing(2))
+    assert promised(t) == 50
+
+
+@pytest.mark.parametrize("max_bytes", [0, -1, -(2**31)])
+def test_nobody_sets_aside_less_than_nothing(max_bytes):
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1, max_bytes=max_bytes))
+    assert promised(t) >= 0
+
+
+def test_long_polls_leave_something_for_others():
+    first = Transcript(limits(fetch=1_000))
+    for t in (first, Transcript(engine=first.engine), Transcript(engine=first.engine)):
+        t.client_sends(m.fetch(1))
+        assert not t.paused
+    assert promised(first) <= BURST
+
+
+# Pipelined.
+
+
+def test_pipelined_fetch_waits_for_the_balance():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1), m.fetch(2), m.metadata(3))
+    t.broker_got(m.fetch(1, max_bytes=BURST))
+    assert t.paused
+    t.broker_answers(m.fetched(1, size=4_000))
+    t.broker_got(m.fetch(2, max_bytes=6_000), m.metadata(3))
+    assert not t.paused
+
+
+def test_pipelined_fetch_waits_for_an_idle_consumer_too():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1))
+    t.broker_answers(m.fetched_nothing(1))
+    t.client_sends(m.fetch(2), m.fetch(3))
+    assert t.paused
+    t.passes(3)
+    assert t.paused, "a reservation ends, but the broker may still answer"
+    t.broker_answers(m.fetched_nothing(2))
+    assert not t.paused
+
+
+def test_pipelined_fetches_pass_while_all_of_them_fit():
+    t = pipelining()
+    t.client_sends(*(m.fetch(number, max_bytes=3_000) for number in range(6)))
+    asked = (3_000, 3_000, 3_000, 800, 1)  # whole batches of 400 bytes; for one byte a broker sends a batch
+    t.broker_got(*(m.fetch(number, max_bytes=each) for number, each in enumerate(asked)))
+    assert t.paused
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
+def test_pipelined_fetch_waits_through_a_mute(algorithm):
+    t = Transcript(limits(fetch=1_000, algorithm=algorithm))
+    t.client_sends(m.fetch(1), m.fetch(2))
+    t.broker_answers(m.fetched(1, size=BURST + 500))
+    t.broker_inbox.clear()
+    assert t.paused
+    t.passes(0.5)
+    asked = 50 if algorithm == "token_bucket" else BURST
+    t.broker_got(m.fetch(2, max_bytes=asked))
+
+
+def test_pipelined_fetch_goes_on_when_the_quota_is_removed():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1), m.fetch(2))
+    t.configure(limits())
+    t.broker_answers(m.fetched(1))
+    t.broker_got(m.fetch(1, max_bytes=BURST), m.fetch(2))
+    t.configure(limits(fetch=1_000))
+    t.client_sends(m.fetch(3))
+    assert not t.paused
+
+
+# In turn.
+
+
+def test_answer_tells_the_turn_behind_those_who_wait():
+    one = Transcript(limits(fetch=1_000))
+    other = Transcript(engine=one.engine)
+    one.client_sends(m.fetch(1))
+    one.broker_answers(m.fetched(1, records=m.batch(BURST + 400)))
+    other.client_sends(m.fetch(1, session=OUTSIDE))
+    size = one.row("fetch").amount_total
+    one.client_got(m.fetched(1, records=m.batch(BURST + 400), throttle_time_ms=size - BURST))
+    other.client_got(m.fetched_nothing(1, throttle_time_ms=size - BURST + size))
+
+
+def test_a_change_elsewhere_leaves_the_turns_alone():
+    one = Transcript(limits(fetch=1_000))
+    other = Transcript(engine=one.engine)
+    one.client_sends(m.fetch(1))
+    one.broker_answers(m.fetched(1, size=BURST + 500))
+    other.client_sends(m.fetch(1, session=OUTSIDE))
+    until = other.core.throttle.until
+    other.configure(limits(fetch=1_000, produce=77))
+    assert other.core.throttle.until == until
+
+
+# Charged by its response.
+
+
+@pytest.mark.parametrize("version", [0, 1, *VERSIONS])
+def test_a_fetch_is_charged_four_bytes_and_the_body_of_its_response(version):
+    t = Transcript()
+    response = m.fetched(1, version=version, records=bytes(777))
+    t.client_sends(m.fetch(1, version=version))
+    t.broker_answers(response)
+    header = 4 + 4 + (1 if version >= 12 else 0)
+    assert t.row("fetch").amount_total == 4 + len(response) - header
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("by", [None, 1, 24, 1_000])
+def test_the_response_that_goes_over_says_so_and_its_client_is_not_read(version, by):
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1, version=version))
+    t.broker_answers(m.fetched(1, version=version, size=BURST + 500), by=by)
+    t.client_got(m.fetched(1, version=version, size=BURST + 500, throttle_time_ms=500))
+    assert t.paused
+    t.client_sends(m.metadata(2))
+    t.broker_got(m.fetch(1, version=version, max_bytes=BURST))
+    t.passes(0.5)
+    t.broker_got(m.metadata(2))
+    assert not t.paused
+
+
+def test_the_first_versions_have_no_field_to_say_so_and_the_client_waits_all_the_same():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1, version=0))
+    t.broker_answers(m.fetched(1, version=0, size=BURST + 500))
+    t.client_got(m.fetched(1, version=0, size=BURST + 500))
+    assert t.paused
+
+
+def test_consumers_that_do_not_wait_are_counted():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1))
+    t.broker_answers(m.fetched(1, size=BURST + 500))
+    t.passes(0.1)
+    t.client_sends(m.fetch(2))
+    t.passes(0.4)
+    assert t.row("fetch").early_total == 1
+    t.broker_got(m.fetch(1, max_bytes=BURST), m.fetch(2, max_bytes=50))
+
+
+def test_a_throttle_that_ends_and_another_that_begins_with_the_next_response_stop_the_client_again():
+    """The first one's time is over while its response still comes in; the second begins in the same chunk."""
+    t = pipelining()
+    t.client_sends(m.fetch(1, max_bytes=4_000), m.fetch(2, max_bytes=4_000))
+    first, second = m.fetched(1, size=BURST + 500), m.fetched(2, size=2_000)
+    t.broker_answers(first[:100])
+    t.passes(1)
+    t.broker_answers(first[100:] + second)
+    assert t.core.requests.stops == STOP_MUTED
+    t.client_sends(m.metadata(3))
+    assert t.paused
+    assert t.socket == m.metadata(3)
+    t.passes(1.5)
+    assert not t.paused
+    t.broker_got(m.fetch(1, max_bytes=4_000), m.fetch(2, max_bytes=4_000), m.metadata(3))
+
+
+def test_responses_that_were_pipelined_make_the_time_longer():
+    t = pipelining()
+    t.client_sends(m.fetch(1, max_bytes=4_000), m.fetch(2, max_bytes=4_000))
+    t.broker_answers(m.fetched(1, size=BURST + 500))
+    t.passes(0.1)
+    t.broker_answers(m.fetched(2, size=1_000))
+    t.client_got(m.fetched(1, size=BURST + 500, throttle_time_ms=500), m.fetched(2, size=1_000, throttle_time_ms=1_400))
+    t.passes(1.399)
+    assert t.paused
+    t.passes(0.001)
+    assert not t.paused
+
+
+def test_a_throttle_that_is_over_begins_again_before_the_response_that_it_waits_for():
+    t = Transcript(limits(produce=1_000, fetch=1_000))
+    t.client_sends(m.fetch(1), m.produce(2, size=BURST + 500))
+    t.passes(1)
+    t.broker_answers(m.fetched(1, size=BURST + 300))
+    t.broker_answers(m.produced(2))
+    t.client_got(m.fetched(1, size=BURST + 300, throttle_time_ms=300), m.produced(2, throttle_time_ms=300))
+    t.passes(0.299)
+    assert t.paused
+    t.passes(0.001)
+    assert not t.paused
+
+
+def test_a_client_in_the_middle_of_a_request_is_read_to_its_end_when_a_response_mutes_it():
+    t = Transcript(limits(fetch=1_000))
+    request = m.produce(2, size=5_000)
+    t.client_sends(m.fetch(1), request[:500])
+    t.broker_answers(m.fetched(1, size=BURST + 500))
+    assert not t.paused
+    assert t.core.requests.unfinished
+    t.client_sends(request[500:], m.heartbeat(3))
+    assert t.paused
+    t.broker_got(m.fetch(1, max_bytes=BURST), request)
+    t.passes(0.5)
+    t.broker_got(m.heartbeat(3))
+    assert not t.core.requests.unfinished
+
+
+def test_a_fetch_is_charged_to_who_sent_it_even_if_the_name_has_changed_since():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1), m.produce(2, client_id="other"))
+    t.broker_answers(m.fetched(1, size=BURST + 500), m.produced(2))
+    assert t.row("fetch").amount_total == BURST + 500
+    assert t.paused
+
+
+# Its limits are lowered.
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("asked", "gets"),
+    [
+        ({"max_bytes": 50_000_000, "min_bytes": 1}, {"max_bytes": BURST, "min_bytes": 1}),
+        ({"max_bytes": 50_000_000, "min_bytes": 20_000}, {"max_bytes": BURST, "min_bytes": BURST}),
+        ({"max_bytes": BURST, "min_bytes": 5_000}, {"max_bytes": BURST, "min_bytes": 5_000}),
+        ({"max_bytes": 9_000, "min_bytes": 20}, {"max_bytes": 9_000, "min_bytes": 20}),
+    ],
+)
+def test_nobody_asks_for_more_than_there_is(version, asked, gets):
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.metadata(1), m.fetch(2, version=version, **asked), m.metadata(3))
+    t.broker_got(m.metadata(1), m.fetch(2, version=version, **gets), m.metadata(3))
+
+
+def test_up_to_v2_there_is_only_min_bytes_to_lower():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1, version=2, min_bytes=20_000))
+    t.broker_got(m.fetch(1, version=2, min_bytes=BURST))
+
+
+def test_once_a_batch_was_seen_the_limit_is_a_whole_number_of_batches():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1))
+    t.broker_answers(m.fetched(1, records=m.batch(3_000)))
+    t.client_sends(m.fetch(2))
+    t.broker_got(m.fetch(1, max_bytes=BURST), m.fetch(2, max_bytes=6_000))
+
+
+def test_without_enforcing_nothing_is_lowered():
+    t = Transcript(limits(fetch=1_000, enforce=False))
+    t.client_sends(m.fetch(1))
+    t.broker_got(m.fetch(1))
+
+
+# Throttled.
+
+
+@pytest.mark.parametrize("version", [0, 1, *VERSIONS])
+def test_outside_of_a_session_the_answer_is_made_here(version):
+    t = over_quota(version=version) if version >= 3 else over_quota()
+    t.client_sends(m.metadata(1), m.fetch(2, version=version, session=OUTSIDE), m.metadata(3))
+    t.broker_got(m.metadata(1))
+    t.client_got()  # not before its turn
+    t.passes(0.1)
+    t.broker_answers(m.described(1, []))
+    t.client_got(m.described(1, [], throttle_time_ms=400), m.fetched_nothing(2, version=version, throttle_time_ms=400))
+    assert t.paused
+    t.passes(0.4)
+    t.broker_got(m.metadata(3))
+    assert t.row("fetch").amount_total == BURST + 500  # charged nothing
+
+
+def test_an_own_answer_that_nobody_is_before_goes_out_at_once():
+    t = over_quota()
+    t.client_sends(m.fetch(2, session=OUTSIDE))
+    t.broker_got()
+    t.client_got(m.fetched_nothing(2, throttle_time_ms=500))
+    assert t.core.idle
+
+
+def test_an_own_answer_waits_for_a_response_that_has_begun():
+    t = over_quota()
+    t.client_sends(m.heartbeat(1))
+    t.broker_answers(m.beat(1)[:9])
+    t.client_sends(m.fetch(2, session=OUTSIDE))
+    t.client_got(m.beat(1)[:9])
+    t.broker_answers(m.beat(1)[9:])
+    t.client_got(m.beat(1)[9:], m.fetched_nothing(2, throttle_time_ms=500))
+
+
+@pytest.mark.parametrize("by", [1, 7, 50])
+def test_a_throttled_request_that_comes_in_pieces_never_reaches_the_broker(by):
+    t = over_quota()
+    t.client_sends(m.metadata(1), m.fetch(2, session=OUTSIDE), m.metadata(3), by=by)
+    t.broker_got(m.metadata(1))
+    t.broker_answers(m.described(1, []))
+    t.client_got(m.described(1, [], throttle_time_ms=500), m.fetched_nothing(2, throttle_time_ms=500))
+    t.passes(0.5)
+    t.broker_got(m.metadata(3))
+    assert not t.paused
+
+
+@pytest.mark.parametrize("by", [None, 1, 9])
+def test_the_end_of_a_request_that_was_answered_is_dropped_even_after_its_throttle_time(by):
+    t = over_quota()
+    request = m.fetch(2, session=OUTSIDE)
+    t.client_sends(request[:60])
+    t.client_got(m.fetched_nothing(2, throttle_time_ms=500))
+    t.passes(0.5)
+    assert not t.paused
+    t.client_sends(request[60:], m.metadata(3), by=by)
+    t.broker_got(m.metadata(3))
+
+
+def test_an_empty_answer_always_has_a_throttle_time():
+    """Java and kafka-python take an empty full answer without one for an error; here the time is over before its turn."""
+    for session in (OUTSIDE, (0, 0)):
+        t = over_quota()
+        t.client_sends(m.metadata(1), m.fetch(2, session=session))
+        t.passes(3)
+        t.broker_answers(m.described(1, []))
+        if session != OUTSIDE:
+            t.broker_answers(m.fetched(2, session_id=4))
+        t.client_got(m.described(1, []), m.fetched_nothing(2, throttle_time_ms=1, session_id=0 if session == OUTSIDE else 4))
+        assert not t.paused
+
+
+@pytest.mark.parametrize("version", WITH_SESSIONS)
+@pytest.mark.parametrize("session", [(0, 0), (77, 3)], ids=["first", "incremental"])
+@pytest.mark.parametrize("by", [None, 1, 30])
+def test_in_a_session_the_broker_is_asked_for_next_to_nothing_and_its_answer_emptied(version, session, by):
+    t = over_quota(version=version)
+    asked = {"version": version, "session": session}
+    t.client_sends(m.fetch(2, **asked, max_bytes=700, min_bytes=20), m.metadata(3))
+    t.broker_got(m.fetch(2, **asked, max_bytes=1, min_bytes=0, max_wait_ms=0))
+    t.broker_answers(m.fetched(2, version=version, session_id=77, size=3_000), by=by)
+    t.client_got(m.fetched_nothing(2, version=version, session_id=77, throttle_time_ms=500))
+    t.passes(0.5)
+    t.broker_got(m.metadata(3))
+    t.broker_answers(m.described(3, []))
+    t.client_got(m.described(3, []))
+    assert t.row("fetch").amount_total == BURST + 500
+
+
+def test_an_emptied_answer_tells_the_longer_of_the_two_times():
+    t = over_quota()
+    t.client_sends(m.fetch(2))
+    t.broker_answers(m.fetched(2, session_id=5, throttle_time_ms=3_000))
+    t.client_got(m.fetched_nothing(2, session_id=5, throttle_time_ms=3_000))
+
+
+@pytest.mark.parametrize("by", [None, 1])
+def test_an_error_of_the_whole_fetch_passes_through(by):
+    t = over_quota()
+    t.client_sends(m.fetch(2, session=(77, 3)))
+    t.broker_answers(m.fetched(2, error_code=71, records=None), by=by)
+    t.client_got(m.fetched(2, error_code=71, records=None, throttle_time_ms=500))
+
+
+@pytest.mark.parametrize("version", WITH_SESSIONS)
+def test_who_closes_its_session_is_never_throttled(version):
+    t = over_quota(version=version)
+    t.client_sends(m.fetch(2, version=version, session=(77, -1), topics=False, max_bytes=20))
+    t.broker_got(m.fetch(2, version=version, session=(77, -1), topics=False, max_bytes=20))
+    assert t.row("fetch").throttled_total == 1  # what `over_quota` did
+
+
+@pytest.mark.parametrize("version", [12, 17])
+@pytest.mark.parametrize("tag", [b"\x63\x03abc", b"\x63\x40" + bytes(64)], ids=["short", "long"])
+@pytest.mark.parametrize("by", [None, 1, 10, 30])
+def test_a_response_whose_header_has_tags_is_charged_once(version, tag, by):
+    def tagged(frame):
+        return with_length(frame[4:8] + b"\x01" + tag + frame[9:])
+
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(m.fetch(1, version=version))
+    t.broker_answers(tagged(m.fetched(1, version=version, size=BURST + 500)), by=by)
+    t.client_got(tagged(m.fetched(1, version=version, size=BURST + 500, throttle_time_ms=500 + len(tag))))
+    assert t.row("fetch").amount_total == BURST + 500 + len(tag)
+
+
+@pytest.mark.parametrize("by", [None, 1, 10, 30])
+def test_a_response_whose_header_has_tags_is_emptied_too(by):
+    t = over_quota()
+    t.client_sends(m.fetch(2, session=(77, 3)))
+    answer = m.fetched(2, session_id=77)
+    t.broker_answers(with_length(answer[4:8] + b"\x01\x63\x20" + bytes(32) + answer[9:]), by=by)
+    t.client_got(m.fetched_nothing(2, session_id=77, throttle_time_ms=500))
+
+
+# `algorithm: window`, where a response that goes over is not sent, as in Kafka.
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("by", [None, 1, 30])
+def test_in_a_window_a_response_that_goes_over_is_emptied_and_not_charged(version, by):
+    t = Transcript(limits(fetch=1_000, algorithm="window"))
+    session_id = 77 if version >= 7 else 0
+    t.client_sends(m.fetch(1, version=version), m.fetch(2, version=version))
+    t.broker_answers(m.fetched(1, version=version, size=9_000, session_id=session_id))
+    t.broker_answers(m.fetched(2, version=version, size=3_000, session_id=session_id), by=by)
+    t.client_got(
+        m.fetched(1, version=version, size=9_000, session_id=session_id),
+        m.fetched_nothing(2, version=version, session_id=session_id, throttle_time_ms=2_000),
+    )
+    assert t.paused
+    assert t.row("fetch").amount_total == 9_000
+    t.passes(2)
+    assert not t.paused
+    t.client_sends(m.fetch(3, version=version))
+    t.broker_answers(m.fetched(3, version=version, size=900))
+    t.client_got(m.fetched(3, version=version, size=900))
+
+
+def test_in_a_window_the_first_version_is_emptied_without_a_word_of_why():
+    t = Transcript(limits(fetch=1_000, algorithm="window"))
+    t.client_sends(m.fetch(1, version=0))
+    t.broker_answers(m.fetched(1, version=0, size=BURST + 500))
+    t.client_got(m.fetched_nothing(1, version=0))
+    assert t.paused
+
+
+def test_in_a_window_a_share_fetch_that_goes_over_is_sent():
+    t = Transcript(limits(fetch=1_000, algorithm="window"))
+    t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(BURST, t.now)
+    t.client_sends(SHARE_FETCH)
+    t.broker_answers(shared(0))
+    t.client_got(shared(len(shared(0)) - 5))
+    assert t.paused
+
+
+# Share groups.
+
+
+def share_fetch(correlation_id=2, *, max_bytes=2**31 - 1, epoch=0):
+    values = {"group_id": "g", "member_id": "m", "share_session_epoch": epoch, "max_bytes": max_bytes, "topics": []}
+    return codec.encode_request(ApiKey.SHARE_FETCH, 1, values, correlation_id, "etl")
+
+
+SHARE_FETCH = share_fetch()
+
+
+def shared(throttle_time_ms):
+    values = {"throttle_time_ms": throttle_time_ms, "responses": []}
+    return codec.encode_response(ApiKey.SHARE_FETCH, 1, values, 2)
+
+
+def test_share_fetch_waits_for_debt_and_is_charged():
+    t = over_quota()
+    t.client_sends(SHARE_FETCH)
+    t.broker_got()
+    t.passes(0.499)
+    t.broker_got()
+    t.passes(0.002)
+    t.broker_got(share_fetch(max_bytes=50))  # a twentieth of a second of the quota
+    t.broker_answers(shared(0))
+    charged = len(shared(0)) - 5
+    t.client_got(shared(charged - 1))
+    assert t.row("fetch").amount_total == BURST + 500 + charged
+    assert t.paused
+
+
+def test_share_fetch_that_ends_its_session_never_waits():
+    t = over_quota()
+    t.client_sends(share_fetch(epoch=-1))
+    t.broker_got(share_fetch(epoch=-1))
+
+
+def test_pipelined_share_fetches_go_one_by_one():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(SHARE_FETCH, share_fetch(3))
+    t.broker_got(share_fetch(2, max_bytes=BURST))
+    t.broker_answers(shared(0))
+    t.broker_got(share_fetch(3, max_bytes=BURST - len(shared(0)) + 5))
+
+
+def test_share_fetch_without_quota_passes_as_it_is():
+    t = Transcript()
+    t.client_sends(SHARE_FETCH, SHARE_FETCH)
+    t.broker_got(SHARE_FETCH, SHARE_FETCH)
+
+
+def test_share_fetch_does_not_wait_for_one_without_quota():
+    t = Transcript(limits(fetch=1_000))
+    t.client_sends(SHARE_FETCH)
+    t.configure(QuotaSettings((EntityQuota(ClientQuotaEntity("ANONYMOUS", "etl"), {"consumer_byte_rate": 1_000.0}),)))
+    t.broker_answers(shared(0))
+    t.broker_inbox.clear()
+    t.client_sends(share_fetch(3))
+    assert t.broker_inbox

@@ -1,0 +1,487 @@
+"""SASL as it passes by: what goes on, whose the connection is then, and what is counted."""
+
+import logging
+import struct
+
+import pytest
+
+from gateway.proxy.counters import Counters
+from gateway.proxy.handlers.sasl import AuthenticationGate, SaslObserver
+from gateway.proxy.produce_inspection import EndConnection
+from gateway.quotas.engine import QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from protocol.api_keys import ApiKey
+from protocol.errors import ProtocolError
+from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.transcript import Transcript
+from tests.protocol import codec
+
+CHUNKS = [None, 1, 5, 13]
+BEARER = b"n,,\1auth=Bearer e30.eyJzdWIiOiJhbGljZSIsImF6cCI6ImFwcCJ9.\1\1"
+ROUNDS = {
+    "PLAIN": [(b"\0alice\0secret", b"")],
+    "SCRAM-SHA-256": [(b"n,,n=alice,r=1", b"r=12,s=c2E=,i=4096"), (b"c=biws,r=12,p=c2VjcmV0", b"v=c2ln")],
+    "SCRAM-SHA-512": [(b"n,a=alice,n=alice,r=1", b"r=12,s=c2E=,i=4096"), (b"c=biws,r=12,p=c2VjcmV0", b"v=c2ln")],
+    "OAUTHBEARER": [(BEARER, b"")],
+}
+
+
+DELEGATED = [(b"n,,n=dG9rZW4,r=1,tokenauth=true", b"r=12,s=c2E=,i=4096"), (b"c=biws,r=12,p=c2E=", b"v=c2ln")]
+HIDDEN = {
+    "GSSAPI": [(b"\x60\x82", b"\x60")],
+    "SCRAM-SHA-256": DELEGATED,
+    "OAUTHBEARER": [(b"n,,\1auth=Bearer opaque\1\1", b"")],
+}
+
+
+def by_user(**limits):
+    return QuotaSettings(
+        tuple(EntityQuota(ClientQuotaEntity(user), {"producer_byte_rate": limit}) for user, limit in limits.items())
+    )
+
+
+def transcript(settings=None, *, required=False, claim="sub", max_bytes=1_000, close_unnamed=False):
+    counters = Counters()
+    gate = AuthenticationGate(max_bytes) if required else None
+    openers = SaslObserver(counters, claim, close_unnamed=close_unnamed).openers()
+    return Transcript(settings, openers=openers, authentication_gate=gate, counters=counters)
+
+
+def handshake(correlation_id, mechanism, version=1):
+    return codec.encode_request(ApiKey.SASL_HANDSHAKE, version, {"mechanism": mechanism}, correlation_id, "etl")
+
+
+def handshaken(correlation_id, version=1, error_code=0):
+    values = {"error_code": error_code, "mechanisms": ["PLAIN", "SCRAM-SHA-256"]}
+    return codec.encode_response(ApiKey.SASL_HANDSHAKE, version, values, correlation_id)
+
+
+def authenticate(correlation_id, token, version=2):
+    return codec.encode_request(ApiKey.SASL_AUTHENTICATE, version, {"auth_bytes": token}, correlation_id, "etl")
+
+
+def authenticated(correlation_id, token, version=2, error_code=0):
+    values = {"error_code": error_code, "error_message": "no" if error_code else None, "auth_bytes": token}
+    if version >= 1:
+        values["session_lifetime_ms"] = 5_000
+    return codec.encode_response(ApiKey.SASL_AUTHENTICATE, version, values, correlation_id)
+
+
+def raw(token):
+    return struct.pack(">i", len(token)) + token
+
+
+def passes(t, request, answer, by=None):
+    """The broker gets the request as it was sent, and the client its answer."""
+    t.client_sends(request, by=by)
+    t.broker_got(request)
+    t.broker_answers(answer, by=by)
+    t.client_got(answer)
+
+
+def log_in(t, mechanism="PLAIN", *, version=2, by=None, rounds=None):
+    passes(t, handshake(1, mechanism), handshaken(1), by)
+    for number, (token, answer) in enumerate(rounds or ROUNDS[mechanism]):
+        passes(t, authenticate(10 + number, token, version), authenticated(10 + number, answer, version), by)
+
+
+def log_in_raw(t, mechanism, *, by=None):
+    passes(t, handshake(1, mechanism, version=0), handshaken(1, version=0), by)
+    for token, answer in ROUNDS[mechanism]:
+        passes(t, raw(token), raw(answer), by)
+
+
+def users(t):
+    return {row.user: row.connections for row in t.engine.snapshot(t.now)}
+
+
+@pytest.mark.parametrize("by", CHUNKS)
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize("mechanism", ROUNDS)
+def test_each_mechanism_tells_who_it_is(mechanism, version, by):
+    t = transcript(by_user(alice=1_000), required=True)
+    passes(t, m.api_versions(0), m.versions_are(0, [(0, 3, 13)]), by)
+    log_in(t, mechanism, version=version, by=by)
+    assert users(t) == {}
+    passes(t, m.produce(20), m.produced(20), by)
+    assert users(t) == {"alice": 1}
+    assert t.counters.authentications == {mechanism: 1}
+    assert t.counters.authentication_failures == {}
+
+
+@pytest.mark.parametrize("by", CHUNKS)
+@pytest.mark.parametrize("mechanism", ROUNDS)
+def test_each_mechanism_tells_who_it_is_in_raw_tokens(mechanism, by):
+    t = transcript(by_user(alice=1_000), required=True)
+    log_in_raw(t, mechanism, by=by)
+    passes(t, m.produce(20), m.produced(20), by)
+    assert users(t) == {"alice": 1}
+    assert t.counters.authentications == {mechanism: 1}
+
+
+def test_what_is_before_and_behind_a_token_in_one_chunk_is_what_it_would_be_alone():
+    t = transcript()
+    passes(t, handshake(1, "PLAIN", version=0), handshaken(1, version=0))
+    ((token, answer),) = ROUNDS["PLAIN"]
+    t.client_sends(raw(token), m.metadata(2), m.produce(3))
+    t.broker_got(raw(token), m.metadata(2), m.produce(3))
+    t.broker_answers(raw(answer), m.described(2, []), m.produced(3))
+    t.client_got(raw(answer), m.described(2, []), m.produced(3))
+    assert t.counters.authentications == {"PLAIN": 1}
+
+
+def test_the_user_s_quota_holds_from_then_on():
+    t = transcript(by_user(alice=1_000, ANONYMOUS=1))
+    log_in(t, "SCRAM-SHA-256")
+    t.client_sends(m.produce(20, size=11_000))
+    t.broker_answers(m.produced(20))
+    t.broker_got(m.produce(20, size=11_000))
+    t.client_got(m.produced(20, throttle_time_ms=1_000))
+    t.passes(1.0)
+    assert not t.paused
+
+
+def test_nobody_is_believed_before_the_broker_has():
+    t = transcript(by_user(alice=1_000, ANONYMOUS=1_000))
+    passes(t, handshake(1, "SCRAM-SHA-256"), handshaken(1))
+    (first, salt), (proof, signature) = ROUNDS["SCRAM-SHA-256"]
+    passes(t, authenticate(2, first), authenticated(2, salt))
+    t.client_sends(authenticate(3, proof), m.produce(4))
+    assert users(t) == {"ANONYMOUS": 1}
+    t.broker_answers(authenticated(3, signature))
+    assert users(t) == {"ANONYMOUS": 0}
+    t.client_sends(m.produce(5))
+    assert users(t) == {"ANONYMOUS": 0, "alice": 1}
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+@pytest.mark.parametrize(("code", "reason"), [(58, "refused"), (34, "illegal_state"), (-1, "broker_error")])
+def test_a_refused_client_leaves_nothing_but_a_count(code, reason, rounds):
+    t = transcript(by_user(alice=1_000), required=True)
+    passes(t, handshake(1, "SCRAM-SHA-512"), handshaken(1))
+    for number, (token, answer) in enumerate(ROUNDS["SCRAM-SHA-512"][:rounds]):
+        passes(t, authenticate(2 + number, token), authenticated(2 + number, answer))
+    passes(t, authenticate(9, ROUNDS["SCRAM-SHA-512"][rounds][0]), authenticated(9, b"", error_code=code))
+    with pytest.raises(ProtocolError) as caught:
+        t.client_sends(m.produce(20))
+    assert caught.value.reason == "not_authenticated"
+    t.core.close(t.now)
+    assert users(t) == {}
+    assert t.counters.authentication_failures == {reason: 1}
+    assert t.counters.authentications == {}
+
+
+def test_a_mechanism_that_is_not_enabled_is_counted():
+    t = transcript()
+    passes(t, handshake(1, "PLAIN"), handshaken(1, error_code=33))
+    assert t.counters.authentication_failures == {"unsupported_mechanism": 1}
+
+
+@pytest.mark.parametrize("mechanism", ROUNDS)
+def test_a_broker_that_closes_instead_of_an_answer_has_refused(mechanism):
+    t = transcript()
+    passes(t, handshake(1, mechanism, version=0), handshaken(1, version=0))
+    t.client_sends(raw(ROUNDS[mechanism][0][0]))
+    t.core.close(t.now)
+    assert t.counters.authentication_failures == {"closed": 1}
+    assert users(t) == {}
+
+
+def test_who_leaves_between_two_rounds_was_not_refused():
+    t = transcript()
+    log_in(t)
+    passes(t, handshake(2, "PLAIN"), handshaken(2))
+    t.core.close(t.now)
+    assert t.counters.authentication_failures == {}
+
+
+def test_an_oauthbearer_refusal_takes_two_rounds():
+    t = transcript(required=True)
+    passes(t, handshake(1, "OAUTHBEARER"), handshaken(1))
+    passes(t, authenticate(2, BEARER), authenticated(2, b'{"status":"invalid_token"}'))
+    assert t.counters.authentication_failures == {}
+    passes(t, authenticate(3, b"\1"), authenticated(3, b"", error_code=58))
+    assert t.counters.authentication_failures == {"refused": 1}
+
+
+def test_another_claim_may_name_the_user():
+    t = transcript(by_user(app=1_000), claim="azp")
+    log_in(t, "OAUTHBEARER")
+    passes(t, m.produce(20), m.produced(20))
+    assert users(t) == {"app": 1}
+
+
+# Again (KIP-368).
+
+
+@pytest.mark.parametrize("by", CHUNKS)
+def test_who_authenticates_anew_as_the_same_keeps_what_was_used(by):
+    t = transcript(by_user(alice=1_000))
+    log_in(t, "SCRAM-SHA-256")
+    passes(t, m.produce(20, size=6_000), m.produced(20))
+    t.client_sends(m.produce(21, size=500))
+    t.client_sends(handshake(1, "SCRAM-SHA-256"), by=by)
+    t.broker_answers(m.produced(21), handshaken(1), by=by)
+    for number, (token, answer) in enumerate(ROUNDS["SCRAM-SHA-256"]):
+        t.client_sends(authenticate(30 + number, token), by=by)
+        t.broker_answers(authenticated(30 + number, answer), by=by)
+    t.client_sends(m.produce(22, size=4_500))
+    t.broker_answers(m.produced(22))
+    t.client_got(
+        m.produced(21), handshaken(1), authenticated(30, b"r=12,s=c2E=,i=4096"), authenticated(31, b"v=c2ln"),
+        m.produced(22, throttle_time_ms=1_000),
+    )  # fmt: skip
+    assert users(t) == {"alice": 1}
+    assert t.counters.authentications == {"SCRAM-SHA-256": 2}
+
+
+def test_who_authenticates_anew_as_somebody_else_is_charged_as_that_one():
+    t = transcript(by_user(alice=1_000, bob=1_000))
+    log_in(t)
+    passes(t, m.produce(20), m.produced(20))
+    passes(t, handshake(1, "PLAIN"), handshaken(1))
+    t.client_sends(m.produce(21))  # under way while the next token is
+    log = authenticate(30, b"\0bob\0secret")
+    t.client_sends(log)
+    t.broker_answers(m.produced(21), authenticated(30, b""))
+    assert users(t) == {"alice": 0}
+    t.client_sends(m.produce(22))
+    assert users(t) == {"alice": 0, "bob": 1}
+
+
+def test_a_refused_attempt_to_become_somebody_else_changes_nothing():
+    t = transcript(by_user(alice=1_000, bob=1_000))
+    log_in(t)
+    passes(t, handshake(1, "PLAIN"), handshaken(1))
+    passes(t, authenticate(30, b"\0bob\0wrong"), authenticated(30, b"", error_code=58))
+    passes(t, m.produce(22), m.produced(22))
+    assert users(t) == {"alice": 1}
+    assert t.counters.authentication_failures == {"refused": 1}
+
+
+# Whom nobody knows.
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "rounds"),
+    [
+        ("GSSAPI", [(b"\x60\x82", b"\x60"), (b"", b"\x05\x04\xff"), (b"\x05\x04\x00", b"")]),
+        ("SCRAM-SHA-256", [(b"n,,n=dG9rZW4,r=1,tokenauth=true", b"r=12,s=c2E=,i=4096"), (b"c=biws,r=12,p=c2E=", b"v=c2ln")]),
+        ("OAUTHBEARER", [(b"n,,\1auth=Bearer opaque\1\1", b"")]),
+    ],
+    ids=["GSSAPI", "delegation token", "opaque token"],
+)
+def test_who_can_t_be_known_is_anonymous_and_that_is_said_once(mechanism, rounds, caplog):
+    t = transcript(by_user(ANONYMOUS=1_000), required=True)
+    with caplog.at_level(logging.WARNING):
+        log_in(t, mechanism, rounds=rounds)
+        log_in(t, mechanism, rounds=rounds)
+    passes(t, m.produce(20), m.produced(20))
+    assert users(t) == {"ANONYMOUS": 1}
+    (told,) = caplog.records
+    assert mechanism in told.getMessage()
+    assert "ANONYMOUS" in told.getMessage()
+
+
+@pytest.mark.parametrize(("mechanism", "rounds"), [("GSSAPI", [(b"\x60\x82", b"\x60")]), ("SCRAM-SHA-256", DELEGATED)])
+def test_hidden_name_at_reauthentication_keeps_the_user(mechanism, rounds):
+    """Kafka lets nobody change the principal (KIP-368), so it is still alice, with a token of hers."""
+    t = transcript(by_user(alice=1_000))
+    log_in(t)
+    log_in(t, mechanism, rounds=rounds)
+    passes(t, m.produce(20), m.produced(20))
+    assert t.core.client.user == "alice"
+
+
+UNREADABLE = {
+    "PLAIN": [(b"boss\0alice\0secret", b"")],
+    "SCRAM-SHA-256": [(b"n,a=boss,n=alice,r=1", b"r=12,s=c2E=,i=4096"), (b"c=biws,r=12,p=c2VjcmV0", b"v=c2ln")],
+    "OAUTHBEARER": [(b"n,,\1auth=Bearer e30.e30.\1\1", b"")],
+}
+
+
+@pytest.mark.parametrize("mechanism", UNREADABLE)
+@pytest.mark.parametrize("required", [True, False])
+@pytest.mark.parametrize("way", ["requests", "raw"])
+def test_accepted_client_without_a_name_is_closed(mechanism, required, way, caplog):
+    t = transcript(by_user(alice=1_000), required=required)
+    version = int(way == "requests")
+    passes(t, handshake(1, mechanism, version=version), handshaken(1, version=version))
+    *rounds, (token, answer) = UNREADABLE[mechanism]
+    for number, (early, early_answer) in enumerate(rounds):
+        if version:
+            passes(t, authenticate(2 + number, early), authenticated(2 + number, early_answer))
+        else:
+            passes(t, raw(early), raw(early_answer))
+    t.client_sends(authenticate(9, token) if version else raw(token))
+    with pytest.raises(EndConnection), caplog.at_level(logging.WARNING):
+        t.broker_answers(authenticated(9, answer) if version else raw(answer))
+    t.client_got()
+    assert t.counters.authentication_failures == {"unreadable": 1}
+    assert t.counters.authentications == {}
+    assert "principal_claim" in caplog.text
+
+
+@pytest.mark.parametrize("mechanism", HIDDEN)
+def test_hidden_names_can_be_closed_by_config(mechanism):
+    t = transcript(required=True, close_unnamed=True)
+    passes(t, handshake(1, mechanism), handshaken(1))
+    *rounds, (token, answer) = HIDDEN[mechanism]
+    for number, (early, early_answer) in enumerate(rounds):
+        passes(t, authenticate(2 + number, early), authenticated(2 + number, early_answer))
+    t.client_sends(authenticate(9, token))
+    with pytest.raises(EndConnection):
+        t.broker_answers(authenticated(9, answer))
+    t.client_got()
+    assert t.counters.authentication_failures == {"unnamed": 1}
+    assert t.counters.authentications == {}
+
+
+def test_nobody_is_served_before_the_brokers_wish_is_known():
+    gate = AuthenticationGate(1_000, None)
+    t = Transcript(authentication_gate=gate)
+    passes(t, m.api_versions(0), m.versions_are(0, [(0, 3, 13)]))
+    t.client_sends(m.produce(1), m.metadata(2))
+    assert t.paused
+    gate.required = False
+    t.core.ready(t.now)
+    assert not t.paused
+    t.broker_got(m.produce(1), m.metadata(2))
+
+
+def test_waiting_client_is_refused_once_it_has_to_authenticate():
+    gate = AuthenticationGate(1_000, None)
+    t = Transcript(authentication_gate=gate)
+    t.client_sends(m.produce(1))
+    gate.required = True
+    with pytest.raises(ProtocolError) as caught:
+        t.core.ready(t.now)
+    assert caught.value.reason == "not_authenticated"
+    t.broker_got()
+
+
+def test_gate_stays_after_a_look_that_failed():
+    gate = AuthenticationGate(1_000, None)
+    gate.looking = False
+    t = Transcript(authentication_gate=gate)
+    for number in range(3):
+        passes(t, m.produce(number), m.produced(number))
+    gate.required = True
+    with pytest.raises(ProtocolError) as caught:
+        t.client_sends(m.produce(4))
+    assert caught.value.reason == "not_authenticated"
+
+
+def test_long_sasl_frame_is_refused_before_the_wish_is_known():
+    t = Transcript(openers=SaslObserver(Counters(), "sub").openers(), authentication_gate=AuthenticationGate(1_000, None))
+    with pytest.raises(ProtocolError) as caught:
+        t.client_sends(authenticate(1, bytes(1_001)))
+    assert caught.value.reason == "not_authenticated_size"
+
+
+# Who has to authenticate, and does not.
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (m.produce(1), "not_authenticated"),
+        (m.fetch(1), "not_authenticated"),
+        (m.metadata(1), "not_authenticated"),
+        (m.heartbeat(1), "not_authenticated"),
+        (authenticate(1, b"\0alice\0secret"), "sasl_order"),
+        (handshake(1, "x" * 1_001), "not_authenticated_size"),
+        (authenticate(1, bytes(1_001)), "not_authenticated_size"),
+        (handshake(1, "GSSAPI", version=0), "sasl_raw_unreadable"),
+    ],
+    ids=["produce", "fetch", "metadata", "heartbeat", "token", "handshake too long", "token too long", "raw GSSAPI"],
+)
+@pytest.mark.parametrize("by", [None, 1])
+def test_before_authentication_only_what_belongs_to_it_passes(frame, reason, by):
+    t = transcript(required=True)
+    with pytest.raises(ProtocolError) as caught:
+        t.client_sends(frame, by=by)
+    assert caught.value.reason == reason
+    t.broker_got()
+    assert users(t) == {}
+
+
+def test_a_long_frame_is_refused_by_its_head():
+    t = transcript(required=True)
+    with pytest.raises(ProtocolError, match="before authentication"):
+        t.client_sends(authenticate(1, bytes(1_001))[:40])
+
+
+def test_where_nobody_has_to_anybody_may_send_anything():
+    t = transcript()
+    passes(t, m.metadata(1), m.described(1, []))
+    passes(t, handshake(2, "PLAIN"), handshaken(2, error_code=34))
+    passes(t, m.produce(3), m.produced(3))
+    assert users(t) == {"": 1}
+    assert t.counters.authentication_failures == {"illegal_state": 1}
+
+
+@pytest.mark.parametrize("length", [-1, 512 * 1024 + 1, 2**31 - 1])
+def test_a_raw_token_has_a_sane_length(length):
+    t = transcript()
+    passes(t, handshake(1, "PLAIN", version=0), handshaken(1, version=0))
+    with pytest.raises(ProtocolError) as caught:
+        t.client_sends(struct.pack(">i", length))
+    assert caught.value.reason == "raw_length"
+
+
+def test_a_broker_s_raw_token_has_a_sane_length():
+    t = transcript()
+    passes(t, handshake(1, "PLAIN", version=0), handshaken(1, version=0))
+    t.client_sends(raw(b"\0alice\0secret"))
+    with pytest.raises(ProtocolError) as caught:
+        t.broker_answers(struct.pack(">i", -1))
+    assert caught.value.reason == "broker_raw_length"
+
+
+def test_a_long_token_is_collected():
+    t = transcript(required=True, max_bytes=512 * 1024)
+    token = b"n,,\1" + b"x" * 300_000 + b"=1\1" + BEARER.partition(b"\1")[2]
+    log_in(t, "OAUTHBEARER", rounds=[(token, b"")], by=60_000)
+    assert t.core.client.user == "alice"
+
+
+# Secrets.
+
+
+@pytest.mark.parametrize("mechanism", ROUNDS)
+@pytest.mark.parametrize("way", [log_in, log_in_raw])
+def test_nothing_that_is_secret_is_kept_or_told(mechanism, way, caplog):
+    t = transcript(required=True)
+    with caplog.at_level(logging.DEBUG):
+        way(t, mechanism, by=7)
+        passes(t, handshake(2, mechanism), handshaken(2))
+        passes(t, authenticate(3, b"\0alice\0secret"), authenticated(3, b"", error_code=58))
+        with pytest.raises(ProtocolError) as caught:
+            t.client_sends(authenticate(4, b"\0alice\0secret"))
+    secrets = ("secret", "c2VjcmV0", "eyJzdWIi")
+    told = caplog.text + repr(caught.value) + str(caught.value)
+    assert not any(secret in told for secret in secrets)
+    t.client_inbox = t.broker_inbox = None
+    assert not [word for word in reachable(t.core) if any(secret in word for secret in secrets)]
+
+
+def reachable(root):
+    """Every text and byte string that a session leads to, as text."""
+    seen, found, pending = set(), [], [root]
+    while pending:
+        each = pending.pop()
+        if id(each) in seen or isinstance(each, type):
+            continue
+        seen.add(id(each))
+        if isinstance(each, str | bytes | bytearray):
+            found.append(repr(each))
+            continue
+        if isinstance(each, dict):
+            pending += [*each, *each.values()]
+        elif isinstance(each, list | tuple | set | frozenset) or type(each).__name__ == "deque":
+            pending += each
+        if type(each).__module__.startswith(("gateway", "protocol")):
+            names = [name for base in type(each).__mro__ for name in getattr(base, "__slots__", ())]
+            pending += [getattr(each, name, None) for name in names] + list(getattr(each, "__dict__", {}).values())
+    return found

@@ -1,0 +1,262 @@
+import asyncio
+import errno
+import socket
+import ssl
+from types import SimpleNamespace
+
+import pytest
+
+from gateway.features.connection_quotas.admission import Admission
+from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas
+from gateway.proxy.counters import Counters
+from gateway.proxy.listeners import acceptor as module
+from gateway.proxy.listeners.acceptor import ACCEPTS_PER_WAKE, Acceptor
+from gateway.proxy.tls.handshakes import Handshakes
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.meter import Window
+
+SHORT = Window(2, 1.0)
+"""The burst is one second's worth."""
+
+
+class Echo(asyncio.Protocol):
+    """A connection that says back what it hears."""
+
+    def __init__(self, slot, made):
+        self._slot = slot
+        self._made = made
+
+    def connection_made(self, transport):
+        self.transport = transport
+        self._made.append(self)
+
+    def data_received(self, data):
+        self.transport.write(data)
+
+    def connection_lost(self, exc):
+        self._slot.release()
+
+
+class House:
+    """An acceptor for connections that echo, on a port of this machine, with all that it needs."""
+
+    def __init__(self, bound, *, ip_rate=None, window=SHORT, max_per_ip=1_000, max_held=100, tls=None, **listener):
+        quota = EntityQuota(ClientQuotaEntity(ip=DEFAULT), {"connection_creation_rate": ip_rate})
+        # The burst is what a rate allows in all samples but one, and who is over is held for no longer than one sample.
+        engine = QuotaEngine(QuotaSettings((quota,) if ip_rate else (), window=window), 0.0)
+        self.counters = Counters()
+        self.quotas = ConnectionQuotas(
+            engine, ConnectionLimits(max_per_ip, listeners={"clients": AcceptLimits(**listener)}), 0.0
+        )
+        self.admission = Admission(self.quotas, self.counters, max_held=max_held)
+        self.made = []
+        self._clients = []
+        self.address = bound.getsockname()
+        self.acceptor = Acceptor(bound, lambda slot: Echo(slot, self.made), self.admission, "clients", tls=tls)
+
+    async def connect(self):
+        """A connection of the kernel's, whether or not anybody has accepted it."""
+        client = socket.socket()
+        client.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_connect(client, self.address)
+        except OSError:
+            client.close()
+            raise
+        self._clients.append(client)
+        return client
+
+    def left(self):
+        """An event for the next connection that gives its place back."""
+        left = asyncio.Event()
+        self.quotas.on_leave(left.set)
+        return left
+
+    async def close(self):
+        self.acceptor.close()
+        self.admission.close()
+        for each in self.made:
+            each.transport.abort()
+        for client in self._clients:
+            client.close()
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def bound():
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as bound:
+        bound.setblocking(False)
+        yield bound
+
+
+@pytest.fixture
+async def house(bound):
+    """`house(ip_rate=5)`: an acceptor that has started, unless that is the test's to do; it is closed with its clients."""
+    built = []
+
+    def build(listening=bound, *, start=True, **limits):
+        built.append(House(listening, **limits))
+        if start:
+            built[-1].acceptor.start()
+        return built[-1]
+
+    yield build
+    for each in built:
+        await each.close()
+
+
+async def ask(client, text=b"hello"):
+    """What comes back: the text from who was let in, nothing from a connection that is closed."""
+    loop = asyncio.get_running_loop()
+    try:
+        await loop.sock_sendall(client, text)
+        return await loop.sock_recv(client, len(text))
+    except ConnectionError:
+        return b""
+
+
+async def says_back(house):
+    with await house.connect() as client:
+        assert await ask(client) == b"hello"
+
+
+async def test_more_connections_than_one_wake_takes_are_all_served(house):
+    here = house()
+    await asyncio.gather(*(says_back(here) for _ in range(2 * ACCEPTS_PER_WAKE + 1)))
+    assert len(here.made) == 2 * ACCEPTS_PER_WAKE + 1
+
+
+async def test_what_connected_before_it_started_is_served(bound, house):
+    with socket.create_connection(bound.getsockname()) as early:
+        early.setblocking(False)
+        house()
+        assert await ask(early) == b"hello"
+
+
+async def test_once_closed_nobody_gets_in_and_who_is_in_stays(house):
+    here = house()
+    with await here.connect() as inside:
+        assert await ask(inside) == b"hello"
+        here.acceptor.close()
+        here.acceptor.close()
+        with pytest.raises(ConnectionRefusedError):
+            await here.connect()
+        assert await ask(inside, b"still") == b"still"
+
+
+async def test_who_is_in_the_kernels_queue_when_it_finishes_is_served(house):
+    here = house(start=False)
+    clients = [await here.connect() for _ in range(2 * ACCEPTS_PER_WAKE + 1)]
+    here.acceptor.finish()  # never started: all of them wait in the queue
+    here.acceptor.finish()
+    with pytest.raises(ConnectionRefusedError):
+        await here.connect()
+    assert await asyncio.gather(*(ask(client) for client in clients)) == [b"hello"] * len(clients)
+
+
+async def test_a_handshake_goes_on_when_it_finishes_and_ends_when_it_closes(house):
+    context = SimpleNamespace(context=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    here = house(tls=Handshakes("clients", context, 10.0, Counters()))
+    with await here.connect() as client:
+        here.acceptor.finish()
+        await asyncio.sleep(0)
+        assert here.acceptor.starting == 1
+        here.acceptor.close()
+        assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+        assert here.acceptor.starting == 0
+
+
+async def test_without_files_it_tries_again_later(monkeypatch, caplog, bound, house):
+    class Exhausted:
+        """A listening socket of a process that has no file descriptor left, once."""
+
+        def __init__(self):
+            self.calls = 0
+
+        def fileno(self):
+            return bound.fileno()
+
+        def getsockname(self):
+            return bound.getsockname()
+
+        def accept(self):
+            self.calls += 1
+            if self.calls == 1:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return bound.accept()
+
+        def close(self):
+            bound.close()
+
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+    here = house(Exhausted())
+    await says_back(here)
+    assert "no connection can be accepted for 0.01 s: Too many open files" in caplog.text
+    assert all(word in caplog.text for word in ("listener ", "LimitNOFILE", "ulimit -n"))
+    assert caplog.records[-1].reason.startswith("accept "), "by which the log thins it out"
+
+
+async def test_an_address_with_as_many_connections_as_it_may_have_is_refused_until_one_is_closed(house):
+    here = house(max_per_ip=1)
+    left = here.left()
+    with await here.connect() as first:
+        assert await ask(first) == b"hello"
+        with await here.connect() as second:
+            assert await ask(second) == b""
+        assert (len(here.made), here.counters.rejected) == (1, {"max_per_ip": 1})
+    await left.wait()
+    await says_back(here)
+
+
+async def test_an_address_that_connects_too_often_is_held_then_closed_and_nothing_is_made_for_it(house):
+    here = house(start=False, ip_rate=0.02, window=Window(1_001, 0.1), max_held=3)  # two, and the next one 50 seconds later
+    clients = [await here.connect() for _ in range(6)]
+    here.acceptor.start()  # and finds them all
+    # Two are let in, three are held, and one is more than may be held.
+    assert [await ask(client) for client in clients] == [b"hello"] * 2 + [b""] * 4
+    assert len(here.made) == 2
+    assert here.counters.rejected == {"connection_creation_rate": 3, "too_many_held": 1}
+    assert here.admission.held == 0
+
+
+async def test_who_is_held_is_closed_with_the_gateway(house):
+    here = house(ip_rate=1 / 600, window=Window(2, 600.0))
+    clients = [await here.connect() for _ in range(3)]
+    assert await ask(clients[0]) == b"hello"
+    assert here.admission.held == 2
+    await here.close()
+    assert here.admission.held == 0
+
+
+async def test_at_the_maximum_others_wait_and_are_served_when_one_leaves(house):
+    here = house(max_connections=1)
+    first, second = await here.connect(), await here.connect()
+    assert await ask(first) == b"hello"
+    waiting = asyncio.create_task(ask(second))
+    await asyncio.sleep(0.05)  # nothing happens, and of that there is no event
+    assert (waiting.done(), len(here.made)) == (False, 1)
+    first.close()
+    assert await waiting == b"hello"
+
+
+async def test_over_the_listeners_rate_others_wait_and_are_all_served(house):
+    here = house(start=False, connection_creation_rate=20)
+    clients = [await here.connect() for _ in range(25)]
+    here.acceptor.start()  # and finds them all
+    assert [await ask(client) for client in clients] == [b"hello"] * 25
+    assert here.quotas.listeners["clients"].throttle_seconds_total > 0
+    assert here.counters.rejected == {}
+
+
+async def test_a_handshake_that_fails_gives_its_place_back(house):
+    context = SimpleNamespace(context=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    counters = Counters()
+    here = house(tls=Handshakes("clients", context, 10.0, counters), max_connections=1)
+    for _ in range(3):
+        left = here.left()
+        with await here.connect() as client:
+            assert await ask(client, b"this is no ClientHello") != b"this is no ClientHello"
+        await left.wait()
+    assert here.made == []
+    assert counters.handshake_failures.total() == 3

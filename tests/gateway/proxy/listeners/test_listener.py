@@ -1,0 +1,95 @@
+"""Brokers' ports, bound for real."""
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from gateway.cluster.brokers import Brokers
+from gateway.cluster.upstream import Upstream
+from gateway.config.load import parse_config
+from gateway.features.connection_quotas.admission import Admission
+from gateway.features.connection_quotas.config import connection_limits
+from gateway.features.connection_quotas.rules import ConnectionQuotas
+from gateway.proxy.context import SessionContext
+from gateway.proxy.counters import Counters
+from gateway.proxy.listeners.listener import Listener
+from gateway.proxy.listeners.port_claims import PortClaims
+from gateway.proxy.produce_gate import ProduceGate
+from gateway.proxy.sessions import Sessions
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from loadtest.testkit.kafka import free_port_range
+
+PORTS = 3
+
+
+@pytest.fixture
+def first() -> int:
+    """The first of the ports for brokers."""
+    return free_port_range(1 + PORTS) + 1
+
+
+@pytest.fixture
+async def worker(tmp_path: Path, first: int) -> AsyncIterator[Callable[[], Listener]]:
+    """Makes a worker's listener."""
+    text = f"""
+upstream: {{bootstrap_servers: ["127.0.0.1:9092"]}}
+listeners: [{{name: clients, bootstrap_port: {first - 1}, broker_ports: {first}-{first + PORTS - 1}}}]
+"""
+    config = parse_config(text, source="weir.yaml")
+    async with AsyncExitStack() as running:
+
+        def make() -> Listener:
+            counters, engine, brokers = Counters(), QuotaEngine(QuotaSettings(()), 0.0), Brokers([("127.0.0.1", 9092)])
+            quotas = ConnectionQuotas(engine, connection_limits(config.connections, config.listeners), 0.0)
+            listener = Listener(
+                config.listeners[0],
+                tmp_path,
+                Upstream(config.upstream, tmp_path, brokers, counters.certificate_reloads),
+                counters,
+                Sessions(counters, max_idle_seconds=60.0),
+                Admission(quotas, counters),
+                lambda translate: SessionContext(engine, counters, translate, 1_000, {}, ProduceGate(), None),
+                PortClaims(tmp_path),
+            )
+            running.push_async_callback(listener.close)
+            return listener
+
+        yield make
+
+
+def told(listener: Listener, node_id: int) -> int | None:
+    """The port that clients are told for a broker."""
+    address = listener.translate(node_id, "kafka.example.com", 9092)
+    return None if address is None else address[1]
+
+
+async def test_workers_have_the_same_port_for_a_broker(worker: Callable[[], Listener], first: int) -> None:
+    one, other = worker(), worker()
+    assert [told(listener, 1) for listener in (one, other, one)] == [first + 1] * 3
+    with pytest.raises(OSError, match="in use"):
+        socket.create_server(("127.0.0.1", first + 1))
+
+
+async def test_a_port_of_another_weir_is_left_to_it(
+    worker: Callable[[], Listener], first: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", first + 1), reuse_port=True):
+        one = worker()
+        assert told(one, 1) == first + 2
+    assert f"port {first + 1}, meant for broker 1, can't be bound" in caplog.text
+    other = worker()
+    assert told(other, 1) == first + 2, "also once it is free"
+
+
+async def test_ids_that_share_a_port_are_warned_of_with_the_remedy(
+    worker: Callable[[], Listener], first: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = worker()
+    assert [told(one, 1), told(one, 2)] == [first + 1, first + 2]
+    assert "is too narrow" not in caplog.text
+    assert told(one, 1 + PORTS) == first
+    assert f"port {first + 1} is that of broker 1 and of broker 4, which gets port {first} now" in caplog.text
+    assert "widen broker_ports to 4 ports or more" in caplog.text

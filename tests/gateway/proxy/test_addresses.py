@@ -1,0 +1,183 @@
+"""No broker's own address reaches a client, whatever response it stands in and however that comes in."""
+
+import pytest
+
+from gateway.proxy.response_bodies import Collected, Dropped, Searched
+from protocol.api_keys import APIS, ApiKey
+from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.transcript import Transcript, limits
+from tests.protocol import codec
+
+TOLD = [(0, "weir.example.com", 29_093), (1, "weir.example.com", 29_094)]
+CHUNKS = [None, 1, 3, 17, 100]
+
+
+def only_first(node_id, host, port):
+    return ("weir.example.com", 29_093) if node_id == 0 else None
+
+
+@pytest.mark.parametrize("by", CHUNKS)
+@pytest.mark.parametrize("version", [1, 5, 9, 12, 13])
+def test_metadata(version, by):
+    t = Transcript()
+    t.client_sends(m.metadata(1, version=version), m.heartbeat(2))
+    t.broker_answers(m.described(1, m.BROKERS, version=version), m.beat(2), by=by)
+    t.client_got(m.described(1, TOLD, version=version), m.beat(2))
+
+
+@pytest.mark.parametrize("by", CHUNKS)
+def test_metadata_leaves_out_whom_the_gateway_does_not_know_yet(by):
+    t = Transcript(translate=only_first)
+    t.client_sends(m.metadata(1))
+    t.broker_answers(m.described(1, m.BROKERS), by=by)
+    t.client_got(m.described(1, TOLD[:1]))
+
+
+def test_metadata_that_comes_in_while_its_client_is_throttled_tells_what_is_left_in_the_end():
+    t = Transcript(limits(produce=1_000))
+    t.client_sends(m.metadata(1), m.produce(2, size=10_500))
+    response = m.described(1, m.BROKERS)
+    t.broker_answers(response[:100])
+    t.passes(0.2)
+    t.client_got()
+    t.broker_answers(response[100:])
+    t.client_got(m.described(1, TOLD, throttle_time_ms=300))
+
+
+@pytest.mark.parametrize("by", CHUNKS)
+@pytest.mark.parametrize("version", [2, 3, 4, 6])
+def test_find_coordinator(version, by):
+    def found(node_id, host, port):
+        address = {"node_id": node_id, "host": host, "port": port, "error_code": 0}
+        values = {"coordinators": [address | {"key": "g"}]} if version >= 4 else address
+        return codec.encode_response(ApiKey.FIND_COORDINATOR, version, values, 1)
+
+    t = Transcript()
+    values = {"coordinator_keys": ["g"]} if version >= 4 else {"key": "g"}
+    t.client_sends(codec.encode_request(ApiKey.FIND_COORDINATOR, version, values, 1, "etl"))
+    t.broker_answers(found(*m.BROKERS[1]), by=by)
+    t.client_got(found(*TOLD[1]))
+
+
+@pytest.mark.parametrize("by", CHUNKS)
+def test_describe_cluster(by):
+    def described(brokers):
+        listed = [{"broker_id": node_id, "host": host, "port": port} for node_id, host, port in brokers]
+        return codec.encode_response(ApiKey.DESCRIBE_CLUSTER, 2, {"cluster_id": "c", "brokers": listed}, 1)
+
+    t = Transcript()
+    t.client_sends(codec.encode_request(ApiKey.DESCRIBE_CLUSTER, 2, {}, 1, "etl"))
+    t.broker_answers(described(m.BROKERS), by=by)
+    t.client_got(described(TOLD))
+
+
+@pytest.mark.parametrize("by", CHUNKS)
+@pytest.mark.parametrize("version", [10, 12, 13])
+@pytest.mark.parametrize("quota", [None, 1_000])
+def test_new_leaders_in_a_produce_response(version, by, quota):
+    t = Transcript(limits(produce=quota))
+    t.client_sends(m.produce(1, version=version, size=10_500), m.heartbeat(2))
+    t.broker_answers(m.produced(1, version=version, node_endpoints=m.node_endpoints(m.BROKERS)), by=by)
+    told = 500 if quota else 0
+    t.client_got(m.produced(1, version=version, node_endpoints=m.node_endpoints(TOLD), throttle_time_ms=told))
+
+
+def test_new_leaders_in_a_response_whose_own_throttle_time_is_the_longer_one():
+    t = Transcript(limits(produce=1_000))
+    t.client_sends(m.produce(1, version=11, size=10_500))
+    t.broker_answers(m.produced(1, version=11, node_endpoints=m.node_endpoints(m.BROKERS), throttle_time_ms=900))
+    t.client_got(m.produced(1, version=11, node_endpoints=m.node_endpoints(TOLD), throttle_time_ms=900))
+
+
+def test_new_leaders_are_seen_among_produce_responses_that_are_alike():
+    t = Transcript()
+    plain = [m.produced(number, version=11) for number in range(4)]
+    moved = m.produced(2, version=11, node_endpoints=m.node_endpoints(m.BROKERS))
+    for number in range(4):
+        t.client_sends(m.produce(number, version=11))
+    t.broker_answers(plain[0], plain[1])
+    t.broker_answers(moved, plain[3])
+    t.client_got(*plain[:2], m.produced(2, version=11, node_endpoints=m.node_endpoints(TOLD)), plain[3])
+
+
+@pytest.mark.parametrize("version", [16, 17, 18])
+@pytest.mark.parametrize("by", CHUNKS)
+@pytest.mark.parametrize("quota", [None, 1_000])
+def test_new_leaders_behind_fetched_records(version, by, quota):
+    """In pieces the length goes out before the addresses come in: then it stays, with a tagged field to fill it up."""
+    records = bytes(range(256)) * 50
+    t = Transcript(limits(fetch=quota))
+    t.client_sends(m.fetch(1, version=version), m.heartbeat(2))
+    response = m.fetched(1, version=version, records=records, node_endpoints=m.node_endpoints(m.BROKERS))
+    t.broker_answers(response, m.beat(2), by=by)
+    got = bytes(t.client_inbox)
+    length = 4 + int.from_bytes(got[:4], "big")
+    if by is not None:
+        assert length == len(response)
+    decoded = codec.decode_response(ApiKey.FETCH, version, got[:length])
+    (partition,) = decoded["responses"][0]["partitions"]
+    assert partition["records"] == records
+    assert [(each["node_id"], each["host"], each["port"]) for each in decoded["node_endpoints"]] == TOLD
+    assert (decoded["throttle_time_ms"] > 0) == (quota is not None)
+    assert b"internal" not in got
+    left = max(0, decoded["throttle_time_ms"])
+    assert got[length:] == m.beat(2, throttle_time_ms=left)
+
+
+@pytest.mark.parametrize("by", [None, 1, 100])
+def test_new_leaders_whose_new_addresses_have_no_room_are_left_out(by):
+    t = Transcript(translate=lambda node_id, host, port: ("a-much-longer-name-than-before." * 3, port))
+    t.client_sends(m.fetch(1, version=17))
+    t.broker_answers(m.fetched(1, version=17, node_endpoints=m.node_endpoints(m.BROKERS)), by=by)
+    decoded = codec.decode_response(ApiKey.FETCH, 17, bytes(t.client_inbox))
+    assert len(decoded["node_endpoints"]) == (2 if by is None else 0)
+    assert b"internal" not in t.client_inbox
+
+
+# The versions that a client is told.
+
+
+@pytest.mark.parametrize("by", CHUNKS)
+@pytest.mark.parametrize("version", [0, 3, 4])
+def test_a_client_is_told_what_both_its_broker_and_the_gateway_know(version, by):
+    t = Transcript()
+    t.client_sends(m.api_versions(1, version=version))
+    brokers = [(0, 3, 99), (1, 4, 12), (18, 0, 99), (4, 0, 7), (999, 0, 5)]
+    t.broker_answers(m.versions_are(1, brokers, version=version), by=by)
+    newest = APIS[ApiKey.PRODUCE].max_version, APIS[ApiKey.API_VERSIONS].max_version
+    t.client_got(m.versions_are(1, [(0, 3, newest[0]), (1, 4, 12), (18, 0, newest[1])], version=version))
+
+
+@pytest.mark.parametrize("by", [None, 1, 10])
+def test_an_api_versions_request_newer_than_known_is_made_one_that_no_broker_knows(by):
+    """So that the answer is one that is known here: the error in the layout of v0, and the versions there are (KIP-511)."""
+    t = Transcript()
+    known = m.api_versions(1, version=4)
+    newer = known[:6] + b"\x00\x05" + known[8:]
+    t.client_sends(newer, m.heartbeat(2), by=by)
+    t.broker_got(known[:6] + b"\x7f\xff" + known[8:], m.heartbeat(2))
+    t.broker_answers(m.versions_are(1, [(18, 0, 5), (0, 0, 20)], version=0, error_code=35), m.beat(2))
+    newest = APIS[ApiKey.API_VERSIONS].max_version, APIS[ApiKey.PRODUCE].max_version
+    t.client_got(m.versions_are(1, [(18, 0, newest[0]), (0, 0, newest[1])], version=0, error_code=35), m.beat(2))
+
+
+# The bodies by themselves.
+
+
+def test_what_is_dropped_gives_nothing():
+    body = Dropped()
+    assert (body.feed(b"abc", 0, 3), body.finish(1.0)) == (b"", b"")
+
+
+def test_what_is_collected_is_changed_in_the_end_by_the_time_it_is_then():
+    body = Collected(lambda frame, now: frame.upper() + str(now).encode())
+    assert [body.feed(b"xxabcxx", 2, 4), body.feed(b"cd", 0, 2)] == [b"", b""]
+    assert body.finish(2.5) == b"ABCD2.5"
+
+
+def test_what_is_searched_goes_out_up_to_its_tagged_fields():
+    frame = m.fetched(1, version=17, records=bytes(100))
+    body = Searched(ApiKey.FETCH, 17, only_first)
+    out = [bytes(body.feed(frame, at, min(at + 30, len(frame)))) for at in range(0, len(frame), 30)]
+    assert b"".join(out) == frame[:-1]
+    assert body.finish(0.0) == frame[-1:] == b"\0"

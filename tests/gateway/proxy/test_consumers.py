@@ -1,0 +1,120 @@
+"""Consumers that share a quota, over 30 simulated seconds: how many empty answers they get, and how even their shares are."""
+
+import random
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from tests.gateway.proxy.consumers import Consumers, batched, fixed, full_answer, jain
+from tests.gateway.proxy.transcript import START, limits
+
+SECONDS = 30.0
+QUOTA = 1_000_000
+BURST = 10 * QUOTA
+CONSUMERS = 50
+ANSWER = full_answer(100_000)
+
+
+def bandwidth(told, since=0.0):
+    """Bytes of one consumer, from so many seconds after the start."""
+    return float(sum(size for when, size in told.full if when >= START + since))
+
+
+def simulate(topic, *, seconds=SECONDS, consumers=CONSUMERS, quota=QUOTA, algorithm="token_bucket", **options):
+    simulation = Consumers(limits(fetch=quota, algorithm=algorithm))
+    told = [simulation.add(topic, **options) for _ in range(consumers)]
+    simulation.run(seconds)
+    return told
+
+
+def counts(told):
+    """All answers with records, and all without."""
+    return sum(len(each.full) for each in told), sum(len(each.empty) for each in told)
+
+
+@pytest.mark.parametrize("polite", [True, False])
+def test_fifty_consumers_share_evenly(polite):
+    told = simulate(fixed(ANSWER), polite=polite)
+    full, empty = counts(told)
+    assert empty <= 2 * full
+    assert all(len(each.empty) <= 2 * len(each.full) for each in told)
+    assert jain([bandwidth(each) for each in told]) >= 0.95
+    assert sum(map(bandwidth, told)) >= 0.97 * QUOTA * SECONDS
+
+
+@pytest.mark.parametrize("batch_bytes", [16_000, 100_000])
+def test_consumers_share_evenly_whatever_the_batches(batch_bytes):
+    told = simulate(batched(batch_bytes))
+    full, empty = counts(told)
+    assert empty <= 2 * full
+    assert jain([bandwidth(each) for each in told]) >= 0.95
+    assert sum(map(bandwidth, told)) == pytest.approx(BURST + QUOTA * SECONDS, rel=0.01)
+
+
+@pytest.mark.parametrize("longest_pause", [0.2, 1.0])
+def test_consumers_that_come_late_keep_their_share(longest_pause):
+    chance = random.Random(1)
+    told = simulate(fixed(ANSWER), thinks=lambda: chance.random() * longest_pause)
+    full, empty = counts(told)
+    assert empty <= 2 * full
+    assert jain([bandwidth(each) for each in told]) >= 0.95
+
+
+def test_throttled_consumers_are_told_different_times():
+    told = simulate(fixed(ANSWER), seconds=5.0)
+    ends = Counter(round((when - START) * 1000) + throttle_ms for each in told for when, throttle_ms in each.empty)
+    assert len(ends) >= CONSUMERS - 1
+    assert max(ends.values()) == 1
+
+
+def test_few_throttled_fetches_reach_the_broker():
+    """In a fetch session the broker is asked for a throttled Fetch too, and reads a batch for it."""
+    simulation = Consumers(limits(fetch=QUOTA))
+    told = [simulation.add(fixed(ANSWER), session=(0, 0)) for _ in range(CONSUMERS)]
+    simulation.run(SECONDS)
+    full, _ = counts(told)
+    assert full <= len(simulation.forwarded) <= 3 * full
+
+
+@pytest.mark.parametrize("idle", [0, 3, 49])
+def test_idle_consumers_slow_nobody_down(idle):
+    simulation = Consumers(limits(fetch=QUOTA))
+    busy = simulation.add(batched(16_000))
+    for _ in range(idle):
+        simulation.add(lambda _: None)
+    simulation.run(75.0)
+    assert bandwidth(busy, since=15.0) >= 0.997 * QUOTA * 60.0
+
+
+def test_single_consumer_flows_evenly():
+    (told,) = simulate(batched(16_000), consumers=1)
+    settled = [when for when, _ in told.full if when >= START + 12.0]
+    assert max(later - earlier for earlier, later in pairwise(settled)) < 0.06
+    assert not told.empty
+
+
+def test_gone_consumers_hold_up_nobody():
+    """Most of the consumers stop while they wait for their turns."""
+    simulation = Consumers(limits(fetch=QUOTA))
+    staying = [simulation.add(fixed(ANSWER)) for _ in range(5)]
+    left = [True]
+    for _ in range(45):
+        simulation.add(lambda _: ANSWER if left else None, thinks=lambda: 0.0 if left else 1e6)
+    simulation.run(15.0)
+    left.clear()
+    simulation.run(20.0)
+    last = [bandwidth(each, since=25.0) for each in staying]
+    assert sum(last) >= 0.99 * QUOTA * 10.0
+    assert jain(last) >= 0.95
+
+
+def test_a_window_with_one_consumer_asks_for_the_capacity():
+    asked = []
+
+    def topic(max_bytes):
+        asked.append(max_bytes)
+        return ANSWER
+
+    simulate(topic, consumers=1, algorithm="window")
+    assert {each // 100_000 for each in asked} == {BURST // 100_000}

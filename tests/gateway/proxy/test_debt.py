@@ -1,0 +1,269 @@
+"""A bucket in debt: what brings it there, and which requests wait for it unforwarded."""
+
+import pytest
+
+from gateway.features.controller_mutations import handlers as mutations
+from gateway.features.controller_mutations.known_topics import KnownTopics
+from gateway.proxy.produce_gate import ProduceGate
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.own_topics import FREE_BURST_SECONDS, FREE_BYTES_PER_SECOND, OwnTopics
+from protocol.api_keys import ApiKey
+from tests.gateway.features.controller_mutations import mutation_session as mutations_messages
+from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.transcript import START, Transcript, limits
+from tests.protocol import codec
+
+# Each quota here is 1 000 bytes/s with a burst of 10 000 bytes.
+LIMIT = 1_000
+
+
+def produce_quota(**settings):
+    return limits(produce=LIMIT, **settings)
+
+
+def entity(user=None, client_id=None, **quotas):
+    return EntityQuota(ClientQuotaEntity(user, client_id), quotas)
+
+
+def indebted(seconds, *, settings=None):
+    """An engine whose only client owes `seconds` of its quota."""
+    engine = QuotaEngine(settings or produce_quota(), START)
+    t = Transcript(engine=engine)
+    t.client_sends(m.produce(1, size=10_000 + round(seconds * LIMIT)))
+    t.broker_got(m.produce(1, size=10_000 + round(seconds * LIMIT)))
+    assert t.paused
+    return engine
+
+
+def debt(engine):
+    (row,) = (row for row in engine.snapshot(START) if row.kind == "produce")
+    return -row.tokens
+
+
+def test_claimed_length_is_not_charged():
+    t = Transcript(produce_quota())
+    request = m.produce(1, size=90_000)
+    t.client_sends(request[:104])
+    assert t.row().amount_total == 100
+    t.core.close(t.now)
+    assert t.row().amount_total == 100
+
+
+@pytest.mark.parametrize("by", [60, 1_000, 89_999])
+def test_chunks_of_request_charge_its_whole_length(by):
+    t = Transcript(produce_quota())
+    t.client_sends(m.produce(1, size=90_000), by=by)
+    assert t.row().amount_total == 90_000
+    assert t.paused
+    t.broker_answers(m.produced(1))
+    t.client_got(m.produced(1, throttle_time_ms=80_000))
+
+
+def test_chunks_on_fast_path_charge_whole_length():
+    t = Transcript(produce_quota())
+    t.client_sends(m.produce(1, size=100))
+    t.client_sends(m.produce(2, size=100) + m.produce(3, size=400), by=50)
+    assert t.row().amount_total == 600
+    assert len(t.core.in_flight) == 3
+
+
+def test_early_answer_does_not_mute_forever():
+    t = Transcript(produce_quota())
+    request = m.produce(1, size=10_500)
+    t.client_sends(request[:1_000])
+    t.broker_answers(m.produced(1))
+    t.client_sends(request[1_000:], m.metadata(2))
+    t.broker_got(request)
+    t.passes(0.5)
+    t.broker_got(m.metadata(2))
+
+
+def test_new_connection_waits_for_debt():
+    engine = indebted(3.0)
+    t = Transcript(engine=engine)
+    t.client_sends(m.produce(1, size=100), m.produce(2, size=100))
+    t.broker_got()
+    assert t.paused
+    t.passes(2.999)
+    t.broker_got()
+    t.passes(0.001)
+    t.broker_got(m.produce(1, size=100))  # and goes over again: one request for each wait
+    t.broker_answers(m.produced(1))
+    t.client_got(m.produced(1, throttle_time_ms=100))
+
+
+def test_new_connections_wait_for_each_other():
+    engine = indebted(3.0)
+    waiting = [Transcript(engine=engine) for _ in range(3)]
+    for t in waiting:
+        t.client_sends(m.produce(1, size=2_000))
+    waits = [t.core.throttle.until - START for t in waiting]
+    assert waits == pytest.approx([3.0, 5.0, 7.0])
+
+
+def test_waiting_connection_that_closes_leaves_no_trace():
+    engine = indebted(3.0)
+    gone = Transcript(engine=engine)
+    gone.client_sends(m.produce(1, size=2_000))
+    gone.core.close(START)
+    t = Transcript(engine=engine)
+    t.client_sends(m.produce(1, size=2_000))
+    assert t.core.throttle.until - START == pytest.approx(3.0)
+    assert debt(engine) == pytest.approx(3_000)
+
+
+def only_bucket(engine):
+    (bucket,) = (bucket for bucket in engine.buckets() if bucket.kind.name == "produce")
+    return bucket
+
+
+def test_refused_request_leaves_the_queue():
+    engine = indebted(3.0)
+    gate = ProduceGate()
+    t = Transcript(engine=engine, gate=gate)
+    t.client_sends(m.produce(1, size=2_000))
+    gate.delay, gate.paused = 5.0, True
+    engine.recall()
+    assert only_bucket(engine).waiting == 2_000
+    t.passes(3.0)
+    assert gate.refused_total == 1
+    assert only_bucket(engine).waiting == 0
+
+
+def test_request_that_became_free_leaves_the_queue():
+    engine = indebted(3.0)
+    own = OwnTopics(["own"], START)
+    own.free(FREE_BYTES_PER_SECOND * int(FREE_BURST_SECONDS), START)
+    t = Transcript(engine=engine, own_topics=own)
+    t.client_sends(m.produce(1, size=2_000, topics=("own",)))
+    t.broker_got()
+    t.passes(3.0)
+    t.broker_got(m.produce(1, size=2_000, topics=("own",)))
+    assert only_bucket(engine).waiting == 0
+
+
+@pytest.mark.parametrize("acks", [-1, 0])
+def test_pause_is_no_way_around_a_debt(acks):
+    engine = indebted(30.0)
+    gate = ProduceGate()
+    gate.delay, gate.paused = 5.0, True
+    t = Transcript(engine=engine, gate=gate)
+    t.client_sends(m.produce(1, acks=acks))
+    gate.delay, gate.paused = 0.0, False
+    engine.recall()
+    t.passes(5.0)
+    t.client_sends(m.produce(2, acks=acks))
+    t.broker_got()
+    t.passes(25.0)
+    assert t.broker_inbox
+
+
+def test_waiting_request_is_charged_once():
+    engine = indebted(3.0)
+    t = Transcript(engine=engine)
+    request = m.produce(1, size=2_000)
+    t.client_sends(request[:500])
+    t.passes(3.0)
+    t.client_sends(request[500:])
+    t.broker_got(request)
+    assert t.row().amount_total == 13_000 + 2_000
+
+
+def test_other_requests_pass_a_debt():
+    t = Transcript(engine=indebted(3.0))
+    t.client_sends(m.metadata(1))
+    t.broker_got(m.metadata(1))
+
+
+def test_second_request_of_a_connection_does_not_wait():
+    engine = QuotaEngine(produce_quota(), START)
+    t = Transcript(engine=engine)
+    t.client_sends(m.produce(1, size=100))
+    other = Transcript(engine=engine)
+    other.client_sends(m.produce(1, size=12_900))
+    t.client_sends(m.produce(2, size=100))
+    t.broker_got(m.produce(1, size=100), m.produce(2, size=100))
+    assert t.core.throttle.until - START == pytest.approx(3.1)
+
+
+def test_unenforced_debt_holds_nobody():
+    t = Transcript(engine=QuotaEngine(produce_quota(enforce=False), START))
+    t.client_sends(m.produce(1, size=13_000))
+    other = Transcript(engine=t.engine)
+    other.client_sends(m.produce(1, size=13_000))
+    other.broker_got(m.produce(1, size=13_000))
+    assert not other.paused
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
+def test_new_connection_waits_under_each_algorithm(algorithm):
+    engine = indebted(3.0, settings=produce_quota(algorithm=algorithm))
+    t = Transcript(engine=engine)
+    t.client_sends(m.produce(1, size=100))
+    t.broker_got()
+    t.passes(t.core.throttle.until - START)
+    t.broker_got(m.produce(1, size=100))
+
+
+def test_debt_is_bounded():
+    t = Transcript(limits(produce=10))
+    t.client_sends(m.produce(1, size=90_000))
+    assert t.core.throttle.until - START == pytest.approx(3_600)
+
+
+def create_topic(correlation_id, version):
+    topics = [{"name": "t", "num_partitions": 5, "replication_factor": 1, "assignments": [], "configs": []}]
+    values = {"topics": topics, "timeout_ms": 1_000}
+    return codec.encode_request(ApiKey.CREATE_TOPICS, version, values, correlation_id, "etl")
+
+
+@pytest.mark.parametrize(("version", "waits"), [(5, True), (6, False)])
+def test_permissive_creation_waits_for_debt(version, waits):
+    settings = QuotaSettings((entity(client_id="etl", controller_mutation_rate=1.0),))
+    engine = QuotaEngine(settings, START)
+    engine.acquire("controller_mutation", "ANONYMOUS", "etl", START).charge(100, START)
+    t = Transcript(engine=engine, openers=mutations.openers(KnownTopics()))
+    t.client_sends(create_topic(1, version))
+    t.broker_got(mutations_messages.question(1, ["t"]))
+    t.broker_answers(mutations_messages.told(1, {"t": 0}))
+    t.goes_on()
+    t.broker_got()
+    assert t.core.throttle.active
+    assert (t.client_inbox == b"") == waits  # a strict one is refused
+
+
+CHANGES = {
+    "a user quota": (entity(user="ANONYMOUS", producer_byte_rate=5_000.0),),
+    "a quota of both": (entity(user="ANONYMOUS", client_id="etl", producer_byte_rate=5_000.0),),
+    "a default user quota": (entity(user=DEFAULT, producer_byte_rate=5_000.0),),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
+def test_new_quota_in_other_bucket_ends_mute(change, algorithm):
+    before = entity(client_id="etl", producer_byte_rate=LIMIT)
+    t = Transcript(QuotaSettings((before,), algorithm=algorithm))
+    t.client_sends(m.produce(1, size=90_000), m.metadata(2))
+    t.broker_answers(m.produced(1))
+    t.configure(QuotaSettings((before, *CHANGES[change]), algorithm=algorithm))
+    t.passes(0.001)
+    t.broker_got(m.produce(1, size=90_000), m.metadata(2))
+
+
+def test_exemption_ends_mute():
+    t = Transcript(produce_quota())
+    t.client_sends(m.produce(1, size=90_000), m.metadata(2))
+    t.broker_answers(m.produced(1))
+    exempt = EntityQuota(ClientQuotaEntity("ANONYMOUS", None), {}, exempt=True)
+    t.configure(QuotaSettings((exempt,)))
+    t.passes(0.001)
+    t.broker_got(m.produce(1, size=90_000), m.metadata(2))
+
+
+def test_good_requests_before_a_bad_frame_are_forwarded():
+    t = Transcript(produce_quota())
+    with pytest.raises(Exception, match="negative"):
+        t.client_sends(m.produce(1, acks=0, size=100), m.produce(2, acks=0, size=100), b"\xff" * 20)
+    t.broker_got(m.produce(1, acks=0, size=100), m.produce(2, acks=0, size=100))

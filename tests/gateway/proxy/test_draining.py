@@ -1,0 +1,350 @@
+"""How a session ends when its gateway does, as a transcript: what was begun is answered, and nothing is lost unnoticed."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.proxy.produce_gate import ProduceGate
+from gateway.proxy.request_stream import MAX_IN_FLIGHT
+from gateway.quotas.engine import QuotaEngine
+from tests.gateway.features.topic_quotas.test_produce_inspector import COLD, HOT, Metered
+from tests.gateway.features.topic_quotas.test_produce_inspector import produce as produce_to
+from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.handlers.test_sasl import handshake, handshaken, raw
+from tests.gateway.proxy.handlers.test_sasl import transcript as authenticating
+from tests.gateway.proxy.test_handler import answer, opened, request
+from tests.gateway.proxy.test_pass_through import EXCHANGES, Broker, frames_of, scripts
+from tests.gateway.proxy.transcript import START, Transcript, limits
+
+CHUNKS = [None, 1, 7, 100]
+OVER = 10_500
+"""Bytes of a request after which a client with a quota of 1000 a second waits for half a second."""
+
+
+def test_who_has_nothing_under_way_is_left_at_once():
+    t = Transcript()
+    t.client_sends(m.produce(1))
+    t.broker_got(m.produce(1))
+    t.broker_answers(m.produced(1))
+    t.ends()
+    assert t.parts()
+    t.client_got(m.produced(1))
+
+
+def test_who_has_never_sent_anything_is_left_at_once():
+    t = Transcript()
+    t.ends()
+    assert t.parts()
+
+
+@pytest.mark.parametrize("by", CHUNKS)
+def test_what_is_under_way_is_answered_first_and_what_comes_after_is_not_begun(by):
+    t = Transcript()
+    t.client_sends(m.produce(1), m.fetch(2), m.heartbeat(3))
+    t.ends()
+    t.client_sends(m.produce(4), m.heartbeat(5), by=by)
+    t.broker_got(m.produce(1), m.fetch(2), m.heartbeat(3))
+    for response in (m.produced(1), m.fetched(2), m.beat(3)):
+        assert not t.parts()
+        t.broker_answers(response, by=by)
+        t.client_got(response)
+    assert t.parts()
+    t.broker_got()
+    t.client_sends(m.produce(6), by=by)
+    t.broker_got()
+
+
+def test_a_response_that_has_begun_is_waited_for_to_its_end():
+    t = Transcript()
+    t.client_sends(m.fetch(1))
+    t.ends()
+    response = m.fetched(1, size=1_000)
+    t.broker_answers(response[:900])
+    assert not t.parts()
+    t.broker_answers(response[900:])
+    assert t.parts()
+    t.client_got(response)
+
+
+@pytest.mark.parametrize("acks", [-1, 0])
+@pytest.mark.parametrize("cut", [1, 4, 11, 20, 45, 70])
+def test_a_request_that_has_begun_is_read_to_its_end_and_not_a_byte_further(cut, acks):
+    """One whose head has not been read has not begun."""
+    first, second = m.produce(1, acks=acks, size=1_000), m.produce(2, acks=acks)
+    t = Transcript()
+    t.client_sends(first[:cut])
+    begun = len(t.broker_inbox) > 0
+    t.ends()
+    assert t.parts() is not begun
+    if begun:
+        t.client_sends(first[cut:900])
+        assert not t.parts()
+        t.client_sends(first[900:] + second)
+        t.broker_got(first)
+        if acks != 0:
+            assert not t.parts()
+            t.broker_answers(m.produced(1))
+            t.client_got(m.produced(1))
+        assert t.parts()
+        t.broker_got(*([] if acks else [second]))
+    else:
+        t.client_sends(first[cut:] + second)
+        t.broker_got(*([] if acks else [first, second]))
+
+
+def test_a_client_that_pipelines_without_end_is_stopped():
+    t = Transcript()
+    t.client_sends(*(m.produce(number) for number in range(MAX_IN_FLIGHT + 10)))
+    assert t.paused
+    t.ends()
+    t.client_sends(m.produce(5_000))
+    t.broker_got(*(m.produce(number) for number in range(MAX_IN_FLIGHT + 1)))
+    t.broker_answers(*(m.produced(number) for number in range(MAX_IN_FLIGHT)))
+    assert not t.parts()
+    t.broker_answers(m.produced(MAX_IN_FLIGHT))
+    assert t.parts()
+    t.broker_got()
+
+
+def test_the_fast_path_is_left():
+    t = Transcript()
+    t.client_sends(m.produce(1))
+    t.client_sends(m.produce(2))
+    t.ends()
+    t.client_sends_into_the_loop(m.produce(3))
+    t.broker_got(m.produce(1), m.produce(2))
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=150)
+@given(
+    st.lists(st.sampled_from(EXCHANGES), min_size=1, max_size=10),
+    st.lists(st.tuples(st.booleans(), st.integers(1, 400)), max_size=60),
+    st.integers(0, 60),
+    st.sampled_from([1e9, 2_000.0, 300.0]),
+)
+def test_wherever_it_ends_the_broker_has_what_was_answered_and_no_other_but_what_wants_no_answer(exchanges, turns, end, quota):
+    """Whatever a client has to send again has not been forwarded, and what it would not send again has."""
+    sent, _ = scripts(exchanges)
+    t = Transcript(limits(quota, quota))
+    broker = Broker(t, exchanges)
+    last_word = None
+    for number, (is_client, size) in enumerate(turns):
+        if number == end:
+            t.ends()
+        if number >= end and last_word is None and t.parts():
+            last_word = len(t.client_inbox)
+        if is_client:
+            chunk, sent = sent[:size], sent[size:]
+            if chunk:
+                t.client_sends(chunk)
+        else:
+            broker.answer(size)
+        t.passes(0.01)
+    t.ends()
+    t.client_sends(sent)
+    for _ in range(200):
+        broker.answer(1 << 20)
+        t.passes(60.0)
+    assert t.parts()
+    assert t.socket == b""
+    assert last_word in (None, len(t.client_inbox))
+    wanted = [number for number, (_, response) in enumerate(exchanges) if response]
+    answered = frames_of(t.client_inbox, 4)
+    forwarded = frames_of(t.broker_inbox, 8)
+    assert answered == wanted[: len(answered)]
+    assert forwarded == sorted(set(forwarded))
+    assert set(forwarded) - set(answered) == set(range(len(exchanges))) - set(wanted)
+
+
+class TestMuted:
+    """A client that is held, in the middle of its throttle time."""
+
+    def test_it_is_left_as_soon_as_it_has_been_answered(self):
+        t = Transcript(limits(produce=1_000))
+        t.client_sends(m.produce(1, size=OVER))
+        t.ends()
+        assert not t.parts()
+        t.broker_answers(m.produced(1))
+        t.client_got(m.produced(1, throttle_time_ms=500))
+        assert t.parts()
+        assert t.now == t.core.throttle.until - 0.5
+
+    def test_what_is_held_and_wants_an_answer_is_not_forwarded_for_it_will_be_sent_again(self):
+        t = Transcript(limits(produce=1_000))
+        t.client_sends(m.produce(1, size=OVER), m.produce(2), m.metadata(3))
+        t.broker_answers(m.produced(1))
+        t.ends()
+        t.client_sends(m.produce(4))
+        assert t.parts()
+        t.broker_got(m.produce(1, size=OVER))
+        assert t.row().amount_total == OVER
+
+    def test_nothing_more_is_begun_when_its_time_is_over(self):
+        t = Transcript(limits(produce=1_000))
+        t.client_sends(m.produce(1, size=OVER), m.produce(2))
+        t.ends()
+        t.passes(1)
+        t.broker_got(m.produce(1, size=OVER))
+        t.broker_answers(m.produced(1))
+        assert t.parts()
+        t.broker_got()
+
+    def test_its_connection_is_no_longer_counted_as_muted_once_closed(self):
+        t = Transcript(limits(produce=1_000))
+        t.client_sends(m.produce(1, size=OVER))
+        t.broker_answers(m.produced(1))
+        t.ends()
+        assert t.parts()
+        t.core.close(t.now)
+        assert t.counters.muted == 0
+
+
+class TestWithoutAnswers:
+    """Produce with acks=0, whose client believes that it is done with it."""
+
+    @pytest.mark.parametrize("by", CHUNKS)
+    def test_what_is_held_and_what_still_comes_is_forwarded_and_charged(self, by):
+        t = Transcript(limits(produce=1_000))
+        t.client_sends(m.produce(1, acks=0, size=OVER), m.produce(2, acks=0), m.metadata(3), m.produce(4, acks=0), by=by)
+        t.ends()
+        t.broker_got(m.produce(1, acks=0, size=OVER))
+        assert t.parts()
+        t.broker_got(m.produce(2, acks=0), m.produce(4, acks=0))
+        t.client_sends(m.produce(5, acks=0, size=OVER), m.produce(6, acks=0), m.produce(7, acks=1), m.produce(8, acks=0), by=by)
+        t.broker_got(m.produce(5, acks=0, size=OVER), m.produce(6, acks=0), m.produce(8, acks=0))
+        charged = [*(m.produce(number, acks=0) for number in (2, 4, 6, 8)), *[m.produce(1, acks=0, size=OVER)] * 2]
+        assert t.row().amount_total == sum(len(frame) - 4 for frame in charged)
+        t.client_got()
+        t.passes(100)
+        assert not t.paused
+
+    def test_answers_that_are_due_come_first(self):
+        t = Transcript()
+        t.client_sends(m.metadata(1), m.produce(2, acks=0))
+        t.ends()
+        t.client_sends(m.produce(3, acks=0))
+        t.broker_got(m.metadata(1), m.produce(2, acks=0))
+        assert not t.parts()
+        t.broker_answers(m.described(1, []))
+        assert t.parts()
+        t.broker_got(m.produce(3, acks=0))
+
+    def test_while_producers_are_paused_it_is_not_forwarded(self):
+        """The disks are full."""
+        gate = ProduceGate()
+        t = Transcript(gate=gate)
+        t.client_sends(m.produce(1, acks=0))
+        t.broker_got(m.produce(1, acks=0))
+        gate.delay, gate.paused = 5.0, True
+        t.engine.recall()
+        t.client_sends(m.produce(2, acks=0))
+        t.ends()
+        assert t.parts()
+        t.client_sends(m.produce(3, acks=0))
+        t.broker_got()
+
+    def test_one_that_is_being_collected_for_its_topics_is_forwarded(self):
+        t = Metered()
+        t.goes_over()
+        frame = produce_to(1, (COLD, {0: m.batch(100)}), acks=0)
+        t.client_sends(frame[:-5])
+        t.ends()
+        assert t.parts()
+        t.broker_got()
+        t.client_sends(frame[-5:])
+        t.broker_got(frame)
+
+    def test_its_topics_are_counted(self):
+        t = Metered()
+        t.ends()
+        assert t.parts()
+        t.client_sends(produce_to(1, (HOT, {0: m.batch(100)}), acks=0))
+        t.broker_got(produce_to(1, (HOT, {0: m.batch(100)}), acks=0))
+        assert t.counted()[HOT][0] == 100
+
+
+class TestOpened:
+    """Requests that Weir opens."""
+
+    @pytest.mark.parametrize("by", CHUNKS)
+    def test_one_that_is_being_collected_has_not_begun(self, by):
+        t, made = opened(forwards=request(2, "other"))
+        frame = request(2)
+        t.client_sends(frame[:-5], by=by)
+        t.ends()
+        t.client_sends_into_the_loop(frame[-5:-1])
+        assert t.parts()
+        t.client_sends(frame[-1:] + request(3), m.produce(4, acks=0), by=by)
+        assert made[0].seen == []
+        t.broker_got(m.produce(4, acks=0))
+
+    def test_one_that_waits_to_be_decided_is_decided_and_answered(self):
+        t, made = opened(is_ready=False, answers=answer(2))
+        t.client_sends(request(2), m.heartbeat(3))
+        t.ends()
+        assert not t.parts()
+        made[0].is_ready = True
+        made[0].connection.ready()
+        t.goes_on()
+        t.client_got(answer(2))
+        assert t.parts()
+        t.broker_got()
+
+    def test_an_own_answer_behind_a_brokers_is_waited_for(self):
+        t, _ = opened(answers=answer(2))
+        t.client_sends(m.heartbeat(1), request(2))
+        t.ends()
+        assert not t.parts()
+        t.broker_answers(m.beat(1))
+        t.client_got(m.beat(1), answer(2))
+        assert t.parts()
+
+
+class TestAuthenticating:
+    """A client that has not proved yet who it is."""
+
+    @pytest.mark.parametrize("version", [0, 1])
+    def test_between_two_of_its_steps_it_is_left(self, version):
+        t = authenticating(required=True)
+        t.client_sends(handshake(1, "PLAIN", version=version))
+        t.ends()
+        assert not t.parts()
+        t.broker_answers(handshaken(1, version=version))
+        t.client_got(handshaken(1, version=version))
+        t.broker_got(handshake(1, "PLAIN", version=version))
+        assert t.parts()
+
+    @pytest.mark.parametrize("by", CHUNKS)
+    def test_a_token_that_comes_too_late_goes_nowhere(self, by):
+        t = authenticating(required=True)
+        t.client_sends(handshake(1, "PLAIN", version=0))
+        t.broker_answers(handshaken(1, version=0))
+        t.broker_got(handshake(1, "PLAIN", version=0))
+        t.ends()
+        assert t.parts()
+        t.client_sends(raw(b"\0alice\0secret"), m.produce(2, acks=0), by=by)
+        t.broker_got()
+
+
+def test_parting_client_waits_for_no_debt():
+    engine = QuotaEngine(limits(produce=1_000), START)
+    engine.acquire("produce", "ANONYMOUS", "etl", START).charge(20_000, START)
+    waiting, late = Transcript(engine=engine), Transcript(engine=engine)
+    waiting.client_sends(m.produce(1, acks=0))
+    waiting.broker_got()
+    for t in (waiting, late):
+        t.ends()
+        assert t.parts()
+    late.client_sends(m.produce(2, acks=0))
+    waiting.broker_got(m.produce(1, acks=0))
+    late.broker_got(m.produce(2, acks=0))
+
+
+def test_muted_client_is_read_to_its_end_after_the_leave():
+    t = Transcript(limits(produce=1_000))
+    t.client_sends(m.produce(1, size=OVER, acks=0))
+    t.core.requests.wait_for_client()
+    t.ends()
+    assert t.parts()
+    t.core.client_reads(t.now)
+    assert not t.paused

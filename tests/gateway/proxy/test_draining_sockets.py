@@ -1,0 +1,289 @@
+"""The end of a session on real sockets: what the client and the broker get of it, over TCP and over TLS."""
+
+import asyncio
+import ssl
+from collections import Counter
+from contextlib import AsyncExitStack, suppress
+
+import pytest
+import uvloop
+
+from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas
+from gateway.proxy.connection import Session, SessionHost
+from gateway.proxy.context import SessionContext
+from gateway.proxy.counters import Counters
+from gateway.proxy.listeners.tls_acceptor import Arrival, Welcome
+from gateway.proxy.produce_gate import ProduceGate
+from gateway.proxy.sessions import Sessions
+from gateway.proxy.tls.principal import PrincipalMapping
+from gateway.quotas.engine import QuotaEngine
+from loadtest.testkit.certificates import LOOPBACK, Authority
+from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.transcript import START, gateway_address, limits
+
+HOST = "127.0.0.1"
+
+
+class Place:
+    """A port where sessions begin, and a broker behind it that is the test. Everything is closed with it."""
+
+    def __init__(self, authority=None):
+        self._authority = authority
+        engine = QuotaEngine(limits(produce=1_000), START)
+        self.counters = counters = Counters()
+        self.sessions = Sessions(counters, max_idle_seconds=600.0)
+        self._quotas = ConnectionQuotas(engine, ConnectionLimits(1_000, listeners={"clients": AcceptLimits()}), START)
+        context = SessionContext(engine, counters, gateway_address, 1 << 20, {}, ProduceGate())
+        self._host = SessionHost(context, self.sessions, self._dial, "the broker")
+        self._brokers = asyncio.Queue()
+        self._open = AsyncExitStack()
+
+    async def __aenter__(self):
+        loop = asyncio.get_running_loop()
+        self._broker = await self._open.enter_async_context(await asyncio.start_server(self._arrived_at_broker, HOST, 0))
+        if self._authority is None:
+            server = await loop.create_server(lambda: Session(self._host, self._slot()), HOST, 0)
+        else:
+            files = self._authority.issue("server", LOOPBACK)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(files.cert, files.key)
+            welcome = Welcome("clients", lambda _: self._host, PrincipalMapping("DEFAULT"), Counter())
+            server = await loop.create_server(lambda: Arrival(welcome, self._slot()), HOST, 0, ssl=context)
+        self._server = await self._open.enter_async_context(server)
+        return self
+
+    async def __aexit__(self, *_):
+        for session in self.sessions:
+            session.abort()
+        await self._open.aclose()
+
+    async def client(self):
+        context = None if self._authority is None else ssl.create_default_context(cafile=self._authority.cert)
+        reader, writer = await asyncio.open_connection(
+            HOST, self._server.sockets[0].getsockname()[1], ssl=context, limit=1 << 19
+        )
+        self._open.callback(writer.close)
+        return reader, writer
+
+    async def broker(self):
+        """Its end of the next connection."""
+        return await self._brokers.get()
+
+    def _arrived_at_broker(self, reader, writer):
+        self._open.callback(writer.close)
+        self._brokers.put_nowait((reader, writer))
+
+    async def session(self):
+        await until(lambda: len(self.sessions))
+        (session,) = self.sessions
+        return session
+
+    def _slot(self):
+        return self._quotas.arrive("clients", HOST, START)
+
+    async def _dial(self, protocol):
+        transport, _ = await asyncio.get_running_loop().create_connection(
+            protocol, HOST, self._broker.sockets[0].getsockname()[1]
+        )
+        return transport
+
+
+@pytest.fixture(params=["tcp", "tls"])
+def authority(request, tmp_path):
+    return Authority(tmp_path) if request.param == "tls" else None
+
+
+def on_uvloop(scenario):
+    """A test on the loop that Weir runs on: how connections close is the loop's own affair."""
+
+    def run(authority, caplog):
+        async def limited():
+            async with asyncio.timeout(60), Place(authority) as place:
+                place.log = caplog
+                await scenario(place)
+
+        uvloop.run(limited())
+
+    return run
+
+
+async def until(condition):
+    while not condition():  # noqa: ASYNC110 -- the session tells nobody
+        await asyncio.sleep(0)
+
+
+async def begin(place, *frames):
+    """A client that has sent these, and the broker that has them: their streams, and the session between."""
+    client, to_gateway = await place.client()
+    to_gateway.write(b"".join(frames))
+    broker, to_client = await place.broker()
+    assert await broker.readexactly(len(b"".join(frames))) == b"".join(frames)
+    return client, to_gateway, broker, to_client, await place.session()
+
+
+async def over(place, writer):
+    """The client sees that it is over and closes, and so the session is over as well."""
+    writer.close()
+    await place.sessions.wait_empty()
+
+
+@on_uvloop
+async def test_an_idle_client_sees_the_end_at_once(place):
+    client, to_gateway = await place.client()
+    session = await place.session()
+    session.drain()
+    session.drain()
+    assert await client.read() == b""
+    assert (session.draining, session.parted) == (True, True)
+    await over(place, to_gateway)
+
+
+@on_uvloop
+async def test_what_is_under_way_is_answered_before_the_end(place):
+    client, to_gateway, _, to_client, session = await begin(place, m.heartbeat(1), m.heartbeat(2))
+    session.drain()
+    assert (session.parted, session.under_way) == (False, 2)
+    to_client.write(m.beat(1) + m.beat(2))
+    assert await client.read() == m.beat(1) + m.beat(2)
+    await over(place, to_gateway)
+
+
+@on_uvloop
+async def test_unread_requests_do_not_reset_the_connection_before_the_answer_is_read(place):
+    """Linux resets a socket that is closed with unread bytes, and a client that is reset may lose what it has not read."""
+    client, to_gateway, broker, to_client, session = await begin(place, m.heartbeat(1))
+    session.drain()
+    late = m.produce(2, size=200_000)
+    to_gateway.write(late * 4)
+    to_client.write(m.beat(1))
+    assert await client.readexactly(len(m.beat(1))) == m.beat(1)
+    to_gateway.write(late * 4)
+    assert await client.read() == b""
+    await over(place, to_gateway)
+    assert await broker.read() == b""
+
+
+@on_uvloop
+async def test_a_muted_client_is_left_and_what_it_sent_goes_nowhere(place):
+    over_quota = m.produce(1, size=100_000)
+    client, to_gateway, broker, to_client, session = await begin(place, over_quota)
+    to_gateway.write(m.produce(2) + m.produce(3))
+    to_client.write(m.produced(1))
+    answer = await client.readexactly(len(m.produced(1)))
+    assert answer != m.produced(1)  # it says how long to wait
+    session.drain()
+    assert await client.read() == b""
+    await over(place, to_gateway)
+    assert await broker.read() == b""
+
+
+@on_uvloop
+async def test_requests_without_answers_are_forwarded_although_their_client_is_muted(place):
+    """acks=0: nobody would send them again."""
+    first, second, third = (m.produce(number, acks=0, size=20_000) for number in (1, 2, 3))
+    client, to_gateway, broker, _, session = await begin(place, first)
+    to_gateway.write(second)
+    to_gateway.write(third)
+    await until(lambda: session.unread_client_bytes() >= len(second + third))
+    session.drain()
+    assert await client.read() == b""
+    await over(place, to_gateway)
+    assert await broker.read() == second + third
+
+
+@on_uvloop
+async def test_a_client_that_does_not_close_its_side_is_closed(place):
+    client, to_gateway = await place.client()
+    (await place.session()).drain()
+    await place.sessions.wait_empty()
+    assert await client.read() == b""
+    to_gateway.close()
+
+
+@on_uvloop
+async def test_what_a_slow_client_has_not_read_yet_is_not_cut_off(place):
+    client, to_gateway, _, to_client, session = await begin(place, m.fetch(1))
+    session.drain()
+    large = m.fetched(1, size=10_000_000)
+    to_client.write(large)
+    received = bytearray()
+    while chunk := await client.read(1 << 20):
+        received += chunk
+        await asyncio.sleep(0.1)  # the reading is slow, and that is what is tested
+    assert bytes(received) == large
+    await over(place, to_gateway)
+
+
+@on_uvloop
+async def test_a_broker_that_goes_meanwhile_ends_it(place):
+    client, to_gateway, _, to_client, session = await begin(place, m.heartbeat(1))
+    session.drain()
+    to_client.close()
+    assert await client.read() == b""
+    await over(place, to_gateway)
+
+
+@on_uvloop
+async def test_one_that_is_still_connecting_to_its_broker_gets_there_first(place):
+    client, to_gateway = await place.client()
+    session = await place.session()
+    to_gateway.write(m.heartbeat(1))
+    await until(lambda: session.under_way)
+    session.drain()
+    broker, to_client = await place.broker()
+    assert await broker.readexactly(len(m.heartbeat(1))) == m.heartbeat(1)
+    to_client.write(m.beat(1))
+    assert await client.read() == m.beat(1)
+    await over(place, to_gateway)
+
+
+@on_uvloop
+async def test_an_idle_client_that_takes_nothing_is_cut_off_and_counted_once(place):
+    _, _, _, to_client, session = await begin(place, m.fetch(1))
+    to_client.write(m.fetched(1, size=20_000_000))
+    await until(lambda: session._client.get_write_buffer_size())
+    for seconds in (1_000, 1_001):
+        place.sessions.close_idle(session.last_active + seconds)
+    await place.sessions.wait_empty()
+    assert place.counters.rejected == {"idle": 1}
+
+
+@on_uvloop
+async def test_the_end_of_a_throttle_time_while_the_session_closes_is_nothing(place):
+    """The broker is gone, the client has not read yet what came before, and requests are held."""
+    over_quota = m.produce(2, acks=0, size=11_500)
+    client, to_gateway, broker, to_client, session = await begin(place, m.fetch(1))
+    to_gateway.write(over_quota + m.produce(3))
+    assert await broker.readexactly(len(over_quota)) == over_quota
+    large = memoryview(m.fetched(1, size=50_000_000))
+    written = 0
+    while not session._client.get_write_buffer_size():  # what the kernel takes for a client that does not read
+        to_client.write(large[written : written + 10_000])
+        written += 10_000
+        await asyncio.sleep(0)
+    to_client.close()
+    await until(lambda: session.closing)
+    assert session._timer is not None
+    await until(lambda: session._timer is None)
+    received = bytearray()
+    with suppress(ConnectionResetError):
+        while chunk := await client.read(1 << 20):
+            received += chunk
+    assert len(received) == written
+    assert not place.counters.protocol_errors
+    await over(place, to_gateway)
+
+
+@on_uvloop
+async def test_what_a_client_has_sent_wrong_is_not_said_of_its_broker(place):
+    """It was held, and is looked at when the broker has answered."""
+    over_quota = m.produce(1, size=10_100)
+    _, to_gateway, broker, to_client, session = await begin(place, m.heartbeat(0))
+    to_gateway.write(over_quota + b"\xff" * 12)
+    assert await broker.readexactly(len(over_quota)) == over_quota
+    to_client.write(m.beat(0))
+    await until(lambda: session._timer is None)
+    to_client.write(m.produced(1))
+    await place.sessions.wait_empty()
+    (line,) = (record.getMessage() for record in place.log.records if "broke the protocol" in record.getMessage())
+    assert "the client broke the protocol" in line

@@ -1,0 +1,49 @@
+import pytest
+
+from gateway.proxy.mute_states import TRANSITIONS, IllegalMuteEventError, Mute, MuteEvent, MuteState
+
+E, S = MuteEvent, MuteState
+
+# Row by row from kafka-quotas.md §5.2; "-" is an error. An unmute that comes too early is without effect.
+TABLE = """
+                                          MUTE  REQUEST_RECEIVED  THROTTLE_STARTED  RESPONSE_SENT  THROTTLE_ENDED  UNMUTE
+NOT_MUTED                                 M     -                 -                 -              -               N
+MUTED                                     M     P                 -                 -              -               N
+MUTED_AND_RESPONSE_PENDING                -     -                 TP                M              -               P
+MUTED_AND_THROTTLED                       -     -                 -                 -              M               T
+MUTED_AND_THROTTLED_AND_RESPONSE_PENDING  -     -                 -                 T              P               TP
+"""
+SHORT = {
+    "N": S.NOT_MUTED,
+    "M": S.MUTED,
+    "P": S.MUTED_AND_RESPONSE_PENDING,
+    "T": S.MUTED_AND_THROTTLED,
+    "TP": S.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING,
+}
+
+
+def expected():
+    header, *rows = [line.split() for line in TABLE.strip().splitlines()]
+    return {(S[row[0]], E[event]): SHORT.get(cell) for row in rows for event, cell in zip(header, row[1:], strict=True)}
+
+
+@pytest.mark.parametrize(("before", "event"), [(state, event) for state in S for event in E])
+def test_every_event_in_every_state(before, event):
+    after = expected()[before, event]
+    mute = Mute()
+    mute.state = before
+    if after is None:
+        with pytest.raises(IllegalMuteEventError, match=f"{event.name} in state {before.name}"):
+            mute.fire(event)
+        assert mute.state is before
+    else:
+        assert mute.fire(event) is after
+        assert mute.state is after
+
+
+def test_the_table_has_no_row_that_is_not_legal():
+    assert {pair for pair, after in expected().items() if after is not None} == TRANSITIONS.keys()
+
+
+def test_a_connection_begins_unmuted():
+    assert Mute().state is S.NOT_MUTED

@@ -1,0 +1,221 @@
+"""What nobody has a quota for goes through as it came, in whatever chunks, and in order."""
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from protocol.api_keys import APIS, ApiKey
+from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.transcript import START, Transcript, limits
+from tests.protocol import codec
+from tests.protocol.samples import response_frame
+
+OPENED = {ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER, ApiKey.API_VERSIONS}
+ENDPOINTS_SINCE = {ApiKey.PRODUCE: 10, ApiKey.FETCH: 16, ApiKey.SHARE_FETCH: 0, ApiKey.SHARE_ACKNOWLEDGE: 0}
+UNTOUCHED = [
+    (key, version)
+    for key in sorted(codec.KEYS & APIS.keys())
+    for version in range(int(codec.request_class(key).json["validVersions"].split("-")[0]), APIS[key].max_version + 1)
+    if APIS[key].on_broker_listener and key not in OPENED and version < ENDPOINTS_SINCE.get(key, 99)
+]
+
+
+@pytest.mark.parametrize(("key", "version"), UNTOUCHED, ids=lambda value: str(value))
+def test_an_api_without_addresses_is_untouched(key, version):
+    request = codec.encode_request(key, version, {}, 5, "etl")
+    rng = random.Random(version)
+    response = response_frame(key, version, rng)
+    response = response[:4] + (5).to_bytes(4, "big") + response[8:]
+    t = Transcript()
+    t.client_sends(request)
+    t.broker_got(request)
+    if key != ApiKey.PRODUCE:  # the default of acks is 0
+        t.broker_answers(response)
+        t.client_got(response)
+    assert t.core.idle
+    assert t.counters.requests[key] == 1
+
+
+def test_requests_are_pipelined_and_answered_in_order():
+    t = Transcript()
+    t.client_sends(m.produce(1), m.metadata(2), m.fetch(3))
+    t.broker_got(m.produce(1), m.metadata(2), m.fetch(3))
+    t.client_sends(m.heartbeat(4))
+    t.broker_got(m.heartbeat(4))
+    t.broker_answers(m.produced(1))
+    t.client_got(m.produced(1))
+    t.broker_answers(m.described(2, []), m.fetched(3), m.beat(4))
+    t.client_got(m.described(2, []), m.fetched(3), m.beat(4))
+    assert t.core.idle
+
+
+def test_a_produce_without_acks_has_no_response():
+    t = Transcript()
+    t.client_sends(m.produce(1, acks=0), m.produce(2), m.produce(3, acks=0), m.produce(4, acks=1))
+    t.broker_got(m.produce(1, acks=0), m.produce(2), m.produce(3, acks=0), m.produce(4, acks=1))
+    t.broker_answers(m.produced(2), m.produced(4))
+    t.client_got(m.produced(2), m.produced(4))
+    assert t.core.idle
+    t.client_sends(m.produce(5, acks=0))
+    assert t.core.idle
+
+
+def test_an_acks_that_changes_among_requests_that_are_alike_is_seen():
+    t = Transcript()
+    sent = [m.produce(number, acks=acks) for number, acks in enumerate((-1, -1, 0, 0, 1, 0))]
+    t.client_sends(*sent)
+    t.broker_got(*sent)
+    assert [entry.correlation_id for entry in t.core.in_flight] == [0, 1, 4]
+
+
+def test_all_is_measured_even_where_nobody_has_a_quota():
+    t = Transcript()
+    t.client_sends(m.produce(1, size=500), m.produce(2, size=700, acks=0), m.fetch(3))
+    t.broker_answers(m.produced(1), m.fetched(3, size=1000))
+    assert t.row("produce").amount_total == 1200
+    assert t.row("fetch").amount_total == 1000
+    assert (t.counters.requests[0], t.counters.requests[1]) == (2, 1)
+
+
+@pytest.mark.parametrize(("latency", "slot"), [(0.0, 0), (1e-6, 1), (0.001, 11), (1.0, 21), (1e6, 28)])
+def test_the_time_a_broker_takes_falls_in_a_slot(latency, slot):
+    t = Transcript()
+    t.client_sends(m.heartbeat(1))
+    t.passes(latency)
+    t.broker_answers(m.beat(1))
+    counts = t.counters.latency[ApiKey.HEARTBEAT]
+    assert [index for index, count in enumerate(counts) if count] == [slot]
+    assert t.counters.latency_seconds[ApiKey.HEARTBEAT] == pytest.approx(latency)
+    assert slot == 28 or latency < 2**slot / 2**20
+
+
+def test_a_frame_is_passed_on_before_it_is_over():
+    t = Transcript()
+    request, response = m.produce(1, size=10_000), m.fetched(2, size=10_000)
+    t.client_sends(request[:400])
+    t.broker_got(request[:400])
+    t.client_sends(request[400:], m.fetch(2))
+    t.broker_got(request[400:], m.fetch(2))
+    t.broker_answers(m.produced(1), response[:300])
+    t.client_got(m.produced(1), response[:300])
+    t.broker_answers(response[300:])
+    t.client_got(response[300:])
+
+
+# Any chunks.
+
+EXCHANGES = [
+    *((m.produce(0, version=v), m.produced(0, version=v)) for v in (3, 9, 11, 13)),
+    *((m.produce(0, version=v, acks=0), None) for v in (3, 13)),
+    (m.produce(0, version=9, size=5_000), m.produced(0, version=9, partitions=3)),
+    (m.produce(0, version=11), m.produced(0, version=11, node_endpoints=m.node_endpoints(m.BROKERS))),
+    *((m.fetch(0, version=v), m.fetched(0, version=v)) for v in (4, 7, 12, 17)),
+    (m.fetch(0, version=17), m.fetched(0, version=17, size=3_000)),
+    (m.metadata(0), m.described(0, m.BROKERS)),
+    (m.metadata(0, version=5), m.described(0, m.BROKERS, version=5)),
+    (m.api_versions(0), m.versions_are(0, [(0, 3, 99), (18, 0, 99), (999, 0, 1)])),
+    (m.heartbeat(0), m.beat(0)),
+]
+
+
+def numbered(frame, correlation_id, at):
+    return frame and frame[:at] + correlation_id.to_bytes(4, "big") + frame[at + 4 :]
+
+
+def scripts(exchanges):
+    """What client and broker send, each frame with its number."""
+    requests = [numbered(request, number, 8) for number, (request, _) in enumerate(exchanges)]
+    responses = [numbered(response, number, 4) for number, (_, response) in enumerate(exchanges) if response]
+    return b"".join(requests), b"".join(responses)
+
+
+cuts = st.one_of(st.integers(1, 30), st.integers(1, 5_000))
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=150)
+@given(st.lists(st.sampled_from(EXCHANGES), min_size=1, max_size=12), cuts, cuts, st.sampled_from([None, 1e9]))
+def test_whatever_chunks_the_bytes_come_in_the_same_bytes_go_out(exchanges, by, answers_by, quota):
+    """With a quota that nobody reaches, too, so that Fetch requests and responses are opened."""
+    sent, answered = scripts(exchanges)
+    whole, cut = (Transcript(limits(quota, quota)) for _ in range(2))
+    whole.client_sends(sent)
+    cut.client_sends(sent, by=by)
+    whole.broker_answers(answered)
+    cut.broker_answers(answered, by=answers_by)
+    for t in (whole, cut):
+        t.broker_got(sent)
+        assert t.core.idle
+    whole_got = bytes(whole.client_inbox)
+    cut.client_got(whole_got)
+    assert [row.amount_total for row in cut.engine.snapshot(START)] == [
+        row.amount_total for row in whole.engine.snapshot(START)
+    ]
+    assert cut.counters.requests == whole.counters.requests
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=150)
+@given(
+    st.lists(st.sampled_from(EXCHANGES), min_size=1, max_size=10),
+    st.lists(st.tuples(st.booleans(), st.integers(1, 400)), max_size=60),
+    st.sampled_from([2_000.0, 300.0]),
+)
+def test_however_the_two_directions_and_the_throttle_mix_nothing_is_lost(exchanges, turns, quota):
+    """Both peers send by turns, the client over its quota; in the end everything has been forwarded and answered, in order."""
+    sent, _ = scripts(exchanges)
+    t = Transcript(limits(quota, quota))
+    broker = Broker(t, exchanges)
+    for is_client, size in turns:
+        if is_client:
+            chunk, sent = sent[:size], sent[size:]
+            if chunk:
+                t.client_sends(chunk)
+        else:
+            broker.answer(size)
+        t.passes(0.01)
+    if sent:
+        t.client_sends(sent)
+    for _ in range(200):
+        broker.answer(1 << 20)
+        t.passes(60.0)
+    assert not t.paused
+    assert t.core.idle
+    assert t.counters.muted == 0
+    assert not t.core.throttle.active
+    answers = [number for number, (_, response) in enumerate(exchanges) if response]
+    assert frames_of(t.client_inbox, 4) == answers
+    fetches_refused = len(exchanges) - len(frames_of(t.broker_inbox, 8))
+    assert 0 <= fetches_refused <= sum(request[5] == ApiKey.FETCH for request, _ in exchanges)
+
+
+def frames_of(data, at):
+    """The correlation ids of the frames that are in `data`, whole and nothing else."""
+    found, pos = [], 0
+    while pos < len(data):
+        found.append(int.from_bytes(data[pos + at : pos + at + 4], "big"))
+        pos += 4 + int.from_bytes(data[pos : pos + 4], "big")
+    assert pos == len(data)
+    return found
+
+
+class Broker:
+    """Answers what has reached it, in order and no sooner."""
+
+    def __init__(self, transcript, exchanges):
+        self.transcript = transcript
+        self.responses = {number: numbered(response, number, 4) for number, (_, response) in enumerate(exchanges)}
+        self.seen = 0
+        self.pending = b""
+
+    def answer(self, size):
+        inbox = self.transcript.broker_inbox
+        while len(inbox) - self.seen >= 12:
+            length = int.from_bytes(inbox[self.seen : self.seen + 4], "big")
+            if len(inbox) - self.seen < 4 + length:
+                break
+            self.pending += self.responses[int.from_bytes(inbox[self.seen + 8 : self.seen + 12], "big")] or b""
+            self.seen += 4 + length
+        chunk, self.pending = self.pending[:size], self.pending[size:]
+        if chunk:
+            self.transcript.broker_answers(chunk)

@@ -1,0 +1,105 @@
+import asyncio
+
+import pytest
+
+from gateway.proxy.counters import Counters
+from gateway.proxy.sessions import Sessions
+
+
+class Connection:
+    """An open session that notes how it is ended."""
+
+    def __init__(self, last_active=0.0, authenticate_by=float("inf")):
+        self.last_active = last_active
+        self.peer = "10.0.0.1:5000"
+        self.authenticate_by = authenticate_by
+        self.ended = []
+        self.closing = False
+
+    def late_to_authenticate(self, now):
+        return now > self.authenticate_by
+
+    def close(self, why):
+        self.ended.append(why)
+        self.closing = True
+
+    def abort(self):
+        self.ended.append("aborted")
+
+    def drain(self):
+        self.ended.append("drained")
+
+    def reconsider(self):
+        self.ended.append("reconsidered")
+
+
+@pytest.fixture
+def counters():
+    return Counters()
+
+
+@pytest.fixture
+def sessions(counters):
+    return Sessions(counters, max_idle_seconds=600.0)
+
+
+def test_it_counts_who_is_connected(sessions, counters):
+    first, second = Connection(), Connection()
+    sessions.add(first)
+    sessions.add(second)
+    assert (len(sessions), counters.connections, counters.connections_total) == (2, 2, 2)
+    sessions.remove(first)
+    assert (set(sessions), counters.connections, counters.connections_total) == ({second}, 1, 2)
+
+
+def test_who_was_silent_for_too_long_is_closed_and_counted(sessions, counters):
+    silent, late, busy = Connection(99.9), Connection(100.0), Connection(700.0)
+    for each in (silent, late, busy):
+        sessions.add(each)
+    sessions.close_idle(700.0)
+    assert (silent.ended, late.ended, busy.ended) == (["idle"], [], [])
+    assert counters.rejected == {"idle": 1}
+
+
+def test_who_does_not_authenticate_in_time_is_closed_however_busy_it_is(sessions, counters):
+    busy, on_time = Connection(30.0, authenticate_by=30.0), Connection(30.0, authenticate_by=31.0)
+    for each in (busy, on_time):
+        sessions.add(each)
+    sessions.close_idle(30.5)
+    assert (busy.ended, on_time.ended) == (["authentication_timeout"], [])
+    assert counters.rejected == {"authentication_timeout": 1}
+
+
+@pytest.mark.parametrize("times", [{}, {"last_active": 1_000.0, "authenticate_by": 30.0}], ids=["idle", "unauthenticated"])
+def test_who_does_not_take_what_is_left_is_cut_off_the_next_time_and_counted_once(sessions, counters, times):
+    stuck = Connection(**times)
+    sessions.add(stuck)
+    for now in (1_000.0, 1_001.0):
+        sessions.close_idle(now)
+    assert (len(stuck.ended), stuck.ended[1]) == (2, "aborted")
+    assert counters.rejected == {stuck.ended[0]: 1}
+
+
+async def test_it_can_be_waited_for_until_nobody_is_connected(sessions):
+    await sessions.wait_empty()
+    first, second = Connection(), Connection()
+    sessions.add(first)
+    sessions.add(second)
+    waiting = asyncio.ensure_future(sessions.wait_empty())
+    await asyncio.sleep(0)
+    sessions.remove(first)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    sessions.remove(second)
+    await waiting
+
+
+async def test_whoever_gave_up_waiting_is_in_nobodys_way(sessions):
+    connection = Connection()
+    sessions.add(connection)
+    waiting = asyncio.ensure_future(sessions.wait_empty())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    sessions.remove(connection)
+    assert len(sessions) == 0

@@ -1,0 +1,112 @@
+"""Errors of real handshakes, in memory, by the words that people read."""
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from gateway.proxy.tls.causes import cause_of
+from gateway.proxy.tls.contexts import ClientTls, HandshakeError, ServerTls, client_context, server_context
+from loadtest.testkit.certificates import LOOPBACK, Authority
+
+
+def handshake(client: ssl.SSLContext, server: ssl.SSLContext, host: str = "localhost") -> tuple[ssl.SSLError | None, ...]:
+    """Run both sides against each other; the error of the client and of the server."""
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        client.wrap_bio(to_client, to_server, server_hostname=host),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    errors: list[ssl.SSLError | None] = [None, None]
+    for _ in range(6):
+        for index, side in enumerate(sides):
+            if errors[index] is None:
+                try:
+                    side.do_handshake()
+                except ssl.SSLWantReadError:
+                    pass
+                except ssl.SSLError as error:
+                    errors[index] = error
+                    if isinstance(error, HandshakeError):
+                        to_client.write(error.alert)
+    return tuple(errors)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def server(authority: Authority, hosts=LOOPBACK, **changes) -> ssl.SSLContext:
+    files = authority.issue("server", hosts)
+    return server_context(
+        ServerTls(files.cert, files.key, **{"client_ca": None, "client_auth": "none", "min_version": "1.2", **changes})
+    )
+
+
+def client(authority: Authority, **changes) -> ssl.SSLContext:
+    given = {"ca": authority.cert, "cert": None, "key": None, "verify_hostname": True, "min_version": "1.2"}
+    return client_context(ClientTls(**{**given, **changes}))
+
+
+def test_a_good_handshake_has_no_error(authority: Authority) -> None:
+    assert handshake(client(authority), server(authority)) == (None, None)
+
+
+def test_another_host(authority: Authority) -> None:
+    error, _ = handshake(client(authority), server(authority), "kafka.example.com")
+    reason, words = cause_of(error, "the broker's")
+    assert reason == "wrong_host"
+    assert words.startswith("the broker's certificate is for another host (Hostname mismatch")
+    assert "kafka.example.com" in words
+
+
+def test_another_host_is_fine_without_verification(authority: Authority) -> None:
+    assert handshake(client(authority, verify_hostname=False), server(authority), "kafka.example.com") == (None, None)
+
+
+def test_the_other_side_does_not_trust(authority: Authority, tmp_path: Path) -> None:
+    stranger = Authority(tmp_path / "stranger", "stranger")
+    mine, theirs = handshake(client(stranger), server(authority))
+    assert cause_of(mine, "the broker's").reason == "unknown_ca"
+    assert cause_of(theirs.error, "the client's") == (
+        "refused_by_peer",
+        "the other side refused this one's certificate, or the lack of one, and said: unknown ca",
+    )
+
+
+def test_no_version_in_common(authority: Authority) -> None:
+    old = client(authority)
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    _, error = handshake(old, server(authority, min_version="1.3"))
+    assert cause_of(error.error, "the client's") == ("version", "the two sides have no TLS version in common")
+
+
+def test_an_unknown_server_name_gets_an_alert_and_is_kept(authority: Authority) -> None:
+    files = authority.issue("server", LOOPBACK)
+    tls = ServerTls(files.cert, files.key, None, "none", "1.2")
+    asked = []
+
+    def known(name: str | None) -> bool:
+        asked.append(name)
+        return name == "localhost"
+
+    context = server_context(tls, known)
+    assert handshake(client(authority), context) == (None, None)
+    mine, theirs = handshake(client(authority), context, "Other.Example.COM")
+    assert mine.reason == "TLSV1_UNRECOGNIZED_NAME"
+    assert theirs.server_name == "other.example.com"
+    assert asked == ["localhost", "other.example.com"]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ConnectionAbortedError("SSL handshake is taking longer"), "timeout"),
+        (TimeoutError(), "timeout"),
+        (ConnectionResetError(104, "Connection reset by peer"), "closed"),
+        (ValueError("?"), "other"),
+    ],
+)
+def test_what_is_no_error_of_tls(error: Exception, reason: str) -> None:
+    assert cause_of(error, "the client's").reason == reason

@@ -1,0 +1,195 @@
+"""A session without sockets, written as a transcript: who sends what, and what the others get because of it."""
+
+from typing import Any
+
+from gateway.proxy.context import SessionContext
+from gateway.proxy.core import SessionCore
+from gateway.proxy.counters import Counters
+from gateway.proxy.handler import Gate, Opener
+from gateway.proxy.produce_gate import ProduceGate
+from gateway.proxy.produce_inspection import ProducedTopics
+from gateway.proxy.recorder import Recorder
+from gateway.proxy.wire import Data
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.own_topics import OwnTopics
+from protocol.bodies.addresses import Translate
+
+START = 1_000.0
+
+
+def limits(produce: float | None = None, fetch: float | None = None, *, client_id: str = "etl", **rest: Any) -> QuotaSettings:
+    """Bytes per second for one client-id; the burst is ten seconds' worth."""
+    by_key = {"producer_byte_rate": produce, "consumer_byte_rate": fetch}
+    entity = ClientQuotaEntity(None, client_id)
+    quota = EntityQuota(entity, {key: limit for key, limit in by_key.items() if limit is not None})
+    return QuotaSettings((quota,), **rest)
+
+
+def gateway_address(node_id: int, host: str, port: int) -> tuple[str, int]:
+    """What clients are told of a broker."""
+    return "weir.example.com", 29_093 + node_id
+
+
+class SilentWire:
+    """A wire that leads nowhere."""
+
+    def write_client(self, data: Data) -> None: ...
+
+    def write_broker(self, data: Data) -> None: ...
+
+    def pause_client(self) -> None: ...
+
+    def resume_client(self) -> None: ...
+
+    def wake_at(self, when: float) -> None: ...
+
+    def call_ready(self) -> None: ...
+
+    def unread_client_bytes(self) -> int:
+        return 0
+
+    def client_silence_seconds(self) -> float:
+        return 0.0
+
+
+class Transcript:
+    """A `Wire` between a client and a broker that are both the test.
+
+    What the client sends while it is not read waits in its `socket`, as it would in the kernel. Time stands still but for
+    `passes`. Whatever somebody gets stays there to be asserted, all of it, in order.
+    """
+
+    def __init__(
+        self,
+        settings: QuotaSettings | None = None,
+        *,
+        engine: QuotaEngine | None = None,
+        translate: Translate = gateway_address,
+        max_frame_bytes: int = 100 * 1024 * 1024,
+        openers: dict[int, Opener] | None = None,
+        gate: ProduceGate | None = None,
+        authentication_gate: Gate | None = None,
+        counters: Counters | None = None,
+        topics: ProducedTopics | None = None,
+        recorder: Recorder | None = None,
+        own_topics: OwnTopics | None = None,
+    ) -> None:
+        self.now = START
+        self.engine = engine or QuotaEngine(settings or QuotaSettings(), START)
+        self.counters = counters or Counters()
+        context = SessionContext(self.engine, self.counters, translate, max_frame_bytes, openers or {}, gate or ProduceGate())
+        context.authentication_gate = authentication_gate
+        context.recorder = recorder
+        context.topics = topics or context.topics
+        context.own_topics = own_topics or context.own_topics
+        self.core = SessionCore(self, context)
+        self.paused = False
+        self.called_ready = False
+        self.socket = b""
+        self.last_sent = START
+        self.alarm: float | None = None
+        self.client_inbox = bytearray()
+        self.broker_inbox = bytearray()
+
+    # The wire.
+
+    def write_client(self, data: Data) -> None:
+        self.client_inbox += data
+
+    def write_broker(self, data: Data) -> None:
+        self.broker_inbox += data
+
+    def pause_client(self) -> None:
+        self.paused = True
+
+    def resume_client(self) -> None:
+        self.paused = False
+
+    def wake_at(self, when: float) -> None:
+        self.alarm = when
+
+    def call_ready(self) -> None:
+        self.called_ready = True
+
+    def unread_client_bytes(self) -> int:
+        return len(self.socket)
+
+    def client_silence_seconds(self) -> float:
+        return self.now - self.last_sent
+
+    # The script.
+
+    def client_sends(self, *frames: bytes, by: int | None = None) -> None:
+        """The frames arrive in one chunk, or in chunks of `by` bytes."""
+        for chunk in _chunks(b"".join(frames), by):
+            self.socket += chunk
+            self.last_sent = self.now
+            self._read_socket()
+
+    def client_sends_into_the_loop(self, *frames: bytes) -> None:
+        """These had been read from the socket already when reading it was stopped."""
+        self.core.requests.feed(b"".join(frames), self.now)
+
+    def broker_answers(self, *frames: bytes, by: int | None = None) -> None:
+        """The frames arrive in one chunk, or in chunks of `by` bytes."""
+        for chunk in _chunks(b"".join(frames), by):
+            self.core.broker_data(chunk, self.now)
+            self.core.follow_up(self.now)
+            self._read_socket()
+
+    def goes_on(self) -> None:
+        """The event loop comes round to what an exchange has asked for."""
+        called, self.called_ready = self.called_ready, False
+        assert called
+        self.core.ready(self.now)
+        self._read_socket()
+
+    def passes(self, seconds: float) -> None:
+        """Time goes on, and the timer rings if it is set to before then."""
+        until = self.now + seconds
+        while self.alarm is not None and self.alarm <= until + 1e-9:
+            self.now, self.alarm = max(self.now, self.alarm), None
+            self.core.wake(self.now)
+            self._read_socket()
+        self.now = until
+
+    def ends(self) -> None:
+        """The gateway is to end: nothing more is begun."""
+        self.core.requests.take_no_more()
+
+    def parts(self) -> bool:
+        """Whether it takes leave now, of which the client learns by what is not in the transcript: the end of the stream."""
+        parted = self.core.part(self.now)
+        self._read_socket()
+        return parted
+
+    def broker_got(self, *frames: bytes) -> None:
+        """These frames and not a byte more since it was last asked."""
+        got, self.broker_inbox = bytes(self.broker_inbox), bytearray()
+        assert got == b"".join(frames)
+
+    def client_got(self, *frames: bytes) -> None:
+        """These frames and not a byte more since it was last asked."""
+        got, self.client_inbox = bytes(self.client_inbox), bytearray()
+        assert got == b"".join(frames)
+
+    def configure(self, settings: QuotaSettings) -> None:
+        """The configuration changes, and whom it holds is looked at again."""
+        self.engine.apply(settings, self.now)
+        self.core.reconsider(self.now)
+
+    def row(self, kind: str = "produce", client_id: str = "etl") -> Any:
+        """The usage of a client-id."""
+        (row,) = (row for row in self.engine.snapshot(self.now) if (row.kind, row.client_id) == (kind, client_id))
+        return row
+
+    def _read_socket(self) -> None:
+        while self.socket and not self.paused:
+            chunk, self.socket = self.socket, b""
+            self.core.requests.feed(chunk, self.now)
+
+
+def _chunks(data: bytes, by: int | None) -> list[bytes]:
+    by = by or max(len(data), 1)
+    return [data[start : start + by] for start in range(0, len(data), by)]

@@ -1,0 +1,170 @@
+"""Logs: each line can be read by a machine, whatever is in it."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import aiokafka.client
+import pytest
+
+from gateway.log import LogFormat, OncePerPeer, configure_logging, iso
+
+
+@pytest.fixture
+def root() -> Iterator[None]:
+    """The root logger is as it was, afterwards."""
+    logger = logging.getLogger()
+    handlers, level = logger.handlers[:], logger.level
+    yield
+    for handler in logger.handlers[:]:
+        logger.removeHandler(handler)
+    for handler in handlers:
+        logger.addHandler(handler)
+    logger.setLevel(level)
+    for name in ("aiokafka", "aiokafka.conn", "aiokafka.cluster"):
+        logging.getLogger(name).disabled = False
+    logging.captureWarnings(capture=False)
+
+
+@pytest.fixture
+def stream(root: None) -> io.StringIO:
+    return io.StringIO()
+
+
+def lines(stream: io.StringIO) -> list[dict]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def configured(stream: io.StringIO, log_format: LogFormat) -> logging.Logger:
+    configure_logging(log_format, stream=stream)
+    return logging.getLogger("weir.test")
+
+
+def test_a_record_is_a_line_of_json_with_its_extra_fields(stream: io.StringIO) -> None:
+    logger = configured(stream, "json")
+    logger.warning("%s is slow", "alice", extra={"user": "alice", "seconds": 1.5, "path": stream})
+    logger.debug("not shown")
+    (line,) = lines(stream)
+    assert line.pop("ts").endswith("Z")
+    assert line.pop("path").startswith("<_io.StringIO")
+    assert line == {"level": "warning", "logger": "weir.test", "msg": "alice is slow", "user": "alice", "seconds": 1.5}
+
+
+def test_a_line_feed_in_a_message_does_not_make_two_lines(stream: io.StringIO) -> None:
+    logger = configured(stream, "json")
+    logger.info('%s logged in\n{"msg": "forged"}', "mallory")
+    assert [line["msg"] for line in lines(stream)] == ['mallory logged in\n{"msg": "forged"}']
+
+
+def fail(logger: logging.Logger) -> None:
+    try:
+        int("why")
+    except ValueError:
+        logger.exception("failed")
+
+
+def test_an_exception_is_a_field(stream: io.StringIO) -> None:
+    logger = configured(stream, "json")
+    fail(logger)
+    (line,) = lines(stream)
+    assert line["level"] == "error"
+    assert line["error"].startswith("Traceback")
+
+
+def test_text_is_for_people(stream: io.StringIO) -> None:
+    logger = configured(stream, "text")
+    fail(logger)
+    first, *rest = stream.getvalue().splitlines()
+    assert first.endswith("Z ERROR   failed")
+    assert rest[-1].startswith("ValueError: ")
+
+
+def test_text_has_the_fields_that_its_message_does_not_tell(stream: io.StringIO) -> None:
+    logger = configured(stream, "text")
+    logger.info("quota of %s changed", "etl", extra={"by": "User:admin", "entity": "etl", "value": 5, "changes": ["long"]})
+    assert stream.getvalue().endswith("Z INFO    quota of etl changed (by=User:admin, value=5)\n")
+
+
+def test_a_name_neither_takes_over_the_terminal_nor_makes_a_line_of_its_own(stream: io.StringIO) -> None:
+    logger = configured(stream, "text")
+    logger.info("%s logged in", "mallory\x1b[2J\n2026-11-21T00:00:00.000Z ERROR   forged", extra={"peer": "a\x00"})
+    _, second = stream.getvalue().splitlines()
+    assert r"mallory\x1b[2J" in stream.getvalue()
+    assert second == r"    2026-11-21T00:00:00.000Z ERROR   forged logged in (peer=a\x00)"
+
+
+def test_configuring_twice_does_not_log_twice(stream: io.StringIO) -> None:
+    configured(stream, "json")
+    configured(stream, "json").info("once")
+    assert len(lines(stream)) == 1
+
+
+def test_the_kafka_client_of_its_own_does_not_repeat_each_second_what_discovery_says_once(stream: io.StringIO) -> None:
+    configured(stream, "json")
+    aiokafka.client.log.error("Unable connect to %s", "127.0.0.1:1")
+    logging.getLogger("aiokafka.producer.sender").warning("but this is news")
+    assert [line["msg"] for line in lines(stream)] == ["but this is news"]
+
+
+class Folded:
+    """A filter, with the time of each record."""
+
+    def __init__(self, seconds: float = 60.0, size: int = 1_000) -> None:
+        self._at = 0.0
+        self._once = OncePerPeer(seconds, size, lambda: self._at)
+
+    def passes(self, made: logging.LogRecord, at: float) -> bool:
+        self._at = at
+        return self._once.filter(made)
+
+
+def record(*, reason: str | None = "frame_too_large", peer: str = "10.0.0.1:1234", level: int = logging.WARNING, **more: str):
+    made = logging.makeLogRecord({"levelno": level, **({"peer": peer} if peer else {}), **more})
+    if reason is not None:
+        made.reason = reason
+    return made
+
+
+def test_a_peer_that_misbehaves_in_a_loop_is_logged_once_and_its_repetitions_are_counted():
+    once = Folded(60.0)
+    assert once.passes(record(), 0.0)
+    assert not once.passes(record(peer="10.0.0.1:1235"), 1.0)
+    assert not once.passes(record(), 59.9)
+    assert once.passes(record(peer="10.0.0.2:1"), 1.0), "another peer is news"
+    assert once.passes(record(reason="negative_length"), 1.0), "another reason is news"
+    again = record()
+    assert once.passes(again, 60.0)
+    assert again.repeated == 2
+
+
+@pytest.mark.parametrize("always", [{"reason": None}, {"level": logging.ERROR, "peer": ""}])
+def test_what_has_no_reason_and_errors_of_no_peer_always_pass(always):
+    once = Folded(60.0)
+    assert all(once.passes(record(**always), 0.0) for _ in range(3))
+
+
+def test_errors_that_a_peer_can_cause_are_folded():
+    """Such as a bug of Weir's that a client has found: a traceback for each connection would fill the disk."""
+    once = Folded(60.0)
+    assert once.passes(record(reason="internal", level=logging.ERROR), 0.0)
+    assert not once.passes(record(reason="internal", level=logging.ERROR), 1.0)
+
+
+@pytest.mark.parametrize("reason", ["broker_closed", "broker_unreachable", "broker_tls"])
+def test_broker_is_one_peer_whatever_clients_it_cuts(reason):
+    once = Folded(60.0)
+    assert once.passes(record(reason=reason, broker="broker 1"), 0.0)
+    assert not any(once.passes(record(reason=reason, broker="broker 1", peer=f"10.0.1.{n}:1"), 1.0) for n in range(9))
+    assert once.passes(record(reason=reason, broker="broker 2"), 1.0)
+
+
+def test_past_so_many_peers_the_others_count_as_one():
+    once = Folded(60.0, size=2)
+    assert [once.passes(record(peer=f"10.0.1.{n}:1"), 0.0) for n in range(100)] == [True] * 3 + [False] * 97
+    assert not once.passes(record(peer="10.0.1.0:1"), 1.0), "it is remembered"
+    assert once.passes(record(peer="10.0.2.1:1"), 60.0), "the oldest are forgotten, once their time is over"
+
+
+def test_times_are_iso_8601_in_utc() -> None:
+    assert iso(1_767_225_600) == "2026-01-01T00:00:00.000Z"
