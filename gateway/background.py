@@ -12,6 +12,9 @@ from gateway.backoff import Backoff
 
 _log = logging.getLogger("weir.background")
 
+CANCEL_AGAIN_SECONDS = 5.0
+"""A task that has not ended so long after its cancellation is cancelled again, so that it cannot keep the process alive."""
+
 Run = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -85,5 +88,8 @@ class BackgroundTasks:
     ) -> None:
         for each in list(self._left.values()):
             each.cancel()
-        if self._left:
-            await asyncio.wait(list(self._left))
+        while self._left:
+            await asyncio.wait(list(self._left), timeout=CANCEL_AGAIN_SECONDS)
+            for task, each in list(self._left.items()):  # a library below it may have suppressed the CancelledError
+                _log.warning("background task does not end, it is cancelled again: %s", each.name)
+                task.cancel()

@@ -192,7 +192,12 @@ async def _update(client: AIOKafkaClient) -> bool:
 
 
 async def _close(client: AIOKafkaClient) -> None:
+    task = asyncio.current_task()
+    cancels = task.cancelling() if task is not None else 0
     try:
         await client.close()
     except Exception as error:  # what its own task has ended with: aiokafka raises it here
         _log.warning("the look at the cluster had ended, and begins anew: %r", error, extra={"reason": "look ended"})
+    # aiokafka suppresses every CancelledError while it closes, also the one that is meant for the caller.
+    if task is not None and task.cancelling() > cancels:
+        raise asyncio.CancelledError

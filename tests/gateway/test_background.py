@@ -3,10 +3,11 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
-from gateway import backoff
+from gateway import background, backoff
 from gateway.background import BackgroundTasks
 
 
@@ -114,3 +115,21 @@ async def test_task_that_returns_is_not_restarted() -> None:
     async with BackgroundTasks(restarts) as tasks:
         await tasks.start("short", run).task
     assert (restarts, runs) == ({"short": 0}, [True])
+
+
+async def test_task_that_swallows_a_cancel_is_cancelled_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(background, "CANCEL_AGAIN_SECONDS", 0.01)
+    began = asyncio.Event()
+
+    async def run() -> None:
+        began.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(20), BackgroundTasks(Counter()) as tasks:
+        tasks.start("deaf", run)
+        await began.wait()
+    assert "background task does not end, it is cancelled again: deaf" in caplog.text

@@ -127,3 +127,13 @@ async def test_look_ends_with_aiokafkas_task():
     with pytest.raises(UnicodeError, match="label empty"):
         await module._update(client)
     await module._close(client)
+
+
+async def test_cancel_while_aiokafka_closes_is_kept() -> None:
+    client = AIOKafkaClient(bootstrap_servers="localhost:1")
+    client._sync_task = asyncio.create_task(asyncio.Event().wait())
+    closing = asyncio.create_task(module._close(client))
+    await asyncio.sleep(0)  # now it waits for the task that it has cancelled
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
