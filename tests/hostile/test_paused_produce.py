@@ -33,7 +33,7 @@ def check_refused(frame, correlation_id):
 def test_pause_answers_at_once_and_its_end_unmutes(paused, broker, connect):
     weir, usage = paused
     client = connect(weir)
-    requests = [m.produce(number, size=100_000) for number in range(1, 6)]
+    requests = [m.produce(number, size=10_000) for number in range(1, 6)]  # together one segment of the loopback
     client.send(*requests)
     for number in range(1, 6):
         check_refused(client.receive(SOON_SECONDS), number)
