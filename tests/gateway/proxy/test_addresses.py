@@ -18,7 +18,7 @@ def only_first(node_id, host, port):
 
 @pytest.mark.parametrize("by", CHUNKS)
 @pytest.mark.parametrize("version", [1, 5, 9, 12, 13])
-def test_metadata(version, by):
+def test_metadata_addresses_are_rewritten(version, by):
     t = Transcript()
     t.client_sends(m.metadata(1, version=version), m.heartbeat(2))
     t.broker_answers(m.described(1, m.BROKERS, version=version), m.beat(2), by=by)
@@ -26,14 +26,14 @@ def test_metadata(version, by):
 
 
 @pytest.mark.parametrize("by", CHUNKS)
-def test_metadata_leaves_out_whom_the_gateway_does_not_know_yet(by):
+def test_metadata_omits_unknown_brokers(by):
     t = Transcript(translate=only_first)
     t.client_sends(m.metadata(1))
     t.broker_answers(m.described(1, m.BROKERS), by=by)
     t.client_got(m.described(1, TOLD[:1]))
 
 
-def test_metadata_that_comes_in_while_its_client_is_throttled_tells_what_is_left_in_the_end():
+def test_metadata_reports_throttle_left_at_its_end():
     t = Transcript(limits(produce=1_000))
     t.client_sends(m.metadata(1), m.produce(2, size=10_500))
     response = m.described(1, m.BROKERS)
@@ -46,7 +46,7 @@ def test_metadata_that_comes_in_while_its_client_is_throttled_tells_what_is_left
 
 @pytest.mark.parametrize("by", CHUNKS)
 @pytest.mark.parametrize("version", [2, 3, 4, 6])
-def test_find_coordinator(version, by):
+def test_find_coordinator_addresses_are_rewritten(version, by):
     def found(node_id, host, port):
         address = {"node_id": node_id, "host": host, "port": port, "error_code": 0}
         values = {"coordinators": [address | {"key": "g"}]} if version >= 4 else address
@@ -60,7 +60,7 @@ def test_find_coordinator(version, by):
 
 
 @pytest.mark.parametrize("by", CHUNKS)
-def test_describe_cluster(by):
+def test_describe_cluster_addresses_are_rewritten(by):
     def described(brokers):
         listed = [{"broker_id": node_id, "host": host, "port": port} for node_id, host, port in brokers]
         return codec.encode_response(ApiKey.DESCRIBE_CLUSTER, 2, {"cluster_id": "c", "brokers": listed}, 1)
@@ -74,7 +74,7 @@ def test_describe_cluster(by):
 @pytest.mark.parametrize("by", CHUNKS)
 @pytest.mark.parametrize("version", [10, 12, 13])
 @pytest.mark.parametrize("quota", [None, 1_000])
-def test_new_leaders_in_a_produce_response(version, by, quota):
+def test_produce_response_leader_addresses_are_rewritten(version, by, quota):
     t = Transcript(limits(produce=quota))
     t.client_sends(m.produce(1, version=version, size=10_500), m.heartbeat(2))
     t.broker_answers(m.produced(1, version=version, node_endpoints=m.node_endpoints(m.BROKERS)), by=by)
@@ -82,14 +82,14 @@ def test_new_leaders_in_a_produce_response(version, by, quota):
     t.client_got(m.produced(1, version=version, node_endpoints=m.node_endpoints(TOLD), throttle_time_ms=told))
 
 
-def test_new_leaders_in_a_response_whose_own_throttle_time_is_the_longer_one():
+def test_produce_response_with_leaders_keeps_longer_throttle():
     t = Transcript(limits(produce=1_000))
     t.client_sends(m.produce(1, version=11, size=10_500))
     t.broker_answers(m.produced(1, version=11, node_endpoints=m.node_endpoints(m.BROKERS), throttle_time_ms=900))
     t.client_got(m.produced(1, version=11, node_endpoints=m.node_endpoints(TOLD), throttle_time_ms=900))
 
 
-def test_new_leaders_are_seen_among_produce_responses_that_are_alike():
+def test_new_leaders_among_like_produce_responses_are_seen():
     t = Transcript()
     plain = [m.produced(number, version=11) for number in range(4)]
     moved = m.produced(2, version=11, node_endpoints=m.node_endpoints(m.BROKERS))
@@ -103,7 +103,7 @@ def test_new_leaders_are_seen_among_produce_responses_that_are_alike():
 @pytest.mark.parametrize("version", [16, 17, 18])
 @pytest.mark.parametrize("by", CHUNKS)
 @pytest.mark.parametrize("quota", [None, 1_000])
-def test_new_leaders_behind_fetched_records(version, by, quota):
+def test_fetch_response_leader_addresses_are_rewritten(version, by, quota):
     """In pieces the length goes out before the addresses come in: then it stays, with a tagged field to fill it up."""
     records = bytes(range(256)) * 50
     t = Transcript(limits(fetch=quota))
@@ -125,7 +125,7 @@ def test_new_leaders_behind_fetched_records(version, by, quota):
 
 
 @pytest.mark.parametrize("by", [None, 1, 100])
-def test_new_leaders_whose_new_addresses_have_no_room_are_left_out(by):
+def test_leader_addresses_without_room_are_dropped(by):
     t = Transcript(translate=lambda node_id, host, port: ("a-much-longer-name-than-before." * 3, port))
     t.client_sends(m.fetch(1, version=17))
     t.broker_answers(m.fetched(1, version=17, node_endpoints=m.node_endpoints(m.BROKERS)), by=by)
@@ -139,7 +139,7 @@ def test_new_leaders_whose_new_addresses_have_no_room_are_left_out(by):
 
 @pytest.mark.parametrize("by", CHUNKS)
 @pytest.mark.parametrize("version", [0, 3, 4])
-def test_a_client_is_told_what_both_its_broker_and_the_gateway_know(version, by):
+def test_api_versions_is_intersection_of_broker_and_gateway(version, by):
     t = Transcript()
     t.client_sends(m.api_versions(1, version=version))
     brokers = [(0, 3, 99), (1, 4, 12), (18, 0, 99), (4, 0, 7), (999, 0, 5)]
@@ -149,7 +149,7 @@ def test_a_client_is_told_what_both_its_broker_and_the_gateway_know(version, by)
 
 
 @pytest.mark.parametrize("by", [None, 1, 10])
-def test_an_api_versions_request_newer_than_known_is_made_one_that_no_broker_knows(by):
+def test_newer_api_versions_request_becomes_unknown_version(by):
     """So that the answer is one that is known here: the error in the layout of v0, and the versions there are (KIP-511)."""
     t = Transcript()
     known = m.api_versions(1, version=4)
@@ -164,18 +164,18 @@ def test_an_api_versions_request_newer_than_known_is_made_one_that_no_broker_kno
 # The bodies by themselves.
 
 
-def test_what_is_dropped_gives_nothing():
+def test_dropped_body_emits_nothing():
     body = Dropped()
     assert (body.feed(b"abc", 0, 3), body.finish(1.0)) == (b"", b"")
 
 
-def test_what_is_collected_is_changed_in_the_end_by_the_time_it_is_then():
+def test_collected_body_is_changed_at_its_end():
     body = Collected(lambda frame, now: frame.upper() + str(now).encode())
     assert [body.feed(b"xxabcxx", 2, 4), body.feed(b"cd", 0, 2)] == [b"", b""]
     assert body.finish(2.5) == b"ABCD2.5"
 
 
-def test_what_is_searched_goes_out_up_to_its_tagged_fields():
+def test_searched_body_is_sent_up_to_tagged_fields():
     frame = m.fetched(1, version=17, records=bytes(100))
     body = Searched(ApiKey.FETCH, 17, only_first)
     out = [bytes(body.feed(frame, at, min(at + 30, len(frame)))) for at in range(0, len(frame), 30)]

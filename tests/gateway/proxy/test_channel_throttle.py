@@ -22,7 +22,7 @@ def over_quota(**rest):
 @pytest.mark.parametrize("version", [3, 7, 9, 11, 13])
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("by", [None, 1, 40])
-def test_the_time_is_found_in_responses_of_any_shape(version, partitions, by):
+def test_throttle_time_is_found_in_any_response_shape(version, partitions, by):
     t = over_quota()
     t.client_sends(m.produce(1, version=version), m.produce(2, version=version, size=OVER))
     t.broker_answers(*(m.produced(number, version=version, partitions=partitions) for number in (1, 2)), by=by)
@@ -31,7 +31,7 @@ def test_the_time_is_found_in_responses_of_any_shape(version, partitions, by):
 
 
 @pytest.mark.parametrize("version", [3, 7, 9, 11, 13])
-def test_a_produce_over_the_quota_is_forwarded_and_its_client_not_read_for_a_while(version):
+def test_produce_over_quota_is_forwarded_and_mutes_client(version):
     t = over_quota()
     t.client_sends(m.produce(1, version=version, size=OVER))
     t.broker_got(m.produce(1, version=version, size=OVER))
@@ -51,7 +51,7 @@ def test_a_produce_over_the_quota_is_forwarded_and_its_client_not_read_for_a_whi
     assert (row.amount_total, row.throttled_total, row.throttle_seconds_total) == (10_700, 2, pytest.approx(0.7))
 
 
-def test_a_response_without_the_field_goes_out_as_it_came():
+def test_response_without_throttle_field_stays_unchanged():
     t = over_quota()
     t.client_sends(m.produce(1, version=0, size=OVER))
     t.broker_answers(m.produced(1, version=0))
@@ -60,14 +60,14 @@ def test_a_response_without_the_field_goes_out_as_it_came():
 
 
 @pytest.mark.parametrize(("brokers", "told"), [(0, 500), (499, 500), (500, 500), (2_000, 2_000)])
-def test_a_client_is_told_the_longer_of_the_brokers_time_and_ours(brokers, told):
+def test_client_gets_longer_of_both_throttle_times(brokers, told):
     t = over_quota()
     t.client_sends(m.produce(1, size=OVER))
     t.broker_answers(m.produced(1, throttle_time_ms=brokers))
     t.client_got(m.produced(1, throttle_time_ms=told))
 
 
-def test_a_client_is_not_read_until_its_response_is_out_even_if_the_time_is_over():
+def test_client_stays_muted_until_response_is_sent():
     t = over_quota()
     t.client_sends(m.produce(1, size=OVER))
     t.passes(2)
@@ -80,7 +80,7 @@ def test_a_client_is_not_read_until_its_response_is_out_even_if_the_time_is_over
     assert not t.paused
 
 
-def test_without_acks_the_time_alone_counts():
+def test_without_acks_only_time_unmutes():
     t = over_quota()
     t.client_sends(m.produce(1, acks=0, size=OVER), m.heartbeat(2))
     t.broker_got(m.produce(1, acks=0, size=OVER))
@@ -91,7 +91,7 @@ def test_without_acks_the_time_alone_counts():
     assert t.row().early_total == 0  # nobody had told it
 
 
-def test_what_was_read_with_it_waits_and_is_taken_up_after():
+def test_requests_read_with_muting_one_wait():
     t = over_quota()
     t.client_sends(m.produce(1, size=OVER), m.metadata(2), m.produce(3, size=100), m.metadata(4)[:9])
     t.broker_got(m.produce(1, size=OVER))
@@ -114,7 +114,7 @@ def test_what_was_read_with_it_waits_and_is_taken_up_after():
 
 
 @pytest.mark.parametrize("by", [1_000, 10_400])
-def test_a_request_that_is_still_coming_in_is_read_to_its_end(by):
+def test_unfinished_request_is_read_to_its_end(by):
     t = over_quota()
     request = m.produce(1, size=OVER)
     t.client_sends(request[:by])
@@ -132,7 +132,7 @@ def test_a_request_that_is_still_coming_in_is_read_to_its_end(by):
     t.broker_got(m.metadata(2))
 
 
-def test_a_request_that_is_still_coming_in_when_the_time_is_over_goes_on():
+def test_unfinished_request_outlasts_throttle():
     t = over_quota()
     request = m.produce(1, acks=0, size=OVER)
     t.client_sends(request[:5_000])
@@ -142,7 +142,7 @@ def test_a_request_that_is_still_coming_in_when_the_time_is_over_goes_on():
     assert not t.paused
 
 
-def test_several_are_in_flight_when_one_goes_over():
+def test_requests_in_flight_when_one_mutes_are_answered():
     t = over_quota()
     t.client_sends(m.produce(1, size=5_000), m.metadata(2), m.produce(3, size=5_500), m.produce(4, size=100))
     t.broker_got(m.produce(1, size=5_000), m.metadata(2), m.produce(3, size=5_500))
@@ -159,7 +159,7 @@ def test_several_are_in_flight_when_one_goes_over():
     t.broker_got(m.produce(4, size=100))
 
 
-def test_responses_that_are_alike_are_told_apart():
+def test_like_responses_are_told_apart():
     """A client may number all its requests alike; the mute waits for the response of the last."""
     t = over_quota()
     t.client_sends(m.produce(1, size=5_250), m.produce(1, size=5_250))
@@ -170,7 +170,7 @@ def test_responses_that_are_alike_are_told_apart():
     assert not t.paused
 
 
-def test_the_longest_delay_saturates():
+def test_longest_delay_saturates():
     t = Transcript(limits(produce=1, algorithm="window"))
     t.client_sends(m.produce(1, size=3_000_000))
     t.broker_answers(m.produced(1))
@@ -179,7 +179,7 @@ def test_the_longest_delay_saturates():
     assert t.paused
 
 
-def test_an_early_timer_is_set_again():
+def test_early_timer_is_set_again():
     t = over_quota()
     t.client_sends(m.produce(1, acks=0, size=OVER))
     t.now = START + 0.4
@@ -192,7 +192,7 @@ def test_an_early_timer_is_set_again():
     assert not t.paused
 
 
-def test_clients_that_do_not_wait_are_counted():
+def test_clients_that_ignore_throttle_are_counted():
     t = over_quota()
     t.client_sends(m.produce(1, size=OVER))
     t.client_sends(m.heartbeat(2))  # on its way before the client knew
@@ -209,7 +209,7 @@ def test_clients_that_do_not_wait_are_counted():
     assert t.row().early_seconds_total == t.row().early_seconds_max == pytest.approx(0.4)
 
 
-def test_a_closed_connection_is_no_longer_muted():
+def test_closed_connection_is_not_counted_as_muted():
     t = over_quota()
     t.client_sends(m.produce(1, size=OVER))
     t.core.close(t.now)
@@ -219,7 +219,7 @@ def test_a_closed_connection_is_no_longer_muted():
 
 
 @pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
-def test_without_enforcing_nobody_is_held_but_it_is_counted(algorithm):
+def test_unenforced_throttle_is_only_counted(algorithm):
     t = over_quota(enforce=False, algorithm=algorithm)
     t.client_sends(m.produce(1, size=OVER), m.produce(2, size=1_000), m.fetch(3))
     t.broker_got(m.produce(1, size=OVER), m.produce(2, size=1_000), m.fetch(3))
@@ -251,7 +251,7 @@ def test_another_client_id_is_another_bucket():
     assert t.paused
 
 
-def test_a_client_id_that_was_left_in_between_is_taken_again():
+def test_client_id_used_again_keeps_its_bucket():
     t = Transcript(limits(produce=1_000, fetch=1_000))
     for request in (m.produce(1, size=100), m.fetch(2, client_id="other"), m.produce(3, size=100)):
         t.client_sends(request)
@@ -260,7 +260,7 @@ def test_a_client_id_that_was_left_in_between_is_taken_again():
     assert t.row("fetch", "other").connections == 0
 
 
-def test_no_client_id_is_a_name_too():
+def test_null_client_id_is_the_empty_name():
     t = Transcript(limits(produce=1_000, client_id=""))
     t.client_sends(m.produce(1, size=OVER, client_id=""))
     assert t.paused
@@ -270,7 +270,7 @@ def test_no_client_id_is_a_name_too():
     assert null.paused
 
 
-def test_a_new_limit_holds_at_the_next_request():
+def test_new_limit_applies_to_next_request():
     t = Transcript(limits())
     t.client_sends(m.produce(1, size=50_000), m.produce(2, size=50_000))
     assert not t.paused
@@ -293,7 +293,7 @@ def test_a_new_limit_holds_at_the_next_request():
         (limits(produce=1_000, enforce=False), 0.0),
     ],
 )
-def test_a_changed_limit_may_shorten_the_time_of_who_is_held_and_never_makes_it_longer(settings, left):
+def test_changed_limit_shortens_mute_but_never_extends_it(settings, left):
     t = over_quota()
     t.client_sends(m.produce(1, size=OVER))
     t.broker_answers(m.produced(1))
@@ -310,7 +310,7 @@ def test_a_changed_limit_may_shorten_the_time_of_who_is_held_and_never_makes_it_
     [(1_000, 70.0), (2_000, 35.0), (500, 70.0), (None, 0.0)],
     ids=["the same", "twice as much", "half of it", "none"],
 )
-def test_a_window_that_has_forgotten_the_burst_releases_nobody_early(limit, left):
+def test_window_without_its_burst_unmutes_nobody_early(limit, left):
     t = Transcript(limits(produce=1_000, algorithm="window"))
     t.client_sends(m.produce(1, size=100_000))  # which takes 90 s beyond the ten of the window
     t.broker_answers(m.produced(1))
@@ -324,7 +324,7 @@ def test_a_window_that_has_forgotten_the_burst_releases_nobody_early(limit, left
     assert not t.paused
 
 
-def test_a_limit_that_is_raised_twice_from_the_same_value_shortens_once():
+def test_limit_raised_twice_shortens_mute_once():
     t = Transcript(limits(produce=1_000, algorithm="window"))
     t.client_sends(m.produce(1, size=100_000))
     t.broker_answers(m.produced(1))
@@ -337,7 +337,7 @@ def test_a_limit_that_is_raised_twice_from_the_same_value_shortens_once():
 
 
 @pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
-def test_a_debt_that_rounds_to_no_time_holds_nobody_until_it_has_grown(algorithm):
+def test_debt_below_a_millisecond_mutes_nobody(algorithm):
     t = Transcript(limits(produce=1_000_000, algorithm=algorithm))
     t.client_sends(m.produce(1, size=10_000_000))
     for number in (2, 3, 4, 5):
@@ -351,7 +351,7 @@ def test_a_debt_that_rounds_to_no_time_holds_nobody_until_it_has_grown(algorithm
     assert not t.paused
 
 
-def test_a_change_holds_nobody_who_was_not_held():
+def test_changed_limit_mutes_no_unmuted_client():
     t = over_quota()
     t.client_sends(m.produce(1, size=9_999))
     t.configure(limits(produce=1))
@@ -359,7 +359,7 @@ def test_a_change_holds_nobody_who_was_not_held():
     assert t.alarm is None
 
 
-def test_a_client_keeps_its_recent_use_when_its_bucket_changes():
+def test_client_keeps_recent_use_when_its_bucket_changes():
     t = Transcript(limits())
     t.client_sends(m.produce(1, size=9_000))
     t.configure(QuotaSettings((EntityQuota(ClientQuotaEntity("ANONYMOUS"), {"producer_byte_rate": 1_000.0}),)))
@@ -371,7 +371,7 @@ def test_a_client_keeps_its_recent_use_when_its_bucket_changes():
 # What is in flight is bounded.
 
 
-def test_a_client_with_too_much_in_flight_is_not_read_until_half_is_answered():
+def test_client_over_in_flight_limit_is_unread_until_half():
     t = Transcript()
     t.client_sends(*(m.heartbeat(number) for number in range(MAX_IN_FLIGHT)))
     assert not t.paused
@@ -385,7 +385,7 @@ def test_a_client_with_too_much_in_flight_is_not_read_until_half_is_answered():
     assert len(t.core.in_flight) == MAX_IN_FLIGHT // 2 + 1
 
 
-def test_a_stream_of_produce_requests_is_stopped_as_well():
+def test_produce_stream_stops_at_in_flight_limit():
     t = Transcript()
     for number in range(MAX_IN_FLIGHT + 1):
         t.client_sends(m.produce(number))
@@ -395,7 +395,7 @@ def test_a_stream_of_produce_requests_is_stopped_as_well():
     assert t.core.idle
 
 
-def test_both_reasons_not_to_read_have_to_end():
+def test_reading_resumes_after_mute_and_in_flight_limit():
     t = Transcript(limits(produce=1_000))
     t.client_sends(*(m.heartbeat(number) for number in range(MAX_IN_FLIGHT)), m.produce(5_000, size=OVER))
     assert t.paused
@@ -405,7 +405,7 @@ def test_both_reasons_not_to_read_have_to_end():
     assert not t.paused
 
 
-def test_the_time_may_be_over_first():
+def test_mute_may_end_before_in_flight_limit():
     t = Transcript(limits(fetch=1_000))
     t.client_sends(m.fetch(5_000), *(m.heartbeat(number) for number in range(MAX_IN_FLIGHT)))
     t.client_sends_into_the_loop(m.heartbeat(5_001))
@@ -420,7 +420,7 @@ def test_the_time_may_be_over_first():
 
 
 @pytest.mark.parametrize("request_of", [lambda number: m.produce(number, size=5_000), m.metadata], ids=["produce", "other"])
-def test_what_is_in_flight_is_bounded_wherever_the_chunks_end(request_of):
+def test_in_flight_limit_holds_at_any_chunk_end(request_of):
     """Also where each ends in the middle of a request, of which the rest has to go on."""
     t = Transcript()
     stream = b"".join(request_of(number) for number in range(2 * MAX_IN_FLIGHT))
@@ -431,7 +431,7 @@ def test_what_is_in_flight_is_bounded_wherever_the_chunks_end(request_of):
     assert t.paused
 
 
-def test_a_chunk_that_is_held_is_no_more_than_what_was_read():
+def test_held_chunk_is_no_more_than_one_read():
     """While a client is muted nothing more is read than what the event loop had read already, whatever muted it."""
     t = Transcript(limits(fetch=1_000))
     t.client_sends(m.fetch(1))

@@ -9,7 +9,7 @@ PIECE = memoryview(bytes(UNCOUNTED_BYTES))
 MOST = memoryview(bytes(MAX_COLLECTED_BYTES))
 
 
-def test_budget_is_shared_and_given_back():
+def test_collect_budget_is_shared_and_given_back():
     budget = CollectBudget()
     one, other = Collected(budget), Collected(budget)
     one.begin(MOST, limited=True)
@@ -35,7 +35,7 @@ def test_small_requests_pass_an_exhausted_budget():
     assert small.take() == bytes(PIECE)
 
 
-def test_produce_requests_do_not_count():
+def test_produce_requests_do_not_use_collect_budget():
     budget = CollectBudget()
     produce = Collected(budget)
     produce.begin(MOST, limited=False)

@@ -53,7 +53,7 @@ def test_consumers_share_evenly_whatever_the_batches(batch_bytes):
 
 
 @pytest.mark.parametrize("longest_pause", [0.2, 1.0])
-def test_consumers_that_come_late_keep_their_share(longest_pause):
+def test_late_consumers_keep_their_share(longest_pause):
     chance = random.Random(1)
     told = simulate(fixed(ANSWER), thinks=lambda: chance.random() * longest_pause)
     full, empty = counts(told)
@@ -61,7 +61,7 @@ def test_consumers_that_come_late_keep_their_share(longest_pause):
     assert jain([bandwidth(each) for each in told]) >= 0.95
 
 
-def test_throttled_consumers_are_told_different_times():
+def test_throttled_consumers_get_different_times():
     told = simulate(fixed(ANSWER), seconds=5.0)
     ends = Counter(round((when - START) * 1000) + throttle_ms for each in told for when, throttle_ms in each.empty)
     assert len(ends) >= CONSUMERS - 1
@@ -94,7 +94,7 @@ def test_single_consumer_flows_evenly():
     assert not told.empty
 
 
-def test_gone_consumers_hold_up_nobody():
+def test_gone_consumers_delay_nobody():
     """Most of the consumers stop while they wait for their turns."""
     simulation = Consumers(limits(fetch=QUOTA))
     staying = [simulation.add(fixed(ANSWER)) for _ in range(5)]
@@ -109,7 +109,7 @@ def test_gone_consumers_hold_up_nobody():
     assert jain(last) >= 0.95
 
 
-def test_a_window_with_one_consumer_asks_for_the_capacity():
+def test_window_with_one_consumer_asks_for_capacity():
     asked = []
 
     def topic(max_bytes):

@@ -51,7 +51,7 @@ def test_claimed_length_is_not_charged():
 
 
 @pytest.mark.parametrize("by", [60, 1_000, 89_999])
-def test_chunks_of_request_charge_its_whole_length(by):
+def test_chunked_request_is_charged_whole(by):
     t = Transcript(produce_quota())
     t.client_sends(m.produce(1, size=90_000), by=by)
     assert t.row().amount_total == 90_000
@@ -60,7 +60,7 @@ def test_chunks_of_request_charge_its_whole_length(by):
     t.client_got(m.produced(1, throttle_time_ms=80_000))
 
 
-def test_chunks_on_fast_path_charge_whole_length():
+def test_chunked_request_on_fast_path_is_charged_whole():
     t = Transcript(produce_quota())
     t.client_sends(m.produce(1, size=100))
     t.client_sends(m.produce(2, size=100) + m.produce(3, size=400), by=50)
@@ -144,7 +144,7 @@ def test_request_that_became_free_leaves_the_queue():
 
 
 @pytest.mark.parametrize("acks", [-1, 0])
-def test_pause_is_no_way_around_a_debt(acks):
+def test_pause_does_not_bypass_debt(acks):
     engine = indebted(30.0)
     gate = ProduceGate()
     gate.delay, gate.paused = 5.0, True
@@ -187,7 +187,7 @@ def test_second_request_of_a_connection_does_not_wait():
     assert t.core.throttle.until - START == pytest.approx(3.1)
 
 
-def test_unenforced_debt_holds_nobody():
+def test_unenforced_debt_delays_nobody():
     t = Transcript(engine=QuotaEngine(produce_quota(enforce=False), START))
     t.client_sends(m.produce(1, size=13_000))
     other = Transcript(engine=t.engine)

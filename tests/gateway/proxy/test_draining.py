@@ -21,7 +21,7 @@ OVER = 10_500
 """Bytes of a request after which a client with a quota of 1000 a second waits for half a second."""
 
 
-def test_who_has_nothing_under_way_is_left_at_once():
+def test_idle_connection_drains_at_once():
     t = Transcript()
     t.client_sends(m.produce(1))
     t.broker_got(m.produce(1))
@@ -31,14 +31,14 @@ def test_who_has_nothing_under_way_is_left_at_once():
     t.client_got(m.produced(1))
 
 
-def test_who_has_never_sent_anything_is_left_at_once():
+def test_unused_connection_drains_at_once():
     t = Transcript()
     t.ends()
     assert t.parts()
 
 
 @pytest.mark.parametrize("by", CHUNKS)
-def test_what_is_under_way_is_answered_first_and_what_comes_after_is_not_begun(by):
+def test_drain_answers_requests_in_flight_only(by):
     t = Transcript()
     t.client_sends(m.produce(1), m.fetch(2), m.heartbeat(3))
     t.ends()
@@ -54,7 +54,7 @@ def test_what_is_under_way_is_answered_first_and_what_comes_after_is_not_begun(b
     t.broker_got()
 
 
-def test_a_response_that_has_begun_is_waited_for_to_its_end():
+def test_drain_waits_for_unfinished_response():
     t = Transcript()
     t.client_sends(m.fetch(1))
     t.ends()
@@ -68,7 +68,7 @@ def test_a_response_that_has_begun_is_waited_for_to_its_end():
 
 @pytest.mark.parametrize("acks", [-1, 0])
 @pytest.mark.parametrize("cut", [1, 4, 11, 20, 45, 70])
-def test_a_request_that_has_begun_is_read_to_its_end_and_not_a_byte_further(cut, acks):
+def test_drain_reads_unfinished_request_to_its_end(cut, acks):
     """One whose head has not been read has not begun."""
     first, second = m.produce(1, acks=acks, size=1_000), m.produce(2, acks=acks)
     t = Transcript()
@@ -92,7 +92,7 @@ def test_a_request_that_has_begun_is_read_to_its_end_and_not_a_byte_further(cut,
         t.broker_got(*([] if acks else [first, second]))
 
 
-def test_a_client_that_pipelines_without_end_is_stopped():
+def test_drain_stops_endless_pipelining():
     t = Transcript()
     t.client_sends(*(m.produce(number) for number in range(MAX_IN_FLIGHT + 10)))
     assert t.paused
@@ -106,7 +106,7 @@ def test_a_client_that_pipelines_without_end_is_stopped():
     t.broker_got()
 
 
-def test_the_fast_path_is_left():
+def test_drain_leaves_the_fast_path():
     t = Transcript()
     t.client_sends(m.produce(1))
     t.client_sends(m.produce(2))
@@ -122,7 +122,7 @@ def test_the_fast_path_is_left():
     st.integers(0, 60),
     st.sampled_from([1e9, 2_000.0, 300.0]),
 )
-def test_wherever_it_ends_the_broker_has_what_was_answered_and_no_other_but_what_wants_no_answer(exchanges, turns, end, quota):
+def test_drain_forwards_exactly_what_clients_do_not_resend(exchanges, turns, end, quota):
     """Whatever a client has to send again has not been forwarded, and what it would not send again has."""
     sent, _ = scripts(exchanges)
     t = Transcript(limits(quota, quota))
@@ -159,7 +159,7 @@ def test_wherever_it_ends_the_broker_has_what_was_answered_and_no_other_but_what
 class TestMuted:
     """A client that is held, in the middle of its throttle time."""
 
-    def test_it_is_left_as_soon_as_it_has_been_answered(self):
+    def test_muted_client_drains_once_answered(self):
         t = Transcript(limits(produce=1_000))
         t.client_sends(m.produce(1, size=OVER))
         t.ends()
@@ -169,7 +169,7 @@ class TestMuted:
         assert t.parts()
         assert t.now == t.core.throttle.until - 0.5
 
-    def test_what_is_held_and_wants_an_answer_is_not_forwarded_for_it_will_be_sent_again(self):
+    def test_drain_does_not_forward_held_requests(self):
         t = Transcript(limits(produce=1_000))
         t.client_sends(m.produce(1, size=OVER), m.produce(2), m.metadata(3))
         t.broker_answers(m.produced(1))
@@ -179,7 +179,7 @@ class TestMuted:
         t.broker_got(m.produce(1, size=OVER))
         assert t.row().amount_total == OVER
 
-    def test_nothing_more_is_begun_when_its_time_is_over(self):
+    def test_elapsed_mute_begins_no_request_while_draining(self):
         t = Transcript(limits(produce=1_000))
         t.client_sends(m.produce(1, size=OVER), m.produce(2))
         t.ends()
@@ -189,7 +189,7 @@ class TestMuted:
         assert t.parts()
         t.broker_got()
 
-    def test_its_connection_is_no_longer_counted_as_muted_once_closed(self):
+    def test_drained_muted_connection_is_not_counted(self):
         t = Transcript(limits(produce=1_000))
         t.client_sends(m.produce(1, size=OVER))
         t.broker_answers(m.produced(1))
@@ -203,7 +203,7 @@ class TestWithoutAnswers:
     """Produce with acks=0, whose client believes that it is done with it."""
 
     @pytest.mark.parametrize("by", CHUNKS)
-    def test_what_is_held_and_what_still_comes_is_forwarded_and_charged(self, by):
+    def test_held_unanswered_requests_are_forwarded_and_charged(self, by):
         t = Transcript(limits(produce=1_000))
         t.client_sends(m.produce(1, acks=0, size=OVER), m.produce(2, acks=0), m.metadata(3), m.produce(4, acks=0), by=by)
         t.ends()
@@ -218,7 +218,7 @@ class TestWithoutAnswers:
         t.passes(100)
         assert not t.paused
 
-    def test_answers_that_are_due_come_first(self):
+    def test_due_answers_precede_unanswered_requests(self):
         t = Transcript()
         t.client_sends(m.metadata(1), m.produce(2, acks=0))
         t.ends()
@@ -229,7 +229,7 @@ class TestWithoutAnswers:
         assert t.parts()
         t.broker_got(m.produce(3, acks=0))
 
-    def test_while_producers_are_paused_it_is_not_forwarded(self):
+    def test_paused_unanswered_request_is_not_forwarded(self):
         """The disks are full."""
         gate = ProduceGate()
         t = Transcript(gate=gate)
@@ -243,7 +243,7 @@ class TestWithoutAnswers:
         t.client_sends(m.produce(3, acks=0))
         t.broker_got()
 
-    def test_one_that_is_being_collected_for_its_topics_is_forwarded(self):
+    def test_collected_unanswered_request_is_forwarded(self):
         t = Metered()
         t.goes_over()
         frame = produce_to(1, (COLD, {0: m.batch(100)}), acks=0)
@@ -254,7 +254,7 @@ class TestWithoutAnswers:
         t.client_sends(frame[-5:])
         t.broker_got(frame)
 
-    def test_its_topics_are_counted(self):
+    def test_unanswered_request_counts_for_its_topics(self):
         t = Metered()
         t.ends()
         assert t.parts()
@@ -267,7 +267,7 @@ class TestOpened:
     """Requests that Weir opens."""
 
     @pytest.mark.parametrize("by", CHUNKS)
-    def test_one_that_is_being_collected_has_not_begun(self, by):
+    def test_collected_request_has_not_begun(self, by):
         t, made = opened(forwards=request(2, "other"))
         frame = request(2)
         t.client_sends(frame[:-5], by=by)
@@ -278,7 +278,7 @@ class TestOpened:
         assert made[0].seen == []
         t.broker_got(m.produce(4, acks=0))
 
-    def test_one_that_waits_to_be_decided_is_decided_and_answered(self):
+    def test_undecided_request_is_decided_and_answered(self):
         t, made = opened(is_ready=False, answers=answer(2))
         t.client_sends(request(2), m.heartbeat(3))
         t.ends()
@@ -290,7 +290,7 @@ class TestOpened:
         assert t.parts()
         t.broker_got()
 
-    def test_an_own_answer_behind_a_brokers_is_waited_for(self):
+    def test_drain_waits_for_local_answer_behind_response(self):
         t, _ = opened(answers=answer(2))
         t.client_sends(m.heartbeat(1), request(2))
         t.ends()
@@ -304,7 +304,7 @@ class TestAuthenticating:
     """A client that has not proved yet who it is."""
 
     @pytest.mark.parametrize("version", [0, 1])
-    def test_between_two_of_its_steps_it_is_left(self, version):
+    def test_drain_ends_between_sasl_steps(self, version):
         t = authenticating(required=True)
         t.client_sends(handshake(1, "PLAIN", version=version))
         t.ends()
@@ -315,7 +315,7 @@ class TestAuthenticating:
         assert t.parts()
 
     @pytest.mark.parametrize("by", CHUNKS)
-    def test_a_token_that_comes_too_late_goes_nowhere(self, by):
+    def test_late_token_is_not_forwarded(self, by):
         t = authenticating(required=True)
         t.client_sends(handshake(1, "PLAIN", version=0))
         t.broker_answers(handshaken(1, version=0))
@@ -326,7 +326,7 @@ class TestAuthenticating:
         t.broker_got()
 
 
-def test_parting_client_waits_for_no_debt():
+def test_draining_client_waits_for_no_debt():
     engine = QuotaEngine(limits(produce=1_000), START)
     engine.acquire("produce", "ANONYMOUS", "etl", START).charge(20_000, START)
     waiting, late = Transcript(engine=engine), Transcript(engine=engine)
@@ -340,7 +340,7 @@ def test_parting_client_waits_for_no_debt():
     late.broker_got(m.produce(2, acks=0))
 
 
-def test_muted_client_is_read_to_its_end_after_the_leave():
+def test_muted_client_is_read_to_its_end_when_drained():
     t = Transcript(limits(produce=1_000))
     t.client_sends(m.produce(1, size=OVER, acks=0))
     t.core.requests.wait_for_client()

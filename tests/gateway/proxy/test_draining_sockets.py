@@ -128,7 +128,7 @@ async def over(place, writer):
 
 
 @on_uvloop
-async def test_an_idle_client_sees_the_end_at_once(place):
+async def test_idle_client_sees_close_at_once(place):
     client, to_gateway = await place.client()
     session = await place.session()
     session.drain()
@@ -139,7 +139,7 @@ async def test_an_idle_client_sees_the_end_at_once(place):
 
 
 @on_uvloop
-async def test_what_is_under_way_is_answered_before_the_end(place):
+async def test_requests_in_flight_are_answered_before_close(place):
     client, to_gateway, _, to_client, session = await begin(place, m.heartbeat(1), m.heartbeat(2))
     session.drain()
     assert (session.parted, session.under_way) == (False, 2)
@@ -149,7 +149,7 @@ async def test_what_is_under_way_is_answered_before_the_end(place):
 
 
 @on_uvloop
-async def test_unread_requests_do_not_reset_the_connection_before_the_answer_is_read(place):
+async def test_unread_requests_do_not_reset_before_answer_is_read(place):
     """Linux resets a socket that is closed with unread bytes, and a client that is reset may lose what it has not read."""
     client, to_gateway, broker, to_client, session = await begin(place, m.heartbeat(1))
     session.drain()
@@ -164,7 +164,7 @@ async def test_unread_requests_do_not_reset_the_connection_before_the_answer_is_
 
 
 @on_uvloop
-async def test_a_muted_client_is_left_and_what_it_sent_goes_nowhere(place):
+async def test_muted_client_is_drained_and_its_requests_dropped(place):
     over_quota = m.produce(1, size=100_000)
     client, to_gateway, broker, to_client, session = await begin(place, over_quota)
     to_gateway.write(m.produce(2) + m.produce(3))
@@ -178,7 +178,7 @@ async def test_a_muted_client_is_left_and_what_it_sent_goes_nowhere(place):
 
 
 @on_uvloop
-async def test_requests_without_answers_are_forwarded_although_their_client_is_muted(place):
+async def test_muted_client_requests_without_acks_are_forwarded(place):
     """acks=0: nobody would send them again."""
     first, second, third = (m.produce(number, acks=0, size=20_000) for number in (1, 2, 3))
     client, to_gateway, broker, _, session = await begin(place, first)
@@ -192,7 +192,7 @@ async def test_requests_without_answers_are_forwarded_although_their_client_is_m
 
 
 @on_uvloop
-async def test_a_client_that_does_not_close_its_side_is_closed(place):
+async def test_client_that_keeps_its_side_open_is_closed(place):
     client, to_gateway = await place.client()
     (await place.session()).drain()
     await place.sessions.wait_empty()
@@ -201,7 +201,7 @@ async def test_a_client_that_does_not_close_its_side_is_closed(place):
 
 
 @on_uvloop
-async def test_what_a_slow_client_has_not_read_yet_is_not_cut_off(place):
+async def test_slow_reader_gets_whole_response(place):
     client, to_gateway, _, to_client, session = await begin(place, m.fetch(1))
     session.drain()
     large = m.fetched(1, size=10_000_000)
@@ -215,7 +215,7 @@ async def test_what_a_slow_client_has_not_read_yet_is_not_cut_off(place):
 
 
 @on_uvloop
-async def test_a_broker_that_goes_meanwhile_ends_it(place):
+async def test_broker_close_ends_drain(place):
     client, to_gateway, _, to_client, session = await begin(place, m.heartbeat(1))
     session.drain()
     to_client.close()
@@ -224,7 +224,7 @@ async def test_a_broker_that_goes_meanwhile_ends_it(place):
 
 
 @on_uvloop
-async def test_one_that_is_still_connecting_to_its_broker_gets_there_first(place):
+async def test_connecting_session_reaches_its_broker_first(place):
     client, to_gateway = await place.client()
     session = await place.session()
     to_gateway.write(m.heartbeat(1))
@@ -238,7 +238,7 @@ async def test_one_that_is_still_connecting_to_its_broker_gets_there_first(place
 
 
 @on_uvloop
-async def test_an_idle_client_that_takes_nothing_is_cut_off_and_counted_once(place):
+async def test_idle_client_that_reads_nothing_is_aborted_once(place):
     _, _, _, to_client, session = await begin(place, m.fetch(1))
     to_client.write(m.fetched(1, size=20_000_000))
     await until(lambda: session._client.get_write_buffer_size())
@@ -249,7 +249,7 @@ async def test_an_idle_client_that_takes_nothing_is_cut_off_and_counted_once(pla
 
 
 @on_uvloop
-async def test_the_end_of_a_throttle_time_while_the_session_closes_is_nothing(place):
+async def test_throttle_end_while_closing_has_no_effect(place):
     """The broker is gone, the client has not read yet what came before, and requests are held."""
     over_quota = m.produce(2, acks=0, size=11_500)
     client, to_gateway, broker, to_client, session = await begin(place, m.fetch(1))
@@ -275,7 +275,7 @@ async def test_the_end_of_a_throttle_time_while_the_session_closes_is_nothing(pl
 
 
 @on_uvloop
-async def test_what_a_client_has_sent_wrong_is_not_said_of_its_broker(place):
+async def test_client_error_is_not_blamed_on_broker(place):
     """It was held, and is looked at when the broker has answered."""
     over_quota = m.produce(1, size=10_100)
     _, to_gateway, broker, to_client, session = await begin(place, m.heartbeat(0))

@@ -72,7 +72,7 @@ def opened(**script):
 
 
 @pytest.mark.parametrize("by", CHUNKS)
-def test_the_exchange_sees_the_whole_request_and_says_what_goes_on(by):
+def test_handler_sees_whole_request_and_replaces_it(by):
     t, made = opened(forwards=request(2, "other"), answers=answer(2, 7))
     t.client_sends(m.heartbeat(1), request(2), m.heartbeat(3), by=by)
     t.broker_got(m.heartbeat(1), request(2, "other"), m.heartbeat(3))
@@ -83,7 +83,7 @@ def test_the_exchange_sees_the_whole_request_and_says_what_goes_on(by):
 
 
 @pytest.mark.parametrize("by", CHUNKS)
-def test_an_answer_made_here_waits_for_those_before_it(by):
+def test_local_answer_waits_for_earlier_responses(by):
     t, _ = opened(answers=answer(2))
     t.client_sends(m.heartbeat(1), request(2), m.heartbeat(3), by=by)
     t.broker_got(m.heartbeat(1), m.heartbeat(3))
@@ -92,7 +92,7 @@ def test_an_answer_made_here_waits_for_those_before_it(by):
     t.client_got(m.beat(1), answer(2), m.beat(3))
 
 
-def test_an_answer_made_here_goes_out_at_once_where_nothing_is_before_it():
+def test_local_answer_goes_out_at_once_when_first():
     t, _ = opened(answers=answer(1))
     t.client_sends(request(1))
     t.client_got(answer(1))
@@ -100,7 +100,7 @@ def test_an_answer_made_here_goes_out_at_once_where_nothing_is_before_it():
 
 
 @pytest.mark.parametrize("by", CHUNKS)
-def test_while_a_request_can_not_be_decided_what_follows_it_is_not_read(by):
+def test_undecided_request_stops_reading(by):
     t, made = opened(is_ready=False, forwards=request(2), answers=answer(2))
     t.client_sends(m.heartbeat(1), request(2), m.heartbeat(3), by=by)
     t.broker_got(m.heartbeat(1))
@@ -117,7 +117,7 @@ def test_while_a_request_can_not_be_decided_what_follows_it_is_not_read(by):
     assert t.counters.requests[ApiKey.CREATE_TOPICS] == 1
 
 
-def test_who_is_not_ready_when_asked_again_waits_on():
+def test_handler_that_is_not_ready_waits_again():
     t, made = opened(is_ready=False, forwards=request(1))
     t.client_sends(request(1))
     made[0].connection.ready()
@@ -127,7 +127,7 @@ def test_who_is_not_ready_when_asked_again_waits_on():
 
 
 @pytest.mark.parametrize("forwards", [True, False])
-def test_an_exchange_can_throttle_and_its_answer_says_so(forwards):
+def test_handler_can_throttle_in_its_answer(forwards):
     t, _ = opened(delay=2.0, forwards=request(1) if forwards else None, answers=answer(1))
     t.client_sends(request(1), m.heartbeat(2))
     if forwards:
@@ -140,7 +140,7 @@ def test_an_exchange_can_throttle_and_its_answer_says_so(forwards):
     t.broker_got(m.heartbeat(2))
 
 
-def test_an_opener_may_let_a_request_pass():
+def test_factory_may_let_a_request_pass():
     t = Transcript(openers={int(ApiKey.CREATE_TOPICS): lambda connection: None})
     t.client_sends(request(1))
     t.broker_got(request(1))
@@ -148,7 +148,7 @@ def test_an_opener_may_let_a_request_pass():
     t.client_got(answer(1))
 
 
-def test_a_request_too_long_to_be_opened_ends_the_connection():
+def test_request_over_handler_size_ends_connection():
     t, _ = opened()
     frame = pack(">i", 1_000) + request(1)[4:]
     with pytest.raises(InvalidFrame, match="a request of 1004 bytes, at most 1000 are opened: send less"):
@@ -156,7 +156,7 @@ def test_a_request_too_long_to_be_opened_ends_the_connection():
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
-def test_request_that_exchange_does_not_open_passes(chunk):
+def test_request_that_handler_leaves_unopened_passes(chunk):
     t, exchanges = opened()
     frame = request(1, "x" * (PASSES_UNOPENED - len(request(1, ""))))
     assert len(frame) == PASSES_UNOPENED
@@ -195,7 +195,7 @@ def asking(**script):
 
 
 @pytest.mark.parametrize("by", CHUNKS)
-def test_what_an_exchange_asks_stands_before_the_request_and_the_client_sees_nothing_of_its_answer(by):
+def test_own_request_precedes_and_its_answer_stays_hidden(by):
     t, made = asking(forwards=request(2), answers=answer(2))
     t.client_sends(m.heartbeat(1), request(2), m.heartbeat(3), by=by)
     t.broker_got(m.heartbeat(1), m.metadata(77, client_id="weir"))
@@ -212,14 +212,14 @@ def test_what_an_exchange_asks_stands_before_the_request_and_the_client_sees_not
     assert t.counters.requests[ApiKey.METADATA] == 0
 
 
-def test_an_answer_that_is_missing_when_the_connection_ends_is_nobodys():
+def test_missing_own_answer_at_close_has_no_effect():
     t, made = asking(forwards=request(2))
     t.client_sends(request(2))
     t.core.close(t.now)
     assert made[0].seen == [request(2)]
 
 
-def test_a_broker_that_answers_something_else_ends_the_connection():
+def test_wrong_correlation_id_ends_connection():
     t, _ = asking(forwards=request(2))
     t.client_sends(request(2))
     with pytest.raises(InvalidFrame, match="answers 2 while 77 is due"):

@@ -81,7 +81,7 @@ FROM_A_CLIENT = {
 @pytest.mark.parametrize(("sent", "reason"), FROM_A_CLIENT.values(), ids=FROM_A_CLIENT)
 @pytest.mark.parametrize("by", [None, 1, 5, 13])
 @pytest.mark.parametrize("before", [(), (m.heartbeat(1), m.produce(2))], ids=["at first", "later"])
-def test_a_client_that_breaks_the_protocol(sent, reason, by, before):
+def test_client_that_breaks_protocol_is_refused(sent, reason, by, before):
     t = Transcript(limits(1e9, 1e9), max_frame_bytes=MAX_FRAME)
     t.client_sends(*before)
     t.broker_got(*before)
@@ -90,7 +90,7 @@ def test_a_client_that_breaks_the_protocol(sent, reason, by, before):
     assert caught.value.reason == reason
 
 
-def test_the_longest_frame_there_may_be_passes():
+def test_longest_allowed_frame_passes():
     t = Transcript(max_frame_bytes=MAX_FRAME)
     t.client_sends(m.produce(1, size=MAX_FRAME))
     t.client_sends(m.produce(2, size=MAX_FRAME))
@@ -100,7 +100,7 @@ def test_the_longest_frame_there_may_be_passes():
 
 
 @pytest.mark.parametrize("cut", [1, 4, 12, 20, 100])
-def test_a_request_without_its_end_is_known(cut):
+def test_unfinished_request_is_reported(cut):
     t = Transcript()
     t.client_sends(m.heartbeat(1), m.produce(2, size=200)[:cut])
     assert t.core.requests.unfinished
@@ -108,7 +108,7 @@ def test_a_request_without_its_end_is_known(cut):
     assert not t.core.requests.unfinished
 
 
-def test_a_head_without_end_is_not_held():
+def test_head_without_end_is_not_held():
     transactional_id = b"\x00" + b"\xff\xff\x7f" + bytes(2 * MAX_HEAD_BYTES)
     t = Transcript()
     with pytest.raises(ProtocolError):
@@ -126,7 +126,7 @@ FROM_A_BROKER = {
 @pytest.mark.parametrize(("sent", "reason"), FROM_A_BROKER.values(), ids=FROM_A_BROKER)
 @pytest.mark.parametrize("by", [None, 1, 5])
 @pytest.mark.parametrize("over", [False, True], ids=["unthrottled", "throttled"])
-def test_a_broker_that_breaks_the_protocol(sent, reason, by, over):
+def test_broker_that_breaks_protocol_is_refused(sent, reason, by, over):
     t = Transcript(limits(produce=1 if over else None))
     t.client_sends(m.heartbeat(1), *([m.produce(2, acks=0)] if over else []))
     with pytest.raises(ProtocolError) as caught:
@@ -137,7 +137,7 @@ def test_a_broker_that_breaks_the_protocol(sent, reason, by, over):
 @pytest.mark.parametrize("request_frame", [m.fetch(1), m.fetch(1, version=17), m.fetch(1, version=4)])
 @pytest.mark.parametrize("throttled", [False, True])
 @pytest.mark.parametrize("by", [None, 1])
-def test_a_fetch_response_that_ends_in_its_head(request_frame, throttled, by):
+def test_fetch_response_cut_in_its_head_is_refused(request_frame, throttled, by):
     version = request_frame[7]
     t = Transcript(limits(fetch=1_000))
     if throttled:
@@ -160,7 +160,7 @@ def test_a_fetch_response_that_ends_in_its_head(request_frame, throttled, by):
 
 
 @pytest.mark.parametrize("frame", [m.metadata(1), m.api_versions(1)])
-def test_an_answer_to_open_that_makes_no_sense(frame):
+def test_nonsense_answer_to_handled_request_is_refused(frame):
     for seed in range(200):
         rng = random.Random(seed)
         t = Transcript()
@@ -176,13 +176,13 @@ requests = st.sampled_from(
 
 
 @given(st.lists(st.one_of(st.binary(max_size=60), requests), max_size=8), st.integers(1, 80), st.sampled_from([None, 100.0]))
-def test_whatever_a_client_sends_there_is_no_other_error(pieces, by, quota):
+def test_random_client_bytes_raise_only_protocol_errors(pieces, by, quota):
     t = Transcript(limits(quota, quota))
     assert refused(t.client_sends, *pieces, by=by) in REASONS
 
 
 @given(st.data())
-def test_whatever_is_changed_in_a_request_there_is_no_other_error(data):
+def test_changed_request_raises_only_protocol_errors(data):
     frame = bytearray(data.draw(requests))
     for at, value in data.draw(st.lists(st.tuples(st.integers(0, len(frame) - 1), st.integers(0, 255)), max_size=6)):
         frame[at] = value
@@ -202,7 +202,7 @@ EXCHANGES = [
 
 
 @given(st.data())
-def test_whatever_is_changed_in_a_response_there_is_no_other_error(data):
+def test_changed_response_raises_only_protocol_errors(data):
     request, response = data.draw(st.sampled_from(EXCHANGES))
     frame = bytearray(response)
     positions = st.integers(0, min(len(frame) - 1, 150))
@@ -215,7 +215,7 @@ def test_whatever_is_changed_in_a_response_there_is_no_other_error(data):
 
 
 @pytest.mark.parametrize("key", sorted(codec.KEYS & APIS.keys()))
-def test_a_request_cut_at_every_byte_waits_and_then_passes(key):
+def test_request_cut_at_each_byte_waits_then_passes(key):
     spec = APIS[key]
     if not spec.on_broker_listener:
         frame = header(key, 0)

@@ -15,7 +15,7 @@ def connections(engine):
     return {(row.kind, row.client_id): row.connections for row in engine.snapshot(START)}
 
 
-def test_a_bucket_is_looked_up_once_and_kept():
+def test_bucket_is_looked_up_once():
     engine, client = engine_and_client()
     client.use("etl", START)
     bucket = client.bucket("produce", START)
@@ -27,14 +27,14 @@ def test_a_bucket_is_looked_up_once_and_kept():
 
 
 @pytest.mark.parametrize("first", [None, ""])
-def test_null_is_the_empty_name(first):
+def test_null_client_id_uses_empty_names_bucket(first):
     _, client = engine_and_client()
     bucket = client.bucket("produce", START)
     client.use(first, START)
     assert client.bucket("produce", START) is bucket
 
 
-def test_another_name_gives_the_buckets_back():
+def test_another_client_id_releases_buckets():
     engine, client = engine_and_client()
     client.use("etl", START)
     client.bucket("produce", START)
@@ -44,7 +44,7 @@ def test_another_name_gives_the_buckets_back():
     assert connections(engine) == {("produce", "etl"): 0, ("produce", "other"): 1}
 
 
-def test_another_name_takes_no_use_along():
+def test_another_client_id_takes_no_use_along():
     _, client = engine_and_client()
     client.use("etl", START)
     client.bucket("produce", START).charge(9_000, START)
@@ -52,7 +52,7 @@ def test_another_name_takes_no_use_along():
     assert client.bucket("produce", START).charge(9_000, START) == 0.0
 
 
-def test_a_changed_configuration_is_followed_at_the_next_request_with_all_that_was_used():
+def test_changed_config_applies_to_next_request_with_use():
     engine, client = engine_and_client()
     client.use("etl", START)
     client.bucket("produce", START).charge(9_000, START)
@@ -63,7 +63,7 @@ def test_a_changed_configuration_is_followed_at_the_next_request_with_all_that_w
     assert (bucket.resolution.tags.user, bucket.meter.tokens(START)) == (ANONYMOUS, 1_000.0)
 
 
-def test_who_leaves_holds_nothing():
+def test_leaving_client_holds_no_bucket():
     engine, client = engine_and_client()
     client.use("etl", START)
     client.bucket("produce", START)
@@ -72,7 +72,7 @@ def test_who_leaves_holds_nothing():
     assert connections(engine) == {("produce", "etl"): 0}
 
 
-def test_another_user_has_other_buckets_from_the_next_request_on():
+def test_another_user_gets_other_buckets_at_next_request():
     engine, client = engine_and_client()
     quota = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 1_000.0})
     engine.apply(QuotaSettings((quota,)), START)
@@ -83,7 +83,7 @@ def test_another_user_has_other_buckets_from_the_next_request_on():
     assert client.bucket("produce", START).resolution.tags.user == "alice"
 
 
-def test_who_authenticates_as_the_same_user_again_keeps_the_buckets():
+def test_same_user_keeps_its_buckets():
     _, client = engine_and_client()
     client.identify("alice", START)
     client.hot_bucket = bucket = client.bucket("produce", START)

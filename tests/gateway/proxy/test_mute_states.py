@@ -28,7 +28,7 @@ def expected():
 
 
 @pytest.mark.parametrize(("before", "event"), [(state, event) for state in S for event in E])
-def test_every_event_in_every_state(before, event):
+def test_each_event_in_each_mute_state(before, event):
     after = expected()[before, event]
     mute = Mute()
     mute.state = before
@@ -41,9 +41,9 @@ def test_every_event_in_every_state(before, event):
         assert mute.state is after
 
 
-def test_the_table_has_no_row_that_is_not_legal():
+def test_mute_table_has_only_legal_transitions():
     assert {pair for pair, after in expected().items() if after is not None} == TRANSITIONS.keys()
 
 
-def test_a_connection_begins_unmuted():
+def test_connection_begins_unmuted():
     assert Mute().state is S.NOT_MUTED

@@ -32,7 +32,7 @@ class Owner(Transcript):
 @pytest.mark.parametrize("acks", [-1, 0])
 @pytest.mark.parametrize("topic", [OWN, LONG])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_own_topic_is_charged_to_nobody(version, topic, acks):
+def test_own_topic_is_never_charged(version, topic, acks):
     t = Owner()
     frames = [m.produce(number, version=version, acks=acks, size=5_000, topics=(topic,)) for number in range(3)]
     t.client_sends(*frames)
@@ -43,7 +43,7 @@ def test_own_topic_is_charged_to_nobody(version, topic, acks):
 
 @pytest.mark.parametrize("chunk", [1, 7, 61, 1_000])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_own_topic_among_others_is_told_apart(version, chunk):
+def test_own_topic_requests_among_others_are_free(version, chunk):
     t = Owner(produce=10_000)
     own = m.produce(2, version=version, topics=(OWN,))
     others = [m.produce(number, version=version) for number in (1, 3)]
@@ -66,7 +66,7 @@ def test_other_topics_give_no_privilege(version, topics):
     assert t.paused
 
 
-def test_what_is_free_is_bounded():
+def test_free_traffic_is_bounded():
     t = Owner()
     burst = int(FREE_BYTES_PER_SECOND * FREE_BURST_SECONDS)
     size = burst // 8
@@ -96,7 +96,7 @@ def test_own_topic_neither_waits_for_debt_nor_hides_it():
     t.broker_got(m.produce(2))
 
 
-def test_names_of_another_config_hold_at_once():
+def test_reloaded_own_topic_names_apply_at_once():
     t = Owner()
     frame = m.produce(1, size=200, topics=(OTHER,))
     t.client_sends(frame)
@@ -107,7 +107,7 @@ def test_names_of_another_config_hold_at_once():
     assert t.own.keys == {OTHER.encode()}
 
 
-def test_ids_are_of_own_topics_only():
+def test_ids_are_kept_for_own_topics_only():
     own = OwnTopics([OWN])
     own.identify("payments", bytes([1]) * 16)
     own.identify(OWN, bytes(16))
@@ -133,7 +133,7 @@ class Metered(Owner):
 
 @pytest.mark.parametrize("acks", [-1, 0])
 @pytest.mark.parametrize("version", [3, 9, 13])
-def test_topic_quotas_leave_own_topics_out(version, acks):
+def test_topic_quotas_ignore_own_topics(version, acks):
     t = Metered()
     t.quotas.listed({OWN: m.topic_id(OWN), m.TOPIC: bytes([7]) * 16, LONG: m.topic_id(LONG)})
     assert (t.quotas.default_threshold, t.quotas.totals(t.now).defaulted) == (1_000, 1)
@@ -148,7 +148,7 @@ def test_topic_quotas_leave_own_topics_out(version, acks):
     assert t.charged == 0
 
 
-def test_topic_quotas_take_no_own_topic_from_elsewhere():
+def test_topic_quotas_ignore_own_topics_of_peers():
     t = Metered()
     t.quotas.expect([OWN, "payments"], t.now)
     assert t.quotas.counterpart("topic", LONG, t.now) is None

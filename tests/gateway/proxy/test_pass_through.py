@@ -23,7 +23,7 @@ UNTOUCHED = [
 
 
 @pytest.mark.parametrize(("key", "version"), UNTOUCHED, ids=lambda value: str(value))
-def test_an_api_without_addresses_is_untouched(key, version):
+def test_api_without_addresses_passes_unchanged(key, version):
     request = codec.encode_request(key, version, {}, 5, "etl")
     rng = random.Random(version)
     response = response_frame(key, version, rng)
@@ -38,7 +38,7 @@ def test_an_api_without_addresses_is_untouched(key, version):
     assert t.counters.requests[key] == 1
 
 
-def test_requests_are_pipelined_and_answered_in_order():
+def test_pipelined_requests_are_answered_in_order():
     t = Transcript()
     t.client_sends(m.produce(1), m.metadata(2), m.fetch(3))
     t.broker_got(m.produce(1), m.metadata(2), m.fetch(3))
@@ -51,7 +51,7 @@ def test_requests_are_pipelined_and_answered_in_order():
     assert t.core.idle
 
 
-def test_a_produce_without_acks_has_no_response():
+def test_produce_without_acks_has_no_response():
     t = Transcript()
     t.client_sends(m.produce(1, acks=0), m.produce(2), m.produce(3, acks=0), m.produce(4, acks=1))
     t.broker_got(m.produce(1, acks=0), m.produce(2), m.produce(3, acks=0), m.produce(4, acks=1))
@@ -62,7 +62,7 @@ def test_a_produce_without_acks_has_no_response():
     assert t.core.idle
 
 
-def test_an_acks_that_changes_among_requests_that_are_alike_is_seen():
+def test_changed_acks_among_like_requests_is_seen():
     t = Transcript()
     sent = [m.produce(number, acks=acks) for number, acks in enumerate((-1, -1, 0, 0, 1, 0))]
     t.client_sends(*sent)
@@ -70,7 +70,7 @@ def test_an_acks_that_changes_among_requests_that_are_alike_is_seen():
     assert [entry.correlation_id for entry in t.core.in_flight] == [0, 1, 4]
 
 
-def test_all_is_measured_even_where_nobody_has_a_quota():
+def test_use_is_measured_without_quota():
     t = Transcript()
     t.client_sends(m.produce(1, size=500), m.produce(2, size=700, acks=0), m.fetch(3))
     t.broker_answers(m.produced(1), m.fetched(3, size=1000))
@@ -80,7 +80,7 @@ def test_all_is_measured_even_where_nobody_has_a_quota():
 
 
 @pytest.mark.parametrize(("latency", "slot"), [(0.0, 0), (1e-6, 1), (0.001, 11), (1.0, 21), (1e6, 28)])
-def test_the_time_a_broker_takes_falls_in_a_slot(latency, slot):
+def test_broker_latency_falls_in_its_bucket(latency, slot):
     t = Transcript()
     t.client_sends(m.heartbeat(1))
     t.passes(latency)
@@ -91,7 +91,7 @@ def test_the_time_a_broker_takes_falls_in_a_slot(latency, slot):
     assert slot == 28 or latency < 2**slot / 2**20
 
 
-def test_a_frame_is_passed_on_before_it_is_over():
+def test_unfinished_frame_is_forwarded():
     t = Transcript()
     request, response = m.produce(1, size=10_000), m.fetched(2, size=10_000)
     t.client_sends(request[:400])
@@ -136,7 +136,7 @@ cuts = st.one_of(st.integers(1, 30), st.integers(1, 5_000))
 
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=150)
 @given(st.lists(st.sampled_from(EXCHANGES), min_size=1, max_size=12), cuts, cuts, st.sampled_from([None, 1e9]))
-def test_whatever_chunks_the_bytes_come_in_the_same_bytes_go_out(exchanges, by, answers_by, quota):
+def test_any_chunking_forwards_same_bytes(exchanges, by, answers_by, quota):
     """With a quota that nobody reaches, too, so that Fetch requests and responses are opened."""
     sent, answered = scripts(exchanges)
     whole, cut = (Transcript(limits(quota, quota)) for _ in range(2))
@@ -161,7 +161,7 @@ def test_whatever_chunks_the_bytes_come_in_the_same_bytes_go_out(exchanges, by, 
     st.lists(st.tuples(st.booleans(), st.integers(1, 400)), max_size=60),
     st.sampled_from([2_000.0, 300.0]),
 )
-def test_however_the_two_directions_and_the_throttle_mix_nothing_is_lost(exchanges, turns, quota):
+def test_mixed_directions_and_throttles_lose_nothing(exchanges, turns, quota):
     """Both peers send by turns, the client over its quota; in the end everything has been forwarded and answered, in order."""
     sent, _ = scripts(exchanges)
     t = Transcript(limits(quota, quota))

@@ -43,7 +43,7 @@ def sessions(counters):
     return Sessions(counters, max_idle_seconds=600.0)
 
 
-def test_it_counts_who_is_connected(sessions, counters):
+def test_sessions_count_open_connections(sessions, counters):
     first, second = Connection(), Connection()
     sessions.add(first)
     sessions.add(second)
@@ -52,7 +52,7 @@ def test_it_counts_who_is_connected(sessions, counters):
     assert (set(sessions), counters.connections, counters.connections_total) == ({second}, 1, 2)
 
 
-def test_who_was_silent_for_too_long_is_closed_and_counted(sessions, counters):
+def test_idle_connection_is_closed_and_counted(sessions, counters):
     silent, late, busy = Connection(99.9), Connection(100.0), Connection(700.0)
     for each in (silent, late, busy):
         sessions.add(each)
@@ -61,7 +61,7 @@ def test_who_was_silent_for_too_long_is_closed_and_counted(sessions, counters):
     assert counters.rejected == {"idle": 1}
 
 
-def test_who_does_not_authenticate_in_time_is_closed_however_busy_it_is(sessions, counters):
+def test_slow_authentication_is_closed_even_if_busy(sessions, counters):
     busy, on_time = Connection(30.0, authenticate_by=30.0), Connection(30.0, authenticate_by=31.0)
     for each in (busy, on_time):
         sessions.add(each)
@@ -71,7 +71,7 @@ def test_who_does_not_authenticate_in_time_is_closed_however_busy_it_is(sessions
 
 
 @pytest.mark.parametrize("times", [{}, {"last_active": 1_000.0, "authenticate_by": 30.0}], ids=["idle", "unauthenticated"])
-def test_who_does_not_take_what_is_left_is_cut_off_the_next_time_and_counted_once(sessions, counters, times):
+def test_unread_close_is_aborted_and_counted_once(sessions, counters, times):
     stuck = Connection(**times)
     sessions.add(stuck)
     for now in (1_000.0, 1_001.0):
@@ -80,7 +80,7 @@ def test_who_does_not_take_what_is_left_is_cut_off_the_next_time_and_counted_onc
     assert counters.rejected == {stuck.ended[0]: 1}
 
 
-async def test_it_can_be_waited_for_until_nobody_is_connected(sessions):
+async def test_wait_empty_returns_when_last_connection_leaves(sessions):
     await sessions.wait_empty()
     first, second = Connection(), Connection()
     sessions.add(first)
@@ -94,7 +94,7 @@ async def test_it_can_be_waited_for_until_nobody_is_connected(sessions):
     await waiting
 
 
-async def test_whoever_gave_up_waiting_is_in_nobodys_way(sessions):
+async def test_canceled_wait_disturbs_no_other(sessions):
     connection = Connection()
     sessions.add(connection)
     waiting = asyncio.ensure_future(sessions.wait_empty())

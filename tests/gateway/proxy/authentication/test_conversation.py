@@ -26,7 +26,7 @@ def go_through(conversation, mechanism):
 
 
 @pytest.mark.parametrize("mechanism", TOKENS)
-def test_success(mechanism):
+def test_successful_authentication_names_user(mechanism):
     conversation = begun(mechanism)
     assert go_through(conversation, mechanism) == Outcome(Step.SUCCEEDED, mechanism, "alice", named=True)
     assert not conversation.unfinished
@@ -36,7 +36,7 @@ def test_success(mechanism):
 @pytest.mark.parametrize(
     ("code", "reason"), [(58, "refused"), (34, "illegal_state"), (33, "unsupported_mechanism"), (-1, "broker_error")]
 )
-def test_the_brokers_refusal_is_final_in_every_round(mechanism, code, reason):
+def test_broker_refusal_is_final_in_every_round(mechanism, code, reason):
     for rounds in range(len(TOKENS[mechanism])):
         conversation = begun(mechanism)
         for client, broker in TOKENS[mechanism][:rounds]:
@@ -48,7 +48,7 @@ def test_the_brokers_refusal_is_final_in_every_round(mechanism, code, reason):
             conversation.client_sends(b"\0alice\0secret")
 
 
-def test_a_mechanism_that_the_broker_does_not_have():
+def test_mechanism_unknown_to_broker_fails():
     conversation = Authentication("ANONYMOUS")
     conversation.client_asks("PLAIN", 1)
     assert conversation.broker_agrees(33) == Outcome(Step.FAILED, "PLAIN", reason="unsupported_mechanism")
@@ -57,7 +57,7 @@ def test_a_mechanism_that_the_broker_does_not_have():
     assert go_through(conversation, "SCRAM-SHA-256").user == "alice"
 
 
-def test_a_proof_that_is_not_the_brokers_last_word_is_a_refusal():
+def test_proof_without_broker_signature_is_refused():
     conversation = begun("SCRAM-SHA-256")
     (first, salt), (proof, _) = TOKENS["SCRAM-SHA-256"]
     conversation.client_sends(first)
@@ -66,7 +66,7 @@ def test_a_proof_that_is_not_the_brokers_last_word_is_a_refusal():
     assert conversation.broker_answers(0, b"e=other-error").reason == "refused"
 
 
-def test_again_and_again_as_somebody_else():
+def test_client_reauthenticates_as_another_user():
     conversation = begun("SCRAM-SHA-256")
     go_through(conversation, "SCRAM-SHA-256")
     conversation.client_asks("PLAIN", 1)
@@ -92,7 +92,7 @@ def test_accepted_token_without_a_name_is_unreadable(mechanism, tokens):
     assert not conversation.unfinished
 
 
-def test_hidden_name_leaves_the_earlier_one():
+def test_hidden_name_keeps_earlier_user():
     conversation = begun("PLAIN")
     go_through(conversation, "PLAIN")
     conversation.client_asks("SCRAM-SHA-256", 1)
@@ -106,7 +106,7 @@ def test_hidden_name_leaves_the_earlier_one():
 @pytest.mark.parametrize(
     ("mechanism", "kept"), [("GSSAPI", "GSSAPI"), ("EXTERNAL", "EXTERNAL"), ("secret", "other"), ("", "other")]
 )
-def test_a_mechanism_that_can_t_be_read_passes_as_nobody(mechanism, kept):
+def test_unreadable_mechanism_passes_as_anonymous(mechanism, kept):
     conversation = begun(mechanism)
     for token in (b"\x60\x82", b"", b"\x05\x04"):
         conversation.client_sends(token)
@@ -115,7 +115,7 @@ def test_a_mechanism_that_can_t_be_read_passes_as_nobody(mechanism, kept):
 
 
 @pytest.mark.parametrize(("version", "raw"), [(0, True), (1, False)])
-def test_raw_tokens_are_due_after_the_first_version_of_the_handshake(version, raw):
+def test_raw_tokens_follow_handshake_v0(version, raw):
     conversation = Authentication("ANONYMOUS")
     assert not conversation.raw_token_due
     conversation.client_asks("SCRAM-SHA-256", version)
@@ -131,14 +131,14 @@ def test_raw_tokens_are_due_after_the_first_version_of_the_handshake(version, ra
 
 
 @pytest.mark.parametrize("mechanism", ["GSSAPI", "secret"])
-def test_raw_tokens_that_can_t_be_read_are_refused(mechanism):
+def test_raw_tokens_of_unreadable_mechanism_are_refused(mechanism):
     conversation = Authentication("ANONYMOUS")
     with pytest.raises(ProtocolError, match="raw tokens") as caught:
         conversation.client_asks(mechanism, 0)
     assert caught.value.reason == "sasl_raw_unreadable"
 
 
-def test_nobody_speaks_out_of_turn():
+def test_message_out_of_turn_is_refused():
     conversation = Authentication("ANONYMOUS")
     with pytest.raises(OutOfTurn):
         conversation.client_sends(b"\0alice\0secret")

@@ -30,7 +30,7 @@ PLAIN = [
 
 
 @pytest.mark.parametrize(("token", "name"), PLAIN)
-def test_plain(token, name):
+def test_plain_names_user(token, name):
     plain = Plain()
     plain.client_sends(token)
     assert plain.name == name
@@ -69,7 +69,7 @@ SCRAM = [
 
 
 @pytest.mark.parametrize(("token", "name"), SCRAM)
-def test_scram(token, name):
+def test_scram_names_user(token, name):
     scram = Scram()
     scram.client_sends(token.encode())
     assert scram.name == name
@@ -81,7 +81,7 @@ def test_scram(token, name):
 
 
 @pytest.mark.parametrize("last", [b"e=invalid-proof", b"", b"r=nonce+,s=c2FsdA==,i=4096"])
-def test_scram_is_over_only_with_the_brokers_proof(last):
+def test_scram_succeeds_only_with_broker_signature(last):
     scram = Scram()
     scram.client_sends(b"n,,n=alice,r=nonce")
     # a proof that comes before it is asked for proves nothing
@@ -141,7 +141,7 @@ BEARER = [
 
 
 @pytest.mark.parametrize(("token", "name"), BEARER, ids=range(len(BEARER)))
-def test_oauthbearer(token, name):
+def test_oauthbearer_names_user(token, name):
     bearer = OAuthBearer()
     bearer.client_sends(token.encode())
     assert bearer.name == name
@@ -152,19 +152,19 @@ def test_oauthbearer(token, name):
     ("token", "hidden"),
     [("opaque", True), ("a.b", True), ("a.b.c.d.e", True), (ALICE, False), (jwt({"sub": 7}), False)],
 )
-def test_only_a_token_that_is_no_jwt_hides_its_name(token, hidden):
+def test_only_token_that_is_no_jwt_hides_name(token, hidden):
     bearer = OAuthBearer()
     bearer.client_sends(f"n,,\1auth=Bearer {token}\1\1".encode())
     assert bearer.hidden == hidden
 
 
-def test_another_claim_may_name_the_principal():
+def test_oauthbearer_reads_configured_claim():
     bearer = OAuthBearer("azp")
     bearer.client_sends(f"n,,\1auth=Bearer {jwt({'sub': 'alice', 'azp': 'service'})}\1\1".encode())
     assert bearer.name == "service"
 
 
-def test_a_bearer_token_that_the_broker_explains_its_refusal_of_is_never_believed():
+def test_oauthbearer_with_explained_refusal_never_succeeds():
     bearer = OAuthBearer()
     bearer.client_sends(f"n,,\1auth=Bearer {ALICE}\1\1".encode())
     assert bearer.broker_answers(b'{"status":"invalid_token"}') is Verdict.CHALLENGED
@@ -173,7 +173,7 @@ def test_a_bearer_token_that_the_broker_explains_its_refusal_of_is_never_believe
     assert bearer.broker_answers(b"") is Verdict.REFUSED
 
 
-def test_what_cannot_be_read_may_always_be_over():
+def test_unreadable_mechanism_may_succeed_at_any_round():
     unreadable = Unreadable()
     for token in (b"\x60\x82", b"", b"\x05\x04"):
         unreadable.client_sends(token)
@@ -182,7 +182,7 @@ def test_what_cannot_be_read_may_always_be_over():
 
 @pytest.mark.parametrize("mechanism", READERS)
 @given(tokens=st.lists(st.tuples(st.binary(max_size=100), st.binary(max_size=20)), max_size=4))
-def test_no_token_is_an_error_and_none_is_kept(mechanism, tokens):
+def test_tokens_raise_no_error(mechanism, tokens):
     reader = READERS[mechanism]("sub")
     for client, broker in tokens:
         reader.client_sends(client)
@@ -198,7 +198,7 @@ def test_no_token_is_an_error_and_none_is_kept(mechanism, tokens):
         (OAuthBearer(), f"n,,\1auth=Bearer {jwt({'sub': 'alice', 'jti': 'secret'})}\1\1".encode()),
     ],
 )
-def test_a_reader_keeps_the_name_alone(reader, token):
+def test_reader_keeps_only_the_name(reader, token):
     reader.client_sends(token)
     kept = [value for value in vars(reader).values() if isinstance(value, str | bytes)]
     assert kept in (["alice"], ["alice", "sub"])

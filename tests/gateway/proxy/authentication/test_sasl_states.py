@@ -31,7 +31,7 @@ def expected():
 
 
 @pytest.mark.parametrize(("before", "event"), [(state, event) for state in S for event in E])
-def test_every_event_in_every_state(before, event):
+def test_each_event_in_each_sasl_state(before, event):
     wanted = expected()[before, event]
     if wanted is None:
         with pytest.raises(OutOfTurn, match=f"{event.name} in SASL state {before.name}") as caught:
@@ -41,5 +41,5 @@ def test_every_event_in_every_state(before, event):
         assert after(before, event) is wanted
 
 
-def test_the_table_has_no_row_that_is_not_legal():
+def test_sasl_table_has_only_legal_transitions():
     assert {pair for pair, state in expected().items() if state is not None} == TRANSITIONS.keys()

@@ -54,7 +54,7 @@ def promised(t):
     return t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).promised
 
 
-def test_who_got_records_has_bytes_set_aside_until_the_answer():
+def test_consumer_with_records_has_bytes_reserved():
     t = eager()
     t.client_sends(m.fetch(2))
     assert promised(t) > 400
@@ -64,14 +64,14 @@ def test_who_got_records_has_bytes_set_aside_until_the_answer():
     assert promised(t) == 0, "it got no records: an idle consumer blocks nobody"
 
 
-def test_what_is_set_aside_is_given_back_when_the_client_leaves():
+def test_closing_releases_reservation():
     t = eager()
     t.client_sends(m.fetch(2))
     t.core.close(t.now)
     assert promised(t) == 0
 
 
-def test_of_two_that_share_an_empty_bucket_one_is_let_through_at_a_time():
+def test_one_of_two_fetches_on_empty_bucket_passes():
     one = eager()
     other = eager(one.engine)
     bucket = one.engine.acquire("fetch", "ANONYMOUS", "etl", one.now)
@@ -83,7 +83,7 @@ def test_of_two_that_share_an_empty_bucket_one_is_let_through_at_a_time():
     assert other.paused, "the other one waits until what the first will get is paid for"
 
 
-def test_reservation_ends_though_nobody_answers():
+def test_reservation_expires_without_response():
     t = eager()
     t.client_sends(m.fetch(2))
     assert promised(t) > 400
@@ -97,13 +97,13 @@ def test_reservation_ends_though_nobody_answers():
 
 
 @pytest.mark.parametrize("max_bytes", [0, -1, -(2**31)])
-def test_nobody_sets_aside_less_than_nothing(max_bytes):
+def test_reservation_is_never_negative(max_bytes):
     t = Transcript(limits(fetch=1_000))
     t.client_sends(m.fetch(1, max_bytes=max_bytes))
     assert promised(t) >= 0
 
 
-def test_long_polls_leave_something_for_others():
+def test_long_polls_do_not_reserve_whole_burst():
     first = Transcript(limits(fetch=1_000))
     for t in (first, Transcript(engine=first.engine), Transcript(engine=first.engine)):
         t.client_sends(m.fetch(1))
@@ -156,7 +156,7 @@ def test_pipelined_fetch_waits_through_a_mute(algorithm):
     t.broker_got(m.fetch(2, max_bytes=asked))
 
 
-def test_pipelined_fetch_goes_on_when_the_quota_is_removed():
+def test_removed_quota_releases_pipelined_fetch():
     t = Transcript(limits(fetch=1_000))
     t.client_sends(m.fetch(1), m.fetch(2))
     t.configure(limits())
@@ -170,7 +170,7 @@ def test_pipelined_fetch_goes_on_when_the_quota_is_removed():
 # In turn.
 
 
-def test_answer_tells_the_turn_behind_those_who_wait():
+def test_throttle_time_includes_other_waiting_consumers():
     one = Transcript(limits(fetch=1_000))
     other = Transcript(engine=one.engine)
     one.client_sends(m.fetch(1))
@@ -181,7 +181,7 @@ def test_answer_tells_the_turn_behind_those_who_wait():
     other.client_got(m.fetched_nothing(1, throttle_time_ms=size - BURST + size))
 
 
-def test_a_change_elsewhere_leaves_the_turns_alone():
+def test_unrelated_quota_change_keeps_turns():
     one = Transcript(limits(fetch=1_000))
     other = Transcript(engine=one.engine)
     one.client_sends(m.fetch(1))
@@ -196,7 +196,7 @@ def test_a_change_elsewhere_leaves_the_turns_alone():
 
 
 @pytest.mark.parametrize("version", [0, 1, *VERSIONS])
-def test_a_fetch_is_charged_four_bytes_and_the_body_of_its_response(version):
+def test_fetch_is_charged_four_bytes_plus_response_body(version):
     t = Transcript()
     response = m.fetched(1, version=version, records=bytes(777))
     t.client_sends(m.fetch(1, version=version))
@@ -207,7 +207,7 @@ def test_a_fetch_is_charged_four_bytes_and_the_body_of_its_response(version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("by", [None, 1, 24, 1_000])
-def test_the_response_that_goes_over_says_so_and_its_client_is_not_read(version, by):
+def test_response_over_quota_reports_throttle_and_mutes(version, by):
     t = Transcript(limits(fetch=1_000))
     t.client_sends(m.fetch(1, version=version))
     t.broker_answers(m.fetched(1, version=version, size=BURST + 500), by=by)
@@ -220,7 +220,7 @@ def test_the_response_that_goes_over_says_so_and_its_client_is_not_read(version,
     assert not t.paused
 
 
-def test_the_first_versions_have_no_field_to_say_so_and_the_client_waits_all_the_same():
+def test_fetch_v0_mutes_without_throttle_field():
     t = Transcript(limits(fetch=1_000))
     t.client_sends(m.fetch(1, version=0))
     t.broker_answers(m.fetched(1, version=0, size=BURST + 500))
@@ -228,7 +228,7 @@ def test_the_first_versions_have_no_field_to_say_so_and_the_client_waits_all_the
     assert t.paused
 
 
-def test_consumers_that_do_not_wait_are_counted():
+def test_consumers_that_ignore_throttle_are_counted():
     t = Transcript(limits(fetch=1_000))
     t.client_sends(m.fetch(1))
     t.broker_answers(m.fetched(1, size=BURST + 500))
@@ -239,7 +239,7 @@ def test_consumers_that_do_not_wait_are_counted():
     t.broker_got(m.fetch(1, max_bytes=BURST), m.fetch(2, max_bytes=50))
 
 
-def test_a_throttle_that_ends_and_another_that_begins_with_the_next_response_stop_the_client_again():
+def test_second_throttle_mutes_client_again():
     """The first one's time is over while its response still comes in; the second begins in the same chunk."""
     t = pipelining()
     t.client_sends(m.fetch(1, max_bytes=4_000), m.fetch(2, max_bytes=4_000))
@@ -256,7 +256,7 @@ def test_a_throttle_that_ends_and_another_that_begins_with_the_next_response_sto
     t.broker_got(m.fetch(1, max_bytes=4_000), m.fetch(2, max_bytes=4_000), m.metadata(3))
 
 
-def test_responses_that_were_pipelined_make_the_time_longer():
+def test_pipelined_response_lengthens_throttle():
     t = pipelining()
     t.client_sends(m.fetch(1, max_bytes=4_000), m.fetch(2, max_bytes=4_000))
     t.broker_answers(m.fetched(1, size=BURST + 500))
@@ -269,7 +269,7 @@ def test_responses_that_were_pipelined_make_the_time_longer():
     assert not t.paused
 
 
-def test_a_throttle_that_is_over_begins_again_before_the_response_that_it_waits_for():
+def test_elapsed_throttle_restarts_before_its_response():
     t = Transcript(limits(produce=1_000, fetch=1_000))
     t.client_sends(m.fetch(1), m.produce(2, size=BURST + 500))
     t.passes(1)
@@ -282,7 +282,7 @@ def test_a_throttle_that_is_over_begins_again_before_the_response_that_it_waits_
     assert not t.paused
 
 
-def test_a_client_in_the_middle_of_a_request_is_read_to_its_end_when_a_response_mutes_it():
+def test_response_mutes_client_after_its_unfinished_request():
     t = Transcript(limits(fetch=1_000))
     request = m.produce(2, size=5_000)
     t.client_sends(m.fetch(1), request[:500])
@@ -297,7 +297,7 @@ def test_a_client_in_the_middle_of_a_request_is_read_to_its_end_when_a_response_
     assert not t.core.requests.unfinished
 
 
-def test_a_fetch_is_charged_to_who_sent_it_even_if_the_name_has_changed_since():
+def test_fetch_is_charged_to_client_id_of_its_request():
     t = Transcript(limits(fetch=1_000))
     t.client_sends(m.fetch(1), m.produce(2, client_id="other"))
     t.broker_answers(m.fetched(1, size=BURST + 500), m.produced(2))
@@ -318,19 +318,19 @@ def test_a_fetch_is_charged_to_who_sent_it_even_if_the_name_has_changed_since():
         ({"max_bytes": 9_000, "min_bytes": 20}, {"max_bytes": 9_000, "min_bytes": 20}),
     ],
 )
-def test_nobody_asks_for_more_than_there_is(version, asked, gets):
+def test_fetch_asks_for_no_more_than_balance(version, asked, gets):
     t = Transcript(limits(fetch=1_000))
     t.client_sends(m.metadata(1), m.fetch(2, version=version, **asked), m.metadata(3))
     t.broker_got(m.metadata(1), m.fetch(2, version=version, **gets), m.metadata(3))
 
 
-def test_up_to_v2_there_is_only_min_bytes_to_lower():
+def test_fetch_up_to_v2_lowers_min_bytes():
     t = Transcript(limits(fetch=1_000))
     t.client_sends(m.fetch(1, version=2, min_bytes=20_000))
     t.broker_got(m.fetch(1, version=2, min_bytes=BURST))
 
 
-def test_once_a_batch_was_seen_the_limit_is_a_whole_number_of_batches():
+def test_fetch_limit_is_whole_number_of_batches():
     t = Transcript(limits(fetch=1_000))
     t.client_sends(m.fetch(1))
     t.broker_answers(m.fetched(1, records=m.batch(3_000)))
@@ -338,7 +338,7 @@ def test_once_a_batch_was_seen_the_limit_is_a_whole_number_of_batches():
     t.broker_got(m.fetch(1, max_bytes=BURST), m.fetch(2, max_bytes=6_000))
 
 
-def test_without_enforcing_nothing_is_lowered():
+def test_unenforced_quota_lowers_nothing():
     t = Transcript(limits(fetch=1_000, enforce=False))
     t.client_sends(m.fetch(1))
     t.broker_got(m.fetch(1))
@@ -348,7 +348,7 @@ def test_without_enforcing_nothing_is_lowered():
 
 
 @pytest.mark.parametrize("version", [0, 1, *VERSIONS])
-def test_outside_of_a_session_the_answer_is_made_here(version):
+def test_fetch_outside_session_is_answered_locally(version):
     t = over_quota(version=version) if version >= 3 else over_quota()
     t.client_sends(m.metadata(1), m.fetch(2, version=version, session=OUTSIDE), m.metadata(3))
     t.broker_got(m.metadata(1))
@@ -362,7 +362,7 @@ def test_outside_of_a_session_the_answer_is_made_here(version):
     assert t.row("fetch").amount_total == BURST + 500  # charged nothing
 
 
-def test_an_own_answer_that_nobody_is_before_goes_out_at_once():
+def test_local_answer_with_no_predecessor_goes_out_at_once():
     t = over_quota()
     t.client_sends(m.fetch(2, session=OUTSIDE))
     t.broker_got()
@@ -370,7 +370,7 @@ def test_an_own_answer_that_nobody_is_before_goes_out_at_once():
     assert t.core.idle
 
 
-def test_an_own_answer_waits_for_a_response_that_has_begun():
+def test_local_answer_waits_for_unfinished_response():
     t = over_quota()
     t.client_sends(m.heartbeat(1))
     t.broker_answers(m.beat(1)[:9])
@@ -381,7 +381,7 @@ def test_an_own_answer_waits_for_a_response_that_has_begun():
 
 
 @pytest.mark.parametrize("by", [1, 7, 50])
-def test_a_throttled_request_that_comes_in_pieces_never_reaches_the_broker(by):
+def test_throttled_fetch_in_pieces_never_reaches_broker(by):
     t = over_quota()
     t.client_sends(m.metadata(1), m.fetch(2, session=OUTSIDE), m.metadata(3), by=by)
     t.broker_got(m.metadata(1))
@@ -393,7 +393,7 @@ def test_a_throttled_request_that_comes_in_pieces_never_reaches_the_broker(by):
 
 
 @pytest.mark.parametrize("by", [None, 1, 9])
-def test_the_end_of_a_request_that_was_answered_is_dropped_even_after_its_throttle_time(by):
+def test_rest_of_answered_request_is_dropped_after_throttle(by):
     t = over_quota()
     request = m.fetch(2, session=OUTSIDE)
     t.client_sends(request[:60])
@@ -404,7 +404,7 @@ def test_the_end_of_a_request_that_was_answered_is_dropped_even_after_its_thrott
     t.broker_got(m.metadata(3))
 
 
-def test_an_empty_answer_always_has_a_throttle_time():
+def test_empty_answer_always_has_throttle_time():
     """Java and kafka-python take an empty full answer without one for an error; here the time is over before its turn."""
     for session in (OUTSIDE, (0, 0)):
         t = over_quota()
@@ -420,7 +420,7 @@ def test_an_empty_answer_always_has_a_throttle_time():
 @pytest.mark.parametrize("version", WITH_SESSIONS)
 @pytest.mark.parametrize("session", [(0, 0), (77, 3)], ids=["first", "incremental"])
 @pytest.mark.parametrize("by", [None, 1, 30])
-def test_in_a_session_the_broker_is_asked_for_next_to_nothing_and_its_answer_emptied(version, session, by):
+def test_fetch_in_session_asks_one_byte_and_is_emptied(version, session, by):
     t = over_quota(version=version)
     asked = {"version": version, "session": session}
     t.client_sends(m.fetch(2, **asked, max_bytes=700, min_bytes=20), m.metadata(3))
@@ -434,7 +434,7 @@ def test_in_a_session_the_broker_is_asked_for_next_to_nothing_and_its_answer_emp
     assert t.row("fetch").amount_total == BURST + 500
 
 
-def test_an_emptied_answer_tells_the_longer_of_the_two_times():
+def test_emptied_answer_reports_longer_throttle():
     t = over_quota()
     t.client_sends(m.fetch(2))
     t.broker_answers(m.fetched(2, session_id=5, throttle_time_ms=3_000))
@@ -442,7 +442,7 @@ def test_an_emptied_answer_tells_the_longer_of_the_two_times():
 
 
 @pytest.mark.parametrize("by", [None, 1])
-def test_an_error_of_the_whole_fetch_passes_through(by):
+def test_fetch_error_passes_through(by):
     t = over_quota()
     t.client_sends(m.fetch(2, session=(77, 3)))
     t.broker_answers(m.fetched(2, error_code=71, records=None), by=by)
@@ -450,7 +450,7 @@ def test_an_error_of_the_whole_fetch_passes_through(by):
 
 
 @pytest.mark.parametrize("version", WITH_SESSIONS)
-def test_who_closes_its_session_is_never_throttled(version):
+def test_closing_fetch_session_is_never_throttled(version):
     t = over_quota(version=version)
     t.client_sends(m.fetch(2, version=version, session=(77, -1), topics=False, max_bytes=20))
     t.broker_got(m.fetch(2, version=version, session=(77, -1), topics=False, max_bytes=20))
@@ -460,7 +460,7 @@ def test_who_closes_its_session_is_never_throttled(version):
 @pytest.mark.parametrize("version", [12, 17])
 @pytest.mark.parametrize("tag", [b"\x63\x03abc", b"\x63\x40" + bytes(64)], ids=["short", "long"])
 @pytest.mark.parametrize("by", [None, 1, 10, 30])
-def test_a_response_whose_header_has_tags_is_charged_once(version, tag, by):
+def test_response_with_header_tags_is_charged_once(version, tag, by):
     def tagged(frame):
         return with_length(frame[4:8] + b"\x01" + tag + frame[9:])
 
@@ -472,7 +472,7 @@ def test_a_response_whose_header_has_tags_is_charged_once(version, tag, by):
 
 
 @pytest.mark.parametrize("by", [None, 1, 10, 30])
-def test_a_response_whose_header_has_tags_is_emptied_too(by):
+def test_response_with_header_tags_is_emptied(by):
     t = over_quota()
     t.client_sends(m.fetch(2, session=(77, 3)))
     answer = m.fetched(2, session_id=77)
@@ -485,7 +485,7 @@ def test_a_response_whose_header_has_tags_is_emptied_too(by):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("by", [None, 1, 30])
-def test_in_a_window_a_response_that_goes_over_is_emptied_and_not_charged(version, by):
+def test_window_empties_response_over_quota_uncharged(version, by):
     t = Transcript(limits(fetch=1_000, algorithm="window"))
     session_id = 77 if version >= 7 else 0
     t.client_sends(m.fetch(1, version=version), m.fetch(2, version=version))
@@ -504,7 +504,7 @@ def test_in_a_window_a_response_that_goes_over_is_emptied_and_not_charged(versio
     t.client_got(m.fetched(3, version=version, size=900))
 
 
-def test_in_a_window_the_first_version_is_emptied_without_a_word_of_why():
+def test_window_empties_fetch_v0_response():
     t = Transcript(limits(fetch=1_000, algorithm="window"))
     t.client_sends(m.fetch(1, version=0))
     t.broker_answers(m.fetched(1, version=0, size=BURST + 500))
@@ -512,7 +512,7 @@ def test_in_a_window_the_first_version_is_emptied_without_a_word_of_why():
     assert t.paused
 
 
-def test_in_a_window_a_share_fetch_that_goes_over_is_sent():
+def test_window_sends_share_fetch_over_quota():
     t = Transcript(limits(fetch=1_000, algorithm="window"))
     t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).charge(BURST, t.now)
     t.client_sends(SHARE_FETCH)
@@ -566,13 +566,13 @@ def test_pipelined_share_fetches_go_one_by_one():
     t.broker_got(share_fetch(3, max_bytes=BURST - len(shared(0)) + 5))
 
 
-def test_share_fetch_without_quota_passes_as_it_is():
+def test_share_fetch_without_quota_passes_unchanged():
     t = Transcript()
     t.client_sends(SHARE_FETCH, SHARE_FETCH)
     t.broker_got(SHARE_FETCH, SHARE_FETCH)
 
 
-def test_share_fetch_does_not_wait_for_one_without_quota():
+def test_share_fetch_ignores_pending_one_without_quota():
     t = Transcript(limits(fetch=1_000))
     t.client_sends(SHARE_FETCH)
     t.configure(QuotaSettings((EntityQuota(ClientQuotaEntity("ANONYMOUS", "etl"), {"consumer_byte_rate": 1_000.0}),)))

@@ -98,7 +98,7 @@ def users(t):
 @pytest.mark.parametrize("by", CHUNKS)
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("mechanism", ROUNDS)
-def test_each_mechanism_tells_who_it_is(mechanism, version, by):
+def test_each_mechanism_names_user(mechanism, version, by):
     t = transcript(by_user(alice=1_000), required=True)
     passes(t, m.api_versions(0), m.versions_are(0, [(0, 3, 13)]), by)
     log_in(t, mechanism, version=version, by=by)
@@ -111,7 +111,7 @@ def test_each_mechanism_tells_who_it_is(mechanism, version, by):
 
 @pytest.mark.parametrize("by", CHUNKS)
 @pytest.mark.parametrize("mechanism", ROUNDS)
-def test_each_mechanism_tells_who_it_is_in_raw_tokens(mechanism, by):
+def test_each_mechanism_names_user_in_raw_tokens(mechanism, by):
     t = transcript(by_user(alice=1_000), required=True)
     log_in_raw(t, mechanism, by=by)
     passes(t, m.produce(20), m.produced(20), by)
@@ -119,7 +119,7 @@ def test_each_mechanism_tells_who_it_is_in_raw_tokens(mechanism, by):
     assert t.counters.authentications == {mechanism: 1}
 
 
-def test_what_is_before_and_behind_a_token_in_one_chunk_is_what_it_would_be_alone():
+def test_requests_around_raw_token_in_one_chunk_pass():
     t = transcript()
     passes(t, handshake(1, "PLAIN", version=0), handshaken(1, version=0))
     ((token, answer),) = ROUNDS["PLAIN"]
@@ -130,7 +130,7 @@ def test_what_is_before_and_behind_a_token_in_one_chunk_is_what_it_would_be_alon
     assert t.counters.authentications == {"PLAIN": 1}
 
 
-def test_the_user_s_quota_holds_from_then_on():
+def test_user_quota_applies_after_authentication():
     t = transcript(by_user(alice=1_000, ANONYMOUS=1))
     log_in(t, "SCRAM-SHA-256")
     t.client_sends(m.produce(20, size=11_000))
@@ -141,7 +141,7 @@ def test_the_user_s_quota_holds_from_then_on():
     assert not t.paused
 
 
-def test_nobody_is_believed_before_the_broker_has():
+def test_user_is_unknown_until_broker_accepts():
     t = transcript(by_user(alice=1_000, ANONYMOUS=1_000))
     passes(t, handshake(1, "SCRAM-SHA-256"), handshaken(1))
     (first, salt), (proof, signature) = ROUNDS["SCRAM-SHA-256"]
@@ -156,7 +156,7 @@ def test_nobody_is_believed_before_the_broker_has():
 
 @pytest.mark.parametrize("rounds", [0, 1])
 @pytest.mark.parametrize(("code", "reason"), [(58, "refused"), (34, "illegal_state"), (-1, "broker_error")])
-def test_a_refused_client_leaves_nothing_but_a_count(code, reason, rounds):
+def test_refused_client_leaves_only_a_count(code, reason, rounds):
     t = transcript(by_user(alice=1_000), required=True)
     passes(t, handshake(1, "SCRAM-SHA-512"), handshaken(1))
     for number, (token, answer) in enumerate(ROUNDS["SCRAM-SHA-512"][:rounds]):
@@ -171,14 +171,14 @@ def test_a_refused_client_leaves_nothing_but_a_count(code, reason, rounds):
     assert t.counters.authentications == {}
 
 
-def test_a_mechanism_that_is_not_enabled_is_counted():
+def test_disabled_mechanism_is_counted():
     t = transcript()
     passes(t, handshake(1, "PLAIN"), handshaken(1, error_code=33))
     assert t.counters.authentication_failures == {"unsupported_mechanism": 1}
 
 
 @pytest.mark.parametrize("mechanism", ROUNDS)
-def test_a_broker_that_closes_instead_of_an_answer_has_refused(mechanism):
+def test_close_instead_of_answer_counts_as_refusal(mechanism):
     t = transcript()
     passes(t, handshake(1, mechanism, version=0), handshaken(1, version=0))
     t.client_sends(raw(ROUNDS[mechanism][0][0]))
@@ -187,7 +187,7 @@ def test_a_broker_that_closes_instead_of_an_answer_has_refused(mechanism):
     assert users(t) == {}
 
 
-def test_who_leaves_between_two_rounds_was_not_refused():
+def test_leaving_between_rounds_is_no_refusal():
     t = transcript()
     log_in(t)
     passes(t, handshake(2, "PLAIN"), handshaken(2))
@@ -195,7 +195,7 @@ def test_who_leaves_between_two_rounds_was_not_refused():
     assert t.counters.authentication_failures == {}
 
 
-def test_an_oauthbearer_refusal_takes_two_rounds():
+def test_oauthbearer_refusal_takes_two_rounds():
     t = transcript(required=True)
     passes(t, handshake(1, "OAUTHBEARER"), handshaken(1))
     passes(t, authenticate(2, BEARER), authenticated(2, b'{"status":"invalid_token"}'))
@@ -204,7 +204,7 @@ def test_an_oauthbearer_refusal_takes_two_rounds():
     assert t.counters.authentication_failures == {"refused": 1}
 
 
-def test_another_claim_may_name_the_user():
+def test_configured_claim_names_user():
     t = transcript(by_user(app=1_000), claim="azp")
     log_in(t, "OAUTHBEARER")
     passes(t, m.produce(20), m.produced(20))
@@ -215,7 +215,7 @@ def test_another_claim_may_name_the_user():
 
 
 @pytest.mark.parametrize("by", CHUNKS)
-def test_who_authenticates_anew_as_the_same_keeps_what_was_used(by):
+def test_reauthentication_as_same_user_keeps_use(by):
     t = transcript(by_user(alice=1_000))
     log_in(t, "SCRAM-SHA-256")
     passes(t, m.produce(20, size=6_000), m.produced(20))
@@ -235,7 +235,7 @@ def test_who_authenticates_anew_as_the_same_keeps_what_was_used(by):
     assert t.counters.authentications == {"SCRAM-SHA-256": 2}
 
 
-def test_who_authenticates_anew_as_somebody_else_is_charged_as_that_one():
+def test_reauthentication_as_other_user_charges_that_user():
     t = transcript(by_user(alice=1_000, bob=1_000))
     log_in(t)
     passes(t, m.produce(20), m.produced(20))
@@ -249,7 +249,7 @@ def test_who_authenticates_anew_as_somebody_else_is_charged_as_that_one():
     assert users(t) == {"alice": 0, "bob": 1}
 
 
-def test_a_refused_attempt_to_become_somebody_else_changes_nothing():
+def test_refused_reauthentication_changes_nothing():
     t = transcript(by_user(alice=1_000, bob=1_000))
     log_in(t)
     passes(t, handshake(1, "PLAIN"), handshaken(1))
@@ -271,7 +271,7 @@ def test_a_refused_attempt_to_become_somebody_else_changes_nothing():
     ],
     ids=["GSSAPI", "delegation token", "opaque token"],
 )
-def test_who_can_t_be_known_is_anonymous_and_that_is_said_once(mechanism, rounds, caplog):
+def test_unreadable_user_is_anonymous_and_logged_once(mechanism, rounds, caplog):
     t = transcript(by_user(ANONYMOUS=1_000), required=True)
     with caplog.at_level(logging.WARNING):
         log_in(t, mechanism, rounds=rounds)
@@ -337,7 +337,7 @@ def test_hidden_names_can_be_closed_by_config(mechanism):
     assert t.counters.authentications == {}
 
 
-def test_nobody_is_served_before_the_brokers_wish_is_known():
+def test_requests_wait_until_broker_requirement_is_known():
     gate = AuthenticationGate(1_000, None)
     t = Transcript(authentication_gate=gate)
     passes(t, m.api_versions(0), m.versions_are(0, [(0, 3, 13)]))
@@ -360,7 +360,7 @@ def test_waiting_client_is_refused_once_it_has_to_authenticate():
     t.broker_got()
 
 
-def test_gate_stays_after_a_look_that_failed():
+def test_failed_lookup_keeps_authentication_gate():
     gate = AuthenticationGate(1_000, None)
     gate.looking = False
     t = Transcript(authentication_gate=gate)
@@ -372,7 +372,7 @@ def test_gate_stays_after_a_look_that_failed():
     assert caught.value.reason == "not_authenticated"
 
 
-def test_long_sasl_frame_is_refused_before_the_wish_is_known():
+def test_long_sasl_frame_is_refused_before_lookup():
     t = Transcript(openers=SaslObserver(Counters(), "sub").openers(), authentication_gate=AuthenticationGate(1_000, None))
     with pytest.raises(ProtocolError) as caught:
         t.client_sends(authenticate(1, bytes(1_001)))
@@ -397,7 +397,7 @@ def test_long_sasl_frame_is_refused_before_the_wish_is_known():
     ids=["produce", "fetch", "metadata", "heartbeat", "token", "handshake too long", "token too long", "raw GSSAPI"],
 )
 @pytest.mark.parametrize("by", [None, 1])
-def test_before_authentication_only_what_belongs_to_it_passes(frame, reason, by):
+def test_only_sasl_requests_pass_before_authentication(frame, reason, by):
     t = transcript(required=True)
     with pytest.raises(ProtocolError) as caught:
         t.client_sends(frame, by=by)
@@ -406,13 +406,13 @@ def test_before_authentication_only_what_belongs_to_it_passes(frame, reason, by)
     assert users(t) == {}
 
 
-def test_a_long_frame_is_refused_by_its_head():
+def test_long_frame_is_refused_by_its_head():
     t = transcript(required=True)
     with pytest.raises(ProtocolError, match="before authentication"):
         t.client_sends(authenticate(1, bytes(1_001))[:40])
 
 
-def test_where_nobody_has_to_anybody_may_send_anything():
+def test_requests_pass_if_authentication_is_optional():
     t = transcript()
     passes(t, m.metadata(1), m.described(1, []))
     passes(t, handshake(2, "PLAIN"), handshaken(2, error_code=34))
@@ -422,7 +422,7 @@ def test_where_nobody_has_to_anybody_may_send_anything():
 
 
 @pytest.mark.parametrize("length", [-1, 512 * 1024 + 1, 2**31 - 1])
-def test_a_raw_token_has_a_sane_length(length):
+def test_invalid_raw_token_length_is_refused(length):
     t = transcript()
     passes(t, handshake(1, "PLAIN", version=0), handshaken(1, version=0))
     with pytest.raises(ProtocolError) as caught:
@@ -430,7 +430,7 @@ def test_a_raw_token_has_a_sane_length(length):
     assert caught.value.reason == "raw_length"
 
 
-def test_a_broker_s_raw_token_has_a_sane_length():
+def test_invalid_broker_raw_token_length_is_refused():
     t = transcript()
     passes(t, handshake(1, "PLAIN", version=0), handshaken(1, version=0))
     t.client_sends(raw(b"\0alice\0secret"))
@@ -451,7 +451,7 @@ def test_a_long_token_is_collected():
 
 @pytest.mark.parametrize("mechanism", ROUNDS)
 @pytest.mark.parametrize("way", [log_in, log_in_raw])
-def test_nothing_that_is_secret_is_kept_or_told(mechanism, way, caplog):
+def test_secrets_are_neither_kept_nor_logged(mechanism, way, caplog):
     t = transcript(required=True)
     with caplog.at_level(logging.DEBUG):
         way(t, mechanism, by=7)

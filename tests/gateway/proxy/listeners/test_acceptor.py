@@ -121,20 +121,20 @@ async def says_back(house):
         assert await ask(client) == b"hello"
 
 
-async def test_more_connections_than_one_wake_takes_are_all_served(house):
+async def test_more_connections_than_one_wake_accepts_are_served(house):
     here = house()
     await asyncio.gather(*(says_back(here) for _ in range(2 * ACCEPTS_PER_WAKE + 1)))
     assert len(here.made) == 2 * ACCEPTS_PER_WAKE + 1
 
 
-async def test_what_connected_before_it_started_is_served(bound, house):
+async def test_connection_before_start_is_served(bound, house):
     with socket.create_connection(bound.getsockname()) as early:
         early.setblocking(False)
         house()
         assert await ask(early) == b"hello"
 
 
-async def test_once_closed_nobody_gets_in_and_who_is_in_stays(house):
+async def test_closed_acceptor_keeps_existing_connections(house):
     here = house()
     with await here.connect() as inside:
         assert await ask(inside) == b"hello"
@@ -145,7 +145,7 @@ async def test_once_closed_nobody_gets_in_and_who_is_in_stays(house):
         assert await ask(inside, b"still") == b"still"
 
 
-async def test_who_is_in_the_kernels_queue_when_it_finishes_is_served(house):
+async def test_finishing_acceptor_serves_kernel_queue(house):
     here = house(start=False)
     clients = [await here.connect() for _ in range(2 * ACCEPTS_PER_WAKE + 1)]
     here.acceptor.finish()  # never started: all of them wait in the queue
@@ -155,7 +155,7 @@ async def test_who_is_in_the_kernels_queue_when_it_finishes_is_served(house):
     assert await asyncio.gather(*(ask(client) for client in clients)) == [b"hello"] * len(clients)
 
 
-async def test_a_handshake_goes_on_when_it_finishes_and_ends_when_it_closes(house):
+async def test_handshake_survives_finish_and_ends_on_close(house):
     context = SimpleNamespace(context=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     here = house(tls=Handshakes("clients", context, 10.0, Counters()))
     with await here.connect() as client:
@@ -167,7 +167,7 @@ async def test_a_handshake_goes_on_when_it_finishes_and_ends_when_it_closes(hous
         assert here.acceptor.starting == 0
 
 
-async def test_without_files_it_tries_again_later(monkeypatch, caplog, bound, house):
+async def test_acceptor_retries_without_file_descriptors(monkeypatch, caplog, bound, house):
     class Exhausted:
         """A listening socket of a process that has no file descriptor left, once."""
 
@@ -197,7 +197,7 @@ async def test_without_files_it_tries_again_later(monkeypatch, caplog, bound, ho
     assert caplog.records[-1].reason.startswith("accept "), "by which the log thins it out"
 
 
-async def test_an_address_with_as_many_connections_as_it_may_have_is_refused_until_one_is_closed(house):
+async def test_address_at_connection_limit_is_refused(house):
     here = house(max_per_ip=1)
     left = here.left()
     with await here.connect() as first:
@@ -209,7 +209,7 @@ async def test_an_address_with_as_many_connections_as_it_may_have_is_refused_unt
     await says_back(here)
 
 
-async def test_an_address_that_connects_too_often_is_held_then_closed_and_nothing_is_made_for_it(house):
+async def test_address_over_rate_is_held_then_closed(house):
     here = house(start=False, ip_rate=0.02, window=Window(1_001, 0.1), max_held=3)  # two, and the next one 50 seconds later
     clients = [await here.connect() for _ in range(6)]
     here.acceptor.start()  # and finds them all
@@ -220,7 +220,7 @@ async def test_an_address_that_connects_too_often_is_held_then_closed_and_nothin
     assert here.admission.held == 0
 
 
-async def test_who_is_held_is_closed_with_the_gateway(house):
+async def test_held_connections_close_with_gateway(house):
     here = house(ip_rate=1 / 600, window=Window(2, 600.0))
     clients = [await here.connect() for _ in range(3)]
     assert await ask(clients[0]) == b"hello"
@@ -229,7 +229,7 @@ async def test_who_is_held_is_closed_with_the_gateway(house):
     assert here.admission.held == 0
 
 
-async def test_at_the_maximum_others_wait_and_are_served_when_one_leaves(house):
+async def test_connection_over_maximum_waits_for_a_place(house):
     here = house(max_connections=1)
     first, second = await here.connect(), await here.connect()
     assert await ask(first) == b"hello"
@@ -240,7 +240,7 @@ async def test_at_the_maximum_others_wait_and_are_served_when_one_leaves(house):
     assert await waiting == b"hello"
 
 
-async def test_over_the_listeners_rate_others_wait_and_are_all_served(house):
+async def test_connections_over_listener_rate_wait_and_are_served(house):
     here = house(start=False, connection_creation_rate=20)
     clients = [await here.connect() for _ in range(25)]
     here.acceptor.start()  # and finds them all
@@ -249,7 +249,7 @@ async def test_over_the_listeners_rate_others_wait_and_are_all_served(house):
     assert here.counters.rejected == {}
 
 
-async def test_a_handshake_that_fails_gives_its_place_back(house):
+async def test_failed_handshake_gives_place_back(house):
     context = SimpleNamespace(context=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     counters = Counters()
     here = house(tls=Handshakes("clients", context, 10.0, counters), max_connections=1)

@@ -66,14 +66,14 @@ def told(listener: Listener, node_id: int) -> int | None:
     return None if address is None else address[1]
 
 
-async def test_workers_have_the_same_port_for_a_broker(worker: Callable[[], Listener], first: int) -> None:
+async def test_workers_use_same_port_for_a_broker(worker: Callable[[], Listener], first: int) -> None:
     one, other = worker(), worker()
     assert [told(listener, 1) for listener in (one, other, one)] == [first + 1] * 3
     with pytest.raises(OSError, match="in use"):
         socket.create_server(("127.0.0.1", first + 1))
 
 
-async def test_a_port_of_another_weir_is_left_to_it(
+async def test_port_of_another_weir_is_skipped(
     worker: Callable[[], Listener], first: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.create_server(("127.0.0.1", first + 1), reuse_port=True):
@@ -84,7 +84,7 @@ async def test_a_port_of_another_weir_is_left_to_it(
     assert told(other, 1) == first + 2, "also once it is free"
 
 
-async def test_ids_that_share_a_port_are_warned_of_with_the_remedy(
+async def test_broker_ids_that_share_a_port_warn_with_remedy(
     worker: Callable[[], Listener], first: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = worker()

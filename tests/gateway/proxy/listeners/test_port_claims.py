@@ -13,7 +13,7 @@ def nobody() -> None:
     """Nobody else listens there."""
 
 
-def test_a_port_is_the_first_ones_who_asks(tmp_path: Path) -> None:
+def test_first_claim_owns_port(tmp_path: Path) -> None:
     one, other = PortClaims(tmp_path), PortClaims(tmp_path)
     assert one.claim("127.0.0.1", 9093, 1, nobody)
     assert other.claim("127.0.0.1", 9093, 1, nobody)
@@ -22,13 +22,13 @@ def test_a_port_is_the_first_ones_who_asks(tmp_path: Path) -> None:
     assert not one.claim("127.0.0.1", 9094, 2, nobody)
 
 
-def test_the_same_port_of_another_address_is_another(tmp_path: Path) -> None:
+def test_same_port_of_another_address_is_separate(tmp_path: Path) -> None:
     claims = PortClaims(tmp_path)
     assert claims.claim("127.0.0.1", 9093, 1, nobody)
     assert claims.claim("::1", 9093, 2, nobody)
 
 
-def test_a_port_that_others_have_is_nobodys(tmp_path: Path) -> None:
+def test_port_in_use_stays_unclaimed(tmp_path: Path) -> None:
     def taken() -> None:
         raise OSError(EADDRINUSE, os.strerror(EADDRINUSE))
 
@@ -39,7 +39,7 @@ def test_a_port_that_others_have_is_nobodys(tmp_path: Path) -> None:
     assert not one.claim("127.0.0.1", 9093, 1, nobody)
 
 
-def test_a_port_that_can_not_be_tried_is_still_to_be_had(tmp_path: Path) -> None:
+def test_failed_bind_leaves_port_claimable(tmp_path: Path) -> None:
     def exhausted() -> None:
         raise OSError(EMFILE, os.strerror(EMFILE))
 
@@ -49,7 +49,7 @@ def test_a_port_that_can_not_be_tried_is_still_to_be_had(tmp_path: Path) -> None
     assert claims.claim("127.0.0.1", 9093, 1, nobody)
 
 
-def test_only_the_first_tries(tmp_path: Path) -> None:
+def test_only_first_claim_tries_to_bind(tmp_path: Path) -> None:
     tries: list[int] = []
     one, other = PortClaims(tmp_path), PortClaims(tmp_path)
     assert one.claim("127.0.0.1", 9093, 1, lambda: tries.append(1))

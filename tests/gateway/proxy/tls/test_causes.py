@@ -49,11 +49,11 @@ def client(authority: Authority, **changes) -> ssl.SSLContext:
     return client_context(ClientTls(**{**given, **changes}))
 
 
-def test_a_good_handshake_has_no_error(authority: Authority) -> None:
+def test_good_handshake_has_no_error(authority: Authority) -> None:
     assert handshake(client(authority), server(authority)) == (None, None)
 
 
-def test_another_host(authority: Authority) -> None:
+def test_certificate_for_another_host_is_explained(authority: Authority) -> None:
     error, _ = handshake(client(authority), server(authority), "kafka.example.com")
     reason, words = cause_of(error, "the broker's")
     assert reason == "wrong_host"
@@ -61,11 +61,11 @@ def test_another_host(authority: Authority) -> None:
     assert "kafka.example.com" in words
 
 
-def test_another_host_is_fine_without_verification(authority: Authority) -> None:
+def test_other_host_passes_without_verification(authority: Authority) -> None:
     assert handshake(client(authority, verify_hostname=False), server(authority), "kafka.example.com") == (None, None)
 
 
-def test_the_other_side_does_not_trust(authority: Authority, tmp_path: Path) -> None:
+def test_untrusted_certificate_is_explained(authority: Authority, tmp_path: Path) -> None:
     stranger = Authority(tmp_path / "stranger", "stranger")
     mine, theirs = handshake(client(stranger), server(authority))
     assert cause_of(mine, "the broker's").reason == "unknown_ca"
@@ -75,14 +75,14 @@ def test_the_other_side_does_not_trust(authority: Authority, tmp_path: Path) -> 
     )
 
 
-def test_no_version_in_common(authority: Authority) -> None:
+def test_missing_common_version_is_explained(authority: Authority) -> None:
     old = client(authority)
     old.maximum_version = ssl.TLSVersion.TLSv1_2
     _, error = handshake(old, server(authority, min_version="1.3"))
     assert cause_of(error.error, "the client's") == ("version", "the two sides have no TLS version in common")
 
 
-def test_an_unknown_server_name_gets_an_alert_and_is_kept(authority: Authority) -> None:
+def test_unknown_server_name_gets_alert(authority: Authority) -> None:
     files = authority.issue("server", LOOPBACK)
     tls = ServerTls(files.cert, files.key, None, "none", "1.2")
     asked = []
@@ -108,5 +108,5 @@ def test_an_unknown_server_name_gets_an_alert_and_is_kept(authority: Authority) 
         (ValueError("?"), "other"),
     ],
 )
-def test_what_is_no_error_of_tls(error: Exception, reason: str) -> None:
+def test_errors_outside_tls_have_a_reason(error: Exception, reason: str) -> None:
     assert cause_of(error, "the client's").reason == reason

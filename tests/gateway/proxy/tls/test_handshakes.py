@@ -61,7 +61,7 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-async def test_a_finished_handshake_tells_the_name_and_the_certificate(authority: Authority) -> None:
+async def test_handshake_reports_server_name_and_certificate(authority: Authority) -> None:
     port = Port(authority, client_auth="required")
     mine = authority.issue("me")
     tls = ssl.create_default_context(cafile=authority.cert)
@@ -77,7 +77,7 @@ async def test_a_finished_handshake_tells_the_name_and_the_certificate(authority
     port.close()
 
 
-async def test_a_silent_client_is_cut_after_the_time_limit(authority: Authority) -> None:
+async def test_silent_client_is_cut_after_time_limit(authority: Authority) -> None:
     port = Port(authority, seconds=0.05)
     client, task = port.accept()
     with pytest.raises(ConnectionAbortedError):
@@ -88,9 +88,7 @@ async def test_a_silent_client_is_cut_after_the_time_limit(authority: Authority)
     port.close()
 
 
-async def test_one_too_many_takes_the_place_of_the_oldest_of_the_greediest_address(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_excess_handshake_evicts_oldest_of_busiest_address(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_UNDER_WAY", 3)
     port = Port(authority)
     begun = []
@@ -112,7 +110,7 @@ async def test_one_too_many_takes_the_place_of_the_oldest_of_the_greediest_addre
     port.close()
 
 
-async def test_plaintext_is_told_from_tls(authority: Authority) -> None:
+async def test_plaintext_is_recognized(authority: Authority) -> None:
     port = Port(authority)
     client, task = port.accept()
     await asyncio.get_running_loop().sock_sendall(client, b"\0\0\0\x14\0\x12\0\x03\0\0\0\1\0\4abcd\0\0\0\0")
@@ -123,7 +121,7 @@ async def test_plaintext_is_told_from_tls(authority: Authority) -> None:
     port.close()
 
 
-def test_a_context_follows_its_files_once_they_are_whole(authority: Authority, tmp_path: Path) -> None:
+def test_context_reloads_complete_files(authority: Authority, tmp_path: Path) -> None:
     files, other = authority.issue("first", LOOPBACK), authority.issue("second", LOOPBACK)
     tls = ServerTls(files.cert, files.key, None, "none", "1.2")
     results: Counter[str] = Counter()

@@ -38,7 +38,7 @@ ADMIN = "CN=adminUser,OU=Admin,O=Unknown,L=Unknown,ST=Unknown,C=Unknown"
         ("RULE:^.*$/fixed/", "CN=a", "fixed"),
     ],
 )
-def test_rules(rules: str, subject: str, user: str | None) -> None:
+def test_rules_map_subjects_to_users(rules: str, subject: str, user: str | None) -> None:
     assert PrincipalMapping(rules).user(subject) == user
 
 
@@ -59,6 +59,6 @@ def test_rules(rules: str, subject: str, user: str | None) -> None:
         ("RULE:^CN=(.*)$/${who}/", "'who'"),
     ],
 )
-def test_what_can_not_be_used_is_refused(rules: str, why: str) -> None:
+def test_unusable_rules_are_refused(rules: str, why: str) -> None:
     with pytest.raises(BadRuleError, match=why.replace("(", r"\(")):
         PrincipalMapping(rules)
