@@ -3,7 +3,7 @@ import io
 from gateway.features.connection_quotas.held_sockets import HeldSockets
 
 
-def test_each_is_closed_at_its_own_time_whatever_the_order_in_which_they_came():
+def test_held_sockets_close_in_order_of_their_times():
     held = HeldSockets(10)
     late, early = io.BytesIO(), io.BytesIO()
     assert held.hold(late, 3.0)
@@ -16,7 +16,7 @@ def test_each_is_closed_at_its_own_time_whatever_the_order_in_which_they_came():
     assert (late.closed, len(held)) == (True, 0)
 
 
-def test_beyond_the_bound_nobody_is_held():
+def test_full_hold_accepts_no_more_sockets():
     held = HeldSockets(2)
     first, second, third = io.BytesIO(), io.BytesIO(), io.BytesIO()
     assert [held.hold(each, 1.0) for each in (first, second, third)] == [True, True, False]

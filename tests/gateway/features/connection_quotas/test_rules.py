@@ -38,7 +38,7 @@ def open_all(subject, count, ip=ALICE, listener="a", now=START):
     return slots
 
 
-def test_an_address_has_so_many_connections_and_no_more():
+def test_address_has_at_most_max_per_ip_connections():
     subject = quotas(max_per_ip=2)
     first, _ = open_all(subject, 2)
     assert subject.arrive("b", ALICE, START) == TurnedAway("max_per_ip")
@@ -50,14 +50,14 @@ def test_an_address_has_so_many_connections_and_no_more():
     assert subject.arrive("a", ALICE, START) == TurnedAway("max_per_ip")
 
 
-def test_an_override_holds_for_its_address_whether_higher_or_lower():
+def test_override_replaces_maximum_of_its_address():
     subject = quotas(max_per_ip=2, overrides={ALICE: 5, BOB: 1})
     open_all(subject, 5)
     open_all(subject, 1, BOB)
     assert subject.arrive("a", ALICE, START) == TurnedAway("max_per_ip") == subject.arrive("a", BOB, START)
 
 
-def test_a_lowered_maximum_closes_nobody():
+def test_lowered_maximum_closes_no_connection():
     subject = quotas()
     slots = open_all(subject, 3)
     subject.apply(limits(1), START)
@@ -67,13 +67,13 @@ def test_a_lowered_maximum_closes_nobody():
     open_all(subject, 1)
 
 
-def test_nobody_leaves_who_was_not_there():
+def test_leave_without_arrival_is_an_error():
     with pytest.raises(ValueError, match=ALICE):
         quotas().leave("a", ALICE)
 
 
 @pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
-def test_an_address_over_its_rate_is_held_and_uses_nothing_of_it(algorithm):
+def test_address_over_rate_is_refused_and_not_charged(algorithm):
     subject = quotas([(ALICE, 5)], algorithm=algorithm)
     open_all(subject, 50)
     for _ in range(100):  # all of them are told the same: whoever is turned away is not counted
@@ -83,7 +83,7 @@ def test_an_address_over_its_rate_is_held_and_uses_nothing_of_it(algorithm):
     assert subject.gateway.connections == 150
 
 
-def test_the_token_bucket_lets_in_the_rate_and_no_more():
+def test_token_bucket_admits_exactly_the_rate():
     subject = quotas([(DEFAULT, 5)])
     open_all(subject, 50)
     let_in = [isinstance(subject.arrive("a", ALICE, START + tick / 100), Slot) for tick in range(1, 1_001)]
@@ -91,7 +91,7 @@ def test_the_token_bucket_lets_in_the_rate_and_no_more():
     assert max(len(run) for run in "".join("x" if one else " " for one in let_in).split("x")) <= 20  # and evenly
 
 
-def test_nobody_is_held_for_longer_than_one_sample():
+def test_address_is_held_for_at_most_one_sample():
     subject = quotas([(ALICE, 50)], algorithm="window", window=Window(11, 2.0))
     open_all(subject, 500)
     subject._engine.apply(settings([(ALICE, 1)], algorithm="window", window=Window(11, 2.0)), START)
@@ -99,7 +99,7 @@ def test_nobody_is_held_for_longer_than_one_sample():
     assert subject.arrive("a", ALICE, START) == TurnedAway("connection_creation_rate", 2.0)
 
 
-def test_the_default_holds_for_each_address_by_itself_and_an_exemption_beats_it():
+def test_default_rate_is_per_address_and_exemptions_win():
     subject = quotas([(DEFAULT, 1)], exempt=[BOB])
     open_all(subject, 10)
     assert isinstance(subject.arrive("a", ALICE, START), TurnedAway)
@@ -107,7 +107,7 @@ def test_the_default_holds_for_each_address_by_itself_and_an_exemption_beats_it(
     open_all(subject, 1_000, BOB)
 
 
-def test_what_is_not_enforced_is_counted_and_let_in():
+def test_unenforced_limits_are_only_counted():
     engine = QuotaEngine(settings([(ALICE, 1)], enforce=False), START)
     subject = quotas(engine=engine, listener=AcceptLimits(None, 1.0))
     open_all(subject, 12)
@@ -116,7 +116,7 @@ def test_what_is_not_enforced_is_counted_and_let_in():
     assert subject.wait("a", START) == 0.0
 
 
-def test_an_address_that_is_shown_has_its_rate_limit_and_throttles():
+def test_shown_address_has_rate_limit_and_throttles():
     engine = QuotaEngine(settings([(DEFAULT, 5)]), START)
     subject = quotas(engine=engine)
     open_all(subject, 50)
@@ -129,7 +129,7 @@ def test_an_address_that_is_shown_has_its_rate_limit_and_throttles():
     assert connections.seconds == pytest.approx(0.2)
 
 
-def test_without_a_quota_nothing_is_kept_of_an_address_that_has_left():
+def test_departed_address_without_quota_leaves_no_state():
     engine = QuotaEngine(QuotaSettings(), START)
     subject = quotas(engine=engine)
     for number in range(1_000):
@@ -138,7 +138,7 @@ def test_without_a_quota_nothing_is_kept_of_an_address_that_has_left():
     assert subject._per_ip == {}
 
 
-def test_endless_addresses_take_bounded_memory_and_share_a_bucket_beyond_the_bound():
+def test_excess_addresses_share_one_bucket():
     engine = QuotaEngine(settings([(DEFAULT, 1)]), START, max_buckets=10, max_labelled=5)
     subject = quotas(engine=engine)
     verdicts = [subject.arrive("a", f"10.0.0.{number}", START) for number in range(100)]
@@ -152,7 +152,7 @@ def test_endless_addresses_take_bounded_memory_and_share_a_bucket_beyond_the_bou
 
 @pytest.mark.parametrize("where", ["listener", "gateway"])
 @pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
-def test_over_a_rate_the_next_one_waits(where, algorithm):
+def test_connection_over_rate_waits(where, algorithm):
     subject = quotas(algorithm=algorithm, **{where: AcceptLimits(None, 4.0)})
     open_all(subject, 40)
     assert subject.wait("a", START) == 0.0
@@ -164,7 +164,7 @@ def test_over_a_rate_the_next_one_waits(where, algorithm):
     assert subject.listeners["a"].throttle_seconds_total == pytest.approx(0.25)
 
 
-def test_who_is_turned_away_does_not_make_others_wait():
+def test_refused_connections_delay_no_others():
     subject = quotas([(ALICE, 1)], max_per_ip=20, listener=AcceptLimits(None, 4.0))
     open_all(subject, 10)
     open_all(subject, 20, BOB)
@@ -175,7 +175,7 @@ def test_who_is_turned_away_does_not_make_others_wait():
 
 
 @pytest.mark.parametrize("where", ["listener", "gateway"])
-def test_at_a_maximum_the_next_one_waits_until_another_is_closed(where):
+def test_connection_at_maximum_waits_for_a_close(where):
     subject = quotas(**{where: AcceptLimits(2, None)})
     told = []
     subject.on_leave(lambda: told.append(subject.wait("a", START)))
@@ -186,7 +186,7 @@ def test_at_a_maximum_the_next_one_waits_until_another_is_closed(where):
     assert told == [0.0]
 
 
-def test_a_raised_maximum_is_told_to_who_waits():
+def test_raised_maximum_wakes_waiting_connections():
     subject = quotas(listener=AcceptLimits(1, None))
     told = []
     subject.on_leave(lambda: told.append(subject.wait("a", START)))
@@ -195,7 +195,7 @@ def test_a_raised_maximum_is_told_to_who_waits():
     assert told == [0.0]
 
 
-def test_a_changed_rate_keeps_what_was_used_and_a_removed_one_lets_everybody_in():
+def test_changed_rate_keeps_use_and_removed_rate_admits_all():
     subject = quotas(listener=AcceptLimits(None, 4.0))
     open_all(subject, 41)
     subject.apply(limits(listener=AcceptLimits(None, 2.0)), START)
@@ -206,7 +206,7 @@ def test_a_changed_rate_keeps_what_was_used_and_a_removed_one_lets_everybody_in(
     assert subject.wait("a", START + 1.0) == 0.0
 
 
-def test_a_rate_follows_the_algorithm_that_is_configured():
+def test_rate_uses_configured_algorithm():
     engine = QuotaEngine(QuotaSettings(), START)
     subject = quotas(engine=engine, gateway=AcceptLimits(None, 4.0))
     assert subject.gateway.meter.tokens(START) == 40.0
@@ -216,7 +216,7 @@ def test_a_rate_follows_the_algorithm_that_is_configured():
 
 
 @given(st.lists(st.tuples(st.sampled_from(["open", "close"]), st.sampled_from([ALICE, BOB]), st.sampled_from("ab"))))
-def test_what_is_counted_is_what_is_open_and_never_more_than_allowed(events):
+def test_counts_match_open_connections_within_limits(events):
     subject = quotas(max_per_ip=3, gateway=AcceptLimits(5, None), listener=AcceptLimits(2, None))
     slots: list[tuple[str, str, Slot]] = []
     for what, ip, listener in events:

@@ -61,7 +61,7 @@ def asked_and_told(t, names, topics):
 
 
 @pytest.mark.parametrize("key", APIS)
-def test_the_first_operation_may_overdraw_and_what_follows_in_the_request_is_refused(key):
+def test_strict_request_may_overdraw_once_rest_is_refused(key):
     t = transcript()
     request, topics = costing(key, ["a", "b", "c"], 30)
     t.client_sends(request)
@@ -78,7 +78,7 @@ def test_the_first_operation_may_overdraw_and_what_follows_in_the_request_is_ref
 
 
 @pytest.mark.parametrize("key", APIS)
-def test_where_nothing_is_left_of_a_request_it_is_answered_here(key):
+def test_request_with_nothing_left_is_answered_locally(key):
     t = transcript()
     t.client_sends(m.create(9, {"x": 60}))
     t.broker_answers(m.told(9, {"x": 0}))
@@ -95,7 +95,7 @@ def test_where_nothing_is_left_of_a_request_it_is_answered_here(key):
 
 
 @pytest.mark.parametrize("key", APIS)
-def test_older_clients_are_held_and_nothing_is_refused(key):
+def test_permissive_request_is_throttled_not_refused(key):
     t = transcript()
     request, topics = costing(key, ["a", "b"], 30, version=m.PERMISSIVE[key])
     t.client_sends(request, messages.heartbeat(2))
@@ -119,7 +119,7 @@ def test_every_version_of_create_topics_is_charged(version):
     assert tokens(t) == BURST - 5
 
 
-def test_an_overdrawn_bucket_alone_throttles_nobody_who_knows_the_error():
+def test_overdrawn_bucket_does_not_mute_strict_clients():
     t = transcript()
     controller = m.Controller(t)
     t.client_sends(m.create(1, {"a": 60}))
@@ -129,7 +129,7 @@ def test_an_overdrawn_bucket_alone_throttles_nobody_who_knows_the_error():
     t.broker_got(messages.heartbeat(2))
 
 
-def test_nothing_else_is_ever_held_for_a_quota_of_partitions():
+def test_other_requests_pass_overdrawn_mutation_bucket():
     t = transcript()
     t.client_sends(messages.metadata(1), messages.produce(2))
     t.broker_got(messages.metadata(1), messages.produce(2))
@@ -139,7 +139,7 @@ def test_nothing_else_is_ever_held_for_a_quota_of_partitions():
 
 
 @pytest.mark.parametrize("by", CHUNKS)
-def test_what_follows_waits_until_the_broker_has_told_what_there_is(by):
+def test_later_requests_wait_for_topic_metadata(by):
     t = transcript()
     t.client_sends(messages.heartbeat(7), m.delete(1, ["a"]), messages.heartbeat(2), by=by)
     t.broker_got(messages.heartbeat(7), m.question(1, ["a"]))
@@ -151,7 +151,7 @@ def test_what_follows_waits_until_the_broker_has_told_what_there_is(by):
     assert t.counters.requests[ApiKey.METADATA] == 0
 
 
-def test_topics_by_id_are_asked_for_where_the_broker_can_tell():
+def test_topics_by_id_are_looked_up_if_broker_can():
     t = transcript()
     names = ["a", "b"]
     t.client_sends(m.delete(1, [m.id_of(name) for name in names]))
@@ -166,7 +166,7 @@ def test_topics_by_id_are_asked_for_where_the_broker_can_tell():
     t.client_got(m.answered(m.DELETE, 1, results, throttle_time_ms=4_000))
 
 
-def test_a_broker_that_can_not_tell_them_costs_a_guess_which_is_said_once(caplog):
+def test_unknown_topic_ids_cost_a_guess_logged_once(caplog):
     t = transcript()
     for number in range(2):
         t.client_sends(m.delete(1, [uuid.UUID(int=5 + number)]))
@@ -180,7 +180,7 @@ def test_a_broker_that_can_not_tell_them_costs_a_guess_which_is_said_once(caplog
 
 
 @pytest.mark.parametrize("rate", [None, "exempt"])
-def test_who_has_no_quota_is_not_asked_about_and_not_held_but_measured(rate, caplog):
+def test_client_without_quota_is_measured_without_lookup(rate, caplog):
     exempt = EntityQuota(ClientQuotaEntity(None, "etl"), exempt=True)
     t = transcript(settings(None) if rate is None else QuotaSettings((exempt,)), KnownTopics())
     request = m.create(1, {"a": 500, "b": 500})
@@ -194,7 +194,7 @@ def test_who_has_no_quota_is_not_asked_about_and_not_held_but_measured(rate, cap
 
 
 @pytest.mark.parametrize("version", [5, 7], ids=["permissive", "strict"])
-def test_where_quotas_are_not_enforced_nothing_is_refused_and_it_is_counted(version):
+def test_unenforced_mutation_quota_only_counts(version):
     told = ThrottleFolds()
     t = transcript(settings(enforce=False), recorder=told)
     controller = m.Controller(t)
@@ -245,7 +245,7 @@ def grown(name="a", count=1, assignments=None):
         ([created("not a name", 5)], {}, 0),
     ],
 )
-def test_what_creating_topics_costs(topics, there, cost):
+def test_created_topics_cost_their_partitions(topics, there, cost):
     t = transcript(settings(1_000.0))
     t.client_sends(m.create(1, topics))
     if legal := list({topic["name"] for topic in topics if " " not in topic["name"]}):
@@ -255,7 +255,7 @@ def test_what_creating_topics_costs(topics, there, cost):
 
 
 @pytest.mark.parametrize(("error_code", "cost"), [(3, 5), (29, 5), (17, 0), (5, 0)])
-def test_a_topic_that_can_not_be_created_costs_nothing_one_that_is_hidden_may_not_be_there(error_code, cost):
+def test_uncreatable_topic_is_free_hidden_topic_is_charged(error_code, cost):
     t = transcript()
     t.client_sends(m.create(1, {"a": 5}))
     t.broker_answers(m.told(1, {"a": 0}, error_code=error_code))
@@ -276,7 +276,7 @@ def test_a_topic_that_can_not_be_created_costs_nothing_one_that_is_hidden_may_no
         ([grown("a", 7), grown("a", 8)], {"a": 3}, 0),
     ],
 )
-def test_what_more_partitions_cost(topics, there, cost):
+def test_added_partitions_cost_their_difference(topics, there, cost):
     t = transcript()
     t.client_sends(m.grow(1, topics))
     asked_and_told(t, list({topic["name"] for topic in topics}), there)
@@ -287,7 +287,7 @@ def test_what_more_partitions_cost(topics, there, cost):
 @pytest.mark.parametrize(
     ("names", "cost"), [(["a"], 3), (["a", "b"], 8), (["nowhere"], 0), (["a", "a"], 0), (["a", "b", "b"], 3)]
 )
-def test_what_deleting_topics_costs(names, cost):
+def test_deleted_topics_cost_their_partitions(names, cost):
     t = transcript()
     t.client_sends(m.delete(1, names))
     asked_and_told(t, list(set(names)), {"a": 3, "b": 5})
@@ -296,7 +296,7 @@ def test_what_deleting_topics_costs(names, cost):
 
 
 @pytest.mark.parametrize("topic_id", [m.id_of("a"), uuid.UUID(int=0)])
-def test_a_topic_to_be_deleted_has_a_name_or_an_id_not_both_nor_neither(topic_id):
+def test_deletion_needs_exactly_one_of_name_and_id(topic_id):
     name = None if topic_id == uuid.UUID(int=0) else "a"
     values = {"topics": [{"name": name, "topic_id": topic_id}], "timeout_ms": 1}
     t = transcript()
@@ -311,7 +311,7 @@ def test_a_topic_to_be_deleted_has_a_name_or_an_id_not_both_nor_neither(topic_id
     assert t.row("controller_mutation").amount_total == 0
 
 
-def test_what_is_going_to_be_refused_anyway_is_not_refused_here_however_empty_the_bucket():
+def test_requests_that_will_fail_pass_an_empty_bucket():
     t = transcript()
     controller = m.Controller(t, {"there": 2})
     t.client_sends(m.create(1, {"a": 60}))
@@ -323,7 +323,7 @@ def test_what_is_going_to_be_refused_anyway_is_not_refused_here_however_empty_th
     t.client_got(m.answered(m.CREATE, 1, [m.refused("new"), there], throttle_time_ms=19_000))
 
 
-def test_only_asking_whether_it_could_be_done_costs_as_much():
+def test_validate_only_costs_the_same():
     """KRaft's: what it would do is charged, and refused, as if it were done."""
     t = transcript()
     t.client_sends(m.create(1, {"a": 30}, validate_only=True))
@@ -632,7 +632,7 @@ def test_deferred_request_does_not_hold_up_a_drain():
         (m.GROW, 39, 5),
     ],
 )
-def test_what_the_broker_refuses_is_given_back_unless_its_controller_would_have_charged_it(key, error_code, charged):
+def test_refused_mutations_are_refunded_as_in_kafka(key, error_code, charged):
     t = transcript()
     request, topics = costing(key, ["a", "b"], 5)
     t.client_sends(request)
@@ -642,7 +642,7 @@ def test_what_the_broker_refuses_is_given_back_unless_its_controller_would_have_
     assert tokens(t) == BURST - 5 - charged
 
 
-def test_a_mute_is_shortened_by_what_is_given_back():
+def test_refund_shortens_mute():
     t = transcript()
     request, _ = costing(m.CREATE, ["a", "b", "c"], 30)
     t.client_sends(request)
@@ -655,7 +655,7 @@ def test_a_mute_is_shortened_by_what_is_given_back():
     assert not t.core.throttle.active
 
 
-def test_a_default_that_was_guessed_is_put_right_by_the_answer_and_known_from_then_on(caplog):
+def test_guessed_default_partitions_are_corrected_by_answer(caplog):
     t = Transcript(settings(), openers=mutations.openers(KnownTopics()))
     controller = m.Controller(t, num_partitions=6)
     t.client_sends(m.create(1, {"a": -1}))
@@ -667,7 +667,7 @@ def test_a_default_that_was_guessed_is_put_right_by_the_answer_and_known_from_th
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
-def test_results_stay_in_the_requests_order_whatever_the_brokers_and_what_nobody_asked_for_comes_last():
+def test_results_keep_request_order_unknown_last():
     t = transcript()
     topics = [created("a", 10), created("dup", 1), created("b", 20), created("dup", 1), created("c", 1), created("there", 1)]
     t.client_sends(m.create(1, topics))
@@ -681,7 +681,7 @@ def test_results_stay_in_the_requests_order_whatever_the_brokers_and_what_nobody
     t.client_got(m.answered(m.CREATE, 1, [a, dup, b, m.refused("c"), there, other], throttle_time_ms=4_000))
 
 
-def test_the_brokers_own_throttle_time_stays_where_it_is_longer():
+def test_longer_broker_throttle_time_stays():
     t = transcript()
     request, _ = costing(m.CREATE, ["a", "b"], 30)
     t.client_sends(request)
@@ -690,7 +690,7 @@ def test_the_brokers_own_throttle_time_stays_where_it_is_longer():
     t.client_got(m.answered(m.CREATE, 1, [{"name": "a"}, m.refused("b")], throttle_time_ms=9_000))
 
 
-def test_what_nobody_here_knows_in_an_answer_survives():
+def test_unknown_fields_of_an_answer_survive():
     t = transcript()
     request, _ = costing(m.CREATE, ["a", "b"], 30)
     t.client_sends(request)
@@ -704,7 +704,7 @@ def test_what_nobody_here_knows_in_an_answer_survives():
 # What has just changed.
 
 
-def test_a_broker_that_has_not_heard_yet_is_not_believed_for_a_while():
+def test_recent_change_overrides_stale_metadata():
     t = transcript(settings(1_000.0))
 
     def change(request, told, answer):
@@ -726,7 +726,7 @@ def test_a_broker_that_has_not_heard_yet_is_not_believed_for_a_while():
     assert change(m.delete(1, ["a"]), {"a": 7}, m.answered(m.DELETE, 1, [{"name": "a"}])) == 7
 
 
-def test_a_new_topic_is_known_by_its_id_as_well():
+def test_new_topic_is_known_by_id():
     t = transcript()
     controller = m.Controller(t)
     t.client_sends(m.create(1, {"a": 20}))
@@ -737,7 +737,7 @@ def test_a_new_topic_is_known_by_its_id_as_well():
     assert tokens(t) == BURST - 40
 
 
-def test_what_is_remembered_is_bounded(monkeypatch):
+def test_recent_topics_are_bounded(monkeypatch):
     monkeypatch.setattr(known_topics, "MAX_RECENT", 3)
     known = KnownTopics()
     for number in range(5):
@@ -749,7 +749,7 @@ def test_what_is_remembered_is_bounded(monkeypatch):
 # The rest.
 
 
-def test_a_request_that_is_too_long_is_not_opened():
+def test_oversized_mutation_request_ends_connection():
     topics = [{"name": f"topic-{number}" + "x" * 200, "num_partitions": 1, "replication_factor": 1} for number in range(6_000)]
     request = m.create(1, topics)
     t = transcript()
@@ -762,7 +762,7 @@ def test_a_request_that_is_too_long_is_not_opened():
     t.client_got(m.answered(m.CREATE, 1, [{"name": "a"}]))
 
 
-def test_topics_are_asked_for_in_several_requests(monkeypatch):
+def test_topic_lookup_is_split_into_requests(monkeypatch):
     monkeypatch.setattr(mutations, "TOPICS_PER_QUESTION", 2)
     t = transcript()
     request = m.delete(1, ["a", "b", "c"])
@@ -784,7 +784,7 @@ def test_request_with_too_many_topics_ends_connection(key):
     assert caught.value.reason == "too_many_elements"
 
 
-def test_kip_599s_rate_does_the_same_in_steps():
+def test_spread_rate_refuses_in_steps():
     t = transcript(settings(5.0, metering={"controller_mutation": Metering("rate", Window(100, 1.0))}))
     controller = m.Controller(t)
     t.client_sends(m.create(1, {f"t{number}": 80 for number in range(8)}))
@@ -794,7 +794,7 @@ def test_kip_599s_rate_does_the_same_in_steps():
     assert answer["throttle_time_ms"] == 12_000
 
 
-def test_a_changed_quota_holds_for_the_request_that_waits_for_its_answer():
+def test_changed_quota_applies_to_waiting_request():
     t = transcript(settings(1_000.0))
     t.client_sends(m.create(1, {"a": 30, "b": 30}))
     t.configure(settings(2.0))

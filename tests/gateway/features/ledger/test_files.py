@@ -37,7 +37,7 @@ def unfinished(path: Path) -> list[Path]:
     return sorted(path.rglob("_*.part"))
 
 
-def test_a_file_has_its_name_once_it_is_whole(tmp_path):
+def test_file_gets_its_name_when_complete(tmp_path):
     files = ledger(tmp_path)
     files.write({HOUR: ["a"]}, WALL, 0.0)
     files.write({HOUR: ["b"], NEXT: ["c"]}, WALL, 10.0)
@@ -49,7 +49,7 @@ def test_a_file_has_its_name_once_it_is_whole(tmp_path):
     assert unfinished(tmp_path) == []
 
 
-def test_clock_that_is_set_back_does_not_delay_the_end_of_a_file(tmp_path):
+def test_clock_set_back_does_not_delay_rotation(tmp_path):
     files = ledger(tmp_path)
     files.write({HOUR: ["a"]}, WALL, 0.0)
     files.write({}, WALL - DAY, 299.0)
@@ -58,7 +58,7 @@ def test_clock_that_is_set_back_does_not_delay_the_end_of_a_file(tmp_path):
     assert lines(tmp_path) == {HOUR: ["a"]}
 
 
-def test_uncertain_time_deletes_nothing_for_its_age(tmp_path):
+def test_uncertain_time_deletes_no_file_by_age(tmp_path):
     files = ledger(tmp_path, rotate_seconds=0.0, retention_seconds=0.0)
     files.write({HOUR: ["a"]}, WALL, 0.0)
     assert files.retain(None) == 0
@@ -66,7 +66,7 @@ def test_uncertain_time_deletes_nothing_for_its_age(tmp_path):
     assert files.retain(None) == 1
 
 
-def test_a_large_file_is_finished_before_its_time(tmp_path):
+def test_large_file_is_finished_early(tmp_path):
     files = ledger(tmp_path)
     files.max_file_bytes = 100
     files.write({HOUR: ["a"]}, WALL, 0.0)
@@ -75,7 +75,7 @@ def test_a_large_file_is_finished_before_its_time(tmp_path):
     assert len(lines(tmp_path)[HOUR]) == 2
 
 
-def test_two_gateways_that_begin_in_the_same_second_write_two_files(tmp_path):
+def test_gateways_started_in_one_second_write_two_files(tmp_path):
     one, two = ledger(tmp_path), ledger(tmp_path)
     one.write({HOUR: ["a"]}, WALL, 0.0)
     two.write({HOUR: ["b"]}, WALL, 0.0)
@@ -112,20 +112,20 @@ def killed(tmp_path: Path) -> Iterator[Path]:
     return tmp_path
 
 
-def test_what_was_flushed_survives_a_kill(killed):
+def test_flushed_events_survive_a_kill(killed):
     assert ledger(killed).recover(WALL) == 1
     assert lines(killed)[HOUR] == [f"{number}-{n}" for number in range(2) for n in range(1000)]
     assert unfinished(killed) == []
 
 
-def test_what_another_gateway_left_is_finished_when_it_is_old(killed):
+def test_old_file_of_another_gateway_is_finished(killed):
     other = ledger(killed, "weir-2")
     written = unfinished(killed)[0].stat().st_mtime
     assert other.recover(written + STRANGER_SECONDS - 1) == 0
     assert other.recover(written + STRANGER_SECONDS + 1) == 1
 
 
-def test_what_somebody_writes_is_left_to_him(tmp_path):
+def test_file_in_use_is_left_alone(tmp_path):
     files = ledger(tmp_path)
     files.write({HOUR: ["a"]}, WALL, 0.0)
     assert ledger(tmp_path).recover(WALL) == 0
@@ -133,7 +133,7 @@ def test_what_somebody_writes_is_left_to_him(tmp_path):
     assert lines(tmp_path) == {HOUR: ["a"]}
 
 
-def test_a_file_in_which_nothing_is_whole_is_deleted(tmp_path):
+def test_file_without_complete_lines_is_deleted(tmp_path):
     folder = tmp_path / HOUR
     folder.mkdir(parents=True)
     (folder / in_progress_name(file_name("weir-1", 0, 0))).write_bytes(gzip.compress(b"a\n")[:-1])
@@ -150,7 +150,7 @@ def small_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_costs_what_it_has_no_room_for_and_nothing_else(tmp_path, small_files, caplog):
+def test_full_disk_loses_only_events_without_room(tmp_path, small_files, caplog):
     files = ledger(tmp_path)
     large = [os.urandom(3_000).hex(), "x"]
     assert files.write({HOUR: ["a"]}, WALL, 0.0) == 0
@@ -162,7 +162,7 @@ def test_a_full_disk_costs_what_it_has_no_room_for_and_nothing_else(tmp_path, sm
     assert lines(tmp_path)[HOUR] == ["a", *large, "b"]
 
 
-def test_what_is_too_old_is_deleted(tmp_path):
+def test_old_files_are_deleted(tmp_path):
     files = ledger(tmp_path, rotate_seconds=0.0)
     files.write({HOUR: ["a"], NEXT: ["b"]}, WALL, 0.0)
     (old,) = (tmp_path / HOUR).iterdir()
@@ -174,7 +174,7 @@ def test_what_is_too_old_is_deleted(tmp_path):
     assert not (tmp_path / HOUR).exists()
 
 
-def test_when_they_are_too_many_the_oldest_go(tmp_path):
+def test_oldest_files_are_deleted_over_max_bytes(tmp_path):
     files = ledger(tmp_path, rotate_seconds=0.0, max_bytes=40)
     for hour in (HOUR, NEXT):
         files.write({hour: ["abc"]}, WALL, 0.0)

@@ -19,7 +19,7 @@ def bucket():
     return QuotaEngine(QuotaSettings((ALICE,)), NOW).acquire("produce", "alice", "etl", NOW)
 
 
-def test_one_event_for_all_decisions_of_an_interval(bucket):
+def test_decisions_of_an_interval_fold_into_one_event(bucket):
     folds = ThrottleFolds()
     bucket.charge(12_000, NOW)
     for seconds, address, delay in ((0.0, "10.0.0.1", 0.5), (1.0, "10.0.0.2", 2.0), (2.0, "10.0.0.1", 1.0)):
@@ -41,7 +41,7 @@ def test_one_event_for_all_decisions_of_an_interval(bucket):
     assert folds.take("weir-1", NOW + 10.0, WALL) == []
 
 
-def test_what_differs_in_api_broker_or_enforcement_is_told_apart(bucket):
+def test_api_broker_and_enforcement_separate_events(bucket):
     folds = ThrottleFolds()
     for origin, api, delay in (
         (HOME, ApiKey.PRODUCE, 1.0),
@@ -59,7 +59,7 @@ def test_what_differs_in_api_broker_or_enforcement_is_told_apart(bucket):
     ]
 
 
-def test_who_sends_early_is_told_with_the_decision_that_he_ignores(bucket):
+def test_early_request_is_counted_with_its_throttle(bucket):
     folds = ThrottleFolds()
     folds.throttled(HOME, ApiKey.PRODUCE, bucket, 1, 1.0, NOW)
     folds.early(HOME, bucket, 0.75, NOW + 0.25)
@@ -68,14 +68,14 @@ def test_who_sends_early_is_told_with_the_decision_that_he_ignores(bucket):
     assert (event.count, event.early_count, event.early_ms, event.early_max_ms) == (1, 2, 1_000, 750)
 
 
-def test_who_sends_early_after_the_flush_has_an_event_without_decisions(bucket):
+def test_early_request_after_flush_has_event_without_count(bucket):
     folds = ThrottleFolds()
     folds.early(HOME, bucket, 0.5, NOW)
     (event,) = folds.take("weir-1", NOW, WALL)
     assert (event.count, event.api, event.early_count, event.throttle_slots) == (0, None, 1, {})
 
 
-def test_past_the_bound_they_are_counted():
+def test_decisions_over_fold_limit_are_counted():
     engine = QuotaEngine(QuotaSettings(), NOW, max_buckets=MAX_FOLDS + 10)
     folds = ThrottleFolds()
     for number in range(MAX_FOLDS + 2):
@@ -84,7 +84,7 @@ def test_past_the_bound_they_are_counted():
     assert len(folds.take("weir-1", NOW, WALL)) == MAX_FOLDS
 
 
-def test_a_delay_for_the_volumes_sake_is_of_a_kind_of_its_own(bucket):
+def test_volume_delay_is_a_separate_kind(bucket):
     folds = ThrottleFolds()
     folds.throttled(HOME, ApiKey.PRODUCE, bucket, 100, 1.0, NOW)
     folds.held(HOME, bucket, 700, 0.5, NOW + 1.0)

@@ -46,7 +46,7 @@ def rejection(**fields: Any) -> ConnectionRejected:
     return ConnectionRejected(**{"time_ms": 0, "last_ms": 0, "gateway": "weir-1", "reason": "idle", **fields})
 
 
-async def test_a_name_that_utf8_can_not_hold_is_written(ledger: Ledger, written: Written, counters: Counters) -> None:
+async def test_name_that_utf8_cannot_encode_is_written(ledger: Ledger, written: Written, counters: Counters) -> None:
     ledger.note(rejection(address="\ud800"))
     await ledger.flush()
     assert [event["address"] for event in written()] == ["\ud800"]
@@ -60,7 +60,7 @@ class Full:
         return len(lines)
 
 
-async def test_what_only_the_topic_lacks_is_counted_apart(ledger: Ledger, written: Written, counters: Counters) -> None:
+async def test_ledger_topic_drops_are_counted_separately(ledger: Ledger, written: Written, counters: Counters) -> None:
     ledger.publisher = Full()
     ledger.note(rejection())
     await ledger.flush()
@@ -68,7 +68,7 @@ async def test_what_only_the_topic_lacks_is_counted_apart(ledger: Ledger, writte
     assert (counters.ledger_dropped, counters.ledger_topic_dropped) == (0, 1)
 
 
-async def test_an_event_that_is_no_line_costs_nothing_else(ledger: Ledger, written: Written, counters: Counters) -> None:
+async def test_event_that_json_cannot_hold_loses_nothing_else(ledger: Ledger, written: Written, counters: Counters) -> None:
     ledger.note(rejection(count=float("nan")))
     ledger.note(rejection(count=2))
     await ledger.flush()
@@ -76,7 +76,7 @@ async def test_an_event_that_is_no_line_costs_nothing_else(ledger: Ledger, writt
     assert counters.ledger_dropped == 1
 
 
-async def test_a_flush_that_fails_is_counted_and_the_next_one_goes_on(
+async def test_failed_flush_is_counted_and_next_succeeds(
     ledger: Ledger, written: Written, counters: Counters, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:

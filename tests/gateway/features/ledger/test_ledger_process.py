@@ -34,7 +34,7 @@ def written(path: Path) -> list[Event]:
     return [from_line(line) for file in files for line in gzip.decompress(file.read_bytes()).splitlines()]
 
 
-def test_a_reload_changes_how_often_it_is_written(start: Callable[..., Weir], tmp_path: Path) -> None:
+def test_reload_changes_rotation(start: Callable[..., Weir], tmp_path: Path) -> None:
     weir = start()
     ledger = {**weir.config["ledger"], "flush_seconds": 1, "rotate_seconds": 1}
     weir.write_config(weir.config | {"ledger": ledger})
@@ -43,7 +43,7 @@ def test_a_reload_changes_how_often_it_is_written(start: Callable[..., Weir], tm
     assert "ledger.rotate_seconds: 3600.0 -> 1.0" in applied.changes
 
 
-def test_what_was_used_in_the_last_minute_is_told_at_the_end(start: Callable[..., Weir], tmp_path: Path) -> None:
+def test_usage_of_last_minute_is_written_at_exit(start: Callable[..., Weir], tmp_path: Path) -> None:
     weir = start(quotas={"entities": [{"ip": "<default>", "connection_creation_rate": 100}]})
     with socket.create_connection(("127.0.0.1", weir.ports[0]), timeout=30.0):
         wait_until(lambda: weir.metric("weir_connections_accepted_total"), "the client is let in")
@@ -52,7 +52,7 @@ def test_what_was_used_in_the_last_minute_is_told_at_the_end(start: Callable[...
     assert [(sample.kind, sample.ip, sample.amount) for sample in samples] == [("connection", "127.0.0.1", 1.0)]
 
 
-def test_a_topic_that_can_not_be_written_is_told_of(start: Callable[..., Weir]) -> None:
+def test_unwritable_ledger_topic_is_reported(start: Callable[..., Weir]) -> None:
     weir = start(ledger_keys={"topic": "throttles", "flush_seconds": 1})
     weir.write_config(weir.config | {"connections": {"drain_seconds": 1}})  # something to tell
     wait_until(lambda: "weir_ledger_topic_connected 0.0" in weir.get("/metrics"), "an attempt to write has failed")
@@ -67,7 +67,7 @@ def test_a_topic_that_can_not_be_written_is_told_of(start: Callable[..., Weir]) 
         ("OPEN", True, [("OPEN", "OPEN")]),
     ],
 )
-def test_the_first_state_of_the_volumes_is_told_and_the_end_of_a_pause(
+def test_first_volume_state_and_pause_end_are_written(
     start: Callable[..., Weir], tmp_path: Path, when_unknown: str, enforce: bool, told: list[tuple[str, str]]
 ) -> None:
     """Else a pause would go on in the reports after the gateway that knew of it was gone. Nobody knows how full a volume is."""

@@ -17,7 +17,7 @@ def topic_without_brokers() -> LedgerTopic:
     return LedgerTopic(lambda: OwnClient(list), TopicSpec("throttles"), "weir-1")
 
 
-def test_what_has_no_room_is_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_lines_without_room_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     topic = topic_without_brokers()
     assert topic.publish([HALF_A_MIB] * (ROOM - 1)) == 0
     assert caplog.messages == []
@@ -27,12 +27,12 @@ def test_what_has_no_room_is_dropped_and_counted(caplog: pytest.LogCaptureFixtur
     assert "ledger.topic throttles lacks 2 lines" in message
 
 
-def test_a_line_that_no_broker_takes_is_dropped() -> None:
+def test_oversized_line_is_dropped() -> None:
     """Else it would be tried for ever, and all behind it would wait."""
     assert topic_without_brokers().publish([HALF_A_MIB + "x", "{}"]) == 1
 
 
-def test_lines_are_kept_while_no_broker_is_there_and_given_up_at_the_end() -> None:
+def test_lines_wait_for_brokers_and_are_dropped_at_exit() -> None:
     async def scenario() -> int:
         topic = topic_without_brokers()
         assert topic.connected  # as far as is known

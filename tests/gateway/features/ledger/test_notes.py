@@ -24,7 +24,7 @@ def notes(noted: list[Event]) -> Notes:
     return Notes("weir-1", noted.append, lambda: WALL)
 
 
-def test_quotas_of_the_file_that_are_new_changed_or_gone(notes, noted):
+def test_file_quota_changes_are_noted(notes, noted):
     before = [
         EntityQuota(ALICE, {"producer_byte_rate": 1, "consumer_byte_rate": 2}),
         EntityQuota(REST, {"producer_byte_rate": 3}),
@@ -38,7 +38,7 @@ def test_quotas_of_the_file_that_are_new_changed_or_gone(notes, noted):
     assert [(each.user, each.client_id) for each in noted] == [("alice", None), ("<default>", "etl")]
 
 
-def test_a_quota_that_somebody_set_through_the_api(notes, noted):
+def test_api_quota_change_is_noted(notes, noted):
     notes.quota_changed(ALICE, "consumer_byte_rate", None, 7.0, "User:admin")
     notes.quota_changed(ALICE, "consumer_byte_rate", 7.0, 7.0, "User:admin")
     notes.quota_changed(ALICE, "request_percentage", None, 7.0, "User:admin")
@@ -48,7 +48,7 @@ def test_a_quota_that_somebody_set_through_the_api(notes, noted):
     assert (change.source, change.principal) == ("api", "User:admin")
 
 
-def test_a_reload(notes, noted):
+def test_reload_is_noted(notes, noted):
     config = parse_config(CONFIG, source="weir.yaml")
     notes.reloaded(ReloadResult(WALL, config, ("quotas.enforce: true -> false",)), 2)
     assert noted == [
@@ -58,7 +58,7 @@ def test_a_reload(notes, noted):
     ]
 
 
-def test_the_state_of_volumes(notes, noted):
+def test_volume_state_change_is_noted(notes, noted):
     notes.volumes_changed(Verdict(VolumeState.OPEN, 0.0), Verdict(VolumeState.THROTTLE, 0.25), enforced=False)
     (change,) = noted
     assert isinstance(change, VolumeStateChanged)
@@ -79,7 +79,7 @@ def test_rejections_are_folded(notes, noted):
     assert list(notes.take_rejections()) == []
 
 
-def test_past_the_bound_rejections_are_counted(notes):
+def test_rejections_over_limit_are_counted(notes):
     for number in range(MAX_REJECTIONS + 3):
         notes.rejected("max_per_ip", str(number), "clients")
     notes.rejected("max_per_ip", "0", "clients")

@@ -9,7 +9,7 @@ MINUTE = 1_767_225_600.0
 ALICE = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 1_000})
 
 
-def test_a_minute_is_told_when_it_is_over():
+def test_usage_is_sampled_when_its_minute_ends():
     engine = QuotaEngine(QuotaSettings((ALICE,)), NOW)
     sampler = UsageSampler(MINUTE + 5.0)
     bucket = engine.acquire("produce", "alice", "etl", NOW)
@@ -27,7 +27,7 @@ def test_a_minute_is_told_when_it_is_over():
     assert sampler.take("weir-1", engine.buckets(), MINUTE + 180.0) == []
 
 
-def test_the_running_minute_is_told_at_the_end():
+def test_running_minute_is_sampled_at_exit():
     engine = QuotaEngine(QuotaSettings((ALICE,)), NOW)
     sampler = UsageSampler(MINUTE + 5.0)
     engine.acquire("produce", "alice", "etl", NOW).charge(500, NOW)
@@ -35,7 +35,7 @@ def test_the_running_minute_is_told_at_the_end():
     assert (sample.time_ms, sample.amount) == (1_767_225_600_000, 500.0)
 
 
-def test_a_bucket_that_is_dropped_before_the_minute_is_over_is_told():
+def test_bucket_dropped_within_its_minute_is_sampled():
     engine = QuotaEngine(QuotaSettings((ALICE,)), NOW, max_buckets=1)
     sampler = UsageSampler(MINUTE)
     engine.on_forgotten = sampler.forgotten
@@ -51,7 +51,7 @@ def test_a_bucket_that_is_dropped_before_the_minute_is_over_is_told():
     assert amounts == [[500.0], [], [7.0]]
 
 
-def test_an_address_is_told_by_its_ip():
+def test_address_bucket_is_sampled_by_ip():
     engine = QuotaEngine(QuotaSettings((EntityQuota(ClientQuotaEntity(ip=DEFAULT), {"connection_creation_rate": 5}),)), NOW)
     sampler = UsageSampler(MINUTE)
     for number in (1, 2):

@@ -6,7 +6,7 @@ from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 ETL, WEB = ClientQuotaEntity(client_id="etl"), ClientQuotaEntity(client_id="web")
 
 
-def test_what_changes_in_the_file_and_does_not_hold_is_told() -> None:
+def test_file_changes_without_effect_are_noted() -> None:
     old = [
         EntityQuota(ETL, {"producer_byte_rate": 1e6, "consumer_byte_rate": 1e6}),
         EntityQuota(WEB, {"producer_byte_rate": 5.0}),

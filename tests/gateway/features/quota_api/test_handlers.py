@@ -82,7 +82,7 @@ def altered(correlation_id, *rows, version=1, throttle=0):
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_description_is_weirs_quotas_and_those_of_the_broker_that_are_not_weirs(version):
+def test_description_joins_weir_and_other_broker_quotas(version):
     t, _ = opened()
     t.client_sends(describe(1, version=version))
     t.broker_got(describe(1, version=version))
@@ -96,14 +96,14 @@ def test_a_description_is_weirs_quotas_and_those_of_the_broker_that_are_not_weir
     t.client_got(shown(1, *ours, version=version, throttle=3))
 
 
-def test_the_filter_holds_for_weirs_quotas_too():
+def test_filter_applies_to_weir_quotas():
     t, _ = opened()
     t.client_sends(describe(1, ("user", 1, None), strict=True))
     t.broker_answers(shown(1))
     t.client_got(shown(1))
 
 
-def test_a_brokers_refusal_to_describe_is_passed_on():
+def test_broker_refusal_to_describe_passes_through():
     t, _ = opened()
     t.client_sends(describe(1))
     t.broker_answers(shown(1, error=31, text="Cluster authorization failed."))
@@ -111,7 +111,7 @@ def test_a_brokers_refusal_to_describe_is_passed_on():
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_filter_that_is_none_is_answered_here(version):
+def test_invalid_filter_is_answered_locally(version):
     t, _ = opened()
     t.client_sends(m.heartbeat(1), describe(2, ("x", 0, "y"), version=version))
     t.broker_got(m.heartbeat(1))
@@ -120,7 +120,7 @@ def test_a_filter_that_is_none_is_answered_here(version):
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_who_is_no_admin_is_refused_and_the_broker_is_not_asked(version):
+def test_client_that_is_no_admin_never_reaches_broker(version):
     t, api = opened(allowed=False)
     entity = {"client-id": "c", "user": None}
     t.client_sends(describe(1, version=version), alter(2, (entity, {KEY: 1.0, BROKERS_KEY: 1.0}), version=version))
@@ -130,7 +130,7 @@ def test_who_is_no_admin_is_refused_and_the_broker_is_not_asked(version):
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_refusal_names_every_entity_and_says_why_once(version):
+def test_refusal_names_every_entity_and_one_reason(version):
     t, _ = opened(allowed=False)
     entities = [{"user": f"u{number}"} for number in range(400)]
     request = alter(1, *((entity, {KEY: 1.0}) for entity in entities), version=version)
@@ -158,7 +158,7 @@ def test_alteration_over_users_size_limit_ends_connection(allowed, limit, remedy
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_an_alteration_of_weirs_quotas_is_answered_here_once_it_is_done(version):
+def test_alteration_is_answered_after_it_applies(version):
     t, api = opened()
     t.client_sends(alter(1, ({"user": "alice"}, {KEY: 10.0}), version=version), m.heartbeat(2))
     assert t.paused
@@ -173,7 +173,7 @@ def test_an_alteration_of_weirs_quotas_is_answered_here_once_it_is_done(version)
 
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("validate_only", [True, False])
-def test_the_brokers_part_is_asked_of_the_broker_and_the_answers_are_one(version, validate_only):
+def test_alteration_of_both_merges_local_and_broker_answers(version, validate_only):
     t, api = opened()
     alice, bob, carol, dave = ({"user": name} for name in ("alice", "bob", "carol", "dave"))
     rows = (
@@ -194,14 +194,14 @@ def test_the_brokers_part_is_asked_of_the_broker_and_the_answers_are_one(version
     assert [(task.request.validate_only, dict(entity)) for task, entity in api.undone] == [(validate_only, alice)]
 
 
-def test_an_alteration_that_is_no_such_message_ends_the_connection():
+def test_malformed_alteration_ends_connection():
     t, _ = opened()
     frame = alter(1, ({"user": "alice"}, {KEY: 10.0}), version=0)
     with pytest.raises(InvalidFrame):
         t.client_sends(frame.replace(b"\0\4user", b"\7\4user"))
 
 
-def test_an_answer_of_the_brokers_that_is_no_such_message_ends_the_connection():
+def test_malformed_broker_answer_ends_connection():
     t, _ = opened()
     t.client_sends(describe(1))
     with pytest.raises(InvalidFrame):

@@ -89,7 +89,7 @@ async def world():
         task.cancel()
 
 
-async def test_it_is_saved_and_in_effect_before_it_is_answered(world):
+async def test_change_is_saved_and_applied_before_answer(world):
     world.store.gate.clear()
     task, done = world.begin(setting("alice", 10.0))
     await asyncio.sleep(0)
@@ -123,7 +123,7 @@ async def set_thresholds(world, validate_only=False, **changes):
     return [result.error_code for result in task.alteration.results.values()]
 
 
-async def test_threshold_of_topic_is_kept_among_quotas(world):
+async def test_topic_threshold_is_stored_with_quotas(world):
     world.admin.topics = topics = Topics(payments=10.0)
     assert await set_thresholds(world, payments=20.0, orders=30.0) == [0, 0]
     assert topics.overrides == {"payments": 20.0, "orders": 30.0}
@@ -135,14 +135,14 @@ async def test_threshold_of_topic_is_kept_among_quotas(world):
     assert (topics.overrides, world.admin.threshold("payments")) == ({"orders": 30.0}, Threshold(None, 10.0))
 
 
-async def test_thresholds_are_in_effect_from_the_start():
+async def test_stored_thresholds_apply_at_start():
     world = World(MemoryStore({ClientQuotaEntity(topic="payments"): {TOPIC_KEY: 3.0}, BOB: {KEY: 3.0}}))
     world.admin.topics = topics = Topics()
     await world.admin.start()
     assert (topics.overrides, world.limit("bob")) == ({"payments": 3.0}, 3.0)
 
 
-async def test_threshold_set_through_another_gateway_is_in_effect(world):
+async def test_threshold_of_another_gateway_applies(world):
     world.admin.topics = topics = Topics()
     world.admin.follow({ClientQuotaEntity(topic="payments"): {TOPIC_KEY: 3.0}})
     await world.until(lambda: topics.overrides)
@@ -161,14 +161,14 @@ async def test_sum_of_thresholds_is_bounded(world):
     assert await set_thresholds(world, logs=50.0) == [40]
 
 
-async def test_quota_api_knows_no_topics(world):
+async def test_quota_api_rejects_topic_entities(world):
     world.admin.topics = topics = Topics()
     _, results = await world.alter(setting("payments", 5.0, key=TOPIC_KEY, kind="topic"))
     assert results == [(42, "Unhandled client quota entity type: topic")]
     assert topics.overrides == {}
 
 
-async def test_removed_the_files_value_holds_again(world):
+async def test_removed_quota_restores_file_value(world):
     await world.alter(setting("alice", 10.0))
     _, results = await world.alter(setting("alice", None))
     assert results == [(0, None)]
@@ -176,7 +176,7 @@ async def test_removed_the_files_value_holds_again(world):
     assert world.store.saved == {}
 
 
-async def test_what_changes_nothing_is_not_saved(world):
+async def test_change_without_effect_is_not_saved(world):
     await world.alter(setting("alice", None))
     await world.alter(setting("bob", 1.0), validate_only=True)
     await world.alter(setting("bob", -1.0))
@@ -184,7 +184,7 @@ async def test_what_changes_nothing_is_not_saved(world):
     assert (world.store.saves, world.applied, world.limit("bob")) == (0, 0, None)
 
 
-async def test_what_can_not_be_saved_is_not_changed(world):
+async def test_unsaved_change_is_not_applied(world):
     world.store.error = NotSavedError("No space left on device", "make room")
     _, results = await world.alter(setting("alice", 10.0), setting("bob", 0.0), setting("carol", 1.0, key="request_percentage"))
     assert results[0] == (-1, "Weir can not save the change (No space left on device), so nothing is changed.")
@@ -195,7 +195,7 @@ async def test_what_can_not_be_saved_is_not_changed(world):
     assert results == [(0, None)]
 
 
-async def test_what_may_have_been_saved_is_not_called_unchanged(world):
+async def test_uncertain_save_is_not_reported_unchanged(world):
     world.store.error = NotSavedError("the topic says nothing", "look after it", "so it may take effect later, or not at all")
     _, results = await world.alter(setting("alice", 10.0))
     text = "Weir can not save the change (the topic says nothing), so it may take effect later, or not at all."
@@ -203,7 +203,7 @@ async def test_what_may_have_been_saved_is_not_called_unchanged(world):
     assert world.limit("alice") == 5.0
 
 
-async def test_what_another_gateway_has_set_is_in_effect(world, caplog):
+async def test_quota_of_another_gateway_applies(world, caplog):
     caplog.set_level("INFO")
     await world.alter(setting("bob", 7.0))
     world.admin.follow(
@@ -219,7 +219,7 @@ async def test_what_another_gateway_has_set_is_in_effect(world, caplog):
     assert (world.limit("alice"), world.limit("bob")) == (5.0, 8.0)
 
 
-async def test_what_others_set_while_a_change_is_saved_is_in_effect_with_it(world):
+async def test_concurrent_change_of_another_gateway_applies(world):
     world.store.others = {BOB: {KEY: 3.0}}
     world.store.gate.clear()
     _, done = world.begin(setting("alice", 10.0))
@@ -232,7 +232,7 @@ async def test_what_others_set_while_a_change_is_saved_is_in_effect_with_it(worl
     assert (world.limit("alice"), world.limit("bob")) == (10.0, 3.0)
 
 
-async def test_those_that_come_while_one_is_saved_are_saved_together_in_their_order(world):
+async def test_changes_during_a_save_are_saved_together_in_order(world):
     world.store.gate.clear()
     _, first = world.begin(setting("alice", 1.0))
     await asyncio.sleep(0)
@@ -244,7 +244,7 @@ async def test_those_that_come_while_one_is_saved_are_saved_together_in_their_or
     assert world.store.saves == 2
 
 
-async def test_what_the_broker_refuses_its_part_of_is_taken_back(world):
+async def test_change_that_broker_refuses_is_undone(world):
     await world.alter(setting("bob", 7.0))
     task, _ = await world.alter(setting("alice", 10.0), setting("bob", 20.0))
     world.admin.undo(task, (EntityPart("user", "bob"),))
@@ -253,7 +253,7 @@ async def test_what_the_broker_refuses_its_part_of_is_taken_back(world):
     assert world.store.saved[BOB] == {KEY: 7.0}
 
 
-async def test_what_is_taken_back_is_told_as_what_was_changed(world, caplog):
+async def test_undo_is_reported_as_a_change(world, caplog):
     caplog.set_level("INFO")
     told = []
     world.admin.on_changed = lambda *change: told.append(change)
@@ -272,7 +272,7 @@ async def test_what_is_taken_back_is_told_as_what_was_changed(world, caplog):
 
 
 @pytest.mark.parametrize("again", ["by another request", "by itself"])
-async def test_what_could_not_be_taken_back_is_tried_again(again, monkeypatch):
+async def test_failed_undo_is_retried(again, monkeypatch):
     if again == "by itself":
         monkeypatch.setattr("gateway.features.quota_api.quota_admin.AGAIN_SECONDS", 0.01)
     world = World(MemoryStore())
@@ -292,7 +292,7 @@ async def test_what_could_not_be_taken_back_is_tried_again(again, monkeypatch):
     assert BOB not in world.store.saved
 
 
-async def test_a_host_without_an_address_is_warned_of_and_looked_up_again(monkeypatch, caplog):
+async def test_unresolved_host_is_logged_and_retried(monkeypatch, caplog):
     caplog.set_level("WARNING")
     dns = {}
 
@@ -316,13 +316,13 @@ async def test_a_host_without_an_address_is_warned_of_and_looked_up_again(monkey
     assert host in world.store.saved
 
 
-async def test_what_was_saved_is_in_effect_from_the_start():
+async def test_saved_quotas_apply_at_start():
     world = World(MemoryStore({BOB: {KEY: 3.0}}))
     await world.admin.start()
     assert world.limit("bob") == 3.0
 
 
-async def test_an_ip_may_be_given_by_a_name_and_is_kept_so(world):
+async def test_ip_entity_keeps_its_host_name(world):
     key = "connection_creation_rate"
     for name, code in (("localhost", 0), ("127.1", 0), ("[::1]", 0), ("not a host", 42), ("a\0b", 42)):
         _, results = await world.alter(setting(name, 9.0, key=key, kind="ip"))
@@ -337,7 +337,7 @@ async def test_an_ip_may_be_given_by_a_name_and_is_kept_so(world):
     assert {entity.ip for entity in again.engine.settings.dynamic} == in_effect
 
 
-async def test_a_change_is_logged_and_one_that_is_too_small_is_warned_of(world, caplog):
+async def test_change_is_logged_and_too_small_one_warns(world, caplog):
     caplog.set_level("INFO")
     await world.alter(setting("bob", 10.0), setting("alice", 1e6))
     changes = [record for record in caplog.records if record.levelname == "INFO"]
@@ -350,7 +350,7 @@ async def test_a_change_is_logged_and_one_that_is_too_small_is_warned_of(world, 
     assert "104858 s" in warning
 
 
-async def test_what_is_shown_is_the_files_and_the_apis_together(world):
+async def test_description_joins_file_and_api_quotas(world):
     await world.alter(setting("bob", 10.0), setting("alice", 7.0, key="consumer_byte_rate"))
     assert world.admin.describe((), strict=False) == [
         DescribedEntity((EntityPart("user", "alice"),), ((KEY, 5.0), ("consumer_byte_rate", 7.0))),
@@ -358,7 +358,7 @@ async def test_what_is_shown_is_the_files_and_the_apis_together(world):
     ]
 
 
-def test_only_those_are_allowed_who_are_named():
+def test_only_named_admins_are_allowed():
     admin = World(None).admin
     assert admin.allows("root")
     assert not admin.allows("ANONYMOUS")

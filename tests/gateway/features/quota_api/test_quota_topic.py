@@ -92,7 +92,7 @@ def _hurry(monkeypatch):
     monkeypatch.setattr(quota_log, "RETRY_SECONDS", 0.0)
 
 
-async def test_somebodys_change_in_a_topic_that_was_made_again_removes_nothing_else():
+async def test_foreign_change_in_recreated_topic_removes_nothing():
     topic = KeptTopic()
     put(topic, *changes({}, {ALICE: RATE, BOB: RATE}), settled())
     async with gateway(topic, {}) as here:
@@ -105,7 +105,7 @@ async def test_somebodys_change_in_a_topic_that_was_made_again_removes_nothing_e
     assert all(BOB in quotas for quotas in here.told)
 
 
-async def test_nor_does_a_change_of_ones_own_while_the_topic_is_gone(monkeypatch):
+async def test_own_change_while_topic_is_gone_removes_nothing(monkeypatch):
     monkeypatch.setattr(topic_log, "RETRY_SECONDS", 0.3)  # the reader notices late
     monkeypatch.setattr(topic_log, "LOOK_SECONDS", 3600.0)
     topic = KeptTopic()
@@ -118,7 +118,7 @@ async def test_nor_does_a_change_of_ones_own_while_the_topic_is_gone(monkeypatch
         assert all(BOB in quotas for quotas in here.told)
 
 
-async def test_a_change_after_the_topic_was_made_again_by_somebody_is_answered_as_it_is(monkeypatch):
+async def test_change_after_foreign_recreation_is_answered(monkeypatch):
     """Produce goes by name, so it arrives in a topic that the reader does not know of yet."""
     monkeypatch.setattr(topic_log, "LOOK_SECONDS", 0.3)
     topic = KeptTopic()
@@ -131,7 +131,7 @@ async def test_a_change_after_the_topic_was_made_again_by_somebody_is_answered_a
         assert await here.log.save({ALICE: OTHER, BOB: RATE}, both) == both
 
 
-async def test_a_claim_in_a_topic_that_is_gone_again_is_made_once_more(monkeypatch):
+async def test_claim_in_a_deleted_topic_is_repeated(monkeypatch):
     monkeypatch.setattr(quota_log, "SAVE_SECONDS", 0.3)
     topic = KeptTopic()
 
@@ -150,7 +150,7 @@ async def test_a_claim_in_a_topic_that_is_gone_again_is_made_once_more(monkeypat
     assert table(topic).quotas == {ALICE: RATE}
 
 
-async def test_what_was_removed_in_the_new_topic_is_not_put_back():
+async def test_quota_removed_in_new_topic_stays_removed():
     topic = KeptTopic()
     put(topic, *changes({}, {ALICE: RATE, BOB: RATE}), settled())
     async with gateway(topic, {}) as here:
@@ -161,7 +161,7 @@ async def test_what_was_removed_in_the_new_topic_is_not_put_back():
     assert table(topic).quotas == {BOB: RATE}
 
 
-async def test_a_change_before_the_topic_was_read_brings_back_nothing_of_the_copy():
+async def test_change_before_topic_is_read_ignores_copy():
     topic = KeptTopic()
     put(topic, *changes({}, {ALICE: {"a": 9.0}}), settled())
     copy = {ALICE: {"a": 1.0, "b": 2.0}, BOB: {"a": 1.0}}
@@ -170,7 +170,7 @@ async def test_a_change_before_the_topic_was_read_brings_back_nothing_of_the_cop
     assert after == table(topic).quotas == {ALICE: {"a": 9.0, "b": 3.0}}
 
 
-async def test_a_topic_that_is_being_filled_is_not_whole_before_its_end(monkeypatch):
+async def test_topic_being_filled_is_not_settled_before_its_end(monkeypatch):
     """The first gateway's second batch and its repetition fail; the other one knows nothing, and must not go by the first."""
     monkeypatch.setattr(topic_log, "_BATCH_BYTES", 2_000)
     known = {ClientQuotaEntity(f"user-{number}"): RATE for number in range(50)}
@@ -184,7 +184,7 @@ async def test_a_topic_that_is_being_filled_is_not_whole_before_its_end(monkeypa
     assert table(topic).quotas == known
 
 
-async def test_a_copy_that_could_not_be_written_is_written_later():
+async def test_unwritten_copy_is_written_later():
     topic, copy = KeptTopic(), Copy({}, failing=2)
     put(topic, *changes({}, {ALICE: RATE}), settled())
     async with gateway(topic, copy):

@@ -17,12 +17,12 @@ REPORT = QuotaLogReport(
 )
 
 
-def test_metrics(view: AdminView) -> None:
+def test_quota_topic_report_has_metrics(view: AdminView) -> None:
     page = Page(replace(view, quota_log=lambda: REPORT))
     names = ("connected", "entities", "records_total", "publication_errors_total")
     assert [page[f"weir_api_quota_topic_{name}"] for name in names] == [1, 12, 90, 2]
     assert page.get("weir_api_quota_topic_skipped_total", reason="damaged") == 3
 
 
-def test_where_there_is_no_topic_there_are_no_metrics(view: AdminView) -> None:
+def test_metrics_are_absent_without_quota_topic(view: AdminView) -> None:
     assert not Page(view).has("weir_api_quota_topic_connected")

@@ -33,19 +33,19 @@ def heard(*records, now=0.0):
 
 
 @given(before=tables, after=tables)
-def test_the_changes_make_one_of_the_other(before, after):
+def test_changes_turn_one_table_into_the_other(before, after):
     table = heard(*changes({}, before), *changes(before, after))
     assert table.quotas == after
     assert len(changes(before, after)) == sum(before.get(entity) != after.get(entity) for entity in {**before, **after})
 
 
 @given(before=tables, after=tables)
-def test_a_change_of_what_there_is_makes_what_was_wanted(before, after):
+def test_change_of_current_table_gives_wanted_table(before, after):
     assert rebased(before, after, before) == after
     assert rebased(before, before, after) == after
 
 
-def test_a_change_leaves_alone_what_others_have_set_meanwhile():
+def test_change_keeps_concurrent_changes_of_others():
     before, after = {ALICE: {"a": 1.0, "b": 2.0}, BOB: {"a": 1.0}}, {ALICE: {"a": 1.0, "b": 3.0}}
     assert rebased(before, after, {ALICE: {"a": 9.0}, BOB: {"a": 1.0, "b": 9.0}}) == {
         ALICE: {"a": 9.0, "b": 3.0},
@@ -54,14 +54,14 @@ def test_a_change_leaves_alone_what_others_have_set_meanwhile():
     assert rebased(before, after, {}) == {ALICE: {"b": 3.0}}
 
 
-def test_what_is_missing_is_what_the_log_says_nothing_of():
+def test_missing_quotas_are_those_without_a_record():
     table = heard(entity_record(ALICE, RATE), entity_record(BOB, {}))
     other = ClientQuotaEntity("carol")
     assert table.with_missing({ALICE: {"a": 1.0}, BOB: RATE, other: RATE}) == {ALICE: RATE, other: RATE}
     assert heard(entity_record(BOB, {}), entity_record(BOB, RATE)).with_missing({}) == {BOB: RATE}
 
 
-def test_a_record_reads_as_the_description_says():
+def test_record_matches_its_documentation():
     assert entity_record(ALICE, RATE) == (
         b'{"client-id": null, "user": "alice"}',
         b'{"version": 1, "quotas": {"producer_byte_rate": 1000000.0}}',
@@ -69,7 +69,7 @@ def test_a_record_reads_as_the_description_says():
     assert entity_record(ALICE, {}) == (b'{"client-id": null, "user": "alice"}', None)
 
 
-def test_the_last_record_of_an_entity_counts_whoever_wrote_it():
+def test_last_record_of_an_entity_wins():
     table = heard(
         entity_record(ALICE, RATE), entity_record(BOB, RATE), entity_record(ALICE, {"b": 2.0}), entity_record(BOB, {})
     )
@@ -101,7 +101,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_can_not_be_made_out_is_skipped_and_counted(what):
+def test_unreadable_record_is_skipped_and_counted(what):
     key, value, reason = BAD[what]
     table = heard(entity_record(ALICE, {"before": 1.0}))
     table.settled = False
@@ -111,7 +111,7 @@ def test_what_can_not_be_made_out_is_skipped_and_counted(what):
     assert not table.settled
 
 
-def test_what_a_later_version_adds_is_ignored():
+def test_fields_of_later_versions_are_ignored():
     table = heard((KEY, json.dumps({"version": 1, "quotas": RATE, "since": "yesterday"}).encode()))
     assert table.quotas == {ALICE: RATE}
 
@@ -140,11 +140,11 @@ def test_entities_are_bounded(monkeypatch):
         ([claim("a"), entity_record(ALICE, RATE), settled()], True),
     ],
 )
-def test_from_when_on_the_topic_has_all_that_there_is(records, is_settled):
+def test_topic_is_settled_after_its_marker(records, is_settled):
     assert heard(*records).settled is is_settled
 
 
-def test_the_first_claim_counts_until_it_is_too_old():
+def test_first_claim_wins_until_it_expires():
     table = heard(claim("a"), claim("b"))
     assert table.claimant(CLAIM_SECONDS) == "a"
     assert table.claimant(CLAIM_SECONDS + 1.0) is None

@@ -81,7 +81,7 @@ ONE_ENTRY = [
 
 
 @pytest.mark.parametrize(("given_entry", "text"), ONE_ENTRY, ids=str)
-def test_an_alteration_is_answered_as_a_broker_does(given_entry, text):
+def test_alteration_is_answered_as_by_a_broker(given_entry, text):
     found = asked(given_entry)
     ((entity, result),) = found.results.items()
     assert set(entity) == set(given_entry.entity)
@@ -93,22 +93,22 @@ def test_an_alteration_is_answered_as_a_broker_does(given_entry, text):
 
 
 @pytest.mark.parametrize(("key", "text"), [(PRODUCE, "must be greater than 0"), (REQUEST, "must be greater than 0")])
-def test_what_is_no_number_is_refused_unlike_in_kafka(key, text):
+def test_nan_is_refused_unlike_in_kafka(key, text):
     (result,) = asked(entry(U, **{key: math.nan})).results.values()
     assert result.message == f"Quota {key} {text}"
 
 
-def test_an_infinite_quota_is_refused_unlike_in_kafka():
+def test_infinite_quota_is_refused_unlike_in_kafka():
     (result,) = asked(entry(U, request_percentage=math.inf)).results.values()
     assert result.message == "Proposed value for request_percentage is too large for a DOUBLE."
 
 
-def test_the_entity_is_named_in_the_brokers_order():
+def test_entity_is_named_in_broker_order():
     (entity,) = asked(entry(U, ("client-id", "c"), producer_byte_rate=6.0)).results
     assert entity == (EntityPart("client-id", "c"), EntityPart("user", "u"))
 
 
-def test_of_a_type_that_is_given_twice_the_last_counts():
+def test_last_of_repeated_entity_types_wins():
     found = asked(entry(U, ("user", "v"), producer_byte_rate=5.0))
     assert found.changes == [Change(ClientQuotaEntity("v"), PRODUCE, 5.0)]
     assert list(found.results) == [(EntityPart("user", "v"),)]
@@ -122,7 +122,7 @@ def test_of_a_type_that_is_given_twice_the_last_counts():
         ([("ip", None)], "{ip=null}"),
     ],
 )
-def test_an_entity_that_is_given_twice(parts, text):
+def test_repeated_entity_is_refused(parts, text):
     key = CONNECT if parts[0][0] == "ip" else PRODUCE
     found = asked(entry(*parts, **{key: 3.0}), entry(*reversed(parts), **{key: 4.0}))
     (result,) = found.results.values()
@@ -130,30 +130,30 @@ def test_an_entity_that_is_given_twice(parts, text):
     assert [change.value for change in found.changes] == [3.0]  # as in Kafka: the first is applied all the same
 
 
-def test_a_key_that_is_given_twice_applies_nothing():
+def test_repeated_key_applies_nothing():
     found = asked(AlterEntry((EntityPart(*U),), (Op(PRODUCE, 1.0), Op(PRODUCE, None))))
     (result,) = found.results.values()
     assert result[:2] == (42, "Ignoring duplicate entity ClientQuotaEntity(entries={user=u})")
     assert found.changes == found.for_broker == []
 
 
-def test_the_good_entities_are_altered_whatever_is_wrong_with_others():
+def test_good_entities_are_altered_despite_bad_ones():
     found = asked(entry(("user", "a"), producer_byte_rate=5.0), entry(("user", "b"), producer_byte_rate=-5.0))
     assert [result.error_code for result in found.results.values()] == [0, 42]
     assert found.changes == [Change(ClientQuotaEntity("a"), PRODUCE, 5.0)]
 
 
-def test_what_is_the_brokers_is_split_off():
+def test_broker_quotas_are_split_off():
     found = asked(entry(U, ("client-id", None), producer_byte_rate=5.0, request_percentage=None))
     assert found.changes == [Change(ClientQuotaEntity("u", DEFAULT), PRODUCE, 5.0)]
     assert found.for_broker == [entry(("client-id", None), U, request_percentage=None)]
 
 
-def test_the_ips_to_look_up():
+def test_ips_to_look_up_are_collected():
     assert ips([entry(IP), entry(("ip", None)), entry(("ip", "")), entry(U), entry(("ip", "host"))]) == {"1.2.3.4", "host"}
 
 
-def test_changes_leave_what_they_do_not_name():
+def test_changes_keep_other_keys():
     before = {ClientQuotaEntity("a"): {PRODUCE: 1.0, FETCH: 2.0}, ClientQuotaEntity("b"): {PRODUCE: 3.0}}
     changes = [
         Change(ClientQuotaEntity("a"), PRODUCE, 10.0),
@@ -166,13 +166,13 @@ def test_changes_leave_what_they_do_not_name():
     assert altered(after, undone(before, after, changes)) == before
 
 
-def test_what_somebody_else_has_changed_since_is_not_undone():
+def test_undo_keeps_later_changes():
     entity = ClientQuotaEntity("a")
     mine, theirs = [Change(entity, PRODUCE, 2.0)], [Change(entity, PRODUCE, 3.0)]
     assert undone({}, altered({}, mine + theirs), mine) == []
 
 
-def test_the_number_of_entities_is_bounded():
+def test_entities_of_a_table_are_bounded():
     full = altered({}, [Change(ClientQuotaEntity(str(n)), PRODUCE, 1.0) for n in range(MAX_ENTITIES)])
     check_room({}, full)
     more = altered(full, [Change(ClientQuotaEntity("one more"), PRODUCE, 1.0)])
@@ -181,7 +181,7 @@ def test_the_number_of_entities_is_bounded():
     check_room(more, altered(more, [Change(ClientQuotaEntity("0"), PRODUCE, 2.0)]))
 
 
-def test_what_can_not_be_changed_is_an_error_of_its_entities_alone():
+def test_failed_changes_fail_only_their_entities():
     found = asked(
         entry(U, producer_byte_rate=5.0, request_percentage=1.0),
         entry(("user", "v"), request_percentage=2.0),
@@ -213,7 +213,7 @@ BAD_FILTERS = [
 
 
 @pytest.mark.parametrize(("components", "code", "text"), BAD_FILTERS, ids=str)
-def test_a_filter_is_refused_as_a_broker_does(components, code, text):
+def test_filter_is_refused_as_by_a_broker(components, code, text):
     with pytest.raises(QuotaApiError) as caught:
         described({}, [Component(*each) for each in components], strict=False)
     assert (caught.value.code, caught.value.message) == (code, text)
@@ -227,7 +227,7 @@ matches = st.sampled_from([(0, "a"), (0, "b"), (0, "<default>"), (1, None), (2, 
 
 
 @given(st.sets(entities), st.dictionaries(st.sampled_from(["user", "client-id"]), matches), st.booleans())
-def test_a_filter_finds_what_a_naive_reading_of_kip_546_finds(entities, components, strict):
+def test_filter_matches_naive_reading_of_kip_546(entities, components, strict):
     def fits(entity):
         names = {"user": entity.user, "client-id": entity.client_id, "ip": entity.ip}
         given_types = {kind for kind, name in names.items() if name is not None}
@@ -241,12 +241,12 @@ def test_a_filter_finds_what_a_naive_reading_of_kip_546_finds(entities, componen
     assert {each.values for each in found} == {tuple(quotas[entity].items()) for entity in entities if fits(entity)}
 
 
-def test_the_default_is_named_by_null_and_entities_are_named_in_the_brokers_order():
+def test_default_is_null_and_entities_keep_broker_order():
     (found,) = described({ClientQuotaEntity(DEFAULT, "c"): {PRODUCE: 1.0}}, [], strict=False)
     assert found == DescribedEntity((EntityPart("client-id", "c"), EntityPart("user", None)), ((PRODUCE, 1.0),))
 
 
-def test_of_the_brokers_quotas_those_are_shown_that_are_not_weirs():
+def test_broker_quotas_that_are_not_weirs_are_shown():
     user, client = (EntityPart("user", "u"),), (EntityPart("client-id", "c"),)
     own = [DescribedEntity(user, ((PRODUCE, 1.0),))]
     brokers = [

@@ -33,17 +33,17 @@ def file(tmp_path):
 
 @given(quotas=st.dictionaries(entities, limits, max_size=4))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
-def test_what_is_saved_is_loaded_again(file, quotas):
+def test_saved_quotas_are_loaded(file, quotas):
     file._save(quotas)
     assert file._load() == quotas
 
 
-async def test_before_anything_is_saved_there_is_nothing(file):
+async def test_state_is_empty_before_first_save(file):
     assert await file.load() == {}
     assert not file.path.exists()
 
 
-async def test_the_default_entity_is_null_as_in_kafkas_protocol(file):
+async def test_default_entity_is_null_as_in_kafka(file):
     assert await file.save({}, ALICE) == ALICE
     assert json.loads(file.path.read_text()) == {
         "version": 1,
@@ -57,7 +57,7 @@ async def test_the_default_entity_is_null_as_in_kafkas_protocol(file):
     assert [path.name for path in file.path.parent.iterdir()] == ["weir.state.json"]
 
 
-async def test_a_save_that_fails_leaves_what_was_saved_before(file):
+async def test_failed_save_keeps_earlier_state(file):
     assert await file.save({}, ALICE) == ALICE
     file.path.with_name("weir.state.json.new").mkdir()
     with pytest.raises(NotSavedError, match="Is a directory") as caught:
@@ -69,7 +69,7 @@ async def test_a_save_that_fails_leaves_what_was_saved_before(file):
     assert await file.load() == ALICE
 
 
-async def test_it_is_on_the_disk_under_its_name_before_save_returns(file, monkeypatch):
+async def test_save_syncs_file_and_folder(file, monkeypatch):
     done = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: done.append(Path(f"/proc/self/fd/{descriptor}").readlink()))
     assert await file.save({}, ALICE) == ALICE
@@ -93,7 +93,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("what", DAMAGED)
-async def test_a_file_that_can_not_be_made_out_is_refused(file, what):
+async def test_damaged_file_is_refused(file, what):
     content, message = DAMAGED[what]
     file.path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ConfigError) as caught:
@@ -105,7 +105,7 @@ async def test_a_file_that_can_not_be_made_out_is_refused(file, what):
     assert "move it away" in problem.remedy
 
 
-async def test_a_file_that_can_not_be_read_is_refused(file):
+async def test_unreadable_file_is_refused(file):
     file.path.mkdir()
     with pytest.raises(ConfigError, match="can't be read"):
         await file.load()

@@ -37,7 +37,7 @@ def path(tmp_path):
     return tmp_path / "usage.jsonl"
 
 
-async def test_who_was_over_is_over_after_a_restart(path):
+async def test_client_over_quota_stays_over_after_restart(path):
     first = Gateway(path)
     for number in range(1_000):  # more than are looked at together
         first.charge(f"client-{number}", 100_000)
@@ -53,14 +53,14 @@ async def test_who_was_over_is_over_after_a_restart(path):
     assert 0.0 < second.connections.wait("a", clock.monotonic()) <= 1.0
 
 
-async def test_as_long_as_there_is_nothing_to_remember_nothing_is_written(path):
+async def test_nothing_to_remember_writes_no_file(path):
     gateway = Gateway(path)
     await gateway.usage.restore()
     await gateway.usage.save()
     assert not path.exists()
 
 
-async def test_what_counts_no_more_is_not_put_back(path):
+async def test_restored_use_is_not_restored_twice(path):
     first = Gateway(path)
     first.charge("etl", 100_000)
     await first.usage.save()
@@ -69,7 +69,7 @@ async def test_what_counts_no_more_is_not_put_back(path):
     assert read_usage(path).entities == ()
 
 
-async def test_it_saves_again_and_again_and_the_loop_goes_on(path, monkeypatch):
+async def test_saves_repeat_without_blocking_the_loop(path, monkeypatch):
     gateway = Gateway(path)
     gateway.charge("etl", 100_000)
     loop, writes = asyncio.get_running_loop(), asyncio.Semaphore(0)
@@ -87,7 +87,7 @@ async def test_it_saves_again_and_again_and_the_loop_goes_on(path, monkeypatch):
     assert [use.tags.client_id for use in read_usage(path).entities] == ["etl"]
 
 
-async def test_one_save_does_not_get_in_the_way_of_another(path, monkeypatch):
+async def test_overlapping_saves_do_not_interfere(path, monkeypatch):
     """The last save, at the end of a drain, waits for the one whose task was cancelled, and is the one that stays."""
     gateway = Gateway(path)
     gateway.charge("etl", 100_000)
@@ -110,7 +110,7 @@ async def test_one_save_does_not_get_in_the_way_of_another(path, monkeypatch):
     assert written == [1, 2]
 
 
-async def test_what_can_not_be_written_is_said_once_and_counted(path, caplog):
+async def test_failed_save_is_logged_once_and_counted(path, caplog):
     caplog.set_level(logging.INFO)
     gateway = Gateway(path)
     gateway.charge("etl", 100_000)
@@ -136,7 +136,7 @@ async def test_what_can_not_be_written_is_said_once_and_counted(path, caplog):
         (None, "can't be read"),
     ],
 )
-async def test_a_file_that_says_nothing_is_logged_and_the_gateway_starts(path, caplog, content, message):
+async def test_unusable_file_is_logged_and_gateway_starts(path, caplog, content, message):
     if content is None:
         path.mkdir()
     else:
@@ -152,7 +152,7 @@ async def test_a_file_that_says_nothing_is_logged_and_the_gateway_starts(path, c
         assert len(read_usage(path).entities) == 1
 
 
-async def test_damaged_lines_are_left_out_and_counted(path, caplog):
+async def test_damaged_lines_are_skipped_and_counted(path, caplog):
     first = Gateway(path)
     first.charge("etl", 100_000)
     first.charge("app", 100_000)

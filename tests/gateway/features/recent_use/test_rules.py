@@ -84,11 +84,11 @@ HERE = Moment("boot", 100.0, 1_000_000.0)
         (("other", 3.0, float("nan")), None),
     ],
 )
-def test_how_long_ago_it_was_saved(now, seconds):
+def test_age_of_save_uses_both_clocks(now, seconds):
     assert seconds_between(HERE, Moment(*now)) == seconds
 
 
-def test_a_boot_without_a_name_is_not_the_same_one():
+def test_unnamed_boot_is_another_boot():
     assert seconds_between(replace(HERE, boot=""), Moment("", 107.5, 1_000_060.0)) == 60.0
 
 
@@ -116,7 +116,7 @@ def test_a_boot_without_a_name_is_not_the_same_one():
         ("rate", [(2, 1_000)], 5, 0.0, 0.0),
     ],
 )
-def test_back_after_a_restart(kind, charges, seconds, delay, then):
+def test_client_waits_as_long_after_restart(kind, charges, seconds, delay, then):
     algorithm, quota_kind = ("token_bucket", "controller_mutation") if kind == "rate" else (kind, "produce")
     first = engine(settings(algorithm=algorithm))
     used(first, quota_kind, *charges)
@@ -142,7 +142,7 @@ steps = st.lists(st.tuples(st.integers(0, 3_000), st.integers(0, 900)), max_size
 
 @settings_of_hypothesis(deadline=None)
 @given(index=st.integers(0, 4), before=steps, pause=st.integers(0, 8_000), after=steps, shift=st.integers(-4_000, 4_000))
-def test_it_goes_on_as_if_there_had_been_no_restart(index, before, pause, after, shift):
+def test_restored_meter_decides_as_without_restart(index, before, pause, after, shift):
     """Each charge afterwards gets the delay that it would have got, whatever the second process's clock shows."""
     first, second = meters(START)[index], meters(START)[index]
     now = START
@@ -167,7 +167,7 @@ def test_it_goes_on_as_if_there_had_been_no_restart(index, before, pause, after,
     amount=st.integers(1, 600),
     limit=st.integers(20, 500),
 )
-def test_restarts_give_nobody_more(algorithm, restarts, amount, limit):
+def test_restarts_give_no_client_more(algorithm, restarts, amount, limit):
     """A client that sends whenever it may, for twenty seconds: a gateway that is restarted at once, at any moments, gives it no
     more than one to which it only connects anew."""
     of = settings(float(limit), algorithm=algorithm if algorithm != "rate" else "token_bucket")
@@ -192,7 +192,7 @@ def test_restarts_give_nobody_more(algorithm, restarts, amount, limit):
     assert sent(with_restarts=True) <= sent(with_restarts=False)
 
 
-def test_what_the_clock_of_another_machine_does_to_the_samples_of_a_rate():
+def test_restored_samples_keep_their_ages():
     """They begin at other moments there: nothing is lost, and it leaves the window within a sample of when it should."""
     first = SpreadRate(100.0, WINDOW, START)
     first.charge(1_000, START + 0.9)
@@ -204,7 +204,7 @@ def test_what_the_clock_of_another_machine_does_to_the_samples_of_a_rate():
         assert second.idle(AGAIN + shift + 4.7)
 
 
-def test_what_is_only_presumed_of_others_is_not_kept():
+def test_presumed_use_is_not_saved():
     for inner in (TokenBucket.for_bytes(100.0, WINDOW, START), WindowMeter(100.0, WINDOW)):
         meter = SharedMeter(inner, 100.0, share=0.25, horizon=10.0)
         meter.charge(30, START)
@@ -219,7 +219,7 @@ def test_what_is_only_presumed_of_others_is_not_kept():
 # What is saved, and what is put back.
 
 
-def test_who_has_used_nothing_is_not_saved():
+def test_unused_buckets_are_not_saved():
     first = engine(settings())
     used(first, "produce", (0, 100))
     used(first, "fetch", (0, 100))  # without a quota
@@ -228,7 +228,7 @@ def test_who_has_used_nothing_is_not_saved():
     assert list(entity_uses(first, first.buckets(), START + 1.0)) == []
 
 
-def test_the_bucket_of_those_past_the_bound_is_not_saved():
+def test_shared_overflow_bucket_is_not_saved():
     first = QuotaEngine(replace(settings(), quotas=(EntityQuota(ClientQuotaEntity("alice", None), {}),)), START, max_buckets=1)
     quotas = (EntityQuota(ClientQuotaEntity(client_id="a"), {"producer_byte_rate": 1.0}),)
     quotas += (EntityQuota(ClientQuotaEntity(client_id="b"), {"producer_byte_rate": 1.0}),)
@@ -238,7 +238,7 @@ def test_the_bucket_of_those_past_the_bound_is_not_saved():
     assert [use.tags for use in entity_uses(first, first.buckets(), START)] == [Tags(None, "a")]
 
 
-def test_what_is_put_back_is_in_no_count():
+def test_restored_use_is_in_no_counter():
     first = engine(settings())
     used(first, "produce", (0, 500))
     second, now = restarted(first, 0, 0)
@@ -259,7 +259,7 @@ def test_what_is_put_back_is_in_no_count():
         (QuotaSettings(), None),
     ],
 )
-def test_quotas_that_are_others_by_then(changed, tokens):
+def test_changed_quotas_apply_to_restored_use(changed, tokens):
     first = engine(settings())
     used(first, "produce", (0, 1_000))
     second, now = restarted(first, 0, 0, replace(changed, metering={"controller_mutation": RATE}))
@@ -272,7 +272,7 @@ def test_quotas_that_are_others_by_then(changed, tokens):
         assert left == tokens
 
 
-def test_another_algorithm_begins_with_what_was_used():
+def test_changed_algorithm_starts_with_recent_use():
     first = engine(settings())
     used(first, "produce", (0, 300))
     second, now = restarted(first, 0, 1, settings(algorithm="window"))
@@ -287,13 +287,13 @@ def test_another_algorithm_begins_with_what_was_used():
         EntityUse("produce", Tags("bob", None), RecentUse(1.0, Metering(), (Spent(0, 0, 1.0),))),
     ],
 )
-def test_what_there_is_no_quota_for_is_not_put_back(saved):
+def test_use_without_quota_is_not_restored(saved):
     subject = engine(settings())
     assert not restore_entity(subject, saved, START)
     assert list(subject.buckets()) == []
 
 
-def test_an_algorithm_that_is_not_known_is_as_if_nothing_had_been_used():
+def test_use_of_unknown_algorithm_is_dropped():
     subject = engine(settings())
     assert restore_entity(subject, EntityUse("produce", ALICE, RecentUse(1.0, Metering("leaky"), (Spent(0, 0, 1.0),))), START)
     assert subject.acquire("produce", "alice", "etl", START).meter.idle(START)
@@ -309,7 +309,7 @@ LIMITS = ConnectionLimits(
 PER_IP = QuotaSettings((EntityQuota(ClientQuotaEntity(ip="10.0.0.1"), {"connection_creation_rate": 1.0}),), window=WINDOW)
 
 
-def test_connections_that_were_opened_before_a_restart_count_after_it():
+def test_connections_before_restart_count_after_it():
     first = engine(PER_IP)
     quotas = ConnectionQuotas(first, LIMITS, START)
     for _ in range(6):
@@ -330,7 +330,7 @@ def test_connections_that_were_opened_before_a_restart_count_after_it():
     assert again.recent_uses(now)[None].spent[0].amount == 10.0  # six here, and the four of that address that were let in
 
 
-def test_a_rate_that_is_not_enforced_holds_nobody_after_a_restart():
+def test_unenforced_rate_delays_nobody_after_restart():
     first = engine(replace(PER_IP, enforce=True))
     quotas = ConnectionQuotas(first, LIMITS, START)
     for _ in range(6):

@@ -90,12 +90,12 @@ def path(tmp_path):
 
 @given(usage=usages)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
-def test_what_is_written_is_read_again(path, usage):
+def test_written_usage_is_read(path, usage):
     write(path, usage)
     assert read_usage(path) == usage
 
 
-def test_it_reads_as_its_description_says(path):
+def test_file_matches_its_documentation(path):
     write(path, USAGE)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert lines[0] == {"version": 1, "boot": "a boot", "monotonic": 5_021.4, "wall": 1_795_244_400.2, "rows": 7}
@@ -116,7 +116,7 @@ def test_it_reads_as_its_description_says(path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_write_that_fails_leaves_what_was_there(path):
+def test_failed_write_keeps_earlier_file(path):
     write(path, USAGE)
     path.with_name(f"{path.name}.new").mkdir()
     with pytest.raises(IsADirectoryError):
@@ -139,7 +139,7 @@ def test_a_write_that_fails_leaves_what_was_there(path):
         ('{"version": 2, "what": "ever"}', "is of version 2, this Weir knows version 1"),
     ],
 )
-def test_a_file_that_can_not_be_made_out(path, content, message):
+def test_damaged_file_is_refused(path, content, message):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(BadUsageError, match=message):
         read_usage(path)
@@ -158,7 +158,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
-def test_a_line_that_can_not_be_made_out_is_left_out(path, damage):
+def test_damaged_line_is_skipped(path, damage):
     write(path, USAGE)
     lines = path.read_bytes().splitlines()
     damaged = DAMAGED[damage](lines[1])
@@ -167,19 +167,19 @@ def test_a_line_that_can_not_be_made_out_is_left_out(path, damage):
     assert read_usage(path) == Usage(AT, USAGE.entities[1:], USAGE.listeners, USAGE.members, USAGE.topics, damaged=1)
 
 
-def test_lines_that_are_missing_are_counted(path):
+def test_missing_lines_are_counted(path):
     write(path, USAGE)
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-2]))
     assert read_usage(path) == Usage(AT, USAGE.entities, USAGE.listeners, USAGE.members, damaged=2)
 
 
-def test_a_member_of_very_many_entities_has_several_lines(path):
+def test_member_with_many_entities_takes_several_lines(path):
     known = Known("00f1", 7, {("topic", str(number)): number for number in range(120)})
     write(path, Usage(AT, members=(known,)))
     assert [len(each.totals) for each in read_usage(path).members] == [50, 50, 20]
 
 
-def test_lines_beyond_the_bound_are_cut(monkeypatch):
+def test_lines_over_the_limit_are_cut(monkeypatch):
     monkeypatch.setattr(usage_file, "MAX_BYTES", 25)
     lines = ["0123456789\n", "0123456789\n", "0123456789\n"]
     assert usage_file.cut(lines) == 1

@@ -61,20 +61,20 @@ class Listeners(Exchange):
         return taken
 
 
-def test_the_rate_of_a_listener_is_one_for_all_gateways() -> None:
+def test_listener_rate_is_shared_by_all_gateways() -> None:
     fleet = Listeners(2, listener=AcceptLimits(connection_creation_rate=RATE))
     burst = fleet.take(0, 3.0)
     assert burst <= BURST + 3 * RATE + 2
     assert fleet.take(1, 5.0) <= 6 * RATE + 2, "the other one has heard of the burst"
 
 
-def test_so_is_the_rate_of_all_listeners() -> None:
+def test_gateway_rate_is_shared_by_all_gateways() -> None:
     fleet = Listeners(2, gateway=AcceptLimits(connection_creation_rate=RATE))
     fleet.take(0, 3.0)
     assert fleet.take(1, 5.0) <= 6 * RATE + 2
 
 
-def test_listeners_without_a_rate_have_nothing_to_tell() -> None:
+def test_listeners_without_a_rate_publish_nothing() -> None:
     fleet = Listeners(2)
     for _ in range(10):
         fleet.gateways[0].arrive("clients", "192.0.2.1", fleet.now)
@@ -82,7 +82,7 @@ def test_listeners_without_a_rate_have_nothing_to_tell() -> None:
     assert [member.tracked for member in fleet.members] == [0, 0]
 
 
-def test_a_gateway_without_a_rate_is_told_in_vain() -> None:
+def test_gateway_without_a_rate_ignores_shared_use() -> None:
     fleet = Listeners(2, listener=AcceptLimits(connection_creation_rate=RATE))
     fleet.gateways[1].apply(ConnectionLimits(1_000_000, {}, AcceptLimits(), {"clients": AcceptLimits()}), fleet.now)
     fleet.take(0, 2.0)
@@ -107,7 +107,7 @@ class Topics(Exchange):
         return quotas.rejects(quotas.find(topic.encode(), by_id=False), self.now)
 
 
-def test_a_topic_is_over_its_share_by_what_all_have_appended() -> None:
+def test_topic_share_counts_appends_of_all_gateways() -> None:
     fleet = Topics(2)
     for number in (0, 1):
         fleet.append(number, "hot", 800)
@@ -117,7 +117,7 @@ def test_a_topic_is_over_its_share_by_what_all_have_appended() -> None:
     assert not any(fleet.rejects(number, "cold") for number in (0, 1))
 
 
-def test_what_others_appended_is_theirs_in_all_figures() -> None:
+def test_peer_appends_stay_separate_in_all_figures() -> None:
     fleet = Topics(2)
     fleet.append(0, "hot", 2_000)
     fleet.run(INTERVAL)
@@ -127,7 +127,7 @@ def test_what_others_appended_is_theirs_in_all_figures() -> None:
     assert (totals.rate, totals.over) == (2_000.0, True)
 
 
-def test_topics_that_have_no_room_are_not_made_for_others() -> None:
+def test_topics_over_the_limit_are_not_made_for_peers() -> None:
     fleet = Topics(2, max_topics=1)
     fleet.append(0, "hot", 100)
     fleet.append(1, "cold", 20_000)
@@ -136,7 +136,7 @@ def test_topics_that_have_no_room_are_not_made_for_others() -> None:
     assert fleet.gateways[0].over(fleet.now), "the total counts all the same"
 
 
-def test_other_thresholds_keep_what_is_known() -> None:
+def test_changed_thresholds_keep_known_use() -> None:
     fleet = Topics(2)
     fleet.append(0, "hot", 2_000)
     fleet.run(INTERVAL)

@@ -14,7 +14,7 @@ def problems_of(text: str) -> list[Problem]:
     return caught.value.problems
 
 
-def test_it_has_defaults_for_everything() -> None:
+def test_sharing_has_defaults() -> None:
     assert parse_config(HEAD, source="weir.yaml").sharing is None
     sharing = parse_config(HEAD + "sharing: {}", source="weir.yaml").sharing
     assert sharing is not None
@@ -22,7 +22,7 @@ def test_it_has_defaults_for_everything() -> None:
     assert not sharing.fair_share
 
 
-def test_without_anything_below_it_it_is_worth_a_warning() -> None:
+def test_empty_section_is_warned_of() -> None:
     config = parse_config(HEAD + "sharing:\n", source="weir.yaml")
     assert config.sharing is None
     assert any(line.startswith("sharing: is empty") for line in config.warnings())
@@ -39,7 +39,7 @@ def test_without_anything_below_it_it_is_worth_a_warning() -> None:
         ("{topics: usage}", "sharing.topics", "topic"),
     ],
 )
-def test_what_is_wrong_is_said_where_it_stands(text: str, key: str, words: str) -> None:
+def test_invalid_value_names_its_key(text: str, key: str, words: str) -> None:
     (problem,) = problems_of(f"sharing: {text}\n")
     assert problem.key == key
     assert words in f"{problem.message} {problem.remedy}"
@@ -54,7 +54,7 @@ def test_what_is_wrong_is_said_where_it_stands(text: str, key: str, words: str) 
         ("quotas: {volumes: {topic: a}}\nledger: {path: /nowhere, topic: a}\n", "ledger.topic", "quotas.volumes"),
     ],
 )
-def test_topics_of_weirs_own_are_different_ones(text: str, key: str, first: str) -> None:
+def test_own_topics_must_differ(text: str, key: str, first: str) -> None:
     (problem,) = problems_of(text)
     assert problem.key == key
     assert f"is a topic that {first} uses as well" in problem.message

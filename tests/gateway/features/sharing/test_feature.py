@@ -44,7 +44,7 @@ class Reader:
         self.sharing.on_record(OTHER, encode(UseMessage(sequence, (use,))))
 
 
-async def test_of_a_backlog_the_last_word_counts() -> None:
+async def test_last_record_of_a_backlog_counts() -> None:
     reader = Reader()
     reader.read(1, 1_000_000)
     await asyncio.sleep(0)
@@ -55,7 +55,7 @@ async def test_of_a_backlog_the_last_word_counts() -> None:
     assert reader.sharing.report().skipped == {}
 
 
-async def test_a_last_word_counts_before_the_farewell() -> None:
+async def test_last_record_counts_before_farewell() -> None:
     reader = Reader()
     for sequence in (1, 2):
         reader.read(sequence, 1_000_000)
@@ -68,7 +68,7 @@ async def test_a_last_word_counts_before_the_farewell() -> None:
     assert reader.sharing.report().entities == 0
 
 
-async def test_a_topic_full_of_other_keys_takes_no_memory() -> None:
+async def test_topic_of_foreign_keys_takes_no_memory() -> None:
     reader = Reader()
     for number in range(3 * MAX_MEMBERS):
         reader.sharing.on_record(str(number).encode(), b"{}")

@@ -94,7 +94,7 @@ def settled(fleet: Fleet) -> float:
     return LIMIT
 
 
-def test_what_one_uses_all_are_charged_for() -> None:
+def test_use_of_one_member_is_charged_at_all() -> None:
     fleet = begun(3)
     fleet.use(0, 8_000)
     flowed = settled(fleet)
@@ -119,7 +119,7 @@ def test_every_kind_is_shared() -> None:
     assert round(there.meter.tokens(fleet.now) or 0.0) == 60 - 2
 
 
-def test_ones_own_figures_are_ones_own() -> None:
+def test_own_figures_exclude_peers() -> None:
     fleet = begun(2)
     fleet.use(0, 8_000)
     settled(fleet)
@@ -127,7 +127,7 @@ def test_ones_own_figures_are_ones_own() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
-def test_the_rate_that_is_shown_is_that_of_this_gateway(algorithm: str) -> None:
+def test_shown_rate_is_that_of_this_gateway(algorithm: str) -> None:
     """Whoever adds those of all gateways up has all of it."""
     fleet = Fleet(2, algorithm=algorithm)
     for _ in range(20):
@@ -138,7 +138,7 @@ def test_the_rate_that_is_shown_is_that_of_this_gateway(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("length", [MAX_NAME, MAX_NAME + 1])
-def test_a_long_name_is_shared_by_its_short_form(length: int) -> None:
+def test_long_name_is_shared_by_its_short_form(length: int) -> None:
     fleet = begun(2)
     there, here = (fleet.engines[number].acquire("produce", "bob", "c" * length, fleet.now) for number in range(2))
     there.charge(8_000, fleet.now)
@@ -154,7 +154,7 @@ def test_a_long_name_is_shared_by_its_short_form(length: int) -> None:
     assert (here.meter.tokens(fleet.now) or 0.0) < 4_000
 
 
-def test_members_that_go_at_once_use_the_balance_once() -> None:
+def test_members_that_send_at_once_spend_balance_once() -> None:
     fleet = begun(4)
     used = 0
     for number in range(4):
@@ -163,7 +163,7 @@ def test_members_that_go_at_once_use_the_balance_once() -> None:
     assert used <= 10_000
 
 
-def test_a_member_alone_in_using_gets_all_of_it_soon() -> None:
+def test_only_active_member_soon_gets_whole_quota() -> None:
     fleet = begun(4)
     fleet.use(0, 100)
     fleet.run(1.0)
@@ -171,7 +171,7 @@ def test_a_member_alone_in_using_gets_all_of_it_soon() -> None:
     assert round(fleet.tokens(0)) == 9_900
 
 
-def test_a_repeated_record_counts_once() -> None:
+def test_repeated_record_counts_once() -> None:
     fleet = begun(2)
     fleet.use(0, 8_000)
     fleet.run(2 * INTERVAL)
@@ -182,7 +182,7 @@ def test_a_repeated_record_counts_once() -> None:
     assert fleet.members[1].status.skipped["repeated"] == 2
 
 
-def test_a_lost_record_is_made_up_for_by_the_next() -> None:
+def test_next_record_makes_up_for_a_lost_one() -> None:
     fleet = begun(2)
     fleet.down.add(1)
     fleet.use(0, 3_000)
@@ -194,7 +194,7 @@ def test_a_lost_record_is_made_up_for_by_the_next() -> None:
     assert round(fleet.tokens(1)) == 4_000 + LIMIT - LAG, "it has heard of all of it, two intervals late"
 
 
-def test_who_joins_counts_recent_use_and_no_history() -> None:
+def test_new_member_counts_recent_use_only() -> None:
     fleet = begun(2)
     for _ in range(30):
         fleet.use(0, 1_000)
@@ -207,7 +207,7 @@ def test_who_joins_counts_recent_use_and_no_history() -> None:
     assert 0 <= fleet.tokens(7) <= fleet.tokens(0), "it has been charged for the window, and begins without a debt"
 
 
-def test_the_last_word_of_a_member_that_is_gone_counts_nothing() -> None:
+def test_last_record_of_a_gone_member_counts_nothing() -> None:
     fleet = begun(2)
     fleet.use(0, 8_000)
     fleet.run(1.0)
@@ -219,14 +219,14 @@ def test_the_last_word_of_a_member_that_is_gone_counts_nothing() -> None:
     assert fleet.members[2].status.members == 1
 
 
-def test_members_expire() -> None:
+def test_silent_member_expires() -> None:
     fleet = begun(3)
     del fleet.members[2], fleet.engines[2]
     fleet.run(MIN_EXPIRY_SECONDS + 1.0)
     assert fleet.members[0].status.members == 2
 
 
-def test_who_says_farewell_is_gone_at_once() -> None:
+def test_farewell_removes_member_at_once() -> None:
     fleet = begun(2)
     fleet.members[0].receive(*fleet.members[1].farewell(), fleet.now)
     del fleet.members[1]
@@ -234,7 +234,7 @@ def test_who_says_farewell_is_gone_at_once() -> None:
     assert fleet.members[0].status.members == 1
 
 
-def test_who_restarts_is_another_member() -> None:
+def test_restarted_gateway_is_a_new_member() -> None:
     fleet = begun(2)
     fleet.use(0, 4_000)
     settled(fleet)
@@ -246,7 +246,7 @@ def test_who_restarts_is_another_member() -> None:
     assert round(fleet.tokens(1)) == round(10_000 - 4_000 - 2_000 + 3 * LIMIT - LAG)
 
 
-def test_what_is_given_back_makes_no_use_of_its_own() -> None:
+def test_refund_publishes_no_use() -> None:
     fleet = begun(2)
     bucket = fleet.bucket(0, "controller_mutation")
     bucket.record(50, fleet.now)
@@ -259,7 +259,7 @@ def test_what_is_given_back_makes_no_use_of_its_own() -> None:
     assert total == 50
 
 
-def test_without_the_topic_each_is_alone() -> None:
+def test_members_without_topic_work_alone() -> None:
     fleet = begun(2)
     fleet.down |= {0, 1}
     fleet.run(MIN_EXPIRY_SECONDS + 1.0)
@@ -268,7 +268,7 @@ def test_without_the_topic_each_is_alone() -> None:
     assert (round(fleet.tokens(0)), round(fleet.tokens(1))) == (9_000, 10_000)
 
 
-def test_those_who_were_there_last_are_not_missed_while_nothing_is_heard() -> None:
+def test_last_known_members_count_while_unreachable() -> None:
     fleet = begun(3, fair_share=True)
     fleet.down |= {1, 2}
     fleet.run(2 * INTERVAL)
@@ -278,7 +278,7 @@ def test_those_who_were_there_last_are_not_missed_while_nothing_is_heard() -> No
     assert (status.members, status.reachable) == (3, False)
 
 
-def test_without_the_topic_each_has_its_share() -> None:
+def test_fair_share_without_topic_splits_quota() -> None:
     fleet = begun(2, fair_share=True)
     fleet.down |= {0, 1}
     fleet.run(MIN_EXPIRY_SECONDS + 1.0)
@@ -287,7 +287,7 @@ def test_without_the_topic_each_has_its_share() -> None:
     assert (round(fleet.tokens(0)), round(fleet.tokens(1))) == (7_000, 10_000)
 
 
-def test_while_nothing_is_heard_for_a_moment_the_shares_stay() -> None:
+def test_short_silence_keeps_shares() -> None:
     fleet = begun(4)
     for _ in range(10):
         for number in range(4):
@@ -314,7 +314,7 @@ def test_while_nothing_is_heard_for_a_moment_the_shares_stay() -> None:
     assert alone <= 4 * LIMIT * (since + 2 * INTERVAL), "the whole quota from now on, and nothing for the time before"
 
 
-def test_what_could_not_be_published_is_told_with_the_next_record() -> None:
+def test_unpublished_use_goes_into_next_record() -> None:
     fleet = begun(2)
     fleet.use(0, 3_000)
     fleet.now += INTERVAL
@@ -324,7 +324,7 @@ def test_what_could_not_be_published_is_told_with_the_next_record() -> None:
     assert round(fleet.tokens(1)) <= 7_000 + LIMIT
 
 
-def test_while_a_record_is_under_way_there_is_no_other() -> None:
+def test_only_one_record_is_in_flight() -> None:
     fleet = begun(2)
     fleet.use(0, 3_000)
     for _ in range(5):
@@ -334,7 +334,7 @@ def test_while_a_record_is_under_way_there_is_no_other() -> None:
     assert round(fleet.tokens(1)) <= 7_000 + LIMIT
 
 
-def test_who_leaves_tells_what_it_used_last() -> None:
+def test_leaving_member_publishes_its_last_use() -> None:
     fleet = begun(2)
     fleet.use(0, 3_000)
     for record in (*fleet.members[0].last_words(fleet.now), fleet.members[0].farewell()):
@@ -345,7 +345,7 @@ def test_who_leaves_tells_what_it_used_last() -> None:
     assert fleet.members[1].status.members == 1
 
 
-def test_another_interval_holds_from_the_next_step_on() -> None:
+def test_changed_interval_applies_from_next_step() -> None:
     fleet = begun(1)
     member = fleet.members[0]
     member.configure(1.0, fair_share=True)
@@ -354,7 +354,7 @@ def test_another_interval_holds_from_the_next_step_on() -> None:
     assert len(fleet.log) == 5 + 3
 
 
-def test_after_a_gap_nobody_begins_with_a_debt_of_the_others() -> None:
+def test_silence_ends_without_debt_for_peers() -> None:
     fleet = begun(2)
     fleet.down |= {0, 1}
     for _ in range(30):
@@ -366,7 +366,7 @@ def test_after_a_gap_nobody_begins_with_a_debt_of_the_others() -> None:
     assert fleet.tokens(1) >= 0.0
 
 
-def test_small_uses_are_gathered_and_none_is_lost() -> None:
+def test_small_uses_are_gathered_without_loss() -> None:
     fleet = begun(2)
     for _ in range(10):
         fleet.use(0, 3)
@@ -377,7 +377,7 @@ def test_small_uses_are_gathered_and_none_is_lost() -> None:
     assert rows[-1].total == 30
 
 
-def test_a_kind_of_a_later_version_is_passed_over() -> None:
+def test_kinds_of_later_versions_are_ignored() -> None:
     fleet = begun(1)
     for sequence in (1, 2):
         message = UseMessage(sequence, (EntityUse("later", "a", 1, 1), EntityUse("later", Tags("alice", None), 1, 1)))
@@ -394,7 +394,7 @@ def test_garbage_is_skipped_and_counted() -> None:
     assert member.status.skipped == {"bad_key": 2, "bad_json": 1}
 
 
-def test_what_nobody_uses_is_forgotten() -> None:
+def test_unused_entities_are_forgotten() -> None:
     fleet = begun(2)
     fleet.use(0, 500)
     fleet.run(1.0)
@@ -405,7 +405,7 @@ def test_what_nobody_uses_is_forgotten() -> None:
     assert round(fleet.tokens(1)) == 10_000, "500 were used and have flowed in again"
 
 
-def test_a_message_is_bounded_and_the_rest_comes_with_the_next() -> None:
+def test_message_is_bounded_and_rest_follows() -> None:
     fleet = begun(1)
     fleet.engines[0].apply(
         QuotaSettings(quotas=(EntityQuota(ClientQuotaEntity(user=DEFAULT, client_id=DEFAULT), {"producer_byte_rate": LIMIT}),)),
@@ -419,7 +419,7 @@ def test_a_message_is_bounded_and_the_rest_comes_with_the_next() -> None:
     assert fleet.members[0].status.left_out_total == 100
 
 
-def test_in_a_simulated_fleet_the_bound_holds() -> None:
+def test_simulated_fleet_stays_within_bound() -> None:
     scenario = Scenario(members=5, clients=20, seconds=25.0)
     outcome = simulate(scenario)
     assert outcome.overshoot_bytes <= outcome.overshoot_bound_bytes

@@ -27,7 +27,7 @@ REPORT = SharingReport(
 )
 
 
-def test_metrics(view: AdminView) -> None:
+def test_sharing_report_has_metrics(view: AdminView) -> None:
     page = Page(replace(view, sharing=lambda: REPORT))
     names = ("members", "reachable", "entities", "messages_total", "published_total", "publication_errors_total")
     assert [page[f"weir_sharing_{name}"] for name in names] == [4, 0, 12, 900, 300, 2]
@@ -35,11 +35,11 @@ def test_metrics(view: AdminView) -> None:
     assert page.get("weir_sharing_messages_skipped_total", reason="bad_json") == 3
 
 
-def test_where_nothing_is_shared_there_are_no_metrics(view: AdminView) -> None:
+def test_metrics_are_absent_without_sharing(view: AdminView) -> None:
     assert not Page(view).has("weir_sharing_members")
 
 
-async def test_the_api_tells_what_is_wrong(view: AdminView) -> None:
+async def test_sharing_api_names_problems(view: AdminView) -> None:
     server = AdminServer(replace(view, sharing=lambda: REPORT), ("127.0.0.1", 0))
     await server.start()
     try:

@@ -29,7 +29,7 @@ def balances(fleet: Fleet) -> list[int]:
     return [round(fleet.tokens(number)) for number in sorted(fleet.members)]
 
 
-def test_what_others_used_before_is_not_charged_once_more() -> None:
+def test_use_before_restart_is_charged_once() -> None:
     fleet = begun(2)
     fleet.use(0, 6_000)
     settled(fleet)
@@ -40,7 +40,7 @@ def test_what_others_used_before_is_not_charged_once_more() -> None:
     assert fleet.tokens(2) == pytest.approx(before + LIMIT)
 
 
-def test_that_is_due_to_what_it_remembers_of_them() -> None:
+def test_forgotten_peers_would_be_charged_again() -> None:
     fleet = begun(2)
     fleet.use(0, 6_000)
     settled(fleet)
@@ -50,7 +50,7 @@ def test_that_is_due_to_what_it_remembers_of_them() -> None:
     assert fleet.tokens(2) < fleet.tokens(0) - 4_000
 
 
-def test_what_it_used_itself_counts_on_for_all() -> None:
+def test_own_use_before_restart_still_counts_for_all() -> None:
     fleet = begun(3)
     fleet.use(0, 6_000)
     fleet.run(INTERVAL)
@@ -61,7 +61,7 @@ def test_what_it_used_itself_counts_on_for_all() -> None:
 
 
 @pytest.mark.parametrize("seconds", [INTERVAL, 1.0, 2.0])
-def test_what_others_use_meanwhile_is_charged_in_full(seconds: float) -> None:
+def test_peer_use_during_restart_is_charged_in_full(seconds: float) -> None:
     fleet = begun(2)
     fleet.use(0, 6_000)
     fleet.run(INTERVAL)
@@ -72,7 +72,7 @@ def test_what_others_use_meanwhile_is_charged_in_full(seconds: float) -> None:
     assert fleet.tokens(2) == pytest.approx(fleet.tokens(0), abs=LAG + 1.0)
 
 
-def test_after_a_long_time_what_others_used_lately_counts_and_leaves_no_debt() -> None:
+def test_long_restart_counts_recent_peer_use_without_debt() -> None:
     fleet = begun(2)
     fleet.use(0, 10_000)
     fleet.run(INTERVAL)
@@ -88,7 +88,7 @@ def test_after_a_long_time_what_others_used_lately_counts_and_leaves_no_debt() -
     assert fleet.tokens(2) == pytest.approx(0.0, abs=2 * LAG), "from then on all of it counts"
 
 
-def test_it_counts_them_as_members_at_once_and_forgets_those_that_are_gone() -> None:
+def test_restored_peers_are_members_until_they_expire() -> None:
     fleet = begun(3)
     restart(fleet, 2, 3)
     member = fleet.members[3]
@@ -101,7 +101,7 @@ def test_it_counts_them_as_members_at_once_and_forgets_those_that_are_gone() -> 
     assert f"{2:016x}" not in member.peers()
 
 
-def test_what_is_remembered_is_bounded_and_not_of_oneself() -> None:
+def test_remembered_peers_are_bounded_without_self() -> None:
     fleet = begun(2)
     member = fleet.members[0]
     (identity,) = member.peers()

@@ -26,12 +26,12 @@ uses = st.builds(EntityUse, st.sampled_from(list(KINDS)), tags, counts, counts)
 
 
 @given(st.builds(UseMessage, counts, st.lists(uses, max_size=5).map(tuple)))
-def test_a_message_comes_back_as_it_was(message: UseMessage) -> None:
+def test_message_survives_round_trip(message: UseMessage) -> None:
     assert parse(encode(message)) == message
 
 
 @given(st.binary(max_size=200))
-def test_garbage_is_refused_and_nothing_else_happens(value: bytes) -> None:
+def test_garbage_raises_only_bad_message(value: bytes) -> None:
     with pytest.raises(BadMessageError):
         parse(value)
 
@@ -56,7 +56,7 @@ def text(**fields: object) -> bytes:
         (text(Entities=[0] * (MAX_ENTITIES + 1)), "too_large"),
     ],
 )
-def test_what_is_refused(value: bytes, reason: str) -> None:
+def test_unusable_message_is_refused(value: bytes, reason: str) -> None:
     with pytest.raises(BadMessageError) as caught:
         parse(value)
     assert caught.value.reason == reason
@@ -77,19 +77,19 @@ def test_what_is_refused(value: bytes, reason: str) -> None:
         (["produce", {"user": "a"}, 1, 2**63], "bad_number"),
     ],
 )
-def test_a_row_that_cannot_be_used_costs_only_itself(row: list[object], reason: str) -> None:
+def test_unusable_row_is_skipped_alone(row: list[object], reason: str) -> None:
     good = ["produce", {"user": "etl"}, 7, 3]
     message = parse(text(Entities=[row, good]))
     assert message == UseMessage(1, (EntityUse("produce", Tags("etl", None), 7, 3),), (reason,))
 
 
-def test_what_has_a_name_comes_back_as_it_was() -> None:
+def test_named_entities_survive_round_trip() -> None:
     message = UseMessage(3, (EntityUse("topic", "payments", 7, 0), EntityUse("gateway", "", 5, 5)))
     assert parse(encode(message)) == message
 
 
 @pytest.mark.parametrize("key", [None, b"", b"2f6c", b"g" * 16, b"A" * 16, b"0" * 17, "é".encode() * 8])
-def test_a_key_that_is_no_member(key: bytes | None) -> None:
+def test_key_that_names_no_member_is_refused(key: bytes | None) -> None:
     with pytest.raises(BadMessageError) as caught:
         parse_member(key)
     assert caught.value.reason == "bad_key"

@@ -133,7 +133,7 @@ def test_other_configs_reach_broker_and_results_keep_order(version, validate_onl
     assert api.undone == []
 
 
-def test_threshold_is_taken_back_where_broker_refuses_the_rest():
+def test_threshold_is_undone_if_broker_refuses_the_rest():
     t, api = opened()
     t.client_sends(alter(1, (TOPIC, "payments", [(OTHER_KEY, "x"), (KEY, "500")]), (TOPIC, "orders", [(KEY, "200")])))
     asked(t, "payments", "orders")
@@ -145,7 +145,7 @@ def test_threshold_is_taken_back_where_broker_refuses_the_rest():
     assert [[change.entity.topic for change in changes] for changes in api.undone] == [["payments"]]
 
 
-def test_removal_needs_no_topic():
+def test_removal_needs_no_existing_topic():
     t, api = opened()
     t.client_sends(alter(1, (TOPIC, "gone", [(KEY, None, DELETE)])))
     t.broker_got()
@@ -154,7 +154,7 @@ def test_removal_needs_no_topic():
     t.client_got(changed(1, (TOPIC, "gone", 0, None)))
 
 
-def test_topic_that_is_not_there_gets_brokers_error():
+def test_missing_topic_gets_broker_error():
     t, api = opened()
     t.client_sends(alter(1, (TOPIC, "nowhere", [(KEY, "1"), (OTHER_KEY, "1")])))
     asked(t, "nowhere", missing=("nowhere",))
@@ -178,7 +178,7 @@ def invalid(value):
     return f"Invalid value {str(value)[:100]} for configuration {KEY}: write bytes per second, from 1 to 9223372036854775807."
 
 
-def test_thresholds_may_not_add_up_to_more_than_total():
+def test_thresholds_over_total_are_refused():
     t, api = opened()
     t.client_sends(alter(1, (TOPIC, "payments", [(KEY, "701"), (OTHER_KEY, "1")])))
     asked(t, "payments")
@@ -201,7 +201,7 @@ def test_thresholds_may_not_add_up_to_more_than_total():
     ],
     ids=["append", "twice"],
 )
-def test_operation_that_makes_no_sense_is_refused(ops, error, text):
+def test_senseless_operation_is_refused(ops, error, text):
     t, _ = opened()
     t.client_sends(alter(1, (TOPIC, "payments", ops)))
     t.client_got(changed(1, (TOPIC, "payments", error, text)))
@@ -216,7 +216,7 @@ def test_client_that_is_no_admin_is_refused():
     assert api.tasks == []
 
 
-def test_client_that_is_no_admin_may_send_back_what_is_described():
+def test_client_that_is_no_admin_may_return_description():
     t, api = opened(allowed=False)
     resources = [(TOPIC, "orders", [(OTHER_KEY, "1"), (KEY, "300")])]
     t.client_sends(alter(1, *resources, key=LEGACY, version=2))
@@ -329,14 +329,14 @@ def test_threshold_of_file_is_described_as_static():
 
 
 @pytest.mark.parametrize("error", [3, 29])
-def test_topic_that_broker_does_not_describe_is_left_alone(error):
+def test_topic_not_described_by_broker_stays_unchanged(error):
     t, _ = opened()
     t.client_sends(describe(1, (TOPIC, "orders", None)))
     t.broker_answers(described(1, (TOPIC, "orders", error, [])))
     t.client_got(described(1, (TOPIC, "orders", error, [])))
 
 
-def test_config_that_is_not_asked_for_is_left_out():
+def test_config_not_asked_for_is_left_out():
     t, _ = opened()
     t.client_sends(describe(1, (TOPIC, "orders", [OTHER_KEY])))
     t.broker_answers(described(1, (TOPIC, "orders", 0, [])))

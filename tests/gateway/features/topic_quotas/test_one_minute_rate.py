@@ -25,7 +25,7 @@ class Ewma:
         self.rate = instant if self.rate is None else self.rate + (1 - exp(-5.0 / 60.0)) * (instant - self.rate)
 
 
-def test_the_reference_figures_of_codahale():
+def test_rate_matches_reference_figures_of_codahale():
     """`EWMATest.aOneMinuteEWMAWithAValueOfThree`: 3 in the first five seconds, then nothing for fifteen minutes."""
     rate = OneMinuteRate(START)
     rate.record(3, START)
@@ -34,7 +34,7 @@ def test_the_reference_figures_of_codahale():
         assert rate.measure(START + 5.001 + 60 * minute) == pytest.approx(value, abs=5e-9)
 
 
-def test_what_is_kept_is_what_came_and_later_a_minute_of_the_rate():
+def test_kept_use_is_first_raw_then_a_minute_of_the_rate():
     rate = OneMinuteRate(START)
     rate.record(3, START)
     assert rate.kept(START + 4) == 3
@@ -53,20 +53,20 @@ def test_what_is_kept_is_what_came_and_later_a_minute_of_the_rate():
         (65.003, 100.0 * (1 - ALPHA) ** 12),
     ],
 )
-def test_it_stands_still_between_ticks(at, value):
+def test_rate_is_constant_between_ticks(at, value):
     rate = OneMinuteRate(START)
     rate.record(500, START)
     assert rate.measure(START + at) == pytest.approx(value)
 
 
-def test_a_steady_stream_is_seen_as_it_is_from_the_first_tick_on():
+def test_steady_stream_is_seen_from_first_tick():
     rate = OneMinuteRate(START)
     for second in range(120):
         rate.record(1_000, START + second)
         assert rate.measure(START + second) == pytest.approx(1_000 if second > 5 else 0, rel=0.2)
 
 
-def test_late_looks_move_no_tick():
+def test_late_reads_move_no_tick():
     """Looks at odd times leave the ticks where they were: multiples of five seconds after the beginning."""
     rate = OneMinuteRate(START)
     rate.record(500, START + 1)
@@ -76,7 +76,7 @@ def test_late_looks_move_no_tick():
 
 
 @given(st.lists(st.tuples(st.integers(0, 20_000), st.integers(0, 10**9)), max_size=40), st.integers(0, 300_000))
-def test_it_is_yammers_at_any_times(events, last):
+def test_rate_matches_yammer_at_any_times(events, last):
     rate, ewma = OneMinuteRate(START), Ewma()
     now_ms = 0
     ticked = 0
@@ -99,7 +99,7 @@ def test_it_is_yammers_at_any_times(events, last):
 
 
 @pytest.mark.parametrize("rate", [OneMinuteRate(START), SampledRate(Window(11, 1.0))])
-def test_both_rates_see_a_steady_stream_alike(rate):
+def test_both_rates_agree_on_a_steady_stream(rate):
     for step in range(3_000):
         rate.record(10_000, START + step / 10)
     assert rate.measure(START + 300) == pytest.approx(100_000, rel=0.02)

@@ -83,7 +83,7 @@ class Metered(Transcript):
         return {row.topic: (row.appended_bytes, row.throttled_bytes, dict(row.refused_bytes)) for row in rows}
 
 
-def test_off_costs_nothing_and_changes_nothing():
+def test_disabled_quotas_keep_fast_path():
     t = Metered(on=False)
     t.client_sends(m.produce(1), m.produce(2))
     t.broker_got(m.produce(1), m.produce(2))
@@ -95,7 +95,7 @@ def test_off_costs_nothing_and_changes_nothing():
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("by", CHUNKS)
-def test_under_the_total_all_passes_and_is_counted_when_the_broker_has_appended_it(version, by):
+def test_appended_bytes_count_after_broker_answer(version, by):
     t = Metered()
     one = produce(1, (HOT, {0: b"x" * 300, 1: b"y" * 10}), (COLD, {5: b"z" * 50}), version=version)
     two = produce(2, (HOT, {0: b"x" * 40}), version=version)
@@ -111,14 +111,14 @@ def test_under_the_total_all_passes_and_is_counted_when_the_broker_has_appended_
 
 
 @pytest.mark.parametrize("error", [0, 7, 20])
-def test_what_is_in_the_log_counts_even_if_its_replicas_are_late(error):
+def test_appended_bytes_count_despite_late_replicas(error):
     t = Metered()
     t.client_sends(produce(1, (HOT, {0: b"x" * 300})))
     t.broker_answers(produced(1, (HOT, {0: error})))
     assert t.counted()[HOT] == (300, 0, {})
 
 
-def test_without_an_answer_all_that_was_sent_counts():
+def test_unanswered_request_counts_all_its_bytes():
     t = Metered()
     request = produce(1, (HOT, {0: b"x" * 300}), acks=0)
     t.client_sends(request[:-50])
@@ -131,7 +131,7 @@ def test_without_an_answer_all_that_was_sent_counts():
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("by", CHUNKS)
-def test_over_the_total_the_hot_topic_is_cut_out_and_the_answers_are_merged(version, by):
+def test_hot_topic_over_total_is_cut_and_answers_merged(version, by):
     t = Metered()
     t.goes_over()
     t.client_sends(
@@ -150,7 +150,7 @@ def test_over_the_total_the_hot_topic_is_cut_out_and_the_answers_are_merged(vers
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("by", CHUNKS)
-def test_a_request_of_which_nothing_is_left_is_answered_here_in_its_turn(version, by):
+def test_request_with_nothing_left_is_answered_in_turn(version, by):
     t = Metered()
     t.goes_over()
     t.client_sends(m.heartbeat(1), produce(2, (HOT, {0: b"x" * 300}), version=version), m.heartbeat(3), by=by)
@@ -161,7 +161,7 @@ def test_a_request_of_which_nothing_is_left_is_answered_here_in_its_turn(version
     assert t.counted()[HOT] == (5_000, 300, {})
 
 
-def test_cold_topics_pass_while_all_are_over():
+def test_cold_topics_pass_over_total():
     t = Metered()
     t.goes_over()
     request = produce(1, (COLD, {0: b"z" * 50}), (NEW, {0: b"n"}))
@@ -173,7 +173,7 @@ def test_cold_topics_pass_while_all_are_over():
     assert t.counted()[NEW] == (1, 0, {})
 
 
-def test_a_topic_is_let_in_again_when_the_rate_has_gone_down():
+def test_topic_is_admitted_when_rate_falls():
     t = Metered()
     t.goes_over()
     t.client_sends(produce(1, (HOT, {0: b"x"})))
@@ -184,7 +184,7 @@ def test_a_topic_is_let_in_again_when_the_rate_has_gone_down():
 
 
 @pytest.mark.parametrize("by", [None, 7])
-def test_a_request_that_gets_no_answer_ends_the_connection_where_something_was_cut_out(by):
+def test_cut_unanswered_request_ends_connection(by):
     t = Metered()
     t.goes_over()
     with pytest.raises(EndConnection, match="acks=0"):
@@ -193,7 +193,7 @@ def test_a_request_that_gets_no_answer_ends_the_connection_where_something_was_c
     assert t.counted() == {HOT: (5_000, 30, {}), COLD: (1, 0, {})}
 
 
-def test_a_request_that_gets_no_answer_goes_on_where_nothing_was():
+def test_uncut_unanswered_request_passes():
     t = Metered()
     t.goes_over()
     t.client_sends(produce(1, (COLD, {0: b"z"}), acks=0), m.heartbeat(2))
@@ -201,7 +201,7 @@ def test_a_request_that_gets_no_answer_goes_on_where_nothing_was():
     assert t.counted()[COLD] == (1, 0, {})
 
 
-def test_the_clients_own_quota_is_charged_for_what_it_sends_rejected_or_not():
+def test_client_quota_is_charged_for_rejected_bytes():
     t = Metered(limits(produce=100))
     request = produce(1, (HOT, {0: b"x" * 2_000}))
     t.goes_over()
@@ -213,7 +213,7 @@ def test_the_clients_own_quota_is_charged_for_what_it_sends_rejected_or_not():
     assert t.row().amount_total == len(request) - 4
 
 
-def test_an_exempt_client_is_counted_and_never_rejected():
+def test_exempt_client_is_counted_and_never_rejected():
     exempt = QuotaSettings((EntityQuota(ClientQuotaEntity(None, "etl"), {}, exempt_from=("topics",)),))
     t = Metered(exempt)
     t.goes_over()
@@ -233,7 +233,7 @@ def test_exemption_from_rates_does_not_pass_topic_quotas():
     t.broker_got()
 
 
-def test_without_enforcing_it_is_only_counted_what_would_have_been_rejected():
+def test_unenforced_rejections_are_only_counted():
     t = Metered(enforce=False)
     t.goes_over()
     t.client_sends(produce(1, (HOT, {0: b"x" * 30}), (COLD, {0: b"z"})))
@@ -243,7 +243,7 @@ def test_without_enforcing_it_is_only_counted_what_would_have_been_rejected():
     assert [(each.topic, each.enforced) for each in t.rejections] == [(HOT, False)]
 
 
-def test_it_can_be_switched_on_and_off_under_an_open_connection():
+def test_quotas_can_be_switched_on_an_open_connection():
     t = Metered(on=False)
     t.client_sends(m.produce(1), m.produce(2))
     t.broker_answers(m.produced(1), m.produced(2))
@@ -262,7 +262,7 @@ def test_it_can_be_switched_on_and_off_under_an_open_connection():
     assert t.counted()[HOT] == (5_030, 1, {})
 
 
-def test_what_was_under_way_when_it_was_switched_on_is_not_taken_for_the_same():
+def test_requests_in_flight_at_switch_are_kept_apart():
     """The answer to an uncounted request looks like the next one's: its fast way must not be that of the second."""
     t = Metered(on=False)
     t.client_sends(produce(1, (HOT, {0: b"x" * 30})), produce(2, (HOT, {0: b"x" * 30})))
@@ -272,7 +272,7 @@ def test_what_was_under_way_when_it_was_switched_on_is_not_taken_for_the_same():
     assert t.counted()[HOT] == (30, 0, {})
 
 
-def test_addresses_in_a_merged_answer_are_those_that_clients_are_told():
+def test_merged_answer_has_rewritten_addresses():
     t = Metered()
     t.goes_over()
     t.client_sends(produce(1, (HOT, {0: b"x"}), (COLD, {0: b"z"}), version=10))
@@ -283,7 +283,7 @@ def test_addresses_in_a_merged_answer_are_those_that_clients_are_told():
     assert t.counted()[COLD] == (0, 0, {"NOT_LEADER_OR_FOLLOWER": 1})
 
 
-def test_a_request_larger_than_other_opened_ones_may_be_is_collected_as_well():
+def test_large_produce_request_is_collected():
     t = Metered()
     t.goes_over()
     large = 9 * 1024 * 1024
@@ -294,7 +294,7 @@ def test_a_request_larger_than_other_opened_ones_may_be_is_collected_as_well():
 
 @pytest.mark.parametrize("over", [False, True])
 @pytest.mark.parametrize("by", CHUNKS)
-def test_a_request_whose_fields_do_not_fit_ends_the_connection(over, by):
+def test_request_with_inconsistent_lengths_ends_connection(over, by):
     t = Metered()
     if over:
         t.goes_over()
@@ -318,7 +318,7 @@ def numbered(correlation_id, sequence, *, partition=0, **rest):
     return produce(correlation_id, (HOT, {partition: batch(sequence, **rest)}))
 
 
-def test_what_was_sent_behind_a_rejected_batch_is_rejected_until_that_one_comes_again():
+def test_batches_after_a_rejected_one_wait_for_it():
     """A broker that does not know the producer would take the second batch for its first, and the order would be lost."""
     t = Metered()
     t.goes_over()
@@ -332,7 +332,7 @@ def test_what_was_sent_behind_a_rejected_batch_is_rejected_until_that_one_comes_
     assert not t.core.requests._produces._producer.pending
 
 
-def test_the_first_one_that_is_missing_counts():
+def test_first_missing_batch_decides():
     t = Metered()
     t.goes_over()
     t.client_sends(numbered(1, 10), numbered(2, 0))
@@ -343,7 +343,7 @@ def test_the_first_one_that_is_missing_counts():
     t.broker_got(numbered(4, 0), numbered(5, 10))
 
 
-def test_numbers_begin_again_after_the_last_one():
+def test_sequence_numbers_wrap_around():
     t = Metered()
     t.goes_over()
     t.client_sends(numbered(1, 2**31 - 5))
@@ -354,7 +354,7 @@ def test_numbers_begin_again_after_the_last_one():
     t.broker_got(numbered(3, 2**31 - 5), numbered(4, 3))
 
 
-def test_a_new_epoch_begins_anew():
+def test_new_epoch_starts_again():
     t = Metered()
     t.goes_over()
     t.client_sends(numbered(1, 40))
@@ -364,7 +364,7 @@ def test_a_new_epoch_begins_anew():
     assert not t.core.requests._produces._producer.pending
 
 
-def test_a_missing_batch_is_waited_for_even_if_topics_have_no_quotas_any_more():
+def test_missing_batch_is_awaited_after_switch_off():
     t = Metered()
     t.goes_over()
     t.client_sends(numbered(1, 0))

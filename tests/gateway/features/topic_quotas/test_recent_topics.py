@@ -24,7 +24,7 @@ def rates(now):
 
 @settings(deadline=None)
 @given(index=st.integers(0, 1), before=steps, pause=st.integers(0, 80_000), after=steps, shift=st.integers(-4_000, 4_000))
-def test_a_rate_goes_on_as_if_there_had_been_no_restart(index, before, pause, after, shift):
+def test_rate_continues_after_restart(index, before, pause, after, shift):
     first, second = rates(START)[index], rates(AGAIN)[index]
     now = START
     for ms, amount in before:
@@ -50,7 +50,7 @@ def saved(first, now):
 
 
 @pytest.mark.parametrize("meter", ["one_minute", "window"])
-def test_a_topic_that_was_rejected_is_rejected_after_a_restart(meter):
+def test_rejected_topic_stays_rejected_after_restart(meter):
     first = quotas(meter, START)
     first.listed({"hot": bytes(16), "cold": bytes(16)})
     for second in range(8):
@@ -77,7 +77,7 @@ def test_a_topic_that_was_rejected_is_rejected_after_a_restart(meter):
     assert not third.rejects(third.find(b"hot", by_id=False), AGAIN)
 
 
-def test_what_other_gateways_had_appended_is_kept_apart():
+def test_peer_appends_are_restored_separately():
     first = quotas("window", START)
     first.counterpart(TOPIC, "hot", START).charge_others(600, START, no_debt=False)
     first.counterpart(ALL_TOPICS, "", START).charge_others(6_000, START, no_debt=False)
@@ -89,7 +89,7 @@ def test_what_other_gateways_had_appended_is_kept_apart():
     assert second.over(AGAIN)
 
 
-def test_what_is_worth_nothing_is_not_saved_and_bounds_hold():
+def test_expired_rates_are_not_saved_and_bounds_hold():
     first = quotas("one_minute", START)
     first.appended(b"hot", 10, START, by_id=False)
     assert saved(first, START + 3_600.0) == []
@@ -100,7 +100,7 @@ def test_what_is_worth_nothing_is_not_saved_and_bounds_hold():
     assert [second.known(TOPIC, name) is not None for name in "abc"] == [True, True, False]
 
 
-def test_another_way_to_reckon_begins_anew():
+def test_changed_meter_starts_anew():
     first = quotas("one_minute", START)
     first.appended(b"hot", 5_000, START, by_id=False)
     second = quotas("window", AGAIN)
@@ -109,7 +109,7 @@ def test_another_way_to_reckon_begins_anew():
     assert second.rate(AGAIN) == 0.0
 
 
-def test_an_empty_memory_is_a_new_rate():
+def test_empty_record_gives_a_new_rate():
     restore_topics(quotas("one_minute", AGAIN), [TopicSpent(None, "one_minute", WINDOW, ())], 0.0, AGAIN)
     for rate in rates(START):
         rate.record(100, START)

@@ -33,7 +33,7 @@ def messages(caplog):
     return [record.getMessage() for record in caplog.records if record.name == "weir.topics"]
 
 
-def test_a_flood_is_two_lines(caplog):
+def test_flood_is_logged_in_two_lines(caplog):
     folded = Folded()
     for _ in range(500):
         folded.reject()
@@ -46,14 +46,14 @@ def test_a_flood_is_two_lines(caplog):
     assert len(messages(caplog)) == 2
 
 
-def test_what_happened_once_is_one_line(caplog):
+def test_single_rejection_is_logged_in_one_line(caplog):
     folded = Folded()
     folded.reject()
     folded.folder.flush(NOW + FOLD_SECONDS)
     assert len(messages(caplog)) == 1
 
 
-def test_reasons_and_topics_are_told_apart(caplog):
+def test_reasons_and_topics_have_separate_lines(caplog):
     folded = Folded()
     folded.reject()
     folded.reject("cold", "MESSAGE_TOO_LARGE")
@@ -64,7 +64,7 @@ def test_reasons_and_topics_are_told_apart(caplog):
     assert "would not have been appended" in messages(caplog)[3]
 
 
-def test_the_event_holds_what_was_folded():
+def test_event_holds_folded_rejections():
     folded = Folded()
     for number in range(3):
         folded.origin = Origin(f"10.0.0.{number}", number)

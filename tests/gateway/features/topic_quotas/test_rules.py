@@ -40,14 +40,14 @@ def rejects(made, name, now=START):
         ({}, {}, 10 * MB, 0),
     ],
 )
-def test_topics_without_a_threshold_share_what_the_others_leave(explicit, topics, default, defaulted):
+def test_topics_without_threshold_share_the_rest(explicit, topics, default, defaulted):
     made = quotas(explicit=explicit, topics=topics)
     assert made.default_threshold == pytest.approx(default)
     assert made.totals(START).defaulted == defaulted
     assert made.threshold("payments") == pytest.approx(explicit.get("payments", default))
 
 
-def test_the_share_follows_topics_that_come_and_go_and_thresholds_that_change():
+def test_default_share_follows_topics_and_thresholds():
     made = quotas(explicit={"payments": 5 * MB})
     append(made, "new", 1)
     assert made.default_threshold == 1 * MB  # seen before the cluster was asked
@@ -61,7 +61,7 @@ def test_the_share_follows_topics_that_come_and_go_and_thresholds_that_change():
     assert made.default_threshold == 6 * MB
 
 
-def test_a_topic_that_is_newer_than_the_clusters_answer_survives_it_once():
+def test_topic_newer_than_metadata_survives_once():
     made = quotas(topics={})
     append(made, "new", 7)
     made.listed({})
@@ -84,7 +84,7 @@ def test_a_topic_that_is_newer_than_the_clusters_answer_survives_it_once():
         ({"orders": 1_250_000, "payments": 9 * MB}, {"payments"}),
     ],
 )
-def test_a_topic_is_rejected_iff_all_are_over_and_it_is(used, rejected):
+def test_topic_is_rejected_iff_it_and_total_are_over(used, rejected):
     made = quotas(explicit={"payments": 5 * MB})
     for name, size in used.items():
         append(made, name, size)
@@ -92,7 +92,7 @@ def test_a_topic_is_rejected_iff_all_are_over_and_it_is(used, rejected):
     assert {row.topic for row in made.snapshot(START) if row.rejected} == rejected
 
 
-def test_a_topic_to_which_nothing_was_appended_is_never_rejected():
+def test_topic_without_appends_is_never_rejected():
     made = quotas(total=1, topics={})
     append(made, "hot", 10 * MB)
     assert made.over(START)
@@ -102,7 +102,7 @@ def test_a_topic_to_which_nothing_was_appended_is_never_rejected():
 
 
 @pytest.mark.parametrize("meter", ["one_minute", "window"])
-def test_either_meter_can_be_chosen_and_changed(meter):
+def test_meter_can_be_chosen_and_changed(meter):
     made = TopicQuotas(TopicSettings(1_000, meter=meter), START)
     for second in range(11):
         append(made, "hot", 5_000, START + second)
@@ -116,7 +116,7 @@ def test_either_meter_can_be_chosen_and_changed(meter):
     assert made.find(b"hot", by_id=False).appended_bytes == 55_000
 
 
-def test_what_is_rejected_or_refused_moves_no_rate():
+def test_rejected_bytes_move_no_rate():
     made = quotas()
     use = append(made, "orders", 100)
     made.throttled(use, 7)
@@ -133,14 +133,14 @@ def test_what_is_rejected_or_refused_moves_no_rate():
     assert made.rate(START) == 100
 
 
-def test_topics_by_id_are_those_of_the_name():
+def test_topic_id_and_name_share_meters():
     made = quotas()
     made.appended(FIVE["orders"], 10, START, by_id=True)
     assert append(made, "orders", 5).appended_bytes == 15
     assert made.find(FIVE["orders"], by_id=True) is made.find(b"orders", by_id=False)
 
 
-def test_an_id_that_nobody_knows_is_asked_for_and_its_meters_get_the_name():
+def test_unknown_id_is_looked_up_and_its_meters_named():
     asked = []
     made = quotas(explicit={"payments": 5 * MB}, on_nameless=lambda: asked.append(1))
     new = bytes([9]) * 16
@@ -153,7 +153,7 @@ def test_an_id_that_nobody_knows_is_asked_for_and_its_meters_get_the_name():
     assert made.default_threshold == 1 * MB
 
 
-def test_an_id_of_a_topic_that_is_known_by_name_already_is_counted_there():
+def test_id_of_known_topic_joins_its_meters():
     made = quotas(topics={})
     new = bytes([9]) * 16
     made.appended(new, 10, START, by_id=True)
@@ -162,7 +162,7 @@ def test_an_id_of_a_topic_that_is_known_by_name_already_is_counted_there():
     assert append(made, "new", 1).appended_bytes == 16
 
 
-def test_ids_that_stay_without_a_name_are_bounded_and_forgotten():
+def test_nameless_ids_are_bounded_and_forgotten():
     made = quotas(topics={}, max_labelled=3)
     for number in range(MAX_NAMELESS + 5):
         made.appended(number.to_bytes(16, "big"), 1, START, by_id=True)
@@ -176,7 +176,7 @@ def test_ids_that_stay_without_a_name_are_bounded_and_forgotten():
     assert [row.topic for row in made.snapshot(START)] == ["<other>"]
 
 
-def test_topics_past_the_bound_share_meters_and_labels():
+def test_topics_over_the_limit_share_meters_and_labels():
     made = quotas(topics={}, max_topics=4, max_labelled=2)
     for number in range(8):
         append(made, f"t{number}", 10)
@@ -186,7 +186,7 @@ def test_topics_past_the_bound_share_meters_and_labels():
     assert rows["<other>"].threshold is None
 
 
-def test_others_never_count_back_when_a_topic_goes():
+def test_others_counter_never_falls_when_a_topic_goes():
     made = quotas(topics={"a": bytes(16), "b": bytes(16)}, max_labelled=1)
     append(made, "a", 10)
     append(made, "b", 20)
@@ -197,7 +197,7 @@ def test_others_never_count_back_when_a_topic_goes():
     assert {row.topic for row in made.snapshot(START)} == {"c", "<other>"}
 
 
-def test_idle_topics_are_shown_with_their_threshold():
+def test_idle_topics_are_shown_with_threshold():
     made = quotas(explicit={"payments": 5 * MB})
     rows = {row.topic: row for row in made.snapshot(START)}
     assert {name: (row.threshold, row.explicit, row.rate) for name, row in rows.items()} == {
@@ -211,7 +211,7 @@ names = st.sampled_from(sorted(FIVE))
 
 
 @given(st.lists(st.tuples(names, st.integers(1, 4 * MB), st.floats(0, 1)), max_size=60))
-def test_meters_add_up_and_somebody_is_rejected_whenever_all_are_over(script):
+def test_some_topic_is_rejected_if_total_is_over(script):
     """While the total is over, some topic is over its share: else the shares would add up to more than the total."""
     made = quotas(explicit={"payments": 5 * MB})
     now, sent = START, 0
@@ -226,7 +226,7 @@ def test_meters_add_up_and_somebody_is_rejected_whenever_all_are_over(script):
 
 @pytest.mark.parametrize("meter", ["one_minute", "window"])
 @pytest.mark.parametrize("window", [Window(101, 1.0), Window(11, 10.0)])
-def test_another_window_keeps_the_rates(meter, window):
+def test_changed_window_keeps_rates(meter, window):
     made = TopicQuotas(TopicSettings(MB, {}, meter, Window(100, 1.0)), START)
     made.counterpart("topic", "payments", START).elsewhere.record(50_000, START + 1)
     for second in range(1, 21):

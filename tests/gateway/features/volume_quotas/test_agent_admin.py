@@ -52,7 +52,7 @@ async def test_agent_is_ready_while_its_publication_is_fresh(agent: Agent) -> No
     assert await agent.get("/readyz") == (503, "usage was last published 300 s ago\n")
 
 
-async def test_agent_metrics_tell_of_publishing(agent: Agent) -> None:
+async def test_agent_metrics_report_publishing(agent: Agent) -> None:
     status, page = await agent.get("/metrics")
     assert status == 200
     assert 'weir_volume_connected{role="publisher"} 0.0' in page

@@ -61,7 +61,7 @@ class House:
                 await task
 
 
-async def test_a_watch_that_gives_way_to_another_lets_nobody_through_a_pause():
+async def test_replaced_watch_keeps_pause():
     here = House(KeptTopic())
     old, ending = here.watch()
     await here.until(lambda: here.states == ["PAUSE"])  # nothing is known
@@ -76,7 +76,7 @@ async def test_a_watch_that_gives_way_to_another_lets_nobody_through_a_pause():
     assert not here.gate.paused, "without a watch it is open"
 
 
-async def test_nor_where_the_unknown_is_let_pass():
+async def test_replaced_watch_keeps_pause_if_unknown_means_open():
     """What is known is known to the watch that gives way, and the next one has to read it first."""
     topic = KeptTopic()
     put(topic, clock.wall(), 950)
@@ -94,7 +94,7 @@ async def test_nor_where_the_unknown_is_let_pass():
     await here.close()
 
 
-async def test_a_watch_that_ends_while_it_waits_for_the_one_before_opens_the_gate():
+async def test_watch_canceled_before_its_start_opens_gate():
     here = House(KeptTopic())
     old, ending = here.watch()
     await here.until(lambda: here.gate.paused)
@@ -109,7 +109,7 @@ async def test_a_watch_that_ends_while_it_waits_for_the_one_before_opens_the_gat
     held.cancel()
 
 
-async def test_an_outdated_message_is_told_of_once_with_both_times(caplog):
+async def test_outdated_message_is_logged_once_with_both_times(caplog):
     topic = KeptTopic()
     now = clock.wall()
     put(topic, now + 3600.0, 100)
@@ -127,7 +127,7 @@ async def test_an_outdated_message_is_told_of_once_with_both_times(caplog):
     await here.close()
 
 
-async def test_a_watch_closes_all_its_connections():
+async def test_watch_closes_all_its_connections():
     here = House(KeptTopic())
     watch, _ = here.watch(source="log_dirs")
     while not watch.report().source_problem:

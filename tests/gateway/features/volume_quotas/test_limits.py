@@ -36,13 +36,13 @@ LIMITS = [
 
 
 @pytest.mark.parametrize(("kind", "soft", "hard", "consumed", "throttle"), LIMITS)
-def test_the_throttle_grows_in_proportion_from_soft_to_hard(kind, soft, hard, consumed, throttle):
+def test_throttle_grows_linearly_from_soft_to_hard(kind, soft, hard, consumed, throttle):
     volume = Volume("/data", 1000, consumed)
     assert throttle_of(volume, Limit(kind, soft), Limit(kind, hard)) == pytest.approx(throttle)
     assert over_hard(volume, Limit(kind, hard)) == (throttle == 1.0)
 
 
-def test_soft_and_hard_may_be_of_different_types():
+def test_soft_and_hard_may_have_different_types():
     soft, hard = Limit(FREE_PERCENT, 50), Limit(FREE_BYTES, 100)
     assert throttle_of(Volume("/data", 1000, 700), soft, hard) == pytest.approx(0.5)
     # On a small volume this soft limit comes after the hard one.

@@ -59,7 +59,7 @@ def with_volumes(view: AdminView) -> Callable[[Verdict], AdminView]:
     return lambda found: replace(view, volumes=lambda: report(found))
 
 
-def test_metrics_of_a_cluster_that_is_throttled(with_volumes: Callable[[Verdict], AdminView]) -> None:
+def test_throttled_cluster_has_metrics(with_volumes: Callable[[Verdict], AdminView]) -> None:
     page = Page(with_volumes(verdict(100, 700, active=2)))
     states = {state: page.get("weir_volume_state", state=state) for state in ("OPEN", "THROTTLE", "PAUSE")}
     assert states == {"OPEN": 0, "THROTTLE": 1, "PAUSE": 0}
@@ -80,7 +80,7 @@ def test_metrics_of_a_cluster_that_is_throttled(with_volumes: Callable[[Verdict]
     assert page.get("weir_throttle_time_seconds_sum", kind="volume") == 17.5
 
 
-def test_metrics_tell_a_lack_of_data_from_a_full_disk(with_volumes: Callable[[Verdict], AdminView]) -> None:
+def test_metrics_separate_missing_data_from_full_disk(with_volumes: Callable[[Verdict], AdminView]) -> None:
     page = Page(with_volumes(verdict(100, active=2)))
     assert page.get("weir_volume_state", state="PAUSE") == 1
     assert (page["weir_volume_data_missing"], page["weir_volume_unknown_brokers"]) == (1, 1)
@@ -89,11 +89,11 @@ def test_metrics_tell_a_lack_of_data_from_a_full_disk(with_volumes: Callable[[Ve
     assert (page["weir_volume_data_missing"], page["weir_volume_unknown_brokers"]) == (0, 0)
 
 
-def test_there_are_no_samples_where_volumes_are_not_looked_at(view: AdminView) -> None:
+def test_metrics_are_absent_without_volumes(view: AdminView) -> None:
     assert not any(name.startswith("weir_volume") for name, _ in Page(view).samples)
 
 
-async def test_json(with_volumes: Callable[[Verdict], AdminView], view: AdminView) -> None:
+async def test_volumes_api_shows_state(with_volumes: Callable[[Verdict], AdminView], view: AdminView) -> None:
     answers = []
     for shown in (with_volumes(verdict(700, active=2)), view):
         server = AdminServer(shown, ("127.0.0.1", 0))

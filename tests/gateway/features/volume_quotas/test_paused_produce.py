@@ -45,7 +45,7 @@ def refused(correlation_id, *, version=9):
     return m.codec.encode_response(ApiKey.PRODUCE, version, values, correlation_id)
 
 
-def test_open_costs_nothing_and_changes_nothing():
+def test_open_gate_keeps_fast_path():
     t = Gated()
     t.client_sends(m.produce(1), m.produce(2), m.produce(3))
     t.broker_got(m.produce(1), m.produce(2), m.produce(3))
@@ -53,7 +53,7 @@ def test_open_costs_nothing_and_changes_nothing():
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_throttled_produce_goes_on_and_its_client_is_held(version):
+def test_throttled_produce_is_forwarded_and_mutes_client(version):
     t = Gated()
     t.client_sends(m.produce(1, version=version))
     t.set(0.5)
@@ -67,7 +67,7 @@ def test_a_throttled_produce_goes_on_and_its_client_is_held(version):
     assert (t.gate.throttled_total, t.gate.totals.seconds) == (2, 1.0)
 
 
-def test_delays_and_refusals_are_told_of_as_the_volumes():
+def test_delays_and_refusals_are_recorded_for_volumes():
     t = Gated()
     t.set(0.5)
     t.client_sends(m.produce(1))
@@ -79,7 +79,7 @@ def test_delays_and_refusals_are_told_of_as_the_volumes():
     assert (event.kind, event.quota, event.count, event.throttle_ms, event.throttle_max_ms) == ("volume", None, 2, 5_500, 5_000)
 
 
-def test_the_longer_of_the_two_delays_holds():
+def test_longer_of_both_delays_applies():
     t = Gated(limits(produce=1_000))
     t.set(0.2)
     t.client_sends(m.produce(1, size=10_500))
@@ -140,7 +140,7 @@ def test_flood_is_muted_at_the_in_flight_limit():
     assert t.gate.refused_total == MAX_IN_FLIGHT + 1
 
 
-def test_the_end_of_a_pause_lets_muted_clients_go():
+def test_end_of_pause_unmutes_clients():
     t = Gated()
     t.set(MUTED, paused=True)
     t.client_sends(m.produce(1), m.heartbeat(2))
@@ -153,7 +153,7 @@ def test_the_end_of_a_pause_lets_muted_clients_go():
     assert not t.paused
 
 
-def test_a_quota_outlasts_the_end_of_a_pause():
+def test_quota_mute_outlasts_a_pause():
     t = Gated(limits(produce=1_000))
     t.client_sends(m.produce(1, acks=0, size=20_000))
     t.set(MUTED, paused=True)
@@ -191,7 +191,7 @@ def test_requests_behind_a_refused_one_are_answered():
 
 @pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
 @pytest.mark.parametrize("quota", [None, 1_000])
-def test_a_delay_of_the_volumes_lasts_until_they_ask_for_less_and_no_quota_shortens_it(algorithm, quota):
+def test_volume_delay_is_shortened_only_by_volumes(algorithm, quota):
     t = Gated(limits(produce=quota, algorithm=algorithm))
     t.set(4.0)
     t.client_sends(m.produce(1))
@@ -216,7 +216,7 @@ def test_other_requests_pass_while_producers_are_paused():
 
 
 @pytest.mark.parametrize("by", [None, 1, 40])
-def test_a_request_that_wants_no_answer_is_put_off_until_the_pause_is_over(by):
+def test_unanswered_produce_waits_for_end_of_pause(by):
     t = Gated()
     t.set(MUTED, paused=True)
     t.client_sends(m.produce(1, acks=0, size=300), m.heartbeat(2), by=by)
@@ -232,7 +232,7 @@ def test_a_request_that_wants_no_answer_is_put_off_until_the_pause_is_over(by):
 
 @pytest.mark.parametrize("delay", [1.0, MUTED])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_usage_topic_and_exempt_clients_pass(delay, version):
+def test_own_topic_and_exempt_clients_pass(delay, version):
     exempt = EntityQuota(ClientQuotaEntity(None, "internal"), {}, exempt_from=("volumes",))
     t = Gated(QuotaSettings((exempt,)))
     t.set(delay, paused=delay == MUTED)
@@ -267,7 +267,7 @@ def test_exemption_follows_client_id_and_settings():
     t.broker_got()
 
 
-def test_a_pause_ends_the_way_of_a_request_that_has_come_in_part():
+def test_partly_received_request_passes_at_end_of_pause():
     t = Gated()
     t.set(MUTED, paused=True)
     frame = m.produce(1, size=300)

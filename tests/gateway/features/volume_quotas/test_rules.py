@@ -24,7 +24,7 @@ def cluster(*usages, active=None, when_unknown=WhenUnknown.PAUSE):
     return volumes
 
 
-def test_the_table_is_complete():
+def test_state_table_is_complete():
     assert set(STATES) == {(finding, setting) for finding in Finding for setting in WhenUnknown}
 
 
@@ -42,7 +42,7 @@ def test_the_table_is_complete():
     ],
 )
 @pytest.mark.parametrize("when_unknown", WhenUnknown)
-def test_the_fullest_volume_decides(usages, state, throttle, when_unknown):
+def test_fullest_volume_decides(usages, state, throttle, when_unknown):
     verdict = cluster(*usages, when_unknown=when_unknown).judge(1.0)
     assert (verdict.state, verdict.throttle) == (state, pytest.approx(throttle))
     assert verdict.factor == pytest.approx(1.0 - throttle)
@@ -61,18 +61,18 @@ def test_the_fullest_volume_decides(usages, state, throttle, when_unknown):
         (WhenUnknown.OPEN, 950, PAUSE, False),
     ],
 )
-def test_a_broker_without_data(when_unknown, known, state, lacking):
+def test_broker_without_data_gives_configured_state(when_unknown, known, state, lacking):
     verdict = cluster(usage(0, known), active=[0, 1], when_unknown=when_unknown).judge(1.0)
     assert (verdict.state, verdict.for_lack_of_data) == (state, lacking)
     assert verdict.unknown == ((1, "missing"),)
     assert "broker 1's usage is missing" in verdict.why
 
 
-def test_a_broker_that_is_not_active_counts_for_nothing():
+def test_inactive_broker_is_ignored():
     assert cluster(usage(0, 100), usage(1, 950), active=[0]).judge(1.0).state is OPEN
 
 
-def test_usage_is_stale_as_soon_as_the_freshness_time_is_over():
+def test_usage_is_stale_at_freshness_time():
     volumes = cluster(usage(0, 100), usage(1, 100))
     volumes.usage(usage(1, 100, at=200.0), age=0.0, now=200.0)
     volumes.brokers(frozenset({0, 1}), 299.0)
@@ -84,7 +84,7 @@ def test_usage_is_stale_as_soon_as_the_freshness_time_is_over():
 
 
 @pytest.mark.parametrize(("age", "stale_at"), [(0.0, 300.0), (100.0, 200.0), (299.0, 1.0), (-50.0, 300.0)])
-def test_the_age_that_a_usage_comes_with_counts(age, stale_at):
+def test_age_of_received_usage_counts(age, stale_at):
     volumes = ClusterVolumes(FRESHNESS, WhenUnknown.PAUSE)
     volumes.brokers(frozenset({0}), 0.0)
     volumes.usage(usage(0, 100), age=age, now=0.0)
@@ -93,14 +93,14 @@ def test_the_age_that_a_usage_comes_with_counts(age, stale_at):
     assert volumes.judge(stale_at).state is PAUSE
 
 
-def test_what_comes_too_old_changes_nothing_but_is_stale():
+def test_usage_received_too_late_is_stale():
     volumes = ClusterVolumes(FRESHNESS, WhenUnknown.PAUSE)
     volumes.brokers(frozenset({0}), 0.0)
     volumes.usage(usage(0, 100), age=FRESHNESS, now=0.0)
     assert volumes.judge(0.0).unknown == ((0, "stale"),)
 
 
-def test_a_list_of_brokers_that_is_too_old_is_none():
+def test_outdated_broker_list_is_unknown():
     volumes = cluster(usage(0, 100))
     volumes.usage(usage(0, 100, at=250.0), age=0.0, now=250.0)
     assert volumes.judge(299.0).state is OPEN
@@ -109,13 +109,13 @@ def test_a_list_of_brokers_that_is_too_old_is_none():
     assert ClusterVolumes(FRESHNESS, WhenUnknown.OPEN).judge(0.0).state is OPEN
 
 
-def test_an_older_usage_does_not_replace_a_newer_one():
+def test_older_usage_does_not_replace_newer():
     volumes = cluster(usage(0, 950, at=10.0))
     assert volumes.usage(usage(0, 100, at=9.0), age=0.0, now=1.0) == "outdated"
     assert volumes.judge(1.0).state is PAUSE
 
 
-def test_a_usage_of_the_future_is_replaced_by_the_next_one():
+def test_usage_from_the_future_is_replaced_by_next():
     """By a clock that was ahead by an hour: its word must not count until real time has caught up."""
     volumes = cluster(usage(0, 100, at=1000.0))
     assert volumes.usage(usage(0, 950, at=1010.0 + 3600.0), age=-3600.0, now=10.0) is None
@@ -126,21 +126,21 @@ def test_a_usage_of_the_future_is_replaced_by_the_next_one():
     assert volumes.judge(12.0).state is OPEN
 
 
-def test_usage_can_be_taken_back():
+def test_usage_can_be_forgotten():
     volumes = cluster(usage(0, 100))
     volumes.forget(0)
     volumes.forget(7)
     assert volumes.judge(1.0).unknown == ((0, "missing"),)
 
 
-def test_no_more_brokers_than_there_can_be_are_remembered():
+def test_remembered_brokers_are_bounded():
     volumes = cluster(*(usage(broker, 100) for broker in range(MAX_BROKERS)), active=[0])
     assert volumes.usage(usage(MAX_BROKERS, 100), age=0.0, now=0.0) == "too_many_brokers"
     assert volumes.usage(usage(0, 950), age=0.0, now=0.0) is None
     assert volumes.judge(1.0).state is PAUSE
 
 
-def test_a_new_configuration_holds_at_once():
+def test_new_configuration_applies_at_once():
     volumes = cluster(usage(0, 100), active=[0, 1])
     assert volumes.judge(1.0).state is PAUSE
     volumes.configure(FRESHNESS, WhenUnknown.OPEN)
@@ -148,7 +148,7 @@ def test_a_new_configuration_holds_at_once():
 
 
 @pytest.mark.parametrize("known", [100, 950])
-def test_an_answer_without_brokers_changes_nothing(known):
+def test_empty_broker_list_changes_nothing(known):
     volumes = cluster(usage(0, known))
     before = volumes.judge(1.0)
     volumes.brokers(frozenset(), 1.0)
@@ -156,13 +156,13 @@ def test_an_answer_without_brokers_changes_nothing(known):
     assert volumes.judge(FRESHNESS).unknown == ((None, "the list of active brokers is not known"),)
 
 
-def test_a_first_answer_without_brokers_is_unknown():
+def test_empty_first_broker_list_is_unknown():
     volumes = ClusterVolumes(FRESHNESS, WhenUnknown.PAUSE)
     volumes.brokers(frozenset(), 0.0)
     assert (volumes.judge(0.0).state, volumes.knows_brokers) == (PAUSE, False)
 
 
-def test_a_broker_leaves_only_after_the_freshness_time():
+def test_broker_leaves_only_after_freshness_time():
     volumes = cluster(usage(0, 100), usage(1, 950))
     volumes.brokers(frozenset({0}), 5.0)
     assert volumes.judge(5.0).state is PAUSE
@@ -172,7 +172,7 @@ def test_a_broker_leaves_only_after_the_freshness_time():
     assert volumes.judge(300.0).state is OPEN
 
 
-def test_a_broker_that_left_is_not_stale_before_it_is_gone():
+def test_broker_that_left_is_not_stale_before_it_expires():
     """The broker publishes every 30 s; its last usage is 25 s old when it leaves."""
     volumes = cluster(usage(0, 100), usage(1, 100))
     volumes.brokers(frozenset({0, 1}), 25.0)
@@ -181,7 +181,7 @@ def test_a_broker_that_left_is_not_stale_before_it_is_gone():
     assert {volumes.judge(now).state for now in (300.0, 310.0, 324.9, 325.0)} == {OPEN}
 
 
-def test_a_broker_that_left_while_stale_stays_unknown():
+def test_broker_that_left_while_stale_stays_unknown():
     volumes = cluster(usage(0, 100), usage(1, 100))
     volumes.usage(usage(0, 100, at=299.0), age=0.0, now=299.0)
     volumes.brokers(frozenset({0, 1}), 301.0)
@@ -189,7 +189,7 @@ def test_a_broker_that_left_while_stale_stays_unknown():
     assert volumes.judge(302.0).unknown == ((1, "stale"),)
 
 
-def test_new_freshness_holds_for_known_usage_and_brokers():
+def test_changed_freshness_applies_to_known_usage():
     volumes = cluster(usage(0, 100))
     volumes.configure(10.0, WhenUnknown.PAUSE)
     assert volumes.judge(9.9).state is OPEN
@@ -199,14 +199,14 @@ def test_new_freshness_holds_for_known_usage_and_brokers():
 
 
 @pytest.mark.parametrize(("known", "state"), [(100, OPEN), (950, PAUSE)])
-def test_full_disk_pauses_without_brokers_whatever_unknown_means(known, state):
+def test_full_disk_pauses_without_known_brokers(known, state):
     volumes = ClusterVolumes(FRESHNESS, WhenUnknown.OPEN)
     volumes.usage(usage(0, known), age=0.0, now=0.0)
     assert volumes.judge(299.9).state is state
     assert volumes.judge(300.0).state is OPEN
 
 
-def test_ages_tell_of_active_brokers_with_usage():
+def test_ages_cover_active_brokers_with_usage():
     volumes = cluster(usage(0, 100), usage(1, 100), active=[0, 2])
     volumes.usage(usage(0, 100, at=5.0), age=1.0, now=6.0)
     assert volumes.ages(7.0) == {0: 2.0}

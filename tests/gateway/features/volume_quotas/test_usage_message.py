@@ -40,16 +40,16 @@ MESSAGE = {
 }
 
 
-def test_what_is_written():
+def test_usage_is_encoded_as_documented():
     key, value = encode_usage(USAGE)
     assert (key, json.loads(value)) == (b"3", MESSAGE)
 
 
-def test_what_is_written_is_read():
+def test_encoded_usage_is_read():
     assert parse_usage(3, json.dumps(MESSAGE).encode()) == USAGE
 
 
-def test_the_proposals_own_message_and_its_first_implementations_spelling_are_read():
+def test_other_spellings_of_the_message_are_read():
     plain = {key: value for key, value in MESSAGE.items() if key != "Version"}
     assert parse_usage(3, json.dumps(plain).encode()) == USAGE
     camel = json.dumps(plain | {"brokerId": "3", "later": [1]})
@@ -115,7 +115,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("value", "reason"), BAD)
-def test_what_can_not_be_used_is_refused_with_a_reason(value, reason):
+def test_unusable_message_is_refused_with_a_reason(value, reason):
     with pytest.raises(BadUsageError) as caught:
         parse_usage(3, value)
     assert caught.value.reason == reason
@@ -123,18 +123,18 @@ def test_what_can_not_be_used_is_refused_with_a_reason(value, reason):
 
 
 @pytest.mark.parametrize("key", [None, b"", b"zero", b"-1", b"1.0", b"\xd9\xa1", b"\xff", b"2147483648", b"1" * 5_000])
-def test_a_key_that_is_no_broker_id_is_refused(key):
+def test_key_that_is_no_broker_id_is_refused(key):
     with pytest.raises(BadUsageError) as caught:
         parse_broker(key)
     assert caught.value.reason == "bad_key"
 
 
-def test_a_key_is_a_broker_id():
+def test_key_is_a_broker_id():
     assert [parse_broker(key) for key in (b"0", b"12", b"2147483647")] == [0, 12, 2**31 - 1]
 
 
 @given(st.binary())
-def test_no_bytes_raise_anything_else(value):
+def test_random_bytes_raise_only_bad_usage(value):
     with pytest.raises(BadUsageError):
         parse_usage(0, value)
 
@@ -149,7 +149,7 @@ PLACES = [("SnapshotAt",), ("Hard limit",), ("Volumes",), ("Volumes", 0), ("Volu
 
 
 @given(st.sampled_from(PLACES), json_values)
-def test_no_json_raises_anything_else(path, value):
+def test_random_json_raises_only_bad_usage(path, value):
     with suppress(BadUsageError):
         usage = parse_usage(3, changed(path, value))
         assert all(0 <= volume.consumed <= volume.capacity for volume in usage.volumes)
