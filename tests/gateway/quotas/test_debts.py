@@ -51,7 +51,7 @@ def test_client_is_named_as_tables_show_it(case):
     assert bool(clear_debts(quotas.buckets(), DebtFilter(client_id=wanted), START)[1]) is found
 
 
-def test_empty_name_covers_no_whole_user():
+def test_empty_client_id_does_not_match_whole_user():
     quotas = QuotaEngine(QuotaSettings((EntityQuota(ClientQuotaEntity(user="alice"), {"producer_byte_rate": 1_000}),)), START)
     quotas.acquire("produce", "alice", "etl", START).charge(13_000, START)
     assert clear_debts(quotas.buckets(), DebtFilter(client_id=""), START)[1] == []
@@ -70,7 +70,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_filter_is_explained(case):
+def test_invalid_filter_is_explained(case):
     values, message = WRONG[case]
     with pytest.raises(DebtFilterError, match=message):
         DebtFilter.parse(values)

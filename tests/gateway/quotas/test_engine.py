@@ -44,7 +44,7 @@ def ticks(subject, first, last):
 # Who shares what.
 
 
-def test_clients_of_the_same_tags_share_a_bucket_and_its_connections_are_counted():
+def test_clients_of_same_tags_share_a_bucket():
     subject = engine()
     one, two = (subject.acquire("produce", "alice", client, START) for client in ("etl", "app"))
     assert one is two
@@ -56,7 +56,7 @@ def test_clients_of_the_same_tags_share_a_bucket_and_its_connections_are_counted
         subject.release(one, START)
 
 
-def test_a_client_without_a_quota_is_measured_and_never_held():
+def test_client_without_quota_is_measured_and_never_throttled():
     subject = engine(settings())
     bucket = subject.acquire("produce", "bob", "etl", START)
     assert [bucket.charge(10**12, START), bucket.refuse(START), bucket.throttle_left(START)] == [0.0, 0.0, 0.0]
@@ -65,7 +65,7 @@ def test_a_client_without_a_quota_is_measured_and_never_held():
     assert (row.amount_total, row.limit, row.used_ratio, row.tokens, row.level) == (10**12, None, 0.0, None, "")
 
 
-def test_an_exempt_client_says_so():
+def test_exempt_client_shows_its_exemption():
     subject = engine(settings((DEFAULT, None, 1.0), exempt=[(None, "mirror")]))
     bucket = subject.acquire("produce", "bob", "mirror", START)
     assert bucket.charge(10**9, START) == 0.0
@@ -76,7 +76,7 @@ def test_an_exempt_client_says_so():
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_who_goes_over_is_held_and_that_is_counted(algorithm):
+def test_client_over_quota_is_throttled_and_counted(algorithm):
     subject = engine(replace(ALICE_1000, algorithm=algorithm))
     bucket = subject.acquire("produce", "alice", "etl", START)
     assert bucket.charge(10_000, START) == 0.0
@@ -91,7 +91,7 @@ def test_who_goes_over_is_held_and_that_is_counted(algorithm):
     ("over", "wait"),
     [(0, 0.0), (-1, 0.0), (0.4, 0.0), (0.5, 0.0005), (100, 0.1)],
 )
-def test_a_fetch_is_refused_where_the_wait_does_not_round_to_nothing(over, wait):
+def test_fetch_is_refused_if_wait_is_a_millisecond_or_more(over, wait):
     subject = engine()
     bucket = subject.acquire("fetch", "alice", "etl", START)
     bucket.meter.charge(10_000 + over, START)
@@ -112,7 +112,7 @@ def test_a_fetch_is_refused_where_the_wait_does_not_round_to_nothing(over, wait)
         (9_000, 1_000, 1_000),
     ],
 )
-def test_what_a_fetch_may_ask_for(used, batch_bytes, allowance):
+def test_fetch_allowance_follows_balance_and_batch(used, batch_bytes, allowance):
     subject = engine()
     bucket = subject.acquire("fetch", "alice", "etl", START)
     bucket.charge(used, START)
@@ -122,7 +122,7 @@ def test_what_a_fetch_may_ask_for(used, batch_bytes, allowance):
 
 
 @pytest.mark.parametrize("delay", [*THROTTLE_BOUNDS, 0.0007, 700.0])
-def test_throttle_decisions_make_a_histogram(delay):
+def test_throttle_decisions_fill_a_histogram(delay):
     subject = engine()
     bucket = subject.acquire("produce", "alice", "etl", START)
     bucket.meter.charge(10_000, START)
@@ -137,7 +137,7 @@ def test_throttle_decisions_make_a_histogram(delay):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_without_enforcing_it_is_counted_as_if_each_client_had_waited(algorithm):
+def test_unenforced_throttles_count_as_if_clients_waited(algorithm):
     subject = engine(replace(ALICE_1000, algorithm=algorithm, enforce=False))
     bucket = subject.acquire("produce", "alice", "etl", START)
     assert bucket.charge(10_000, START) == 0.0
@@ -149,7 +149,7 @@ def test_without_enforcing_it_is_counted_as_if_each_client_had_waited(algorithm)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_when_enforcing_begins_there_is_neither_an_old_debt_nor_a_new_burst(algorithm):
+def test_enforcement_starts_without_debt_or_burst(algorithm):
     subject = engine(replace(ALICE_1000, algorithm=algorithm, enforce=False))
     bucket = subject.acquire("produce", "alice", "etl", START)
     bucket.charge(1_000_000, START)
@@ -162,7 +162,7 @@ def test_when_enforcing_begins_there_is_neither_an_old_debt_nor_a_new_burst(algo
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize(("limit", "delay"), [(2_000.0, 0.0), (500.0, 21.0), (1_000.0, 5.5)])
-def test_a_changed_limit_keeps_what_was_used(algorithm, limit, delay):
+def test_changed_limit_keeps_use(algorithm, limit, delay):
     subject = engine(replace(ALICE_1000, algorithm=algorithm))
     bucket = subject.acquire("produce", "alice", "etl", START)
     bucket.charge(15_000, START)
@@ -175,7 +175,7 @@ def test_a_changed_limit_keeps_what_was_used(algorithm, limit, delay):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_limit_for_who_had_none_gives_no_burst_on_top_of_recent_use_and_no_debt_either(algorithm):
+def test_first_limit_gives_neither_burst_nor_debt(algorithm):
     subject = engine(settings(algorithm=algorithm))
     bucket = subject.acquire("produce", "alice", "etl", START)
     bucket.charge(1_000_000, START)
@@ -185,7 +185,7 @@ def test_a_limit_for_who_had_none_gives_no_burst_on_top_of_recent_use_and_no_deb
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_use_of_long_ago_does_not_count_against_a_new_limit(algorithm):
+def test_old_use_does_not_count_against_new_limit(algorithm):
     subject = engine(settings(algorithm=algorithm))
     bucket = subject.acquire("produce", "alice", "etl", START)
     bucket.charge(1_000_000, START)
@@ -195,7 +195,7 @@ def test_use_of_long_ago_does_not_count_against_a_new_limit(algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_client_whose_tags_change_takes_its_recent_use_along(algorithm):
+def test_client_with_new_tags_keeps_its_recent_use(algorithm):
     subject = engine(settings(algorithm=algorithm))
     old = subject.acquire("produce", "alice", "etl", START)
     old.charge(9_000, START)
@@ -206,7 +206,7 @@ def test_a_client_whose_tags_change_takes_its_recent_use_along(algorithm):
     assert new.charge(1_500, START) == pytest.approx(0.5)
 
 
-def test_a_limit_that_is_taken_away_holds_nobody():
+def test_removed_limit_throttles_nobody():
     subject = engine()
     bucket = subject.acquire("produce", "alice", "etl", START)
     bucket.charge(50_000, START)
@@ -216,7 +216,7 @@ def test_a_limit_that_is_taken_away_holds_nobody():
 
 
 @pytest.mark.parametrize(("algorithm", "other"), [ALGORITHMS, ALGORITHMS[::-1]])
-def test_another_algorithm_begins_with_recent_use_and_without_a_debt(algorithm, other):
+def test_changed_algorithm_keeps_recent_use_but_no_debt(algorithm, other):
     subject = engine(replace(ALICE_1000, algorithm=algorithm))
     bucket = subject.acquire("produce", "alice", "etl", START)
     bucket.charge(15_000, START)
@@ -225,7 +225,7 @@ def test_another_algorithm_begins_with_recent_use_and_without_a_debt(algorithm, 
     assert bucket.charge(500, START) == pytest.approx(0.5)
 
 
-def test_another_window_keeps_recent_use_and_forgets_what_was_before():
+def test_changed_window_forgets_older_use():
     subject = engine()
     bucket = subject.acquire("produce", "alice", "etl", START)
     bucket.charge(90_000, START)
@@ -252,7 +252,7 @@ def test_used_ratio_is_one_at_the_quota(algorithm):
     assert (row.rate, row.used_ratio) == (pytest.approx(1_000.0, rel=0.06), pytest.approx(1.0, rel=0.06))
 
 
-def test_a_rate_falls_to_zero_once_its_use_has_left_the_window():
+def test_rate_falls_to_zero_after_its_window():
     subject = engine()
     bucket = subject.acquire("produce", "alice", "etl", START)
     bucket.charge(5_000, START)
@@ -263,7 +263,7 @@ def test_a_rate_falls_to_zero_once_its_use_has_left_the_window():
     assert seen == [500.0] * 10 + [0.0] * 2
 
 
-def test_a_long_window_counts_whole_with_few_marks():
+def test_long_window_is_exact_with_few_marks():
     subject = engine(settings((None, "etl", 1_000.0), window=Window(10_000, 60)))
     bucket = subject.acquire("produce", "alice", "etl", START)
     bucket.charge(600_000, START)
@@ -285,7 +285,7 @@ def test_each_kind_counts_over_its_own_window():
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("samples", [5, 12, 100, 1_000])
-def test_another_window_keeps_recent_use(algorithm, samples):
+def test_changed_window_keeps_recent_use(algorithm, samples):
     subject = engine(replace(ALICE_1000, algorithm=algorithm))
     bucket = subject.acquire("produce", "alice", "etl", START)
     for second in range(1, 9):
@@ -299,7 +299,7 @@ def test_another_window_keeps_recent_use(algorithm, samples):
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("kind", ["produce", "controller_mutation"])
 @pytest.mark.parametrize("samples", [3, 12, 100])
-def test_another_window_keeps_a_debt(kind, samples, shared):
+def test_changed_window_keeps_debt(kind, samples, shared):
     subject = engine(shared=shared)
     bucket = subject.acquire(kind, "alice", "etl", START)
     bucket.charge(50_000, START)
@@ -308,7 +308,7 @@ def test_another_window_keeps_a_debt(kind, samples, shared):
     assert bucket.throttle_left(START) == owed > 0.0
 
 
-def test_another_window_keeps_what_is_presumed_of_others():
+def test_changed_window_keeps_presumed_use():
     subject = engine(shared=True)
     subject.share_of_new = (0.5, 10.0)
     bucket = subject.acquire("produce", "alice", "etl", START)
@@ -328,7 +328,7 @@ def crowd(subject, count, first=0, kind="produce"):
     return [subject.acquire(kind, "u", f"client-{number}", START) for number in range(first, first + count)]
 
 
-def test_who_finds_no_room_shares_a_bucket_with_the_others_of_its_level():
+def test_clients_over_max_buckets_share_one_per_level():
     subject = engine(settings((None, DEFAULT, 1_000.0), ("alice", None, 7.0)), max_buckets=3)
     own = crowd(subject, 3)
     shared = crowd(subject, 5, first=3)
@@ -343,7 +343,7 @@ def test_who_finds_no_room_shares_a_bucket_with_the_others_of_its_level():
 @pytest.mark.parametrize(
     ("changed", "limit"), [((None, DEFAULT, 500.0), 500.0), ((None, "client-0", 5.0), None)], ids=["changed", "taken away"]
 )
-def test_a_change_reaches_a_bucket_that_is_shared_for_want_of_room(changed, limit):
+def test_changed_quota_reaches_overflow_bucket(changed, limit):
     subject = engine(settings((None, DEFAULT, 1_000.0)), max_buckets=1)
     crowd(subject, 2)
     subject.apply(settings(changed), START)
@@ -356,7 +356,7 @@ def test_a_change_reaches_a_bucket_that_is_shared_for_want_of_room(changed, limi
         assert shared.meter is None
 
 
-def test_nobody_gets_into_the_shared_bucket_by_its_name():
+def test_client_cannot_enter_overflow_bucket_by_name():
     subject = engine(settings((DEFAULT, DEFAULT, 1_000.0)), max_buckets=2)
     level = "user=<default>, client-id=<default>"
     namesake = subject.acquire("produce", "<other>", level, START)
@@ -368,7 +368,7 @@ def test_nobody_gets_into_the_shared_bucket_by_its_name():
 
 
 @pytest.mark.parametrize("name", ["<other>", "\\<other>", "\\\\<other>"])
-def test_nobody_is_shown_as_the_others_by_calling_himself_so(name):
+def test_client_cannot_pose_as_the_other_label(name):
     subject = engine(settings(), max_labelled=2)
     subject.acquire("fetch", "u", name, START)
     subject.acquire("fetch", "u", "another", START)
@@ -377,7 +377,7 @@ def test_nobody_is_shown_as_the_others_by_calling_himself_so(name):
     assert Tags(name, None).shown == ("\\" + name, "")
 
 
-def test_as_many_as_may_be_are_shown_by_name_and_the_rest_as_one():
+def test_labelled_buckets_are_bounded_and_rest_is_summed():
     subject = engine(settings(), max_labelled=2)
     for number, bucket in enumerate(crowd(subject, 5)):
         bucket.charge(10**number, START)
@@ -391,14 +391,14 @@ def test_as_many_as_may_be_are_shown_by_name_and_the_rest_as_one():
     assert (other.connections, other.limit, other.rate) == (3, None, 1_110.0)
 
 
-def test_no_two_rows_have_the_same_name():
+def test_shown_rows_have_distinct_names():
     subject = engine(settings(), max_buckets=2, max_labelled=10)
     crowd(subject, 6)
     names = [(row.kind, row.user, row.client_id) for row in subject.snapshot(START)]
     assert len(names) == len(set(names)) == 3
 
 
-def test_what_a_dropped_bucket_had_counted_stays_in_the_sum_of_the_unnamed():
+def test_dropped_bucket_stays_in_the_unnamed_sum():
     subject = engine(settings(), max_labelled=0)
     for bucket in crowd(subject, 3):
         bucket.charge(100, START)
@@ -421,7 +421,7 @@ def test_what_a_dropped_bucket_had_counted_stays_in_the_sum_of_the_unnamed():
         (BUCKET_IDLE_SECONDS + 2, True, False),
     ],
 )
-def test_a_bucket_that_nobody_used_for_an_hour_is_dropped(algorithm, after, connected, dropped):
+def test_bucket_unused_for_an_hour_is_dropped(algorithm, after, connected, dropped):
     subject = engine(replace(ALICE_1000, algorithm=algorithm))
     bucket = subject.acquire("produce", "alice", "etl", START)
     bucket.charge(100, START)
@@ -433,7 +433,7 @@ def test_a_bucket_that_nobody_used_for_an_hour_is_dropped(algorithm, after, conn
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_debt_is_never_dropped(algorithm):
+def test_bucket_in_debt_is_never_dropped(algorithm):
     subject = engine(settings(("alice", None, 1.0), algorithm=algorithm, window=Window(2, 7_200)))
     bucket = subject.acquire("produce", "alice", "etl", START)
     bucket.charge(10**6, START)
@@ -443,7 +443,7 @@ def test_a_debt_is_never_dropped(algorithm):
     assert subject.acquire("produce", "alice", "etl", START + BUCKET_IDLE_SECONDS + 10) is bucket
 
 
-def test_in_a_crowd_buckets_go_sooner_and_make_room():
+def test_full_table_drops_idle_buckets_sooner():
     subject = engine(settings(), max_buckets=4)
     for bucket in crowd(subject, 4):
         subject.release(bucket, START)
@@ -452,7 +452,7 @@ def test_in_a_crowd_buckets_go_sooner_and_make_room():
     assert subject.overflowed == 0
 
 
-def test_a_bucket_that_is_charged_without_being_acquired_again_stays():
+def test_bucket_charged_without_acquire_stays():
     subject = engine(settings())
     bucket = subject.acquire("fetch", "alice", "etl", START)
     subject.release(bucket, START)
@@ -477,7 +477,7 @@ NAMES = [None, "a", "b", DEFAULT]
     ),
     max_buckets=st.sampled_from([1, 3, 100]),
 )
-def test_change_reaches_every_bucket_it_concerns(tables, max_buckets):
+def test_change_reaches_every_affected_bucket(tables, max_buckets):
     """A change looks at few buckets, and all have the quota that a change of everything would give them."""
 
     def of(table):

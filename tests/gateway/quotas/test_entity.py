@@ -26,7 +26,7 @@ def table(*entities, exempt=()):
 
 
 @pytest.mark.parametrize("first", range(8))
-def test_the_first_level_that_is_configured_wins(first):
+def test_first_configured_level_wins(first):
     entity, tags = LEVELS[first]
     configured = [entity for entity, _ in LEVELS[first:]]
     assert table(*configured).resolve(KEY, "U", "C") == Resolution(tags, 1.0, entity, source=Source.FILE)
@@ -46,7 +46,7 @@ def test_the_first_level_that_is_configured_wins(first):
     ],
     ids=str,
 )
-def test_who_shares_a_bucket(entity, shared, apart):
+def test_clients_of_one_entity_share_a_bucket(entity, shared, apart):
     quotas = table(entity)
     tags = {quotas.resolve(KEY, *client).tags for client in shared}
     assert len(tags) == 1
@@ -54,20 +54,20 @@ def test_who_shares_a_bucket(entity, shared, apart):
 
 
 @pytest.mark.parametrize("entity", [LEVELS[i][0] for i in (1, 4, 7)], ids=str)
-def test_who_sends_no_client_id_does_not_escape_a_default(entity):
+def test_client_without_client_id_gets_the_default(entity):
     assert table(entity).resolve(KEY, "U", "").limit == 1.0
 
 
-def test_without_any_quota_a_client_is_measured_by_its_client_id():
+def test_client_without_quota_is_measured_by_client_id():
     assert QuotaTable().resolve(KEY, "U", "C") == Resolution(Tags(None, "C"), None, None)
 
 
-def test_a_quota_of_another_kind_does_not_count():
+def test_quota_of_another_kind_does_not_count():
     assert table(LEVELS[0][0]).resolve("consumer_byte_rate", "U", "C").limit is None
 
 
 @pytest.mark.parametrize("literal", [("<default>", "<default>"), ("<default>", "C"), ("U", "<default>")])
-def test_who_is_literally_named_default_is_not_the_default(literal):
+def test_client_named_default_is_not_the_default(literal):
     assert table(ClientQuotaEntity(*literal)).resolve(KEY, "U", "C").entity is None
     assert table(ClientQuotaEntity(*literal)).resolve(KEY, *literal).limit == 1.0
     assert table(ClientQuotaEntity(DEFAULT, DEFAULT)).resolve(KEY, *literal).tags == Tags(*literal)
@@ -93,7 +93,7 @@ U, C, D = "U", "C", DEFAULT
         ((U, None), (None, "other"), None),
     ],
 )
-def test_exemptions(limited, exempt, exempted_by):
+def test_exemption_of_most_specific_entity_wins(limited, exempt, exempted_by):
     limits = [ClientQuotaEntity(*limited)] if limited else []
     resolution = table(*limits, exempt=[ClientQuotaEntity(*exempt)]).resolve(KEY, "U", "C")
     if exempted_by is None:
@@ -102,7 +102,7 @@ def test_exemptions(limited, exempt, exempted_by):
         assert (resolution.limit, resolution.exempt, resolution.entity) == (None, True, ClientQuotaEntity(*exempted_by))
 
 
-def test_an_exempt_client_has_a_bucket_of_its_own_entitys_tags():
+def test_exempt_client_has_bucket_of_its_entity():
     exempt = ClientQuotaEntity(None, "mirror-maker")
     quotas = table(ClientQuotaEntity(DEFAULT, None), exempt=[exempt])
     resolution = Resolution(Tags(None, "mirror-maker"), None, exempt, exempt=True, source=Source.FILE)
@@ -110,13 +110,13 @@ def test_an_exempt_client_has_a_bucket_of_its_own_entitys_tags():
     assert quotas.resolve(KEY, "U", "other").tags == Tags("U", None)
 
 
-def test_an_entity_with_limits_may_be_exempt_from_them():
+def test_entity_with_limits_may_be_exempt():
     entity = ClientQuotaEntity("U", None)
     both = QuotaTable([EntityQuota(entity, {KEY: 5.0}, exempt=True)])
     assert both.resolve(KEY, "U", "C") == Resolution(Tags("U", None), None, entity, exempt=True, source=Source.FILE)
 
 
-def test_what_the_api_has_set_goes_before_the_file_for_the_same_entity_and_key():
+def test_api_overrides_file_for_same_entity_and_key():
     user, pair = ClientQuotaEntity("U", None), ClientQuotaEntity("U", "C")
     file = [EntityQuota(user, {KEY: 5.0, "other": 6.0}), EntityQuota(ClientQuotaEntity(None, "C"), {KEY: 7.0})]
     quotas = QuotaTable(file, {user: {KEY: 50.0}, pair: {"other": 60.0}})
@@ -128,7 +128,7 @@ def test_what_the_api_has_set_goes_before_the_file_for_the_same_entity_and_key()
     assert QuotaTable(file).resolve(KEY, "U", "C") == Resolution(Tags("U", None), 5.0, user, source=Source.FILE)
 
 
-def test_a_limit_that_the_api_gives_to_an_exempt_entity_holds_for_its_key_alone():
+def test_api_limit_of_exempt_entity_covers_its_key_only():
     exempt = ClientQuotaEntity(None, "mirror-maker")
     file = [EntityQuota(exempt, exempt=True), EntityQuota(ClientQuotaEntity(DEFAULT), {KEY: 5.0, "other": 6.0})]
     quotas = QuotaTable(file, {exempt: {KEY: 50.0}})
@@ -137,7 +137,7 @@ def test_a_limit_that_the_api_gives_to_an_exempt_entity_holds_for_its_key_alone(
     assert QuotaTable(file[:1], {exempt: {KEY: 50.0}}).resolve(KEY, "U", "mirror-maker").limit == 50.0
 
 
-def test_the_entities_in_effect_are_those_with_limits():
+def test_entities_with_limits_are_listed():
     user, client = ClientQuotaEntity("U", None), ClientQuotaEntity(None, "C")
     quotas = QuotaTable([EntityQuota(user, {KEY: 5.0}), EntityQuota(client, exempt=True)], {user: {"other": 6.0}})
     assert quotas.entities() == {user: {KEY: Limit(5.0, Source.FILE), "other": Limit(6.0, Source.API)}}
@@ -152,7 +152,7 @@ def test_the_entities_in_effect_are_those_with_limits():
         (ClientQuotaEntity(ip="10.0.0.1"), "ip=10.0.0.1"),
     ],
 )
-def test_an_entity_reads_as_it_is_written_in_the_config(entity, text):
+def test_entity_reads_as_in_the_config(entity, text):
     assert str(entity) == text
 
 
@@ -186,7 +186,7 @@ def naive(limits, exempt, user, client_id):
 
 
 @given(st.dictionaries(entities, st.floats(1, 100), max_size=8), st.sets(entities, max_size=3), names, names)
-def test_a_naive_model_of_the_eight_levels_agrees(limits, exempt, user, client_id):
+def test_resolution_agrees_with_a_naive_model(limits, exempt, user, client_id):
     quotas = [EntityQuota(entity, {KEY: limit}) for entity, limit in limits.items()]
     quotas += [EntityQuota(entity, exempt=True) for entity in exempt]
     resolution = QuotaTable(quotas).resolve(KEY, user, client_id)
@@ -196,7 +196,7 @@ def test_a_naive_model_of_the_eight_levels_agrees(limits, exempt, user, client_i
 
 
 @given(st.dictionaries(entities, st.floats(1, 100), max_size=8), names, names)
-def test_what_a_client_is_given_is_what_its_bucket_is_given_when_the_table_is_made_again(limits, user, client_id):
+def test_second_resolution_equals_the_first(limits, user, client_id):
     quotas = QuotaTable(EntityQuota(entity, {KEY: limit}) for entity, limit in limits.items())
     resolution = quotas.resolve(KEY, user, client_id)
     assert quotas.again(KEY, resolution) == resolution

@@ -64,7 +64,7 @@ def test_unknown_consumers_are_expected_to_get_as_much_as_others():
     assert [w.comes(Consumer()), w.comes(Consumer())] == [0.05, 0.45]
 
 
-def test_consumers_are_served_when_they_were_told():
+def test_consumers_are_served_at_their_turn():
     w = Waiting()
     w.meter.charge(50, START)
     waiting = [consumer() for _ in range(5)]
@@ -95,7 +95,7 @@ def test_consumer_that_was_served_waits_for_all_others():
     assert w.comes(consumer(), served=True).expected == pytest.approx(1_000 / (LIMIT + 5_000))
 
 
-def test_missed_turn_is_made_up_for_by_the_saved_balance():
+def test_saved_balance_makes_up_for_a_missed_turn():
     w = Waiting()
     w.meter.charge(50, START)
     late, other = consumer(), consumer()
@@ -106,7 +106,7 @@ def test_missed_turn_is_made_up_for_by_the_saved_balance():
     assert w.comes(late) == 0.0
 
 
-def test_consumer_that_was_given_up_is_the_next():
+def test_abandoned_consumer_is_next():
     w = Waiting()
     w.meter.charge(50, START)
     late = consumer()
@@ -130,7 +130,7 @@ def test_full_bucket_makes_nobody_wait():
     assert w.comes(consumer()) == 0.0
 
 
-def test_long_waits_are_told_in_equal_parts():
+def test_long_waits_are_split_into_equal_parts():
     w = Waiting()
     w.meter.charge(50, START)
     w.line.join(consumer(20_000), w.meter, START)
@@ -139,7 +139,7 @@ def test_long_waits_are_told_in_equal_parts():
     assert w.comes(consumer()).expected > LONGEST_TURN_SECONDS, "a debt is told as it is"
 
 
-def test_reservation_ends_within_a_second_or_so():
+def test_reservation_ends_after_about_a_second():
     line = Line(START)
     line.reserved(START + 0.4)
     line.reserve(700)
@@ -160,14 +160,14 @@ def test_released_reservation_is_gone(after):
     assert line.reserved(START + after) == 0
 
 
-def test_reservation_holds_others_up_for_a_second_at_most():
+def test_reservation_delays_others_by_a_second_at_most():
     w = Waiting(TokenBucket(LIMIT, BURST / LIMIT, START))
     w.line.reserve(10_000)
     for _ in range(8):
         assert 0.0 < w.comes(consumer(1_000)).expected <= 1.0
 
 
-def test_window_decides_for_many_consumers_as_kafka_does():
+def test_window_delays_many_consumers_as_kafka_does():
     bucket = QuotaEngine(limits(fetch=LIMIT, algorithm="window"), START).acquire("fetch", "ANONYMOUS", "etl", START)
     bucket.connections = 3
     assert bucket.fetch_allowance(0, START, first=True) == 10 * LIMIT
@@ -175,7 +175,7 @@ def test_window_decides_for_many_consumers_as_kafka_does():
     assert [bucket.refuse_fetch(Consumer(), START) for _ in range(3)] == [2.0, 2.0, 2.0]
 
 
-def test_other_gateways_use_their_share_of_the_line():
+def test_peer_gateways_use_their_share_of_the_line():
     w = Waiting(SharedMeter(empty_bucket(), LIMIT, share=0.25, horizon=0.6))
     assert w.meter.portion == 0.25 * 50
     w.line.join(consumer(100), w.meter, START)

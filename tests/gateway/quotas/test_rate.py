@@ -27,13 +27,13 @@ def meter(limit=100.0, window=ELEVEN):
         ([(0.4, 500), (0.9, 500), (1.4, 100)], [0.0, 0.0, 1.0]),  # the window ends now and grows with each sample
     ],
 )
-def test_charges(charges, delays):
+def test_charges_give_expected_delays(charges, delays):
     subject = meter()
     assert [subject.charge(amount, START + after) for after, amount in charges] == pytest.approx(delays)
 
 
 @pytest.mark.parametrize("window", [ELEVEN, Window(1, 1.0), Window(2, 0.5), Window(3, 60.0)])
-def test_the_window_covers_at_least_all_but_one_sample_and_at_most_one_more_than_all(window):
+def test_window_covers_its_samples_within_one(window):
     rate = SampledRate(window)
     rng = random.Random(5)
     now, seen = START, []
@@ -47,7 +47,7 @@ def test_the_window_covers_at_least_all_but_one_sample_and_at_most_one_more_than
     assert max(seen) <= max((window.samples + 1) * sample_ms - 2, 1)
 
 
-def test_the_longest_window_ends_just_before_its_oldest_sample_leaves():
+def test_longest_window_ends_before_its_oldest_sample():
     rate = SampledRate(ELEVEN)
     rate.record(1, START)
     rate.record(1, START + 0.999)
@@ -55,7 +55,7 @@ def test_the_longest_window_ends_just_before_its_oldest_sample_leaves():
     assert rate.window_ms(START + 11.999) == 10_000
 
 
-def test_a_changed_limit_keeps_what_was_used():
+def test_changed_limit_keeps_use():
     subject = meter()
     subject.charge(1000, START)
     subject.set_limit(50.0, START)
@@ -66,7 +66,7 @@ def test_a_changed_limit_keeps_what_was_used():
         subject.set_limit(0.0, START)
 
 
-def test_a_meter_is_idle_once_all_samples_have_left_however_often_it_is_looked_at():
+def test_meter_is_idle_after_all_samples_left():
     subject = meter()
     assert subject.idle(START)
     subject.charge(100, START)
@@ -76,7 +76,7 @@ def test_a_meter_is_idle_once_all_samples_have_left_however_often_it_is_looked_a
     assert subject.idle(START + 20.9)
 
 
-def test_forgiving_leaves_as_much_as_the_quota_allows():
+def test_forgiven_meter_is_at_its_quota():
     subject = meter()
     subject.charge(1000, START)
     subject.charge(2000, START + 1)
@@ -86,7 +86,7 @@ def test_forgiving_leaves_as_much_as_the_quota_allows():
     assert subject.charge(50, START + 1) == pytest.approx(0.5)
 
 
-def test_forgiving_who_is_within_the_quota_changes_nothing():
+def test_forgiving_within_quota_changes_nothing():
     subject = meter()
     subject.charge(500, START)
     subject.forgive(START)
@@ -99,7 +99,7 @@ pauses = st.sampled_from([0.0, 0.0, 0.1, 0.999, 1.0, 10.0, 10.999, 11.0, 30.0])
 @given(st.lists(st.tuples(st.integers(0, 1_000), pauses), max_size=80))
 @example([(1_000, 0.0)] * 80)
 @example([(1_000, 0.0)] * 10 + [(1_000, 11.0)] * 70)
-def test_a_client_that_waits_as_it_is_told_gets_at_most_its_quota_and_the_burst(steps):
+def test_obedient_client_gets_at_most_quota_and_burst(steps):
     """With requests up to one sample's worth of quota. Larger ones gain (KIP-13): a burst is forgotten with its sample after
     11 s, even if the wait for it would be longer. That is one of the reasons why `window` is not the default."""
     subject = meter(limit=1_000.0)
@@ -113,7 +113,7 @@ def test_a_client_that_waits_as_it_is_told_gets_at_most_its_quota_and_the_burst(
 
 
 @given(st.lists(st.integers(0, 10**12), max_size=30), st.randoms(use_true_random=False))
-def test_the_order_of_charges_at_one_time_does_not_matter(amounts, rng: random.Random):
+def test_order_of_simultaneous_charges_does_not_matter(amounts, rng: random.Random):
     shuffled = rng.sample(amounts, len(amounts))
     one, other = meter(), meter()
     for amount, another in zip(amounts, shuffled, strict=True):

@@ -15,27 +15,27 @@ def meter(share: float = 1.0, horizon: float = 0.6, now: float = 0.0) -> SharedM
     return SharedMeter(TokenBucket.for_bytes(LIMIT, Window(), now), LIMIT, share, horizon)
 
 
-def test_alone_it_is_the_meter_that_it_stands_for() -> None:
+def test_single_member_equals_the_plain_meter() -> None:
     shared, plain = meter(), TokenBucket.for_bytes(LIMIT, Window(), 0.0)
     for now, amount in ((0.0, 900), (0.5, 300), (1.0, 10), (9.0, -5)):
         assert shared.charge(amount, now) == plain.charge(amount, now)
         assert shared.tokens(now) == plain.tokens(now)
 
 
-def test_own_use_counts_as_often_as_there_are_shares() -> None:
+def test_own_use_counts_once_per_member() -> None:
     shared = meter(share=0.25)
     shared.charge(100, 0.0)
     assert shared.tokens(0.0) == 600.0
     assert shared.presumed == 300.0
 
 
-def test_nobody_is_held_longer_than_the_horizon_on_presumption() -> None:
+def test_presumption_throttles_up_to_the_horizon() -> None:
     shared = meter(share=0.001)
     assert shared.charge(100, 0.0) == pytest.approx(0.6)
     assert meter(share=0.001).charge(1_100, 0.0) == pytest.approx(1.0), "its own debt it has to wait for in full"
 
 
-def test_what_was_presumed_is_given_back_after_the_next_interval() -> None:
+def test_presumed_use_is_returned_after_next_interval() -> None:
     shared = meter(share=0.5)
     shared.charge(100, 0.0)
     shared.settle(0.5, 0.6, 0.0)
@@ -45,7 +45,7 @@ def test_what_was_presumed_is_given_back_after_the_next_interval() -> None:
     assert (shared.tokens(0.0), shared.presumed) == (840.0, 0.0)
 
 
-def test_what_is_confirmed_is_not_given_back() -> None:
+def test_confirmed_presumption_is_not_returned() -> None:
     shared = meter(share=0.25, horizon=1e9)
     shared.charge(100, 0.0)
     for _ in range(3):
@@ -53,7 +53,7 @@ def test_what_is_confirmed_is_not_given_back() -> None:
     assert shared.tokens(0.0) == 600.0
 
 
-def test_what_is_held_is_given_back_with_the_truth() -> None:
+def test_held_presumption_is_returned_with_the_truth() -> None:
     shared = meter(share=0.5)
     for _ in range(3):
         shared.charge(100, 0.0)
@@ -64,7 +64,7 @@ def test_what_is_held_is_given_back_with_the_truth() -> None:
 
 
 @pytest.mark.parametrize(("no_debt", "left"), [(False, -1_000.0), (True, 0.0)])
-def test_the_debt_that_others_make_is_bounded(no_debt: bool, left: float) -> None:
+def test_debt_by_peers_is_bounded(no_debt: bool, left: float) -> None:
     shared = meter()
     shared.charge_others(1_000_000, 0.0, no_debt=no_debt)
     assert shared.tokens(0.0) == left
@@ -72,19 +72,19 @@ def test_the_debt_that_others_make_is_bounded(no_debt: bool, left: float) -> Non
     assert shared.tokens(0.0) == left
 
 
-def test_a_debt_of_ones_own_is_not_forgiven_by_it() -> None:
+def test_peer_charge_does_not_forgive_own_debt() -> None:
     shared = meter()
     shared.charge(5_000, 0.0)
     shared.charge_others(10, 0.0)
     assert shared.tokens(0.0) == -4_000.0
 
 
-def test_a_fetch_asks_for_its_share() -> None:
+def test_fetch_allowance_is_the_share() -> None:
     assert meter(share=0.25).fetch_allowance(0.0) == 250.0
 
 
 @pytest.mark.parametrize("inner", [WindowMeter(LIMIT, Window()), SpreadRate(LIMIT, Window(), 0.0)])
-def test_kafkas_windows_are_shared_as_well(inner: WindowMeter | SpreadRate) -> None:
+def test_windows_are_shared(inner: WindowMeter | SpreadRate) -> None:
     shared = SharedMeter(inner, LIMIT)
     shared.charge_others(1_000, 10.0)
     assert shared.charge(200, 10.0) > 0.0
@@ -97,12 +97,12 @@ def test_presumption_in_a_window_is_bounded() -> None:
     assert shared.presumed <= 60.0
 
 
-def test_a_share_is_a_share() -> None:
+def test_zero_share_is_refused() -> None:
     with pytest.raises(ValueError, match="share 0"):
         meter().settle(0.0, 0.6, 0.0)
 
 
-def test_it_is_idle_only_without_presumption() -> None:
+def test_meter_with_presumption_is_not_idle() -> None:
     shared = meter(share=0.5)
     shared.charge(1, 0.0)
     assert not shared.idle(1.0)

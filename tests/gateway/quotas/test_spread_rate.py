@@ -13,7 +13,7 @@ KIP = Window(100, 1.0)
 """The KIP's example: a quota of 5 partitions per second over 100 samples of a second."""
 
 
-def test_the_kips_own_example_a_burst_of_560_waits_12_seconds():
+def test_kip_599_burst_of_560_waits_12_seconds():
     rate = SpreadRate(5.0, KIP, START)
     assert rate.charge(560, START) == 12.0
     assert rate.rate(START) == 5.6
@@ -23,7 +23,7 @@ def test_the_kips_own_example_a_burst_of_560_waits_12_seconds():
     assert rate.rate(START + 12.0) == 5.0
 
 
-def test_the_token_bucket_says_the_same_of_it():
+def test_token_bucket_agrees_with_kip_599_example():
     bucket = TokenBucket.for_mutations(5.0, KIP, START)
     assert bucket.charge(560, START) == 12.0
     assert bucket.delay(START + 12.0) == 0.0
@@ -33,14 +33,14 @@ def test_the_token_bucket_says_the_same_of_it():
     ("seconds", "used"),
     [(0, 560), (1, 555), (12, 500), (99, 65), (100, 0), (10_000, 0)],
 )
-def test_each_sample_that_leaves_takes_its_share_of_the_burst_and_the_last_one_what_was_over(seconds, used):
+def test_burst_leaves_sample_by_sample_with_surplus_last(seconds, used):
     rate = SpreadRate(5.0, KIP, START)
     rate.charge(560, START)
     assert rate.tokens(START + seconds) == 500 - used
     assert rate.idle(START + seconds) is (used == 0)
 
 
-def test_a_debt_shrinks_in_steps_of_a_sample():
+def test_debt_shrinks_in_steps_of_a_sample():
     """Where a token bucket's shrinks evenly."""
     rate, bucket = SpreadRate(2.0, Window(11, 1.0), START), TokenBucket.for_mutations(2.0, Window(11, 1.0), START)
     for meter in (rate, bucket):
@@ -49,7 +49,7 @@ def test_a_debt_shrinks_in_steps_of_a_sample():
     assert [bucket.delay(START + after) for after in (0.5, 1.0, 1.5)] == [1.0, 0.5, 0.0]
 
 
-def test_what_is_given_back_is_taken_from_the_newest_samples_and_no_more_than_there_is():
+def test_refund_is_taken_from_newest_samples():
     rate = SpreadRate(2.0, Window(11, 1.0), START)
     rate.charge(30, START)
     rate.charge(-10, START)
@@ -58,7 +58,7 @@ def test_what_is_given_back_is_taken_from_the_newest_samples_and_no_more_than_th
     assert (rate.tokens(START), rate.idle(START)) == (22.0, True)
 
 
-def test_a_debt_of_more_than_a_window_is_forgotten_with_the_sample_that_holds_it():
+def test_debt_over_a_window_ends_with_its_sample():
     """Where a token bucket's is waited for to the end."""
     rate, bucket = SpreadRate(5.0, KIP, START), TokenBucket.for_mutations(5.0, KIP, START)
     for meter in (rate, bucket):
@@ -67,7 +67,7 @@ def test_a_debt_of_more_than_a_window_is_forgotten_with_the_sample_that_holds_it
     assert bucket.delay(START + 100.0) == 200.0
 
 
-def test_a_burst_fills_the_gaps_of_the_past_first():
+def test_burst_fills_earlier_gaps_first():
     rate = SpreadRate(2.0, Window(3, 1.0), START)
     rate.charge(1, START)  # into the oldest of three samples
     rate.charge(3, START)  # fills it up, then the one before the current
@@ -75,7 +75,7 @@ def test_a_burst_fills_the_gaps_of_the_past_first():
     assert [rate.tokens(START + after) for after in (0, 1, 2, 3)] == [1, 3, 5, 6]
 
 
-def test_another_limit_keeps_what_was_used():
+def test_changed_limit_keeps_use():
     rate = SpreadRate(5.0, KIP, START)
     rate.charge(560, START)
     rate.set_limit(10.0, START)
@@ -84,7 +84,7 @@ def test_another_limit_keeps_what_was_used():
     assert rate.delay(START) == 12.0
 
 
-def test_who_is_forgiven_is_at_the_quota():
+def test_forgiven_meter_is_at_its_quota():
     rate = SpreadRate(5.0, KIP, START)
     rate.charge(600, START)
     rate.forgive(START)
@@ -93,7 +93,7 @@ def test_who_is_forgiven_is_at_the_quota():
 
 
 @pytest.mark.parametrize("limit", [0.0, -1.0])
-def test_a_limit_is_positive(limit):
+def test_limit_must_be_positive(limit):
     with pytest.raises(ValueError, match="must be positive"):
         SpreadRate(limit, KIP, START)
     with pytest.raises(ValueError, match="must be positive"):
@@ -105,7 +105,7 @@ def test_a_limit_is_positive(limit):
     st.integers(1, 20),
     st.integers(2, 12),
 )
-def test_it_never_has_more_than_its_window_and_makes_whoever_is_in_debt_wait(steps, limit, samples):
+def test_balance_never_exceeds_window_and_debt_waits(steps, limit, samples):
     rate = SpreadRate(float(limit), Window(samples, 1.0), START)
     now = START
     for amount, ms in steps:

@@ -33,7 +33,7 @@ def bucket(limit=100.0, burst_seconds=10.0):
         ([(0, 1500), (0, -1000)], [5.0, 0.0], 500.0),
     ],
 )
-def test_charges(charges, delays, tokens):
+def test_charges_give_expected_delays(charges, delays, tokens):
     subject = bucket()
     assert [subject.charge(amount, START + after) for after, amount in charges] == delays
     end = START + charges[-1][0]
@@ -41,7 +41,7 @@ def test_charges(charges, delays, tokens):
     assert subject.delay(end) == delays[-1]
 
 
-def test_asking_changes_nothing():
+def test_queries_change_nothing():
     subject = bucket()
     subject.charge(1500, START)
     assert [subject.delay(START + t) for t in (0, 1, 4, 5, 100, 1)] == [5.0, 4.0, 1.0, 0.0, 0.0, 4.0]
@@ -58,7 +58,7 @@ def test_asking_changes_nothing():
         (1500, 200.0, -500.0, 2.5),
     ],
 )
-def test_a_changed_limit_keeps_what_was_used(used, limit, tokens, delay):
+def test_changed_limit_keeps_use(used, limit, tokens, delay):
     subject = bucket()
     subject.charge(used, START)
     subject.set_limit(limit, START)
@@ -66,7 +66,7 @@ def test_a_changed_limit_keeps_what_was_used(used, limit, tokens, delay):
     assert subject.capacity == limit * 10
 
 
-def test_a_changed_limit_refills_up_to_its_own_moment_at_the_old_one():
+def test_changed_limit_refills_at_old_rate_until_change():
     subject = bucket()
     subject.charge(1000, START)
     subject.set_limit(10.0, START + 0.5)
@@ -74,14 +74,14 @@ def test_a_changed_limit_refills_up_to_its_own_moment_at_the_old_one():
 
 
 @pytest.mark.parametrize(("limit", "burst_seconds"), [(0.0, 1.0), (-1.0, 1.0), (1.0, 0.0)])
-def test_nobody_can_be_given_nothing(limit, burst_seconds):
+def test_limit_and_burst_must_be_positive(limit, burst_seconds):
     with pytest.raises(ValueError, match="must be positive"):
         TokenBucket(limit, burst_seconds, START)
     with pytest.raises(ValueError, match="must be positive"):
         bucket().set_limit(min(limit, 0.0), START)
 
 
-def test_forgiving_cancels_a_debt_and_gives_nothing():
+def test_forgiving_clears_debt_without_a_gift():
     subject = bucket()
     subject.charge(1500, START)
     subject.forgive(START + 1)
@@ -91,14 +91,14 @@ def test_forgiving_cancels_a_debt_and_gives_nothing():
     assert subject.tokens(START + 1) == 300.0
 
 
-def test_a_full_bucket_remembers_nothing():
+def test_full_bucket_is_idle():
     subject = bucket()
     assert subject.idle(START)
     subject.charge(100, START)
     assert [subject.idle(START + t) for t in (0, 0.5, 1)] == [False, False, True]
 
 
-def test_a_fetch_may_take_what_is_saved_up_or_a_slice_of_the_quota():
+def test_fetch_allowance_is_balance_or_a_quota_slice():
     subject = bucket()
     allowances = []
     for used in (0, 400, 598, 1000):
@@ -111,7 +111,7 @@ def test_a_fetch_may_take_what_is_saved_up_or_a_slice_of_the_quota():
 @pytest.mark.parametrize(
     ("window", "burst"), [(Window(), 1000.0), (Window(2, 30.0), 3000.0), (Window(1, 1.0), 100.0), (Window(4, 0.5), 150.0)]
 )
-def test_the_burst_is_that_of_kafkas_window(window, burst):
+def test_burst_matches_kafkas_window(window, burst):
     assert TokenBucket.for_bytes(100.0, window, START).capacity == burst
 
 
@@ -119,7 +119,7 @@ steps = st.lists(st.tuples(st.integers(0, 5_000), st.floats(0, 30)), min_size=1,
 
 
 @given(steps, st.floats(1, 1e9), st.floats(0.1, 100))
-def test_a_client_that_waits_as_it_is_told_gets_at_most_its_quota_and_the_burst(steps, limit, burst_seconds):
+def test_obedient_client_gets_at_most_quota_and_burst(steps, limit, burst_seconds):
     subject = TokenBucket(limit, burst_seconds, START)
     now, used = START, 0
     for amount, pause in steps:
@@ -131,7 +131,7 @@ def test_a_client_that_waits_as_it_is_told_gets_at_most_its_quota_and_the_burst(
 
 
 @given(steps, st.floats(1, 1e6))
-def test_a_client_that_always_has_more_to_send_gets_all_of_its_quota(steps, limit):
+def test_busy_client_gets_its_whole_quota(steps, limit):
     subject = TokenBucket(limit, 10.0, START)
     now, used = START, 0
     for amount, _ in steps:
@@ -141,7 +141,7 @@ def test_a_client_that_always_has_more_to_send_gets_all_of_its_quota(steps, limi
 
 
 @given(st.lists(st.integers(0, 10**12), max_size=30), st.randoms(use_true_random=False))
-def test_the_order_of_charges_at_one_time_does_not_matter(amounts, rng: random.Random):
+def test_order_of_simultaneous_charges_does_not_matter(amounts, rng: random.Random):
     shuffled = rng.sample(amounts, len(amounts))
     one, other = bucket(), bucket()
     for amount, another in zip(amounts, shuffled, strict=True):

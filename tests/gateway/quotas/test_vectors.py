@@ -603,7 +603,7 @@ REPLAYED: dict[str, Callable[[dict[str, Any]], Step]] = {
 }
 
 
-def test_every_kind_of_vector_is_replayed_or_there_is_a_reason_why_not():
+def test_every_vector_kind_is_replayed_or_excluded():
     assert REPLAYED.keys() & NOT_REPLAYED.keys() == set()
     assert {vector["kind"] for vector in VECTORS} == REPLAYED.keys() | NOT_REPLAYED.keys()
     assert all(vector["exec"] for vector in VECTORS if vector["kind"] in REPLAYED)
@@ -612,7 +612,7 @@ def test_every_kind_of_vector_is_replayed_or_there_is_a_reason_why_not():
 @pytest.mark.parametrize(
     "vector", [v for v in VECTORS if v["kind"] in REPLAYED], ids=lambda v: f"{v['suite']}-{v['case']}".replace(" ", "-")
 )
-def test_vector(vector):
+def test_vector_steps_give_recorded_results(vector):
     # Strimzi's tests look a nanosecond before and after a moment, which is less than a float of today's seconds can tell.
     base_ms = 0 if vector["kind"] in VOLUME_KINDS else vector["config"]["base_ms"]
     step = REPLAYED[vector["kind"]](vector["config"])
@@ -625,7 +625,7 @@ def test_vector(vector):
         check(vector["case"], index, expect, actual)
 
 
-def test_the_deviations_are_steps_that_are_there():
+def test_deviations_name_existing_steps():
     steps = {(vector["case"], index) for vector in VECTORS for index in range(len(vector["steps"]))}
     assert DEVIATIONS.keys() <= steps
 
@@ -644,5 +644,5 @@ def test_the_deviations_are_steps_that_are_there():
         (1e300, MAX_THROTTLE_TIME_MS),
     ],
 )
-def test_milliseconds_are_rounded_half_up_and_saturate(seconds, ms):
+def test_milliseconds_round_half_up_and_saturate(seconds, ms):
     assert throttle_time_ms(seconds) == ms
