@@ -33,13 +33,13 @@ class Cluster:
         ([], []),  # not allowed to ask
     ],
 )
-async def test_what_a_broker_tells_is_learnt(entries, learnt):
+async def test_broker_defaults_are_learned(entries, learnt):
     got = []
     await TopicDefaults(got.append).look(Cluster(entries))
     assert got == learnt
 
 
-async def test_it_is_asked_for_from_time_to_time():
+async def test_broker_defaults_are_looked_up_periodically():
     cluster, got = Cluster([("num.partitions", "6")]), []
     defaults = TopicDefaults(got.append, every=3)
     for _ in range(7):

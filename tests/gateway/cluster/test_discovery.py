@@ -27,11 +27,11 @@ def free_port():
 
 
 @pytest.mark.parametrize("host", ["::1", "10.0.0.1", "kafka-0"])
-def test_an_address_reads_the_same_for_aiokafka(host):
+def test_addresses_read_as_in_aiokafka(host):
     assert [each[:2] for each in collect_hosts([module._server((host, 9092))])] == [(host, 9092)]
 
 
-async def test_a_cluster_that_is_not_there_is_told_of_with_cause_and_key(caplog):
+async def test_unreachable_cluster_is_reported_with_cause_and_key(caplog):
     here, there = free_port(), free_port()
     config = UpstreamConfig(bootstrap_servers=["kafka:9092"])
     upstream = Upstream(config, Path(), Brokers([("127.0.0.1", here), ("127.0.0.1", there)]), Counter())
@@ -44,7 +44,7 @@ async def test_a_cluster_that_is_not_there_is_told_of_with_cause_and_key(caplog)
     assert len(caplog.records) == 1
 
 
-async def test_unreadable_credentials_mean_that_brokers_want_sasl(tmp_path):
+async def test_unreadable_credentials_mean_brokers_require_sasl(tmp_path):
     """Clients would have to wait for ever if this stayed unknown."""
     sasl = {"mechanism": "PLAIN", "username": "weir", "password_file": "missing"}
     config = UpstreamConfig(bootstrap_servers=["kafka:9092"], sasl=sasl)
@@ -61,7 +61,7 @@ async def test_unreadable_credentials_mean_that_brokers_want_sasl(tmp_path):
 
 
 @pytest.mark.parametrize(("error_code", "mechanisms", "wants"), [(34, [], False), (33, ["PLAIN"], True)])
-async def test_failed_look_still_finds_out_if_brokers_want_sasl(error_code, mechanisms, wants):
+async def test_failed_lookup_still_detects_sasl_requirement(error_code, mechanisms, wants):
     with StubBroker() as broker:
         broker.answers[ApiKey.SASL_HANDSHAKE] = lambda request: request.answer(error_code=error_code, mechanisms=mechanisms)
         upstream = Upstream(
@@ -72,7 +72,7 @@ async def test_failed_look_still_finds_out_if_brokers_want_sasl(error_code, mech
     assert [each for each in found if each is not None] == [wants]
 
 
-async def test_a_look_that_never_ends_is_given_up(monkeypatch):
+async def test_endless_lookup_times_out(monkeypatch):
     """aiokafka's task has ended: nobody would ever answer."""
     monkeypatch.setattr(module, "UPDATE_SECONDS", 0.01)
     client = AIOKafkaClient(bootstrap_servers=["127.0.0.1:1"])
@@ -81,7 +81,7 @@ async def test_a_look_that_never_ends_is_given_up(monkeypatch):
     await client.close()
 
 
-async def test_what_aiokafkas_task_has_ended_with_ends_nothing_else(caplog):
+async def test_failed_aiokafka_task_ends_nothing_else(caplog):
     """Raised from a `finally`, it would take the place of the cancellation, and Weir would never stop."""
 
     async def fail():
@@ -94,7 +94,7 @@ async def test_what_aiokafkas_task_has_ended_with_ends_nothing_else(caplog):
     assert "it could not go on" in caplog.text
 
 
-async def test_brokers_are_learnt_in_the_order_of_their_ids():
+async def test_brokers_are_learned_in_order_of_ids():
     """aiokafka has them in a set, whose order is another one in each process."""
     brokers = Brokers([("127.0.0.1", 9092)])
     learnt = []
@@ -107,7 +107,7 @@ async def test_brokers_are_learnt_in_the_order_of_their_ids():
 
 
 @pytest.mark.parametrize(("host", "port"), [("", 9092), (None, 9092), ("kafka", -1), ("kafka", 0), ("kafka", 65_536)])
-def test_address_that_can_not_be_one_is_ignored(host, port):
+def test_invalid_address_is_ignored(host, port):
     brokers = Brokers([("127.0.0.1", 9092)])
     brokers.learn(1, host, port)
     assert 1 not in brokers
@@ -116,7 +116,7 @@ def test_address_that_can_not_be_one_is_ignored(host, port):
     assert brokers.address(1) == ("kafka", 9092)
 
 
-async def test_look_ends_with_aiokafkas_task():
+async def test_lookup_ends_with_aiokafka_task():
     """It ends for an odd address of a broker, and would leave Weir waiting for `UPDATE_SECONDS`."""
 
     async def fail():

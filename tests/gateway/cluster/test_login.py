@@ -10,12 +10,12 @@ SCRAM = UpstreamSaslConfig(mechanism="SCRAM-SHA-512", username="weir", password_
 BEARER = UpstreamSaslConfig(mechanism="OAUTHBEARER", token_file="token")
 
 
-def test_without_credentials_there_is_nothing_to_say(tmp_path: Path) -> None:
+def test_login_without_credentials_has_no_options(tmp_path: Path) -> None:
     login = Login(None, tmp_path)
     assert (login.has_credentials, login.options()) == (False, {})
 
 
-def test_the_password_is_read_anew_for_each_client(tmp_path: Path) -> None:
+def test_password_is_read_again_for_each_client(tmp_path: Path) -> None:
     login = Login(SCRAM, tmp_path)
     for password in ("first", "sécond "):
         (tmp_path / "pw").write_text(password + "\n")
@@ -26,7 +26,7 @@ def test_the_password_is_read_anew_for_each_client(tmp_path: Path) -> None:
         }
 
 
-async def test_the_token_is_read_anew_for_each_connection(tmp_path: Path) -> None:
+async def test_token_is_read_again_for_each_connection(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("first")
     options = Login(BEARER, tmp_path).options()
     assert options["sasl_mechanism"] == "OAUTHBEARER"
@@ -36,7 +36,7 @@ async def test_the_token_is_read_anew_for_each_connection(tmp_path: Path) -> Non
     assert await provider.token() == "second"
 
 
-async def test_a_token_that_is_gone_is_an_error_that_aiokafka_expects(tmp_path: Path) -> None:
+async def test_missing_token_raises_an_aiokafka_error(tmp_path: Path) -> None:
     """Any other ends its task, and nobody learns of it."""
     (tmp_path / "token").write_text("first")
     provider = Login(BEARER, tmp_path).options()["sasl_oauth_token_provider"]
@@ -56,7 +56,7 @@ async def test_a_token_that_is_gone_is_an_error_that_aiokafka_expects(tmp_path: 
         (b"hunter2\xff", "is not UTF-8 text"),
     ],
 )
-def test_a_file_that_holds_no_secret(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_file_without_a_secret_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "pw"
     if content is not None:
         path.write_bytes(content)
@@ -75,7 +75,5 @@ def test_a_file_that_holds_no_secret(tmp_path: Path, content: bytes | None, mess
         (BEARER, ("OAUTHBEARER",), "renew token (upstream.sasl.token_file)"),
     ],
 )
-def test_why_the_brokers_may_not_take_the_credentials(
-    sasl: UpstreamSaslConfig, mechanisms: tuple[str, ...], advice: str
-) -> None:
+def test_refused_credentials_come_with_advice(sasl: UpstreamSaslConfig, mechanisms: tuple[str, ...], advice: str) -> None:
     assert advice in Login(sasl, Path()).advice(mechanisms)

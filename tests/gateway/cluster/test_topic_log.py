@@ -69,7 +69,7 @@ class Reader:
 
 
 @pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
-async def test_every_codec_can_be_read(codec):
+async def test_each_codec_is_readable(codec):
     topic = KeptTopic()
     topic.append(*batch(b"a", b"b", codec=codec))
     async with Reader(topic) as reader:
@@ -79,7 +79,7 @@ async def test_every_codec_can_be_read(codec):
 
 
 @pytest.mark.parametrize("bad", BAD)
-async def test_a_batch_that_can_not_be_read_is_skipped(bad, caplog):
+async def test_unreadable_batch_is_skipped(bad, caplog):
     topic = KeptTopic()
     topic.append(*batch(b"a"))
     topic.append(*BAD[bad])
@@ -94,7 +94,7 @@ async def test_a_batch_that_can_not_be_read_is_skipped(bad, caplog):
     assert "topic a-topic: the batch of records at offset 1 of partition 0" in said
 
 
-async def test_a_record_that_its_reader_fails_on_is_skipped(caplog):
+async def test_record_that_fails_its_reader_is_skipped(caplog):
     """A bug of Weir's own, which would else end all gateways, and each again at its start."""
     topic = KeptTopic()
     topic.append(*batch(b"a", b"b"))
@@ -117,7 +117,7 @@ async def test_a_record_that_its_reader_fails_on_is_skipped(caplog):
     [b"\0" * 8 + (5).to_bytes(4, "big") + b"\xff" * 5, b"\0" * 11 + b"\xff" * 3],
     ids=["too short for a batch", "not whole"],
 )
-async def test_where_no_next_batch_can_be_made_out_it_is_said_and_tried_again(rubbish, monkeypatch, caplog):
+async def test_unreadable_rest_is_logged_and_retried(rubbish, monkeypatch, caplog):
     """The reader's task must not end: it would take the gateway with it."""
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(topic_log, "RETRY_SECONDS", 0.0)
@@ -134,7 +134,7 @@ async def test_where_no_next_batch_can_be_made_out_it_is_said_and_tried_again(ru
     assert reader.keys == [b"a"]
 
 
-async def test_a_topic_is_made_so_that_it_stays_compressed_as_it_was_written():
+async def test_topic_is_created_with_producer_compression():
     topic = KeptTopic()
     topic.delete()
     async with Reader(topic) as reader:
@@ -156,7 +156,7 @@ class ClosedTransport:
         pass
 
 
-async def test_a_connection_that_closed_unnoticed_is_an_error_of_the_cluster():
+async def test_closed_connection_raises_a_cluster_error():
     client = OwnClient(lambda: [("127.0.0.1", 9)])
     client._connections["127.0.0.1", 9] = ClosedTransport()
     with pytest.raises(ClusterError, match=r"127\.0\.0\.1:9: unable to perform operation") as caught:

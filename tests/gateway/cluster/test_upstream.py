@@ -58,7 +58,7 @@ async def reached(upstream):
     return port
 
 
-async def test_a_silent_server_is_given_up_in_time_and_tried_last_from_then_on(silent, listening, monkeypatch):
+async def test_silent_server_times_out_and_is_tried_last(silent, listening, monkeypatch):
     upstream = upstream_of(silent, listening)
     monkeypatch.setattr(module, "ANYONE_SECONDS", 0.5)
     assert await reached(upstream) == listening
@@ -66,25 +66,25 @@ async def test_a_silent_server_is_given_up_in_time_and_tried_last_from_then_on(s
     assert await reached(upstream) == listening
 
 
-async def test_the_first_that_has_not_failed_is_taken(refusing, listening):
+async def test_first_server_that_has_not_failed_is_used(refusing, listening):
     assert await reached(upstream_of(listening, refusing)) == listening
     assert await reached(upstream_of(refusing, listening)) == listening
 
 
-async def test_where_all_are_slow_the_last_one_is_waited_for(silent, monkeypatch):
+async def test_last_slow_server_gets_more_time(silent, monkeypatch):
     monkeypatch.setattr(module, "ANYONE_SECONDS", 0.1)
     monkeypatch.setattr(module, "ALL_SECONDS", 0.7)
     with pytest.raises(OSError, match=f"127.0.0.1:{silent}: no answer within 0.7 s"):
         await upstream_of(silent).dial_anyone(asyncio.Protocol)
 
 
-async def test_each_cause_is_named(silent, refusing, monkeypatch):
+async def test_error_names_each_cause(silent, refusing, monkeypatch):
     monkeypatch.setattr(module, "ANYONE_SECONDS", 0.5)
     with pytest.raises(OSError, match=f"127.0.0.1:{silent}: no answer within 0.5 s; 127.0.0.1:{refusing}: Connect"):
         await upstream_of(silent, refusing).dial_anyone(asyncio.Protocol)
 
 
-async def test_a_port_without_tls_is_not_taken_for_a_silent_one():
+async def test_port_without_tls_is_not_reported_as_silent():
     async def hang_up(reader, writer):
         await reader.read(4096)  # what is unread would reset the connection, which has words
         writer.close()
