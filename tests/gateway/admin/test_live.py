@@ -40,7 +40,7 @@ async def events(response: aiohttp.ClientResponse, count: int) -> list[tuple[str
     return found
 
 
-async def test_who_looks_gets_the_history_and_then_pictures(server: AdminServer) -> None:
+async def test_stream_sends_history_then_pictures(server: AdminServer) -> None:
     async with (
         aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session,
         session.get("/api/stream") as response,
@@ -62,7 +62,7 @@ async def test_who_looks_gets_the_history_and_then_pictures(server: AdminServer)
     assert later["now"]["muted"] == 1
 
 
-async def test_a_server_that_stops_sends_everybody_away(view: AdminView) -> None:
+async def test_stopping_server_ends_streams(view: AdminView) -> None:
     server = AdminServer(view, ("127.0.0.1", 0))
     await server.start()
     async with (
@@ -74,7 +74,7 @@ async def test_a_server_that_stops_sends_everybody_away(view: AdminView) -> None
         await response.content.read()
 
 
-async def test_too_many_who_look_are_told_so(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_viewer_over_the_limit_is_refused(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "MAX_VIEWERS", 1)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session, session.get("/api/stream") as one:
         await events(one, 1)
@@ -83,7 +83,7 @@ async def test_too_many_who_look_are_told_so(server: AdminServer, monkeypatch: p
             assert "looking already" in await other.text()
 
 
-def test_no_picture_holds_more_than_it_shows(view: AdminView) -> None:
+def test_picture_holds_no_more_than_the_page_shows(view: AdminView) -> None:
     quota = EntityQuota(ClientQuotaEntity(DEFAULT), {"producer_byte_rate": 1_000})
     engine = QuotaEngine(QuotaSettings((quota,)), NOW, max_labelled=5_000)
     for number in range(MAX_THROTTLED + 5):
@@ -94,11 +94,11 @@ def test_no_picture_holds_more_than_it_shows(view: AdminView) -> None:
     assert picture["throttled"][0]["user"] == f"user-{MAX_THROTTLED + 4}"
 
 
-def test_the_page_needs_nothing_from_elsewhere() -> None:
+def test_page_loads_nothing_from_elsewhere() -> None:
     assert re.findall(r"(?:src|href)=.(?:https?:)?//[^\"' ]*", PAGE) == []
     assert re.findall(r"@import|<script src|<link rel=.stylesheet", PAGE) == []
 
 
-def test_every_part_of_the_page_that_is_written_is_there() -> None:
+def test_page_has_every_element_that_its_script_fills() -> None:
     written = set(re.findall(r"\$\(\"([a-z-]+)\"\)", PAGE)) | set(re.findall(r"table\(\"([a-z]+)\"", PAGE))
     assert written <= set(re.findall(r"id=\"([a-z-]+)\"", PAGE))

@@ -71,7 +71,7 @@ def row(kind: str = "produce", user: str = "u", client_id: str = "c", **changes:
     return UsageRow(kind, user, client_id, **{**values, **totals, **changes})  # type: ignore[arg-type]
 
 
-def test_buckets(view: AdminView) -> None:
+def test_buckets_have_metrics(view: AdminView) -> None:
     page = Page(view)
     alice = {"kind": "produce", "user": "alice", "client_id": "etl"}
     bob = {"kind": "produce", "user": "bob", "client_id": "app"}
@@ -88,14 +88,14 @@ def test_buckets(view: AdminView) -> None:
     assert page.get("weir_quota_used_ratio", **bob) == pytest.approx(used / limit)
 
 
-def test_a_bucket_without_a_limit_has_usage_but_no_limit_ratio_or_tokens(view: AdminView) -> None:
+def test_bucket_without_limit_has_usage_only(view: AdminView) -> None:
     page = Page(view)
     names = {name for name, labels in page.samples if {("kind", "fetch"), ("client_id", "app")} <= labels}
     assert {"weir_quota_bytes_total", "weir_quota_usage"} <= names
     assert names.isdisjoint({"weir_quota_limit", "weir_quota_used_ratio", "weir_quota_tokens"})
 
 
-def test_an_address_has_a_label_of_its_own_which_nobody_else_has(view: AdminView, engine: QuotaEngine) -> None:
+def test_address_has_a_label_that_no_client_can_take(view: AdminView, engine: QuotaEngine) -> None:
     quota = EntityQuota(ClientQuotaEntity(ip="10.0.0.9"), {"connection_creation_rate": 5})
     engine.apply(QuotaSettings((quota,)), view.monotonic())
     bucket = engine.acquire_ip("connection", "10.0.0.9", view.monotonic())
@@ -110,7 +110,7 @@ def test_an_address_has_a_label_of_its_own_which_nobody_else_has(view: AdminView
     assert not page.has("weir_early_requests_total", user="", client_id="")
 
 
-def test_small_quotas_are_counted_wherever_they_are_from(view: AdminView, engine: QuotaEngine) -> None:
+def test_small_quotas_are_counted_from_every_source(view: AdminView, engine: QuotaEngine) -> None:
     file = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 100, "consumer_byte_rate": 10**9})
     dynamic = {ClientQuotaEntity("bob"): {"producer_byte_rate": 100.0, "request_percentage": 1.0}}
     engine.apply(QuotaSettings((file,), dynamic), view.monotonic())
@@ -120,7 +120,7 @@ def test_small_quotas_are_counted_wherever_they_are_from(view: AdminView, engine
     assert not page.has("weir_small_quotas", kind="connection")
 
 
-def test_listeners(view: AdminView) -> None:
+def test_listeners_have_metrics(view: AdminView) -> None:
     page = Page(view)
     assert page.get("weir_listener_connections", listener="clients") == 3
     assert page.get("weir_listener_max_connections", listener="clients") == 10
@@ -157,7 +157,7 @@ def test_request_latency_is_a_cumulative_histogram_by_api(view: AdminView) -> No
     assert not page.has("weir_request_seconds_count", api="Fetch")
 
 
-def test_every_latency_is_in_a_bucket(view: AdminView) -> None:
+def test_every_latency_falls_in_a_bucket(view: AdminView) -> None:
     for slots in view.counters.latency:
         for slot in range(len(slots)):
             slots[slot] = 1
@@ -168,7 +168,7 @@ def test_every_latency_is_in_a_bucket(view: AdminView) -> None:
     assert {name for name, _ in page.samples if "request_seconds" in name}
 
 
-def test_connections_requests_and_errors(view: AdminView) -> None:
+def test_connections_requests_and_errors_have_metrics(view: AdminView) -> None:
     page = Page(view)
     assert page["weir_connections"] == 3
     assert page["weir_connections_accepted_total"] == 4
@@ -182,7 +182,7 @@ def test_connections_requests_and_errors(view: AdminView) -> None:
     assert not page.has("weir_requests_total", api="Metadata")
 
 
-def test_what_is_worth_an_alert_when_it_first_happens_begins_at_0(view: AdminView) -> None:
+def test_counters_used_in_alerts_start_at_zero(view: AdminView) -> None:
     page = Page(view)
     assert page.get("weir_connections_rejected_total", reason="broker_unreachable") == 0
     assert page.get("weir_protocol_errors_total", reason="internal") == 0
@@ -191,13 +191,13 @@ def test_what_is_worth_an_alert_when_it_first_happens_begins_at_0(view: AdminVie
     assert Page(view).get("weir_protocol_errors_total", reason="internal") == 1
 
 
-def test_readiness_is_that_of_readyz(view: AdminView, readiness: Readiness) -> None:
+def test_weir_ready_matches_readyz(view: AdminView, readiness: Readiness) -> None:
     assert Page(view)["weir_ready"] == 1
     readiness.reason = "draining"
     assert Page(view)["weir_ready"] == 0
 
 
-def test_the_last_reload_decides_whether_the_config_is_the_file_s(view: AdminView) -> None:
+def test_last_reload_decides_the_config_metric(view: AdminView) -> None:
     assert Page(view)["weir_config_last_reload_successful"] == 1
     config = view.effective.config
     view.effective.record(
@@ -208,7 +208,7 @@ def test_the_last_reload_decides_whether_the_config_is_the_file_s(view: AdminVie
     assert Page(view)["weir_config_last_reload_successful"] == 1
 
 
-def test_the_config(view: AdminView) -> None:
+def test_config_has_metrics(view: AdminView) -> None:
     page = Page(view)
     assert page["weir_quota_enforced"] == 1
     assert page["weir_config_version"] == 1
@@ -224,21 +224,21 @@ def test_the_config(view: AdminView) -> None:
     assert page.get("weir_config_reloads_total", result="success") == 1
 
 
-def test_the_process_and_the_build(view: AdminView) -> None:
+def test_process_and_build_have_metrics(view: AdminView) -> None:
     page = Page(view)
     assert page["process_resident_memory_bytes"] > 0
     assert [value for (name, _), value in page.samples.items() if name == "weir_build_info"] == [1]
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_every_metric_has_a_type_a_help_and_prometheus_own_style_of_name(view: AdminView, metric) -> None:
+def test_each_metric_has_type_help_and_valid_name(view: AdminView, metric) -> None:
     family = metric.family(Scrape.of(view))
     assert family.documentation.endswith((".", "version"))
     assert metric.name.startswith("weir_")
     assert metric.name.endswith("_total") == (family.type == "counter")
 
 
-def test_open_metrics_is_spoken_to_who_asks_for_it(view: AdminView) -> None:
+def test_open_metrics_is_sent_on_request(view: AdminView) -> None:
     page = Page(view, OPEN_METRICS)
     assert page.content_type.startswith("application/openmetrics-text")
     assert page.text.endswith("# EOF\n")
@@ -266,7 +266,7 @@ class Rows:
         return []
 
 
-def test_rows_with_the_same_labels_are_one_sample(view: AdminView) -> None:
+def test_rows_with_same_labels_are_one_sample(view: AdminView) -> None:
     page = Page(replace(view, engine=Rows(row(rate=2.0), row(rate=7.0), row(kind="fetch"))))
     both = {"kind": "produce", "user": "u", "client_id": "c"}
     assert page.get("weir_quota_bytes_total", **both) == 20
@@ -279,32 +279,32 @@ def test_rows_with_the_same_labels_are_one_sample(view: AdminView) -> None:
 @pytest.mark.parametrize(
     "name", ['"} 1\nweir_forged 1\n# ', "back\\slash", "\ud800 lone surrogate", "\x00\x1b[2J", "naïve ☃", "a" * 40_000]
 )
-def test_a_name_chosen_by_a_hostile_client_can_not_break_the_page(view: AdminView, name: str, accept: str) -> None:
+def test_hostile_client_name_cannot_break_the_page(view: AdminView, name: str, accept: str) -> None:
     page = Page(replace(view, engine=Rows(row(client_id=name))), accept)
     assert page.get("weir_quota_usage", kind="produce", user="u", client_id=label(name)) == 1.0
     assert not page.has("weir_forged")
     assert len(page.text) < 40_000
 
 
-def test_long_names_that_begin_alike_stay_apart() -> None:
+def test_long_names_with_same_start_stay_distinct() -> None:
     one, two = label("a" * 1_000 + "b"), label("a" * 1_000 + "c")
     assert one != two
     assert max(len(one), len(two)) < 250
 
 
-def test_apis_have_kafkas_names() -> None:
+def test_apis_have_kafka_names() -> None:
     assert [api_name(key) for key in (0, 1, 18)] == ["Produce", "Fetch", "ApiVersions"]
     unknown = max(APIS) + 1
     assert api_name(unknown) == str(unknown)
 
 
-def test_a_histogram_needs_a_count_for_each_bound_and_one_more() -> None:
+def test_histogram_needs_one_count_more_than_bounds() -> None:
     assert Histogram((1.0, 2.0), (3, 4, 5), 20.0).buckets() == [("1.0", 3.0), ("2.0", 7.0), ("+Inf", 12.0)]
     with pytest.raises(ValueError, match="shorter"):
         Histogram(THROTTLE_BOUNDS, (1,), 1.0).buckets()
 
 
-def test_topic_quotas(view: AdminView) -> None:
+def test_topic_quotas_have_metrics(view: AdminView) -> None:
     assert not Page(view).has("weir_topics_rate")
     quotas = TopicQuotas(TopicSettings(1_000, {"hot": 400}, meter="window", window=Window(2, 1.0)), 1_000.0)
     quotas.listed({"hot": bytes(16), "cold": bytes(16)})

@@ -43,7 +43,7 @@ async def ask(client: aiohttp.ClientSession, path: str) -> dict:
         return await response.json()
 
 
-async def test_metrics(client: aiohttp.ClientSession) -> None:
+async def test_metrics_page_is_prometheus_text(client: aiohttp.ClientSession) -> None:
     async with client.get("/metrics") as response:
         assert response.status == 200
         assert response.headers["Content-Type"].startswith("text/plain")
@@ -52,13 +52,13 @@ async def test_metrics(client: aiohttp.ClientSession) -> None:
     assert families["weir_throttle_time_seconds"].type == "histogram"
 
 
-async def test_metrics_as_open_metrics(client: aiohttp.ClientSession) -> None:
+async def test_metrics_page_is_open_metrics_on_request(client: aiohttp.ClientSession) -> None:
     async with client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"}) as response:
         assert response.content_type == "application/openmetrics-text"
         assert (await response.text()).endswith("# EOF\n")
 
 
-async def test_scrapes_at_the_same_time(client: aiohttp.ClientSession) -> None:
+async def test_parallel_scrapes_succeed(client: aiohttp.ClientSession) -> None:
     async def scrape() -> int:
         async with client.get("/metrics") as response:
             await response.read()
@@ -67,12 +67,12 @@ async def test_scrapes_at_the_same_time(client: aiohttp.ClientSession) -> None:
     assert await asyncio.gather(*(scrape() for _ in range(10))) == [200] * 10
 
 
-async def test_livez(client: aiohttp.ClientSession) -> None:
+async def test_livez_answers_live(client: aiohttp.ClientSession) -> None:
     async with client.get("/livez") as response:
         assert (response.status, await response.text()) == (200, "live\n")
 
 
-async def test_readyz_tells_the_reason(client: aiohttp.ClientSession, readiness) -> None:
+async def test_readyz_gives_the_reason(client: aiohttp.ClientSession, readiness) -> None:
     async with client.get("/readyz") as response:
         assert (response.status, await response.text()) == (200, "ready\n")
     readiness.reason = "no broker of upstream.bootstrap_servers answers"
@@ -80,7 +80,7 @@ async def test_readyz_tells_the_reason(client: aiohttp.ClientSession, readiness)
         assert (response.status, await response.text()) == (503, "no broker of upstream.bootstrap_servers answers\n")
 
 
-async def test_quotas(client: aiohttp.ClientSession, view: AdminView) -> None:
+async def test_quotas_page_lists_rows_and_units(client: aiohttp.ClientSession, view: AdminView) -> None:
     answer = await ask(client, "/api/quotas")
     assert answer["generated_at"] == "2026-01-01T00:00:00.250Z"
     assert answer["enforce"] is True
@@ -92,20 +92,20 @@ async def test_quotas(client: aiohttp.ClientSession, view: AdminView) -> None:
     assert (alice["kind"], alice["client_id"], alice["limit"], alice["early_total"]) == ("produce", "etl", 100_000, 2)
 
 
-async def test_throttles_are_those_of_now(client: aiohttp.ClientSession) -> None:
+async def test_throttles_page_lists_current_throttles(client: aiohttp.ClientSession) -> None:
     answer = await ask(client, "/api/throttles")
     assert [row["user"] for row in answer["rows"]] == ["alice"]
     assert answer["muted_connections"] == 1
 
 
-async def test_config(client: aiohttp.ClientSession, view: AdminView) -> None:
+async def test_config_page_shows_config_in_effect(client: aiohttp.ClientSession, view: AdminView) -> None:
     answer = await ask(client, "/api/config")
     assert (answer["version"], answer["loaded_at"]) == (1, "2026-01-01T00:00:00.250Z")
     assert answer["last_reload"] is None
     assert parse_config(json.dumps(answer["config"]), source="/api/config") == view.effective.config
 
 
-async def test_a_refused_reload_shows(client: aiohttp.ClientSession, view: AdminView) -> None:
+async def test_config_page_shows_refused_reload(client: aiohttp.ClientSession, view: AdminView) -> None:
     problem = Problem("admin.port", "must be at most 65535", "write a number at most 65535", "99999", 3)
     view.effective.record(ReloadResult(5_000.0, view.effective.config, problems=(problem,)))
     answer = await ask(client, "/api/config")
@@ -127,7 +127,7 @@ async def test_a_refused_reload_shows(client: aiohttp.ClientSession, view: Admin
     }
 
 
-async def test_the_index_links_to_every_page(client: aiohttp.ClientSession) -> None:
+async def test_index_links_to_every_page(client: aiohttp.ClientSession) -> None:
     async with client.get("/") as response:
         assert response.content_type == "text/html"
         page = await response.text()
@@ -150,7 +150,7 @@ async def test_the_index_links_to_every_page(client: aiohttp.ClientSession) -> N
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/livez", "/api/config", "/api/stream", "/nowhere"])
-async def test_answers_are_neither_kept_nor_framed_nor_sniffed(client: aiohttp.ClientSession, path: str) -> None:
+async def test_responses_have_security_headers(client: aiohttp.ClientSession, path: str) -> None:
     async with client.get(path) as response:
         assert response.headers["Cache-Control"] == "no-store"
         assert response.headers["X-Content-Type-Options"] == "nosniff"
@@ -171,26 +171,26 @@ async def test_live_page_runs_its_own_script_only(client: aiohttp.ClientSession)
     assert not re.search(r"<[^>]* on\w+=", page), "a handler in an attribute, which the policy forbids"
 
 
-async def test_nothing_can_be_changed(client: aiohttp.ClientSession) -> None:
+async def test_post_to_read_only_page_is_refused(client: aiohttp.ClientSession) -> None:
     async with client.post("/api/config") as response:
         assert response.status == 405
 
 
-async def test_a_port_that_is_taken_is_named(server: AdminServer, view: AdminView) -> None:
+async def test_port_in_use_is_named(server: AdminServer, view: AdminView) -> None:
     second = AdminServer(view, ("127.0.0.1", server.port))
     with pytest.raises(AdminBindError, match=rf"^admin\.port: 127\.0\.0\.1:{PORT} can't be bound: .*choose another"):
         await second.start()
     await second.stop()
 
 
-async def test_an_address_of_another_machine_is_named(view: AdminView) -> None:
+async def test_address_of_another_machine_is_named(view: AdminView) -> None:
     with pytest.raises(
         AdminBindError, match=r"^admin\.port: 192\.0\.2\.1:9644 can't be bound: Cannot assign .*set admin\.host"
     ):
         await AdminServer(view, ("192.0.2.1", 9644)).start()
 
 
-async def test_the_port_is_free_again_after_stop(view: AdminView) -> None:
+async def test_port_is_free_after_stop(view: AdminView) -> None:
     port = free_port()
     for _ in range(2):
         server = AdminServer(view, ("127.0.0.1", port))
@@ -199,7 +199,7 @@ async def test_the_port_is_free_again_after_stop(view: AdminView) -> None:
         await server.stop()
 
 
-async def test_the_system_can_choose_the_port(view: AdminView) -> None:
+async def test_port_zero_lets_the_system_choose(view: AdminView) -> None:
     server = AdminServer(view, ("127.0.0.1", 0))
     await server.start()
     assert server.port > 0

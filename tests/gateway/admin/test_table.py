@@ -48,7 +48,7 @@ async def shown(server: AdminServer, *, as_json: bool = False) -> str:
     return screen.text
 
 
-async def test_the_greediest_stand_first(server: AdminServer) -> None:
+async def test_highest_used_ratio_comes_first(server: AdminServer) -> None:
     text = await shown(server)
     rows = [line.split("│")[1:-1] for line in text.splitlines() if line.startswith("│")]
     cells = [[cell.strip() for cell in row] for row in rows]
@@ -59,12 +59,12 @@ async def test_the_greediest_stand_first(server: AdminServer) -> None:
     assert cells[2][4:] == ["", "", "0", "", "", ""]
 
 
-async def test_json_is_what_the_gateway_answers(server: AdminServer) -> None:
+async def test_json_is_the_gateways_answer(server: AdminServer) -> None:
     answer = json.loads(await shown(server, as_json=True))
     assert {row["user"] for row in answer["rows"]} >= {"alice", "bob"}
 
 
-async def test_on_a_terminal_it_is_drawn_again_until_stopped(server: AdminServer, view: AdminView) -> None:
+async def test_terminal_is_redrawn_until_stopped(server: AdminServer, view: AdminView) -> None:
     screen = Screen(terminal=True)
     url = f"http://127.0.0.1:{server.port}"
     task = asyncio.create_task(show_quotas(url, once=False, as_json=False, console=screen.console))
@@ -74,7 +74,7 @@ async def test_on_a_terminal_it_is_drawn_again_until_stopped(server: AdminServer
         await task
 
 
-async def test_nobody_listens_there() -> None:
+async def test_unreachable_admin_port_is_explained() -> None:
     port = free_port()
     with pytest.raises(
         AdminUnreachableError, match=rf"http://127\.0\.0\.1:{port}/api/quotas can't be reached: Connection refused — .*--admin"
@@ -87,7 +87,7 @@ async def test_nobody_listens_there() -> None:
     [web.Response(status=404), web.Response(text="hello"), web.json_response([1]), web.json_response({"rows": 7})],
     ids=["404", "text", "a list", "no rows"],
 )
-async def test_somebody_else_listens_there(answer: web.Response) -> None:
+async def test_foreign_server_is_explained(answer: web.Response) -> None:
     await refused(answer, "answers, but not as Weir does")
 
 
@@ -121,9 +121,7 @@ BAR = "━━━ "
     ("width", "left_out"),
     [(80, {"limit from", "early", BAR, "throttled"}), (125, {"limit from", "early"}), (180, set())],
 )
-async def test_a_narrow_terminal_shows_who_it_is_and_leaves_out_the_rest(
-    server: AdminServer, width: int, left_out: set[str]
-) -> None:
+async def test_narrow_terminal_drops_columns_but_keeps_entity(server: AdminServer, width: int, left_out: set[str]) -> None:
     screen = Screen()
     screen.console.width = width
     await show_quotas(f"http://127.0.0.1:{server.port}", once=True, as_json=False, console=screen.console)
@@ -134,7 +132,7 @@ async def test_a_narrow_terminal_shows_who_it_is_and_leaves_out_the_rest(
     assert max(map(len, screen.text.splitlines())) <= width
 
 
-def test_an_empty_table_and_quotas_that_are_not_enforced_are_explained() -> None:
+def test_empty_table_and_unenforced_quotas_are_explained() -> None:
     screen = Screen()
     screen.console.print(quota_table({"generated_at": "now", "enforce": False, "units": {}, "rows": []}, 180))
     assert "No client has used a quota yet." in screen.text
@@ -152,14 +150,14 @@ def test_shared_quotas_explain_rate_and_used() -> None:
     ("count", "text"),
     [(0, "0 B"), (999, "999 B"), (1024, "1.00 KiB"), (10_240, "10.0 KiB"), (1_048_575, "1.00 MiB"), (1 << 60, "1048576 TiB")],
 )
-def test_bytes_for_people(count: float, text: str) -> None:
+def test_bytes_are_shown_in_binary_units(count: float, text: str) -> None:
     assert human_bytes(count) == text
 
 
-def test_a_kind_that_does_not_count_bytes() -> None:
+def test_rate_of_other_units_is_shown() -> None:
     assert per_second("partitions")(1234.56) == "1,234.6/s"
 
 
-def test_a_name_can_not_take_over_the_terminal() -> None:
+def test_control_characters_are_escaped() -> None:
     assert printable("a\x1b[2Jb\n") == r"a\x1b[2Jb\n"
     assert printable("naïve ☃") == "naïve ☃"
