@@ -43,7 +43,7 @@ def problems_of(text: str) -> list[Problem]:
     return caught.value.problems
 
 
-def test_everything_but_upstream_and_listeners_has_a_default() -> None:
+def test_only_upstream_and_listeners_have_no_default() -> None:
     config = parse_config(MINIMAL, source="weir.yaml")
     assert config.upstream.bootstrap_servers == (ServerAddress("127.0.0.1", 9092),)
     (listener,) = config.listeners
@@ -109,13 +109,13 @@ def test_every_key_is_read() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_every_kind_of_the_registry_is_a_key_of_an_entity(kind) -> None:
+def test_each_registered_kind_is_a_key_of_an_entity(kind) -> None:
     whose = "ip: 10.0.0.1" if "ip" in kind.entity_types else "user: a"
     config = parse_config(entities(f"{{{whose}, {kind.config_key}: 7}}"), source="weir.yaml")
     assert config.quotas.entities[0].limits == {kind.config_key: 7}
 
 
-def test_a_config_can_be_written_as_json_and_read_again() -> None:
+def test_config_survives_json_round_trip() -> None:
     config = parse_config(
         entities("{user: a, client-id: <default>, producer_byte_rate: 50000}", "{client-id: b, exempt: true}"),
         source="weir.yaml",
@@ -125,7 +125,7 @@ def test_a_config_can_be_written_as_json_and_read_again() -> None:
     assert json.loads(text)["listeners"][0]["broker_ports"] == "29093-29192"
 
 
-def test_where_the_quotas_of_the_api_are_kept(tmp_path: Path) -> None:
+def test_state_file_lies_beside_the_config_or_at_its_path(tmp_path: Path) -> None:
     file = tmp_path / "weir.yaml"
     assert parse_config(MINIMAL, source="x").state.file(file) == tmp_path / "weir.state.json"
     for path in ("kept.json", str(tmp_path / "kept.json")):
@@ -133,7 +133,7 @@ def test_where_the_quotas_of_the_api_are_kept(tmp_path: Path) -> None:
         assert config.state.file(file) == tmp_path / "kept.json"
 
 
-def test_where_recent_usage_is_kept(tmp_path: Path) -> None:
+def test_usage_file_lies_beside_the_state_file_or_at_its_path(tmp_path: Path) -> None:
     file = tmp_path / "weir.yaml"
     for state, path in (
         ("{}", "weir.state.usage.jsonl"),
@@ -151,7 +151,7 @@ def test_quota_admins_are_principals() -> None:
     assert config.quota_admins == ("User:admin", "User:CN=ops,O=Example")
 
 
-def test_a_config_is_frozen() -> None:
+def test_config_is_frozen() -> None:
     config = parse_config(entities("{user: a, producer_byte_rate: 50000}"), source="weir.yaml")
     with pytest.raises(ValueError, match="frozen"):
         config.quotas.enforce = False  # type: ignore[misc]
@@ -381,7 +381,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "key", "message", "remedy"), BAD, ids=[f"{key}-{words}" for _, key, words, _ in BAD])
-def test_a_bad_file_names_the_key_what_is_wrong_and_the_remedy(text: str, key: str, message: str, remedy: str) -> None:
+def test_invalid_value_is_reported_with_key_and_remedy(text: str, key: str, message: str, remedy: str) -> None:
     (problem,) = problems_of(text)
     assert problem.key == key
     assert message in problem.message
@@ -389,7 +389,7 @@ def test_a_bad_file_names_the_key_what_is_wrong_and_the_remedy(text: str, key: s
 
 
 @pytest.mark.parametrize("keys", UNSUPPORTED, ids=".".join)
-def test_a_key_of_a_later_release_is_refused_not_ignored(keys: tuple[str, ...]) -> None:
+def test_key_of_a_later_release_is_refused(keys: tuple[str, ...]) -> None:
     document: dict = {
         "upstream": {"bootstrap_servers": ["127.0.0.1:9092"]},
         "listeners": [{"name": "clients", "bootstrap_port": 29092}],
@@ -410,7 +410,7 @@ def test_a_key_of_a_later_release_is_refused_not_ignored(keys: tuple[str, ...]) 
     assert "remove it" in problem.remedy
 
 
-def test_all_problems_are_listed_at_once_in_the_order_of_the_file() -> None:
+def test_all_problems_are_listed_in_file_order() -> None:
     found = problems_of(
         """\
 upstream:
@@ -442,17 +442,17 @@ sharing: {interval_ms: 1}
     ]
 
 
-def test_a_problem_reads_as_one_line_with_key_value_line_and_remedy() -> None:
+def test_problem_is_one_line_with_value_line_and_remedy() -> None:
     (problem,) = problems_of(MINIMAL + "admin: {port: 99999}\n")
     assert str(problem) == "admin.port: must be at most 65535 (value 99999, line 3) — write a number at most 65535"
 
 
-def test_a_long_value_is_cut() -> None:
+def test_long_value_is_cut() -> None:
     (problem,) = problems_of(MINIMAL + f"admin: {{port: {'x' * 5000}}}\n")
     assert len(str(problem)) < 300
 
 
-def test_a_document_that_contains_itself_is_refused() -> None:
+def test_recursive_document_is_refused() -> None:
     assert problems_of(MINIMAL + "quotas: &q {entities: *q}\n")
 
 
@@ -465,13 +465,13 @@ def test_aliases_and_merge_keys_work() -> None:
     ]
 
 
-def test_the_same_port_on_two_addresses_is_no_collision() -> None:
+def test_same_port_on_two_addresses_is_allowed() -> None:
     text = listeners("{name: a, host: 127.0.0.1, bootstrap_port: 100}", "{name: b, host: 127.0.0.2, bootstrap_port: 100}")
     assert len(parse_config(text, source="weir.yaml").listeners) == 2
 
 
 @given(st.text(max_size=200))
-def test_no_text_raises_anything_but_a_config_error(text: str) -> None:
+def test_random_text_raises_only_config_errors(text: str) -> None:
     assert all(problem.message and problem.remedy for problem in problems_of(text))
 
 
@@ -486,41 +486,41 @@ _VALUES = st.recursive(
 
 @settings(max_examples=60)
 @given(st.dictionaries(_KEYS, _VALUES, max_size=5))
-def test_no_structure_raises_anything_but_a_config_error(document: dict) -> None:
+def test_random_structure_raises_only_config_errors(document: dict) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(json.dumps(document), source="weir.yaml")
     assert str(caught.value)
 
 
 class TestLoad:
-    def test_a_file(self, tmp_path: Path) -> None:
+    def test_file_with_byte_order_mark_is_read(self, tmp_path: Path) -> None:
         path = tmp_path / "weir.yaml"
         path.write_bytes(b"\xef\xbb\xbf" + MINIMAL.encode())
         assert load_config(path) == parse_config(MINIMAL, source="weir.yaml")
 
-    def test_a_missing_file(self, tmp_path: Path) -> None:
+    def test_missing_file_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"nowhere\.yaml: \(file\): does not exist — create .*--config"):
             load_config(tmp_path / "nowhere.yaml")
 
-    def test_a_directory(self, tmp_path: Path) -> None:
+    def test_directory_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="is a directory — name the file in it"):
             load_config(tmp_path)
 
-    def test_a_file_that_is_not_text(self, tmp_path: Path) -> None:
+    def test_binary_file_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "weir.yaml"
         path.write_bytes(b"a: b\nc: \xff\n")
         with pytest.raises(ConfigError, match=r"is not UTF-8 text \(line 2\) — save it as UTF-8"):
             load_config(path)
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
-    def test_an_unreadable_file(self, tmp_path: Path) -> None:
+    def test_unreadable_file_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "weir.yaml"
         path.write_text(MINIMAL)
         path.chmod(0)
         with pytest.raises(ConfigError, match="can't be read: Permission denied — let the user that runs Weir read it"):
             load_config(path)
 
-    def test_a_link_to_itself(self, tmp_path: Path) -> None:
+    def test_link_to_itself_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "weir.yaml"
         path.symlink_to(path)
         with pytest.raises(ConfigError, match="can't be read: Too many levels of symbolic links"):
@@ -532,35 +532,35 @@ class TestWarnings:
         config: WeirConfig = parse_config(text, source="weir.yaml")
         return config.warnings()
 
-    def test_a_quota_that_mutes_for_longer_than_the_session_timeout(self) -> None:
+    def test_mute_over_session_timeout_warns(self) -> None:
         (warning,) = self.warnings(entities("{user: a, producer_byte_rate: 23301}", "{user: b, producer_byte_rate: 23302}"))
         assert warning.startswith("quotas.entities[0].producer_byte_rate: 23301 bytes/s for user=a")
 
-    def test_nobody_limited(self) -> None:
+    def test_empty_entities_warn(self) -> None:
         (warning,) = self.warnings(MINIMAL)
         assert warning.startswith("quotas.entities: is empty")
 
-    def test_nobody_delayed(self) -> None:
+    def test_unenforced_quotas_warn(self) -> None:
         text = MINIMAL + "quotas: {enforce: false, entities: [{user: a, exempt: true}]}\n"
         (warning,) = self.warnings(text)
         assert warning.startswith("quotas.enforce: is false")
 
     @pytest.mark.parametrize("keys", ["volumes: {}", "topics: {total.bytes.in.per.sec.threshold: 5}"])
-    def test_exempt_true_no_longer_passes_the_guards(self, keys: str) -> None:
+    def test_exempt_true_beside_a_guard_warns(self, keys: str) -> None:
         (warning,) = self.warnings(entities("{user: a, exempt: true}").replace("quotas:", f"quotas:\n  {keys}"))
         guard = keys.partition(":")[0]
         assert warning.startswith("quotas.entities[0].exempt: true exempts user=a from rates alone")
         assert f"write [rates, {guard}], or [rates]" in warning
         assert self.warnings(entities("{user: a, exempt: [rates]}").replace("quotas:", f"quotas:\n  {keys}")) == []
 
-    def test_volumes_are_enforced_without_quotas_enforce(self) -> None:
+    def test_volumes_need_their_own_enforce(self) -> None:
         quotas = "quotas: {enforce: false, entities: [{user: a, exempt: [rates]}], volumes: {%s}}\n"
         found = self.warnings(MINIMAL + quotas % "")
         assert [warning.split(":")[0] for warning in found] == ["quotas.volumes.enforce", "quotas.enforce"]
         assert len(self.warnings(MINIMAL + quotas % "enforce: true")) == 1
 
     @pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("weir.example.com", True), ("localhost", False)])
-    def test_an_admin_server_that_others_reach(self, host: str, warned: bool) -> None:
+    def test_admin_host_that_others_reach_warns(self, host: str, warned: bool) -> None:
         found = self.warnings(entities("{user: a, exempt: true}") + f"admin: {{host: {host}}}\n")
         assert [warning.split(":")[0] for warning in found] == ["admin.host"] * warned
 
@@ -578,7 +578,7 @@ def test_own_topics_are_those_in_use(text: str, names: set[str]) -> None:
     assert own_topics(parse_config(MINIMAL + text, source="weir.yaml")) == names
 
 
-def test_exemptions_and_limits_may_stand_together() -> None:
+def test_exemptions_and_limits_may_be_combined() -> None:
     config = parse_config(entities("{user: a, exempt: [volumes, topics], producer_byte_rate: 5000000}"), source="weir.yaml")
     (quota,) = config.quotas.entities
     assert (quota.exempt, quota.exempt_from, dict(quota.limits)) == (False, ("topics", "volumes"), {"producer_byte_rate": 5e6})
@@ -606,7 +606,7 @@ def test_exemptions_and_limits_may_stand_together() -> None:
         ),
     ],
 )
-def test_a_quota_that_outlasts_a_session_is_warned_of(row: str, key: str, words: str) -> None:
+def test_quota_that_outlasts_a_session_warns(row: str, key: str, words: str) -> None:
     (warning,) = parse_config(entities(row), source="weir.yaml").warnings()
     assert warning.startswith(f"quotas.entities[0].{key}: ")
     assert words in warning
@@ -614,7 +614,7 @@ def test_a_quota_that_outlasts_a_session_is_warned_of(row: str, key: str, words:
     assert "session timeout (45 s)" in warning
 
 
-def test_a_quota_that_a_session_survives_is_not_warned_of() -> None:
+def test_quota_within_a_session_does_not_warn() -> None:
     rows = ["{user: a, producer_byte_rate: 23302, consumer_byte_rate: 23302}", "{ip: 10.0.0.1, connection_creation_rate: 1}"]
     assert parse_config(entities(*rows), source="weir.yaml").warnings() == []
 
@@ -626,7 +626,7 @@ CLIENT = "{client-id: etl, producer_byte_rate: 1048576}"
 
 @pytest.mark.parametrize("limited", [USER, DEFAULT_USER])
 @pytest.mark.parametrize("exempt", ["client-id: mirror", 'client-id: "<default>"', 'user: "<default>", client-id: mirror'])
-def test_exempt_client_id_beside_user_quotas_is_warned_of(limited: str, exempt: str) -> None:
+def test_exempt_client_id_beside_user_quotas_warns(limited: str, exempt: str) -> None:
     (warning,) = parse_config(entities(limited, f"{{{exempt}, exempt: true}}"), source="weir.yaml").warnings()
     assert warning.startswith("quotas.entities[1].client-id: ")
     name = "<default>" if 'client-id: "<' in exempt else "mirror"
@@ -643,7 +643,7 @@ def test_exempt_client_id_beside_user_quotas_is_warned_of(limited: str, exempt: 
         (USER, "{ip: 10.0.0.1, exempt: true}"),
     ],
 )
-def test_other_exemptions_are_not_warned_of(rows: tuple[str, ...]) -> None:
+def test_other_exemptions_do_not_warn(rows: tuple[str, ...]) -> None:
     assert parse_config(entities(*rows), source="weir.yaml").warnings() == []
 
 
@@ -651,7 +651,7 @@ def volumes(text: str) -> str:
     return MINIMAL + f"quotas: {{volumes: {text}}}\n"
 
 
-def test_volumes_are_looked_at_only_where_they_are_configured() -> None:
+def test_volumes_are_off_unless_configured() -> None:
     assert parse_config(MINIMAL, source="weir.yaml").quotas.volumes is None
     config = parse_config(volumes("{}"), source="weir.yaml").quotas.volumes
     assert config is not None
@@ -669,26 +669,26 @@ def test_volumes_are_looked_at_only_where_they_are_configured() -> None:
         ("workers: 4\nsharing:\n", None),
     ],
 )
-def test_workers_share_quotas_unless_the_file_says_otherwise(text: str, topic: str | None) -> None:
+def test_workers_share_quotas_by_default(text: str, topic: str | None) -> None:
     sharing = parse_config(MINIMAL + text, source="weir.yaml").sharing
     assert (None if sharing is None else sharing.topic) == topic
 
 
-def test_quotas_can_be_set_through_several_workers_that_share_a_topic() -> None:
+def test_workers_with_shared_topic_accept_quota_admins() -> None:
     text = MINIMAL + 'workers: 2\nquota_admins: ["User:a"]\n'
     config = parse_config(text, source="weir.yaml")
     assert config.sharing is not None
     assert config.sharing.quotas_topic == "__weir_quotas"
 
 
-def test_workers_that_share_nothing_are_warned_of() -> None:
+def test_workers_without_sharing_warn() -> None:
     text = entities("{user: a, exempt: true}") + "workers: 4\n"
     assert parse_config(text, source="weir.yaml").warnings() == []
     (warning,) = parse_config(text + "sharing:\n", source="weir.yaml").warnings()
     assert warning.startswith("sharing: is empty, so each of the 4 workers gives every client its whole quota")
 
 
-def test_a_section_for_volumes_without_anything_below_it_is_worth_a_warning() -> None:
+def test_empty_volumes_section_warns() -> None:
     config = parse_config(volumes(""), source="weir.yaml")
     assert config.quotas.volumes is None
     assert any(line.startswith("quotas.volumes: is empty") for line in config.warnings())
@@ -704,7 +704,7 @@ def test_a_section_for_volumes_without_anything_below_it_is_worth_a_warning() ->
         (listeners("{name: a, bootstrap_port: 1, tls: }"), "listeners[0].tls"),
     ],
 )
-def test_an_empty_section_that_is_off_is_warned_about(text: str, key: str) -> None:
+def test_empty_section_that_is_off_warns(text: str, key: str) -> None:
     warnings = parse_config(text, source="weir.yaml").warnings()
     assert any(line.startswith(f"{key}: is empty") for line in warnings), warnings
 
@@ -731,20 +731,20 @@ def test_an_empty_section_that_is_off_is_warned_about(text: str, key: str) -> No
         ("{agent: {broker: 1}}", "quotas.volumes.agent.broker", "broker_id"),
     ],
 )
-def test_what_is_wrong_with_volumes_is_said_where_it_stands(text: str, key: str, words: str) -> None:
+def test_invalid_volumes_value_names_its_key(text: str, key: str, words: str) -> None:
     (problem,) = problems_of(volumes(text))
     assert problem.key == key
     assert words in str(problem)
 
 
-def test_partitions_have_an_algorithm_and_a_window_of_their_own() -> None:
+def test_mutations_have_their_own_algorithm_and_window() -> None:
     config = parse_config(MINIMAL + "quotas: {mutations: {algorithm: rate, window: {samples: 100}}}\n", source="weir.yaml")
     assert (config.quotas.mutations.algorithm, config.quotas.mutations.window) == ("rate", WindowConfig(samples=100, seconds=1))
     assert parse_config(MINIMAL, source="weir.yaml").quotas.mutations == MutationsConfig(algorithm="token_bucket", window=None)
 
 
 @pytest.mark.parametrize("rate", [0.5, 2])
-def test_partitions_per_second_may_be_a_fraction(rate: float) -> None:
+def test_mutation_rate_may_be_a_fraction(rate: float) -> None:
     (row,) = parse_config(entities(f"{{user: a, controller_mutation_rate: {rate}}}"), source="weir.yaml").quotas.entities
     assert row.limits == {"controller_mutation_rate": rate}
 
@@ -756,7 +756,7 @@ def topics(text: str) -> str:
 TOTAL, EXPLICIT = "total.bytes.in.per.sec.threshold", "bytes.in.per.sec.threshold"
 
 
-def test_topic_quotas_are_off_unless_they_are_configured() -> None:
+def test_topic_quotas_are_off_unless_configured() -> None:
     assert parse_config(MINIMAL, source="weir.yaml").quotas.topics is None
     found = parse_config(
         topics(f"{{{TOTAL}: 1000, {EXPLICIT}: {{payments: 400, a.b: 600}}}}"), source="weir.yaml"
@@ -787,26 +787,26 @@ def test_topic_quotas_are_off_unless_they_are_configured() -> None:
         (f"{{{TOTAL}: 10, bytes.in.per.sec.treshold: {{}}}}", "quotas.topics.bytes.in.per.sec.treshold", [EXPLICIT]),
     ],
 )
-def test_topic_quotas_that_make_no_sense_are_refused_with_the_reason(text: str, key: str, words: list[str]) -> None:
+def test_senseless_topic_quotas_are_refused_with_reason(text: str, key: str, words: list[str]) -> None:
     (problem,) = problems_of(topics(text))
     assert problem.key == key
     assert all(word in str(problem) for word in words), str(problem)
 
 
-def test_a_path_that_can_not_be_looked_at_is_a_problem_of_its_key() -> None:
+def test_path_too_long_is_a_problem_of_its_key() -> None:
     (problem,) = problems_of(MINIMAL + f"ledger: {{path: {'x' * 5_000}}}\n")
     assert problem.key == "ledger.path"
     assert "File name too long" in problem.message
 
 
-def test_an_alias_inside_of_what_it_stands_for_is_a_problem_of_the_file() -> None:
+def test_recursive_alias_is_a_problem_of_the_file() -> None:
     (problem,) = problems_of(UPSTREAM + "listeners: &a [*a]\n")
     assert problem.key == "(file)"
     assert "alias" in problem.message
 
 
 @pytest.mark.parametrize("code", [19, 89])
-def test_the_codes_that_producers_send_again_for_may_be_chosen(code: int) -> None:
+def test_error_code_may_be_any_that_producers_retry(code: int) -> None:
     found = parse_config(topics(f"{{{TOTAL}: 10, error_code: {code}}}"), source="weir.yaml").quotas.topics
     assert found is not None
     assert found.error_code == code

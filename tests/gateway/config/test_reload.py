@@ -84,7 +84,7 @@ def move_away_and_write(path: Path, content: str) -> None:
 
 
 @pytest.mark.parametrize("change", [in_place, rename_over, move_away_and_write])
-async def test_a_changed_file_is_taken_over(path: Path, change: Callable[[Path, str], None]) -> None:
+async def test_changed_file_is_applied(path: Path, change: Callable[[Path, str], None]) -> None:
     async with watching(path, config(100_000)) as watched:
         change(path, text(200_000))
         result = await watched.next()
@@ -109,7 +109,7 @@ def config_map(folder: Path, version: str, content: str) -> None:
         old.rmdir()
 
 
-async def test_a_config_map_is_taken_over(tmp_path: Path) -> None:
+async def test_changed_config_map_is_applied(tmp_path: Path) -> None:
     config_map(tmp_path, "..2026_01", text(100_000))
     path = tmp_path / "weir.yaml"
     path.symlink_to("..data/weir.yaml")
@@ -121,7 +121,7 @@ async def test_a_config_map_is_taken_over(tmp_path: Path) -> None:
     assert watched.applied == [(100_000, 200_000), (200_000, 300_000)]
 
 
-async def test_a_link_to_another_directory_is_followed(tmp_path: Path) -> None:
+async def test_changed_link_to_another_directory_is_followed(tmp_path: Path) -> None:
     for name in ("one", "two", "etc"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "real.yaml").write_text(text(100_000))
@@ -137,7 +137,7 @@ async def test_a_link_to_another_directory_is_followed(tmp_path: Path) -> None:
         assert rate((await watched.next()).config) == 300_000
 
 
-async def test_a_directory_that_goes_and_comes_back_is_followed(tmp_path: Path) -> None:
+async def test_directory_that_returns_is_followed(tmp_path: Path) -> None:
     folder = tmp_path / "mounted"
     folder.mkdir()
     path = folder / "weir.yaml"
@@ -152,12 +152,12 @@ async def test_a_directory_that_goes_and_comes_back_is_followed(tmp_path: Path) 
     assert rate(gone.config) == 100_000
 
 
-async def test_a_file_that_changed_before_the_watch_began_is_taken_over(path: Path) -> None:
+async def test_change_before_the_watch_is_applied(path: Path) -> None:
     async with watching(path, config(50_000)) as watched:
         assert rate((await watched.next()).config) == 100_000
 
 
-async def test_a_bad_file_leaves_the_old_one_in_effect(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_bad_file_leaves_the_old_config(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with watching(path, config(100_000)) as watched:
         in_place(path, text(-1) + "foo: 1\n")
         bad = await watched.next()
@@ -173,7 +173,7 @@ async def test_a_bad_file_leaves_the_old_one_in_effect(path: Path, caplog: pytes
     assert watched.applied == [(100_000, 200_000)]
 
 
-async def test_a_bad_file_put_back_is_a_success_that_changes_nothing(path: Path) -> None:
+async def test_restored_file_succeeds_without_changes(path: Path) -> None:
     async with watching(path, config(100_000)) as watched:
         in_place(path, "")
         assert not (await watched.next()).success
@@ -183,7 +183,7 @@ async def test_a_bad_file_put_back_is_a_success_that_changes_nothing(path: Path)
     assert result.changes == ()
 
 
-async def test_the_same_content_written_again_is_no_reload(path: Path) -> None:
+async def test_unchanged_content_is_no_reload(path: Path) -> None:
     async with watching(path, config(100_000)) as watched:
         rename_over(path, text(100_000))
         in_place(path, text(100_000))
@@ -200,7 +200,7 @@ async def test_the_same_content_written_again_is_no_reload(path: Path) -> None:
         ("quotas:", "admin: {port: 20000}\nquotas:", "admin.port", "from 9644 to 20000"),
     ],
 )
-async def test_what_needs_a_restart_refuses_the_whole_file(path: Path, old: str, new: str, key: str, words: str) -> None:
+async def test_key_that_needs_a_restart_refuses_the_file(path: Path, old: str, new: str, key: str, words: str) -> None:
     async with watching(path, config(100_000)) as watched:
         in_place(path, text(200_000).replace(old, new))
         result = await watched.next()
@@ -211,7 +211,7 @@ async def test_what_needs_a_restart_refuses_the_whole_file(path: Path, old: str,
     assert watched.applied == []
 
 
-async def test_what_the_gateway_can_not_apply_is_refused(path: Path) -> None:
+async def test_config_that_the_gateway_rejects_is_refused(path: Path) -> None:
     async with watching(path, config(100_000)) as watched:
         watched.failure = ConfigError("weir.yaml", [Problem("quotas.algorithm", "can't change", "restart")])
         in_place(path, text(200_000))
@@ -227,7 +227,7 @@ async def test_what_the_gateway_can_not_apply_is_refused(path: Path) -> None:
     assert watched.applied == [(100_000, 400_000)]
 
 
-async def test_a_file_that_nobody_expected_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bug_in_the_parser_refuses_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with watching(path, config(100_000)) as watched:
         in_place(path, text(200_000))
         assert (await watched.next()).success
@@ -243,7 +243,7 @@ async def test_a_file_that_nobody_expected_is_refused(path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("error", [OSError(24, "Too many open files"), RuntimeError("OS file watch limit reached")])
-async def test_a_watch_that_fails_is_said_once_and_the_file_looked_at(
+async def test_failed_watch_is_logged_once_and_file_is_polled(
     path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def failing(*_: object, **__: object) -> AsyncIterator[None]:
@@ -276,14 +276,14 @@ async def test_sighup_reloads(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert rate((await watched.next()).config) == 200_000
 
 
-async def test_sighup_is_ignored_once_nobody_watches_any_more(path: Path) -> None:
+async def test_sighup_is_ignored_after_the_watch(path: Path) -> None:
     async with watching(path, config(50_000)) as watched:
         await watched.next()
         assert signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
-async def test_sighup_looks_again_at_a_file_that_was_refused(path: Path) -> None:
+async def test_sighup_retries_a_refused_file(path: Path) -> None:
     async with watching(path, config(50_000)) as watched:
         await watched.next()
         watched.failure = RuntimeError("for now")
@@ -294,7 +294,7 @@ async def test_sighup_looks_again_at_a_file_that_was_refused(path: Path) -> None
         assert rate((await watched.next()).config) == 200_000
 
 
-def test_a_plan_names_every_change() -> None:
+def test_plan_names_every_change() -> None:
     old = parse_config(
         HEAD
         + """
@@ -333,7 +333,7 @@ connections: {max_per_ip: 7}
     assert plan(new, new).changes == ()
 
 
-def test_an_added_listener_needs_a_restart() -> None:
+def test_added_listener_needs_a_restart() -> None:
     added = HEAD.replace("}]\n", "}, {name: b, bootstrap_port: 1000}]\n")
     planned = plan(parse_config(HEAD, source="old"), parse_config(added, source="new"))
     assert planned.changes == ()
@@ -355,14 +355,14 @@ def test_an_added_listener_needs_a_restart() -> None:
         ),
     ],
 )
-def test_what_of_a_section_needs_a_restart(old: str, new: str, restart: list[str], live: list[str]) -> None:
+def test_section_keys_are_live_or_need_a_restart(old: str, new: str, restart: list[str], live: list[str]) -> None:
     section = new.partition(":")[0]
     planned = plan(parse_config(HEAD + old, source="old"), parse_config(HEAD + new, source="new"))
     assert [problem.key for problem in planned.problems] == [f"{section}.{key}" for key in restart]
     assert [change.partition(":")[0] for change in planned.changes] == [f"{section}.{key}" for key in live]
 
 
-def test_the_effective_config_follows_results() -> None:
+def test_effective_config_follows_results() -> None:
     effective = EffectiveConfig(config(1), loaded_at=10.0)
     effective.record(ReloadResult(20.0, config(2), changes=("x",)))
     assert (effective.version, effective.loaded_at, rate(effective.config)) == (2, 20.0, 2)

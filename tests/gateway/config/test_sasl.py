@@ -30,7 +30,7 @@ def told(text: str) -> str:
     return str(problem)
 
 
-def test_credentials_of_weir_s_own_connections() -> None:
+def test_upstream_credentials_are_read() -> None:
     sasl = parse_config(upstream(SCRAM), source="weir.yaml").upstream.sasl
     assert sasl is not None
     assert (sasl.mechanism, sasl.username, sasl.secret_file(Path("/etc/weir"))) == (
@@ -43,7 +43,7 @@ def test_credentials_of_weir_s_own_connections() -> None:
     assert (sasl.mechanism, sasl.secret_file(Path("/etc/weir"))) == ("OAUTHBEARER", Path("/run/token"))
 
 
-def test_clients_have_to_do_what_the_brokers_want_unless_the_listener_says_otherwise() -> None:
+def test_sasl_requirement_follows_brokers_by_default() -> None:
     (plain,) = parse_config(listener("{}"), source="weir.yaml").listeners
     assert (plain.sasl.required, plain.sasl.principal_claim) == (None, "sub")
     assert (plain.sasl.max_frame_bytes, plain.sasl.timeout_seconds) == (524_288, 30.0)
@@ -72,7 +72,7 @@ def test_clients_have_to_do_what_the_brokers_want_unless_the_listener_says_other
         (listener("{mechanism: PLAIN}"), "it belongs under upstream.sasl"),
     ],
 )
-def test_what_is_wrong_is_named(text: str, message: str) -> None:
+def test_invalid_sasl_value_is_named(text: str, message: str) -> None:
     assert message in told(text)
 
 
@@ -81,12 +81,12 @@ def test_what_is_wrong_is_named(text: str, message: str) -> None:
     [(SCRAM, "", False), (TOKEN, "", True), (TOKEN, ", tls: {}", False)],
     ids=["scram", "token", "tls"],
 )
-def test_a_secret_that_the_network_can_read_is_warned_of(sasl: str, tls: str, warned: bool) -> None:
+def test_secret_on_a_readable_connection_warns(sasl: str, tls: str, warned: bool) -> None:
     text = upstream(f"{sasl}{tls}")
     assert any("sends the secret as it is" in line for line in parse_config(text, source="weir.yaml").warnings()) is warned
 
 
-def test_the_secret_s_file_is_looked_at(tmp_path: Path) -> None:
+def test_missing_secret_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "weir.yaml").write_text(upstream(SCRAM))
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "weir.yaml")
@@ -98,7 +98,7 @@ def test_the_secret_s_file_is_looked_at(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["password", "token", "passwrod", "sasl_password", "secret"])
-def test_no_message_shows_a_secret(key: str) -> None:
+def test_messages_show_no_secret(key: str) -> None:
     message = told(upstream(f"{{mechanism: PLAIN, username: weir, password_file: pw, {key}: hunter2}}"))
     assert f"upstream.sasl.{key}" in message
     assert "hunter2" not in message

@@ -26,7 +26,7 @@ def problems_of(text: str) -> list[Problem]:
     return caught.value.problems
 
 
-def test_absent_is_plaintext() -> None:
+def test_missing_tls_section_means_plaintext() -> None:
     found = parse_config(config(), source="weir.yaml")
     assert (found.upstream.tls, found.listeners[0].tls, found.listeners[0].sni) == (None, None, None)
 
@@ -53,13 +53,13 @@ def test_every_key_is_read() -> None:
 @pytest.mark.parametrize(
     ("keys", "client_auth"), [("", "none"), (", client_ca: a", "required"), (", client_ca: a, client_auth: none", "none")]
 )
-def test_client_certificates_are_required_where_their_authority_is_named(keys: str, client_auth: str) -> None:
+def test_client_ca_makes_client_certificates_required(keys: str, client_auth: str) -> None:
     tls = parse_config(config(f", tls: {{cert: c, key: k{keys}}}"), source="weir.yaml").listeners[0].tls
     assert tls is not None
     assert tls.client_auth == client_auth
 
 
-def test_sni_takes_the_place_of_broker_ports() -> None:
+def test_sni_replaces_broker_ports() -> None:
     listener = ", advertised_host: kafka.example.com, tls: {cert: c, key: k}, sni: 'broker-{id}.kafka.example.com:9092'"
     found = parse_config(config(listener), source="weir.yaml")
     assert found.listeners[0].broker_ports is None
@@ -67,7 +67,7 @@ def test_sni_takes_the_place_of_broker_ports() -> None:
     assert parse_config(found.model_dump_json(), source="json") == found
 
 
-def test_names_of_brokers() -> None:
+def test_broker_names_map_to_node_ids() -> None:
     names = BrokerNames("B-{id}.kafka.example.com", None)
     assert names.name(12) == "B-12.kafka.example.com"
     for node_id in (0, 7, 2**31 - 1):
@@ -102,7 +102,7 @@ TLS = ", tls: {cert: c, key: k}"
         (config(upstream=", tls: {verify_hostname: 'no'}"), "upstream.tls.verify_hostname", "true or false", "without quotes"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_the_text(text: str, key: str, message: str, remedy: str) -> None:
+def test_invalid_tls_text_is_refused_with_remedy(text: str, key: str, message: str, remedy: str) -> None:
     (found,) = problems_of(text)
     assert found.key == key
     assert message in found.message
@@ -124,7 +124,7 @@ def checked(directory: Path, text: str) -> Problem:
     return found
 
 
-def test_relative_names_start_at_the_config_file(authority: Authority, tmp_path: Path) -> None:
+def test_relative_paths_start_at_the_config_file(authority: Authority, tmp_path: Path) -> None:
     authority.issue("server", LOOPBACK)
     file = tmp_path / "weir.yaml"
     file.write_text(config(", tls: {cert: server.pem, key: server.key, client_ca: ca.pem}", ", tls: {ca: ca.pem}"))
@@ -132,7 +132,7 @@ def test_relative_names_start_at_the_config_file(authority: Authority, tmp_path:
     assert certificate_warnings(found, tmp_path, clock.wall()) == []
 
 
-def test_what_is_wrong_with_the_files(authority: Authority, tmp_path: Path) -> None:
+def test_invalid_tls_files_are_refused(authority: Authority, tmp_path: Path) -> None:
     authority.issue("server", LOOPBACK)
     other = authority.issue("other", LOOPBACK)
     key = load_pem_private_key(other.key.read_bytes(), None)
@@ -180,7 +180,7 @@ def _unencrypted():
         ((), (-DAY, 30 * DAY), "localhost", "has no subjectAltName"),
     ],
 )
-def test_what_is_usable_but_probably_not_meant_is_a_warning(
+def test_questionable_certificate_warns(
     authority: Authority,
     tmp_path: Path,
     hosts: tuple[str, ...],
@@ -196,7 +196,7 @@ def test_what_is_usable_but_probably_not_meant_is_a_warning(
     assert words in warning
 
 
-def test_a_wildcard_is_for_every_broker(authority: Authority, tmp_path: Path) -> None:
+def test_wildcard_certificate_covers_every_broker(authority: Authority, tmp_path: Path) -> None:
     authority.issue("server", ["kafka.example.com", "*.kafka.example.com"])
     file = tmp_path / "weir.yaml"
     names = "advertised_host: kafka.example.com, sni: 'broker-{id}.kafka.example.com'"
