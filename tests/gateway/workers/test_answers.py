@@ -39,7 +39,7 @@ def row(user: str = "alice", **values: Any) -> UsageRow:
 
 
 class TestRows:
-    def test_a_bucket_of_two_workers(self) -> None:
+    def test_bucket_of_two_workers_is_merged(self) -> None:
         other = row(
             rate=80.0, used_ratio=1.1, tokens=-5.0, amount_total=500, throttle_left=0.75, early_seconds_max=0.125, connections=1
         )
@@ -58,15 +58,15 @@ class TestRows:
             )
         ]
 
-    def test_buckets_of_others_stay_as_they_are(self) -> None:
+    def test_distinct_buckets_stay_unchanged(self) -> None:
         assert merge_rows([[row()], [row("bob"), row(kind="fetch")]]) == [row(), row("bob"), row(kind="fetch")]
 
-    def test_one_that_has_not_taken_over_a_new_quota_yet(self) -> None:
+    def test_worker_without_the_new_quota_yet_is_merged(self) -> None:
         (merged,) = merge_rows([[row(level="", source="", limit=None, tokens=None, used_ratio=0.0)], [row()]])
         assert (merged.limit, merged.tokens, merged.source, merged.level) == (100.0, 50.0, "file", "user=alice")
         assert merged.used_ratio == 0.3
 
-    def test_no_limit_is_none(self) -> None:
+    def test_missing_limits_stay_none(self) -> None:
         (merged,) = merge_rows([[row(limit=None, tokens=None)], [row(limit=None, tokens=None)]])
         assert (merged.limit, merged.tokens, merged.used_ratio) == (None, None, 0.0)
 
@@ -82,10 +82,10 @@ def topics(*rows: dict[str, Any], over: bool = False) -> dict[str, Any]:
 
 
 class TestTopics:
-    def test_none_is_configured(self) -> None:
+    def test_unconfigured_topics_stay_unconfigured(self) -> None:
         assert merge_topics([{"configured": False}, {"configured": False}]) == {"configured": False}
 
-    def test_what_is_appended_is_added(self) -> None:
+    def test_appended_bytes_are_added(self) -> None:
         one = topics(topic("a", 10.0, NOT_LEADER=3))
         other = topics(topic("a", 20.0, rejected=True, NOT_LEADER=1, TIMEOUT=2), topic("b", 5.0), over=True)
         merged = merge_topics([one, other])
@@ -97,14 +97,14 @@ class TestTopics:
         assert a["refused_bytes"] == {"NOT_LEADER": 4, "TIMEOUT": 2}
         assert b == topic("b", 5.0)
 
-    def test_the_answers_themselves_stay(self) -> None:
+    def test_merging_does_not_change_its_input(self) -> None:
         one, other = topics(topic("a", 10.0)), topics(topic("a", 20.0))
         merge_topics([one, other])
         assert (one, other) == (topics(topic("a", 10.0)), topics(topic("a", 20.0)))
 
 
 class TestSharing:
-    def test_the_one_that_hears_least(self) -> None:
+    def test_least_connected_worker_decides(self) -> None:
         answers = [
             {"configured": True, "reachable": reachable, "members": members}
             for reachable, members in ((True, 4), (True, 3), (False, 5))
@@ -112,12 +112,12 @@ class TestSharing:
         assert merge_sharing(answers)["members"] == 5
         assert merge_sharing(answers[:2])["members"] == 3
 
-    def test_none_shares(self) -> None:
+    def test_unconfigured_sharing_stays_unconfigured(self) -> None:
         assert merge_sharing([{"configured": False}]) == {"configured": False}
 
 
 class TestVolumes:
-    def test_the_one_that_lets_the_least_through(self) -> None:
+    def test_strictest_worker_decides(self) -> None:
         answers = [
             {"configured": True, "state": state, "delay_seconds": delay}
             for state, delay in (("OPEN", 0.0), ("THROTTLE", 1.0), ("PAUSE", 5.0), ("THROTTLE", 2.0))
@@ -125,11 +125,11 @@ class TestVolumes:
         assert merge_volumes(answers)["state"] == "PAUSE"
         assert merge_volumes(answers[:2] + answers[3:])["delay_seconds"] == 2.0
 
-    def test_none_is_configured(self) -> None:
+    def test_unconfigured_volumes_stay_unconfigured(self) -> None:
         assert merge_volumes([{"configured": False}]) == {"configured": False}
 
 
-def test_the_config_is_the_latest() -> None:
+def test_latest_config_is_shown() -> None:
     old = {"version": 1, "reloads": {"success": 0, "failure": 3}, "loaded_at": "2026-01-01T00:00:00Z"}
     new = {"version": 2, "reloads": {"success": 1, "failure": 0}, "loaded_at": "2026-01-01T00:01:00Z"}
     replaced = {"version": 1, "reloads": {"success": 0, "failure": 0}, "loaded_at": "2026-01-01T00:02:00Z"}
@@ -137,7 +137,7 @@ def test_the_config_is_the_latest() -> None:
 
 
 class TestHistory:
-    def test_of_workers_that_look_at_other_moments(self) -> None:
+    def test_histories_of_different_moments_are_merged(self) -> None:
         one = [{"at": 10.9, "muted": 1.0, "throttles": 5.0}, {"at": 11.9, "muted": 2.0, "throttles": 6.0}]
         other = [{"at": 11.4, "muted": 10.0, "throttles": 50.0}, {"at": 12.4, "muted": 20.0, "throttles": 60.0}]
         assert merge_histories([one, other]) == [
@@ -145,15 +145,15 @@ class TestHistory:
             {"at": 12.4, "muted": 22.0, "throttles": 66.0},
         ]
 
-    def test_one_that_was_replaced_has_less(self) -> None:
+    def test_shorter_history_is_merged(self) -> None:
         one = [{"at": at, "muted": 1.0, "throttles": 1.0} for at in (10.0, 11.0)]
         assert [point["muted"] for point in merge_histories([one, one[1:]])] == [1.0, 2.0]
 
-    def test_of_nobody(self) -> None:
+    def test_no_histories_give_none(self) -> None:
         assert merge_histories([]) == []
 
 
-def test_a_picture_without_its_entities() -> None:
+def test_pictures_are_merged_without_entities() -> None:
     def facts(version: int, connections: int, *brokers: int, volumes: dict[str, Any] | None = None) -> dict[str, Any]:
         return {
             "config": {"version": version},

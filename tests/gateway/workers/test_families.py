@@ -78,11 +78,11 @@ TOGETHER = {
 }
 
 
-def test_two_pages_are_one() -> None:
+def test_two_pages_are_merged() -> None:
     assert values(merge_families([page(ONE), page(OTHER)])) == TOGETHER
 
 
-def test_the_order_does_not_matter() -> None:
+def test_order_of_pages_does_not_matter() -> None:
     assert values(merge_families([page(OTHER), page(ONE)])) == TOGETHER
 
 
@@ -91,18 +91,18 @@ def test_names_types_and_help_stay() -> None:
     assert (requests.name, requests.type, requests.documentation) == ("weir_requests", "counter", "Requests by API.")
 
 
-def test_nothing_of_nobody() -> None:
+def test_no_pages_give_no_families() -> None:
     assert merge_families([]) == []
 
 
-def test_every_metric_has_a_way_of_merging() -> None:
+def test_each_metric_has_a_merge_rule() -> None:
     assert {row.name.removesuffix("_total") for row in METRICS if isinstance(row, Value)} <= MERGE.keys()
 
 
 class TestTotals:
     """What workers that are gone have counted."""
 
-    def test_a_counter_does_not_fall_when_its_worker_is_replaced(self) -> None:
+    def test_counters_never_fall_when_a_worker_is_replaced(self) -> None:
         totals = Totals()
         totals.seen(1, page(ONE))
         totals.seen(2, page(OTHER))
@@ -113,7 +113,7 @@ class TestTotals:
         assert after["weir_requests_total{'api': 'Fetch'}"] == 1
         assert after["weir_request_seconds_count{'api': 'Produce'}"] == 5
 
-    def test_gauges_and_what_is_not_added_are_those_of_the_living(self) -> None:
+    def test_gauges_are_those_of_running_workers(self) -> None:
         totals = Totals()
         totals.seen(1, page(ONE))
         totals.seen(2, page(OTHER))
@@ -122,7 +122,7 @@ class TestTotals:
         assert after["process_start_time_seconds"] == 900
         assert after["weir_config_reloads_total{'result': 'success'}"] == 2
 
-    def test_one_that_does_not_answer_keeps_its_counters(self) -> None:
+    def test_silent_worker_keeps_its_counters(self) -> None:
         totals = Totals()
         totals.seen(1, page(ONE))
         totals.seen(2, page(OTHER))
@@ -130,7 +130,7 @@ class TestTotals:
         assert after["weir_requests_total{'api': 'Produce'}"] == 15
         assert after["weir_connections"] == 4
 
-    def test_the_dead_add_up(self) -> None:
+    def test_counters_of_ended_workers_add_up(self) -> None:
         totals = Totals()
         for process in range(5):
             totals.seen(process, page(OTHER))

@@ -16,7 +16,7 @@ from gateway.workers.worker import Worker
 from loadtest.testkit.kafka import free_port, free_port_range
 
 
-async def test_one_that_hangs_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_worker_that_hangs_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "ASK_SECONDS", 0.5)
     worker = Worker(0, tmp_path)
     worker.ports_directory.mkdir()

@@ -72,14 +72,14 @@ def weir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
 
 
 class TestAtWork:
-    def test_each_is_a_process_of_its_own_on_the_same_port(self, weir: Weir) -> None:
+    def test_each_worker_is_a_process_on_the_same_port(self, weir: Weir) -> None:
         one, other = pids(weir)
         assert sorted(children(weir.pid)) == sorted([one, other])
         rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
         port, listening = f":{weir.ports[0]:04X}", "0A"
         assert sum(row[1].endswith(port) and row[3] == listening for row in rows) == 2
 
-    def test_it_is_not_ready_and_says_which_worker_why(self, weir: Weir) -> None:
+    def test_readyz_names_workers_and_reasons(self, weir: Weir) -> None:
         pids(weir)
         reason = wait_until(lambda: "can't be reached" in weir.not_ready() and weir.not_ready(), "a reason")
         assert reason.startswith("worker 0: the cluster can't be reached")
@@ -114,7 +114,7 @@ class TestAtWork:
         cost = weir.metric("weir_worker_cpu_seconds_total") - before - 4 * one
         assert cost < 20 * max(one, 0.005)
 
-    def test_the_connections_of_all_are_counted(self, weir: Weir) -> None:
+    def test_connections_of_all_workers_are_counted(self, weir: Weir) -> None:
         pids(weir)
         sockets = [socket.create_connection(("127.0.0.1", weir.ports[0])) for _ in range(40)]
         try:
@@ -126,7 +126,7 @@ class TestAtWork:
                 each.close()
         wait_until(lambda: weir.metric("weir_connections") == 0, "all closed")
 
-    def test_one_that_is_killed_is_replaced(self, weir: Weir) -> None:
+    def test_killed_worker_is_replaced(self, weir: Weir) -> None:
         one, other = pids(weir)
         before = weir.metric("weir_worker_restarts_total")
         accepted = weir.metric("weir_connections_accepted_total")
@@ -139,7 +139,7 @@ class TestAtWork:
         assert weir.metric("weir_connections_accepted_total") >= accepted, "what the dead one has counted stays"
         assert "worker 0 was ended by signal 9" in weir.log()
 
-    def test_a_reload_reaches_all_and_whoever_comes_later(self, weir: Weir) -> None:
+    def test_reload_reaches_all_workers_and_later_ones(self, weir: Weir) -> None:
         _, other = pids(weir)
         changed = {**weir.config, "quotas": {**QUOTAS, "enforce": False}}
         weir.write_config(changed)
@@ -155,7 +155,7 @@ class TestAtWork:
         assert weir.metric("weir_quota_enforced") == 0
         weir.write_config(weir.config)
 
-    def test_a_config_that_can_not_be_kept_is_in_effect_all_the_same(self, weir: Weir) -> None:
+    def test_config_that_cannot_be_stored_still_applies(self, weir: Weir) -> None:
         one, other = pids(weir)
         in_the_way = private_directory(one) / "config.json.new"
         in_the_way.mkdir()
@@ -169,13 +169,13 @@ class TestAtWork:
         weir.write_config(weir.config)
         wait_until(lambda: weir.metric("weir_quota_enforced") == 1, "both have the first one again")
 
-    def test_each_writes_a_ledger_of_its_own(self, weir: Weir) -> None:
+    def test_each_worker_writes_its_own_ledger(self, weir: Weir) -> None:
         pids(weir)
         ledger = weir.config_file.with_name("ledger")
         for worker in ("weir-a-0", "weir-a-1"):
             wait_until(lambda worker=worker: list(ledger.glob(f"date=*/hour=*/*weir-{worker}-*")), f"the events of {worker}")
 
-    def test_the_live_page_shows_all_of_them(self, weir: Weir) -> None:
+    def test_live_page_shows_all_workers(self, weir: Weir) -> None:
         pids(weir)
         with urllib.request.urlopen(f"{weir.admin}/api/stream", timeout=60) as stream:
             events = [(stream.readline().decode(), stream.readline().decode(), stream.readline())[:2] for _ in range(3)]
@@ -186,16 +186,16 @@ class TestAtWork:
         assert picture["rates"]["produce"] == 0
         assert picture["config"]["version"] >= 1
 
-    def test_failures_of_background_tasks_are_counted(self, weir: Weir) -> None:
+    def test_background_task_failures_are_counted(self, weir: Weir) -> None:
         assert 'weir_task_restarts_total{task="reload the config"} 0.0' in weir.get("/metrics")
         assert 'weir_task_restarts_total{task="tick"} 0.0' in weir.get("/metrics")
 
-    def test_lines_of_the_log_tell_the_worker(self, weir: Weir) -> None:
+    def test_log_lines_name_their_worker(self, weir: Weir) -> None:
         pids(weir)
         serving = [event["worker"] for event in weir.events() if event["msg"] == "serving"]
         assert serving[:2] == [0, 1]
 
-    def test_one_that_cannot_start_again_is_tried_again_and_again(self, weir: Weir) -> None:
+    def test_worker_that_cannot_start_is_retried(self, weir: Weir) -> None:
         _, other = pids(weir)
         state = weir.config_file.with_name("weir.state.json")
         state.write_text("{")
@@ -211,13 +211,13 @@ class TestAtWork:
         pids(weir)
 
 
-def test_one_worker_is_one_process(tmp_path: Path) -> None:
+def test_one_worker_runs_in_one_process(tmp_path: Path) -> None:
     with gateway(tmp_path, workers=1) as weir:
         assert children(weir.pid) == []
         assert not any("worker" in event for event in weir.events())
 
 
-def test_sigterm_ends_all(tmp_path: Path) -> None:
+def test_sigterm_ends_all_workers(tmp_path: Path) -> None:
     with gateway(tmp_path) as weir:
         running = pids(weir)
         directory = private_directory(running[0])
@@ -227,7 +227,7 @@ def test_sigterm_ends_all(tmp_path: Path) -> None:
     assert not directory.exists()
 
 
-def test_workers_of_a_supervisor_that_was_killed_end_too(tmp_path: Path) -> None:
+def test_workers_end_with_a_killed_supervisor(tmp_path: Path) -> None:
     weir = gateway(tmp_path)
     weir.start()
     running = pids(weir)
@@ -238,7 +238,7 @@ def test_workers_of_a_supervisor_that_was_killed_end_too(tmp_path: Path) -> None
     assert not directory.exists()
 
 
-def test_a_second_sigterm_cuts(tmp_path: Path) -> None:
+def test_second_sigterm_cuts_connections(tmp_path: Path) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
         gateway(tmp_path, f"127.0.0.1:{silent.getsockname()[1]}", connections={"drain_seconds": 3_600}) as weir,
@@ -260,7 +260,7 @@ def test_a_second_sigterm_cuts(tmp_path: Path) -> None:
 
 
 class TestWhatKeepsItFromStarting:
-    def test_a_port_that_is_taken(self, tmp_path: Path) -> None:
+    def test_port_in_use_is_named(self, tmp_path: Path) -> None:
         weir = gateway(tmp_path)
         with socket.create_server(("127.0.0.1", weir.ports[0])):
             weir.launch()
@@ -268,7 +268,7 @@ class TestWhatKeepsItFromStarting:
         (line,) = (event for event in weir.events() if event["level"] == "error")
         assert line["msg"].startswith(f"listeners[clients].bootstrap_port: 127.0.0.1:{weir.ports[0]} can't be bound")
 
-    def test_another_weir_with_workers(self, tmp_path: Path) -> None:
+    def test_second_weir_on_the_port_is_refused(self, tmp_path: Path) -> None:
         """Their sockets would all be let onto the same port: each would get some of the other's clients."""
         weir = gateway(tmp_path)
         with socket.create_server(("127.0.0.1", weir.ports[0]), reuse_port=True):
@@ -276,13 +276,13 @@ class TestWhatKeepsItFromStarting:
             assert weir.process.wait(60) == 3
         assert "can't be bound" in weir.log()
 
-    async def test_a_directory_that_can_not_be_written(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_unwritable_directory_is_named(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         weir = gateway(tmp_path)
         config = load_config(weir.config_file)
         assert await Supervisor(weir.config_file, config, tmp_path / "gone", ()).run() == 1
         assert f"{tmp_path / 'gone'} can't be written" in caplog.text
 
-    async def test_state_file_of_another_gateway(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_state_file_of_another_gateway_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(file_lock, "WAIT_SECONDS", 0.0)
         weir = gateway(tmp_path)
         config = load_config(weir.config_file)
@@ -292,7 +292,7 @@ class TestWhatKeepsItFromStarting:
             await Supervisor(weir.config_file, config, tmp_path, ()).run()
         other.release()
 
-    async def test_no_place_for_a_directory(
+    async def test_missing_temporary_directory_is_named(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         weir = gateway(tmp_path)
@@ -300,7 +300,7 @@ class TestWhatKeepsItFromStarting:
         assert await supervise(weir.config_file, load_config(weir.config_file)) == 1
         assert "no directory for the workers: " in caplog.text
 
-    def test_an_admin_port_that_is_taken(self, tmp_path: Path) -> None:
+    def test_admin_port_in_use_is_named(self, tmp_path: Path) -> None:
         weir = gateway(tmp_path)
         with socket.create_server(("127.0.0.1", weir.config["admin"]["port"])):
             weir.launch()
@@ -308,14 +308,14 @@ class TestWhatKeepsItFromStarting:
         (line,) = (event for event in weir.events() if event["level"] == "error")
         assert line["msg"].startswith("admin.port: ")
 
-    def test_what_only_a_worker_finds_is_said_once(self, tmp_path: Path) -> None:
+    def test_error_found_by_a_worker_is_printed_once(self, tmp_path: Path) -> None:
         weir = gateway(tmp_path)
         (tmp_path / "weir.state.json").write_text("{")
         weir.launch()
         assert weir.process.wait(60) == 1
         assert weir.log().count("is damaged") == 1
 
-    def test_a_config_error(self, tmp_path: Path) -> None:
+    def test_config_error_is_printed(self, tmp_path: Path) -> None:
         weir = gateway(tmp_path, workers=0)
         found = subprocess.run(weir.command(), capture_output=True, text=True, timeout=60)
         assert found.returncode == 1

@@ -12,7 +12,7 @@ from gateway.workers.worker import Worker, ledger_of
 LEDGER = LedgerConfig.model_validate({"path": "ledger", "gateway": "weir-a"})
 
 
-def test_each_has_a_ledger_of_its_own_name(tmp_path: Path) -> None:
+def test_each_worker_has_its_own_ledger_name(tmp_path: Path) -> None:
     names = [ledger_of(LEDGER, Worker(number, tmp_path)).gateway for number in range(2)]
     assert names == ["weir-a-0", "weir-a-1"]
     assert ledger_of(LEDGER, None) is LEDGER
@@ -28,7 +28,7 @@ quotas:
 """
 
 
-def test_a_worker_begins_with_what_is_in_effect(tmp_path: Path) -> None:
+def test_worker_starts_with_config_in_effect(tmp_path: Path) -> None:
     config = parse_config(CONFIG, source="weir.yaml")
     limits = [entity.limits["controller_mutation_rate"] for entity in config.quotas.entities]
     assert limits == [0.00005, 1e16]
@@ -36,7 +36,7 @@ def test_a_worker_begins_with_what_is_in_effect(tmp_path: Path) -> None:
     assert Worker(1, tmp_path).config(tmp_path / "weir.yaml") == config
 
 
-def test_the_files_that_it_names_are_looked_at_again(tmp_path: Path) -> None:
+def test_secret_files_are_checked_again(tmp_path: Path) -> None:
     sasl = 'bootstrap_servers: ["127.0.0.1:9092"], sasl: {mechanism: PLAIN, username: weir, password_file: pw}'
     config = parse_config(CONFIG.replace('bootstrap_servers: ["127.0.0.1:9092"]', sasl), source="weir.yaml")
     Worker(0, tmp_path).keep(config)
@@ -44,7 +44,7 @@ def test_the_files_that_it_names_are_looked_at_again(tmp_path: Path) -> None:
         Worker(0, tmp_path).config(tmp_path / "weir.yaml")
 
 
-def test_without_a_name_it_is_the_hosts(tmp_path: Path) -> None:
+def test_unnamed_ledger_uses_the_host_name(tmp_path: Path) -> None:
     name = ledger_of(LEDGER.model_copy(update={"gateway": None}), Worker(3, tmp_path)).gateway
     assert name is not None
     assert name.endswith("-3")
