@@ -14,7 +14,7 @@ from gateway.reports.job import command
 ARGUMENTS = ["report", "--events", "ledger", "--out", "report"]
 
 
-def test_the_command_line_works_without_pyspark(tmp_path: Path) -> None:
+def test_command_line_works_without_pyspark(tmp_path: Path) -> None:
     """Nothing of it is imported before a report runs: here an import would fail."""
     for name in ("pyspark", "plotly"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('not installed')")
@@ -27,13 +27,13 @@ def test_the_command_line_works_without_pyspark(tmp_path: Path) -> None:
     assert "spark-submit" in done.stdout
 
 
-def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_pyspark_is_explained(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(command, "find_spec", lambda name: None if name == "pyspark" else object())
     assert main(ARGUMENTS) == 1
     assert capsys.readouterr().err == "weir report: pyspark not installed; pip install 'weir-gateway[reports]'\n"
 
 
-def test_without_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_java_is_explained(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(command, "find_spec", lambda name: object())
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -42,20 +42,20 @@ def test_without_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, c
 
 
 @pytest.mark.parametrize("lacking", ["events", "out"])
-def test_what_it_needs_to_know(lacking: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_option_is_named(lacking: str, capsys: pytest.CaptureFixture[str]) -> None:
     other = {"events": "--out", "out": "--events"}[lacking]
     assert main(["report", other, "somewhere"]) == 2
     assert f"--{lacking} is missing" in capsys.readouterr().err
 
 
-def test_a_topic_is_fetched_into_a_folder_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kafka_needs_a_local_events_folder(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--kafka", "h:1", "--events", "hdfs:///ledger", "--out", "report"]) == 2
     assert "--events hdfs:///ledger has to be a folder of this machine" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("time", ["yesterday", "2026-13-01", "2026-11-21T24", "2026-11-21Tnoon"])
 @pytest.mark.parametrize("option", ["--from", "--to"])
-def test_a_time_that_is_none(option: str, time: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_time_is_refused(option: str, time: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main([*ARGUMENTS, option, time])
     assert stopped.value.code == 2
@@ -72,19 +72,19 @@ def test_a_time_that_is_none(option: str, time: str, capsys: pytest.CaptureFixtu
         ("--batch-hours", "0", "0 is less than 1"),
     ],
 )
-def test_an_option_that_can_not_be(option: str, value: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_option_is_refused(option: str, value: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main([*ARGUMENTS, option, value])
     assert stopped.value.code == 2
     assert f"argument {option}: {words}" in capsys.readouterr().err
 
 
-def test_times_that_are_the_wrong_way_round(capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_after_to_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*ARGUMENTS, "--from", "2026-11-21T15", "--to", "2026-11-21T14"]) == 2
     assert "--from is after --to" in capsys.readouterr().err
 
 
-def test_a_java_that_does_not_start_is_one_line(tmp_path: Path) -> None:
+def test_java_start_failure_is_one_line(tmp_path: Path) -> None:
     """In a process of its own: PySpark keeps a session that another test has started."""
     command = [
         sys.executable,
@@ -121,14 +121,14 @@ def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in rest
 
 
-def test_properties_that_can_not_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_properties_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = tmp_path / "missing.properties"
     kafka = ["--kafka", "127.0.0.1:1", "--kafka-properties", str(missing)]
     assert main(["report", "--events", str(tmp_path), "--out", str(tmp_path / "out"), *kafka]) == 1
     assert f"weir report: --kafka-properties {missing}: [Errno 2] No such file" in capsys.readouterr().err
 
 
-def test_the_script_for_spark_submit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_script_for_spark_submit_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--where"]) == 0
     script = Path(capsys.readouterr().out.strip())
     assert script.name == "__main__.py"

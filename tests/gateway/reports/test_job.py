@@ -33,7 +33,7 @@ def test_every_line_is_counted(report: Run) -> None:
     assert report.found.hours == [(DAY, 22), (DAY, 23), (NEXT, 0)]
 
 
-def test_bad_lines_are_kept_aside_with_the_reason(report: Run) -> None:
+def test_bad_lines_are_kept_with_their_reason(report: Run) -> None:
     files = list((report.out / "_rejected" / partition(START)).glob("*.json"))
     kept = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     assert sorted((row["reason"], row["line"]) for row in kept) == sorted(
@@ -42,7 +42,7 @@ def test_bad_lines_are_kept_aside_with_the_reason(report: Run) -> None:
     assert {row["file"] for row in kept} == {"weir-broken-0.jsonl.gz"}
 
 
-def test_it_tells_how_far_it_is(report: Run) -> None:
+def test_job_reports_its_progress(report: Run) -> None:
     first, batch, *reports = report.told
     assert first == "3 of 3 hours are new or have new files"
     assert batch.startswith("up to 2026-11-21 00:00: 3 of 3 hours, ")
@@ -75,7 +75,7 @@ def used(found: object) -> float:
     return float(totals.where("client_id = 'steady'").first()["amount"])
 
 
-def test_an_hour_that_was_left_half_written_is_done_again(spark: "SparkSession", report: Run, tmp_path: Path) -> None:
+def test_half_written_hour_is_repeated(spark: "SparkSession", report: Run, tmp_path: Path) -> None:
     from gateway.reports.job.ledger import LedgerFile
     from gateway.reports.job.period import Period
     from gateway.reports.job.state import DoneHour, State
@@ -95,7 +95,7 @@ def test_an_hour_that_was_left_half_written_is_done_again(spark: "SparkSession",
     assert state.read("minutes", again, schema).count() == 1
 
 
-def test_slots_are_the_events_own(spark: "SparkSession") -> None:
+def test_slots_match_those_of_the_events(spark: "SparkSession") -> None:
     from gateway.reports.job.histogram import slot_of, upper_of
 
     values = sorted({0, 1, 2**31 - 1, *(2**bit + near for bit in range(3, 40) for near in (-1, 0, 1, 2**bit // 3))})
@@ -113,7 +113,7 @@ def test_slots_are_the_events_own(spark: "SparkSession") -> None:
         (None, "no files such as"),
     ],
 )
-def test_nothing_to_report(spark: "SparkSession", ledger: Path, tmp_path: Path, period: tuple | None, says: str) -> None:  # type: ignore[type-arg]
+def test_empty_input_is_explained(spark: "SparkSession", ledger: Path, tmp_path: Path, period: tuple | None, says: str) -> None:  # type: ignore[type-arg]
     from gateway.reports.job.period import Period
     from gateway.reports.job.refresh import NothingToReportError, refresh
 
@@ -123,7 +123,7 @@ def test_nothing_to_report(spark: "SparkSession", ledger: Path, tmp_path: Path, 
         refresh(spark, str(path), str(tmp_path / "out"), Period(*(period or ())), 24, lambda told: None)
 
 
-def test_a_path_that_is_not_there(spark: "SparkSession", tmp_path: Path) -> None:
+def test_missing_path_is_explained(spark: "SparkSession", tmp_path: Path) -> None:
     from gateway.reports.job.period import Period
     from gateway.reports.job.refresh import NothingToReportError, refresh
 
@@ -131,7 +131,7 @@ def test_a_path_that_is_not_there(spark: "SparkSession", tmp_path: Path) -> None
         refresh(spark, str(tmp_path / "nowhere"), str(tmp_path / "out"), Period(), 24, lambda told: None)
 
 
-def test_a_file_that_cannot_be_read_is_named(spark: "SparkSession", ledger: Path, tmp_path: Path) -> None:
+def test_unreadable_file_is_named(spark: "SparkSession", ledger: Path, tmp_path: Path) -> None:
     from gateway.reports.job.period import Period
     from gateway.reports.job.refresh import refresh, unreadable
 
@@ -147,7 +147,7 @@ def test_a_file_that_cannot_be_read_is_named(spark: "SparkSession", ledger: Path
     assert "--skip-unreadable" in said
 
 
-def test_as_a_program_under_spark_submit(ledger: Path, tmp_path: Path) -> None:
+def test_job_runs_under_spark_submit(ledger: Path, tmp_path: Path) -> None:
     """The whole way, in a process of its own: the script, its session, the page."""
     from pyspark.find_spark_home import _find_spark_home
 

@@ -50,12 +50,12 @@ def elements(html: str) -> Elements:
     return found
 
 
-def test_it_needs_nothing_from_anywhere(elements: Elements) -> None:
+def test_page_loads_nothing_from_elsewhere(elements: Elements) -> None:
     assert elements.links == ["data:,"]
     assert len(elements.scripts) == 3
 
 
-def test_it_has_all_rows_and_says_when_there_are_none(elements: Elements, report: Run) -> None:
+def test_page_has_all_rows_and_names_empty_reports(elements: Elements, report: Run) -> None:
     data = json.loads(elements.scripts[0])
     assert [each["name"] for each in data["reports"]] == ["overview", *(made.report.name for made in report.reports)]
     for each, made in zip(data["reports"][1:], report.reports, strict=True):
@@ -66,7 +66,7 @@ def test_it_has_all_rows_and_says_when_there_are_none(elements: Elements, report
     assert dict(data["tiles"])["events"] == f"{report.found.events:,}"
 
 
-def test_a_name_cannot_break_it(html: str, elements: Elements) -> None:
+def test_hostile_name_cannot_break_the_page(html: str, elements: Elements) -> None:
     assert HOSTILE.user is not None
     assert HOSTILE.user not in html
     assert HOSTILE.user in {row.get("user") for each in json.loads(elements.scripts[0])["reports"][1:] for row in each["rows"]}
@@ -75,7 +75,7 @@ def test_a_name_cannot_break_it(html: str, elements: Elements) -> None:
     assert "&lt;b>" in plots
 
 
-def test_it_is_written_to_any_hadoop_path(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_page_is_written_to_any_hadoop_path(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> None:
     from gateway.reports.job.page import write_text
 
     folder = tmp_path_factory.mktemp("page")

@@ -20,23 +20,23 @@ DAY = dt.date(2026, 11, 21)
         ("2026-11-21T15:00", (DAY, 15), (DAY, 15)),
     ],
 )
-def test_times(text: str, first: Hour, last: Hour) -> None:
+def test_times_are_parsed(text: str, first: Hour, last: Hour) -> None:
     assert first_hour(text) == first
     assert last_hour(text) == last
 
 
-def test_a_period_includes_both_its_ends() -> None:
+def test_period_includes_both_ends() -> None:
     before, first, last, after = (dt.date(2026, 11, 20), 23), (DAY, 0), (DAY, 3), (DAY, 4)
     assert [Period(first, last).includes(hour) for hour in (before, first, last, after)] == [False, True, True, False]
     assert [Period(first, None).includes(hour) for hour in (before, after)] == [False, True]
     assert [Period(None, last).includes(hour) for hour in (before, after)] == [True, False]
 
 
-def test_an_hour_as_it_is_shown() -> None:
+def test_hour_is_shown_with_its_date() -> None:
     assert shown((DAY, 5)) == "2026-11-21 05:00"
 
 
-def test_hours_that_have_to_be_done() -> None:
+def test_new_and_changed_hours_are_pending() -> None:
     old, late, new, gone = ((DAY, hour) for hour in range(4))
     one, two = LedgerFile("one", 1), LedgerFile("two", 2)
     files = {old: frozenset({one}), late: frozenset({one, two}), new: frozenset({one})}
@@ -46,6 +46,6 @@ def test_hours_that_have_to_be_done() -> None:
     assert pending({late: frozenset()}, done) == [], "a ledger drops old files, and what is known of them stays"
 
 
-def test_batches() -> None:
+def test_hours_are_split_into_batches() -> None:
     hours = [(DAY, hour) for hour in range(5)]
     assert batches(hours, 2) == [hours[:2], hours[2:4], hours[4:]]

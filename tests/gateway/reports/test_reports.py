@@ -21,17 +21,17 @@ def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_every_figure(spark: "SparkSession", report: Run, name: str) -> None:
+def test_report_has_expected_figures(spark: "SparkSession", report: Run, name: str) -> None:
     rows = [row.asDict() for row in spark.read.parquet(str(report.out / name)).collect()]
     assert in_order(rows) == in_order(EXPECTED[name]())
 
 
-def test_there_are_no_other_reports(report: Run) -> None:
+def test_expected_reports_are_complete(report: Run) -> None:
     assert {made.report.name for made in report.reports} == set(EXPECTED)
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_rows_are_sorted_and_explained(report: Run, name: str) -> None:
+def test_rows_are_sorted_and_columns_explained(report: Run, name: str) -> None:
     made = next(made for made in report.reports if made.report.name == name)
     first, by = made.report.sort[0].removeprefix("-"), made.report.sort[0].startswith("-")
     values = [row[first] for row in made.rows]
@@ -42,7 +42,7 @@ def test_rows_are_sorted_and_explained(report: Run, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_the_same_as_csv(report: Run, name: str) -> None:
+def test_csv_has_the_same_rows(report: Run, name: str) -> None:
     made = next(made for made in report.reports if made.report.name == name)
     (file,) = (report.out / "csv" / name).glob("*.csv")
     with file.open(newline="") as text:

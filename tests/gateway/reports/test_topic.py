@@ -43,7 +43,7 @@ def lines_of(file: Path) -> list[str]:
 
 
 @pytest.mark.broker
-def test_what_is_new_is_fetched_once(kafka: KafkaCluster, tmp_path: Path) -> None:
+def test_new_records_are_fetched_once(kafka: KafkaCluster, tmp_path: Path) -> None:
     servers, told = kafka.bootstrap_servers, []
     topic = create_topic(servers, f"throttles-{uuid4().hex[:8]}", partitions=2)
     asyncio.run(send(servers, topic, [to_line(event).encode() for event in samples(0, 30)]))
@@ -59,7 +59,7 @@ def test_what_is_new_is_fetched_once(kafka: KafkaCluster, tmp_path: Path) -> Non
 
 
 @pytest.mark.broker
-def test_a_topic_that_was_made_again_is_not_taken_for_the_same(kafka: KafkaCluster, tmp_path: Path) -> None:
+def test_recreated_topic_is_fetched_from_its_start(kafka: KafkaCluster, tmp_path: Path) -> None:
     servers, topic = kafka.bootstrap_servers, f"again-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": servers})
 
@@ -80,7 +80,7 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_same(kafka: KafkaClust
 
 
 @pytest.mark.broker
-def test_what_was_deleted_before_it_was_fetched_is_told(kafka: KafkaCluster, tmp_path: Path) -> None:
+def test_records_deleted_before_fetch_are_reported(kafka: KafkaCluster, tmp_path: Path) -> None:
     servers, told = kafka.bootstrap_servers, []
     topic = create_topic(servers, f"short-{uuid4().hex[:8]}", partitions=1)
     asyncio.run(send(servers, topic, [to_line(event).encode() for event in samples(0, 4)], partitions=1))
@@ -94,17 +94,17 @@ def test_what_was_deleted_before_it_was_fetched_is_told(kafka: KafkaCluster, tmp
 
 
 @pytest.mark.broker
-def test_a_topic_that_is_not_there(kafka: KafkaCluster, tmp_path: Path) -> None:
+def test_missing_topic_is_explained(kafka: KafkaCluster, tmp_path: Path) -> None:
     with pytest.raises(TopicError, match=r"there is no topic nowhere; is `ledger\.topic` set"):
         fetch_topic(kafka.bootstrap_servers, "nowhere", tmp_path, None, lambda told: None)
 
 
-def test_brokers_that_are_not_there(tmp_path: Path) -> None:
+def test_unreachable_brokers_are_explained(tmp_path: Path) -> None:
     with pytest.raises(TopicError, match=r"--kafka 127\.0\.0\.1:1: any can't be fetched"):
         fetch_topic("127.0.0.1:1", "any", tmp_path, None, lambda told: None)
 
 
-def test_what_an_unfinished_batch_has_left_is_deleted(tmp_path: Path) -> None:
+def test_rest_of_an_unfinished_batch_is_deleted(tmp_path: Path) -> None:
     folder = tmp_path / "date=2026-11-21/hour=03"
     folder.mkdir(parents=True)
     names = [
@@ -127,7 +127,7 @@ def record(offset: int, line: str = "", value: str = '{"time_ms": 0}') -> Consum
     return ConsumerRecord("a", 0, offset, offset * 1000, 0, None, value.encode(), None, None, None, headers)
 
 
-def test_a_line_that_was_sent_twice_is_taken_once(tmp_path: Path) -> None:
+def test_repeated_line_is_stored_once(tmp_path: Path) -> None:
     """Also if that is seen by a later fetch only; and another gateway, or the same one after a restart, counts for itself."""
     mark = take_up(tmp_path, "a", 0)
     assert mark.write([record(0, "x-1", "1"), record(1, "x-2", "2"), record(2, "x-1", "1"), record(3, "y-1", "3")]) == 3
@@ -138,7 +138,7 @@ def test_a_line_that_was_sent_twice_is_taken_once(tmp_path: Path) -> None:
     assert take_up(tmp_path, "a", 0).following == 9
 
 
-def test_what_stands_before_the_mark_is_looked_at_and_not_taken_again(tmp_path: Path) -> None:
+def test_records_before_the_mark_are_not_stored_again(tmp_path: Path) -> None:
     take_up(tmp_path, "a", 0).write([record(0), record(1)])
     mark = take_up(tmp_path, "a", 0)
     assert mark.write([record(1), record(2)]) == 1
@@ -149,13 +149,13 @@ def test_what_stands_before_the_mark_is_looked_at_and_not_taken_again(tmp_path: 
     assert mark.following == 3
 
 
-def test_a_damaged_mark_is_named(tmp_path: Path) -> None:
+def test_damaged_mark_is_named(tmp_path: Path) -> None:
     (tmp_path / "_topic-a-0.next").write_text("17")
     with pytest.raises(TopicError, match=r"_topic-a-0\.next is no mark: '17'\. Move it and the files topic-a-0-"):
         take_up(tmp_path, "a", 0)
 
 
-def test_properties(tmp_path: Path) -> None:
+def test_properties_are_read(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("# ours\nsecurity.protocol=SASL_PLAINTEXT\n\nsasl.mechanism = PLAIN\nsasl.username=me\nsasl.password=a=b\n")
     assert client_options(file) == {
