@@ -22,5 +22,5 @@ from gateway.binding import why_not
     ],
     ids=["in use", "forbidden", "elsewhere", "unknown", "without a number"],
 )
-def test_the_cause_and_the_remedy(error: OSError, says: str) -> None:
+def test_bind_error_has_cause_and_remedy(error: OSError, says: str) -> None:
     assert why_not(error, "admin.host").startswith(says)

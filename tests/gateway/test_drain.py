@@ -91,7 +91,7 @@ async def turns(count=20):
         await asyncio.sleep(0)
 
 
-async def test_nobody_new_is_accepted_and_then_all_are_told(caplog):
+async def test_drain_stops_accepting_then_drains_all(caplog):
     caplog.set_level(logging.INFO)
     house = House(drain_seconds=LONG)
     for _ in range(3):
@@ -101,7 +101,7 @@ async def test_nobody_new_is_accepted_and_then_all_are_told(caplog):
     assert summary(caplog) == (3, 0, False)
 
 
-async def test_during_the_delay_it_says_that_it_drains_and_goes_on_as_before():
+async def test_delay_announces_the_drain_but_serves():
     house = House(drain_delay_seconds=LONG, drain_seconds=LONG)
     client = Client(house)
     running = house.run()
@@ -113,7 +113,7 @@ async def test_during_the_delay_it_says_that_it_drains_and_goes_on_as_before():
     await running
 
 
-async def test_it_lasts_until_the_last_one_has_left(caplog):
+async def test_drain_lasts_until_last_client_leaves(caplog):
     caplog.set_level(logging.INFO)
     house = House(drain_seconds=LONG)
     quick, slow = Client(house), Client(house, ends=False, under_way=2)
@@ -127,7 +127,7 @@ async def test_it_lasts_until_the_last_one_has_left(caplog):
     assert summary(caplog) == (2, 0, False)
 
 
-async def test_who_comes_out_of_a_handshake_meanwhile_is_told_as_well(caplog):
+async def test_client_from_a_late_handshake_is_drained(caplog):
     caplog.set_level(logging.INFO)
     house = House(drain_seconds=LONG, late=1)
     running = house.run()
@@ -140,7 +140,7 @@ async def test_who_comes_out_of_a_handshake_meanwhile_is_told_as_well(caplog):
     assert summary(caplog) == (1, 0, False)
 
 
-async def test_when_the_time_is_over_the_others_are_to_be_cut(caplog):
+async def test_remaining_clients_are_cut_at_the_deadline(caplog):
     caplog.set_level(logging.INFO)
     house = House(drain_seconds=0.1)
     Client(house)
@@ -150,7 +150,7 @@ async def test_when_the_time_is_over_the_others_are_to_be_cut(caplog):
     assert "1 are cut with 2 requests under way" in caplog.text
 
 
-async def test_who_has_been_left_and_does_not_close_its_side_is_not_cut(caplog):
+async def test_half_closed_client_is_not_counted_as_cut(caplog):
     caplog.set_level(logging.INFO)
     house = House(drain_seconds=0.1)
     Client(house, ends=False).parted = True
@@ -158,7 +158,7 @@ async def test_who_has_been_left_and_does_not_close_its_side_is_not_cut(caplog):
     assert summary(caplog) == (1, 0, False)
 
 
-async def test_no_time_at_all_cuts_all_who_are_in_the_middle_of_something(caplog):
+async def test_zero_drain_seconds_cut_busy_clients(caplog):
     caplog.set_level(logging.INFO)
     house = House(drain_seconds=0)
     Client(house, ends=False, under_way=1)
@@ -167,7 +167,7 @@ async def test_no_time_at_all_cuts_all_who_are_in_the_middle_of_something(caplog
 
 
 @pytest.mark.parametrize("delay", [0, LONG])
-async def test_the_second_signal_ends_it_at_once(caplog, delay):
+async def test_second_signal_ends_drain_at_once(caplog, delay):
     caplog.set_level(logging.INFO)
     house = House(drain_seconds=LONG, drain_delay_seconds=delay)
     Client(house, ends=False, under_way=5)
@@ -178,7 +178,7 @@ async def test_the_second_signal_ends_it_at_once(caplog, delay):
     assert summary(caplog) == (0, 1, True)
 
 
-async def test_many_are_told_over_some_time_and_not_all_in_one_moment():
+async def test_many_clients_are_drained_over_time():
     house = House(drain_seconds=LONG)
     clients = [Client(house) for _ in range(int(ENDED_PER_SECOND / 4))]
     running = house.run()
@@ -206,7 +206,7 @@ class Clock:
         await self._sleep(0)
 
 
-async def test_so_many_that_the_pace_would_not_do_are_told_within_half_of_the_time(monkeypatch):
+async def test_large_number_is_drained_within_half_the_time(monkeypatch):
     clock = Clock(monkeypatch)
     house = House(drain_seconds=10.0)
     clients = [Client(house) for _ in range(int(ENDED_PER_SECOND) * 10)]
@@ -215,7 +215,7 @@ async def test_so_many_that_the_pace_would_not_do_are_told_within_half_of_the_ti
     assert 4.0 < clock.now <= 5.0
 
 
-async def test_it_says_again_and_again_what_is_left(caplog, monkeypatch):
+async def test_drain_logs_its_progress(caplog, monkeypatch):
     monkeypatch.setattr("gateway.drain.REPORT_SECONDS", 0.01)
     caplog.set_level(logging.INFO)
     house = House(drain_seconds=LONG)
@@ -228,7 +228,7 @@ async def test_it_says_again_and_again_what_is_left(caplog, monkeypatch):
     await running
 
 
-async def test_who_is_being_closed_already_is_waited_for_and_not_counted(caplog):
+async def test_closing_client_is_awaited_but_not_counted(caplog):
     caplog.set_level(logging.INFO)
     house = House(drain_seconds=LONG, late=1)
     closing = Client(house, closing=True)
@@ -245,7 +245,7 @@ async def test_who_is_being_closed_already_is_waited_for_and_not_counted(caplog)
     assert summary(caplog) == (1, 0, False)
 
 
-async def test_a_workers_signals_ask_until_the_supervisor_insists():
+async def test_worker_signals_never_cut():
     stopping = Stopping()
     stopping.drain()
     stopping.drain()
@@ -254,13 +254,13 @@ async def test_a_workers_signals_ask_until_the_supervisor_insists():
     assert stopping.at_once.is_set()
 
 
-async def test_a_cut_ends_it_also_where_nothing_has_asked():
+async def test_cut_also_asks_to_stop():
     stopping = Stopping()
     stopping.cut()
     assert stopping.asked.is_set()
 
 
-async def test_the_first_signal_asks_and_the_second_one_insists():
+async def test_first_signal_drains_and_second_cuts():
     stopping = Stopping()
     stopping.ask()
     assert (stopping.asked.is_set(), stopping.at_once.is_set()) == (True, False)

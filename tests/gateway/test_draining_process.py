@@ -73,7 +73,7 @@ def drained(weir: Weir) -> tuple[int, int]:
     return sum(event["drained"] for event in ends), sum(event["cut"] for event in ends)
 
 
-def test_until_the_delay_is_over_only_balancers_notice(start: Callable[..., Weir], broker: socket.socket) -> None:
+def test_delay_shows_only_in_readyz(start: Callable[..., Weir], broker: socket.socket) -> None:
     weir = start(drain_delay_seconds=LONG)
     weir.process.terminate()
     wait_until(lambda: weir.not_ready() == "draining\n", "/readyz says that it drains")
@@ -96,7 +96,7 @@ def test_until_the_delay_is_over_only_balancers_notice(start: Callable[..., Weir
 
 
 @pytest.mark.parametrize("start", [2], indirect=True, ids=["workers"])
-def test_every_process_may_get_the_signal(start: Callable[..., Weir], broker: socket.socket) -> None:
+def test_signal_to_every_process_drains_once(start: Callable[..., Weir], broker: socket.socket) -> None:
     """As from systemd: the workers get one of its own beside the supervisor's."""
     weir = start(drain_seconds=LONG)
     with connect(weir) as client:
@@ -114,7 +114,7 @@ def test_every_process_may_get_the_signal(start: Callable[..., Weir], broker: so
     assert drained(weir) == (1, 0)
 
 
-def test_what_is_under_way_is_answered_and_then_it_ends(start: Callable[..., Weir], broker: socket.socket) -> None:
+def test_requests_in_flight_are_answered_before_exit(start: Callable[..., Weir], broker: socket.socket) -> None:
     weir = start(drain_seconds=LONG)
     with connect(weir) as client, connect(weir) as idle:
         client.sendall(m.heartbeat(1))

@@ -46,26 +46,26 @@ any_event = st.one_of(
 
 
 @given(any_event)
-def test_a_line_gives_back_its_event(event: Event) -> None:
+def test_line_gives_back_its_event(event: Event) -> None:
     line = to_line(event)
     assert "\n" not in line
     assert from_line(line) == from_line(line.encode()) == event
 
 
-def test_every_event_is_known_by_its_type_and_all_its_fields_are_described() -> None:
+def test_each_event_type_and_field_is_documented() -> None:
     assert set(EVENTS.values()) == set(get_args(Event))
     for name, event in EVENTS.items():
         assert [each.name for each in FIELDS[name]] == [each.name for each in fields(event)]
 
 
-def test_a_field_has_one_meaning_in_all_events() -> None:
+def test_field_has_one_meaning_in_all_events() -> None:
     """They share the columns of one table."""
     holds: dict[str, type] = {}
     for each in (field for event in FIELDS.values() for field in event):
         assert holds.setdefault(each.name, each.holds) is each.holds
 
 
-def test_the_form_of_a_line() -> None:
+def test_line_has_its_documented_form() -> None:
     """Other programs read it: this is the contract."""
     event = ThrottleEvent(
         time_ms=1_763_694_900_123,
@@ -93,7 +93,7 @@ def test_the_form_of_a_line() -> None:
     )
 
 
-def test_what_a_reader_does_not_know_it_ignores() -> None:
+def test_unknown_fields_are_ignored() -> None:
     line = '{"v":1,"type":"usage","time_ms":60000,"gateway":"g","kind":"fetch","amount":7,"added_later":[1]}'
     assert from_line(line) == UsageSample(time_ms=60_000, gateway="g", kind="fetch", amount=7.0)
 
@@ -124,18 +124,18 @@ THROTTLE = json.loads(
         (json.dumps(THROTTLE | {"throttle_slots": {"one": 1}}), "throttle_slots is"),
     ],
 )
-def test_what_is_no_event_is_refused(line: str, says: str) -> None:
+def test_invalid_event_is_refused(line: str, says: str) -> None:
     with pytest.raises(InvalidEventError, match=says):
         from_line(line)
 
 
-def test_a_number_that_json_has_not_is_refused() -> None:
+def test_nan_is_refused() -> None:
     with pytest.raises(ValueError, match="JSON"):
         to_line(UsageSample(time_ms=0, gateway="g", kind="fetch", amount=float("nan")))
 
 
 @given(st.integers(0, 2**31 - 1))
-def test_a_throttle_slot_is_at_most_a_sixteenth_wide(milliseconds: int) -> None:
+def test_throttle_slot_is_at_most_a_sixteenth_wide(milliseconds: int) -> None:
     slot = throttle_slot(milliseconds)
     upper = slot_upper_ms(slot)
     assert milliseconds <= upper <= milliseconds + milliseconds // 16
@@ -143,7 +143,7 @@ def test_a_throttle_slot_is_at_most_a_sixteenth_wide(milliseconds: int) -> None:
     assert throttle_slot(upper + 1) == slot + 1
 
 
-def test_names_of_files() -> None:
+def test_ledger_files_have_documented_names() -> None:
     at = 1_763_694_900_123
     assert partition(at) == "date=2025-11-21/hour=03"
     name = file_name("eu/weir 0", at, 7)

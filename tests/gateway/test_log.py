@@ -41,7 +41,7 @@ def configured(stream: io.StringIO, log_format: LogFormat) -> logging.Logger:
     return logging.getLogger("weir.test")
 
 
-def test_a_record_is_a_line_of_json_with_its_extra_fields(stream: io.StringIO) -> None:
+def test_record_is_one_json_line_with_extra_fields(stream: io.StringIO) -> None:
     logger = configured(stream, "json")
     logger.warning("%s is slow", "alice", extra={"user": "alice", "seconds": 1.5, "path": stream})
     logger.debug("not shown")
@@ -51,7 +51,7 @@ def test_a_record_is_a_line_of_json_with_its_extra_fields(stream: io.StringIO) -
     assert line == {"level": "warning", "logger": "weir.test", "msg": "alice is slow", "user": "alice", "seconds": 1.5}
 
 
-def test_a_line_feed_in_a_message_does_not_make_two_lines(stream: io.StringIO) -> None:
+def test_line_feed_in_a_message_stays_in_one_line(stream: io.StringIO) -> None:
     logger = configured(stream, "json")
     logger.info('%s logged in\n{"msg": "forged"}', "mallory")
     assert [line["msg"] for line in lines(stream)] == ['mallory logged in\n{"msg": "forged"}']
@@ -64,7 +64,7 @@ def fail(logger: logging.Logger) -> None:
         logger.exception("failed")
 
 
-def test_an_exception_is_a_field(stream: io.StringIO) -> None:
+def test_exception_is_a_field(stream: io.StringIO) -> None:
     logger = configured(stream, "json")
     fail(logger)
     (line,) = lines(stream)
@@ -72,7 +72,7 @@ def test_an_exception_is_a_field(stream: io.StringIO) -> None:
     assert line["error"].startswith("Traceback")
 
 
-def test_text_is_for_people(stream: io.StringIO) -> None:
+def test_text_format_shows_a_traceback(stream: io.StringIO) -> None:
     logger = configured(stream, "text")
     fail(logger)
     first, *rest = stream.getvalue().splitlines()
@@ -80,13 +80,13 @@ def test_text_is_for_people(stream: io.StringIO) -> None:
     assert rest[-1].startswith("ValueError: ")
 
 
-def test_text_has_the_fields_that_its_message_does_not_tell(stream: io.StringIO) -> None:
+def test_text_format_adds_fields_missing_in_message(stream: io.StringIO) -> None:
     logger = configured(stream, "text")
     logger.info("quota of %s changed", "etl", extra={"by": "User:admin", "entity": "etl", "value": 5, "changes": ["long"]})
     assert stream.getvalue().endswith("Z INFO    quota of etl changed (by=User:admin, value=5)\n")
 
 
-def test_a_name_neither_takes_over_the_terminal_nor_makes_a_line_of_its_own(stream: io.StringIO) -> None:
+def test_control_characters_are_escaped_in_text(stream: io.StringIO) -> None:
     logger = configured(stream, "text")
     logger.info("%s logged in", "mallory\x1b[2J\n2026-11-21T00:00:00.000Z ERROR   forged", extra={"peer": "a\x00"})
     _, second = stream.getvalue().splitlines()
@@ -94,13 +94,13 @@ def test_a_name_neither_takes_over_the_terminal_nor_makes_a_line_of_its_own(stre
     assert second == r"    2026-11-21T00:00:00.000Z ERROR   forged logged in (peer=a\x00)"
 
 
-def test_configuring_twice_does_not_log_twice(stream: io.StringIO) -> None:
+def test_configuring_twice_logs_once(stream: io.StringIO) -> None:
     configured(stream, "json")
     configured(stream, "json").info("once")
     assert len(lines(stream)) == 1
 
 
-def test_the_kafka_client_of_its_own_does_not_repeat_each_second_what_discovery_says_once(stream: io.StringIO) -> None:
+def test_aiokafka_connection_errors_are_not_repeated(stream: io.StringIO) -> None:
     configured(stream, "json")
     aiokafka.client.log.error("Unable connect to %s", "127.0.0.1:1")
     logging.getLogger("aiokafka.producer.sender").warning("but this is news")
@@ -126,7 +126,7 @@ def record(*, reason: str | None = "frame_too_large", peer: str = "10.0.0.1:1234
     return made
 
 
-def test_a_peer_that_misbehaves_in_a_loop_is_logged_once_and_its_repetitions_are_counted():
+def test_repeated_errors_of_a_peer_are_folded_and_counted():
     once = Folded(60.0)
     assert once.passes(record(), 0.0)
     assert not once.passes(record(peer="10.0.0.1:1235"), 1.0)
@@ -139,12 +139,12 @@ def test_a_peer_that_misbehaves_in_a_loop_is_logged_once_and_its_repetitions_are
 
 
 @pytest.mark.parametrize("always", [{"reason": None}, {"level": logging.ERROR, "peer": ""}])
-def test_what_has_no_reason_and_errors_of_no_peer_always_pass(always):
+def test_records_without_reason_or_peer_always_pass(always):
     once = Folded(60.0)
     assert all(once.passes(record(**always), 0.0) for _ in range(3))
 
 
-def test_errors_that_a_peer_can_cause_are_folded():
+def test_internal_errors_of_a_peer_are_folded():
     """Such as a bug of Weir's that a client has found: a traceback for each connection would fill the disk."""
     once = Folded(60.0)
     assert once.passes(record(reason="internal", level=logging.ERROR), 0.0)
@@ -152,14 +152,14 @@ def test_errors_that_a_peer_can_cause_are_folded():
 
 
 @pytest.mark.parametrize("reason", ["broker_closed", "broker_unreachable", "broker_tls"])
-def test_broker_is_one_peer_whatever_clients_it_cuts(reason):
+def test_broker_is_one_peer_for_all_its_clients(reason):
     once = Folded(60.0)
     assert once.passes(record(reason=reason, broker="broker 1"), 0.0)
     assert not any(once.passes(record(reason=reason, broker="broker 1", peer=f"10.0.1.{n}:1"), 1.0) for n in range(9))
     assert once.passes(record(reason=reason, broker="broker 2"), 1.0)
 
 
-def test_past_so_many_peers_the_others_count_as_one():
+def test_peers_over_the_limit_count_as_one():
     once = Folded(60.0, size=2)
     assert [once.passes(record(peer=f"10.0.1.{n}:1"), 0.0) for n in range(100)] == [True] * 3 + [False] * 97
     assert not once.passes(record(peer="10.0.1.0:1"), 1.0), "it is remembered"

@@ -40,7 +40,7 @@ def weir(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 class TestCheck:
-    def test_a_valid_file(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_valid_file_is_summarized(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["check", "--config", str(path)]) == 0
         out, err = capsys.readouterr()
         assert out == (
@@ -49,19 +49,19 @@ class TestCheck:
         )
         assert err == ""
 
-    def test_workers_and_what_they_share(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_workers_and_shared_topic_are_shown(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path.write_text(CONFIG + "workers: 2\n")
         assert main(["check", "--config", str(path)]) == 0
         assert "; 2 workers; quotas shared over the topic __weir_usage; admin " in capsys.readouterr().out
 
-    def test_warnings_are_shown_and_are_no_errors(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_warnings_are_shown_without_failing(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path.write_text(CONFIG.replace("100000", "10"))
         assert main(["check", "--config", str(path)]) == 0
         first, second = capsys.readouterr().out.splitlines()
         assert first.startswith("warning: quotas.entities[0].producer_byte_rate: 10 bytes/s")
         assert "valid" in second
 
-    def test_a_line_for_each_error(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_each_error_is_one_line(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path.write_text(CONFIG.replace("100000", "-1").replace(f"bootstrap_port: {PORT}", "bootstrap_port: 99999"))
         assert main(["check", "--config", str(path)]) == 1
         out, err = capsys.readouterr()
@@ -70,7 +70,7 @@ class TestCheck:
         assert all(" — " in line for line in out.splitlines())
         assert err == f"{path}: 2 errors\n"
 
-    def test_a_missing_file(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_missing_file_is_one_error(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["check", "--config", str(tmp_path / "nowhere.yaml")]) == 1
         out, err = capsys.readouterr()
         assert out.startswith("(file): does not exist — create ")
@@ -88,7 +88,7 @@ class TestUsage:
         ],
         ids=["weir", "serve", "check", "quotas"],
     )
-    def test_help_explains(self, command: list[str], words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    def test_help_explains_the_command(self, command: list[str], words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as ended:
             main([*command, "--help"])
         assert ended.value.code == 0
@@ -114,7 +114,7 @@ class TestUsage:
         assert ended.value.code == 2
         assert "usage: weir" in capsys.readouterr().err
 
-    def test_the_config_in_the_help_is_valid(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_config_in_the_help_is_valid(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             main(["--help"])
         text = capsys.readouterr().out
@@ -123,14 +123,14 @@ class TestUsage:
         path.write_text("\n".join(line[2:] for line in example[1].splitlines()))
         assert main(["check", "--config", str(path)]) == 0
 
-    def test_the_version(self) -> None:
+    def test_version_is_printed(self) -> None:
         result = weir("--version")
         assert result.returncode == 0
         assert result.stdout.startswith("weir ")
 
 
 class TestQuotasWithoutGateway:
-    def test_it_says_what_it_could_not_reach(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_unreachable_admin_port_is_explained(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["quotas", "--admin", f"http://127.0.0.1:{NOBODY}"]) == 1
         out, err = capsys.readouterr()
         assert out == ""
@@ -172,7 +172,7 @@ def serving(path: Path) -> Iterator[Served]:
 
 
 class TestServe:
-    def test_it_serves_reloads_and_ends_cleanly(self, path: Path) -> None:
+    def test_gateway_serves_reloads_and_exits_cleanly(self, path: Path) -> None:
         with serving(path) as served:
             assert served.get("/livez") == "live\n"
             config = json.loads(served.get("/api/config"))
@@ -201,7 +201,7 @@ class TestServe:
             served.process.send_signal(signal.SIGTERM)
             assert served.process.wait(30) == 0
 
-    def test_a_hangup_does_not_end_its_start(self, path: Path) -> None:
+    def test_sighup_during_start_is_ignored(self, path: Path) -> None:
         state = path.with_name("weir.state.json")
         os.mkfifo(state)
         command = [sys.executable, "-m", "gateway", "serve", "--config", str(path)]
@@ -214,7 +214,7 @@ class TestServe:
             finally:
                 process.kill()
 
-    def test_a_reader_that_has_seen_enough_is_no_error(self, path: Path) -> None:
+    def test_closed_output_pipe_is_no_error(self, path: Path) -> None:
         with serving(path):
             command = [sys.executable, "-m", "gateway", "quotas", "--admin", ADMIN, "--json"]
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -223,7 +223,7 @@ class TestServe:
                 process.stdout.close()
                 assert process.stderr.read() == b""
 
-    def test_a_bad_file_ends_it_before_it_serves(self, path: Path) -> None:
+    def test_bad_file_prevents_start(self, path: Path) -> None:
         path.write_text(CONFIG.replace(f"port: {ADMIN_PORT}", "port: 99999"))
         result = weir("serve", "--config", str(path))
         assert result.returncode == 1
@@ -231,7 +231,7 @@ class TestServe:
         assert first.startswith("admin.port: must be at most 65535 (value 99999, line 4) — ")
         assert last == f"{path}: 1 error"
 
-    def test_a_damaged_state_file_ends_it_before_it_serves(self, path: Path) -> None:
+    def test_damaged_state_file_prevents_start(self, path: Path) -> None:
         state = path.with_name("weir.state.json")
         state.write_text('{"version": 1,')
         result = weir("serve", "--config", str(path))
@@ -245,7 +245,7 @@ class TestServe:
     @pytest.mark.parametrize(
         ("port", "key"), [(ADMIN_PORT, "admin.port"), (PORT, "bootstrap_port")], ids=["admin", "bootstrap"]
     )
-    def test_a_port_that_is_taken_is_named(self, path: Path, port: int, key: str) -> None:
+    def test_port_in_use_is_named(self, path: Path, port: int, key: str) -> None:
         with socket.create_server(("127.0.0.1", port)):
             result = weir("serve", "--config", str(path))
         assert result.returncode == 3

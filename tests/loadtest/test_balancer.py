@@ -46,7 +46,7 @@ def collect_in(balancer: Balancer) -> None:
     assert done.wait(TIMEOUT)
 
 
-def test_an_answer_reaches_a_client_that_has_nothing_more_to_say(admin_port: int) -> None:
+def test_answer_reaches_a_client_that_sends_no_more(admin_port: int) -> None:
     port = free_port()
     backend = Backend("127.0.0.2", admin_port)
     with socket.create_server((backend.host, port)) as gateway:

@@ -7,7 +7,7 @@ from loadtest.scenarios.evenness.chart import chart
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_one_bar_for_each_second_and_a_mark_for_what_is_beyond_the_scale() -> None:
+def test_chart_has_one_bar_per_second_and_overflow_marks() -> None:
     drawn = chart("a < b", {"first": [1000.0, 0.0, 5000.0], "second": [1000.0] * 3}, 1000.0, ("kB/s", 1000.0), 3)
     root = ElementTree.fromstring(drawn)
     bars = [bar for bar in root.iter(f"{SVG}rect") if bar.find(f"{SVG}title") is not None]

@@ -11,7 +11,7 @@ from loadtest.bench.frames import CLIENT_ID, PRODUCE_VERSION, fetch_load, produc
 
 
 @pytest.mark.parametrize(("size", "record"), [(100, 100), (1024, 100), (16384, 1024), (1048576, 1024)])
-def test_a_produce_holds_one_valid_batch_of_its_size(size: int, record: int) -> None:
+def test_produce_frame_holds_one_valid_batch_of_its_size(size: int, record: int) -> None:
     (frame,) = produce_load("topic", 3, size, depth=1).frames
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     request = ProduceRequest.decode(frame[4:], version=PRODUCE_VERSION, header=True)
@@ -28,13 +28,13 @@ def test_a_produce_holds_one_valid_batch_of_its_size(size: int, record: int) -> 
     assert size <= len(frame) < size + 150
 
 
-def test_frames_differ_in_their_correlation_ids_alone() -> None:
+def test_frames_differ_only_in_correlation_ids() -> None:
     frames = produce_load("topic", 0, 100, depth=3).frames
     assert [struct.unpack_from(">i", frame, 8)[0] for frame in frames] == [0, 1, 2]
     assert len({frame[:8] + frame[12:] for frame in frames}) == 1
 
 
-def test_a_fetch_asks_from_the_start_for_as_much_as_it_is_told() -> None:
+def test_fetch_frame_asks_from_start_for_given_bytes() -> None:
     (frame,) = fetch_load("topic", 2, 1000, depth=1).frames
     request = FetchRequest.decode(frame[4:], version=12, header=True)
     (topic,) = request.topics

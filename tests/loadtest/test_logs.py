@@ -5,7 +5,7 @@ from pathlib import Path
 from loadtest.scenarios.evenness.logs import LogCounter
 
 
-def test_segments_count_and_nothing_else(tmp_path: Path) -> None:
+def test_only_log_segments_are_counted(tmp_path: Path) -> None:
     counter = LogCounter(tmp_path, ["topic", "other"])
     counter.sample(1.0)
     partition = tmp_path / "topic-0"

@@ -38,7 +38,7 @@ def received(*chunks: bytes) -> Written:
 
 
 @given(st.lists(st.integers(1, sum(map(len, FRAMES)) - 1), max_size=5))
-def test_each_request_is_answered_in_its_turn(cuts: list[int]) -> None:
+def test_requests_are_answered_in_order(cuts: list[int]) -> None:
     stream = b"".join(FRAMES)
     edges = [0, *sorted(set(cuts)), len(stream)]
     written = received(*(stream[begin:end] for begin, end in pairwise(edges)))
@@ -52,6 +52,6 @@ def test_each_request_is_answered_in_its_turn(cuts: list[int]) -> None:
         assert partition.error_code == 0
 
 
-def test_what_is_no_produce_ends_the_connection() -> None:
+def test_other_request_ends_the_connection() -> None:
     written = received(*fetch_load("topic", 0, 100, depth=1).frames)
     assert (written.aborted, written.data) == (True, b"")

@@ -15,14 +15,14 @@ def row(role: Role, total: int, throttled: int = 0) -> dict[str, object]:
     return {"client_id": role.name, "kind": role.kind, "amount_total": total, "throttled_total": throttled}
 
 
-def test_a_rate_is_what_came_since_the_last_look() -> None:
+def test_rate_covers_time_since_last_look() -> None:
     tally = Tally([GREEDY], settle=0.0)
     (first,) = tally.look([row(GREEDY, 4096)], {}, 1.0)
     (second,) = tally.look([row(GREEDY, 5120, 7)], {"greedy": 0.25}, 3.0)
     assert (first.rate, second.rate, second.used, second.throttled, second.told) == (4096.0, 512.0, 0.5, 7, 0.25)
 
 
-def test_the_mean_leaves_out_the_beginning() -> None:
+def test_mean_excludes_the_settling_time() -> None:
     tally = Tally([GREEDY], settle=5.0)
     for second, total in ((1.0, 90_000), (5.0, 100_000), (10.0, 105_120)):
         tally.look([row(GREEDY, total, 3)], {}, second)
@@ -32,7 +32,7 @@ def test_the_mean_leaves_out_the_beginning() -> None:
     )
 
 
-def test_a_client_of_which_nothing_was_seen_is_named() -> None:
+def test_unseen_client_is_named() -> None:
     tally = Tally([GREEDY, SHY], settle=0.0)
     tally.look([row(GREEDY, 1), {**row(SHY, 5), "kind": "produce"}], {}, 1.0)
     assert tally.unseen() == ["shy"]

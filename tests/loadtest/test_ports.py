@@ -13,7 +13,7 @@ print(ports.free_port())
 """
 
 
-def test_a_port_that_another_process_was_given_is_not_free() -> None:
+def test_port_of_another_process_is_not_free() -> None:
     taken = ports.free_port_range(CHOICE)  # all that the other one may choose from
     found = subprocess.run([sys.executable, "-c", ASK.format(taken, CHOICE)], capture_output=True, text=True, check=False)
     assert found.returncode == 1

@@ -17,11 +17,11 @@ SAMPLES = {
 }
 
 
-def test_a_slow_round_is_slow_for_both() -> None:
+def test_slow_round_is_slow_for_both() -> None:
     assert [round(ratio, 6) for ratio in paired(SAMPLES, "weir", "haproxy", cpu_per_request)] == [1.5, 1.5, 3.0]
 
 
-def test_the_table_shows_the_median_of_the_ratios() -> None:
+def test_table_shows_median_of_ratios() -> None:
     cell = Cell("produce", 100, 8, 1)
     by_size, by_load, *_ = grids(Measured(["weir", "haproxy"], {}, {cell: SAMPLES}, {}))
     assert by_size.rows == [("100 B", "1.50", "1")]
@@ -33,7 +33,7 @@ def test_sizes_have_names() -> None:
     assert [size_name(size) for size in (100, 1024, 16384, 1048576)] == ["100 B", "1 KiB", "16 KiB", "1 MiB"]
 
 
-def test_what_observing_costs_is_told_beside_weir_itself() -> None:
+def test_cost_of_observing_has_its_own_table() -> None:
     cell = Cell("produce", 100, 8, 1)
     samples = {**SAMPLES, "weir-observed": [sample(0.18 * SLOW_ROUND), sample(0.15 * QUICK_ROUND), sample(0.33)]}
     *_, cost, _absolute, _throughput = grids(Measured(["weir", "weir-observed", "haproxy"], {}, {cell: samples}, {}))

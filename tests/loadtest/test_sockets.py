@@ -13,7 +13,7 @@ bytes_sent:229215 bytes_acked:229216 bytes_received:104202 segs_out:10904
 """
 
 
-def test_what_ss_prints() -> None:
+def test_ss_output_is_parsed() -> None:
     assert parse(PRINTED) == [Counted(45770, 104202, 16450), Counted(50000, 0, 0)]
 
 
@@ -28,7 +28,7 @@ def until_counted(counter: ReceivedCounter, least: int) -> int:
         time.sleep(0.05)
 
 
-def test_what_a_process_receives_stays_counted_after_its_connection_is_closed() -> None:
+def test_received_bytes_stay_counted_after_close() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         counter = ReceivedCounter([server.getsockname()[1]])
         counter.start()

@@ -11,7 +11,7 @@ from loadtest.scenarios.workers.pour import Job, frames, pour
 from loadtest.scenarios.workers.sink import CYCLE, Sink, answers
 
 
-def test_every_answer_is_a_produce_response_without_an_error() -> None:
+def test_each_answer_is_a_produce_response_without_error() -> None:
     data, length = answers()
     assert len(data) == CYCLE * length
     for number in range(CYCLE):
@@ -23,7 +23,7 @@ def test_every_answer_is_a_produce_response_without_an_error() -> None:
     assert (topic.name, partition.index, partition.error_code, response.throttle_time_ms) == ("t", 0, 0, 0)
 
 
-def test_requests_are_alike_but_for_their_correlation_ids() -> None:
+def test_requests_differ_only_in_correlation_ids() -> None:
     data, length = frames(100)
     assert len(data) == CYCLE * length
     last = data[-length:]
@@ -32,7 +32,7 @@ def test_requests_are_alike_but_for_their_correlation_ids() -> None:
     assert [topic.name for topic in request.topic_data] == ["t"]
 
 
-async def test_what_is_poured_comes_back() -> None:
+async def test_poured_requests_are_answered() -> None:
     _, length = frames(100)
     server = await asyncio.get_running_loop().create_server(lambda: Sink(length), "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
@@ -46,7 +46,7 @@ async def test_what_is_poured_comes_back() -> None:
     assert poured.load_cpu > 0.0
 
 
-async def test_a_connection_that_asks_for_something_else_is_closed() -> None:
+async def test_other_request_closes_the_connection() -> None:
     server = await asyncio.get_running_loop().create_server(lambda: Sink(100), "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
     async with server:
