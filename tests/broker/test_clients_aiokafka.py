@@ -100,7 +100,7 @@ async def read_all(target: Target, topic: str, count: int, **config: Any) -> lis
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("acks", ACKS)
-async def test_every_record_arrives_as_sent(target: Target, acks: str, codec: str) -> None:
+async def test_each_record_arrives_as_sent(target: Target, acks: str, codec: str) -> None:
     topic, sent = target.create_topic(), records()
     levels = {"0": 0, "1": 1, "all": "all"}
     async with producer_of(target, acks=levels[acks], compression_type=None if codec == "none" else codec) as producer:
@@ -108,7 +108,7 @@ async def test_every_record_arrives_as_sent(target: Target, acks: str, codec: st
     assert_same(await read_all(target, topic, len(sent)), sent)
 
 
-async def test_idempotent_producer(target: Target) -> None:
+async def test_idempotent_producer_delivers_each_record_once(target: Target) -> None:
     topic, sent = target.create_topic(), records(400)
     async with producer_of(target, enable_idempotence=True) as producer:
         await produce(producer, topic, sent)
@@ -142,7 +142,7 @@ async def test_group_shares_partitions_and_resumes(target: Target) -> None:
         assert_same(await poll(resumed, len(later)), later)
 
 
-async def test_transactions_with_the_consumers_offsets_in_them(target: Target) -> None:
+async def test_transaction_commits_consumer_offsets(target: Target) -> None:
     source, sink, group, sent = target.create_topic(), target.create_topic(), target.name("group"), records(30)
     async with producer_of(target) as producer:
         await produce(producer, source, sent)
@@ -169,7 +169,7 @@ async def test_transactions_with_the_consumers_offsets_in_them(target: Target) -
     assert_same(await read_all(target, sink, len(sent) + 7), copied[:7] + sent)
 
 
-async def test_administration(target: Target) -> None:
+async def test_admin_requests_succeed(target: Target) -> None:
     topic, group = target.name("aiokafka"), target.name("group")
     # acks=all: records can be deleted only as far as the followers have them.
     async with admin_of(target) as admin, producer_of(target, acks="all") as producer:

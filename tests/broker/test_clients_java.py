@@ -24,7 +24,7 @@ def lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if line]
 
 
-def test_client_library(target: Target) -> None:
+def test_java_clients_pass_all_checks(target: Target) -> None:
     output = lines(run_tool(MATRIX, target.bootstrap_servers, str(target.brokers), timeout=240))
     assert [line for line in output if line.startswith("FAIL")] == []
     assert {line.removeprefix("PASS ") for line in output if line.startswith("PASS ")} == CHECKS
@@ -34,7 +34,7 @@ def test_client_library(target: Target) -> None:
         assert brokers <= {f"127.0.0.1:{port}" for port in target.ports}
 
 
-def test_topic_tool(target: Target) -> None:
+def test_topic_tool_manages_topics(target: Target) -> None:
     topic = target.name("tool")
     common = ("--bootstrap-server", target.bootstrap_servers, "--topic", topic)
 
@@ -51,14 +51,14 @@ def test_topic_tool(target: Target) -> None:
     run("--delete")
 
 
-def test_config_tool(target: Target) -> None:
+def test_config_tool_alters_and_describes_topics(target: Target) -> None:
     topic = target.create_topic()
     common = ("--bootstrap-server", target.bootstrap_servers, "--entity-type", "topics", "--entity-name", topic)
     run_tool("kafka.admin.ConfigCommand", *common, "--alter", "--add-config", "retention.ms=3600000")
     assert "retention.ms=3600000 " in run_tool("kafka.admin.ConfigCommand", *common, "--describe")
 
 
-def test_verifiable_producer_and_consumer(target: Target) -> None:
+def test_verifiable_tools_read_what_they_wrote(target: Target) -> None:
     topic, group, count = target.create_topic(), target.name("group"), 3_000
     servers = ("--bootstrap-server", target.bootstrap_servers, "--topic", topic)
     produced = run_tool(f"{TOOLS}VerifiableProducer", *servers, "--max-messages", str(count), "--acks", "-1")
@@ -82,7 +82,7 @@ def test_verifiable_producer_and_consumer(target: Target) -> None:
     assert {row[header.index("LAG")] for row in rows} == {"0"}
 
 
-def test_console_producer_and_consumers(target: Target) -> None:
+def test_console_tools_read_what_they_wrote(target: Target) -> None:
     topic, group = target.create_topic(), target.name("share")
     sent = [f"key-{index}\tvalue {index} ключ" for index in range(100)]
     producer = start_tool(
@@ -110,7 +110,7 @@ def test_console_producer_and_consumers(target: Target) -> None:
     assert sorted(lines(shared)) == sorted(sent)
 
 
-def test_performance_tools(target: Target) -> None:
+def test_performance_tools_read_what_they_wrote(target: Target) -> None:
     topic, count = target.create_topic(), 20_000
     produced = run_tool(
         f"{TOOLS}ProducerPerformance",

@@ -85,7 +85,7 @@ def read_all(target: Target, topic: str, count: int, **config: Any) -> list[Reco
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("acks", ACKS)
-def test_every_record_arrives_as_sent(target: Target, acks: str, codec: str) -> None:
+def test_each_record_arrives_as_sent(target: Target, acks: str, codec: str) -> None:
     topic, sent = target.create_topic(), records()
     config: dict[str, Any] = {
         "acks": "all" if acks == "all" else int(acks),
@@ -97,7 +97,7 @@ def test_every_record_arrives_as_sent(target: Target, acks: str, codec: str) -> 
     assert_same(read_all(target, topic, len(sent)), sent)
 
 
-def test_idempotent_producer(target: Target) -> None:
+def test_idempotent_producer_delivers_each_record_once(target: Target) -> None:
     topic, sent = target.create_topic(), records(400)
     with producer_of(target, enable_idempotence=True) as producer:
         produce(producer, topic, sent)
@@ -130,7 +130,7 @@ def test_group_shares_partitions_and_resumes(target: Target) -> None:
         assert_same(poll(resumed, len(later)), later)
 
 
-def test_transactions_with_the_consumers_offsets_in_them(target: Target) -> None:
+def test_transaction_commits_consumer_offsets(target: Target) -> None:
     source, sink, group, sent = target.create_topic(), target.create_topic(), target.name("group"), records(30)
     with producer_of(target) as producer:
         produce(producer, source, sent)
@@ -156,7 +156,7 @@ def test_transactions_with_the_consumers_offsets_in_them(target: Target) -> None
     assert_same(read_all(target, sink, len(sent) + 7), copied[:7] + sent)
 
 
-def test_administration(target: Target) -> None:
+def test_admin_requests_succeed(target: Target) -> None:
     topic, group = target.name("kafka-python"), target.name("group")
     wanted = {topic: {"num_partitions": PARTITIONS, "replication_factor": target.brokers}}
     with admin_of(target) as admin, producer_of(target) as producer:

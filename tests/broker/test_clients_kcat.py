@@ -35,20 +35,20 @@ def assert_holds_what_was_sent(kcat: str, target: Target, topic: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("acks", ACKS)
-def test_every_record_arrives_as_sent(kcat: str, target: Target, acks: str, codec: str) -> None:
+def test_each_record_arrives_as_sent(kcat: str, target: Target, acks: str, codec: str) -> None:
     topic = target.create_topic()
     produce(kcat, target, topic, "-z", codec, "-X", f"acks={acks}")
     assert_holds_what_was_sent(kcat, target, topic)
 
 
 @pytest.mark.parametrize("setting", ["enable.idempotence=true", "transactional.id=kcat"])
-def test_idempotent_and_transactional_producer(kcat: str, target: Target, setting: str) -> None:
+def test_idempotent_and_transactional_producers_deliver_all(kcat: str, target: Target, setting: str) -> None:
     topic = target.create_topic()
     produce(kcat, target, topic, "-X", setting)
     assert_holds_what_was_sent(kcat, target, topic)
 
 
-def test_group(kcat: str, target: Target) -> None:
+def test_group_reads_all_records(kcat: str, target: Target) -> None:
     topic, group = target.create_topic(), target.name("group")
     produce(kcat, target, topic)
     reading = ("-q", "-X", "auto.offset.reset=earliest", "-f", "%k\t%s\n")
@@ -56,7 +56,7 @@ def test_group(kcat: str, target: Target) -> None:
     assert sorted(consumed.splitlines()) == sorted(LINES)
 
 
-def test_metadata_names_only_addresses_that_it_may_use(kcat: str, target: Target) -> None:
+def test_metadata_names_only_gateway_addresses(kcat: str, target: Target) -> None:
     brokers = [broker["name"] for broker in json.loads(run(kcat, target, "-L", "-J"))["brokers"]]
     assert len(set(brokers)) == target.brokers
     if target.ports is not None:

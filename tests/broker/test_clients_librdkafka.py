@@ -96,19 +96,19 @@ def read_all(target: Target, topic: str, count: int, **more: Any) -> list[Record
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("acks", ACKS)
-def test_every_record_arrives_as_sent(target: Target, acks: str, codec: str) -> None:
+def test_each_record_arrives_as_sent(target: Target, acks: str, codec: str) -> None:
     topic, sent = target.create_topic(), records()
     assert produce(Producer(config(target, acks=acks, compression_type=codec)), topic, sent) == []
     assert_same(read_all(target, topic, len(sent)), sent)
 
 
-def test_idempotent_producer(target: Target) -> None:
+def test_idempotent_producer_delivers_each_record_once(target: Target) -> None:
     topic, sent = target.create_topic(), records(400)
     assert produce(Producer(config(target, enable_idempotence=True, linger_ms=1)), topic, sent) == []
     assert_same(read_all(target, topic, len(sent)), sent)
 
 
-def test_client_is_told_only_of_addresses_it_may_use(target: Target) -> None:
+def test_metadata_names_only_gateway_addresses(target: Target) -> None:
     brokers = AdminClient(config(target)).list_topics(timeout=TIMEOUT).brokers
     assert len(brokers) == target.brokers
     assert len({broker.port for broker in brokers.values()}) == target.brokers
@@ -145,7 +145,7 @@ def test_group_shares_partitions_and_resumes(target: Target, protocol: str) -> N
         assert_same(poll(resumed, len(later)), later)
 
 
-def test_transactions_with_the_consumers_offsets_in_them(target: Target) -> None:
+def test_transaction_commits_consumer_offsets(target: Target) -> None:
     source, sink, group, sent = target.create_topic(), target.create_topic(), target.name("group"), records(30)
     assert produce(Producer(config(target)), source, sent) == []
     producer = Producer(config(target, transactional_id=target.name("transaction")))
@@ -171,7 +171,7 @@ def test_transactions_with_the_consumers_offsets_in_them(target: Target) -> None
     assert {(each.partition, each.offset) for each in committed} == {(each.partition, each.offset) for each in offsets}
 
 
-def test_administration(target: Target) -> None:
+def test_admin_requests_succeed(target: Target) -> None:
     admin, topic, group = AdminClient(config(target)), target.create_topic(), target.name("group")
     with pytest.raises(KafkaException, match="already exists"):
         result(admin.create_topics([NewTopic(topic, 1)]))

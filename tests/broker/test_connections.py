@@ -60,7 +60,7 @@ def rejected(gateway: Weir) -> float:
     return gateway.metric("weir_connections_rejected_total")
 
 
-def test_a_storm_from_one_address_is_turned_away_and_others_are_served(gateway: Weir) -> None:
+def test_storm_from_one_address_is_refused_alone(gateway: Weir) -> None:
     before = gateway.metric("weir_connections_accepted_total")
     with ExitStack() as stack:
         steady = stack.enter_context(open_from(STEADY_IP, address(gateway)))
@@ -96,7 +96,7 @@ def test_a_storm_from_one_address_is_turned_away_and_others_are_served(gateway: 
     assert gateway.client_sockets() == 0
 
 
-def test_an_address_has_as_many_connections_as_its_override_says(gateway: Weir) -> None:
+def test_address_override_sets_its_maximum(gateway: Weir) -> None:
     before = gateway.metric("weir_connections_rejected_total", reason="max_per_ip")
     with open_from("127.0.0.9", address(gateway)) as first, open_from("127.0.0.9", address(gateway)):
         ask(first)
@@ -106,7 +106,7 @@ def test_an_address_has_as_many_connections_as_its_override_says(gateway: Weir) 
     assert gateway.metric("weir_connections_rejected_total", reason="max_per_ip") == before + 1
 
 
-def test_how_early_a_client_sends_is_what_the_kernel_says(gateway: Weir) -> None:
+def test_early_time_is_that_of_the_kernel(gateway: Weir) -> None:
     hasty = {"user": "", "client_id": "hasty"}
     body = struct.pack(">hhi", -1, 1, 1_000) + struct.pack(">ih", 1, 4) + b"none" + struct.pack(">iii", 1, 0, 12_000)
     header = struct.pack(">hhih", 0, 3, 7, 5) + b"hasty"
@@ -120,7 +120,7 @@ def test_how_early_a_client_sends_is_what_the_kernel_says(gateway: Weir) -> None
         assert 0.1 < gateway.metric("weir_early_request_seconds_total", **hasty) <= 2.1
 
 
-def test_limits_of_the_listener_change_live_and_who_comes_waits_for_a_place(gateway: Weir) -> None:
+def test_listener_limits_reload_and_connections_wait(gateway: Weir) -> None:
     listener = {**gateway.config["listeners"][0], "max_connections": 1}
     changed = {**gateway.config, "listeners": [listener]}
     with ExitStack() as stack:

@@ -53,7 +53,7 @@ def partitions(cluster: KafkaCluster, topic: str) -> int:
     return len(described.partitions)
 
 
-def test_the_brokers_own_quota_refuses_and_throttles_alike(cluster: KafkaCluster, gateway: Weir) -> None:
+def test_quota_matches_the_brokers_own(cluster: KafkaCluster, gateway: Weir) -> None:
     set_broker_quotas(cluster.bootstrap_servers, map(broker_client, SCENARIOS))
     steps = compare(cluster.bootstrap_servers, gateway.bootstrap_servers)
     assert [step for step in steps if not step.same_topics] == []
@@ -62,9 +62,7 @@ def test_the_brokers_own_quota_refuses_and_throttles_alike(cluster: KafkaCluster
     assert {step.scenario for step in steps if step.weir.throttle_time_ms} >= {"create_older", "delete_older", "grow_older"}
 
 
-def test_the_topic_tool_creates_sixty_partitions_in_one_go_and_then_no_more(
-    cluster: KafkaCluster, gateway: Weir, tmp_path: Path
-) -> None:
+def test_topic_tool_creates_sixty_partitions_once(cluster: KafkaCluster, gateway: Weir, tmp_path: Path) -> None:
     (config := tmp_path / "tool.properties").write_text("client.id=tool\n")
     common = ("--bootstrap-server", gateway.bootstrap_servers, "--command-config", str(config), "--create")
     assert "Created topic tool-1." in run_tool(TOPICS, *common, "--topic", "tool-1", "--partitions", "60")
@@ -73,14 +71,14 @@ def test_the_topic_tool_creates_sixty_partitions_in_one_go_and_then_no_more(
     assert partitions(cluster, "tool-1") == 60
 
 
-def test_javas_admin_client_tries_again_until_all_is_created(cluster: KafkaCluster, gateway: Weir) -> None:
+def test_java_admin_client_retries_until_all_is_created(cluster: KafkaCluster, gateway: Weir) -> None:
     before = gateway.metric("weir_throttled_requests_total", kind="controller_mutation", client_id="retries")
     run_tool(RETRYING_ADMIN, gateway.bootstrap_servers, "retries", "java-1=23", "java-2=2", "java-3=1")
     assert [partitions(cluster, f"java-{number}") for number in (1, 2, 3)] == [23, 2, 1]
     assert gateway.metric("weir_throttled_requests_total", kind="controller_mutation", client_id="retries") > before
 
 
-def test_librdkafka_which_knows_no_such_error_is_held_and_never_refused(cluster: KafkaCluster, gateway: Weir) -> None:
+def test_librdkafka_is_throttled_and_never_refused(cluster: KafkaCluster, gateway: Weir) -> None:
     admin = AdminClient({"bootstrap.servers": gateway.bootstrap_servers, "client.id": "librdkafka"})
     seconds = "weir_throttle_seconds_total"
     for future in admin.create_topics([NewTopic("rd-1", 12, 1), NewTopic("rd-2", 12, 1)], request_timeout=60).values():
@@ -91,7 +89,7 @@ def test_librdkafka_which_knows_no_such_error_is_held_and_never_refused(cluster:
     wait_until(lambda: partitions(cluster, "rd-1") == 13, "rd-1 has grown")
 
 
-def test_a_mixed_request_keeps_its_order_and_its_errors(gateway: Weir) -> None:
+def test_mixed_request_keeps_its_order_and_errors(gateway: Weir) -> None:
     with closing(RawAdmin(gateway.bootstrap_servers, "mixed")) as admin:
         admin.create([{"name": "mixed-there", "count": 2}])
         topics = [("b", 15), ("mixed-there", 9), ("zero", 0), ("a", 15), ("z", 1), ("c", 1), ("zero", 4)]
@@ -112,7 +110,7 @@ def test_decoy_does_not_lift_the_quota(gateway: Weir) -> None:
     assert tokens(gateway, "decoy") > BURST - 31
 
 
-def test_the_tokens_metric_agrees_with_what_clients_are_told(gateway: Weir) -> None:
+def test_tokens_metric_matches_throttle_times(gateway: Weir) -> None:
     with closing(RawAdmin(gateway.bootstrap_servers, "tokens")) as admin:
         assert admin.create([{"name": "tokens-1", "count": 60}]).throttle_time_ms == 0
     before = tokens(gateway, "tokens")
@@ -124,7 +122,7 @@ def test_the_tokens_metric_agrees_with_what_clients_are_told(gateway: Weir) -> N
     wait_until(lambda: gateway.metric("weir_quota_usage", kind="controller_mutation", client_id="tokens") > 0, "usage is shown")
 
 
-def test_an_older_request_is_throttled_and_never_refused(cluster: KafkaCluster, gateway: Weir) -> None:
+def test_older_request_is_throttled_and_never_refused(cluster: KafkaCluster, gateway: Weir) -> None:
     with closing(RawAdmin(gateway.bootstrap_servers, "older")) as admin:
         answer = admin.create([{"name": f"older-{number}", "count": 30} for number in range(2)], version=5)
     assert [error for _, error, _ in answer.topics] == [0, 0]
@@ -135,7 +133,7 @@ def test_an_older_request_is_throttled_and_never_refused(cluster: KafkaCluster, 
     assert deleted.throttle_time_ms > answer.throttle_time_ms
 
 
-def test_the_clusters_default_count_is_known_before_anybody_has_used_it(gateway: Weir) -> None:
+def test_default_partition_count_is_known_at_first_use(gateway: Weir) -> None:
     created = int(BURST // NUM_PARTITIONS) + 1
     with closing(RawAdmin(gateway.bootstrap_servers, "guess")) as admin:
         answer = admin.create([{"name": f"guess-{number}"} for number in range(created + 1)])
@@ -143,7 +141,7 @@ def test_the_clusters_default_count_is_known_before_anybody_has_used_it(gateway:
     assert "not known" not in gateway.log()
 
 
-def test_who_is_exempt_is_free(gateway: Weir) -> None:
+def test_exempt_client_is_free(gateway: Weir) -> None:
     with closing(RawAdmin(gateway.bootstrap_servers, "free")) as admin:
         for number in range(3):
             answer = admin.create([{"name": f"free-{number}", "count": 50}])

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.broker
 CONNECT = "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); print('connected'); s.recv(1)"
 
 
-def test_sees_a_process_that_connects(kafka: KafkaCluster) -> None:
+def test_process_that_connects_directly_is_seen(kafka: KafkaCluster) -> None:
     port = kafka.brokers[0].port
     with DirectConnections([port], allowed=[os.getpid(), kafka.brokers[0].pid]) as direct:
         live_brokers("127.0.0.1", port)  # by this process, which may

@@ -147,7 +147,7 @@ def test_junk_ends_its_connection(gateway: Weir, bystander: Bystander, junk: str
         assert read_to_end(connection) == b""
 
 
-def test_tls_on_the_plaintext_port_is_named_in_the_log(gateway: Weir, bystander: Bystander) -> None:
+def test_tls_on_plaintext_port_is_named_in_the_log(gateway: Weir, bystander: Bystander) -> None:
     with connect(gateway) as connection:
         connection.sendall(client_hello())
         assert read_to_end(connection) == b""
@@ -187,7 +187,7 @@ def test_frame_in_two_pieces_is_answered(gateway: Weir, bystander: Bystander) ->
     ],
     ids=["metadata", "produce", "fetch", "api-versions"],
 )
-def test_body_cut_at_every_byte_is_answered_or_ends_its_connection(
+def test_truncated_body_is_answered_or_ends_connection(
     gateway: Weir, bystander: Bystander, topic: str, api_key: int, version: int, body: Callable[[str], bytes]
 ) -> None:
     whole = body(topic)
@@ -200,7 +200,7 @@ def test_body_cut_at_every_byte_is_answered_or_ends_its_connection(
     wait_until(lambda: gateway.metric("weir_connections") == gateway.client_sockets(), "no half-open connection")
 
 
-def test_many_at_once_do_not_hold_up_others(gateway: Weir, bystander: Bystander) -> None:
+def test_many_bad_clients_do_not_delay_others(gateway: Weir, bystander: Bystander) -> None:
     counted = gateway.metric("weir_protocol_errors_total")
     with ExitStack() as stack:
         connections = [stack.enter_context(connect(gateway)) for _ in range(200)]
@@ -214,7 +214,7 @@ def test_many_at_once_do_not_hold_up_others(gateway: Weir, bystander: Bystander)
     wait_until(lambda: gateway.metric("weir_connections") == gateway.client_sockets(), "no half-open connection")
 
 
-def test_log_never_holds_what_was_sent(gateway: Weir, bystander: Bystander) -> None:
+def test_log_never_holds_client_bytes(gateway: Weir, bystander: Bystander) -> None:
     secret = b"correct horse battery staple"
     with connect(gateway) as connection:
         connection.sendall(struct.pack(">i", 2_000_000_000) + secret)

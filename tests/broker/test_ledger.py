@@ -68,9 +68,7 @@ def gateway_with_ledger(
     )
 
 
-def test_a_killed_gateway_leaves_what_it_had_flushed(
-    kafka: KafkaCluster, start_weir: Callable[..., Weir], tmp_path: Path
-) -> None:
+def test_killed_gateway_leaves_flushed_events(kafka: KafkaCluster, start_weir: Callable[..., Weir], tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     topic = create_topic(kafka.bootstrap_servers, f"ledger-{tmp_path.name}", replicas=1)
     gateway = gateway_with_ledger(start_weir, kafka, path)
@@ -97,7 +95,7 @@ def test_a_killed_gateway_leaves_what_it_had_flushed(
     assert gateway.metric("weir_ledger_dropped_total") == 0
 
 
-def test_what_would_have_been_throttled_is_noted(kafka: KafkaCluster, start_weir: Callable[..., Weir], tmp_path: Path) -> None:
+def test_unenforced_throttles_are_recorded(kafka: KafkaCluster, start_weir: Callable[..., Weir], tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     topic = create_topic(kafka.bootstrap_servers, f"unenforced-{tmp_path.name}", replicas=1)
     gateway = gateway_with_ledger(start_weir, kafka, path, enforce=False)
@@ -111,7 +109,7 @@ def test_what_would_have_been_throttled_is_noted(kafka: KafkaCluster, start_weir
     gateway.start()  # for the fixture to stop
 
 
-def test_the_topic_holds_what_the_files_hold(kafka: KafkaCluster, start_weir: Callable[..., Weir], tmp_path: Path) -> None:
+def test_ledger_topic_holds_the_files_events(kafka: KafkaCluster, start_weir: Callable[..., Weir], tmp_path: Path) -> None:
     """And `weir report --kafka` fetches just that; the last lines are those of the moment in which the gateway stops.
 
     Lines that were sent twice, since nobody confirmed them, are fetched once.
@@ -132,9 +130,7 @@ def test_the_topic_holds_what_the_files_hold(kafka: KafkaCluster, start_weir: Ca
     gateway.start()  # for the fixture to stop
 
 
-def test_what_was_rejected_last_is_told_at_the_end(
-    kafka: KafkaCluster, start_weir: Callable[..., Weir], tmp_path: Path
-) -> None:
+def test_last_rejections_are_recorded_at_exit(kafka: KafkaCluster, start_weir: Callable[..., Weir], tmp_path: Path) -> None:
     """Rejections are folded for ten seconds, which the gateway does not live for."""
     path = tmp_path / "ledger"
     topic = create_topic(kafka.bootstrap_servers, f"rejected-{tmp_path.name}", replicas=1)

@@ -98,7 +98,7 @@ def throttled(gateway: Weir) -> float:
 
 
 @pytest.mark.parametrize("how", ["replaced", "sighup", "in place", "configmap"])
-def test_quota_changes_on_open_connections(kafka: KafkaCluster, tmp_path: Path, how: str) -> None:
+def test_quota_changes_apply_to_open_connections(kafka: KafkaCluster, tmp_path: Path, how: str) -> None:
     topic = create_topic(kafka.bootstrap_servers, f"quota-{uuid4().hex[:8]}", partitions=1)
     gateway = Weir(tmp_path, kafka.bootstrap_servers)
     file = Laid(gateway, how)

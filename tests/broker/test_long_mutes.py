@@ -144,7 +144,7 @@ def kafka_python(servers: str, topic: str, client_id: str, accepted: Callable[[]
 
 
 @pytest.mark.parametrize("client", [librdkafka, aiokafka, kafka_python])
-def test_long_mute_costs_a_client_nothing_but_time(weir: Weir, topic: str, client: Callable[..., list[float]]) -> None:
+def test_long_mute_costs_a_client_only_time(weir: Weir, topic: str, client: Callable[..., list[float]]) -> None:
     counts = Counts(weir, client.__name__)
     times = client(weir.bootstrap_servers, topic, client.__name__, counts.accepted)
     sent, opened, sent_again, opened_then, read, opened_reading, read_again, opened_at_last = times
@@ -155,7 +155,7 @@ def test_long_mute_costs_a_client_nothing_but_time(weir: Weir, topic: str, clien
         assert counts.early() == 0
 
 
-def test_java_client_waits_longer_than_a_request_may_take(weir: Weir, topic: str) -> None:
+def test_java_client_waits_longer_than_its_request_timeout(weir: Weir, topic: str) -> None:
     counts = Counts(weir, "java")
     output = run_tool(JAVA, weir.bootstrap_servers, topic, str(RECORD), "java")
     lines = dict(line.split(maxsplit=1) for line in output.splitlines() if line)
@@ -165,7 +165,7 @@ def test_java_client_waits_longer_than_a_request_may_take(weir: Weir, topic: str
     assert counts.early() == 0
 
 
-def test_consumer_is_held_at_its_quota(weir: Weir, topic: str) -> None:
+def test_consumer_is_throttled_to_its_quota(weir: Weir, topic: str) -> None:
     producer = Producer({"bootstrap.servers": weir.bootstrap_servers, "client.id": "filler", "linger.ms": 5})
     count = CONSUMED // VALUE
     for number in range(count):

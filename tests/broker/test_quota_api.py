@@ -195,12 +195,12 @@ def wait_until_known(bootstrap_servers: str) -> None:
 
 
 @pytest.mark.parametrize("index", range(len(SCRIPT)), ids=SCRIPT)
-def test_the_tool_says_what_it_says_of_a_broker(outcomes: list[tuple[str, Outcome, Outcome]], index: int) -> None:
+def test_tool_prints_the_same_as_for_a_broker(outcomes: list[tuple[str, Outcome, Outcome]], index: int) -> None:
     _, direct, through = outcomes[index]
     assert through == direct
 
 
-def test_some_of_it_is_good_and_some_bad(outcomes: list[tuple[str, Outcome, Outcome]]) -> None:
+def test_compared_commands_include_good_and_bad(outcomes: list[tuple[str, Outcome, Outcome]]) -> None:
     codes = [direct.code for _, direct, _ in outcomes]
     assert codes.count("0") >= 30
     assert codes.count("1") >= 12
@@ -225,7 +225,7 @@ def row(gateway: Weir, client_id: str) -> dict[str, Any]:
     return found
 
 
-def test_the_next_request_feels_it_and_it_outlives_a_kill(cluster: KafkaCluster, tmp_path: Path) -> None:
+def test_quota_applies_at_once_and_survives_a_kill(cluster: KafkaCluster, tmp_path: Path) -> None:
     topic = create_topic(cluster.bootstrap_servers, f"felt-at-once-{uuid4().hex[:8]}", partitions=1)
     config = ADMIN | {
         "quotas": {
@@ -257,7 +257,7 @@ def test_the_next_request_feels_it_and_it_outlives_a_kill(cluster: KafkaCluster,
             assert row(gateway, "etl")["source"] == "file"
 
 
-def test_who_is_no_admin_may_not_until_the_file_says_so(cluster: KafkaCluster, tmp_path: Path) -> None:
+def test_client_that_is_no_admin_is_refused_until_reload(cluster: KafkaCluster, tmp_path: Path) -> None:
     with Weir(tmp_path, cluster.bootstrap_servers) as gateway, RawClient(gateway.bootstrap_servers) as client:
         entity = parts(user="alice", client_id=None)
         denied = alter(client, entity, producer_byte_rate=1.0, request_percentage=1.0)
@@ -275,7 +275,7 @@ def test_who_is_no_admin_may_not_until_the_file_says_so(cluster: KafkaCluster, t
             assert describe(direct) == {}  # nothing of it is the broker's
 
 
-def test_a_quota_that_only_the_broker_can_hold_is_the_brokers(cluster: KafkaCluster, tmp_path: Path) -> None:
+def test_quota_unknown_to_weir_goes_to_the_broker(cluster: KafkaCluster, tmp_path: Path) -> None:
     with (
         Weir(tmp_path, cluster.bootstrap_servers, ADMIN) as gateway,
         RawClient(gateway.bootstrap_servers) as client,
@@ -291,7 +291,7 @@ def test_a_quota_that_only_the_broker_can_hold_is_the_brokers(cluster: KafkaClus
         wait_until_known(cluster.bootstrap_servers)
 
 
-def test_kip_13s_levers_on_an_open_connection(cluster: KafkaCluster, tmp_path: Path) -> None:
+def test_each_lever_of_kip_13_works_on_an_open_connection(cluster: KafkaCluster, tmp_path: Path) -> None:
     """Enforcement off and on, a client exempt and back, its quota changed by file and by API: each at the next request."""
     topic = create_topic(cluster.bootstrap_servers, f"levers-{uuid4().hex[:8]}", partitions=1)
     window = {"samples": 2, "seconds": 1}

@@ -90,9 +90,7 @@ def table(kafka: KafkaCluster, topic: str) -> dict[str, Any]:
     return found
 
 
-def test_set_at_one_described_and_enforced_at_the_other_and_kept_over_a_kill_of_both(
-    kafka: KafkaCluster, make: Start, topic: str
-) -> None:
+def test_quota_is_shared_by_gateways_and_survives_kills(kafka: KafkaCluster, make: Start, topic: str) -> None:
     produced = create_topic(kafka.bootstrap_servers, f"held-{topic}", partitions=1)
     with make("one") as one, make("two") as two:
         assert throttle_ms(two, produced) == 0
@@ -125,9 +123,7 @@ def test_set_at_one_described_and_enforced_at_the_other_and_kept_over_a_kill_of_
         assert one.metric("weir_api_quota_topic_connected") == 1
 
 
-def test_the_first_one_puts_its_file_there_and_the_topic_goes_before_the_files_of_others(
-    kafka: KafkaCluster, make: Start, topic: str
-) -> None:
+def test_first_gateway_fills_topic_that_overrides_files(kafka: KafkaCluster, make: Start, topic: str) -> None:
     for name, rate in (("one", 1_000.0), ("two", 2_000.0)):
         with make(name, sharing=None) as alone:
             set_quota(alone, "etl", producer_byte_rate=rate)
@@ -145,9 +141,7 @@ def test_the_first_one_puts_its_file_there_and_the_topic_goes_before_the_files_o
         assert ask(one) == {}, "not put there once more"
 
 
-def test_what_can_not_be_made_out_is_skipped_and_a_topic_that_is_deleted_is_filled_again(
-    kafka: KafkaCluster, make: Start, topic: str
-) -> None:
+def test_bad_records_are_skipped_and_deleted_topic_refilled(kafka: KafkaCluster, make: Start, topic: str) -> None:
     with make("one") as one:
         set_quota(one, "etl", **QUOTA)
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
@@ -175,7 +169,7 @@ def test_what_can_not_be_made_out_is_skipped_and_a_topic_that_is_deleted_is_fill
         assert table(kafka, topic)['{"client-id": "etl"}'] == {"version": 1, "quotas": QUOTA}
 
 
-def test_without_kafka_it_starts_with_what_it_knew_last(make: Start) -> None:
+def test_gateway_starts_from_its_copy_without_kafka(make: Start) -> None:
     with make("one") as one, make("two") as two:
         set_quota(two, "etl", **QUOTA)
         wait_until(lambda: ask(one) == {"client-id=etl": QUOTA}, "heard of")

@@ -45,9 +45,7 @@ def bytes_in_the_log(cluster: KafkaCluster, topic: str) -> int:
 
 
 @pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
-def test_a_restart_and_a_kill_give_no_second_burst(
-    kafka: KafkaCluster, start_weir: Callable[..., Weir], algorithm: str
-) -> None:
+def test_restart_and_kill_give_no_second_burst(kafka: KafkaCluster, start_weir: Callable[..., Weir], algorithm: str) -> None:
     topic = create_topic(kafka.bootstrap_servers, f"no-second-burst-{uuid4().hex[:8]}", partitions=1)
     entities = [{"client-id": "etl", "producer_byte_rate": LIMIT}]
     gateway = start_weir(
@@ -80,7 +78,7 @@ def test_a_restart_and_a_kill_give_no_second_burst(
     assert "recent usage can't be read" in gateway.log()
 
 
-def test_among_gateways_that_share_quotas_neither_forgotten_nor_charged_twice(kafka: KafkaCluster, tmp_path: Path) -> None:
+def test_shared_use_survives_restarts_and_is_charged_once(kafka: KafkaCluster, tmp_path: Path) -> None:
     topic = create_topic(kafka.bootstrap_servers, f"shared-over-restarts-{uuid4().hex[:8]}", partitions=1)
     config = {
         "quotas": {"window": WINDOW, "entities": [{"client-id": "etl", "producer_byte_rate": LIMIT}]},

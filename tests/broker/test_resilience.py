@@ -123,7 +123,7 @@ def move(cluster: KafkaCluster) -> None:
     [(1, kill_and_restart), (1, freeze), (3, kill_and_restart), (3, freeze), (3, move)],
     ids=["kill-1", "freeze-1", "kill-3", "freeze-3", "move-3"],
 )
-def test_nothing_is_lost_doubled_or_left_open(
+def test_disturbed_brokers_lose_and_double_nothing(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     start_weir: Callable[..., Weir],
@@ -157,9 +157,7 @@ def test_nothing_is_lost_doubled_or_left_open(
     assert gateway.resident_bytes() < memory + 64 * MEBIBYTE
 
 
-def test_client_that_gives_up_on_a_frozen_broker_leaves_nothing_open(
-    own_kafka: KafkaCluster, start_weir: Callable[..., Weir]
-) -> None:
+def test_frozen_broker_leaves_no_open_connection(own_kafka: KafkaCluster, start_weir: Callable[..., Weir]) -> None:
     gateway = start_weir(own_kafka.bootstrap_servers)
     sockets = len(gateway.sockets())
     own_kafka.brokers[0].freeze()

@@ -17,26 +17,26 @@ def report(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Rep
     return run(kafka, tmp_path_factory.mktemp("rolling"), Weir)
 
 
-def test_nothing_is_lost_and_nothing_doubled(report: Report) -> None:
+def test_rolling_restart_loses_and_doubles_nothing(report: Report) -> None:
     """Kafka's VerifiableProducer and VerifiableConsumer, librdkafka's and aiokafka's clients; all producers are idempotent."""
     assert report.acknowledged > 0
     assert (report.lost, report.doubled, report.missed) == (0, 0, 0), report
 
 
-def test_requests_that_want_no_answer_arrive_too(report: Report) -> None:
+def test_requests_without_acks_arrive(report: Report) -> None:
     """acks=0 promises nothing, but what was sent to a gateway that goes on reading until its client has left is not lost."""
     assert report.unanswered > 0
     assert report.unanswered_lost == 0, report
 
 
-def test_no_application_sees_an_error(report: Report) -> None:
+def test_applications_see_no_error(report: Report) -> None:
     assert report.errors == ()
 
 
-def test_every_connection_was_closed_between_two_requests(report: Report) -> None:
+def test_connections_close_between_two_requests(report: Report) -> None:
     assert report.drained >= len(report.pauses)
     assert report.cut == 0, report
 
 
-def test_nobody_was_sent_to_a_gateway_that_takes_no_more(report: Report) -> None:
+def test_clients_are_not_sent_to_a_draining_gateway(report: Report) -> None:
     assert report.refused == 0

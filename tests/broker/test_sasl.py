@@ -115,7 +115,7 @@ def usage(gateway: Weir, user: str) -> dict[str, Any] | None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_each_mechanism_with_each_client(gateway: Weir, topic: str, client: str, mechanism: str) -> None:
+def test_each_mechanism_works_with_each_client(gateway: Weir, topic: str, client: str, mechanism: str) -> None:
     before = usage(gateway, "alice")
     succeeded = authenticated(gateway, mechanism)
     assert CLIENTS[client](gateway.bootstrap_servers, topic, mechanism, "alice", PASSWORDS["alice"]) is None
@@ -127,7 +127,7 @@ def test_each_mechanism_with_each_client(gateway: Weir, topic: str, client: str,
     assert usage(gateway, "ANONYMOUS") is None
 
 
-def test_java(gateway: Weir, topic: str) -> None:
+def test_each_mechanism_works_with_java(gateway: Weir, topic: str) -> None:
     before = {mechanism: authenticated(gateway, mechanism) for mechanism in MECHANISMS}
     arguments = [
         argument
@@ -160,7 +160,7 @@ def secure_gateway(
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_each_mechanism_with_each_client_in_tls(
+def test_each_mechanism_works_with_each_client_over_tls(
     secure_gateway: Weir, authority: Authority, topic: str, client: str, mechanism: str
 ) -> None:
     succeeded = authenticated(secure_gateway, mechanism)
@@ -172,7 +172,7 @@ def test_each_mechanism_with_each_client_in_tls(
     assert (alice["level"], alice["limit"]) == ("user=alice", ALICE_RATE)
 
 
-def test_java_in_tls(secure_gateway: Weir, authority: Authority, topic: str) -> None:
+def test_each_mechanism_works_with_java_over_tls(secure_gateway: Weir, authority: Authority, topic: str) -> None:
     arguments = [
         argument
         for mechanism in MECHANISMS
@@ -191,7 +191,7 @@ def is_described(admin: AdminClient, user: str) -> bool:
         return False
 
 
-def test_a_name_that_scram_has_to_escape(cluster: KafkaCluster, gateway: Weir, topic: str) -> None:
+def test_user_name_that_scram_escapes_has_its_quota(cluster: KafkaCluster, gateway: Weir, topic: str) -> None:
     user, password = "a,b=c", "comma-password"
     credential = UserScramCredentialUpsertion(user, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), password.encode())
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
@@ -204,7 +204,7 @@ def test_a_name_that_scram_has_to_escape(cluster: KafkaCluster, gateway: Weir, t
 
 @pytest.mark.parametrize("client", ["librdkafka", "aiokafka"])  # kafka-python tries for ever, and java is above
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_a_wrong_password_is_the_broker_s_to_refuse(
+def test_wrong_password_is_refused_as_by_the_broker(
     cluster: KafkaCluster, gateway: Weir, topic: str, client: str, mechanism: str
 ) -> None:
     user = f"nobody-{client}-{mechanism}"
@@ -219,7 +219,7 @@ def test_a_wrong_password_is_the_broker_s_to_refuse(
     assert usage(gateway, user) is None
 
 
-def test_a_mechanism_that_the_broker_has_not(gateway: Weir) -> None:
+def test_mechanism_unknown_to_the_broker_is_counted(gateway: Weir) -> None:
     failed = gateway.metric("weir_authentication_failures_total", reason="unsupported_mechanism")
     with connect(gateway) as connection:
         connection.sendall(request(17, 1, struct.pack(">h", 4) + b"NONE"))
@@ -228,7 +228,7 @@ def test_a_mechanism_that_the_broker_has_not(gateway: Weir) -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_raw_tokens_of_old_clients(gateway: Weir, mechanism: str) -> None:
+def test_raw_tokens_of_old_clients_work(gateway: Weir, mechanism: str) -> None:
     """librdkafka speaks to brokers before 1.0 in raw tokens, if it is told that this is one."""
     succeeded = authenticated(gateway, mechanism)
     old = {"api.version.request": False, "broker.version.fallback": "0.11.0.0"}
@@ -239,7 +239,7 @@ def test_raw_tokens_of_old_clients(gateway: Weir, mechanism: str) -> None:
     assert authenticated(gateway, mechanism) > succeeded
 
 
-def test_a_wrong_password_in_a_raw_token(gateway: Weir) -> None:
+def test_wrong_password_in_a_raw_token_is_counted(gateway: Weir) -> None:
     failed = gateway.metric("weir_authentication_failures_total", reason="closed")
     token = b"\0alice\0wrong-password"
     with connect(gateway) as connection:
@@ -283,7 +283,7 @@ def send(sender: Producer, topic: str, size: int, count: int = 1) -> None:
         assert sender.flush(60.0) == 0
 
 
-def test_all_eight_levels_with_a_real_user(own_gateway: Weir, topic: str) -> None:
+def test_all_eight_levels_apply_to_a_real_user(own_gateway: Weir, topic: str) -> None:
     gateway, alice = own_gateway, producer(own_gateway, "alice")
     for first in range(len(LEVELS)):
         rows = [entity | {QUOTA_KEY: 1_000_000 + rank} for rank, entity in enumerate(LEVELS)][first:]
@@ -305,7 +305,7 @@ def samples(gateway: Weir, name: str) -> list[Any]:
     return [sample for family in families for sample in family.samples if sample.name == name]
 
 
-def test_a_user_s_quota_holds_for_that_user_alone(own_gateway: Weir, topic: str) -> None:
+def test_user_quota_applies_to_that_user_only(own_gateway: Weir, topic: str) -> None:
     gateway = own_gateway
     rows = [{"user": "alice", QUOTA_KEY: 20_000}, {"user": "<default>", QUOTA_KEY: 20_000}, {"user": "bob", "exempt": True}]
     gateway.write_config(gateway.config | {"quotas": QUOTAS | {"entities": rows}})
@@ -323,7 +323,7 @@ def test_a_user_s_quota_holds_for_that_user_alone(own_gateway: Weir, topic: str)
 # Again (KIP-368).
 
 
-def test_sessions_that_end_every_five_seconds_under_load(cluster: KafkaCluster, tmp_path: Path) -> None:
+def test_sessions_reauthenticate_under_load_without_loss(cluster: KafkaCluster, tmp_path: Path) -> None:
     """`python -m loadtest.scenarios.reauthentication` is the same for longer."""
     servers = cluster.bootstrap_servers_of(reauthentication.LISTENER)
     with gateway_before(servers, tmp_path, credentials(tmp_path)) as gateway:
@@ -338,13 +338,13 @@ def test_sessions_that_end_every_five_seconds_under_load(cluster: KafkaCluster, 
 # Weir's own connections.
 
 
-def test_ready_with_credentials(gateway: Weir) -> None:
+def test_gateway_with_credentials_is_ready(gateway: Weir) -> None:
     assert gateway.get("/readyz") == "ready\n"
     assert PASSWORDS["weir"] not in gateway.log()
     assert PASSWORDS["weir"] not in gateway.get("/api/config")
 
 
-def test_wrong_credentials_are_named_and_right_ones_taken_up(cluster: KafkaCluster, tmp_path: Path) -> None:
+def test_wrong_credentials_are_named_and_corrected_ones_used(cluster: KafkaCluster, tmp_path: Path) -> None:
     wrong = credentials(tmp_path, "wrong-password")
     with gateway_before(cluster.bootstrap_servers_of("SASL"), tmp_path, wrong, wait="/livez") as gateway:
         why_not = wait_until(
@@ -356,7 +356,7 @@ def test_wrong_credentials_are_named_and_right_ones_taken_up(cluster: KafkaClust
         assert "wrong-password" not in gateway.log()
 
 
-def test_without_credentials_clients_are_served_by_what_passes(cluster: KafkaCluster, tmp_path: Path, topic: str) -> None:
+def test_clients_are_served_without_upstream_credentials(cluster: KafkaCluster, tmp_path: Path, topic: str) -> None:
     with gateway_before(cluster.bootstrap_servers_of("SASL"), tmp_path, None) as gateway:
         (told,) = [event for event in gateway.events() if "upstream.sasl is not set" in event["msg"]]
         assert "OAUTHBEARER" in told["msg"]
@@ -387,7 +387,7 @@ def connect(gateway: Weir) -> socket.socket:
     ],
     ids=["metadata", "produce", "a big frame", "a token unasked", "raw tokens that can't be read"],
 )
-def test_a_stranger_may_send_nothing_else(gateway: Weir, frame: bytes, reason: str) -> None:
+def test_unauthenticated_client_may_only_authenticate(gateway: Weir, frame: bytes, reason: str) -> None:
     count = gateway.metric("weir_protocol_errors_total", reason=reason)
     with connect(gateway) as connection:
         connection.sendall(frame)
@@ -395,7 +395,7 @@ def test_a_stranger_may_send_nothing_else(gateway: Weir, frame: bytes, reason: s
     wait_until(lambda: gateway.metric("weir_protocol_errors_total", reason=reason) == count + 1, "it is counted")
 
 
-def test_slow_strangers_are_closed_in_time_and_nobody_waits_for_them(gateway: Weir, topic: str) -> None:
+def test_slow_unauthenticated_clients_delay_nobody(gateway: Weir, topic: str) -> None:
     count = gateway.metric("weir_connections_rejected_total", reason="authentication_timeout")
     frame = struct.pack(">i", 500_000) + request(36, 1, bytes(500_000))[4:]
     with ExitStack() as stack:
@@ -492,7 +492,7 @@ def test_broker_refuses_the_names_that_weir_refuses(gateway: Weir, name: str) ->
     assert gateway.metric("weir_authentication_failures_total", reason="unreadable") == unreadable
 
 
-def test_no_secret_is_logged_or_shown(gateway: Weir) -> None:
+def test_secrets_are_neither_logged_nor_shown(gateway: Weir) -> None:
     """After all of the above."""
     shown = gateway.log() + "".join(gateway.get(page) for page in ("/metrics", "/api/quotas", "/api/config", "/api/throttles"))
     bearer = re.escape(unsecured_token("alice").partition(".")[0])

@@ -81,7 +81,7 @@ def fleet(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> It
         yield running
 
 
-def test_one_quota_wherever_its_clients_are_and_whoever_dies(fleet: Fleet) -> None:
+def test_quota_is_shared_despite_moves_and_a_kill(fleet: Fleet) -> None:
     fleet.load.put([2, 2, 2, 2])
     fleet.wait_for_rate(1.0)
     fleet.load.put([8, 0, 0, 0])
@@ -96,7 +96,7 @@ def test_one_quota_wherever_its_clients_are_and_whoever_dies(fleet: Fleet) -> No
     fleet.wait_for(GATEWAYS)
 
 
-def test_without_the_topic_each_gives_all_or_its_part_and_finds_back_by_itself(fleet: Fleet) -> None:
+def test_gateways_without_the_topic_recover_by_themselves(fleet: Fleet) -> None:
     fleet.load.put([2, 2, 2, 2])
     wait_until(lambda: fleet.written() > QUOTA * (BURST_SECONDS + 1), "the load", TIMEOUT)
     # Each producer has one connection to ask where the broker is, and another one to that broker.
@@ -122,7 +122,7 @@ def test_without_the_topic_each_gives_all_or_its_part_and_finds_back_by_itself(f
     assert [reachable for reachable, _ in groupby(reachable for _, reachable in lines)] == [True, False, True]
 
 
-def test_a_topic_that_is_deleted_is_made_again(fleet: Fleet) -> None:
+def test_deleted_usage_topic_is_created_again(fleet: Fleet) -> None:
     before = fleet.metric("weir_sharing_messages_total")
     admin = AdminClient({"bootstrap.servers": fleet.cluster.bootstrap_servers})
     admin.delete_topics([USAGE_TOPIC])[USAGE_TOPIC].result(TIMEOUT)
@@ -138,7 +138,7 @@ def test_a_topic_that_is_deleted_is_made_again(fleet: Fleet) -> None:
     wait_until(lambda: "deleted and made again" in fleet.gateways[0].log(), "the log says so")
 
 
-def test_who_stops_says_so(fleet: Fleet) -> None:
+def test_stopping_gateway_publishes_its_farewell(fleet: Fleet) -> None:
     identity = json.loads(fleet.gateways[0].get("/api/sharing"))["identity"].encode()
     assert fleet.gateways[0].stop() == 0
     values = values_of(fleet.cluster.bootstrap_servers, USAGE_TOPIC, identity)
@@ -161,7 +161,7 @@ def values_of(bootstrap_servers: str, topic: str, key: bytes) -> list[bytes | No
         consumer.close()
 
 
-def test_a_topic_is_over_its_share_wherever_it_is_written(cluster: KafkaCluster, tmp_path: Path) -> None:
+def test_topic_threshold_counts_all_gateways(cluster: KafkaCluster, tmp_path: Path) -> None:
     topics = {"total.bytes.in.per.sec.threshold": 10_000, "meter": "window"}
     with ExitStack() as stack:
         config = {"quotas": {"topics": topics}}

@@ -176,13 +176,13 @@ def produce(gateway: Weir, pki: Pki, topic: str, client: Files) -> None:
     assert failed == []
 
 
-def test_a_certificate_names_the_user_whose_quotas_hold(gateway: Weir, pki: Pki, topic: str) -> None:
+def test_certificate_names_the_user_with_a_quota(gateway: Weir, pki: Pki, topic: str) -> None:
     produce(gateway, pki, topic, pki.alice)
     assert gateway.metric("weir_quota_bytes_total", kind="produce", user="ALICE") > 0
     assert gateway.label_values("weir_quota_bytes_total", "user") == {"ALICE"}
 
 
-def test_a_name_that_no_rule_maps_is_refused(start_weir: Callable[..., Weir], pki: Pki, cluster: KafkaCluster) -> None:
+def test_certificate_name_without_a_rule_is_refused(start_weir: Callable[..., Weir], pki: Pki, cluster: KafkaCluster) -> None:
     tls = server(pki.listener, client_ca=str(pki.outside.cert), principal_mapping_rules="RULE:^CN=nobody$/x/")
     gateway = start_weir("", upstream=upstream(pki, cluster), listener={"tls": tls})
     with failed_handshake(gateway, "principal"), connected(gateway, context(pki, pki.alice)) as connection:
@@ -201,7 +201,7 @@ def test_a_name_that_no_rule_maps_is_refused(start_weir: Callable[..., Weir], pk
         (None, "no_certificate", "the client's certificate is missing, and one is required", "CERTIFICATE_REQUIRED"),
     ],
 )
-def test_a_bad_client_certificate_is_refused_and_both_sides_are_told_why(
+def test_bad_client_certificate_is_refused_with_a_reason(
     gateway: Weir, pki: Pki, client: str | None, reason: str, words: str, alert: str
 ) -> None:
     files = None if client is None else pki.bad[client]
@@ -223,7 +223,7 @@ def test_requested_certificates_may_be_missing_but_not_invalid(
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=str)
-def test_both_versions_of_tls_work(gateway: Weir, pki: Pki, version: ssl.TLSVersion) -> None:
+def test_each_tls_version_works(gateway: Weir, pki: Pki, version: ssl.TLSVersion) -> None:
     tls = context(pki, pki.alice)
     tls.minimum_version = tls.maximum_version = version
     with connected(gateway, tls) as connection:
@@ -251,7 +251,7 @@ def test_plaintext_on_a_tls_port_is_named(gateway: Weir) -> None:
     ],
     ids=["host", "authority", "own"],
 )
-def test_a_wrong_certificate_between_weir_and_broker_is_named(
+def test_wrong_upstream_certificate_is_named(
     start_weir: Callable[..., Weir], pki: Pki, cluster: KafkaCluster, listener: str, tls: dict[str, Any], words: str
 ) -> None:
     given = {key: str(pki.outside.cert) if value == "outside" else value for key, value in tls.items()}
@@ -269,7 +269,7 @@ def test_hostname_verification_can_be_turned_off(start_weir: Callable[..., Weir]
         assert metadata(client)
 
 
-def test_a_replaced_certificate_is_served_to_the_next_connection(
+def test_replaced_certificate_is_used_for_next_connection(
     start_weir: Callable[..., Weir], pki: Pki, cluster: KafkaCluster, tmp_path: Path
 ) -> None:
     authority = Authority(tmp_path / "own")
@@ -333,7 +333,7 @@ def addresses(answer: bytes) -> dict[int, tuple[str, int]]:
     return found
 
 
-def test_brokers_behind_one_port_are_told_apart_by_name(by_name: Weir, pki: Pki) -> None:
+def test_sni_distinguishes_brokers_behind_one_port(by_name: Weir, pki: Pki) -> None:
     port = by_name.ports[0]
     expected = {node_id: (f"broker-{node_id}.kafka.test", port) for node_id in range(BROKERS)}
     for name in ("kafka.test", "KAFKA.test", "broker-0.kafka.test", "broker-2.kafka.test"):
@@ -341,7 +341,7 @@ def test_brokers_behind_one_port_are_told_apart_by_name(by_name: Weir, pki: Pki)
             assert addresses(metadata(connection)) == expected
 
 
-async def test_a_client_reaches_every_leader_by_its_name(by_name: Weir, pki: Pki, topic: str, names: None) -> None:
+async def test_client_reaches_every_leader_by_sni(by_name: Weir, pki: Pki, topic: str, names: None) -> None:
     options: dict[str, Any] = {
         "bootstrap_servers": f"kafka.test:{by_name.ports[0]}",
         "security_protocol": "SSL",
@@ -360,14 +360,16 @@ async def test_a_client_reaches_every_leader_by_its_name(by_name: Weir, pki: Pki
 
 
 @pytest.mark.parametrize("name", ["other.kafka.test", "broker-7.kafka.test", "broker-01.kafka.test", None])
-def test_an_unknown_name_is_refused(by_name: Weir, pki: Pki, name: str | None) -> None:
+def test_unknown_server_name_is_refused(by_name: Weir, pki: Pki, name: str | None) -> None:
     tls = context(pki)
     tls.check_hostname = False
     with failed_handshake(by_name, "server_name"):
         refused(by_name, tls, "UNRECOGNIZED_NAME", name)
 
 
-def test_half_open_handshakes_stop_nobody(start_weir: Callable[..., Weir], pki: Pki, cluster: KafkaCluster, topic: str) -> None:
+def test_half_open_handshakes_block_nobody(
+    start_weir: Callable[..., Weir], pki: Pki, cluster: KafkaCluster, topic: str
+) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4 * HALF_OPEN)), hard))
     tls = server(pki.listener, client_ca=str(pki.outside.cert), handshake_seconds=6.0)
@@ -393,7 +395,7 @@ def test_half_open_handshakes_stop_nobody(start_weir: Callable[..., Weir], pki: 
     produce(gateway, pki, topic, pki.alice)
 
 
-def test_several_listeners_have_addresses_and_security_of_their_own(
+def test_each_listener_has_its_own_addresses_and_security(
     start_weir: Callable[..., Weir], pki: Pki, cluster: KafkaCluster
 ) -> None:
     first = start_weir("", upstream=upstream(pki, cluster))  # its ports are taken over below

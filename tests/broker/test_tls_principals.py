@@ -80,7 +80,7 @@ RULES = [
 ]
 
 
-def test_names_are_those_of_java_and_kafka(tmp_path: Path) -> None:
+def test_names_match_java_and_kafka(tmp_path: Path) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     certificates = [certificate(name, key) for name in names()]
     cases = [tmp_path / "certificates", tmp_path / "cases"]

@@ -103,7 +103,7 @@ def shares(explicit: dict[str, int], names: Iterable[str]) -> dict[str, float]:
     return {name: explicit.get(name, (TOTAL - sum(explicit.values())) / len(rest)) for name in names}
 
 
-def test_shares_follow_topics_and_changes_and_a_sum_above_the_total_is_refused(gateway, topics, configured) -> None:
+def test_shares_follow_topics_and_excess_sum_is_refused(gateway, topics, configured) -> None:
     topics(*FIVE)
     configured({"payments": PAYMENTS})
     wait_until(lambda: thresholds(gateway) == shares({"payments": PAYMENTS}, FIVE), "the others share what payments leaves")
@@ -189,7 +189,7 @@ def assert_once_and_in_order(cluster: KafkaCluster, topic: str, numbers: Iterabl
     assert sorted(arrived[0] + arrived[1]) == list(numbers)
 
 
-def test_the_hot_topic_is_held_while_all_are_over_and_meters_are_the_logs_bytes(cluster, gateway, topics) -> None:
+def test_hot_topic_is_rejected_and_meters_match_the_log(cluster, gateway, topics) -> None:
     one = uuid4().hex[:6]  # a second try has topics of its own
     hottest, *others = names = [f"even-{one}-{name}" for name in ("hot", 1, 2, 3, 4)]
     topics(*names)
@@ -232,7 +232,7 @@ def test_the_hot_topic_is_held_while_all_are_over_and_meters_are_the_logs_bytes(
     assert re.fullmatch(rf"topic {hottest}: 1 request of \d+ bytes not appended: quota \(\d+ of 200000 bytes/s\)", lines[0])
 
 
-def test_what_the_broker_refuses_is_counted_by_its_reason(cluster, gateway, topics) -> None:
+def test_broker_errors_are_counted_by_reason(cluster, gateway, topics) -> None:
     topics("small", **{"max.message.bytes": "5000"})
     sender = Sender(gateway)
     sender.send("small", 4)
@@ -296,9 +296,7 @@ def with_java(gateway: Weir, topic: str, **config: str) -> None:
         pytest.param(with_java, {"transactional.id": "three"}, id="java-transactional"),
     ],
 )
-def test_producers_survive_rejections_with_every_record_once_and_in_order(
-    cluster, gateway, topics, configured, send, config
-) -> None:
+def test_producers_survive_rejections_without_loss_in_order(cluster, gateway, topics, configured, send, config) -> None:
     topic = f"hot-{uuid4().hex[:8]}"
     topics(topic)
     configured(total=SLOW)
@@ -307,7 +305,7 @@ def test_producers_survive_rejections_with_every_record_once_and_in_order(
     assert_once_and_in_order(cluster, topic, range(COUNT))
 
 
-def test_of_a_request_for_several_topics_only_the_hot_one_is_rejected(cluster, gateway, topics, configured) -> None:
+def test_only_the_hot_topic_of_a_request_is_rejected(cluster, gateway, topics, configured) -> None:
     """The Java client sends both in one request, by topic id (v13)."""
     topics("java-hot", "java-cold")
     configured({"java-cold": 280_000}, total=400_000)
@@ -336,7 +334,7 @@ def produce(acks: int, topics: dict[str, bytes], correlation_id: int) -> bytes:
     )
 
 
-def test_without_an_answer_that_could_say_so_a_rejection_closes_the_connection(cluster, gateway, topics) -> None:
+def test_rejection_without_acks_closes_the_connection(cluster, gateway, topics) -> None:
     topics("raw-hot", "raw-cold")
     wait_until(lambda: thresholds(gateway) == shares({}, ["raw-hot", "raw-cold"]), "both are known")
     batch = records(900_000)

@@ -134,7 +134,7 @@ def over_hard(gateway: Weir) -> set[str]:
     return {broker for broker in brokers if gateway.metric(consumed, broker=broker) >= gateway.metric(limit, broker=broker)}
 
 
-def test_no_volume_fills_up_whoever_fills_it(cluster: KafkaCluster, start: Callable[..., tuple[Weir, UsageTopic]]) -> None:
+def test_volume_never_fills_up(cluster: KafkaCluster, start: Callable[..., tuple[Weir, UsageTopic]]) -> None:
     gateway, topic = start(
         soft={"type": "MinFreePercentage", "level": SOFT_FREE},
         hard={"type": "MinFreePercentage", "level": HARD_FREE},
@@ -209,7 +209,7 @@ def test_no_volume_fills_up_whoever_fills_it(cluster: KafkaCluster, start: Calla
     assert 0 < value["Volumes"][0]["Consumed"] < VOLUME_BYTES
 
 
-def test_the_topic_is_made_to_be_compacted_and_keeps_one_message_a_broker(
+def test_usage_topic_is_compacted_to_one_message_a_broker(
     cluster: KafkaCluster, start: Callable[..., tuple[Weir, UsageTopic]]
 ) -> None:
     gateway, topic = start(publish_interval_ms=100)
@@ -240,7 +240,7 @@ def test_the_topic_is_made_to_be_compacted_and_keeps_one_message_a_broker(
 
 
 @pytest.mark.parametrize("when_unknown", ["PAUSE", "OPEN"])
-def test_fails_safe_within_the_freshness_time_and_recovers(
+def test_missing_usage_pauses_in_time_and_recovers(
     cluster: KafkaCluster, start: Callable[..., tuple[Weir, UsageTopic]], when_unknown: str
 ) -> None:
     gateway, topic = start(source="topic", when_unknown=when_unknown)
@@ -312,7 +312,7 @@ GARBAGE: dict[str, tuple[bytes, bytes, str]] = {
 }
 
 
-def test_garbage_is_skipped_and_counted(start: Callable[..., tuple[Weir, UsageTopic]]) -> None:
+def test_invalid_messages_are_skipped_and_counted(start: Callable[..., tuple[Weir, UsageTopic]]) -> None:
     gateway, topic = start(source="topic", freshness_seconds=600)
     topic.publish(usage(100), brokers=tuple(range(BROKERS)))
     wait_for_state(gateway, "OPEN")
@@ -375,9 +375,7 @@ def test_producers_outlast_a_pause(cluster: KafkaCluster, start: Callable[..., t
     assert gateway.metric("weir_protocol_errors_total") == 0
 
 
-def test_a_transaction_ends_during_a_pause_and_exempt_clients_go_on(
-    cluster: KafkaCluster, start_weir: Callable[..., Weir]
-) -> None:
+def test_transaction_and_exempt_clients_survive_a_pause(cluster: KafkaCluster, start_weir: Callable[..., Weir]) -> None:
     name = f"usage-{uuid4().hex[:8]}"
     volumes = {"source": "topic", "topic": name, "freshness_seconds": 600, "max_delay_ms": DELAY_MS}
     exempt = {"client-id": "internal", "exempt": ["volumes"]}
@@ -405,7 +403,7 @@ def test_a_transaction_ends_during_a_pause_and_exempt_clients_go_on(
     assert state(gateway) == "PAUSE"
 
 
-def test_the_agent_publishes_the_usage_of_its_broker(cluster: KafkaCluster, tmp_path: Path) -> None:
+def test_agent_publishes_usage_of_its_broker(cluster: KafkaCluster, tmp_path: Path) -> None:
     topic = UsageTopic(cluster.bootstrap_servers, f"usage-{uuid4().hex[:8]}")
     gateway = Weir(tmp_path, cluster.bootstrap_servers, {"quotas": {"volumes": {"topic": topic.topic}}})
     path = cluster.brokers[1].directory / "data"

@@ -122,7 +122,7 @@ def two_workers(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -
         yield weir
 
 
-def test_one_is_killed_under_load_and_the_others_clients_go_on(two_workers: Weir) -> None:
+def test_killed_worker_leaves_other_clients_connected(two_workers: Weir) -> None:
     weir = two_workers
     topic = create_topic(weir.bootstrap_servers, f"workers-killed-{uuid4().hex[:8]}")
     with ExitStack() as running:
@@ -155,7 +155,7 @@ def test_one_is_killed_under_load_and_the_others_clients_go_on(two_workers: Weir
     assert sorted(consume(weir, topic, len(acknowledged))) == acknowledged
 
 
-def test_one_admin_port_shows_what_all_of_them_did(two_workers: Weir) -> None:
+def test_admin_port_shows_all_workers(two_workers: Weir) -> None:
     weir = two_workers
     topic = create_topic(weir.bootstrap_servers, f"workers-shown-{uuid4().hex[:8]}")
     with ExitStack() as running:
@@ -173,7 +173,7 @@ def test_one_admin_port_shows_what_all_of_them_did(two_workers: Weir) -> None:
     assert json.loads(weir.get("/api/config"))["config"]["workers"] == 2
 
 
-def test_they_hold_one_quota_together(kafka: KafkaCluster, two_workers: Weir) -> None:
+def test_workers_share_one_quota(kafka: KafkaCluster, two_workers: Weir) -> None:
     weir = two_workers
     wait_until(lambda: weir.metric("weir_sharing_members") == 2, "both share")
     topic = create_topic(weir.bootstrap_servers, f"workers-shared-{uuid4().hex[:8]}", partitions=1)
@@ -190,7 +190,7 @@ def test_they_hold_one_quota_together(kafka: KafkaCluster, two_workers: Weir) ->
         assert row["amount_total"] >= so_far
 
 
-def test_a_quota_that_is_set_through_one_holds_at_all(two_workers: Weir) -> None:
+def test_quota_set_through_one_worker_applies_at_all(two_workers: Weir) -> None:
     weir = two_workers
     quota = {"producer_byte_rate": 1_000.0}
     with ExitStack() as open_clients:
