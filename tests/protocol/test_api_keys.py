@@ -14,12 +14,12 @@ def never(fact):
     return NEVER if fact is None else fact
 
 
-def test_every_api_of_kafka_4_3_has_its_row():
+def test_each_api_of_kafka_4_3_has_a_row():
     assert {fact["key"] for fact in FACTS} | REMOVED_IN_KAFKA_4 == set(APIS) == set(ApiKey)
 
 
 @pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact["name"])
-def test_a_row_is_what_kafkas_own_jar_says(fact):
+def test_row_matches_kafkas_jar(fact):
     spec = APIS[fact["key"]]
     assert spec.name == fact["name"]
     assert spec.max_version == fact["max_version"]
@@ -30,13 +30,13 @@ def test_a_row_is_what_kafkas_own_jar_says(fact):
 
 
 @pytest.mark.parametrize("fact", [f for f in FACTS if f["before_throttle"] is not None], ids=lambda fact: fact["name"])
-def test_the_throttle_times_place_follows_from_the_fields_before_it(fact):
+def test_throttle_place_follows_from_fields_before_it(fact):
     before = fact["before_throttle"]
     fixed = all(kind in FIXED_BYTES for kind in before)
     assert APIS[fact["key"]].throttle_place == (sum(FIXED_BYTES[kind] for kind in before) if fixed else WALK)
 
 
-def test_apis_that_kafka_removed_are_not_for_clients():
+def test_apis_removed_in_kafka_4_are_not_for_clients():
     assert not any(APIS[key].on_broker_listener for key in REMOVED_IN_KAFKA_4)
 
 
@@ -53,11 +53,11 @@ def test_apis_that_kafka_removed_are_not_for_clients():
         (ApiKey.SHARE_FETCH, 0, 2, 1),
     ],
 )
-def test_header_versions(key, version, request_header, response_header):
+def test_header_versions_match_kafka(key, version, request_header, response_header):
     assert request_header_version(key, version) == request_header
     assert response_header_version(key, version) == response_header
 
 
-def test_an_unknown_key_has_no_header_version():
+def test_unknown_key_has_no_header_version():
     with pytest.raises(KeyError):
         request_header_version(999, 0)

@@ -30,7 +30,7 @@ def framing(min_bytes=MIN_REQUEST_BYTES, max_bytes=1_000_000):
         (0x17000000, "frame_too_large"),
     ],
 )
-def test_a_frames_length_is_checked_before_it_is_trusted(size, reason):
+def test_length_of_a_frame_is_checked(size, reason):
     for check in (framing().check, lambda size: framing().hold(b"xx" + size.to_bytes(4, "big", signed=True), 2)):
         if reason is None:
             check(size)
@@ -41,20 +41,20 @@ def test_a_frames_length_is_checked_before_it_is_trusted(size, reason):
         assert str(size) in str(caught.value)
 
 
-def test_the_limit_says_which_key_sets_it():
+def test_limit_names_its_key():
     with pytest.raises(InvalidFrame, match=r"1000001 is above the limit of 1000000 bytes \(connections.max_frame_bytes\)"):
         framing().check(1_000_001)
 
 
-def test_what_could_be_tls_is_a_frame_where_frames_may_be_so_long():
+def test_tls_like_length_is_a_frame_if_limit_allows():
     framing(max_bytes=2**31 - 1).check(0x16030100)
 
 
-def test_the_shortest_response_is_a_correlation_id():
+def test_shortest_response_is_a_correlation_id():
     framing(min_bytes=MIN_RESPONSE_BYTES).check(4)
 
 
-def test_what_is_held_comes_before_the_next_chunk_and_only_there():
+def test_held_bytes_precede_only_the_next_chunk():
     position = framing()
     assert position.join(b"abc") == b"abc"
     position.hold(b"..ab", 2)
@@ -99,13 +99,13 @@ def request_header(name):
 
 
 @pytest.mark.parametrize("seen", [1, 2, 3])
-def test_a_length_that_is_not_there_yet_is_not_checked(seen):
+def test_partial_length_is_not_checked(seen):
     position = framing()
     position.hold(b"\xff\xff\xff\xff"[:seen], 0)
     assert position.head == b"\xff\xff\xff\xff"[:seen]
 
 
-def test_a_head_is_held_up_to_a_bound():
+def test_held_head_is_bounded():
     length = (900_000).to_bytes(4, "big")
     position = framing()
     position.hold(length + bytes(MAX_HEAD_BYTES - 4), 0)
@@ -115,7 +115,7 @@ def test_a_head_is_held_up_to_a_bound():
     assert caught.value.reason == "head_too_long"
 
 
-def test_a_mutable_chunk_may_be_held():
+def test_mutable_chunk_may_be_held():
     position = framing()
     chunk = bytearray(b"abc")
     position.hold(chunk, 1)

@@ -19,7 +19,7 @@ def header_bytes(key=3, version=1, correlation_id=5, client_id=b"me", tags=b""):
 
 @pytest.mark.parametrize("key", FOR_CLIENTS, ids=lambda key: APIS[key].name)
 @pytest.mark.parametrize("client_id", [None, "", "etl-läufer"])
-def test_the_body_starts_where_an_independent_encoder_put_it(key, client_id):
+def test_body_offset_matches_an_independent_encoder(key, client_id):
     for version in (0, *range(1, min(APIS[key].max_version, codec.request_class(key).max_version) + 1)):
         message = codec.request_class(key)(version=version)
         message.with_header(correlation_id=77, client_id=client_id)
@@ -28,23 +28,23 @@ def test_the_body_starts_where_an_independent_encoder_put_it(key, client_id):
         assert parse_request_header(frame, 4, len(frame), len(frame)) == (key, version, 77, client_id, body)
 
 
-def test_tagged_fields_of_the_header_are_stepped_over():
+def test_tagged_fields_of_the_header_are_skipped():
     header = header_bytes(version=9, tags=b"\x02\x00\x01x\x05\x02yz")
     assert parse_request_header(header + b"body", 0, len(header) + 4).body_offset == len(header)
 
 
-def test_a_client_id_that_is_not_utf_8_is_no_error():
+def test_client_id_that_is_not_utf_8_is_replaced():
     assert parse_request_header(header_bytes(client_id=b"a\xff"), 0, 99, 99).client_id == "a\ufffd"
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_any_buffer_at_any_offset(kind):
+def test_any_buffer_type_and_offset_is_read(kind):
     buf = kind(b"junk" + header_bytes() + b"rest")
     assert parse_request_header(buf, 4, len(buf)) == RequestHeader(3, 1, 5, "me", 4 + 12)
 
 
 @pytest.mark.parametrize("header", [header_bytes(), header_bytes(version=12, tags=b"\x01\x07\x03abc")])
-def test_a_header_cut_anywhere_is_incomplete_or_in_a_frame_that_ends_there_invalid(header):
+def test_truncated_header_is_incomplete_or_invalid(header):
     for cut in range(len(header)):
         with pytest.raises(Incomplete):
             parse_request_header(header, 0, cut)
@@ -65,13 +65,13 @@ def test_a_header_cut_anywhere_is_incomplete_or_in_a_frame_that_ends_there_inval
         (ApiKey.API_VERSIONS, -1, "unsupported_version"),
     ],
 )
-def test_what_no_client_was_offered_is_refused(key, version, reason):
+def test_unsupported_api_or_version_is_refused(key, version, reason):
     with pytest.raises(UnsupportedVersion) as refused:
         parse_request_header(header_bytes(key, version), 0, 99)
     assert refused.value.reason == reason
 
 
-def test_api_versions_of_a_newer_client_passes_so_that_it_can_be_told():
+def test_newer_api_versions_request_is_read():
     header = parse_request_header(header_bytes(ApiKey.API_VERSIONS, 30, 9, tags=b"\x00"), 0, 99)
     assert (header.api_version, header.correlation_id) == (30, 9)
 
@@ -86,13 +86,13 @@ def test_api_versions_of_a_newer_client_passes_so_that_it_can_be_told():
     ],
     ids=["length -2", "33 tags", "a tag of 16383 bytes", "a varint of 6 bytes"],
 )
-def test_headers_that_make_no_sense_are_invalid(header):
+def test_senseless_headers_are_invalid(header):
     with pytest.raises(InvalidFrame):
         parse_request_header(header, 0, len(header))
 
 
 @given(st.binary(max_size=60), st.integers(0, 60))
-def test_random_bytes_give_a_header_or_one_of_three_answers(data, frame_end):
+def test_random_bytes_give_header_or_known_error(data, frame_end):
     try:
         header = parse_request_header(data, 0, len(data), frame_end)
     except (Incomplete, InvalidFrame, UnsupportedVersion):
@@ -103,7 +103,7 @@ def test_random_bytes_give_a_header_or_one_of_three_answers(data, frame_end):
 
 @pytest.mark.parametrize("client_id", ["etl", "", "ä", None])
 @pytest.mark.parametrize(("key", "version"), [(ApiKey.METADATA, 4), (ApiKey.METADATA, 12), (ApiKey.API_VERSIONS, 0)])
-def test_a_header_that_was_encoded_is_read_as_it_was(key, version, client_id):
+def test_encoded_header_survives_round_trip(key, version, client_id):
     header = RequestHeader(key, version, 7, client_id, 0)
     frame = encode_request(header, b"body")
     read = parse_request_header(frame, 4, len(frame))

@@ -32,11 +32,11 @@ def assert_the_patch_changes_the_throttle_time_alone(key, version, frame):
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=str)
-def test_in_a_real_brokers_frame(golden: Golden):
+def test_real_frame_changes_only_in_its_throttle_time(golden: Golden):
     assert_the_patch_changes_the_throttle_time_alone(golden.api_key, golden.version, golden.frame)
 
 
-def test_real_frames_with_a_throttle_time_are_among_them():
+def test_real_frames_include_throttle_times():
     slow = [golden for golden in GOLDEN if golden.client == "golden-slow"]
     offsets = [(golden, throttle_offset(golden.api_key, golden.version, golden.frame, 0, 10_000)) for golden in slow]
     times = [read_throttle(golden.frame, offset) for golden, offset in offsets if offset >= 0]
@@ -45,7 +45,7 @@ def test_real_frames_with_a_throttle_time_are_among_them():
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS, ids=lambda value: str(value))
-def test_in_made_up_frames_of_every_version(key, version):
+def test_encoded_frames_change_only_in_their_throttle_time(key, version):
     rng = random.Random(key << 8 | version)
     values = {"error_code": 0} if key == ApiKey.API_VERSIONS else {}
     for _ in range(3):
@@ -57,14 +57,14 @@ def test_in_made_up_frames_of_every_version(key, version):
             assert throttle_offset(key, version, tagged, 0, len(tagged)) == (plain if plain < 0 else plain + 5)
 
 
-def test_an_unsupported_api_versions_request_is_answered_without_one_in_any_version():
+def test_unsupported_api_versions_answer_has_no_throttle():
     answer = codec.encode_response(ApiKey.API_VERSIONS, 0, {"error_code": 35, "api_keys": []})
     for version in range(5):
         assert throttle_offset(ApiKey.API_VERSIONS, version, answer, 0, len(answer)) == -1
 
 
 @pytest.mark.parametrize("golden", [g for g in GOLDEN if g.version >= APIS[g.api_key].throttle_since], ids=str)
-def test_a_frame_cut_anywhere(golden: Golden):
+def test_truncated_frame_is_incomplete_or_invalid(golden: Golden):
     """Before the field ends, more bytes are asked for; where the frame itself is that short, it is invalid."""
     key, version, _, frame = golden
     offset = throttle_offset(key, version, frame, 0, len(frame))
@@ -88,14 +88,14 @@ def test_offsets_are_absolute():
     assert throttle_offset(ApiKey.FETCH, 12, b"before" + frame + b"after", 6, 6 + len(frame)) == 6 + 9
 
 
-def test_bytes_of_the_next_frame_are_not_taken_for_this_ones():
+def test_bytes_of_the_next_frame_are_not_used():
     short = b"\x00\x00\x00\x06\x00\x00\x00\x01\x00\x00"
     with pytest.raises(InvalidFrame):
         throttle_offset(ApiKey.HEARTBEAT, 3, short + b"\x00" * 40, 0, 50)
 
 
 @given(st.integers(-(2**40), 2**40))
-def test_what_is_patched_reads_back_within_what_the_field_holds(ms):
+def test_patched_time_is_clamped_to_its_field(ms):
     buf = bytearray(8)
     patch_throttle(buf, 4, ms)
     assert read_throttle(buf, 4) == min(max(ms, 0), MAX_THROTTLE_MS)

@@ -23,12 +23,12 @@ def made_up(version, *rows, **values):
 
 
 @pytest.mark.parametrize("real", GOLDEN, ids=str)
-def test_kafka_4_3_passes_unchanged(real):
+def test_answer_of_kafka_4_3_passes_unchanged(real):
     assert api_versions.rewrite_response(real.version, real.frame) == real.frame
 
 
 @pytest.mark.parametrize("real", GOLDEN, ids=str)
-def test_librdkafka_still_sees_produce_from_version_0_on(real):
+def test_librdkafka_still_sees_produce_v0(real):
     assert ranges(real.version, api_versions.rewrite_response(real.version, real.frame))[ApiKey.PRODUCE] == (0, 13)
 
 
@@ -51,7 +51,7 @@ def test_versions_are_the_intersection_of_both_sides(version):
 
 
 @pytest.mark.parametrize("real", [real for real in GOLDEN if real.version >= 3], ids=str)
-def test_features_and_tagged_fields_nobody_knows_survive(real):
+def test_unknown_features_and_tagged_fields_survive(real):
     tags = throttle_offset(ApiKey.API_VERSIONS, real.version, real.frame, 0, len(real.frame)) + 4
     more_tags = bytes([real.frame[tags] + 1]) + real.frame[tags + 1 :] + b"\x63\x02hi"
     unknown_api = (999).to_bytes(2, "big") + bytes(5)
@@ -63,13 +63,13 @@ def test_features_and_tagged_fields_nobody_knows_survive(real):
 
 
 @pytest.mark.parametrize("version", [*VERSIONS, 9])
-def test_the_answer_to_a_version_the_broker_does_not_have_is_in_version_0(version):
+def test_unsupported_version_is_answered_in_v0(version):
     frame = made_up(0, (ApiKey.API_VERSIONS, 0, 9), (ApiKey.VOTE, 0, 1), error_code=35)
     assert ranges(0, api_versions.rewrite_response(version, frame)) == {ApiKey.API_VERSIONS: (0, 4)}
 
 
 @pytest.mark.parametrize("real", GOLDEN, ids=str)
-def test_a_frame_cut_within_the_array_is_invalid(real):
+def test_frame_cut_within_the_array_is_invalid(real):
     after_array = 400
     for cut in range(len(real.frame)):
         with pytest.raises(InvalidFrame):
@@ -80,7 +80,7 @@ def test_a_frame_cut_within_the_array_is_invalid(real):
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_the_newest_version_of_an_api_is_found(version):
+def test_newest_version_of_an_api_is_found(version):
     keys = [{"api_key": key, "min_version": 0, "max_version": newest} for key, newest in ((0, 11), (3, 12), (999, 5))]
     frame = codec.encode_response(ApiKey.API_VERSIONS, version, {"error_code": 0, "api_keys": keys})
     assert [api_versions.max_version(version, frame, key) for key in (3, 0, 999, 1)] == [12, 11, 5, -1]

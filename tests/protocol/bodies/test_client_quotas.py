@@ -71,7 +71,7 @@ def header_of(frame):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(alter_requests)
-def test_an_alter_request_is_read_and_written_as_kafka_python_does(version, request_):
+def test_alter_request_matches_kafka_python(version, request_):
     frame = codec.encode_request(ALTER, version, alter_values(request_), 7, "admin")
     header = header_of(frame)
     assert read_alter_request(frame, header) == request_
@@ -80,7 +80,7 @@ def test_an_alter_request_is_read_and_written_as_kafka_python_does(version, requ
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(components, st.booleans())
-def test_a_describe_request_is_read(version, filters, strict):
+def test_describe_request_is_read(version, filters, strict):
     body = [{"entity_type": kind, "match_type": how, "match": match} for kind, how, match in filters]
     frame = codec.encode_request(DESCRIBE, version, {"components": body, "strict": strict}, 7, "admin")
     assert read_describe_request(frame, header_of(frame)) == DescribeRequest(filters, strict)
@@ -88,7 +88,7 @@ def test_a_describe_request_is_read(version, filters, strict):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(int32s, results)
-def test_an_alter_response_is_read_and_written_as_kafka_python_does(version, throttle, given_results):
+def test_alter_response_matches_kafka_python(version, throttle, given_results):
     rows = [{"error_code": code, "error_message": text, "entity": parts(entity)} for code, text, entity in given_results]
     frame = codec.encode_response(ALTER, version, {"throttle_time_ms": throttle, "entries": rows})
     response = AlterResponse(throttle, given_results)
@@ -98,7 +98,7 @@ def test_an_alter_response_is_read_and_written_as_kafka_python_does(version, thr
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(int32s, int16s, nullable, described)
-def test_a_describe_response_is_read_and_written_as_kafka_python_does(version, throttle, error, text, found):
+def test_describe_response_matches_kafka_python(version, throttle, error, text, found):
     rows = None
     if found is not None:
         rows = [{"entity": parts(e), "values": [{"key": k, "value": v} for k, v in pairs]} for e, pairs in found]
@@ -122,7 +122,7 @@ def answers():
 
 
 @pytest.mark.parametrize(("read", "write", "version", "frame"), list(answers()))
-def test_an_answer_cut_anywhere_or_with_something_behind_it_is_invalid(read, write, version, frame):
+def test_truncated_or_extended_response_is_invalid(read, write, version, frame):
     correlation_id = int.from_bytes(frame[4:8], "big", signed=True)
     assert write(version, correlation_id, read(version, frame)) == frame
     for cut in range(8, len(frame)):
@@ -137,7 +137,7 @@ def test_an_answer_cut_anywhere_or_with_something_behind_it_is_invalid(read, wri
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_request_cut_anywhere_or_with_something_behind_it_is_invalid(version):
+def test_truncated_or_extended_request_is_invalid(version):
     entry = AlterEntry((EntityPart("user", "alice"), EntityPart("client-id", None)), (Op("k", 1.5), Op("l", None)))
     frame = codec.encode_request(ALTER, version, alter_values(AlterRequest((entry, entry), True)), 7, "admin")
     header = header_of(frame)
@@ -148,7 +148,7 @@ def test_a_request_cut_anywhere_or_with_something_behind_it_is_invalid(version):
         read_alter_request(frame + b"\0", header)
 
 
-def test_an_entity_type_must_not_be_null():
+def test_null_entity_type_is_invalid():
     body = {"components": [{"entity_type": "user", "match_type": 2, "match": None}], "strict": False}
     frame = codec.encode_request(DESCRIBE, 0, body, 7, "admin")
     null = frame.replace(b"\0\4user", b"\xff\xff")

@@ -25,7 +25,7 @@ FRAMES = [(g.version, g.frame) for g in GOLDEN] + [(version, made_up(version)) f
 
 @pytest.mark.parametrize(("version", "frame"), FRAMES)
 @pytest.mark.parametrize("translate", TRANSLATIONS)
-def test_only_the_addresses_change(version, frame, translate):
+def test_only_addresses_change(version, frame, translate):
     expected = codec.decode_response(ApiKey.DESCRIBE_CLUSTER, version, frame)
     kept = []
     for broker in expected["brokers"]:
@@ -48,7 +48,7 @@ def test_brokers_are_read(version, frame):
 
 
 @pytest.mark.parametrize("real", GOLDEN, ids=str)
-def test_a_frame_cut_anywhere_is_invalid_or_rewritten(real):
+def test_truncated_frame_is_invalid_or_rewritten(real):
     for cut in range(len(real.frame)):
         with pytest.raises(InvalidFrame):
             describe_cluster.rewrite_response(real.version, real.frame[:cut], gateway)

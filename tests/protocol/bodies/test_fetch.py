@@ -33,7 +33,7 @@ def request(version, has_topics):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("has_topics", [False, True])
-def test_the_head_of_any_request(version, has_topics):
+def test_head_of_any_request_is_read(version, has_topics):
     frame, body = request(version, has_topics)
     head = peek_fetch(frame, body, len(frame), version)
     assert (head.max_wait, head.min_bytes, head.has_topics) == (500, 2, has_topics)
@@ -44,7 +44,7 @@ def test_the_head_of_any_request(version, has_topics):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_is_written_at_the_offsets_is_what_an_independent_decoder_reads(version):
+def test_offsets_match_an_independent_decoder(version):
     frame, body = request(version, has_topics=True)
     head = peek_fetch(frame, body, len(frame), version)
     limited = bytearray(frame)
@@ -60,7 +60,7 @@ def test_what_is_written_at_the_offsets_is_what_an_independent_decoder_reads(ver
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_head_cut_anywhere_is_incomplete(version):
+def test_truncated_head_is_incomplete(version):
     frame, body = request(version, has_topics=True)
     head = peek_fetch(frame, body, len(frame), version)
     cut = body
@@ -75,7 +75,7 @@ def test_a_head_cut_anywhere_is_incomplete(version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_empty_response_is_what_an_independent_encoder_makes_of_it(version):
+def test_empty_response_matches_an_independent_encoder(version):
     values = {"throttle_time_ms": 1234} if version >= 1 else {}
     if version >= 7:
         values["session_id"] = 99
@@ -84,7 +84,7 @@ def test_an_empty_response_is_what_an_independent_encoder_makes_of_it(version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_error_of_the_response_as_a_whole(version):
+def test_top_level_error_is_read(version):
     frame = response_frame(ApiKey.FETCH, version, random.Random(3), **({"error_code": 71} if version >= 7 else {}))
     expected = 71 if version >= 7 else 0
     assert top_level_error(frame, 0, len(frame), version) == expected
@@ -98,7 +98,7 @@ def test_the_error_of_the_response_as_a_whole(version):
 
 
 @pytest.mark.parametrize("real", golden(ApiKey.FETCH), ids=str)
-def test_the_first_batch_of_a_real_response(real):
+def test_first_batch_of_a_real_response_is_found(real):
     decoded = codec.decode_response(ApiKey.FETCH, real.version, real.frame)
     records = [p["records"] for topic in decoded["responses"] for p in topic["partitions"] if p["records"]]
     found = first_batch_size(real.frame, 0, len(real.frame), real.version)
@@ -111,7 +111,7 @@ def test_the_first_batch_of_a_real_response(real):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_partitions_without_records_and_aborted_transactions_are_stepped_over(version):
+def test_partitions_without_records_are_skipped(version):
     batch = bytes(8) + (500).to_bytes(4, "big") + bytes(50)
     partition = {"partition_index": 1, "error_code": 0, "high_watermark": 1, "records": None}
     aborted = {"aborted_transactions": [{"producer_id": 1, "first_offset": 2}] * 3} if version >= 4 else {}
@@ -123,5 +123,5 @@ def test_partitions_without_records_and_aborted_transactions_are_stepped_over(ve
 
 
 @given(st.binary(max_size=200), st.integers(0, 18))
-def test_the_first_batch_of_random_bytes_is_a_size_or_nothing(data, version):
+def test_first_batch_of_random_bytes_is_a_size_or_zero(data, version):
     assert first_batch_size(data, 0, len(data), version) >= 0

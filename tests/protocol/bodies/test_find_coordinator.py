@@ -37,7 +37,7 @@ def translated(coordinator, translate):
 
 @pytest.mark.parametrize(("version", "frame"), FRAMES)
 @pytest.mark.parametrize("translate", TRANSLATIONS)
-def test_only_the_addresses_change(version, frame, translate):
+def test_only_addresses_change(version, frame, translate):
     before = codec.decode_response(ApiKey.FIND_COORDINATOR, version, frame)
     if version >= 4:
         expected = before | {"coordinators": [translated(each, translate) for each in before["coordinators"]]}
@@ -53,7 +53,7 @@ def test_only_the_addresses_change(version, frame, translate):
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_a_coordinator_without_an_address_for_clients_is_not_available(version):
+def test_coordinator_without_gateway_address_is_unavailable(version):
     rewritten = find_coordinator.rewrite_response(version, made_up(version, KNOWN), nothing)
     assert find_coordinator.read_brokers(version, rewritten) == []
 
@@ -66,7 +66,7 @@ def test_known_coordinators_are_read(version):
 
 
 @pytest.mark.parametrize("real", GOLDEN, ids=str)
-def test_a_frame_cut_anywhere_is_invalid(real):
+def test_truncated_frame_is_invalid(real):
     last_address = real.frame.rindex(b"127.0.0.1") + 13
     for cut in range(len(real.frame)):
         with pytest.raises(InvalidFrame):

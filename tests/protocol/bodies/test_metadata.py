@@ -24,7 +24,7 @@ FRAMES = [(g.version, g.frame) for g in GOLDEN] + [(version, made_up(version)) f
 
 @pytest.mark.parametrize(("version", "frame"), FRAMES)
 @pytest.mark.parametrize("translate", TRANSLATIONS)
-def test_only_the_addresses_change(version, frame, translate):
+def test_only_addresses_change(version, frame, translate):
     expected = codec.decode_response(ApiKey.METADATA, version, frame)
     kept = []
     for broker in expected["brokers"]:
@@ -44,7 +44,7 @@ def test_brokers_are_read(version, frame):
     assert metadata.read_brokers(version, frame) == [(b["node_id"], b["host"], b["port"]) for b in brokers] != []
 
 
-def test_tagged_fields_nobody_knows_survive():
+def test_unknown_tagged_fields_survive():
     """In the header, in a broker and at the end."""
     frame = with_header_tag(made_up(12))
     broker = frame.index(b"\x08kafka-0") + 8 + 4 + 1  # behind host, port and rack
@@ -57,14 +57,14 @@ def test_tagged_fields_nobody_knows_survive():
     assert rewritten.endswith(b"\x01\x2a\x01!")
 
 
-def test_a_host_longer_than_127_bytes_gets_a_longer_length():
+def test_host_over_127_bytes_gets_a_longer_length():
     frame = made_up(12)
     rewritten = metadata.rewrite_response(12, frame, lambda node_id, host, port: ("h" * 200, 1))
     assert {broker[1] for broker in metadata.read_brokers(12, rewritten)} == {"h" * 200}
 
 
 @pytest.mark.parametrize("real", GOLDEN, ids=str)
-def test_a_frame_cut_anywhere_is_invalid_or_rewritten(real):
+def test_truncated_frame_is_invalid_or_rewritten(real):
     for cut in range(len(real.frame)):
         with pytest.raises(InvalidFrame):
             metadata.rewrite_response(real.version, real.frame[:cut], gateway)

@@ -62,7 +62,7 @@ def without_padding(decoded):
 
 @pytest.mark.parametrize(("key", "version"), KINDS)
 @given(endpoints=endpoint_lists, translate=st.sampled_from(TRANSLATIONS))
-def test_a_whole_frame_is_rewritten(key, version, endpoints, translate):
+def test_whole_frame_is_rewritten(key, version, endpoints, translate):
     frame = made_up(key, version, endpoints)
     before = codec.decode_response(key, version, frame)
     rewritten = rewrite_frame(key, version, frame, translate)
@@ -74,7 +74,7 @@ def test_a_whole_frame_is_rewritten(key, version, endpoints, translate):
 
 @pytest.mark.parametrize(("key", "version"), STREAMED)
 @given(endpoints=endpoint_lists, translate=st.sampled_from(TRANSLATIONS))
-def test_a_tail_keeps_its_length_and_never_an_old_address(key, version, endpoints, translate):
+def test_tail_keeps_its_length_without_old_addresses(key, version, endpoints, translate):
     frame = made_up(key, version, endpoints)
     head, tail = split(key, version, frame)
     rewritten = rewrite_tail(key, version, tail, translate)
@@ -89,7 +89,7 @@ def test_a_tail_keeps_its_length_and_never_an_old_address(key, version, endpoint
 
 
 @pytest.mark.parametrize(("key", "version"), STREAMED)
-def test_addresses_are_dropped_only_where_they_do_not_fit(key, version):
+def test_addresses_are_dropped_only_without_room(key, version):
     """One endpoint with a host of 400 bytes; new hosts of every length from 1 byte to more than there is room for."""
     _, tail = split(key, version, made_up(key, version, [{"node_id": 1, "host": "o" * 400, "port": 1, "rack": "r"}]))
     head, _ = split(key, version, made_up(key, version, []))
@@ -108,7 +108,7 @@ def test_addresses_are_dropped_only_where_they_do_not_fit(key, version):
 
 @pytest.mark.parametrize("number", [5, 127, 200, 9_999, 20_000, 3_000_000])
 @pytest.mark.parametrize(("key", "version"), STREAMED)
-def test_tagged_fields_nobody_knows_stay_in_ascending_order(key, version, number):
+def test_unknown_tagged_fields_stay_in_ascending_order(key, version, number):
     head, _ = split(key, version, made_up(key, version, []))
     _, tail = split(key, version, made_up(key, version, [{"node_id": 1, "host": "old.example.com", "port": 1}]))
     own = encode_uvarint(number) + b"\x02hi"
@@ -126,7 +126,7 @@ def test_tagged_fields_nobody_knows_stay_in_ascending_order(key, version, number
 
 
 @pytest.mark.parametrize(("key", "version"), KINDS)
-def test_a_broken_frame_is_invalid(key, version):
+def test_broken_frame_is_invalid(key, version):
     endpoints = [{"node_id": 1, "host": "kafka", "port": 9092, "rack": "r"}] * 2
     frame = made_up(key, version, endpoints, seed=8)
     for cut in range(len(frame)):
@@ -154,14 +154,14 @@ def test_tags_out_of_order_or_out_of_bounds_are_invalid(tail):
 
 
 @given(st.binary(max_size=80), st.sampled_from(STREAMED))
-def test_a_random_tail_is_rewritten_to_its_length_or_invalid(tail, kind):
+def test_random_tail_is_invalid_or_keeps_its_length(tail, kind):
     with contextlib.suppress(InvalidFrame):
         assert len(rewrite_tail(*kind, tail, gateway)) == len(tail)
 
 
 @pytest.mark.parametrize("version", VERSIONS[ApiKey.PRODUCE])
 @given(seed=st.integers(0, 10_000), endpoints=endpoint_lists)
-def test_no_endpoint_in_a_produce_response_is_missed(version, seed, endpoints):
+def test_endpoints_in_a_produce_response_are_found(version, seed, endpoints):
     frame = made_up(ApiKey.PRODUCE, version, endpoints, seed)
     assert produce_has_endpoints(frame, 0, len(frame), version) == bool(endpoints)
     moved = b"xyz" + frame + b"next frame"
@@ -169,7 +169,7 @@ def test_no_endpoint_in_a_produce_response_is_missed(version, seed, endpoints):
 
 
 @pytest.mark.parametrize("version", VERSIONS[ApiKey.PRODUCE])
-def test_one_partition_with_endpoints_is_not_taken_for_the_common_response(version):
+def test_single_partition_with_endpoints_is_found(version):
     topic = {"partition_responses": [{"index": 0, "error_code": 6}]} | ({"name": "t"} if version < 13 else {})
     endpoints = [{"node_id": 1, "host": "kafka", "port": 9092}]
     for node_endpoints in (endpoints, []):
@@ -185,11 +185,11 @@ def test_one_partition_with_endpoints_is_not_taken_for_the_common_response(versi
 
 
 @pytest.mark.parametrize("real", [real for real in GOLDEN if real.api_key == ApiKey.PRODUCE], ids=str)
-def test_a_real_produce_response_has_no_endpoints(real):
+def test_real_produce_response_has_no_endpoints(real):
     assert not produce_has_endpoints(real.frame, 0, len(real.frame), real.version)
 
 
-def test_versions_before_the_endpoints():
+def test_versions_before_the_endpoints_stay_unchanged():
     frame = made_up(ApiKey.FETCH, 15, [])
     assert rewrite_frame(ApiKey.FETCH, 15, frame, gateway) == frame
     with pytest.raises(KeyError):

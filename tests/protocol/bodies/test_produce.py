@@ -22,7 +22,7 @@ def request(version, acks, transactional_id=None):
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("acks", [0, 1, -1])
 @pytest.mark.parametrize("transactional_id", [None, "", "transaction", "x" * 200])
-def test_acks_of_any_request(version, acks, transactional_id):
+def test_acks_of_any_request_are_read(version, acks, transactional_id):
     frame, body = request(version, acks, transactional_id)
     found, after = peek_acks(frame, body, len(frame), version)
     assert found == acks
@@ -33,7 +33,7 @@ def test_acks_of_any_request(version, acks, transactional_id):
 
 
 @pytest.mark.parametrize(("version", "body"), [(3, b"\xff\xfe\x00\x00"), (9, b"\xff\xff\xff\xff\xff"), (9, b"\x80\x80\x03")])
-def test_an_impossible_transactional_id_is_invalid(version, body):
+def test_impossible_transactional_id_is_invalid(version, body):
     with pytest.raises(InvalidFrame):
         peek_acks(body, 0, len(body), version)
 
@@ -50,7 +50,7 @@ def response(version, partitions, topics=1, name="topic"):
 
 @pytest.mark.parametrize("version", range(1, 14))
 @pytest.mark.parametrize("name", ["", "t", "n" * 126, "n" * 127, "n" * 249])
-def test_the_short_way_to_the_throttle_time_is_taken_only_where_it_leads_there(version, name):
+def test_shortcut_finds_the_throttle_time_or_nothing(version, name):
     frame = response(version, [partition(version)], name=name)
     found = single_partition_throttle(frame, 0, len(frame), version)
     assert int.from_bytes(frame[found : found + 4], "big") == 88 or (found == -1 and len(name) > 126)
@@ -59,7 +59,7 @@ def test_the_short_way_to_the_throttle_time_is_taken_only_where_it_leads_there(v
 
 
 @pytest.mark.parametrize("version", range(1, 14))
-def test_other_shapes_have_no_short_way(version):
+def test_other_shapes_have_no_shortcut(version):
     two = [partition(version), partition(version)]
     frames = [response(version, two), response(version, [partition(version)], topics=2), response(version, [])]
     if version >= 8:
@@ -76,7 +76,7 @@ def test_other_shapes_have_no_short_way(version):
 
 @pytest.mark.parametrize("version", range(1, 14))
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_the_short_way_finds_the_walk_finds_too(version, seed):
+def test_shortcut_agrees_with_the_full_walk(version, seed):
     frame = response_frame(ApiKey.PRODUCE, version, random.Random(seed), throttle_time_ms=88)
     assert single_partition_throttle(frame, 0, len(frame), version) in (
         -1,

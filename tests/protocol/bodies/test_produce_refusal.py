@@ -54,7 +54,7 @@ def test_all_partitions_are_found_and_refused(version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_only_topic_is_told_from_several(version):
+def test_only_topic_is_found_if_it_is_the_only_one(version):
     one = request(version, [("a", [(0, 10), (1, 10)])])
     two = request(version, [("a", [(0, 10)]), ("other", [(0, 10)])])
     for frame, expected in ((one, named("a", version)), (two, b"")):
@@ -69,7 +69,7 @@ def test_the_only_topic_is_told_from_several(version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_request_that_is_cut_is_invalid(version):
+def test_truncated_request_is_invalid(version):
     frame = request(version, [("a", [(0, 10), (5, 300)])])
     header = parse_request_header(frame, 4, len(frame))
     for end in range(header.body_offset, len(frame) - (version >= 9)):

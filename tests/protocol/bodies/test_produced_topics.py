@@ -78,7 +78,7 @@ def expected(topics):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("by", [1, 2, 7, 64, 10_000])
-def test_a_request_in_any_chunks(version, by):
+def test_request_is_scanned_in_any_chunks(version, by):
     frame, body = request(version, some(version), acks=1)
     scanner = ProduceScanner(version, len(frame), body)
     for start in range(body, len(frame), by):
@@ -92,7 +92,7 @@ def test_a_request_in_any_chunks(version, by):
 
 
 @given(st.integers(0, 13), st.data())
-def test_any_request_in_any_chunks_says_the_same(version, data):
+def test_random_request_is_scanned_alike_in_any_chunks(version, data):
     partitions = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.none() | st.binary(max_size=400)), max_size=4)
     topics = data.draw(st.lists(st.tuples(st.sampled_from(keys(version)), partitions), max_size=4))
     frame, body = request(version, topics)
@@ -112,7 +112,7 @@ def test_any_request_in_any_chunks_says_the_same(version, data):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_request_cut_short_is_invalid_wherever_it_is_cut(version):
+def test_truncated_request_is_invalid(version):
     frame, body = request(version, some(version))
     end = scan_whole(version, frame, body).array_end
     for cut in range(body, end):
@@ -120,7 +120,7 @@ def test_a_request_cut_short_is_invalid_wherever_it_is_cut(version):
             scan_whole(version, frame[:cut], body)
 
 
-def test_nothing_is_read_behind_the_frame():
+def test_bytes_behind_the_frame_are_not_read():
     frame, body = request(9, some(9))
     scanner = ProduceScanner(9, len(frame), body)
     scanner.feed(frame + b"\xff" * 100, body, len(frame) + 100)
@@ -194,7 +194,7 @@ def test_number_of_elements_is_bounded(what):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(seed=st.integers(0, 2**32))
-def test_garbage_is_refused_or_read_but_breaks_nothing(version, seed):
+def test_random_changes_raise_only_invalid_frame(version, seed):
     rng = random.Random(seed)
     frame, body = request(version, some(version))
     broken = bytearray(frame)
@@ -221,7 +221,7 @@ def kept(version, cut):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("cut", CUTS)
-def test_partitions_are_taken_out_and_the_rest_stays(version, cut):
+def test_partitions_are_cut_and_the_rest_stays(version, cut):
     frame, body = request(version, some(version))
     left = without(version, frame, scan_whole(version, frame, body), cut)
     assert left == request(version, kept(version, cut))[0]
@@ -229,7 +229,7 @@ def test_partitions_are_taken_out_and_the_rest_stays(version, cut):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("cut", CUTS)
-def test_answers_come_in_the_requests_order(version, cut):
+def test_merged_answer_keeps_request_order(version, cut):
     a, b, c = keys(version)
     frame, body = request(version, some(version))
     topics = scan_whole(version, frame, body).topics
@@ -254,7 +254,7 @@ def test_answers_come_in_the_requests_order(version, cut):
     assert answer.get("throttle_time_ms", 88) == 88
 
 
-def test_tags_that_nobody_knows_survive():
+def test_unknown_tagged_fields_survive():
     frame, body = request(9, [(b"t", [(0, b"abc"), (1, b"def")])])
     tag = b"\x01\x63\x02hi"  # one tagged field, number 99, of two bytes
     assert frame.endswith(b"def\0\0\0")
@@ -288,7 +288,7 @@ def batch(producer_id, epoch, sequence, magic=2, size=80):
         (None, None),
     ],
 )
-def test_an_idempotent_producers_number(records, sequence):
+def test_sequence_of_an_idempotent_producer_is_read(records, sequence):
     frame, body = request(9, [(b"t", [(0, records)])])
     (topic,) = scan_whole(9, frame, body).topics
     assert producer_sequence(frame, topic.partitions[0]) == sequence

@@ -32,7 +32,7 @@ def authenticated(version, token, error_code=0, error_message=None):
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_handshake_is_read(version):
+def test_handshake_is_read(version):
     frame = handshake(version, "SCRAM-SHA-512")
     assert sasl.read_handshake_request(frame, body_of(frame)) == "SCRAM-SHA-512"
     answer = codec.encode_response(HANDSHAKE, version, {"error_code": 33, "mechanisms": ["PLAIN", "GSSAPI"]})
@@ -49,12 +49,12 @@ def test_tokens_are_read(version, token):
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("message", [None, "", "Authentication failed: Invalid username or password"])
-def test_a_refusal_is_read(version, message):
+def test_refusal_is_read(version, message):
     assert sasl.read_authenticate_response(version, authenticated(version, b"", 58, message)) == (58, b"")
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_request_cut_anywhere_or_too_long_is_invalid(version):
+def test_truncated_or_too_long_request_is_invalid(version):
     frame = authenticate(version, b"\0alice\0secret")
     body = body_of(frame)
     for end in range(body, len(frame)):
@@ -64,7 +64,7 @@ def test_a_request_cut_anywhere_or_too_long_is_invalid(version):
         sasl.read_authenticate_request(version, frame + b"\0", body)
 
 
-def test_a_handshake_cut_anywhere_is_invalid():
+def test_truncated_handshake_is_invalid():
     frame = handshake()
     body = body_of(frame)
     for end in range(body, len(frame)):
@@ -73,14 +73,14 @@ def test_a_handshake_cut_anywhere_is_invalid():
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_an_answer_cut_anywhere_is_invalid_up_to_its_token(version):
+def test_response_truncated_within_its_token_is_invalid(version):
     frame = authenticated(version, b"v=proof")
     for end in range(8, frame.index(b"proof") + 5):
         with pytest.raises(InvalidFrame):
             sasl.read_authenticate_response(version, with_length(frame[4:end]))
 
 
-def test_no_message_quotes_a_token():
+def test_messages_quote_no_token():
     frame = authenticate(1, b"\0alice\0secret")
     with pytest.raises(InvalidFrame) as caught:
         sasl.read_authenticate_request(1, frame[:-3], body_of(frame))

@@ -38,14 +38,14 @@ def scanned(key, version, frame, cuts=()):
 
 
 @pytest.mark.parametrize("real", REAL, ids=str)
-def test_in_a_real_response_the_section_is_what_is_left(real):
+def test_section_of_a_real_response_is_its_rest(real):
     before = scanned(real.api_key, real.version, real.frame)
     assert real.frame[before:] == empty_tail(real.api_key)
 
 
 @pytest.mark.parametrize(("key", "version"), KINDS)
 @pytest.mark.parametrize("seed", range(25))
-def test_in_a_made_up_response_the_section_starts_where_it_would_without_endpoints(key, version, seed):
+def test_section_of_an_encoded_response_is_found(key, version, seed):
     frame = response_frame(key, version, random.Random(seed), node_endpoints=[])
     before = scanned(key, version, frame)
     assert len(frame) - before == len(empty_tail(key))
@@ -57,7 +57,7 @@ def test_in_a_made_up_response_the_section_starts_where_it_would_without_endpoin
 
 
 @given(st.data())
-def test_any_chunking_finds_the_same_place(data):
+def test_any_chunking_finds_the_same_section(data):
     key, version = data.draw(st.sampled_from(KINDS))
     frame = response_frame(key, version, random.Random(data.draw(st.integers(0, 30))))
     cuts = data.draw(st.lists(st.integers(0, len(frame)), max_size=12))
@@ -65,12 +65,12 @@ def test_any_chunking_finds_the_same_place(data):
 
 
 @pytest.mark.parametrize("real", REAL, ids=str)
-def test_a_byte_at_a_time(real):
+def test_single_bytes_find_the_same_section(real):
     whole = scanned(real.api_key, real.version, real.frame)
     assert scanned(real.api_key, real.version, real.frame, range(len(real.frame))) == whole
 
 
-def test_nothing_more_precedes_the_section_once_it_is_reached():
+def test_reached_scanner_takes_no_more_bytes():
     real = REAL[0]
     scanner = TailScanner(real.api_key, real.version)
     before = len(real.frame) - 1
@@ -80,7 +80,7 @@ def test_nothing_more_precedes_the_section_once_it_is_reached():
 
 
 @pytest.mark.parametrize("real", REAL, ids=str)
-def test_a_frame_that_is_too_short_for_its_fields_is_invalid(real):
+def test_frame_too_short_for_its_fields_is_invalid(real):
     for cut in range(4, len(real.frame)):
         short = with_length(real.frame[4:cut])
         scanner = TailScanner(real.api_key, real.version)
@@ -94,7 +94,7 @@ def test_a_frame_that_is_too_short_for_its_fields_is_invalid(real):
 
 
 @pytest.mark.parametrize(("key", "version"), KINDS)
-def test_a_real_frames_start_waits_for_more(key, version):
+def test_start_of_a_real_frame_waits_for_more(key, version):
     frame = response_frame(key, version, random.Random(5))
     end = scanned(key, version, frame)
     for cut in range(end):
@@ -114,18 +114,18 @@ def test_random_bytes_are_counted_or_invalid(key, version, data):
     assert 0 <= taken <= 4 + 2 * len(data)
 
 
-def test_a_negative_length_is_invalid():
+def test_negative_length_is_invalid():
     with pytest.raises(InvalidFrame):
         TailScanner(ApiKey.FETCH, 16).feed(b"\xff\xff\xff\xff", 0, 4)
 
 
-def test_an_api_without_endpoints_has_no_scanner():
+def test_api_without_endpoints_has_no_scanner():
     with pytest.raises(KeyError):
         TailScanner(ApiKey.METADATA, 12)
 
 
 @pytest.mark.parametrize("size", [0, 126, 127, 128, 16_383, 16_384, 3_000_000])
-def test_records_of_any_size_are_stepped_over_in_stretches(size):
+def test_records_of_any_size_are_skipped_in_stretches(size):
     partition = {"partition_index": 0, "error_code": 0, "high_watermark": 0, "records": bytes(size)}
     frame = codec.encode_response(ApiKey.FETCH, 16, {"responses": [{"partitions": [partition, partition]}]})
     assert scanned(ApiKey.FETCH, 16, frame, range(0, len(frame), 65_536)) == len(frame) - 1

@@ -61,7 +61,7 @@ def read(key, version, frame):
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
-def test_the_topics_of_a_request_are_read(key, version):
+def test_topics_of_a_request_are_read(key, version):
     frame = made_up_request(key, version)
     request = read(key, version, frame)
     assert [topic.name for topic in request.topics] == NAMES
@@ -74,7 +74,7 @@ def test_the_topics_of_a_request_are_read(key, version):
     assert [(t.partitions, t.assignments, t.replication_factor) for t in request.topics] == expected
 
 
-def test_topics_to_be_deleted_may_be_named_by_their_ids():
+def test_topics_to_delete_may_be_named_by_ids():
     frame = made_up_request(ApiKey.DELETE_TOPICS, 6, topics=[{"name": None, "topic_id": each} for each in IDS])
     request = read(ApiKey.DELETE_TOPICS, 6, frame)
     assert [(topic.name, topic.topic_id) for topic in request.topics] == [(None, each.bytes) for each in IDS]
@@ -82,7 +82,7 @@ def test_topics_to_be_deleted_may_be_named_by_their_ids():
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
 @pytest.mark.parametrize("kept", [[], [1], [0, 2], [0, 1, 2]], ids=str)
-def test_a_request_keeps_the_topics_that_it_is_to_keep_and_all_else(key, version, kept):
+def test_kept_topics_and_other_fields_stay(key, version, kept):
     frame = made_up_request(key, version)
     request = read(key, version, frame)
     cut = topic_lists.keep(key, version, frame, request, [request.topics[index] for index in kept])
@@ -92,7 +92,7 @@ def test_a_request_keeps_the_topics_that_it_is_to_keep_and_all_else(key, version
 
 
 @pytest.mark.parametrize(("key", "version"), [each for each in VERSIONS if each[1] >= APIS[each[0]].flexible_since])
-def test_tagged_fields_nobody_knows_survive_in_a_request(key, version):
+def test_unknown_tagged_fields_survive_in_a_request(key, version):
     """In the header, in a topic that stays, and at the end."""
     frame = made_up_request(key, version)
     header = parse_request_header(frame, 4, len(frame))
@@ -139,7 +139,7 @@ RESPONSES += [(key, version, response_frame(key, version, random.Random(version)
 
 
 @pytest.mark.parametrize(("key", "version", "frame"), RESPONSES)
-def test_the_results_of_a_response_are_read_and_are_put_back_as_they_came(key, version, frame):
+def test_results_of_a_response_survive_round_trip(key, version, frame):
     response = BODIES[key].read_response(version, frame)
     expected = codec.decode_response(key, version, frame)[results_field(key)]
     assert [(each.name, each.error) for each in response.results] == [(e["name"], e["error_code"]) for e in expected]
@@ -153,7 +153,7 @@ def test_the_results_of_a_response_are_read_and_are_put_back_as_they_came(key, v
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
-def test_a_refused_topic_has_the_code_and_no_message(key, version):
+def test_refused_topic_has_code_and_no_message(key, version):
     name_field = read(key, version, made_up_request(key, version)).topics[1].name_field
     refused = BODIES[key].refuse(version, name_field, IDS[0].bytes, THROTTLING_QUOTA_EXCEEDED)
     frame = topic_lists.make_answer(key, version, 7, [refused, refused])
@@ -170,7 +170,7 @@ def test_a_refused_topic_has_the_code_and_no_message(key, version):
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
-def test_what_is_refused_is_merged_into_a_response_without_touching_the_rest(key, version):
+def test_refused_topics_are_merged_into_a_response(key, version):
     frame = made_up_response(key, version)
     flexible = version >= APIS[key].flexible_since
     if flexible:
@@ -189,7 +189,7 @@ def test_what_is_refused_is_merged_into_a_response_without_touching_the_rest(key
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
-def test_a_frame_cut_anywhere_is_invalid_or_read(key, version):
+def test_truncated_frame_is_invalid_or_read(key, version):
     frame = made_up_request(key, version)
     request = read(key, version, frame)
     for cut in range(parse_request_header(frame, 4, len(frame)).body_offset, request.end):
@@ -204,7 +204,7 @@ def test_a_frame_cut_anywhere_is_invalid_or_read(key, version):
             BODIES[key].read_response(version, with_length(frame[4:cut]))
 
 
-def test_a_topic_without_a_name_is_invalid_where_it_can_have_no_id():
+def test_topic_without_name_and_id_is_invalid():
     frame = made_up_request(ApiKey.DELETE_TOPICS, 4)
     at = read(ApiKey.DELETE_TOPICS, 4, frame).topics[0].start
     with pytest.raises(InvalidFrame, match="without a name"):

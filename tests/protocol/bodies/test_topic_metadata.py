@@ -34,13 +34,13 @@ def test_topics_are_read_with_their_partitions(version, frame):
 
 
 @pytest.mark.parametrize("client_id", ["etl", "", "ä"])
-def test_asking_by_name(client_id):
+def test_lookup_by_name_is_encoded(client_id):
     values = {"topics": [{"name": "one"}, {"name": "ä" * 99}], "allow_auto_topic_creation": False}
     expected = codec.encode_request(ApiKey.METADATA, 4, values, 7, client_id)
     assert topic_metadata.ask_by_name(7, client_id, ["one", "ä" * 99]) == expected
 
 
-def test_asking_by_id():
+def test_lookup_by_id_is_encoded():
     ids = [uuid.UUID(int=number) for number in (3, 2**127)]
     topics = [{"name": None, "topic_id": each} for each in ids]
     values = {"topics": topics, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
@@ -48,12 +48,12 @@ def test_asking_by_id():
     assert topic_metadata.ask_by_id(7, "etl", [each.bytes for each in ids]) == expected
 
 
-def test_asking_without_a_client_id():
+def test_lookup_without_client_id_is_encoded():
     assert topic_metadata.ask_by_name(7, None, [])[12:14] == b"\xff\xff"
 
 
 @pytest.mark.parametrize("real", GOLDEN, ids=str)
-def test_a_frame_cut_anywhere_is_invalid_or_read(real):
+def test_truncated_frame_is_invalid_or_read(real):
     whole = topic_metadata.read_topics(real.version, real.frame)
     for cut in range(len(real.frame)):
         with pytest.raises(InvalidFrame):
