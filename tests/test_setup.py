@@ -28,7 +28,7 @@ def check(machine: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([SCRIPT], env={"PATH": str(machine)}, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_everything_missing_is_named_at_once(machine: Path) -> None:
+def test_each_missing_tool_is_named(machine: Path) -> None:
     done = check(machine)
     assert done.returncode == 1
     python, java, maven = done.stderr.splitlines()
@@ -58,7 +58,7 @@ def test_unsuitable_java_is_refused(machine: Path, java: str, complaint: str) ->
     assert complaint in done.stderr
 
 
-def test_the_python_to_use_is_printed(machine: Path) -> None:
+def test_chosen_python_is_printed(machine: Path) -> None:
     install(machine, "python3", "exit 1")  # too old
     install(machine, "python3.11", f'exec "{sys.executable}" "$@"')
     install(machine, "mvn", "exit 0")

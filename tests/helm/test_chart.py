@@ -71,17 +71,17 @@ def schema() -> Any:
 class TestByItself:
     """What needs no Helm."""
 
-    def test_the_schema_is_current(self) -> None:
+    def test_schema_is_current(self) -> None:
         script = [sys.executable, ROOT / "helm" / "values_schema.py", "--check"]
         done = subprocess.run(script, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0, done.stderr
 
-    def test_the_chart_has_the_version_of_the_project(self) -> None:
+    def test_chart_has_the_version_of_the_project(self) -> None:
         version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
         assert version is not None
         assert loaded(CHART / "Chart.yaml")["appVersion"] == version[1]
 
-    def test_the_schema_is_one(self, schema: Any) -> None:
+    def test_schema_is_a_valid_json_schema(self, schema: Any) -> None:
         jsonschema.Draft7Validator.check_schema(schema)
 
     @pytest.mark.parametrize("path", VALUES, ids=NAMES)
@@ -89,7 +89,7 @@ class TestByItself:
         jsonschema.Draft7Validator(schema).validate(all_values(path))
 
     @pytest.mark.parametrize("path", VALUES, ids=NAMES)
-    def test_weir_takes_the_config(self, path: Path) -> None:
+    def test_weir_accepts_the_config(self, path: Path) -> None:
         """Or this raises an error with all that is wrong."""
         assert config_as_it_stands(path).listeners
 
@@ -114,21 +114,21 @@ class TestByItself:
         found = list(jsonschema.Draft7Validator(schema).iter_errors(merged(loaded(CHART / "values.yaml"), wrong)))
         assert [list(error.absolute_path) for error in found] == [where]
 
-    def test_a_listener_needs_no_more_than_weir_wants_of_it(self, schema: Any) -> None:
+    def test_schema_requires_no_more_of_a_listener_than_weir(self, schema: Any) -> None:
         """What validators fill in is not wanted by the schema either."""
         listeners = [{"name": "a", "bootstrap_port": 1}, {"name": "b", "bootstrap_port": 300, "tls": {"cert": "c", "key": "k"}}]
         config = {"upstream": {"bootstrap_servers": ["kafka:9092"]}, "listeners": listeners}
         jsonschema.Draft7Validator(schema).validate({"config": config})
         assert isinstance(parse_config(yaml.safe_dump(config), source="test"), WeirConfig)
 
-    def test_it_rolls_for_what_a_reload_refuses(self) -> None:
+    def test_chart_rolls_pods_for_keys_that_need_a_restart(self) -> None:
         keys = (CHART / "templates" / "_helpers.tpl").read_text()
         picked, omitted = re.search(r"pick \(deepCopy .*?\)( .*?) -", keys), re.findall(r'omit [^"]*( "[^)]*)\)', keys)
         assert picked is not None
         assert set(re.findall(r'"(\w+)"', picked[1])) | {"listeners"} == RESTART_ONLY
         assert set(re.findall(r'"(\w+)"', "".join(omitted))) == LIVE
 
-    def test_the_sidecar_runs_a_command_that_there_is(self) -> None:
+    def test_sidecar_runs_an_existing_command(self) -> None:
         pod = loaded(CHART / "files" / "volume-agent-sidecar.yaml")["spec"]["template"]["spec"]
         (container,) = pod["containers"]
         assert container["command"] == ["sh", "-euc"]
@@ -136,7 +136,7 @@ class TestByItself:
         options = _parser().parse_args(words[words.index("weir") + 1 :])
         assert (options.broker_id, options.path) == (3, [container["volumeMounts"][0]["mountPath"]])
 
-    def test_the_image_compiles_what_the_makefile_does(self) -> None:
+    def test_image_compiles_the_same_modules_as_the_makefile(self) -> None:
         """It takes the list out of the Makefile, by an expression that has to match there."""
         expression = re.search(r"sed -nE '(s/.*?/p)' Makefile", (ROOT / "helm" / "docker" / "Dockerfile").read_text())
         assert expression is not None
@@ -175,11 +175,11 @@ class TestRendered:
     """What Helm makes of it."""
 
     @pytest.mark.parametrize("path", VALUES, ids=NAMES)
-    def test_lint(self, path: Path) -> None:
+    def test_helm_lint_accepts_the_chart(self, path: Path) -> None:
         helm("lint", "--strict", "--kube-version", f"{KUBERNETES[0]}.0", "--values", path, CHART)
 
     @pytest.mark.parametrize("path", VALUES, ids=NAMES)
-    def test_objects_are_kubernetes_own(self, path: Path) -> None:
+    def test_objects_are_valid_kubernetes_objects(self, path: Path) -> None:
         objects = render("--values", path)
         names = [(found["kind"], found["metadata"]["name"]) for found in objects]
         assert len(set(names)) == len(names)
@@ -189,7 +189,7 @@ class TestRendered:
                     kubernetes_validate.validate(found, version, strict=True)
 
     @pytest.mark.parametrize("path", VALUES, ids=NAMES)
-    def test_the_config_map_holds_the_values_config(self, path: Path) -> None:
+    def test_config_map_holds_the_config_of_the_values(self, path: Path) -> None:
         config = config_of(render("--values", path))
         as_it_stands = config_as_it_stands(path)
         filled_in = {"host", "advertised_host"}
@@ -200,7 +200,7 @@ class TestRendered:
             assert rendered.host == "0.0.0.0"
 
     @pytest.mark.parametrize("path", VALUES, ids=NAMES)
-    def test_every_pod_is_restricted(self, path: Path) -> None:
+    def test_each_pod_is_restricted(self, path: Path) -> None:
         for found in render("--values", path):
             if found["kind"] in {"StatefulSet", "Deployment", "DaemonSet", "CronJob"}:
                 template = found["spec"].get("jobTemplate", found)["spec"]["template"]["spec"]
@@ -212,7 +212,7 @@ class TestRendered:
                     assert not context["allowPrivilegeEscalation"]
                     assert context["capabilities"] == {"drop": ["ALL"]}
 
-    def test_a_port_for_each_broker(self) -> None:
+    def test_broker_ports_are_exposed_by_services(self) -> None:
         objects = render("--values", CHART / "ci" / "ports-values.yaml")
         inside, outside = one(objects, "Service", "weir-inside")["spec"], one(objects, "Service", "weir-outside-world")["spec"]
         listeners = config_of(objects).listeners
@@ -226,14 +226,14 @@ class TestRendered:
         assert outside["externalTrafficPolicy"] == "Local"
         assert not any("nodePort" in port for port in inside["ports"])
 
-    def test_all_brokers_behind_one_port(self) -> None:
+    def test_sni_exposes_all_brokers_behind_one_port(self) -> None:
         objects = render("--values", CHART / "ci" / "sni-values.yaml")
         ports = one(objects, "Service", "weir-clients")["spec"]["ports"]
         assert [(port["port"], port["targetPort"]) for port in ports] == [(9094, 9094), (443, 9094)]
         ports = one(objects, "Service", "weir-inside")["spec"]["ports"]
         assert [(port["port"], port["targetPort"]) for port in ports] == [(9095, 9095)]
 
-    def test_files_that_the_config_names_are_mounted(self) -> None:
+    def test_files_named_in_the_config_are_mounted(self) -> None:
         objects = render("--values", CHART / "ci" / "sni-values.yaml")
         (container,) = one(objects, "StatefulSet", "weir")["spec"]["template"]["spec"]["containers"]
         mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
@@ -247,7 +247,7 @@ class TestRendered:
         assert str(Path(str(config.state.path)).parent) in mounts
         assert not any("subPath" in mount for mount in mounts.values())
 
-    def test_a_change_of_quotas_rolls_nothing(self) -> None:
+    def test_quota_change_rolls_no_pod(self) -> None:
         """Nor where the pods are to be rolled for what needs a restart."""
         values = ["--values", CHART / "ci" / "ports-values.yaml"]
 
@@ -281,20 +281,20 @@ class TestRendered:
             ([], "/elsewhere", 10 * 2**30),
         ],
     )
-    def test_the_ledger_leaves_room_on_its_volume(self, settings: list[str], path: str, most: float) -> None:
+    def test_ledger_leaves_room_on_its_volume(self, settings: list[str], path: str, most: float) -> None:
         objects = render("--set", ",".join([f"config.ledger.path={path}", *settings]))
         ledger = config_of(objects).ledger
         assert ledger is not None
         assert ledger.max_bytes == int(most)
 
     @pytest.mark.parametrize("most", [900_000_000, 90_000_000_000], ids=["less", "for a claim that was enlarged by hand"])
-    def test_what_a_ledger_is_to_hold_stays_as_it_is_set(self, most: int) -> None:
+    def test_ledger_max_bytes_stays_as_set(self, most: int) -> None:
         objects = render("--set", f"config.ledger.path=/var/lib/weir,config.ledger.max_bytes={most}")
         ledger = config_of(objects).ledger
         assert ledger is not None
         assert ledger.max_bytes == most
 
-    def test_admin_answers_to_its_service(self) -> None:
+    def test_admin_allows_its_service_names(self) -> None:
         allowed = config_of(render("--set", "config.admin.allowed_hosts={weir.example.com}")).admin.allowed_hosts
         service = ".weir-admin.kafka"
         assert allowed == ("weir.example.com", service, f"{service}.svc", f"{service}.svc.cluster.local")
@@ -320,7 +320,7 @@ class TestRendered:
     def test_no_policy_without_network_policy(self) -> None:
         assert not [found for found in render("--set", "networkPolicy.enabled=false") if found["kind"] == "NetworkPolicy"]
 
-    def test_what_of_the_ledger_is_live_rolls_nothing(self) -> None:
+    def test_live_ledger_keys_roll_no_pod(self) -> None:
         def pods(ledger: str) -> Any:
             return one(render("--set", f"rollOnRestartKeys=true,config.ledger.path={ledger}"), "StatefulSet", "weir")["spec"]
 
@@ -331,24 +331,24 @@ class TestRendered:
     @pytest.mark.parametrize(
         ("connections", "seconds"), [("{}", 5 + 10), ('{"drain_seconds": 60.5}', 66), ('{"drain_delay_seconds": 0}', 10)]
     )
-    def test_the_grace_period_covers_the_drain(self, connections: str, seconds: int) -> None:
+    def test_grace_period_covers_the_drain(self, connections: str, seconds: int) -> None:
         objects = render("--set-json", f"config.connections={connections}")
         pod = one(objects, "StatefulSet", "weir")["spec"]["template"]["spec"]
         assert pod["terminationGracePeriodSeconds"] == seconds + 10
         assert "lifecycle" not in pod["containers"][0]
 
-    def test_a_draining_pod_is_seen_to_be_one_before_it_stops_accepting(self) -> None:
+    def test_readiness_fails_before_a_pod_stops_accepting(self) -> None:
         objects = render()
         probe = one(objects, "StatefulSet", "weir")["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]
         assert probe["httpGet"]["path"] == "/readyz"
         delay = config_of(objects).connections.drain_delay_seconds
         assert probe["periodSeconds"] * probe["failureThreshold"] < delay
 
-    def test_no_pod_goes_before_another_one_is_ready(self) -> None:
+    def test_deployment_keeps_all_pods_until_new_ones_are_ready(self) -> None:
         deployment = one(render("--set", "kind=Deployment"), "Deployment", "weir")
         assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
-    def test_the_agent_and_the_report_run_commands_that_there_are(self) -> None:
+    def test_agent_and_report_run_existing_commands(self) -> None:
         for name in ("everything", "report-from-kafka"):
             objects = render("--values", CHART / "ci" / f"{name}-values.yaml")
             pod = one(objects, "CronJob", "weir-report")["spec"]["jobTemplate"]["spec"]["template"]["spec"]
@@ -359,7 +359,7 @@ class TestRendered:
             assert options.events.startswith(mounts)
             assert options.out.startswith(mounts)
 
-    def test_the_agent_finds_the_broker_s_id_and_all_of_its_volumes(self, tmp_path: Path) -> None:
+    def test_agent_finds_broker_id_and_volumes(self, tmp_path: Path) -> None:
         """Its script, with a `weir` that says what it was given."""
         pod = one(render("--values", CHART / "ci" / "everything-values.yaml"), "DaemonSet", "weir-volume-agent")["spec"]
         command = pod["template"]["spec"]["containers"][0]["command"]
@@ -390,7 +390,7 @@ class TestRendered:
         labels = one(objects, "DaemonSet", "weir-volume-agent")["spec"]["template"]["metadata"]["labels"]
         assert monitor["selector"]["matchLabels"].items() <= labels.items()
 
-    def test_alerts_and_dashboards_are_those_of_the_files(self) -> None:
+    def test_alerts_and_dashboards_match_their_files(self) -> None:
         objects = render("--values", CHART / "ci" / "everything-values.yaml")
         dashboards = sorted((CHART / "files" / "dashboards").glob("*.json"))
         held = [found["data"] for found in objects if "-dashboard-" in found["metadata"]["name"]]
@@ -414,7 +414,7 @@ class TestRendered:
             ),
         ],
     )
-    def test_what_can_t_be_is_refused_in_words(self, setting: str, message: str) -> None:
+    def test_impossible_settings_are_refused_with_words(self, setting: str, message: str) -> None:
         command = [str(HELM), "template", "weir", str(CHART), "--kube-version", f"{KUBERNETES[0]}.0", "--set", setting]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode != 0

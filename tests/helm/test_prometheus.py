@@ -52,7 +52,7 @@ each_dashboard = pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: fi
 
 
 @pytest.mark.parametrize("query", ALL_QUERIES, ids=lambda query: query.where)
-def test_what_a_query_reads_exists(query: Query) -> None:
+def test_queries_read_existing_metrics(query: Query) -> None:
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     read = list(query.metrics())
     assert read or query.recorded()
@@ -62,7 +62,7 @@ def test_what_a_query_reads_exists(query: Query) -> None:
     assert query.recorded() <= recorded
 
 
-def test_every_recording_rule_is_for_a_metric_that_exists() -> None:
+def test_recording_rules_are_for_existing_metrics() -> None:
     for rule in rules():
         if "record" in rule:
             level, metric, operations = rule["record"].split(":")
@@ -71,7 +71,7 @@ def test_every_recording_rule_is_for_a_metric_that_exists() -> None:
             assert any(name.startswith(metric) for name in LABELS), rule["record"]
 
 
-def test_every_alert_says_how_bad_what_and_what_to_do() -> None:
+def test_alerts_have_severity_summary_and_runbook() -> None:
     alerts = [rule for rule in rules() if "alert" in rule]
     assert len({rule["alert"] for rule in alerts}) == len(alerts) > 20
     for rule in alerts:
@@ -80,7 +80,7 @@ def test_every_alert_says_how_bad_what_and_what_to_do() -> None:
         assert all(text.strip() for text in rule["annotations"].values()), rule["alert"]
 
 
-def test_every_alert_is_shown_to_fire_and_to_keep_quiet() -> None:
+def test_each_alert_is_tested_to_fire_and_to_stay_quiet() -> None:
     checks = [
         {re.search('alertname="(\\w+)"', sample["labels"])[1] for sample in check["exp_samples"]}  # type: ignore[index]
         for test in yaml.safe_load(TESTS.read_text())["tests"]
@@ -93,7 +93,7 @@ def test_every_alert_is_shown_to_fire_and_to_keep_quiet() -> None:
 
 
 @each_dashboard
-def test_a_dashboard_can_be_imported_anywhere(file: Path) -> None:
+def test_dashboard_can_be_imported_anywhere(file: Path) -> None:
     content = dashboard(file)
     assert content["schemaVersion"] >= 36
     source, *variables = content["templating"]["list"]
@@ -108,7 +108,7 @@ def test_a_dashboard_can_be_imported_anywhere(file: Path) -> None:
 
 
 @each_dashboard
-def test_every_panel_says_what_it_shows_and_in_which_unit(file: Path) -> None:
+def test_panels_have_description_and_unit(file: Path) -> None:
     taken: set[tuple[int, int]] = set()
     for panel in panels(file):
         assert panel["title"]
@@ -124,7 +124,7 @@ def test_every_panel_says_what_it_shows_and_in_which_unit(file: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["check", "rules", str(ALERTS)], ["test", "rules", str(TESTS)]], ids=["check", "test"])
-def test_promtool(arguments: list[str]) -> None:
+def test_promtool_accepts_rules(arguments: list[str]) -> None:
     done = subprocess.run([program("promtool"), *arguments], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -193,7 +193,7 @@ def grafana(weir: Weir) -> dict[str, str]:
 
 @pytest.mark.broker
 @each_dashboard
-def test_every_panel_has_data(scraped: tuple[Weir, Prometheus], file: Path) -> None:
+def test_each_panel_has_data(scraped: tuple[Weir, Prometheus], file: Path) -> None:
     weir, prometheus = scraped
     values = grafana(weir)
     for query in panel_queries(file):
@@ -206,7 +206,7 @@ def test_every_panel_has_data(scraped: tuple[Weir, Prometheus], file: Path) -> N
 
 @pytest.mark.broker
 @each_dashboard
-def test_every_variable_has_values(scraped: tuple[Weir, Prometheus], file: Path) -> None:
+def test_each_variable_has_values(scraped: tuple[Weir, Prometheus], file: Path) -> None:
     weir, prometheus = scraped
     values = grafana(weir)
     queries = variable_queries(file)
@@ -227,7 +227,7 @@ def test_every_variable_has_values(scraped: tuple[Weir, Prometheus], file: Path)
 
 
 @pytest.mark.broker
-def test_every_rule_is_evaluated(scraped: tuple[Weir, Prometheus]) -> None:
+def test_each_rule_is_evaluated(scraped: tuple[Weir, Prometheus]) -> None:
     _, prometheus = scraped
     wait_until(lambda: all(rule["health"] != "unknown" for rule in prometheus.rules()), "all rules have been evaluated")
     evaluated = prometheus.rules()
@@ -240,7 +240,7 @@ def test_every_rule_is_evaluated(scraped: tuple[Weir, Prometheus]) -> None:
 
 
 @pytest.mark.broker
-def test_the_throttled_client_is_the_only_thing_to_complain_of(scraped: tuple[Weir, Prometheus]) -> None:
+def test_throttled_client_fires_the_only_alert(scraped: tuple[Weir, Prometheus]) -> None:
     _, prometheus = scraped
 
     def throttled() -> list[dict[str, Any]]:

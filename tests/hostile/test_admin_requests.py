@@ -102,7 +102,7 @@ def test_client_without_rights_gets_short_refusal(broker, start_weir, connect):
     assert broker.received == []
 
 
-def test_administrators_request_is_bounded(broker, start_weir, connect):
+def test_oversized_request_of_an_admin_is_refused(broker, start_weir, connect):
     weir = start_weir(broker.bootstrap_servers, quota_admins=["User:ANONYMOUS"])
     client = connect(weir)
     before = cpu_seconds(weir)
@@ -142,7 +142,7 @@ def test_mutations_under_quota_are_bounded(broker, start_weir, connect):
     assert broker.count(ApiKey.DELETE_TOPICS) == 1
 
 
-def test_coordinators_of_too_many_groups_are_refused(broker, start_weir, connect):
+def test_coordinator_request_of_too_many_groups_is_refused(broker, start_weir, connect):
     """Their answer would have to be read whole, to translate the addresses in it."""
     broker.answers[ApiKey.FIND_COORDINATOR] = coordinators
     weir = start_weir(broker.bootstrap_servers)

@@ -45,7 +45,7 @@ def look(broker):
     return HeldLook(broker)
 
 
-def test_early_client_has_to_authenticate(broker, look, start_weir, connect):
+def test_early_client_must_authenticate_if_required(broker, look, start_weir, connect):
     weir = start_weir(broker.bootstrap_servers, wait="/livez")
     client = connect(weir)
     client.send(m.produce(1))
@@ -57,7 +57,7 @@ def test_early_client_has_to_authenticate(broker, look, start_weir, connect):
     assert weir.metric("weir_protocol_errors_total", reason="not_authenticated") == 1
 
 
-def test_early_client_is_served_where_nobody_authenticates(broker, look, start_weir, connect):
+def test_early_client_is_served_if_sasl_is_not_required(broker, look, start_weir, connect):
     weir = start_weir(broker.bootstrap_servers, wait="/livez")
     client = connect(weir)
     client.send(m.produce(1), m.metadata(2))

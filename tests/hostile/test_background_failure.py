@@ -4,7 +4,7 @@ from tests.gateway.proxy import messages as m
 from tests.weir_process import wait_until
 
 
-def test_no_thread_left_restarts_the_task_alone(broker, start_weir, connect, faults):
+def test_thread_shortage_restarts_only_its_task(broker, start_weir, connect, faults):
     """The reloader reads the config in a thread each second; Python raises a RuntimeError if the system has no thread left."""
     weir = start_weir(broker.bootstrap_servers)
     client = connect(weir)

@@ -13,7 +13,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_mute_is_looked_at_in_new_bucket(change, broker, start_weir, connect):
+def test_mute_is_recomputed_in_the_new_bucket(change, broker, start_weir, connect):
     weir = start_weir(broker.bootstrap_servers, quotas={"entities": [SLOW]})
     client = connect(weir)
     client.ask(m.produce(1, size=1_000_000))

@@ -12,7 +12,7 @@ IDS = (1, 1 + BROKER_PORTS)
 
 
 @pytest.mark.parametrize("order", [IDS, IDS[::-1]])
-def test_colliding_ids_have_the_same_ports_in_any_order(order, broker, start_weir, connect):
+def test_colliding_ids_have_same_ports_in_any_order(order, broker, start_weir, connect):
     def answer(request):
         if request.frame[12:18] == b"\x00\x04weir":
             return False  # closes the connection: the gateway learns of the brokers from the answer to its client

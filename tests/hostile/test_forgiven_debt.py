@@ -44,7 +44,7 @@ def test_forgiven_client_goes_on_at_once(workers, broker, start_weir, connect):
     assert client.receive()[4:8] == (2).to_bytes(4, "big")
 
 
-def test_client_without_debt_is_told_of(broker, start_weir):
+def test_forgive_reports_a_client_without_debt(broker, start_weir):
     weir = start_weir(broker.bootstrap_servers, quotas=QUOTAS)
     done = forgive(weir, "--user", "nobody")
     assert done.returncode == 0
@@ -52,7 +52,7 @@ def test_client_without_debt_is_told_of(broker, start_weir):
     assert "neither user nor client-id is given" in forgive(weir, "--kind", "produce").stderr
 
 
-def test_debt_of_clients_past_max_entities_is_cleared(broker, start_weir, connect):
+def test_debt_in_the_overflow_bucket_is_cleared(broker, start_weir, connect):
     entities = [{"client-id": "<default>", "producer_byte_rate": 1024}]
     weir = start_weir(broker.bootstrap_servers, quotas={"entities": entities, "max_entities": 1})
     connect(weir).ask(m.produce(1, client_id="first"))

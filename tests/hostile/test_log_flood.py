@@ -29,7 +29,7 @@ def test_broker_that_closes_every_connection_gets_one_line(broker, start_weir):
     assert len(lines_of(weir, "closed the connection")) == 1
 
 
-def test_broker_that_is_unreachable_gets_one_line(start_weir):
+def test_unreachable_broker_gets_one_line(start_weir):
     weir = start_weir(f"127.0.0.1:{free_port()}", wait="/livez")
     send_from_many_addresses(weir, m.heartbeat(1))
     assert len(lines_of(weir, "the bootstrap broker can't be reached")) == 1

@@ -65,7 +65,7 @@ def test_null_arrays_do_not_end_the_gateway(key, broker, start_weir, connect):
     assert "Traceback" not in weir.log()
 
 
-def test_odd_answer_after_good_ones_does_not_end_it(broker, start_weir, connect):
+def test_odd_answer_after_good_ones_does_not_end_gateway(broker, start_weir, connect):
     often = {"when_unknown": "OPEN", "freshness_seconds": 0.4, "publish_interval_ms": 100}
     weir = start_weir(broker.bootstrap_servers, quotas={"volumes": often})
     client = connect(weir)
@@ -104,7 +104,7 @@ def test_null_arrays_do_not_end_the_agent(broker, tmp_path):
 
 
 @pytest.mark.parametrize(("host", "port"), [("a..b", 9092), ("127.0.0.1", 70_000)])
-def test_odd_address_of_a_broker_costs_its_clients_alone(host, port, broker, start_weir, connect):
+def test_odd_broker_address_affects_only_its_clients(host, port, broker, start_weir, connect):
     """Such a broker is left out of the answers, or a connection to it is closed at once."""
 
     def answer(request):

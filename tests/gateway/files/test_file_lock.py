@@ -33,7 +33,7 @@ def test_links_to_one_file_have_one_lock(tmp_path: Path) -> None:
     assert not FileLock("state.path", tmp_path / "disk" / "kept").take()
 
 
-async def test_it_waits_for_a_gateway_that_is_ending(tmp_path: Path) -> None:
+async def test_lock_waits_for_an_ending_gateway(tmp_path: Path) -> None:
     config = StateConfig(path="a")
     one, other = (StateLocks(config, tmp_path / "weir.yaml") for _ in range(2))
     await one.take()
