@@ -29,11 +29,12 @@ test: lint $(STAMPS)/helm ## all the checks and tests, the ones against the real
 hostile: $(STAMPS)/venv ## the tests with hostile clients and odd brokers (they wait more than they compute: three at once on two cores)
 	$(BIN)/python -m pytest tests/hostile -n 3 --dist worksteal
 
-lint: setup ## ruff, mypy --strict, import directions
+lint: setup ## ruff, mypy --strict, import directions, plain English
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/check-language @.ci/plain-english
 
 bench: setup ## the paired performance comparison
 	@exec $(BIN)/python -m loadtest.bench
