@@ -1,1 +1,1 @@
-"""Kafka's wire format: bytes in, spans and fields out. No asyncio, no clock, nothing of the gateway."""
+"""Encodes and decodes Kafka's wire format. This package uses no asyncio, no clock and nothing of the gateway."""

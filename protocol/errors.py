@@ -1,10 +1,10 @@
-"""What can be wrong with bytes that claim to be Kafka's protocol."""
+"""The errors that invalid or incomplete Kafka frames cause."""
 
 
 class ProtocolError(Exception):
-    """The peer sent something that is not Kafka's protocol, or not a part of it that can be served.
+    """The peer violated Kafka's protocol, or used a part of it that the gateway does not support.
 
-    `reason` is short, from a fixed set, and safe as a metric label; the message is for the log.
+    `reason` comes from a fixed set and is safe as a metric label. The message is for the log.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -13,25 +13,25 @@ class ProtocolError(Exception):
 
 
 class InvalidFrame(ProtocolError):
-    """A length, count or string that does not fit into the frame that holds it."""
+    """A length, count or string does not fit into its frame."""
 
 
 class OutOfTurn(ProtocolError):
-    """A message that may not come now: the connection is not authenticated, or the other side has to answer first."""
+    """A message came too early: authentication is not complete, or a response must come first."""
 
 
 class UnsupportedVersion(ProtocolError):
-    """An API key, or a version of one, that was never advertised to the client."""
+    """The client used an API key or version that the gateway never advertised."""
 
 
 class Incomplete(Exception):
-    """The bytes seen so far end before what was asked for; hold them and ask again with more.
+    """The bytes that have arrived end inside the field. The caller keeps them and tries again with more.
 
-    Not a `ProtocolError`: nothing is wrong yet. Where the frame is known to be complete, the caller treats it as an
-    `InvalidFrame`: the fields do not fit into the frame's length.
+    It is not a `ProtocolError`, as nothing is wrong yet. If the frame is known to be complete, the caller treats it as an
+    `InvalidFrame`.
 
-    `wanted` is the absolute offset up to which the buffer has to reach before it is worth asking again, 0 where unknown.
-    Bytes that arrive one by one are thus read once, and not once for each of them.
+    `wanted` is the absolute offset that the buffer must reach before another attempt can succeed; 0 if unknown. With it,
+    bytes that arrive one by one are decoded once, and not once per byte.
     """
 
     def __init__(self, wanted: int = 0) -> None:

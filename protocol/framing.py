@@ -1,19 +1,18 @@
-"""Where frames begin in a stream, whatever chunks it comes in.
+"""Finds the frame boundaries in a byte stream, however the stream is split into chunks.
 
-A frame is a 4-byte length and as many bytes. Nothing is copied but the head of a frame that a chunk cuts off before it can be
-read; the bodies of frames are only counted.
+A frame is a 4-byte length and that many bytes. Only the head of an incomplete frame is copied; bodies are only counted.
 """
 
 from protocol.errors import InvalidFrame
 
 MIN_REQUEST_BYTES = 8
-"""api_key, api_version, correlation_id: the shortest request header (v0)."""
+"""The shortest request header (v0): api_key, api_version, correlation_id."""
 
 MIN_RESPONSE_BYTES = 4
-"""correlation_id: the shortest response header (v0)."""
+"""The shortest response header (v0): correlation_id."""
 
 MAX_HEAD_BYTES = 256 * 1024
-"""The most of a frame that is held until its head can be read: three strings of 32 KiB and tags are hostile already."""
+"""Limit on the bytes kept of a frame with an incomplete head. No honest head needs three strings of 32 KiB and tags."""
 
 _TLS_HANDSHAKE = 0x16
 
@@ -21,8 +20,8 @@ _TLS_HANDSHAKE = 0x16
 class Framing:
     """The position in one direction of a connection.
 
-    `skip` is how many bytes of the current frame are still to come; `head` is the beginning of a frame that is too short to
-    be read yet.
+    `skip` counts the bytes of the current frame that have not arrived. `head` holds the start of a frame that is still too
+    short to decode.
     """
 
     __slots__ = ("_max_bytes", "_min_bytes", "_wanted", "head", "skip")
@@ -35,7 +34,7 @@ class Framing:
         self._max_bytes = max_bytes
 
     def join(self, chunk: bytes) -> bytes:
-        """The chunk with the head that was held in front of it; b"" as long as both together are too short to be read."""
+        """Prepend the held head to `chunk`. Returns b"" while both together are still too short to decode."""
         if not self.head:
             return chunk
         self.head += chunk
@@ -46,19 +45,19 @@ class Framing:
         return chunk
 
     def hold(self, chunk: bytes | bytearray, start: int, wanted: int = 0) -> None:
-        """Keep what begins at `start` until there is more of it, up to the offset `wanted` at least (`Incomplete.wanted`).
+        """Keep the bytes from `start` until the buffer reaches the offset `wanted` (`Incomplete.wanted`).
 
-        Raises InvalidFrame if that is already so long that it can't be an honest head, or its length is out of bounds.
+        Raises `InvalidFrame` if the head exceeds `MAX_HEAD_BYTES` or the frame's length is out of bounds.
         """
         if len(chunk) - start >= 4:
             self.check(int.from_bytes(chunk[start : start + 4], "big", signed=True))
         if len(chunk) - start > MAX_HEAD_BYTES:
-            raise InvalidFrame("head_too_long", f"the head of a frame is not over after {len(chunk) - start} bytes")
+            raise InvalidFrame("head_too_long", f"the head of a frame is still incomplete after {len(chunk) - start} bytes")
         self.head = bytearray(chunk[start:])
         self._wanted = wanted - start
 
     def check(self, size: int) -> None:
-        """Raise InvalidFrame unless `size` (bytes, without the length field) is within bounds."""
+        """Raises `InvalidFrame` unless `size`, the frame's bytes without the length field, is within the bounds."""
         if self._min_bytes <= size <= self._max_bytes:
             return
         if size >> 24 == _TLS_HANDSHAKE:

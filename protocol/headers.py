@@ -1,4 +1,4 @@
-"""Request headers, read at an offset without copying (KIP-482, ``RequestHeader.json``)."""
+"""Request headers, decoded in place without a copy (KIP-482, ``RequestHeader.json``)."""
 
 import sys
 from struct import Struct
@@ -10,17 +10,17 @@ from protocol.errors import Incomplete, InvalidFrame, UnsupportedVersion
 
 _FIXED: Final = Struct(">hhih")  # api_key, api_version, correlation_id, length of client_id
 _MAX_CLIENT_ID_BYTES: Final = 2**15 - 1
-# Kafka 4.3 defines no tagged field for request headers: these bound what is held and rescanned for one that is unknown.
+# Kafka 4.3 defines no tagged fields for request headers. These limits bound the bytes to hold and rescan for unknown ones.
 _MAX_TAGS: Final = 32
 _MAX_TAG_BYTES: Final = 4096
 
-# Plain dicts of ints: they are looked into for every request.
+# Plain dicts of ints, because the gateway reads them for every request.
 _MAX_VERSION: Final = {key: spec.max_version for key, spec in APIS.items() if spec.on_broker_listener}
 _FLEXIBLE_SINCE: Final = {key: spec.flexible_since for key, spec in APIS.items()}
 
 
 class RequestHeader(NamedTuple):
-    """A request's header. `body_offset` is absolute in the buffer it was read from; `client_id` is None where null."""
+    """A request's header. `body_offset` is absolute in the decoded buffer."""
 
     api_key: int
     api_version: int
@@ -29,17 +29,17 @@ class RequestHeader(NamedTuple):
     body_offset: int
 
     def moved(self, by: int) -> "RequestHeader":
-        """The header as it is in a copy of its frame that stands `by` bytes further on."""
+        """The same header for a copy of the frame that lies `by` bytes further on."""
         return self._replace(body_offset=self.body_offset + by)
 
 
 def parse_request_header(buf: Buffer, start: int, end: int, frame_end: int = sys.maxsize) -> RequestHeader:
-    """The header that starts at `start` (behind the frame's length), from the bytes of `buf` before `end`.
+    """Decode the header at `start` (behind the frame's length) from the bytes of `buf` before `end`.
 
-    `frame_end`, where known, is the offset behind the frame's last byte. Raises `Incomplete` while the header goes on
-    behind `end`, `InvalidFrame` where it goes on behind `frame_end` or makes no sense, `UnsupportedVersion` for a key or
-    version that is never advertised to a client. ApiVersions passes in every version: a newer client learns from the
-    answer which versions there are (KIP-511), and the fields read here keep their layout.
+    `frame_end` is the offset behind the frame's last byte, if known. Raises `Incomplete` if the header continues behind
+    `end`, `InvalidFrame` if it continues behind `frame_end` or is malformed, and `UnsupportedVersion` for a key or version
+    that the gateway never advertises. ApiVersions is accepted in every version: the answer tells a newer client the
+    supported versions (KIP-511).
     """
     seen = end if end < frame_end else frame_end
     pos = start + _FIXED.size
@@ -68,9 +68,9 @@ def parse_request_header(buf: Buffer, start: int, end: int, frame_end: int = sys
 
 
 def encode_request(header: RequestHeader, body: bytes = b"") -> bytes:
-    """A whole request frame with that header, whose `body_offset` is not looked at, and no tagged fields in it.
+    """A whole request frame without tagged fields; ignores the header's `body_offset`.
 
-    A client-id that was not UTF-8 may have grown when it was decoded: it is cut to the length that a header can hold.
+    Decoding a client id that is not UTF-8 may make it longer, so it is cut to the length that a header can hold.
     """
     name = b"" if header.client_id is None else header.client_id.encode()[:_MAX_CLIENT_ID_BYTES]
     length = -1 if header.client_id is None else len(name)
@@ -82,7 +82,7 @@ def encode_request(header: RequestHeader, body: bytes = b"") -> bytes:
 
 def _overrun(after: int, frame_end: int) -> None:
     if after > frame_end:
-        raise InvalidFrame("overrun", f"the request header goes {after - frame_end} bytes beyond its frame")
+        raise InvalidFrame("overrun", f"the request header ends {after - frame_end} bytes beyond its frame")
     raise Incomplete(after)
 
 
@@ -91,9 +91,9 @@ def _require_api_versions(api_key: int, version: int) -> None:
         return
     spec = APIS.get(api_key)
     if spec is None or not spec.on_broker_listener:
-        raise UnsupportedVersion("unknown_api", f"no client is offered API key {api_key}")
+        raise UnsupportedVersion("unknown_api", f"the gateway does not advertise API key {api_key}")
     raise UnsupportedVersion(
-        "unsupported_version", f"{spec.name} v{version}: clients are offered v{spec.min_version}-{spec.max_version}"
+        "unsupported_version", f"{spec.name} v{version}: the gateway advertises v{spec.min_version}-{spec.max_version}"
     )
 
 
@@ -101,11 +101,11 @@ def _skip_tags(buf: Buffer, pos: int, seen: int, frame_end: int) -> int:
     reader = Reader(buf, pos, seen, frame_end)
     count = reader.tag_count()
     if count > _MAX_TAGS:
-        raise InvalidFrame("bad_count", f"{count} tagged fields in a request header, at most {_MAX_TAGS} make sense")
+        raise InvalidFrame("bad_count", f"{count} tagged fields in a request header exceed the limit of {_MAX_TAGS}")
     for _ in range(count):
         reader.uvarint()
         size = reader.uvarint()
         if size > _MAX_TAG_BYTES:
-            raise InvalidFrame("bad_count", f"a tagged field of {size} bytes in a request header")
+            raise InvalidFrame("bad_count", f"a tagged field of {size} bytes in a request header exceeds {_MAX_TAG_BYTES}")
         reader.skip(size)
     return reader.pos

@@ -1,8 +1,7 @@
-"""Where throttle_time_ms stands in a response, and reading and writing it there (KIP-124, KIP-219).
+"""Finds, reads and writes throttle_time_ms in a response (KIP-124, KIP-219).
 
-In most responses it is the body's first field. The exceptions: a fixed offset behind an error code, which is
-`ApiSpec.throttle_place`, and four APIs whose earlier fields have to be walked over. Counting from the frame's end instead
-would be wrong as soon as a broker adds a tagged field.
+In most responses the field is at a fixed offset (`ApiSpec.throttle_place`). In four APIs the earlier fields have a variable
+length and must be decoded. An offset counted from the frame's end would break as soon as a broker adds a tagged field.
 """
 
 from collections.abc import Callable
@@ -28,11 +27,11 @@ _PLACES: Final = {
 
 
 def throttle_offset(api_key: int, version: int, frame: Buffer, start: int, end: int) -> int:
-    """The absolute offset of throttle_time_ms in the response at `start`, or -1 where this version has none.
+    """The absolute offset of throttle_time_ms in the response at `start`, or -1 if this version has none.
 
-    `frame[start]` is the first byte of the response's length; the bytes before `end` have been seen. For most APIs the
-    first 14 of them are enough. Raises `Incomplete` while the field lies behind them, `InvalidFrame` where it doesn't fit
-    into the frame, and `KeyError` for an API key that is not in the table.
+    `frame[start]` is the first byte of the length field; the bytes before `end` have arrived. For most APIs 14 bytes
+    suffice. Raises `Incomplete` if the field lies behind `end`, `InvalidFrame` if it lies outside the frame, and `KeyError`
+    for an unknown API key.
     """
     since, tags_since, place = _PLACES[api_key]
     if version < since:
@@ -64,15 +63,15 @@ def _walk(api_key: int, version: int, frame: Buffer, start: int, end: int) -> in
 
 
 def read_throttle(buf: Buffer, offset: int) -> int:
-    """The throttle time in ms at `offset`, as `throttle_offset` gave it."""
+    """The throttle time in ms at `offset`, a result of `throttle_offset`."""
     value: int = INT32.unpack_from(buf, offset)[0]
     return value
 
 
 def patch_throttle(buf: bytearray, offset: int, ms: int) -> None:
-    """Write the throttle time `ms` at `offset`, limited to what the field can hold: 0 to 2**31 - 1.
+    """Write the throttle time `ms` at `offset`, limited to 0 .. 2**31 - 1.
 
-    Kafka narrows a longer delay to its low 32 bits, which can come out negative and so means no delay at all.
+    Kafka keeps only the low 32 bits of a longer delay. They can be negative, so the client would not wait at all.
     """
     INT32.pack_into(buf, offset, min(max(ms, 0), MAX_THROTTLE_MS))
 
@@ -84,7 +83,7 @@ def _walk_produce(reader: Reader, version: int) -> bool:
 
 def _walk_api_versions(reader: Reader, version: int) -> bool:
     if reader.int16() == UNSUPPORTED_VERSION:
-        return False  # answered in the layout of v0, whatever was asked
+        return False  # this error always uses the layout of v0
     compact = version >= APIS[ApiKey.API_VERSIONS].flexible_since
     for _ in range(reader.count(compact=compact)):
         reader.skip(_API_VERSION_BYTES)
@@ -94,25 +93,24 @@ def _walk_api_versions(reader: Reader, version: int) -> bool:
 
 
 def _walk_create_delegation_token(reader: Reader, version: int) -> bool:
-    compact = version >= APIS[ApiKey.CREATE_DELEGATION_TOKEN].flexible_since
     reader.skip(_ERROR_BYTES)
+    _skip_token(reader, version, compact=version >= APIS[ApiKey.CREATE_DELEGATION_TOKEN].flexible_since)
+    return True
+
+
+def _skip_token(reader: Reader, version: int, *, compact: bool) -> None:
     for _ in range(4 if version >= _TOKEN_REQUESTER_SINCE else 2):  # owner's and requester's principal type and name
         reader.skip_string(compact=compact)
     reader.skip(_TIMESTAMPS_BYTES)
     reader.skip_string(compact=compact)
     reader.skip_bytes(compact=compact)
-    return True
 
 
 def _walk_describe_delegation_token(reader: Reader, version: int) -> bool:
     compact = version >= APIS[ApiKey.DESCRIBE_DELEGATION_TOKEN].flexible_since
     reader.skip(_ERROR_BYTES)
     for _ in range(reader.count(compact=compact)):
-        for _ in range(4 if version >= _TOKEN_REQUESTER_SINCE else 2):
-            reader.skip_string(compact=compact)
-        reader.skip(_TIMESTAMPS_BYTES)
-        reader.skip_string(compact=compact)
-        reader.skip_bytes(compact=compact)
+        _skip_token(reader, version, compact=compact)
         for _ in range(reader.count(compact=compact)):  # renewers
             reader.skip_string(compact=compact)
             reader.skip_string(compact=compact)
@@ -123,7 +121,7 @@ def _walk_describe_delegation_token(reader: Reader, version: int) -> bool:
     return True
 
 
-# Each steps to throttle_time_ms, or returns False where this response has none after all.
+# Each function skips to throttle_time_ms, or returns False if this response has none.
 _WALKS: Final[dict[int, Callable[[Reader, int], bool]]] = {
     ApiKey.PRODUCE: _walk_produce,
     ApiKey.API_VERSIONS: _walk_api_versions,

@@ -1,1 +1,1 @@
-"""The bodies that are opened: one module per API, each reading or changing only what the gateway needs."""
+"""One module per API, or per family of APIs. Each decodes or changes only the fields that the gateway needs."""

@@ -1,8 +1,7 @@
-"""Broker addresses inside a response: found by position, replaced by splicing, everything around them left as it came.
+"""Replaces the broker addresses in a response and copies all other bytes unchanged.
 
-Metadata, DescribeCluster and the NodeEndpoints of KIP-951 list brokers in one shape: node id, host, port, then a rack and
-fields that nobody here needs. Re-encoding whole messages instead would lose tagged fields unknown here and cost
-milliseconds for a large cluster's metadata.
+Metadata, DescribeCluster and NodeEndpoints (KIP-951) list brokers in one layout: node id, host, port, rack. Decoding and
+encoding the whole message would lose unknown tagged fields, and would take milliseconds for a large cluster.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,13 +11,13 @@ from protocol.cursor import INT16, INT32, Buffer, Reader
 from protocol.errors import InvalidFrame
 
 Translate = Callable[[int, str, int], tuple[str, int] | None]
-"""(node id, host, port) -> the host and port that clients are told, or None to leave this broker out of lists."""
+"""Maps (node id, host, port) to the host and port for clients, or to None to remove this broker from the list."""
 
 _MAX_STRING_BYTES: Final = 2**15 - 1
 
 
 class BrokerShape(NamedTuple):
-    """How one message and version writes a broker; the rack, if `rack`, is followed by `extra_bytes` fixed ones."""
+    """The layout of a broker in one message and version. `extra_bytes` of fixed length follow the rack, if any."""
 
     compact: bool
     rack: bool = True
@@ -26,7 +25,7 @@ class BrokerShape(NamedTuple):
 
 
 class Broker(NamedTuple):
-    """A broker as it stands in a buffer: from `start` to `end`, with everything behind its port from `rest` on."""
+    """A broker at `start` to `end` in a buffer. `rest` is the offset behind its port."""
 
     node_id: int
     host: str
@@ -37,7 +36,7 @@ class Broker(NamedTuple):
 
 
 def read_brokers(reader: Reader, shape: BrokerShape) -> list[Broker]:
-    """The brokers of the array that `reader` stands at. Raises `InvalidFrame` where they don't fit into the frame."""
+    """Decode the array of brokers at the reader's position. Raises `InvalidFrame` if it exceeds the frame."""
     return [_read_broker(reader, shape) for _ in range(reader.count(compact=shape.compact))]
 
 
@@ -56,18 +55,19 @@ def _read_broker(reader: Reader, shape: BrokerShape) -> Broker:
 
 
 def replaced(buf: Buffer, brokers: Iterable[Broker], shape: BrokerShape, translate: Translate) -> bytes:
-    """The array of those of `brokers`, read from `buf`, that `translate` gives an address for, with these addresses.
+    """Encode the array of `brokers` with the addresses from `translate`, without the brokers that map to None.
 
-    `translate` is called in the order of the node ids, so that what it assigns does not depend on the order of the array.
+    `brokers` come from `buf`. `translate` is called in the order of the node ids, so the ports that it assigns do not depend
+    on the order of the array.
     """
     in_order = list(brokers)
-    told: dict[int, tuple[str, int] | None] = {}
+    translated: dict[int, tuple[str, int] | None] = {}
     for broker in sorted(in_order, key=_node_id):
-        told[broker.start] = translate(broker.node_id, broker.host, broker.port)
+        translated[broker.start] = translate(broker.node_id, broker.host, broker.port)
     parts = [b""]
     count = 0
     for broker in in_order:
-        address = told[broker.start]
+        address = translated[broker.start]
         if address is None:
             continue
         host, port = address
@@ -87,7 +87,10 @@ def _node_id(broker: Broker) -> int:
 
 
 def spliced(frame: Buffer, pieces: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """`frame` with each (from, to, new bytes) of `pieces` put in, in ascending order, and its length corrected."""
+    """`frame` with its bytes from..to replaced for each (from, to, new bytes), and its length field updated.
+
+    The pieces must be in ascending order.
+    """
     view = memoryview(frame)
     parts: list[Buffer] = [b""]
     pos = INT32.size
@@ -100,7 +103,7 @@ def spliced(frame: Buffer, pieces: Iterable[tuple[int, int, bytes]]) -> bytes:
 
 
 def encode_uvarint(value: int) -> bytes:
-    """`value` as an unsigned varint, in as few bytes as it takes."""
+    """`value` as an unsigned varint of minimal length."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -110,8 +113,8 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def encode_string(text: str, *, compact: bool) -> bytes:
-    """A string that is not null. Raises `InvalidFrame` for one that Kafka's strings can't hold."""
+    """A string that is not null. Raises `InvalidFrame` above 32767 bytes of UTF-8."""
     data = text.encode()
     if len(data) > _MAX_STRING_BYTES:
-        raise InvalidFrame("bad_count", f"a host of {len(data)} bytes, Kafka's strings hold {_MAX_STRING_BYTES}")
+        raise InvalidFrame("bad_count", f"a host of {len(data)} bytes exceeds Kafka's limit of {_MAX_STRING_BYTES}")
     return (encode_uvarint(len(data) + 1) if compact else INT16.pack(len(data))) + data

@@ -1,6 +1,6 @@
-"""Fetch: what a quota needs of a request, and of a response of which perhaps only the first part is there.
+"""Fetch: decodes the head of a request, and of a response that may have arrived only in part.
 
-Layouts: ``FetchRequest.json`` and ``FetchResponse.json`` of Kafka 4.3 (v4-18), KIP-896 for v0-3; fetch sessions: KIP-227.
+Layouts: ``FetchRequest.json`` and ``FetchResponse.json`` of Kafka 4.3 (v4-18), KIP-896 for v0-3. Fetch sessions: KIP-227.
 """
 
 from struct import Struct
@@ -24,15 +24,15 @@ _NO_MAX_BYTES: Final = 2**31 - 1
 _COMPACT_EMPTY: Final = 1  # the count of a compact array without elements; 0 is null
 _UUID_BYTES: Final = 16
 _ABORTED_TRANSACTION_BYTES: Final = 16
-_BATCH_LENGTH_AT: Final = 8  # behind the base offset; the same place in message formats v0 and v1
+_BATCH_LENGTH_AT: Final = 8  # behind the base offset; message formats v0 and v1 have the same position
 _BATCH_PREFIX_BYTES: Final = 12
 
 
 class FetchHead(NamedTuple):
-    """The fixed fields of a Fetch request; offsets are absolute in the buffer they were read from.
+    """The fixed fields of a Fetch request. Offsets are absolute in the decoded buffer; times are ms, sizes bytes.
 
-    `max_bytes_offset` is -1 and `max_bytes` 2**31 - 1 (no limit) up to v2; `session_id` is 0 and `session_epoch` -1 up
-    to v6, which is how a request outside any session says so. Times are ms, sizes bytes.
+    Up to v2, `max_bytes_offset` is -1 and `max_bytes` is 2**31 - 1 (no limit). Up to v6, `session_id` is 0 and
+    `session_epoch` -1: the values of a request without a session.
     """
 
     max_wait_offset: int
@@ -47,9 +47,9 @@ class FetchHead(NamedTuple):
 
 
 def peek_fetch(buf: Buffer, body_offset: int, end: int, version: int) -> FetchHead:
-    """The head of the Fetch request whose body starts at `body_offset`; at most 29 bytes of it are looked at.
+    """The head of the Fetch request with its body at `body_offset`. Decodes at most 29 bytes.
 
-    Raises `Incomplete` while it goes on behind `end`.
+    Raises `Incomplete` if the head continues behind `end`.
     """
     at = body_offset if version >= _REPLICA_STATE_SINCE else body_offset + 4
     if version >= SESSION_SINCE:
@@ -59,16 +59,16 @@ def peek_fetch(buf: Buffer, body_offset: int, end: int, version: int) -> FetchHe
             raise Incomplete
         max_wait, min_bytes, max_bytes = _THREE_INTS.unpack_from(buf, at)
         session_id, epoch = _TWO_INTS.unpack_from(buf, at + 13)
-        # The first byte of a compact count tells: that of a longer varint has its top bit set.
+        # The first byte of the compact count is enough: a longer varint has the top bit set.
         has_topics = buf[topics] > _COMPACT_EMPTY if compact else INT32.unpack_from(buf, topics)[0] > 0
         return FetchHead(at, at + 4, at + 8, max_wait, min_bytes, max_bytes, session_id, epoch, has_topics)
     return _peek_sessionless(buf, at, end, version)
 
 
 def peek_share_fetch(buf: Buffer, body_offset: int, end: int, after: int) -> FetchHead:
-    """The head of the ShareFetch request (KIP-932) whose body starts at `body_offset`; its session has no id.
+    """The head of the ShareFetch request (KIP-932) with its body at `body_offset`. Share sessions have no id.
 
-    The request ends at `after`. Raises `Incomplete` while its head goes on behind `end`.
+    The request ends at `after`. Raises `Incomplete` if the head continues behind `end`.
     """
     reader = Reader(buf, body_offset, end, after)
     reader.skip_string(compact=True)  # the group
@@ -92,7 +92,7 @@ def _peek_sessionless(buf: Buffer, at: int, end: int, version: int) -> FetchHead
 
 
 def empty_response(version: int, correlation_id: int, session_id: int, throttle_ms: int) -> bytes:
-    """A whole response frame without partitions, as a broker gives it to a client that is over its quota (KIP-219)."""
+    """A response frame without partitions, as a broker sends it to a client over its quota (KIP-219)."""
     body = bytearray(INT32.pack(correlation_id))
     if version >= _FLEXIBLE_SINCE:
         body.append(0)
@@ -105,10 +105,10 @@ def empty_response(version: int, correlation_id: int, session_id: int, throttle_
 
 
 def top_level_error(buf: Buffer, start: int, end: int, version: int) -> int:
-    """The error code of the response as a whole, 0 where the version has none (up to v6).
+    """The response's error code, or 0 up to v6, which has none.
 
-    `buf[start]` is the first byte of the frame's length. Raises `Incomplete` while the code lies behind `end`,
-    `InvalidFrame` where the frame is too short to have one.
+    `buf[start]` is the first byte of the length field. Raises `Incomplete` if the code lies behind `end`, `InvalidFrame` if
+    the frame is too short for it.
     """
     if version < SESSION_SINCE:
         return 0
@@ -118,18 +118,19 @@ def top_level_error(buf: Buffer, start: int, end: int, version: int) -> int:
 
 
 def first_batch_size(buf: Buffer, start: int, end: int, version: int) -> int:
-    """The size in bytes of the first record batch in the response at `start`, 0 where the bytes before `end` don't show it.
+    """The size in bytes of the first record batch of the response at `start`, or 0 if it is not before `end`.
 
-    A broker returns at least one batch however small max_bytes is, so this is the least that a consumer has to be let
-    through in one piece. Counted with its base offset and length fields (12 + batchLength). Never raises for the peer's
-    bytes.
+    A broker returns at least one batch even if max_bytes is smaller. So the gateway must let this many bytes through at
+    once. The size includes the base offset and length fields (12 + batchLength). Invalid bytes never raise.
     """
     return batch_size(buf, find_records(buf, start, end, version), end)
 
 
 def find_records(buf: Buffer, start: int, end: int, version: int) -> int:
-    """Where the first record batch of the response at `start` begins, -1 where there is none before `end`. Never raises for the
-    peer's bytes."""
+    """The offset of the first record batch of the response at `start`, or -1 if it is not before `end`.
+
+    Invalid bytes never raise.
+    """
     try:
         reader = Reader.of_response(buf, start, end, header_version=int(version >= _FLEXIBLE_SINCE))
         return _first_records(reader, version)
@@ -138,7 +139,7 @@ def find_records(buf: Buffer, start: int, end: int, version: int) -> int:
 
 
 def batch_size(buf: Buffer, at: int, end: int) -> int:
-    """The size in bytes of the record batch at `at` (see `find_records`), 0 where the bytes before `end` don't show it."""
+    """The size in bytes of the record batch at `at` (from `find_records`), or 0 if its length is not before `end`."""
     if at < 0 or end - at < _BATCH_PREFIX_BYTES:
         return 0
     batch_length: int = INT32.unpack_from(buf, at + _BATCH_LENGTH_AT)[0]
@@ -167,7 +168,7 @@ def _first_records(reader: Reader, version: int) -> int:
 
 
 def _skip_partition_head(reader: Reader, version: int) -> None:
-    """Everything of a partition before its records."""
+    """Skip the fields of a partition before its records."""
     compact = version >= _FLEXIBLE_SINCE
     reader.skip(14 + 8 * (version >= _ISOLATION_SINCE) + 8 * (version >= _LOG_START_SINCE))
     if version >= _ISOLATION_SINCE:
@@ -180,7 +181,7 @@ def _skip_partition_head(reader: Reader, version: int) -> None:
 
 
 def with_limits(data: bytes, head: FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int) -> bytes:
-    """A copy of the data in which the Fetch request with that head has other limits (ms, bytes)."""
+    """A copy of `data` with new limits (ms, bytes) in the Fetch request that has this head."""
     changed = bytearray(data)
     INT32.pack_into(changed, head.max_wait_offset, max_wait)
     INT32.pack_into(changed, head.min_bytes_offset, min_bytes)

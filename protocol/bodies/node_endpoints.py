@@ -1,11 +1,11 @@
-"""NodeEndpoints: new leaders' addresses at the end of Produce, Fetch, ShareFetch and ShareAcknowledge (KIP-951).
+"""Node endpoints: the addresses of new leaders in Produce, Fetch, ShareFetch and ShareAcknowledge responses (KIP-951).
 
-A broker adds them where a partition has moved; one that leaks makes a client go around the gateway. They are tagged field
-0 of Produce v10+ and Fetch v16+, and the last regular field of the share APIs.
+A broker adds them if a partition has moved. The gateway must rewrite them, or the client connects to the broker directly.
+They are tagged field 0 of Produce v10+ and Fetch v16+, and the last regular field of the share APIs.
 
-Fetch and ShareFetch responses are too large to hold. Their records pass through while a `TailScanner` finds where the
-endpoints' section begins; only what follows, the tail, is held and rewritten. By then the frame's length has gone out, so
-the new tail has to be as long as the old one: `rewrite_tail` fills up with a tagged field that no client knows.
+Fetch and ShareFetch responses are too large to hold. A `TailScanner` finds the start of the endpoints while the records
+stream by; the gateway holds and rewrites only the tail behind that. The frame's length has been sent by then, so
+`rewrite_tail` pads the new tail to the old length with a tagged field that no client knows.
 """
 
 from typing import Final, NamedTuple
@@ -27,14 +27,14 @@ _EMPTY_ARRAY: Final = b"\x01"
 _NO_TAGS: Final = 0
 _THROTTLE_BYTES: Final = 4
 
-# Tag numbers that no field of Kafka's is near to, the preferred one first. Of every length a varint has, since the number,
-# the varint of the padding's size and the padding together have to make up a given length.
+# Tag numbers far from all of Kafka's, in order of preference. One for every varint length, because the tag number, the size
+# and the padding must add up to a given length.
 _PADDING_TAGS: Final = (9_999, 127, 999_999, 99_999_999, 2**31 - 1)
 _MAX_VARINT_BYTES: Final = 5
 
 
 def endpoints_since(api_key: int) -> int:
-    """The first version of a response that can hold node endpoints, `NEVER` for other APIs."""
+    """The first version of a response with node endpoints; `NEVER` for other APIs."""
     return _SINCE.get(api_key, NEVER)
 
 
@@ -44,14 +44,14 @@ class _Tag(NamedTuple):
 
 
 class _Tail(NamedTuple):
-    """A tail taken apart; `tags` are the tagged fields except the endpoints."""
+    """The decoded tail. `tags` are the tagged fields without the endpoints."""
 
     tagged: bool
     brokers: list[Broker]
     tags: list[_Tag]
 
     def encode(self, array: bytes, padding: _Tag | None = None) -> bytes:
-        """The tail with `array` for its endpoints; an empty one is no tagged field at all, as Kafka writes it."""
+        """The tail with `array` as its endpoints. As in Kafka, an empty array is omitted from the tagged fields."""
         tags = [*self.tags, padding] if padding else self.tags
         before = b""
         if not self.tagged:
@@ -62,9 +62,9 @@ class _Tail(NamedTuple):
 
 
 def rewrite_frame(api_key: int, version: int, frame: Buffer, translate: Translate) -> bytes:
-    """The whole response frame with its endpoints' addresses translated, without those that `translate` gives None for.
+    """The whole response frame with translated endpoints, without those that `translate` maps to None.
 
-    Its length may change. Raises `InvalidFrame`; `KeyError` for an API without endpoints.
+    The frame's length may change. Raises `InvalidFrame`, and `KeyError` for an API without endpoints.
     """
     if version < _SINCE[api_key]:
         return bytes(frame)
@@ -78,10 +78,10 @@ def rewrite_frame(api_key: int, version: int, frame: Buffer, translate: Translat
 
 
 def rewrite_tail(api_key: int, version: int, tail: Buffer, translate: Translate) -> bytes:
-    """`tail`, all of a response frame from where a `TailScanner` stopped, with translated addresses and the same length.
+    """The tail of a response frame, from the `TailScanner`'s end on, with translated endpoints and the same length.
 
-    Where the new addresses don't fit, the endpoints are dropped: a client then refreshes its metadata, as it did before
-    KIP-951. Raises `InvalidFrame`; `KeyError` for an API or version without endpoints.
+    Drops the endpoints if the new addresses are too long. The client then refreshes its metadata, as before KIP-951. Raises
+    `InvalidFrame`, and `KeyError` for an API or version without endpoints.
     """
     if version < _SINCE[api_key]:
         raise KeyError(f"API key {api_key} v{version} has no node endpoints")
@@ -94,11 +94,11 @@ def rewrite_tail(api_key: int, version: int, tail: Buffer, translate: Translate)
         fitted = _fitted(parsed, array, len(old))
         if fitted is not None:
             return fitted
-    raise InvalidFrame("bad_tags", f"the tagged fields up to number {parsed.tags[-1].number} leave no room to pad")
+    raise InvalidFrame("bad_tags", f"the tagged fields up to number {parsed.tags[-1].number} leave no room for padding")
 
 
 def _fitted(tail: _Tail, array: bytes, length: int) -> bytes | None:
-    """`tail` with `array`, padded to `length` bytes; None where there is no way."""
+    """`tail` with `array`, padded to `length` bytes; None if no padding fits."""
     bare = tail.encode(array)
     if len(bare) == length:
         return bare
@@ -159,9 +159,9 @@ def _parse_field(reader: Reader, end: int) -> list[Broker]:
 
 
 def produce_has_endpoints(frame: Buffer, start: int, end: int, version: int) -> bool:
-    """Whether the Produce response at `start` holds node endpoints; cheap for one topic, one partition and no error.
+    """True if the Produce response at `start` has a node endpoints field, even an empty one.
 
-    True also for an endpoints field that is empty. Raises `Incomplete` where the frame goes on behind `end`, and
+    Cheap for one topic with one partition and no error. Raises `Incomplete` if the frame continues behind `end`, and
     `InvalidFrame`.
     """
     if version < _SINCE[ApiKey.PRODUCE]:

@@ -1,6 +1,6 @@
-"""Produce: the acks of a request, and the way through a response.
+"""Produce: the acks of a request, and the fields of a response.
 
-Layouts: ``ProduceRequest.json`` and ``ProduceResponse.json`` of Kafka 4.3 (v3-13), KIP-896 for the versions before.
+Layouts: ``ProduceRequest.json`` and ``ProduceResponse.json`` of Kafka 4.3 (v3-13), KIP-896 for older versions.
 """
 
 import sys
@@ -23,22 +23,21 @@ _UUID_BYTES: Final = 16
 
 _COMPACT_ONE: Final = 2  # the count of a compact array with one element
 _MAX_ONE_BYTE_VARINT: Final = 0x7F
-# No record errors, no error message, no tagged field in the partition and in the topic: 01 00 00 00.
+# The bytes 01 00 00 00: no record errors, no error message, no tagged fields in the partition and in the topic.
 _COMPACT_NOTHING_ELSE: Final = 0x01000000
 _COMPACT_NOTHING_ELSE_BYTES: Final = 4
 
 
 def peek_acks(buf: Buffer, body_offset: int, end: int, version: int) -> tuple[int, int]:
-    """acks of the Produce request whose body starts at `body_offset`, and the offset behind it.
+    """The acks of the Produce request with its body at `body_offset`, and the offset behind the field.
 
-    acks is 0, 1 or -1 (all). A request with 0 gets no response, so this has to be known before one is waited for. `end`
-    bounds the bytes seen. Raises `Incomplete` while acks lies behind `end`, `InvalidFrame` where the transactional id has an
-    impossible length.
+    acks is 0, 1 or -1 (all). A broker sends no response if acks is 0, so the gateway must know it before it waits for one.
+    Raises `Incomplete` if acks lies behind `end`, `InvalidFrame` if the transactional id has an impossible length.
     """
     pos = body_offset
     if version >= _TRANSACTIONAL_SINCE:
         compact = version >= _FLEXIBLE_SINCE
-        if compact and pos < end and buf[pos] <= 1:  # null, or empty
+        if compact and pos < end and buf[pos] <= 1:  # null or empty
             pos += 1
         else:
             reader = Reader(buf, pos, end, sys.maxsize)
@@ -51,7 +50,7 @@ def peek_acks(buf: Buffer, body_offset: int, end: int, version: int) -> tuple[in
 
 
 def skip_topics(reader: Reader, version: int) -> None:
-    """Step over the topics of a response; what follows is throttle_time_ms (v1+), then the tagged fields (v9+)."""
+    """Skip the topics of a response. throttle_time_ms (v1+) and the tagged fields (v9+) follow."""
     compact = version >= _FLEXIBLE_SINCE
     fixed = partition_bytes(version)
     for _ in range(reader.count(compact=compact)):
@@ -70,7 +69,7 @@ def skip_topics(reader: Reader, version: int) -> None:
 
 
 def skip_errors(reader: Reader, compact: bool) -> None:
-    """Step over the record errors and the message of a partition's result (v8+)."""
+    """Skip the record errors and the error message of one partition's result (v8+)."""
     for _ in range(reader.count(compact=compact)):
         reader.skip(_BATCH_INDEX_BYTES)
         reader.skip_string(compact=compact)
@@ -80,15 +79,15 @@ def skip_errors(reader: Reader, compact: bool) -> None:
 
 
 def partition_bytes(version: int) -> int:
-    """Bytes that a result begins with: index, error_code, base_offset; log_append_time from v2; log_start_offset from v5."""
+    """The size of index, error_code and base_offset, of log_append_time (v2+) and of log_start_offset (v5+)."""
     return 14 + 8 * (version >= 2) + 8 * (version >= 5)
 
 
 def single_partition_throttle(frame: Buffer, start: int, end: int, version: int) -> int:
-    """The offset of throttle_time_ms in the response that nearly every producer gets: one topic, one partition, no texts.
+    """The offset of throttle_time_ms in a response (v1+) with one topic, one partition and no error texts.
 
-    -1 where the frame at `start` is not of that shape or its throttle time is not among the bytes before `end`; then
-    only the walk with `skip_topics` can tell. For v1 and later. Never raises.
+    Nearly every Produce response has this shape. Returns -1 for any other shape, or if the field has not arrived before
+    `end`; the caller then needs `skip_topics`. Never raises.
     """
     pos = start + LENGTH_BYTES + CORRELATION_BYTES
     if version < _FLEXIBLE_SINCE:

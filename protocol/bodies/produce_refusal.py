@@ -1,6 +1,6 @@
-"""A Produce request that is not appended: which partitions it is for, and the answer that refuses all of them.
+"""Reads the partitions of a Produce request, and encodes the response that refuses all of them.
 
-Layouts: ``ProduceRequest.json`` and ``ProduceResponse.json`` of Kafka 4.3 (v3-13), KIP-896 for the versions before.
+Layouts: ``ProduceRequest.json`` and ``ProduceResponse.json`` of Kafka 4.3 (v3-13), KIP-896 for older versions.
 """
 
 from struct import Struct
@@ -14,7 +14,7 @@ _TRANSACTIONAL_SINCE: Final = 3
 _RECORD_ERRORS_SINCE: Final = 8
 _FLEXIBLE_SINCE: Final = 9
 TOPIC_ID_SINCE: Final = 13
-"""The version from which topics are named by their ids."""
+"""The first version with topic ids instead of names."""
 _THROTTLE_SINCE: Final = 1
 _LOG_APPEND_TIME_SINCE: Final = 2
 _LOG_START_OFFSET_SINCE: Final = 5
@@ -25,13 +25,13 @@ _INDEX_ERROR_OFFSET: Final = Struct(">ihq")
 _MINUS_ONE_64: Final = b"\xff" * 8
 
 Partitions = list[tuple[bytes, list[int]]]
-"""Each topic, by its name's bytes or (v13+) the sixteen of its id, and the partitions of it, in the request's order."""
+"""(topic name as UTF-8 or, from v13, the 16 bytes of its id; its partition indexes), in the request's order."""
 
 
 def only_topic(buf: Buffer, acks_end: int, seen: int, frame_end: int, version: int) -> bytes:
-    """The topic of a Produce request for one alone, by name or id; b"" where it is for several. `acks_end` is behind its acks.
+    """The topic (name or id) of a Produce request for one topic; b"" if the request has several. acks ends at `acks_end`.
 
-    Raises `Incomplete` while it lies behind `seen`, `InvalidFrame` where it can't lie before `frame_end`.
+    Raises `Incomplete` if the topic lies behind `seen`, `InvalidFrame` if it exceeds `frame_end`.
     """
     reader = Reader(buf, acks_end, seen, frame_end)
     reader.skip(_TIMEOUT_BYTES)
@@ -64,7 +64,7 @@ def read_partitions(frame: bytes, body_offset: int, version: int) -> Partitions:
 def refuse(
     version: int, correlation_id: int, topics: Partitions, error_code: int, message: str, throttle_time_ms: int = 0
 ) -> bytes:
-    """The whole answer that refuses these partitions. The message is told from v8 on."""
+    """A response frame that refuses all of these partitions. It contains `message` from v8 on."""
     compact = version >= _FLEXIBLE_SINCE
     tags = b"\0" if compact else b""
     result = failed_partition(version, 0, error_code, message)[INT32.size :]
@@ -81,7 +81,7 @@ def refuse(
 
 
 def failed_partition(version: int, index: int, error_code: int, message: str) -> bytes:
-    """The result of a partition that nothing was appended to: its offsets and times are -1."""
+    """The result of a partition without an append: offsets and timestamps are -1."""
     compact = version >= _FLEXIBLE_SINCE
     result = bytearray(_INDEX_ERROR_OFFSET.pack(index, error_code, -1))
     if version >= _LOG_APPEND_TIME_SINCE:
@@ -96,17 +96,16 @@ def failed_partition(version: int, index: int, error_code: int, message: str) ->
 
 
 def topic_field(version: int, topic: bytes) -> bytes:
-    """A topic as it stands in a request or a response: its name's bytes with their length, or (v13+) its id."""
+    """A topic's encoded name or, from v13, its id."""
     return topic if version >= TOPIC_ID_SINCE else _string(topic, version >= _FLEXIBLE_SINCE)
 
 
 def array_count(number: int, *, compact: bool) -> bytes:
-    """The length of an array as it stands before it."""
     return encode_uvarint(number + 1) if compact else INT32.pack(number)
 
 
 def read_topic(reader: Reader, version: int) -> bytes:
-    """A topic as it stands in a request or a response: its name's bytes, or (v13+) the sixteen of its id."""
+    """A topic's name as UTF-8 or, from v13, the 16 bytes of its id."""
     if version >= TOPIC_ID_SINCE:
         start = reader.skip(_UUID_BYTES)
         return bytes(reader.buf[start : start + _UUID_BYTES])

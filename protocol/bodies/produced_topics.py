@@ -1,6 +1,6 @@
-"""What a Produce request holds for each partition, read while it passes by; partitions taken out, answers put together.
+"""Scans the topics and partitions of a Produce request as it streams by, removes partitions, and merges responses.
 
-Layouts: ``ProduceRequest.json`` and ``ProduceResponse.json`` of Kafka 4.3 (v3-13), KIP-896 for the versions before.
+Layouts: ``ProduceRequest.json`` and ``ProduceResponse.json`` of Kafka 4.3 (v3-13), KIP-896 for older versions.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -14,7 +14,7 @@ from protocol.cursor import Buffer, Reader
 from protocol.errors import Incomplete, InvalidFrame
 
 MAX_SCANNED_ELEMENTS: Final = 20_000
-"""The most topics, partitions and tagged fields of one request; each partition is remembered until the answer comes."""
+"""Limit on the topics, partitions and tagged fields of one request. The gateway keeps each partition until the response."""
 
 _TRANSACTIONAL_SINCE: Final = 3
 _RECORD_ERRORS_SINCE: Final = 8
@@ -36,11 +36,11 @@ _PARTITION_TAGS: Final = 3
 _TOPIC_TAGS: Final = 4
 _DONE: Final = 5
 
-_UNCOUNTED: Final = -1  # the number of tagged fields has not been read
+_UNCOUNTED: Final = -1  # the scanner has not read the number of tagged fields yet
 
 
 class ProducedPartition(NamedTuple):
-    """A partition of a request, from `start` on in its frame; its records are the `size` bytes from `records` on."""
+    """A partition of a request, with offsets into the frame. Its records are `size` bytes from `records`."""
 
     partition_index: int
     start: int
@@ -49,10 +49,10 @@ class ProducedPartition(NamedTuple):
 
 
 class ProducedTopic:
-    """A topic of a request: its name's bytes or (v13+) its id, and where it stands in the frame.
+    """A topic of a request. `key` is its name (UTF-8) or, from v13, its id.
 
-    From `start` to `partitions_start` stands its name or id, from `first` on the partitions, `ends[i]` is behind the i-th of
-    them, and `end` behind its tags.
+    Offsets into the frame: the topic starts at `start`, its array of partitions at `partitions_start`, the first partition
+    at `first`. Partition i ends at `ends[i]`, the topic with its tagged fields at `end`.
     """
 
     __slots__ = ("end", "ends", "first", "key", "partitions", "partitions_start", "start")
@@ -68,17 +68,17 @@ class ProducedTopic:
 
 
 class ProduceScanner:
-    """Fed one Produce request in stretches of any length, tells what it holds. Keeps none of its records.
+    """Scans one Produce request that arrives in chunks of any length. Keeps no records.
 
-    A byte is read once, or twice where a stretch ends inside a short field: neither a field nor a section of tagged fields
-    is read again from its beginning for each stretch.
+    The scanner reads a byte once, or twice if a chunk ends inside a short field. So a request in tiny chunks costs no more
+    than a multiple of its length.
 
-    All offsets are those of the frame, its four bytes of length included. The array of topics goes from `array_start` to
-    `array_end`; `acks` and the topics are complete once `done` is True. What may stand behind them is not looked at.
+    Offsets count from the frame's first byte, which belongs to the length field. The array of topics spans `array_start` to
+    `array_end`. `acks` and `topics` are complete once `done` is True. The scanner ignores the bytes behind the topics.
     """
 
     __slots__ = (
-        "_compact", "_elements_left", "_frame_bytes", "_left", "_partitions_left", "_rest", "_skip", "_step", "_tags_left",
+        "_compact", "_elements_left", "_frame_bytes", "_left", "_partial", "_partitions_left", "_skip", "_step", "_tags_left",
         "_topics_left", "_version", "_wanted", "acks", "array_end", "array_start", "topics",
     )  # fmt: skip
 
@@ -86,10 +86,10 @@ class ProduceScanner:
         self._version = version
         self._compact = version >= _FLEXIBLE_SINCE
         self._frame_bytes = frame_bytes
-        self._left = frame_bytes - body_offset  # bytes of the frame that have not been read
-        self._rest = bytearray()  # what has come of a field that is not there as a whole
-        self._wanted = 0  # how much of it has to be there before it is worth reading again
-        self._skip = 0  # records, or bytes of a tagged field, still to come
+        self._left = frame_bytes - body_offset  # unread bytes of the frame
+        self._partial = bytearray()  # the first bytes of an incomplete field
+        self._wanted = 0  # the length that _partial needs before another attempt can succeed
+        self._skip = 0  # bytes of records or of a tagged field that have not arrived
         self._tags_left = _UNCOUNTED
         self._elements_left = MAX_SCANNED_ELEMENTS
         self._step = _HEAD
@@ -102,13 +102,12 @@ class ProduceScanner:
 
     @property
     def done(self) -> bool:
-        """Whether all of the topics have been read."""
         return self._step == _DONE
 
     def feed(self, data: Buffer, start: int, end: int) -> None:
-        """Take `data[start:end]`, the next bytes of the frame; the first of them are those of the body.
+        """Scan `data[start:end]`, the next bytes of the frame; the first call starts at the body.
 
-        Raises `InvalidFrame` where a field doesn't fit into the frame; the scanner is of no further use then.
+        Raises `InvalidFrame` if a field exceeds the frame. The scanner must not be used after that.
         """
         if self._step == _DONE:
             return
@@ -117,11 +116,11 @@ class ProduceScanner:
             self._skip -= skipped
             self._left -= skipped
             start += skipped
-        if self._rest:
-            self._rest += memoryview(data)[start:end]
-            if len(self._rest) < self._wanted:
+        if self._partial:
+            self._partial += memoryview(data)[start:end]
+            if len(self._partial) < self._wanted:
                 return
-            data, self._rest = self._rest, bytearray()
+            data, self._partial = self._partial, bytearray()
             start, end = 0, len(data)
         reader = Reader(data, start, end, start + self._left)
         reader.elements_left = self._elements_left
@@ -133,14 +132,14 @@ class ProduceScanner:
                 self._take(reader)
             except Incomplete as cut:
                 self._wanted = cut.wanted - pos
-                self._rest = bytearray(memoryview(data)[pos:end])
+                self._partial = bytearray(memoryview(data)[pos:end])
                 reader.pos = pos
                 break
         self._left = reader.end - reader.pos
         self._elements_left = reader.elements_left
 
     def _take(self, reader: Reader) -> None:
-        """Read the next few fields; what they say is noted only when all of them are there."""
+        """Read the next few fields. The state changes only after all of them have arrived."""
         step = self._step
         if step == _PARTITION:
             self._take_partition(reader)
@@ -199,22 +198,22 @@ class ProduceScanner:
         moved = self._offset(reader, start) - start
         self.topics[-1].partitions.append(ProducedPartition(index, start + moved, records + moved, size))
         self._step = _PARTITION_TAGS
-        self._pass_over(reader, size)
+        self._skip_ahead(reader, size)
 
     def _take_tags(self, reader: Reader) -> None:
-        """Read the number of tagged fields, or step over one of them."""
+        """Read the number of tagged fields, or skip one of them."""
         if self._tags_left == _UNCOUNTED:
             self._tags_left = reader.tag_count()
             return
         reader.uvarint()
-        self._pass_over(reader, reader.uvarint())
+        self._skip_ahead(reader, reader.uvarint())
         self._tags_left -= 1
 
-    def _pass_over(self, reader: Reader, size: int) -> None:
-        """Step over bytes, some of which may come in later stretches."""
+    def _skip_ahead(self, reader: Reader, size: int) -> None:
+        """Skip `size` bytes, part of which may arrive in later chunks."""
         here = min(size, reader.seen - reader.pos)
         if size > reader.end - reader.pos:
-            here = size  # which raises
+            here = size  # so that skip raises
         reader.skip(here)
         self._skip = size - here
 
@@ -223,7 +222,7 @@ class ProduceScanner:
 
 
 def scan_whole(version: int, frame: Buffer, body_offset: int) -> ProduceScanner:
-    """What a whole request frame holds. Raises `InvalidFrame`."""
+    """Scan a whole request frame. Raises `InvalidFrame`."""
     scanner = ProduceScanner(version, len(frame), body_offset)
     scanner.feed(frame, body_offset, len(frame))
     if not scanner.done:
@@ -232,7 +231,7 @@ def scan_whole(version: int, frame: Buffer, body_offset: int) -> ProduceScanner:
 
 
 def producer_sequence(frame: Buffer, partition: ProducedPartition) -> tuple[int, int, int] | None:
-    """(producer id, epoch, base sequence) of a partition's records; None where their producer is not idempotent."""
+    """(producer id, epoch, base sequence) of a partition's records; None if the producer is not idempotent."""
     start = partition.records
     if partition.size < _BATCH_HEAD_BYTES or frame[start + _MAGIC_OFFSET] != _MAGIC:
         return None
@@ -241,11 +240,11 @@ def producer_sequence(frame: Buffer, partition: ProducedPartition) -> tuple[int,
 
 
 Cut = Container[tuple[int, int]]
-"""Partitions that are taken out of a request: (position of the topic, position of the partition), as they stand in it."""
+"""Partitions to remove from a request: (position of the topic, position of the partition in that topic)."""
 
 
 def without(version: int, frame: Buffer, scan: ProduceScanner, cut: Cut) -> bytes:
-    """The request frame without those partitions, and without topics of which none is left. All else in it stays."""
+    """The request frame without the partitions in `cut`, and without topics that have no partition left."""
     compact = version >= _FLEXIBLE_SINCE
     view = memoryview(frame)
     topics: list[bytes] = []
@@ -265,7 +264,7 @@ def without(version: int, frame: Buffer, scan: ProduceScanner, cut: Cut) -> byte
 
 
 class ProduceResult(NamedTuple):
-    """What a broker says of one partition, from `start` to `end` in its frame. `error` is Kafka's code."""
+    """A broker's result for one partition, from `start` to `end` in its frame. `error` is Kafka's code."""
 
     error: int
     start: int
@@ -273,8 +272,11 @@ class ProduceResult(NamedTuple):
 
 
 class ProduceResults(NamedTuple):
-    """A response: its partitions by topic (name's bytes or id) and index, the tags behind each topic's partitions, and where
-    the array of topics stands."""
+    """The decoded results of a response.
+
+    `partitions` maps (topic name as bytes or id, index) to the result. `tags` holds the tagged fields of each topic. The
+    array of topics spans `start` to `end`.
+    """
 
     partitions: Mapping[tuple[bytes, int], ProduceResult]
     tags: Mapping[bytes, bytes]
@@ -310,7 +312,7 @@ def read_results(version: int, frame: Buffer) -> ProduceResults:
 def merged(
     version: int, frame: Buffer, results: ProduceResults, topics: Sequence[ProducedTopic], cut: Cut, error: int, message: str
 ) -> bytes:
-    """The broker's response frame with the results of all partitions in the request's order: `error` for those cut out."""
+    """The broker's response with results for all partitions in the request's order; `error` for those in `cut`."""
     compact = version >= _FLEXIBLE_SINCE
     no_tags = b"\0" if compact else b""
     view = memoryview(frame)

@@ -1,7 +1,7 @@
-"""Finds where a response's node endpoints begin (KIP-951), while the bytes before them pass through.
+"""Finds the start of a response's node endpoints (KIP-951) as the bytes before them stream by.
 
-Layouts: ``FetchResponse.json`` v16-18, ``ShareFetchResponse.json`` and ``ShareAcknowledgeResponse.json`` v0-2 of Kafka
-4.3. All of them are flexible versions (KIP-482).
+Layouts: ``FetchResponse.json`` v16-18, ``ShareFetchResponse.json`` and ``ShareAcknowledgeResponse.json`` v0-2 of Kafka 4.3.
+All of these versions are flexible (KIP-482).
 """
 
 from collections.abc import Callable, Generator
@@ -33,31 +33,31 @@ _Number = Generator[None, None, int]
 
 
 class TailScanner:
-    """Fed one response frame in stretches of any length, tells how much of each precedes the node endpoints' section.
+    """Scans one response frame that arrives in chunks, and counts the bytes before the node endpoints' section.
 
-    The section is the top-level tagged fields in Fetch (v16+), the array NodeEndpoints in ShareFetch and
-    ShareAcknowledge. Holds a few numbers and no bytes: stepping over records costs a subtraction per stretch.
+    The section is the top-level tagged fields in Fetch (v16+), and the array NodeEndpoints in ShareFetch and
+    ShareAcknowledge. The scanner keeps no bytes; records cost one subtraction per chunk.
     """
 
     __slots__ = ("_data", "_end", "_frame_left", "_pos", "_steps", "reached")
 
     def __init__(self, api_key: int, version: int) -> None:
-        """Raises `KeyError` for an API that is not one of the three."""
+        """Raises `KeyError` for any other API."""
         self.reached = False
-        """Whether the section's first byte is the one after those that `feed` has counted."""
+        """True once the next byte, behind those that `feed` counted, is the section's first."""
         self._data: Buffer = b""
         self._pos = 0
         self._end = 0
         self._frame_left = LENGTH_BYTES
-        # Each walk is written as if all bytes were there; it stands still in a `yield` wherever they run out.
+        # Each walk reads as if the whole frame had arrived; at the end of a chunk it yields until the next one.
         self._steps = self._walk_frame(_WALKS[api_key], version)
         next(self._steps)
 
     def feed(self, data: Buffer, start: int, end: int) -> int:
-        """How many of `data[start:end]`, the frame's next bytes, precede the section: all until it is reached, then none.
+        """The number of bytes of `data[start:end]` that precede the section: all until the section starts, then none.
 
-        The first stretch begins with the frame's length. Raises `InvalidFrame` where a field doesn't fit into the frame;
-        the scanner is of no further use then.
+        The first chunk starts with the frame's length. Raises `InvalidFrame` if a field exceeds the frame. The scanner must
+        not be used after that.
         """
         if self.reached:
             return 0
@@ -70,7 +70,7 @@ class TailScanner:
         return self._pos - start
 
     def _walk_frame(self, walk_body: "Callable[[TailScanner, int], _Steps]", version: int) -> _Steps:
-        yield  # until the first stretch
+        yield  # until the first chunk
         if not self._skip_plain_header():
             yield from self._skip_header()
         yield from walk_body(self, version)
@@ -88,7 +88,10 @@ class TailScanner:
         yield from self._skip_tags()
 
     def _skip_plain_header(self) -> bool:
-        """`_skip_header` for one that is here as a whole and has no tags. Returns False, and has done nothing, else."""
+        """Fast path of `_skip_header` for a complete header without tagged fields.
+
+        Returns False, and changes nothing, for any other header.
+        """
         data, pos = self._data, self._pos
         after = pos + LENGTH_BYTES + CORRELATION_BYTES + 1
         if after > self._end or data[after - 1] != 0:
@@ -119,9 +122,9 @@ class TailScanner:
         yield from self._skip_tags()
 
     def _skip_plain_partition(self) -> bool:
-        """`_skip_partition` for one that is here as a whole, without aborted transactions and tags, as nearly all are.
+        """Fast path of `_skip_partition` for a complete partition without aborted transactions and tagged fields.
 
-        Returns False, and has done nothing, for every other.
+        Nearly all partitions are like this. Returns False, and changes nothing, for any other partition.
         """
         data, pos = self._data, self._pos + _FETCH_PARTITION_BYTES
         if pos + 1 + _PREFERRED_REPLICA_BYTES + _MAX_VARINT_BYTES > self._end or data[pos] > _COMPACT_EMPTY:
@@ -184,7 +187,7 @@ class TailScanner:
 
     def _skip(self, size: int) -> _Steps:
         if size > self._frame_left:
-            raise InvalidFrame("overrun", f"a field of {size} bytes with {self._frame_left} left in the frame")
+            raise InvalidFrame("overrun", f"a field of {size} bytes, but the frame has only {self._frame_left} left")
         self._frame_left -= size
         while size > (here := self._end - self._pos):
             size -= here
@@ -194,7 +197,7 @@ class TailScanner:
 
     def _byte(self) -> _Number:
         if self._frame_left < 1:
-            raise InvalidFrame("overrun", "a field with no byte left in the frame")
+            raise InvalidFrame("overrun", "the frame ends before a field")
         self._frame_left -= 1
         while self._pos >= self._end:
             yield
@@ -222,7 +225,7 @@ class TailScanner:
         else:
             count = (yield from self._uvarint()) - 1
         if count > self._frame_left:
-            raise InvalidFrame("bad_count", f"a count of {count} with {self._frame_left} bytes left in the frame")
+            raise InvalidFrame("bad_count", f"a count of {count}, but the frame has only {self._frame_left} bytes left")
         return max(count, 0)
 
     def _skip_counted(self) -> _Steps:
@@ -236,13 +239,13 @@ class TailScanner:
             return
         count = yield from self._uvarint()
         if count > self._frame_left:
-            raise InvalidFrame("bad_count", f"{count} tagged fields with {self._frame_left} bytes left in the frame")
+            raise InvalidFrame("bad_count", f"{count} tagged fields, but the frame has only {self._frame_left} bytes left")
         for _ in range(count):
             yield from self._uvarint()
             yield from self._skip((yield from self._uvarint()))
 
 
-# Every walk ends where the endpoints' section begins.
+# Every walk ends at the first byte of the endpoints' section.
 _WALKS: Final[dict[int, Callable[[TailScanner, int], _Steps]]] = {
     ApiKey.FETCH: TailScanner._walk_fetch,
     ApiKey.SHARE_FETCH: TailScanner._walk_share_fetch,
