@@ -8,7 +8,7 @@ from gateway.proxy.in_flight import Entry
 from gateway.proxy.mute_states import Mute, MuteEvent, MuteState
 from gateway.proxy.recorder import Origin, Recorder
 from gateway.proxy.wire import Wire
-from gateway.quotas.bucket import Bucket
+from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.meter import throttle_time_ms
 from protocol.api_keys import ApiKey
 
@@ -62,23 +62,24 @@ class ChannelThrottle:
         self.active = False
         self.until = 0.0
 
-    def start(self, delay: float, now: float, bucket: Bucket, entry: Entry | None, amount: int = 0) -> None:
-        """Throttle for `delay` seconds; where that is below zero (quotas are not enforced) only note it.
+    def start(self, verdict: QuotaVerdict, now: float, bucket: Bucket, entry: Entry | None, amount: int = 0) -> None:
+        """Record a bucket's verdict, and mute the client if the verdict is enforced.
 
-        `entry` is the request that went over by using `amount`; None: a Produce that gets no answer (acks=0).
+        `entry` is the request that went over by using `amount`. It is None for a Produce that gets no answer (acks=0).
         """
+        delay, enforced = verdict
         if self._recorder is not None:
             api_key = _PRODUCE if entry is None else entry.api_key
-            self._recorder.throttled(self.origin, api_key, bucket, amount, delay, now)
-        if delay > 0.0 and self._mute_for(delay, now, bucket, entry):
+            self._recorder.throttled(self.origin, api_key, bucket, amount, verdict, now)
+        if enforced and self._mute_for(delay, now, bucket, entry):
             self._gated = False
 
-    def defer(self, delay: float, now: float, bucket: Bucket, api_key: int) -> None:
-        """Mute for `delay` seconds before the client's next request is forwarded; below zero (quotas are not enforced) only
-        record it."""
+    def defer(self, verdict: QuotaVerdict, now: float, bucket: Bucket, api_key: int) -> None:
+        """As `start`, for a request that is forwarded only after the mute."""
+        delay, enforced = verdict
         if self._recorder is not None:
-            self._recorder.throttled(self.origin, api_key, bucket, 0, delay, now)
-        if delay > 0.0 and self._mute_for(delay, now, bucket, None):
+            self._recorder.throttled(self.origin, api_key, bucket, 0, verdict, now)
+        if enforced and self._mute_for(delay, now, bucket, None):
             self._gated = False
 
     def hold(self, delay: float, now: float, bucket: Bucket, entry: Entry | None) -> None:

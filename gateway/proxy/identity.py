@@ -1,6 +1,6 @@
 """Whose requests a connection carries, and which buckets they are charged to."""
 
-from gateway.quotas.bucket import Bucket
+from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.engine import QuotaEngine
 
 ANONYMOUS = "ANONYMOUS"
@@ -64,23 +64,22 @@ class Client:
             exempt = self._exempt[name] = self._engine.exempts(name, self.user, self.client_id)
         return exempt
 
-    def entry_delay(self, kind: str, amount: int, now: float) -> float:
-        """Seconds that a request has to wait unforwarded because it is the first that this connection charges to a bucket,
-        and the bucket is in debt. To be asked again when the time is over, and then 0.0.
+    def enter_queue(self, kind: str, amount: int, now: float) -> QuotaVerdict:
+        """The time that a request waits unforwarded because it is the first that this connection charges to a bucket in debt.
 
-        See `Bucket.enter_queue` for `amount` and for delays below zero.
+        The caller asks again when the time is over; the answer is then (0.0, False). See `Bucket.enter_queue` for `amount`.
         """
         if self._queued is not None:
             self.leave_queue()
-            return 0.0
+            return 0.0, False
         if kind in self._entered:
-            return 0.0
+            return 0.0, False
         self._entered.add(kind)
         bucket = self.bucket(kind, now)
-        delay = bucket.enter_queue(amount, now)
-        if delay > 0.0:
+        delay, enforced = bucket.enter_queue(amount, now)
+        if enforced:
             self._queued = bucket, amount
-        return delay
+        return delay, enforced
 
     def follow(self, now: float) -> None:
         """Look the buckets up again if the configuration has changed."""

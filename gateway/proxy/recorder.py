@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from gateway.quotas.bucket import Bucket
+from gateway.quotas.bucket import Bucket, QuotaVerdict
 
 
 class Origin:
@@ -18,9 +18,8 @@ class Origin:
 class Recorder(Protocol):
     """Takes note. Called on the hot path of whoever is throttled: it must return at once and never raise."""
 
-    def throttled(self, origin: Origin, api_key: int, bucket: Bucket, amount: float, delay: float, now: float) -> None:
-        """A request used `amount` of a bucket that was over its limit. `delay` is in seconds: for which its connection is
-        held, or below zero, for which it would be if quotas were enforced."""
+    def throttled(self, origin: Origin, api_key: int, bucket: Bucket, amount: float, verdict: QuotaVerdict, now: float) -> None:
+        """A request used `amount` of a bucket that was over its limit."""
         ...
 
     def held(self, origin: Origin, bucket: Bucket, amount: int, seconds: float, now: float) -> None:

@@ -183,9 +183,9 @@ class RequestStream:
             if pos > end:
                 produces.begin(bucket, entry, size, end - pos + size, now)
                 break
-            delay = bucket.charge(size, now)
-            if delay != 0.0:
-                self._throttle.start(delay, now, bucket, entry, size)
+            delay, enforced = bucket.charge(size, now)
+            if delay > 0.0:
+                self._throttle.start((delay, enforced), now, bucket, entry, size)
                 break
         if pos < end or self._throttle.active or len(self._in_flight) > MAX_IN_FLIGHT:
             self._go_through(chunk, 0, pos, now)
@@ -369,10 +369,10 @@ class RequestStream:
         if header.api_key != _PRODUCE:
             return False
         self._client.use(header.client_id, now)
-        delay = self._client.entry_delay("produce", amount, now)
-        if delay != 0.0:
-            self._throttle.defer(delay, now, self._client.bucket("produce", now), header.api_key)
-        return delay > 0.0
+        delay, enforced = self._client.enter_queue("produce", amount, now)
+        if delay > 0.0:
+            self._throttle.defer((delay, enforced), now, self._client.bucket("produce", now), header.api_key)
+        return enforced
 
     def _take_raw(self, take: TakeRaw, data: bytes, start: int, pos: int, now: float) -> tuple[int, int]:
         """Take the frame at `pos`, which is no request; returns from where on data is to be forwarded, and where it ends."""

@@ -19,6 +19,9 @@ MOST_WITHIN_QUOTA: Final = 0.99
 LEAST_DELAY: Final = 0.0005
 """Seconds that round to 1 ms. Kafka throttles nobody for 0 ms."""
 
+QuotaVerdict = tuple[float, bool]
+"""The throttle time in seconds, and True if the gateway enforces that time. (0.0, False) is a request within its quota."""
+
 
 class KindTotals:
     """The throttle decisions of one kind, all entities together."""
@@ -119,19 +122,17 @@ class Bucket(Metered):
         self.others_marks: list[int] | None = None  # None until something is
         self.over_at = -inf  # when the quota was last exceeded
 
-    def charge(self, amount: int, now: float) -> float:
-        """Measure `amount`; return the seconds for which the client is to be held, 0.0 for not at all: a debt that rounds to
-        0 ms is no reason, and counts when it has grown.
+    def charge(self, amount: int, now: float) -> QuotaVerdict:
+        """Measure `amount`. A debt that rounds to 0 ms throttles nobody; the meter keeps the debt.
 
-        A bucket whose quotas are not enforced counts what it would have done, as if the client had waited each time, and
-        returns that below zero: nobody is held.
+        A bucket whose quotas are not enforced counts each delay as if the client had waited, and forgives the debt.
         """
         self.amount_total += amount
         if self.meter is None:
-            return 0.0
+            return 0.0, False
         delay = self.meter.charge(amount, now)
         if delay < LEAST_DELAY:
-            return 0.0
+            return 0.0, False
         return self._verdict(self.meter, delay, now)
 
     def record(self, amount: int, now: float) -> None:
@@ -140,47 +141,48 @@ class Bucket(Metered):
         if self.meter is not None:
             self.meter.charge(amount, now)
 
-    def enter_queue(self, amount: int, now: float) -> float:
-        """Seconds that a connection's first request has to wait unforwarded because this bucket is in debt; 0.0 for none.
+    def enter_queue(self, amount: int, now: float) -> QuotaVerdict:
+        """The time that a connection's first request waits unforwarded because this bucket is in debt.
 
-        Without the wait, a client would pay a debt off by reconnecting. `amount` of the request (what has arrived of it) counts
-        as waiting until the caller calls `leave_queue`, so requests that wait together are forwarded one after the other.
-        A delay below zero is not enforced: the request would have to wait that long.
+        Without the wait, a client would pay a debt off by reconnecting. `amount` is the number of bytes that have arrived. They
+        count as waiting until the caller calls `leave_queue`, so requests that wait together are forwarded one after the other.
         """
         meter, limit = self.meter, self.resolution.limit
         if meter is None or limit is None:
-            return 0.0
+            return 0.0, False
         debt = meter.delay(now)
         if debt < LEAST_DELAY:
-            return 0.0
-        delay = self._verdict(meter, debt + self.waiting / limit, now)
-        if delay > 0.0:
+            return 0.0, False
+        delay, enforced = self._verdict(meter, debt + self.waiting / limit, now)
+        if enforced:
             self.waiting += amount
-        return delay
+        return delay, enforced
 
     def leave_queue(self, amount: int) -> None:
         """A request that waited is forwarded, or its connection is gone."""
         self.waiting -= amount
 
-    def enter(self, longest: float, now: float) -> float:
-        """Count one connection; if that goes over, it is not counted and is to wait for so many seconds, at most `longest`.
+    def enter(self, longest: float, now: float) -> QuotaVerdict:
+        """Count one connection, unless the connection goes over the quota. The delay is at most `longest` seconds.
 
-        Kafka records it, checks, and takes it back (`recordIpConnectionMaybeThrottle`), so that whoever is turned away
-        uses nothing of the quota.
+        Kafka records the connection, checks, and takes it back (`recordIpConnectionMaybeThrottle`), so that a rejected
+        connection uses nothing of the quota.
         """
         meter = self.meter
-        delay = 0.0 if meter is None else meter.charge(1, now)
-        held = 0.0 if meter is None or delay < LEAST_DELAY else self._verdict(meter, min(delay, longest), now)
-        if meter is not None and held > 0.0:
-            meter.charge(-1, now)
-        else:
-            self.amount_total += 1
-        return held
+        delay, enforced = 0.0, False
+        if meter is not None:
+            delay = meter.charge(1, now)
+            delay, enforced = (0.0, False) if delay < LEAST_DELAY else self._verdict(meter, min(delay, longest), now)
+            if enforced:
+                meter.charge(-1, now)
+                return delay, True
+        self.amount_total += 1
+        return delay, enforced
 
-    def charge_fetch(self, consumer: Consumer, amount: int, now: float) -> float:
-        """As `charge`, for the response of a Fetch. Where others wait, its consumer is held until its next turn.
+    def charge_fetch(self, consumer: Consumer, amount: int, now: float) -> QuotaVerdict:
+        """As `charge`, for the response of a Fetch. While other consumers wait, this consumer waits until its next turn.
 
-        Kafka's own algorithm knows no turns: each of its decisions stays Kafka's.
+        Kafka's own algorithm has no turns: each of its decisions stays Kafka's.
         """
         meter = self.meter
         if meter is None or not self.policy.enforce or meter.takes_back:
@@ -189,7 +191,7 @@ class Bucket(Metered):
         if consumer.expected > 0:
             self.line.answered(consumer.expected)
         if meter.charge(amount, now) < LEAST_DELAY and self.line.length == 0.0:
-            return 0.0
+            return 0.0, False
         return self._queue(meter, consumer, now, served=True)
 
     def take_back(self, amount: int, now: float) -> bool:
@@ -200,30 +202,27 @@ class Bucket(Metered):
         self.amount_total -= amount
         return True
 
-    def refuse(self, now: float) -> float:
-        """The seconds for which a request has to wait that may only begin within the quota; 0.0: it may begin.
-
-        A wait that rounds to 0 ms is none. Below zero: it would have to wait so long if quotas were enforced.
-        """
+    def refuse(self, now: float) -> QuotaVerdict:
+        """The time that a request waits if it may only begin within the quota."""
         if self.meter is None:
-            return 0.0
+            return 0.0, False
         delay = self.meter.delay(now)
         if delay < LEAST_DELAY:
-            return 0.0
+            return 0.0, False
         return self._verdict(self.meter, delay, now)
 
-    def refuse_fetch(self, consumer: Consumer, now: float) -> float:
+    def refuse_fetch(self, consumer: Consumer, now: float) -> QuotaVerdict:
         """As `refuse`, for a Fetch: its consumer waits for its turn as well, and keeps its place until that has come."""
         meter = self.meter
         if meter is None or not self.policy.enforce or meter.takes_back:
             return self.refuse(now)
         return self._queue(meter, consumer, now, served=False)
 
-    def _queue(self, meter: Meter, consumer: Consumer, now: float, *, served: bool) -> float:
+    def _queue(self, meter: Meter, consumer: Consumer, now: float, *, served: bool) -> QuotaVerdict:
         delay = self.line.wait(consumer, meter, now, served=served, alone=self.connections == 1)
         if delay < LEAST_DELAY:
             self.line.leave(consumer)
-            return 0.0
+            return 0.0, False
         self.line.join(consumer, meter, now + delay)
         return self._verdict(meter, delay, now)
 
@@ -419,15 +418,15 @@ class Bucket(Metered):
         """Whether a new bucket in its place would decide alike, and nobody will miss its figures."""
         return self.connections == 0 and now - self.last_used >= idle_seconds and (self.meter is None or self.meter.idle(now))
 
-    def _verdict(self, meter: Meter, delay: float, now: float) -> float:
+    def _verdict(self, meter: Meter, delay: float, now: float) -> QuotaVerdict:
         self.over_at = now
         self.throttled_total += 1
         self.throttle_seconds_total += delay
         self.totals.note(delay)
         if self.policy.enforce:
-            return delay
+            return delay, True
         meter.forgive(now)
-        return -delay
+        return delay, False
 
 
 class Rest:

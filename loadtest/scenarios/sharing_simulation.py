@@ -123,7 +123,7 @@ class _Simulation:
         if now >= self.gather_at or number in self.dead:
             number = 0
         bucket = self.engines[number].acquire("produce", "alice", f"client-{client}", now)
-        delay = bucket.charge(self.scenario.request_bytes, now)
+        delay, _ = bucket.charge(self.scenario.request_bytes, now)
         self.engines[number].release(bucket, now)
         self.used.append((now, self.scenario.request_bytes))
         self.at(now + max(delay, ROUND_TRIP * (0.5 + self.random.random())), lambda when: self._send(client, number, when))

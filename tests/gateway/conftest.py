@@ -29,7 +29,7 @@ def engine() -> QuotaEngine:
     limits = {"producer_byte_rate": 100_000}
     engine = QuotaEngine(QuotaSettings((EntityQuota(ClientQuotaEntity(DEFAULT, DEFAULT), limits),)), NOW)
     alice = engine.acquire("produce", "alice", "etl", NOW)
-    assert alice.charge(1_300_000, NOW) == pytest.approx(3.0)
+    assert alice.charge(1_300_000, NOW) == (pytest.approx(3.0), True)
     alice.note_early(0.5)
     alice.note_early(1.5)
     engine.acquire("produce", "bob", "app", NOW).charge(200_000, NOW)

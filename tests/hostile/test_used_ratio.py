@@ -52,7 +52,7 @@ def test_throttling_begins_at_one(algorithm):
     for step in range(1, 400):
         now += 0.1 if step % 7 else 2.0
         engine.tick(now)
-        delay = bucket.charge(150 + step, now)
+        delay, _ = bucket.charge(150 + step, now)
         assert (ratio(bucket, now) > 1.0) == (delay > 0.0)
         now += delay
 

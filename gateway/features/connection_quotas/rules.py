@@ -161,9 +161,9 @@ class ConnectionQuotas:
         enforce, longest = self._engine.settings.enforce, self._metering.window.seconds
         bucket = self._engine.acquire_ip(KIND, ip, now)
         if bucket is not None:
-            delay = bucket.enter(longest, now)
+            delay, enforced = bucket.enter(longest, now)
             self._engine.release(bucket, now)
-            if delay > 0.0:
+            if enforced:
                 return TurnedAway("connection_creation_rate", delay)
         gate = self._listeners[listener]
         gate.throttle_seconds_total += max(

@@ -102,9 +102,9 @@ class MutationExchange:
         self._bucket = bucket = self._connection.client.bucket("controller_mutation", now)
         quota = MutationQuota(bucket, strict=self._version >= self._api.strict_since)
         self._charge(quota, now)
-        delay = quota.settle(now)
-        if delay != 0.0:
-            self._connection.throttle.start(delay, now, bucket, entry)
+        verdict = quota.settle(now)
+        if verdict[0] > 0.0:
+            self._connection.throttle.start(verdict, now, bucket, entry)
         kept = [topic.asked for topic in self._topics if topic.error == NO_ERROR]
         if len(kept) == len(self._topics):
             return frame

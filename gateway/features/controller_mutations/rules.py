@@ -3,7 +3,7 @@
 Source: `StrictControllerMutationQuota` and `PermissiveControllerMutationQuota` of `ControllerMutationQuotaManager`.
 """
 
-from gateway.quotas.bucket import LEAST_DELAY, Bucket
+from gateway.quotas.bucket import LEAST_DELAY, Bucket, QuotaVerdict
 
 
 class MutationQuota:
@@ -13,19 +13,20 @@ class MutationQuota:
     the bucket as far as it likes and the next one is refused. Otherwise permissive: nothing is refused, who overdraws waits.
     """
 
-    __slots__ = ("_at", "_bucket", "_delay", "_recorded", "_strict")
+    __slots__ = ("_at", "_bucket", "_delay", "_enforced", "_recorded", "_strict")
 
     def __init__(self, bucket: Bucket, *, strict: bool) -> None:
         self._bucket = bucket
         self._strict = strict
         self._delay = 0.0
+        self._enforced = False
         self._at = 0.0
         self._recorded = False
 
     @property
     def exceeded(self) -> bool:
         """Whether something has been refused, or is to be waited for."""
-        return self._delay > 0.0
+        return self._enforced
 
     def record(self, partitions: int, now: float) -> bool:
         """Count an operation on so many partitions; False if it is refused, in which case it does not count."""
@@ -42,20 +43,19 @@ class MutationQuota:
         """True while a client would have to wait. Nothing is counted."""
         return self._bucket.throttle_left(now) >= LEAST_DELAY
 
-    def settle(self, now: float) -> float:
-        """All operations of the request are recorded: the seconds for which its client is to be held, 0.0 for not at all; below
-        zero: it would be held for so long if quotas were enforced.
+    def settle(self, now: float) -> QuotaVerdict:
+        """The verdict on the request, once all its operations are recorded.
 
-        A request that did nothing is not held for what others owe.
+        A request that recorded nothing is not throttled for the debt of other requests.
         """
         if self._recorded and not self._strict:
             self._check(now)
-        return self.time_left(now)
+        return self.time_left(now), self._enforced
 
     def time_left(self, now: float) -> float:
-        """What is left of that time, in seconds."""
-        return self._delay if self._delay < 0.0 else max(0.0, self._delay - (now - self._at))
+        """The rest of the throttle time, in seconds. A time that is not enforced does not pass."""
+        return max(0.0, self._delay - (now - self._at)) if self._enforced else self._delay
 
     def _check(self, now: float) -> None:
-        self._delay = self._bucket.refuse(now)
+        self._delay, self._enforced = self._bucket.refuse(now)
         self._at = now

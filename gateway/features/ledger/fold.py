@@ -4,7 +4,7 @@ from collections import Counter
 
 from gateway.events import ThrottleEvent, throttle_slot
 from gateway.proxy.recorder import Origin
-from gateway.quotas.bucket import Bucket
+from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.meter import throttle_time_ms
 from protocol.api_keys import APIS, ApiKey
 
@@ -57,13 +57,13 @@ class ThrottleFolds:
         self._latest: dict[tuple[Bucket, int | None], Fold] = {}
         self.dropped = 0
 
-    def throttled(self, origin: Origin, api_key: int, bucket: Bucket, amount: float, delay: float, now: float) -> None:
-        """Fold one decision."""
-        fold = self._decision((bucket, api_key, origin.broker, delay > 0.0, False), origin, abs(delay), now)
+    def throttled(self, origin: Origin, api_key: int, bucket: Bucket, amount: float, verdict: QuotaVerdict, now: float) -> None:
+        delay, enforced = verdict
+        fold = self._decision((bucket, api_key, origin.broker, enforced, False), origin, delay, now)
         if fold is None:
             return
         fold.amount += amount
-        if fold.longest_ms == throttle_time_ms(abs(delay)):
+        if fold.longest_ms == throttle_time_ms(delay):
             fold.rate = bucket.rate_of_all(now)
             fold.limit = bucket.resolution.limit
 

@@ -64,10 +64,10 @@ class Fetches:
         if self._sharing:
             self.awaited = True
             return True
-        delay = bucket.refuse_fetch(self._consumer, now)
-        if delay != 0.0:
-            self._throttle.defer(delay, now, bucket, header.api_key)
-        return delay > 0.0
+        delay, enforced = bucket.refuse_fetch(self._consumer, now)
+        if delay > 0.0:
+            self._throttle.defer((delay, enforced), now, bucket, header.api_key)
+        return enforced
 
     def admit_share(self, data: bytes, header: RequestHeader, after: int, now: float) -> bytes:
         """Note a ShareFetch that is forwarded; returns the data, with a lower max_bytes where the quota leaves less."""
@@ -97,14 +97,14 @@ class Fetches:
         bucket = self._client.bucket("fetch", now)
         key = _FETCH << 16 | version
         closes_session = version >= fetch.SESSION_SINCE and head.session_epoch == -1 and not head.has_topics
-        delay = 0.0 if closes_session else bucket.refuse_fetch(self._consumer, now)
-        if delay < 0.0:
-            self._throttle.start(delay, now, bucket, Entry(header.correlation_id, key, now))
-        elif delay > 0.0:
+        delay, enforced = (0.0, False) if closes_session else bucket.refuse_fetch(self._consumer, now)
+        if not enforced and delay > 0.0:
+            self._throttle.start((delay, enforced), now, bucket, Entry(header.correlation_id, key, now))
+        elif enforced:
             forward = head.session_epoch != -1
             entry = Entry(header.correlation_id, key, now, ThrottledFetch(forward))
             self._in_flight.append(entry)
-            self._throttle.start(delay, now, bucket, entry)
+            self._throttle.start((delay, enforced), now, bucket, entry)
             if not forward:
                 return data, False
             return fetch.with_limits(data, head, max_wait=0, min_bytes=0, max_bytes=1), True
@@ -138,21 +138,21 @@ class Fetches:
         if api_key != _FETCH:
             self._sharing = False  # also if its bucket has lost its quota: another bucket's quota may hold for the next one
         if bucket.meter is None:
-            delay = bucket.charge(size, now)
+            delay, enforced = bucket.charge(size, now)
         elif api_key != _FETCH:
             self._consumer.expected = size
-            delay = bucket.charge_fetch(self._consumer, size, now)
+            delay, enforced = bucket.charge_fetch(self._consumer, size, now)
         else:
             end = min(after, len(chunk))
             records = fetch.find_records(chunk, pos, end, version)
             consumer = self._consumer
             consumer.batch_bytes = fetch.batch_size(chunk, records, end) or consumer.batch_bytes
             consumer.expected = size if records >= 0 or after > end else 0
-            delay = bucket.charge_fetch(consumer, size, now)
+            delay, enforced = bucket.charge_fetch(consumer, size, now)
         if delay == 0.0:
             return True
-        self._throttle.start(delay, now, bucket, entry, size)
-        return delay < 0.0 or not (api_key == _FETCH and bucket.take_back(size, now))
+        self._throttle.start((delay, enforced), now, bucket, entry, size)
+        return not (enforced and api_key == _FETCH and bucket.take_back(size, now))
 
     def emptied(self, chunk: bytes, pos: int, end: int, entry: Entry, now: float) -> bytes:
         """In place of a throttled Fetch's answer, one without partitions and with the same session id."""

@@ -120,9 +120,9 @@ class Produces:
         if after > len(data):
             self.begin(bucket, entry, size, len(data) - head - 4, now)
         else:
-            delay = bucket.charge(size, now)
-            if delay != 0.0:
-                self._throttle.start(delay, now, bucket, entry, size)
+            delay, enforced = bucket.charge(size, now)
+            if delay > 0.0:
+                self._throttle.start((delay, enforced), now, bucket, entry, size)
         if gated:
             held = self._gate.delayed()
             self._throttle.note_held(held, now, bucket, size)
@@ -139,12 +139,12 @@ class Produces:
         if not whole:
             bucket.record(amount, now)
             return
-        delay = bucket.charge(amount, now)
-        if delay != 0.0:
+        delay, enforced = bucket.charge(amount, now)
+        if delay > 0.0:
             entry = self.entry
             # A broker may answer a request before all of it has arrived. No response is left then that could end the mute.
             pending = entry is not None and self._in_flight and self._in_flight[-1] is entry
-            self._throttle.start(delay, now, bucket, entry if pending else None, self.size)
+            self._throttle.start((delay, enforced), now, bucket, entry if pending else None, self.size)
         self.arriving = self.entry = None
 
     @property

@@ -49,7 +49,7 @@ class Scripted:
     def request(self, frame, header, entry, now):
         assert header.body_offset == HEAD_BYTES
         if self.delay:
-            self.connection.throttle.start(self.delay, now, self.connection.client.bucket("produce", now), entry)
+            self.connection.throttle.start((self.delay, True), now, self.connection.client.bucket("produce", now), entry)
         return self.forwards
 
     def response(self, frame, now):

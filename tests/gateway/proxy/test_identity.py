@@ -49,7 +49,7 @@ def test_another_client_id_takes_no_use_along():
     client.use("etl", START)
     client.bucket("produce", START).charge(9_000, START)
     client.use("other", START)
-    assert client.bucket("produce", START).charge(9_000, START) == 0.0
+    assert client.bucket("produce", START).charge(9_000, START) == (0.0, False)
 
 
 def test_changed_config_applies_to_next_request_with_use():

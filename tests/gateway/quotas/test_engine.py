@@ -11,6 +11,7 @@ from gateway.quotas.meter import Window
 from gateway.quotas.snapshot import THROTTLE_BOUNDS
 
 START = 5_000.0
+WITHIN = (0.0, False)
 ALGORITHMS = ["token_bucket", "window"]
 
 
@@ -59,7 +60,7 @@ def test_clients_of_same_tags_share_a_bucket():
 def test_client_without_quota_is_measured_and_never_throttled():
     subject = engine(settings())
     bucket = subject.acquire("produce", "bob", "etl", START)
-    assert [bucket.charge(10**12, START), bucket.refuse(START), bucket.throttle_left(START)] == [0.0, 0.0, 0.0]
+    assert [bucket.charge(10**12, START), bucket.refuse(START), bucket.throttle_left(START)] == [WITHIN, WITHIN, 0.0]
     assert bucket.fetch_allowance(0, START) is None
     row = rows(subject, START)["produce", "", "etl"]
     assert (row.amount_total, row.limit, row.used_ratio, row.tokens, row.level) == (10**12, None, 0.0, None, "")
@@ -68,7 +69,7 @@ def test_client_without_quota_is_measured_and_never_throttled():
 def test_exempt_client_shows_its_exemption():
     subject = engine(settings((DEFAULT, None, 1.0), exempt=[(None, "mirror")]))
     bucket = subject.acquire("produce", "bob", "mirror", START)
-    assert bucket.charge(10**9, START) == 0.0
+    assert bucket.charge(10**9, START) == WITHIN
     assert rows(subject, START)["produce", "", "mirror"].level == "client-id=mirror (exempt)"
 
 
@@ -79,8 +80,8 @@ def test_exempt_client_shows_its_exemption():
 def test_client_over_quota_is_throttled_and_counted(algorithm):
     subject = engine(replace(ALICE_1000, algorithm=algorithm))
     bucket = subject.acquire("produce", "alice", "etl", START)
-    assert bucket.charge(10_000, START) == 0.0
-    assert bucket.charge(500, START) == pytest.approx(0.5)
+    assert bucket.charge(10_000, START) == WITHIN
+    assert bucket.charge(500, START) == (pytest.approx(0.5), True)
     row = rows(subject, START)["produce", "alice", ""]
     assert (row.amount_total, row.throttled_total, row.throttle_seconds_total) == (10_500, 1, pytest.approx(0.5))
     assert (row.level, row.limit, row.throttle_left) == ("user=alice", 1_000.0, pytest.approx(0.5))
@@ -95,7 +96,7 @@ def test_fetch_is_refused_if_wait_is_a_millisecond_or_more(over, wait):
     subject = engine()
     bucket = subject.acquire("fetch", "alice", "etl", START)
     bucket.meter.charge(10_000 + over, START)
-    assert bucket.refuse(START) == pytest.approx(wait)
+    assert bucket.refuse(START) == (pytest.approx(wait), wait > 0.0)
     assert bucket.throttled_total == (1 if wait else 0)
     assert bucket.amount_total == 0
 
@@ -140,9 +141,9 @@ def test_throttle_decisions_fill_a_histogram(delay):
 def test_unenforced_throttles_count_as_if_clients_waited(algorithm):
     subject = engine(replace(ALICE_1000, algorithm=algorithm, enforce=False))
     bucket = subject.acquire("produce", "alice", "etl", START)
-    assert bucket.charge(10_000, START) == 0.0
+    assert bucket.charge(10_000, START) == WITHIN
     for _ in range(4):  # each of them half a second's worth too much; nobody waits, so that no debt adds up
-        assert (bucket.charge(500, START), bucket.refuse(START), bucket.throttle_left(START)) == (-0.5, 0.0, 0.0)
+        assert (bucket.charge(500, START), bucket.refuse(START), bucket.throttle_left(START)) == ((0.5, False), WITHIN, 0.0)
     row = rows(subject, START)["produce", "alice", ""]
     assert (row.throttled_total, row.throttle_seconds_total) == (4, pytest.approx(2.0))
     assert (row.amount_total, row.rate, row.used_ratio) == (12_000, 1_200.0, 1.2)  # what was really used
@@ -154,7 +155,7 @@ def test_enforcement_starts_without_debt_or_burst(algorithm):
     bucket = subject.acquire("produce", "alice", "etl", START)
     bucket.charge(1_000_000, START)
     subject.apply(replace(ALICE_1000, algorithm=algorithm), START)
-    assert bucket.charge(100, START) == pytest.approx(0.1)
+    assert bucket.charge(100, START) == (pytest.approx(0.1), True)
 
 
 # Changes under live traffic.
@@ -171,7 +172,7 @@ def test_changed_limit_keeps_use(algorithm, limit, delay):
     assert subject.acquire("produce", "alice", "etl", START) is bucket
     if algorithm == "token_bucket":  # a debt of 5000 bytes, or what is over the new limit's window
         delay = 5_500 / limit
-    assert bucket.charge(500, START) == pytest.approx(delay)
+    assert bucket.charge(500, START) == (pytest.approx(delay), delay > 0.0)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -181,7 +182,7 @@ def test_first_limit_gives_neither_burst_nor_debt(algorithm):
     bucket.charge(1_000_000, START)
     subject.apply(settings((None, "etl", 1_000.0), algorithm=algorithm), START)
     assert bucket.throttle_left(START) == 0.0
-    assert bucket.charge(500, START) == pytest.approx(0.5)
+    assert bucket.charge(500, START) == (pytest.approx(0.5), True)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -191,7 +192,7 @@ def test_old_use_does_not_count_against_new_limit(algorithm):
     bucket.charge(1_000_000, START)
     ticks(subject, 1, 20)
     subject.apply(settings((None, "etl", 1_000.0), algorithm=algorithm), START + 20)
-    assert bucket.charge(10_000, START + 20) == 0.0
+    assert bucket.charge(10_000, START + 20) == WITHIN
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -203,7 +204,7 @@ def test_client_with_new_tags_keeps_its_recent_use(algorithm):
     new = subject.acquire("produce", "alice", "etl", START, used=old.used_lately())
     assert new is not old
     assert new.resolution.tags == Tags("alice", None)
-    assert new.charge(1_500, START) == pytest.approx(0.5)
+    assert new.charge(1_500, START) == (pytest.approx(0.5), True)
 
 
 def test_removed_limit_throttles_nobody():
@@ -211,7 +212,7 @@ def test_removed_limit_throttles_nobody():
     bucket = subject.acquire("produce", "alice", "etl", START)
     bucket.charge(50_000, START)
     subject.apply(settings(), START)
-    assert (bucket.charge(50_000, START), bucket.throttle_left(START)) == (0.0, 0.0)
+    assert (bucket.charge(50_000, START), bucket.throttle_left(START)) == (WITHIN, 0.0)
     assert rows(subject, START)["produce", "alice", ""].amount_total == 100_000
 
 
@@ -222,7 +223,7 @@ def test_changed_algorithm_keeps_recent_use_but_no_debt(algorithm, other):
     bucket.charge(15_000, START)
     subject.apply(replace(ALICE_1000, algorithm=other), START)
     assert bucket.throttle_left(START) == 0.0
-    assert bucket.charge(500, START) == pytest.approx(0.5)
+    assert bucket.charge(500, START) == (pytest.approx(0.5), True)
 
 
 def test_changed_window_forgets_older_use():

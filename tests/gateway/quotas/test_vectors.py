@@ -189,14 +189,14 @@ class ReplayedManager:
 
     def record(self, now: float, user: str, client_id: str, value: int = 0, value_ms: float = 0) -> int:
         bucket = self.engine.acquire("produce", user, client_id, now)
-        delay = bucket.charge(value or round(value_ms * self.MICROSECONDS), now)
+        delay, _ = bucket.charge(value or round(value_ms * self.MICROSECONDS), now)
         self.engine.release(bucket, now)
         return min(throttle_time_ms(delay), self.longest_ms)
 
     def throttle(self, now: float, ms: int) -> None:
         bucket = self.engine.acquire("produce", "ANONYMOUS", "unknown", now)
         self.throttles.append(ChannelThrottle(SilentWire(), self.counters))
-        self.throttles[-1].start(ms / 1000, now, bucket, None)
+        self.throttles[-1].start((ms / 1000, True), now, bucket, None)
 
     def queue_size(self, now: float) -> int:
         return self.counters.muted
@@ -369,7 +369,7 @@ def replay_delay_queue(config: dict[str, Any]) -> Step:
     def step(op: str, args: dict[str, Any], now: float) -> Any:
         throttle = throttles.setdefault(args["id"], ChannelThrottle(SilentWire(), Counters()))
         if op == "add":
-            throttle.start(args["ms"] / 1000, now, engine.acquire("produce", "u", args["id"], now), None)
+            throttle.start((args["ms"] / 1000, True), now, engine.acquire("produce", "u", args["id"], now), None)
         return throttle.time_left_ms(now)
 
     return step

@@ -23,7 +23,7 @@ def test_decisions_of_an_interval_fold_into_one_event(bucket):
     folds = ThrottleFolds()
     bucket.charge(12_000, NOW)
     for seconds, address, delay in ((0.0, "10.0.0.1", 0.5), (1.0, "10.0.0.2", 2.0), (2.0, "10.0.0.1", 1.0)):
-        folds.throttled(Origin(address, 1), ApiKey.PRODUCE, bucket, 100, delay, NOW + seconds)
+        folds.throttled(Origin(address, 1), ApiKey.PRODUCE, bucket, 100, (delay, True), NOW + seconds)
     (event,) = folds.take("weir-1", NOW + 10.0, WALL)
     assert (event.time_ms, event.last_ms) == (1_767_225_590_000, 1_767_225_592_000)
     assert (event.gateway, event.kind, event.user, event.client_id, event.quota) == (
@@ -43,13 +43,13 @@ def test_decisions_of_an_interval_fold_into_one_event(bucket):
 
 def test_api_broker_and_enforcement_separate_events(bucket):
     folds = ThrottleFolds()
-    for origin, api, delay in (
-        (HOME, ApiKey.PRODUCE, 1.0),
-        (HOME, ApiKey.FETCH, 1.0),
-        (Origin("10.0.0.1", 2), ApiKey.PRODUCE, 1.0),
-        (HOME, ApiKey.PRODUCE, -1.0),
+    for origin, api, verdict in (
+        (HOME, ApiKey.PRODUCE, (1.0, True)),
+        (HOME, ApiKey.FETCH, (1.0, True)),
+        (Origin("10.0.0.1", 2), ApiKey.PRODUCE, (1.0, True)),
+        (HOME, ApiKey.PRODUCE, (1.0, False)),
     ):
-        folds.throttled(origin, api, bucket, 1, delay, NOW)
+        folds.throttled(origin, api, bucket, 1, verdict, NOW)
     events = folds.take("weir-1", NOW, WALL)
     assert [(event.api, event.broker, event.enforced, event.throttle_ms) for event in events] == [
         ("Produce", 1, True, 1_000),
@@ -61,7 +61,7 @@ def test_api_broker_and_enforcement_separate_events(bucket):
 
 def test_early_request_is_counted_with_its_throttle(bucket):
     folds = ThrottleFolds()
-    folds.throttled(HOME, ApiKey.PRODUCE, bucket, 1, 1.0, NOW)
+    folds.throttled(HOME, ApiKey.PRODUCE, bucket, 1, (1.0, True), NOW)
     folds.early(HOME, bucket, 0.75, NOW + 0.25)
     folds.early(HOME, bucket, 0.25, NOW + 0.75)
     (event,) = folds.take("weir-1", NOW, WALL)
@@ -79,14 +79,14 @@ def test_decisions_over_fold_limit_are_counted():
     engine = QuotaEngine(QuotaSettings(), NOW, max_buckets=MAX_FOLDS + 10)
     folds = ThrottleFolds()
     for number in range(MAX_FOLDS + 2):
-        folds.throttled(HOME, ApiKey.PRODUCE, engine.acquire("produce", "u", str(number), NOW), 1, 1.0, NOW)
+        folds.throttled(HOME, ApiKey.PRODUCE, engine.acquire("produce", "u", str(number), NOW), 1, (1.0, True), NOW)
     assert folds.dropped == 2
     assert len(folds.take("weir-1", NOW, WALL)) == MAX_FOLDS
 
 
 def test_volume_delay_is_a_separate_kind(bucket):
     folds = ThrottleFolds()
-    folds.throttled(HOME, ApiKey.PRODUCE, bucket, 100, 1.0, NOW)
+    folds.throttled(HOME, ApiKey.PRODUCE, bucket, 100, (1.0, True), NOW)
     folds.held(HOME, bucket, 700, 0.5, NOW + 1.0)
     folds.held(HOME, bucket, 50, 0.25, NOW + 2.0)
     folds.early(HOME, bucket, 0.1, NOW + 2.5)

@@ -29,7 +29,7 @@ class Gateway:
 
     def charge(self, client_id, amount):
         now = clock.monotonic()
-        return self.engine.acquire("produce", "alice", client_id, now).charge(amount, now)
+        return self.engine.acquire("produce", "alice", client_id, now).charge(amount, now)[0]
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ class Fleet:
         return bucket
 
     def use(self, number: int, amount: int, kind: str = "produce") -> float:
-        return self.bucket(number, kind).charge(amount, self.now)
+        return self.bucket(number, kind).charge(amount, self.now)[0]
 
     def tokens(self, number: int, kind: str = "produce") -> float:
         bucket = self.bucket(number, kind)
