@@ -8,7 +8,7 @@ SHELL := bash
 
 # The hot path is plain typed Python that runs as it is; mypyc compiles it where there is a C compiler, for up to a quarter less CPU.
 # Compiled modules lie beside their sources and win over them, so everything that runs the project depends on this stamp.
-COMPILED := $(wildcard protocol/[a-z]*.py protocol/bodies/[a-z]*.py gateway/quotas/[a-z]*.py gateway/proxy/[a-z]*.py gateway/proxy/handlers/[a-z]*.py)
+COMPILED := $(wildcard protocol/[a-z]*.py protocol/bodies/[a-z]*.py gateway/quotas/[a-z]*.py gateway/proxy/[a-z]*.py gateway/proxy/handlers/[a-z]*.py gateway/features/*/rules.py gateway/features/topic_quotas/one_minute_rate.py)
 STAMPS := .cache/stamps
 BIN := .venv/bin
 export PATH := $(PATH):$(CURDIR)/.cache/tools/bin
