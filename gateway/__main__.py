@@ -18,7 +18,7 @@ from gateway.config.load import load_config
 from gateway.config.model import WeirConfig
 from gateway.config.problems import ConfigError
 from gateway.log import configure_logging
-from gateway.quotas.debts import CLIENT_KINDS
+from gateway.quotas.kinds import CLIENT_KINDS
 from gateway.reports.job import command as reports
 from gateway.version import weir_version
 from gateway.workers.worker import Worker

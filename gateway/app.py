@@ -52,6 +52,7 @@ from gateway.proxy.sessions import Sessions
 from gateway.proxy.tls.contexts import follow_files
 from gateway.quotas.debts import ClearedDebt, DebtFilter, clear_debts
 from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings
+from gateway.quotas.kinds.controller_mutation import KIND as CONTROLLER_MUTATIONS
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
 from gateway.workers.worker import CUT, Worker, ledger_of
@@ -382,7 +383,7 @@ def quota_settings(config: QuotasConfig) -> QuotaSettings:
         algorithm=config.algorithm,
         window=_window(config.window),
         metering={
-            "controller_mutation": Metering(config.mutations.algorithm, _window(config.mutations.window or config.window))
+            CONTROLLER_MUTATIONS.name: Metering(config.mutations.algorithm, _window(config.mutations.window or config.window))
         },
     )
 

@@ -5,8 +5,8 @@ Pure data, imports nothing of the gateway: the ledger writes these events, the l
 A line is one JSON object, UTF-8, no newline inside: `v` (the schema's version), `type` (which event), then the event's fields
 by their names; a field that is None is left out. Within a version fields may be added if they have a default, and readers
 ignore fields that they don't know; anything else needs a new version. Times are integers, milliseconds since 1970 in UTC: they
-depend on no zone and cost little to write and to parse (`jq '.time_ms / 1000 | todate'`). Amounts are in their kind's unit:
-bytes for `produce`, `fetch` and `volume`, partitions for `controller_mutation`, connections for `connection`.
+depend on no zone and cost little to write and to parse (`jq '.time_ms / 1000 | todate'`). Amounts are in the unit of their
+quota kind (`gateway.quotas.kinds`), those of `volume` in bytes.
 
 Files are `date=YYYY-MM-DD/hour=HH/NAME` under the ledger's path, where date and hour (UTC) are those of the events' `time_ms`
 and NAME is `file_name(...)`: gzip, since Spark reads it everywhere without native libraries. A gzip file is one task, so a
@@ -74,7 +74,7 @@ class ThrottleEvent:
     """The last of them."""
     gateway: str
     kind: str
-    """`produce`, `fetch`, `controller_mutation`, `volume`: the metrics' label. Of connections there is `ConnectionRejected`."""
+    """The metric label: a quota kind's name or `volume`. Rejected connections have an event of their own."""
     user: str | None = None
     client_id: str | None = None
     ip: str | None = None
@@ -87,7 +87,7 @@ class ThrottleEvent:
     count: int = 1
     """Decisions folded into this one."""
     amount: float = 0.0
-    """Bytes or partitions that were charged by them, summed up."""
+    """The units that these decisions charged, summed up."""
     rate: float | None = None
     limit: float | None = None
     throttle_ms: int
@@ -118,7 +118,7 @@ class UsageSample:
     limit: float | None = None
     """The limit at the minute's end for the cluster as a whole, units per second; None: unlimited."""
     amount: float
-    """Bytes, partitions or connections in this minute."""
+    """The units used in this minute."""
     requests: int = 0
     latency_ms: float | None = None
     """How long the brokers took to answer, summed up over `requests` (the client's throttle time is not in it)."""

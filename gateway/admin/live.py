@@ -132,6 +132,7 @@ class GatewayPainter:
             "enforce": effective.config.quotas.enforce,
             "connections": view.counters.connections,
             "units": units(),
+            "kinds": kinds(),
             "now": self._history[-1] if self._history else None,
             "brokers": [{"id": broker, "address": f"{host}:{port}"} for broker, (host, port) in sorted(view.brokers().items())],
             "volumes": None if volumes is None else volumes_json(volumes),
@@ -155,8 +156,21 @@ class GatewayPainter:
 
 
 def units() -> dict[str, str]:
-    """The unit of each kind of quota."""
-    return {name: kind.unit for name, kind in KINDS.items()}
+    return {name: kind.unit.name for name, kind in KINDS.items()}
+
+
+def kinds() -> dict[str, dict[str, Any]]:
+    """The kinds as the live page shows them, in the order of the page."""
+    return {
+        name: {
+            "title": kind.title,
+            "unit": kind.unit.name,
+            "prefixes": list(kind.unit.prefixes),
+            "per_second": kind.per_second,
+            "in_overview": kind.in_overview,
+        }
+        for name, kind in KINDS.items()
+    }
 
 
 def ranked(rows: Sequence[UsageRow]) -> dict[str, Any]:

@@ -14,10 +14,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from gateway.quotas.kinds import KINDS
+
 REFRESH_SECONDS = 1.0
 
 _TIMEOUT = aiohttp.ClientTimeout(total=5)
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _BAR_WIDTH = 20
 _REFUSALS = frozenset({HTTPStatus.MISDIRECTED_REQUEST, HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN})
 """Answers whose text tells the operator what to do."""
@@ -90,9 +91,8 @@ async def _ask(
 
 def quota_table(answer: Answer, width: int) -> Group:
     """What `/api/quotas` answers, as a table with the greediest first, of the columns that `width` characters have room for."""
-    units = answer["units"]
     rows = sorted(answer["rows"], key=lambda row: (-row["used_ratio"], -row["rate"], row["kind"], row["user"]))
-    lines = [_cells(row, per_second(units.get(row["kind"], ""))) for row in rows]
+    lines = [_cells(row, _formatter(row["kind"])) for row in rows]
     widths = {name: max([len(name), *(len(line[name]) for line in lines)]) for name in _COLUMNS}
     left_out = _left_out(widths, width)
     table = Table(title=f"Quotas at {answer['generated_at']}", title_justify="left", header_style="bold")
@@ -152,19 +152,10 @@ _FOLDED_WIDTH = 12
 _BORDER = 3
 
 
-def per_second(unit: str) -> Callable[[float], str]:
-    """How a rate in a kind's unit is written: bytes with a binary prefix, anything else as a plain number."""
-    return (lambda rate: f"{human_bytes(rate)}/s") if unit == "bytes" else (lambda rate: f"{rate:,.1f}/s")
-
-
-def human_bytes(count: float) -> str:
-    """Bytes with three digits or so: `0 B`, `999 B`, `1.00 MiB`."""
-    for unit in _UNITS:
-        if count < 1023.5 or unit == _UNITS[-1]:
-            break
-        count /= 1024
-    digits = 0 if unit == "B" or count >= 100 else 1 if count >= 10 else 2
-    return f"{count:.{digits}f} {unit}"
+def _formatter(kind: str) -> Callable[[float], str]:
+    """The text of amounts of a kind. A gateway of a later version may have kinds that this registry does not know."""
+    known = KINDS.get(kind)
+    return (lambda rate: f"{rate:,.1f}/s") if known is None else known.text
 
 
 def _cells(row: Answer, rate: Callable[[float], str]) -> dict[str, str]:

@@ -6,12 +6,9 @@ from dataclasses import dataclass
 
 from gateway.quotas.bucket import LEAST_DELAY, Bucket
 from gateway.quotas.entity import MAX_NAME, OTHER, short_name
-from gateway.quotas.kinds import KINDS
+from gateway.quotas.kinds import CLIENT_KINDS
 
 KEYS = ("user", "client-id", "kind")
-
-CLIENT_KINDS = tuple(name for name, kind in KINDS.items() if "ip" not in kind.entity_types)
-"""The kinds of quotas that have debts of clients; an address is never in debt to a name."""
 
 
 class DebtFilterError(ValueError):

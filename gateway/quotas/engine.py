@@ -7,6 +7,7 @@ from gateway.quotas.account import Account
 from gateway.quotas.bucket import Bucket, KindTotals, Rest, Tally
 from gateway.quotas.entity import OTHER, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable, Resolution, Tags
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS, QuotaKind
+from gateway.quotas.kinds.produce import KIND as PRODUCE
 from gateway.quotas.labels import LabelSlots
 from gateway.quotas.meter import Meter, Window, carry_over
 from gateway.quotas.policy import Policy
@@ -89,7 +90,7 @@ class QuotaEngine:
         self._gone = {name: Tally() for name in KINDS}  # counts of buckets that are no longer among the unnamed
         self._rests: dict[str, UsageRow] = {}  # the row of the unnamed at the last tick
         self.internal = Bucket(
-            KINDS["produce"], Resolution(Tags(None, None), None, None), None, self._policies["produce"], KindTotals(), now
+            PRODUCE, Resolution(Tags(None, None), None, None), None, self._policies[PRODUCE.name], KindTotals(), now
         )
         """Measures the Produce requests that are charged to nobody (`OwnTopics`); it never holds a client, and is not shown."""
 

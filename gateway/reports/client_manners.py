@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from gateway.quotas.kinds.connection import KIND as CONNECTIONS
 from gateway.reports.job.columns import count, moment, ratio
 from gateway.reports.job.plots import bars, label
 from gateway.reports.report import Plot, Report, ReportRow, Tables
@@ -35,7 +36,7 @@ def _build(tables: Tables) -> DataFrame:
         .agg(F.sum("count").alias("count"), F.min("first_ms").alias("first_ms"), F.max("last_ms").alias("last_ms"))
         .select(
             F.lit("connections_rejected").alias("what"),
-            F.lit("connection").alias("kind"),
+            F.lit(CONNECTIONS.name).alias("kind"),
             "address",
             "reason",
             "listener",
@@ -66,7 +67,7 @@ def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
             bars(
                 rejected,
                 "Connections rejected",
-                "connections",
+                CONNECTIONS.unit.name,
                 lambda row: row["count"],
                 lambda row: f"{row['address']}: {row['reason']}",
             )

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from gateway.quotas.kinds.controller_mutation import KIND
 from gateway.reports.job.columns import count, moment
 from gateway.reports.job.plots import bars, label
 from gateway.reports.report import Plot, Report, ReportRow, Tables
 
 
 def _build(tables: Tables) -> DataFrame:
-    return tables.totals.where(F.col("kind") == "controller_mutation").select(
+    return tables.totals.where(F.col("kind") == KIND.name).select(
         "user",
         "client_id",
         "quota",
@@ -30,7 +31,7 @@ def _build(tables: Tables) -> DataFrame:
 
 
 def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
-    return [bars(rows, "Partitions created and deleted", "partitions", lambda row: row["mutations"], label)]
+    return [bars(rows, "Partitions created and deleted", KIND.unit.name, lambda row: row["mutations"], label)]
 
 
 REPORT = Report(

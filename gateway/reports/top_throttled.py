@@ -5,9 +5,13 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from gateway.quotas.kinds import UNITS
 from gateway.reports.job.columns import count, moment, ratio
 from gateway.reports.job.plots import bars, label
 from gateway.reports.report import ENTITY, Plot, Report, ReportRow, Tables
+
+*_FIRST_UNITS, _LAST_UNIT = (unit.name for unit in UNITS)
+AMOUNTS = f"{', '.join(_FIRST_UNITS)} or {_LAST_UNIT}"
 
 
 def _build(tables: Tables) -> DataFrame:
@@ -55,14 +59,14 @@ REPORT = Report(
     sort=("-throttle_ms", "-noted_ms", *ENTITY),
     columns={
         "quota": "the configured entity whose limit applied last",
-        "limit": "units per second: bytes, partitions or connections",
+        "limit": f"units per second: {AMOUNTS}",
         "throttled": "decisions to throttle",
         "throttle_ms": "throttle time of all its connections, summed up",
         "share": "of everybody's throttle time",
         "throttled_minutes": "minutes in which it was throttled",
         "noted": "decisions that were only noted: quotas.enforce was false",
         "noted_ms": "the throttle time that it would have got",
-        "amount": "bytes, partitions or connections of the throttled requests",
+        "amount": f"{AMOUNTS} of the throttled requests",
         "peak_rate": "the highest rate at a throttle, units per second",
         "address": "of the client that had to wait longest; likewise broker and api",
     },

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway import clock
 from gateway.admin.forgive import PATH, read_filter
 from gateway.admin.http import Address, Page, PageServer, json_page, shared, shared_metrics
-from gateway.admin.live import LiveFeed, Point, ranked, units
+from gateway.admin.live import LiveFeed, Point, kinds, ranked, units
 from gateway.admin.metrics.registry import METRICS
 from gateway.log import iso
 from gateway.quotas.snapshot import UsageRow
@@ -39,6 +39,7 @@ NO_FACTS: Answer = {
     "enforce": True,
     "connections": 0,
     "units": units(),
+    "kinds": kinds(),
     "now": None,
     "brokers": [],
     "volumes": None,

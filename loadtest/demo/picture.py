@@ -9,7 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from gateway.admin.table import human_bytes
+from gateway.quotas.kinds import BYTES
 from loadtest.demo.clients import Role
 
 _BAR = 24
@@ -78,10 +78,10 @@ class Tally:
             if row is None:
                 lines.append(f"  {role.name:<13} nothing came through")
                 continue
-            rate = f"{human_bytes(mean)}/s" if mean is not None else "too short a run to tell"
+            rate = f"{BYTES.text(mean)}/s" if mean is not None else "too short a run to tell"
             share = f" ({mean / role.quota:.1%})" if mean is not None else ""
             held = f"{row['throttled_total']:,} requests throttled, told to wait for {told.get(role.name, 0.0):.1f} s in total"
-            lines.append(f"  {role.name:<13} {rate} of {human_bytes(role.quota)}/s{share}: {held}")
+            lines.append(f"  {role.name:<13} {rate} of {BYTES.text(role.quota)}/s{share}: {held}")
         return lines
 
 
@@ -101,8 +101,8 @@ def table(looks: Sequence[Look], admin: str, elapsed: float, left: float | None)
         grid.add_row(
             role.name,
             "produces" if role.kind == "produce" else "reads",
-            f"{human_bytes(look.rate)}/s",
-            f"{human_bytes(role.quota)}/s",
+            f"{BYTES.text(look.rate)}/s",
+            f"{BYTES.text(role.quota)}/s",
             bar,
             f"{look.throttled:,} requests",
             f"{look.told * 1000:.0f} ms" if look.told else "",
@@ -116,7 +116,7 @@ def line(looks: Sequence[Look], elapsed: float) -> str:
     """Return the same on one line, for logs."""
     parts = []
     for look in looks:
-        part = f"{look.role.name} {human_bytes(look.rate)}/s of {human_bytes(look.role.quota)}/s ({look.used:.0%})"
+        part = f"{look.role.name} {BYTES.text(look.rate)}/s of {BYTES.text(look.role.quota)}/s ({look.used:.0%})"
         if look.throttled:
             part += f" {look.throttled:,} throttled, told {look.told * 1000:.0f} ms"
         parts.append(part)

@@ -71,8 +71,9 @@ def schema() -> Any:
 class TestByItself:
     """What needs no Helm."""
 
-    def test_schema_is_current(self) -> None:
-        script = [sys.executable, ROOT / "helm" / "values_schema.py", "--check"]
+    @pytest.mark.parametrize("written_by", ["values_schema.py", "dashboards.py"])
+    def test_written_files_are_current(self, written_by: str) -> None:
+        script = [sys.executable, ROOT / "helm" / written_by, "--check"]
         done = subprocess.run(script, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0, done.stderr
 

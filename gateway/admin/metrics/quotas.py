@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator
 
 from gateway.admin.metrics.row import Distribution, Histogram, Labels, Read, Row, Value, one, reasons
 from gateway.admin.metrics.scrape import Scrape
-from gateway.quotas.kinds import KINDS
+from gateway.quotas.kinds import BYTES, KINDS, Unit
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, UsageRow
 
 _BUCKET: Labels = ("kind", "user", "client_id", "ip")
 """`ip` is there for addresses alone: a sample of a client's bucket has the other three, as if there were no addresses."""
 
 
-def _per_bucket(read: Callable[[UsageRow], float | None], *, unit: str | None = None) -> Read:
+def _per_bucket(read: Callable[[UsageRow], float | None], *, unit: Unit | None = None) -> Read:
     """A value for each bucket that has one."""
 
     def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
@@ -40,7 +40,7 @@ def _throttle_times(scrape: Scrape) -> Iterator[tuple[Labels, Histogram]]:
 
 METRICS: tuple[Row, ...] = (
     Value("counter", "weir_quota_bytes_total", "Bytes charged to a bucket of a byte quota.", _BUCKET,
-          _per_bucket(lambda row: row.amount_total, unit="bytes")),
+          _per_bucket(lambda row: row.amount_total, unit=BYTES)),
     Value("gauge", "weir_quota_usage", "What a bucket uses now through this gateway, in units per second.", _BUCKET,
           _per_bucket(lambda row: row.rate)),
     Value("gauge", "weir_quota_limit", "What a bucket may use, in units per second; absent where it is unlimited.", _BUCKET,

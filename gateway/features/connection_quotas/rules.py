@@ -15,11 +15,11 @@ from gateway.features.recent_use.rules import RecentUse, recent_use, restore_met
 from gateway.quotas.account import Account, Metered
 from gateway.quotas.engine import Metering, QuotaEngine
 from gateway.quotas.entity import Tags
-from gateway.quotas.kinds import KINDS
+from gateway.quotas.kinds.connection import KIND as CONNECTIONS
 from gateway.quotas.meter import Window
 from gateway.quotas.rate import SampledRate
 
-KIND: Final = "connection"
+KIND: Final = CONNECTIONS.name
 
 LISTENER: Final = "listener"
 GATEWAY: Final = "gateway"
@@ -124,7 +124,7 @@ class ConnectionQuotas:
     def __init__(self, engine: QuotaEngine, limits: ConnectionLimits, now: float) -> None:
         self._engine = engine
         self._limits = limits
-        self._metering = engine.settings.metering_of(KINDS[KIND])
+        self._metering = engine.settings.metering_of(CONNECTIONS)
         self._gateway = Gate(self._metering.window)
         self._listeners: dict[str, Gate] = {}
         self._per_ip: dict[str, int] = {}
@@ -137,7 +137,7 @@ class ConnectionQuotas:
 
     def apply(self, limits: ConnectionLimits, now: float) -> None:
         """Change the limits, or follow the engine's algorithm and window; they hold for new connections, and close nobody."""
-        before, self._metering = self._metering, self._engine.settings.metering_of(KINDS[KIND])
+        before, self._metering = self._metering, self._engine.settings.metering_of(CONNECTIONS)
         self._limits = limits
         self._set(self._gateway, limits.gateway, before, now)
         for name, its_limits in limits.listeners.items():

@@ -16,6 +16,7 @@ from gateway.features.controller_mutations.known_topics import KnownTopics
 from gateway.features.controller_mutations.rules import MutationQuota
 from gateway.proxy.handler import MAX_OPENED_BYTES, MAX_UNTRUSTED_BYTES, Connection, Opener, check_size
 from gateway.proxy.in_flight import Entry
+from gateway.quotas.kinds.controller_mutation import KIND
 from protocol.api_keys import ApiKey
 from protocol.bodies import addresses, api_versions, create_partitions, create_topics, delete_topics, topic_lists
 from protocol.bodies import topic_metadata as metadata
@@ -37,6 +38,7 @@ MAX_CREATED_PARTITIONS: Final = 10_000
 """`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`. The controller refuses a CreateTopics with more before it looks at the
 quota, but it first drops the topics that the client may not create."""
 
+_KIND: Final = KIND.name
 _REQUEST_TIMED_OUT: Final = 7
 # CreatePartitions looks for replicas after it has charged the quota: INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT.
 _CHARGED_ERRORS: Final = {ApiKey.CREATE_PARTITIONS: frozenset({38, 39})}
@@ -99,7 +101,7 @@ class MutationExchange:
     def request(self, frame: bytes, header: RequestHeader, entry: Entry, now: float) -> bytes | None:
         """Charge each topic in the request's order, and leave out those that the quota has no room for."""
         # Looked up once more: the quotas may have changed while the broker was asked.
-        self._bucket = bucket = self._connection.client.bucket("controller_mutation", now)
+        self._bucket = bucket = self._connection.client.bucket(_KIND, now)
         quota = MutationQuota(bucket, strict=self._version >= self._api.strict_since)
         self._charge(quota, now)
         verdict = quota.settle(now)
@@ -136,7 +138,7 @@ class MutationExchange:
 
     def _limited(self, now: float) -> bool:
         """Whether the client has a quota of mutations."""
-        return self._connection.client.bucket("controller_mutation", now).meter is not None
+        return self._connection.client.bucket(_KIND, now).meter is not None
 
     # What the broker knows.
 
@@ -191,7 +193,7 @@ class MutationExchange:
         """
         if self._version >= self._api.strict_since:
             return False
-        bucket = self._connection.client.bucket("controller_mutation", now)
+        bucket = self._connection.client.bucket(_KIND, now)
         if not MutationQuota(bucket, strict=False).in_debt(now):
             return False
         self._forecasts.limited = True

@@ -1,12 +1,10 @@
-"""The registry of quota kinds: one module each, found by being in this package.
-
-Config keys, metric labels, table columns and the contract tests iterate over `KINDS`, so that a new kind is one new file.
-"""
+"""The registry of quota kinds. A kind is a module of this package with a `KIND`; every consumer iterates over `KINDS`."""
 
 from importlib import import_module
 from pkgutil import iter_modules
 
-from gateway.quotas.kinds.kind import QuotaKind
+from gateway.quotas.kinds.kind import BYTES, QuotaKind, Unit
+from protocol.api_keys import ApiKey
 
 KINDS: dict[str, QuotaKind] = {
     kind.name: kind
@@ -15,21 +13,43 @@ KINDS: dict[str, QuotaKind] = {
         key=lambda kind: kind.order,
     )
 }
-"""Every quota kind by its name, in the order in which tables show them."""
+"""Every quota kind by its name, in the order of tables."""
 
 BY_CONFIG_KEY: dict[str, QuotaKind] = {kind.config_key: kind for kind in KINDS.values()}
-"""The same by Kafka's own name of the quota."""
+
+UNITS: dict[Unit, list[QuotaKind]] = {
+    unit: [kind for kind in KINDS.values() if kind.unit == unit] for unit in dict.fromkeys(kind.unit for kind in KINDS.values())
+}
+"""The kinds of each unit, in the order of tables."""
+
+CLIENT_KINDS = tuple(name for name, kind in KINDS.items() if "ip" not in kind.entity_types)
+"""The names of the kinds whose quotas belong to users and client-ids, not to addresses."""
 
 
-def small_quota_warning(config_key: str, limit: float, whose: str) -> str | None:
-    """What is to be said of a quota under which a client's session may end while it is muted; None: nothing.
+def charged_kinds(api: ApiKey) -> list[QuotaKind]:
+    """The kinds that requests of an API, or the responses to them, are charged to."""
+    return [kind for kind in KINDS.values() if kind.charge is not None and api in kind.charge.apis]
 
-    `limit` is per second, `whose` the entity's text. A key that Weir does not reckon (`request_percentage`) gets none.
+
+def small_quota_warning(config_key: str, limit: float, entity: str) -> str | None:
+    """A warning if a mute under a quota of `limit` per second may outlast a client's session; None if it cannot.
+
+    Weir does not enforce every key of the quota API (`request_percentage`): such a key gets no warning.
     """
     kind = BY_CONFIG_KEY.get(config_key)
     if kind is None or kind.full_request is None or not kind.full_request.outlasts_session(limit):
         return None
-    return kind.full_request.warning(limit, kind.unit, whose)
+    return kind.full_request.warning(limit, kind.unit.name, entity)
 
 
-__all__ = ["BY_CONFIG_KEY", "KINDS", "QuotaKind", "small_quota_warning"]
+__all__ = [
+    "BYTES",
+    "BY_CONFIG_KEY",
+    "CLIENT_KINDS",
+    "KINDS",
+    "UNITS",
+    "QuotaKind",
+    "Unit",
+    "charged_kinds",
+    "small_quota_warning",
+]

@@ -1,13 +1,15 @@
-"""Bytes that a client fetches (KIP-13, KIP-55): four bytes and the body of every Fetch response."""
+"""Bytes that a client fetches (KIP-13, KIP-55): four bytes and the body of every response to Fetch and ShareFetch."""
 
-from gateway.quotas.kinds.kind import QuotaKind
-from gateway.quotas.small import FullRequest
+from gateway.quotas.kinds.kind import BYTES, Charge, FullRequest, QuotaKind, cost_of_bytes
+from protocol.api_keys import ApiKey
 
 KIND = QuotaKind(
     name="fetch",
     config_key="consumer_byte_rate",
-    unit="bytes",
+    unit=BYTES,
     description="bytes per second that the entity may fetch",
     order=1,
+    charge=Charge(frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH}), by="response", cost=cost_of_bytes),
     full_request=FullRequest(1_048_576, "one full batch of 1 MiB", "lower batch.size at who produces what it reads"),
+    in_overview=True,
 )

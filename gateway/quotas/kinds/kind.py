@@ -1,12 +1,16 @@
-"""What a quota kind is: its names, its unit, the entities that can have one, and how its use is reckoned."""
+"""A quota kind: its names, its unit, the messages that it charges, and the algorithms that measure it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final, Literal
 
 from gateway.quotas.meter import Meter, Window
 from gateway.quotas.rate import WindowMeter
-from gateway.quotas.small import FullRequest
 from gateway.quotas.token_bucket import TokenBucket
+from protocol.api_keys import ApiKey
+
+SESSION_TIMEOUT_SECONDS: Final = 45.0
+"""The default session.timeout.ms of Kafka's consumers (KIP-735). A client that is muted for longer may lose its session."""
 
 NewMeter = Callable[[float, Window, float], Meter]
 """(limit per second, the quota window, now) -> the meter of one bucket."""
@@ -18,22 +22,98 @@ BYTE_METERS: Mapping[str, NewMeter] = {
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaKind:
-    """One thing that is measured and limited.
+class Unit:
+    """The unit of amounts. `name` is a plural; `prefixes` are in steps of 1024, empty for plain numbers; `grafana` is Grafana's
+    name of the unit per second."""
 
-    `name` is the value of the metric label `kind`; `config_key` is Kafka's own name of the quota, in the config file and in
-    AlterClientQuotas; `entity_types` are those of Kafka's ClientQuotaEntity that can carry it; `integral` quotas are whole
-    numbers of at most `largest`, that of Kafka's type for it; `meters` are the algorithms that there are for it, by their
-    names in the config file, the default one first; `full_request` is None where no mute can end a client's session.
+    name: str
+    prefixes: tuple[str, ...] = ()
+    grafana: str = "none"
+
+    def text(self, amount: float) -> str:
+        """Three digits or so with a prefix (`999 B`, `1.00 MiB`), or a plain number without the unit (`1,234.5`)."""
+        if not self.prefixes:
+            return f"{amount:,.1f}"
+        step = 0
+        while amount >= 1023.5 and step < len(self.prefixes) - 1:
+            amount /= 1024
+            step += 1
+        digits = 0 if step == 0 or amount >= 100 else 1 if amount >= 10 else 2
+        return f"{amount:.{digits}f} {self.prefixes[step]}"
+
+
+BYTES: Final = Unit("bytes", ("B", "KiB", "MiB", "GiB", "TiB"), "Bps")
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """The Kafka messages that use up a quota: requests of `apis`, or the responses to them.
+
+    `cost` gives the units that a message of so many bytes costs. None: the handler of the API counts the units.
+    """
+
+    apis: frozenset[ApiKey]
+    by: Literal["request", "response"]
+    cost: Callable[[int], int] | None
+
+
+def cost_of_bytes(size: int) -> int:
+    """One unit for each byte."""
+    return size
+
+
+@dataclass(frozen=True, slots=True)
+class FullRequest:
+    """The largest request of a client with default settings: its units, in words, and how to make such requests smaller."""
+
+    amount: int
+    words: str
+    remedy: str
+
+    def outlasts_session(self, limit: float) -> bool:
+        """True if a quota of `limit` per second mutes the connection of such a request for longer than the session timeout."""
+        return self.amount / limit > SESSION_TIMEOUT_SECONDS
+
+    def warning(self, limit: float, unit: str, entity: str) -> str:
+        return (
+            f"{limit:.16g} {unit}/s for {entity} means that {self.words} holds its connection for {self.amount / limit:.0f} s, "
+            f"longer than the usual session timeout ({SESSION_TIMEOUT_SECONDS:.0f} s) — raise it, or {self.remedy}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaKind:
+    """Something that is measured and limited.
+
+    - `name`: the value of the metric label `kind`. `config_key`: Kafka's name of the quota, also in the config file.
+    - `order`: the place in tables.
+    - `charge`: None for connections, which are no messages.
+    - `entity_types`: the types of Kafka's ClientQuotaEntity that can have the quota.
+    - `integral` quotas are whole numbers; `largest` is the limit of Kafka's type.
+    - `meters`: the algorithms by their names in the config file, the default one first.
+    - `full_request`: None if no mute can end a client's session.
+    - `per_second`: False for a limit that is a total.
+    - `in_overview`: the live page and the reports show the sum over all entities.
     """
 
     name: str
     config_key: str
-    unit: str
+    unit: Unit
     description: str
     order: int
+    charge: Charge | None = None
     entity_types: frozenset[str] = frozenset({"user", "client-id"})
     integral: bool = True
     largest: int = 2**63 - 1
     meters: Mapping[str, NewMeter] = field(default_factory=lambda: BYTE_METERS)
     full_request: FullRequest | None = None
+    per_second: bool = True
+    in_overview: bool = False
+
+    @property
+    def title(self) -> str:
+        return self.name.replace("_", " ").capitalize()
+
+    def text(self, amount: float) -> str:
+        """An amount as tables show it: `1.00 MiB/s`."""
+        return self.unit.text(amount) + ("/s" if self.per_second else "")

@@ -1,13 +1,15 @@
 """Bytes that a client produces (KIP-13, KIP-55): the length field of every Produce request."""
 
-from gateway.quotas.kinds.kind import QuotaKind
-from gateway.quotas.small import FullRequest
+from gateway.quotas.kinds.kind import BYTES, Charge, FullRequest, QuotaKind, cost_of_bytes
+from protocol.api_keys import ApiKey
 
 KIND = QuotaKind(
     name="produce",
     config_key="producer_byte_rate",
-    unit="bytes",
+    unit=BYTES,
     description="bytes per second that the entity may produce",
     order=0,
+    charge=Charge(frozenset({ApiKey.PRODUCE}), by="request", cost=cost_of_bytes),
     full_request=FullRequest(1_048_576, "one full request of 1 MiB", "lower max.request.size at the client"),
+    in_overview=True,
 )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from gateway.quotas.kinds import BYTES, UNITS
 from gateway.reports.job.histogram import slot_of
 from gateway.reports.report import ENTITY
 
@@ -20,6 +21,7 @@ HOUR = ("date", "hour")
 ENTITY_MINUTES = "entity_minutes"
 _BUCKET = (*ENTITY, "quota")
 _WHO = ("user", "client_id")
+_BYTE_KINDS = [kind.name for kind in UNITS[BYTES]]
 _MINUTE = (*HOUR, "minute")
 
 MINUTE_SECONDS = 60
@@ -170,7 +172,7 @@ def client_minutes(minutes: DataFrame) -> DataFrame:
         minutes.where(F.col("user").isNotNull() | F.col("client_id").isNotNull())
         .groupBy(*_MINUTE, client_number().alias("client"))
         .agg(
-            F.sum(F.when(F.col("kind").isin("produce", "fetch"), F.col("amount"))).alias("used"),
+            F.sum(F.when(F.col("kind").isin(_BYTE_KINDS), F.col("amount"))).alias("used"),
             F.sum("throttle_ms").alias("throttle_ms"),
             (F.sum("latency_ms") / F.sum(timed)).alias("latency"),
             F.sum("latency_ms").alias("latency_ms"),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import functions as F
 
+from gateway.quotas.kinds import UNITS
 from gateway.reports.job.plots import lines
 from gateway.reports.report import Plot, ReportRow, Tables
 
@@ -51,7 +52,7 @@ def _plots(tables: Tables, hours: int) -> Sequence[Plot]:
         .agg(
             (F.coalesce(F.sum("throttle_ms"), F.lit(0)) + F.coalesce(F.sum("noted_ms"), F.lit(0))).alias("held_ms"),
             F.max("throttled_entities").alias("entities"),
-            F.sum(F.when(F.col("kind").isin("produce", "fetch"), F.col("amount"))).alias("bytes"),
+            F.sum("amount").alias("amount"),
         )
         .orderBy("kind", *grain)
         .collect()
@@ -69,9 +70,18 @@ def _plots(tables: Tables, hours: int) -> Sequence[Plot]:
                 {kind: _series(rows, kind, "entities") for kind in held},
             ),
         ]
-    moved = [kind for kind in ("produce", "fetch") if kind in _kinds(rows)]
-    if moved:
-        plots.append(lines("Use", "bytes per second", {kind: _series(rows, kind, "bytes", seconds) for kind in moved}))
+    return [*plots, *use_plots(rows, seconds)]
+
+
+def use_plots(rows: Sequence[ReportRow], seconds: int) -> Sequence[Plot]:
+    """A plot for each unit of the kinds that are shown in overviews. `rows` cover so many seconds each."""
+    found = _kinds(rows)
+    plots = []
+    for unit, kinds in UNITS.items():
+        shown = [kind.name for kind in kinds if kind.in_overview and kind.name in found]
+        if shown:
+            series = {name: _series(rows, name, "amount", seconds) for name in shown}
+            plots.append(lines("Use", f"{unit.name} per second", series))
     return plots
 
 

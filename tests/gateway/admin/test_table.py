@@ -10,8 +10,9 @@ from aiohttp import web
 from rich.console import Console
 
 from gateway.admin.server import AdminServer
-from gateway.admin.table import AdminUnreachableError, human_bytes, per_second, printable, quota_table, show_quotas
+from gateway.admin.table import AdminUnreachableError, printable, quota_table, show_quotas
 from gateway.admin.view import AdminView
+from gateway.quotas.kinds import BYTES, KINDS
 from loadtest.testkit.kafka import free_port
 
 
@@ -151,11 +152,11 @@ def test_shared_quotas_explain_rate_and_used() -> None:
     [(0, "0 B"), (999, "999 B"), (1024, "1.00 KiB"), (10_240, "10.0 KiB"), (1_048_575, "1.00 MiB"), (1 << 60, "1048576 TiB")],
 )
 def test_bytes_are_shown_in_binary_units(count: float, text: str) -> None:
-    assert human_bytes(count) == text
+    assert BYTES.text(count) == text
 
 
 def test_rate_of_other_units_is_shown() -> None:
-    assert per_second("partitions")(1234.56) == "1,234.6/s"
+    assert KINDS["controller_mutation"].text(1234.56) == "1,234.6/s"
 
 
 def test_control_characters_are_escaped() -> None:

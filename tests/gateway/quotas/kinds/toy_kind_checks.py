@@ -1,0 +1,159 @@
+"""Checks that each consumer of the registry finds the toy kind `spoon`. `test_contract.py` runs them."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from gateway.admin.live import GatewayPainter
+from gateway.admin.metrics.registry import exposition
+from gateway.admin.metrics.scrape import Scrape
+from gateway.admin.table import quota_table
+from gateway.admin.view import AdminView
+from gateway.config.load import parse_config
+from gateway.config.problems import ConfigError
+from gateway.events import QuotaChanged, UsageSample, from_line, to_line
+from gateway.features.ledger.notes import Notes
+from gateway.features.ledger.usage import MINUTE, UsageSampler
+from gateway.features.quota_api.rules import alteration, altered, described
+from gateway.quotas.bucket import Bucket
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.kinds import CLIENT_KINDS, KINDS, charged_kinds
+from helm.dashboards import entity_dashboard
+from helm.values_schema import values_schema
+from protocol.api_keys import ApiKey
+from protocol.bodies.client_quotas import AlterEntry, Component, EntityPart, Op
+
+NOW, WALL = 1_000.0, 1_767_225_600.0
+CONFIG = """
+upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
+listeners: [{name: clients, bootstrap_port: 29092}]
+quotas: {entities: [{user: alice, spoon_rate: %s}]}
+"""
+ALICE = EntityQuota(ClientQuotaEntity("alice"), {"spoon_rate": 10.0})
+
+
+@pytest.fixture
+def engine() -> QuotaEngine:
+    return QuotaEngine(QuotaSettings((ALICE,)), NOW)
+
+
+@pytest.fixture
+def bucket(engine: QuotaEngine) -> Bucket:
+    """alice has used 150 teaspoons, of a burst of 100."""
+    bucket = engine.acquire("spoon", "alice", "app", NOW)
+    bucket.charge(150, NOW)
+    return bucket
+
+
+@pytest.fixture
+def spoon_view(view: AdminView, engine: QuotaEngine, bucket: Bucket) -> AdminView:
+    return replace(view, engine=engine, monotonic=lambda: NOW)
+
+
+def test_registry_knows_its_charge() -> None:
+    (kind,) = charged_kinds(ApiKey.HEARTBEAT)
+    assert (kind, kind.charge.by, kind.charge.cost(100)) == (KINDS["spoon"], "request", 2)
+
+
+def test_config_row_takes_its_key() -> None:
+    config = parse_config(CONFIG % 10, source="weir.yaml")
+    assert config.quotas.entities == (ALICE,)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "many", "1.5"])
+def test_config_names_key_and_refuses_value(value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(CONFIG % value, source="weir.yaml")
+    assert [problem.key for problem in caught.value.problems] == ["quotas.entities[0].spoon_rate"]
+
+
+def test_metrics_have_its_label(spoon_view: AdminView) -> None:
+    page = exposition(Scrape.of(spoon_view), "text/plain")[0].decode()
+    assert 'weir_quota_limit{client_id="",kind="spoon",user="alice"} 10.0' in page
+    assert 'weir_throttled_requests_total{client_id="",kind="spoon",user="alice"} 1.0' in page
+    assert 'weir_throttle_time_seconds_count{kind="spoon"} 1.0' in page
+    assert 'weir_quota_bytes_total{client_id="",kind="spoon"' not in page
+
+
+ENTITY = (EntityPart("user", "alice"),)
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (7.0, None),
+        (0.0, "Quota spoon_rate must be greater than 0"),
+        (1.5, "spoon_rate cannot be a fractional value."),
+        (1_001.0, "Proposed value for spoon_rate is too large for an INT."),
+    ],
+)
+def test_quota_api_alters_it(value: float, error: str | None) -> None:
+    found = alteration([AlterEntry(ENTITY, (Op("spoon_rate", value),))], lambda _: True)
+    assert found.results[ENTITY].message == error
+    if error is None:
+        quotas = altered({}, found.changes)
+        (answer,) = described(quotas, [Component("user", 0, "alice")], strict=True)
+        assert answer.values == (("spoon_rate", 7.0),)
+
+
+def test_live_page_is_sent_its_unit_and_sum(spoon_view: AdminView) -> None:
+    picture = json.loads(json.dumps(GatewayPainter(spoon_view).picture()))
+    assert picture["kinds"]["spoon"] == {
+        "title": "Spoon",
+        "unit": "teaspoons",
+        "prefixes": [],
+        "per_second": True,
+        "in_overview": True,
+    }
+    assert picture["units"]["spoon"] == "teaspoons"
+    assert picture["rates"]["spoon"] == pytest.approx(15.0)
+    assert [row["kind"] for row in picture["throttled"]] == ["spoon"]
+
+
+def test_table_has_a_row_for_it(engine: QuotaEngine, bucket: Bucket) -> None:
+    console = Console(width=160, color_system=None)
+    rows = [{name: getattr(row, name) for name in row.__slots__} for row in engine.snapshot(NOW)]
+    with console.capture() as capture:
+        console.print(quota_table({"generated_at": "now", "enforce": True, "units": {}, "rows": rows}, 160))
+    (line,) = [line for line in capture.get().splitlines() if "alice" in line]
+    assert [cell.strip() for cell in line.split("│")[1:7]] == ["spoon", "alice", "", "15.0/s", "10.0/s", "━" * 20 + " 150%"]
+
+
+def test_debts_can_be_forgiven() -> None:
+    assert "spoon" in CLIENT_KINDS
+
+
+def test_ledger_has_its_events(bucket: Bucket) -> None:
+    (sample,) = UsageSampler(WALL).take("weir-1", [bucket], WALL + MINUTE)
+    read = from_line(to_line(sample))
+    assert isinstance(read, UsageSample)
+    assert (read.kind, read.user, read.amount, read.limit) == ("spoon", "alice", 150.0, 10.0)
+    noted: list[object] = []
+    Notes("weir-1", noted.append, lambda: WALL).quota_changed(ALICE.entity, "spoon_rate", None, 10.0, None)
+    (change,) = noted
+    assert isinstance(change, QuotaChanged)
+    assert (change.kind, change.new_limit) == ("spoon", 10.0)
+
+
+def test_reports_know_its_unit() -> None:
+    pytest.importorskip("pyspark")
+    from gateway.reports.job.overview import use_plots
+    from gateway.reports.top_throttled import REPORT
+
+    row = {"date": "2026-01-01", "hour": 0, "kind": "spoon", "amount": 7_200.0}
+    (plot,) = use_plots([row], 3_600)
+    assert plot["layout"]["yaxis"]["title"]["text"] == "teaspoons per second"
+    assert [(line["name"], line["y"]) for line in plot["data"]] == [("spoon", [2.0])]
+    assert "teaspoons" in REPORT.columns["amount"]
+
+
+def test_chart_schema_has_its_key() -> None:
+    assert "spoon_rate" in values_schema()["$defs"]["EntityRow"]["properties"]
+
+
+def test_dashboard_has_a_panel_for_its_unit() -> None:
+    (panel,) = [panel for panel in entity_dashboard()["panels"] if panel["title"] == "Teaspoons per second"]
+    assert all('kind="spoon"' in target["expr"] for target in panel["targets"])
