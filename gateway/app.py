@@ -5,6 +5,7 @@ import gc
 import logging
 import resource
 import signal
+import socket
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -18,7 +19,7 @@ from gateway.cluster.client import OwnClient
 from gateway.cluster.defaults import TopicDefaults
 from gateway.cluster.discovery import Discovery
 from gateway.cluster.upstream import Upstream
-from gateway.config.effective import EffectiveConfig, ReloadResult
+from gateway.config.effective import EffectiveConfig
 from gateway.config.model import QuotasConfig, WeirConfig
 from gateway.config.own_topics import own_topics
 from gateway.config.reload import Reloader
@@ -29,8 +30,9 @@ from gateway.features.connection_quotas.config import connection_limits
 from gateway.features.connection_quotas.rules import ConnectionQuotas
 from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.controller_mutations.known_topics import KnownTopics
-from gateway.features.ledger.ledger import Ledger
+from gateway.features.ledger.feature import Ledger
 from gateway.features.ledger.ledger_topic import LedgerTopic, ledger_topic
+from gateway.features.ledger.usage import UsageSampler
 from gateway.features.quota_api import handlers as client_quotas
 from gateway.features.quota_api.feature import ApiQuotas, overruled
 from gateway.features.recent_use.feature import RecentUsage
@@ -41,6 +43,7 @@ from gateway.features.topic_quotas.feature import TopicQuotasAtWork
 from gateway.features.volume_quotas.feature import VolumeWatch
 from gateway.features.volume_quotas.report import VolumesReport
 from gateway.files.file_lock import StateLocks
+from gateway.observer import Outlet
 from gateway.proxy.collected import CollectBudget
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters
@@ -97,17 +100,30 @@ class Gateway:
 
     def __init__(self, path: Path, config: WeirConfig, worker: Worker | None = None) -> None:
         self._config = config
-        self._counters = Counters()
+        self._counters = counters = Counters()
         self._tasks = BackgroundTasks(self._counters.task_restarts)
+        usage = UsageSampler(clock.wall())
         self._engine = QuotaEngine(
             quota_settings(config.quotas),
             clock.monotonic(),
             max_buckets=config.quotas.max_entities,
             shared=config.sharing is not None,
+            on_forgotten=None if config.ledger is None else usage.forgotten,
         )
-        self._own_topics = OwnTopics(own_topics(config), clock.monotonic())
-        self._own_topics.on_change = self._engine.recall
-        self._sessions = Sessions(self._counters, max_idle_seconds=config.connections.max_idle_ms / 1000.0)
+        self._own_topics = OwnTopics(own_topics(config), clock.monotonic(), on_change=self._engine.recall)
+        self._brokers = Brokers([(server.host, server.port) for server in config.upstream.bootstrap_servers])
+        directory, reloads = path.parent, self._counters.certificate_reloads
+        self._upstream = upstream = Upstream(config.upstream, directory, self._brokers, reloads)
+        gateway = socket.gethostname()
+        self._ledger: Ledger | None = None
+        self._ledger_topic: LedgerTopic | None = None
+        if config.ledger is not None:
+            section = ledger_of(config.ledger, worker)
+            gateway = section.gateway or gateway
+            self._ledger_topic = ledger_topic(section, gateway, self._own_client)
+            self._ledger = Ledger(section, gateway, counters, usage, self._engine.buckets, self._ledger_topic)
+        self._outlet = outlet = Outlet(gateway, [counters] if self._ledger is None else [counters, self._ledger])
+        self._sessions = Sessions(counters, outlet, max_idle_seconds=config.connections.max_idle_ms / 1000.0)
         self._connections = ConnectionQuotas(
             self._engine, connection_limits(config.connections, config.listeners), clock.monotonic()
         )
@@ -118,26 +134,13 @@ class Gateway:
             self._connections,
             self._counters.usage_saves,
         )
-        self._admission = Admission(self._connections, self._counters)
-        self._brokers = Brokers([(server.host, server.port) for server in config.upstream.bootstrap_servers])
-        directory, reloads = path.parent, self._counters.certificate_reloads
-        self._upstream = upstream = Upstream(config.upstream, directory, self._brokers, reloads)
+        self._admission = Admission(self._connections, outlet)
         known_topics = KnownTopics()
         self._discovery = Discovery(upstream, TopicDefaults(known_topics.learn_default), self._require_sasl)
-        self._ledger = (
-            None if config.ledger is None else Ledger(ledger_of(config.ledger, worker), self._counters, self._engine.buckets)
-        )
-        self._ledger_topic: LedgerTopic | None = None
-        if self._ledger is not None:
-            self._counters.on_rejected = self._ledger.notes.rejected
-            self._engine.on_forgotten = self._ledger.forgotten
-            self._ledger.publisher = self._ledger_topic = ledger_topic(config.ledger, self._ledger.gateway, self._own_client)
         self._locks = None if worker is not None else StateLocks(config.state, path)  # the supervisor has them for workers
         lock = None if self._locks is None else self._locks.quotas
-        self._api_quotas = ApiQuotas(config, path, self._own_client, self._engine, self._reconsider, worker, lock)
+        self._api_quotas = ApiQuotas(config, path, self._own_client, self._engine, self._reconsider, outlet, worker, lock)
         self._quota_admin = self._api_quotas.admin
-        if self._ledger is not None:
-            self._quota_admin.on_changed = self._ledger.notes.quota_changed
         self._openers: dict[int, Opener] = {
             **client_quotas.openers(self._quota_admin),
             **mutations.openers(known_topics),
@@ -145,13 +148,7 @@ class Gateway:
         }
         self._gate = ProduceGate()
         self._collect_budget = CollectBudget()
-        ledger = self._ledger
-        self._topics = TopicQuotasAtWork(
-            self._own_client,
-            None if ledger is None else ledger.gateway,
-            None if ledger is None else ledger.note,
-            self._own_topics,
-        )
+        self._topics = TopicQuotasAtWork(self._own_client, outlet, self._own_topics)
         self._quota_admin.topics = self._topics
         self._usage.topics = lambda: self._topics.quotas
         self._sharing: Sharing | None = None
@@ -169,8 +166,8 @@ class Gateway:
         ]
         contexts = [upstream.live, *(listener.live for listener in self._listeners)]
         self._certificates = [live for live in contexts if live is not None]
-        self._effective = EffectiveConfig(config, clock.wall())
-        self._reloader = Reloader(path, config, self._apply, self._reloaded)
+        self._effective = EffectiveConfig(config, clock.wall(), outlet)
+        self._reloader = Reloader(path, config, self._apply, self._effective.record)
         view = AdminView(
             self._engine,
             self._admission,
@@ -277,8 +274,7 @@ class Gateway:
             notes += overruled(old.quotas.entities, new.quotas.entities, settings.dynamic)
             self._reconsider()
             self._watch_volumes(new.quotas)
-            if self._ledger is not None:
-                self._ledger.notes.file_changed(old.quotas.entities, new.quotas.entities)
+            self._outlet.file_changed(old.quotas.entities, new.quotas.entities)
         if self._sharing is not None and new.sharing is not None:
             self._sharing.configure(new.sharing)
         if self._ledger is not None and new.ledger is not None:
@@ -305,6 +301,7 @@ class Gateway:
             topics=self._topics.produced,
             collect_budget=self._collect_budget,
             own_topics=self._own_topics,
+            outlet=self._outlet,
         )
 
     def _watch_volumes(self, config: QuotasConfig) -> None:
@@ -319,9 +316,7 @@ class Gateway:
             before.cancel()
         self._volumes = self._volumes_task = None
         if volumes is not None:
-            watch = VolumeWatch(volumes, self._own_client, self._engine, self._gate, on_release=self._reconsider)
-            if self._ledger is not None:
-                watch.on_state_change = self._ledger.notes.volumes_changed
+            watch = VolumeWatch(volumes, self._own_client, self._engine, self._gate, self._outlet, on_release=self._reconsider)
             ended = None if before is None else before.task
             self._volumes = watch
             self._volumes_task = self._tasks.start("watch the cluster's volumes", lambda: watch.run(ended), watch.end)
@@ -346,12 +341,6 @@ class Gateway:
         """Whoever may go on by now does."""
         for session in self._sessions:
             session.reconsider()
-
-    def _reloaded(self, result: ReloadResult) -> None:
-        """A changed file was taken over or refused."""
-        self._effective.record(result)
-        if self._ledger is not None:
-            self._ledger.notes.reloaded(result, self._effective.version)
 
     def _require_sasl(self, wanted: bool | None) -> None:
         for listener in self._listeners:

@@ -5,14 +5,16 @@ from dataclasses import dataclass
 
 from gateway.config.model import WeirConfig
 from gateway.config.problems import Problem
+from gateway.events import ConfigApplied
+from gateway.observer import Outlet
 
 
 @dataclass(frozen=True, slots=True)
 class ReloadResult:
     """One attempt to take over a changed config file, at `at` (wall clock, seconds).
 
-    `config` is what is in effect after it. A refused file has `problems` and changes nothing; an accepted one has none, and
-    `changes` says what it changed, one line each (none where only comments or layout differ).
+    `config` is in effect after it. A refused file has `problems` and changes nothing. An accepted file has no problems; its
+    `changes` has one line for each changed key (no line if only comments or layout differ).
     """
 
     at: float
@@ -22,28 +24,37 @@ class ReloadResult:
 
     @property
     def success(self) -> bool:
-        """Whether the file was accepted."""
         return not self.problems
 
 
 class EffectiveConfig:
     """What is in effect now. `version` counts from 1 and grows with each accepted file that changed something."""
 
-    def __init__(self, config: WeirConfig, loaded_at: float) -> None:
+    def __init__(self, config: WeirConfig, loaded_at: float, outlet: Outlet) -> None:
         self.config = config
         self.loaded_at = loaded_at
         self.last_success_at = loaded_at
         self.version = 1
         self.last: ReloadResult | None = None
         self.reloads: Counter[str] = Counter(success=0, failure=0)
+        self._outlet = outlet
 
     def record(self, result: ReloadResult) -> None:
-        """Take over the outcome of a reload."""
         self.last = result
-        self.reloads["success" if result.success else "failure"] += 1
+        outcome = "success" if result.success else "failure"
+        self.reloads[outcome] += 1
         if result.success:
             self.last_success_at = result.at
         if result.changes:
             self.config = result.config
             self.loaded_at = result.at
             self.version += 1
+        self._outlet.notify(
+            ConfigApplied(
+                time_ms=int(result.at * 1000),
+                gateway=self._outlet.gateway,
+                result=outcome,
+                config_version=str(self.version),
+                changes=result.changes or tuple(map(str, result.problems)),
+            )
+        )

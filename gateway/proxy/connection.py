@@ -179,7 +179,7 @@ class Session:
             async with asyncio.timeout(CONNECT_SECONDS):
                 self._broker = await self._host.dial(lambda: cast("asyncio.Protocol", BrokerEnd(self)))
         except (OSError, TimeoutError) as error:
-            self._host.context.counters.reject("broker_unreachable", self._core.throttle.origin.address)
+            self._host.context.outlet.connection_rejected("broker_unreachable", self._core.throttle.origin.address)
             _log.warning(
                 "%s can't be reached: %s",
                 self._host.broker,
@@ -384,7 +384,7 @@ class Session:
             self._refuse(whose, error)
         elif isinstance(error, EndConnection):
             if error.limit:
-                self._host.context.counters.reject(error.limit, self._core.throttle.origin.address)
+                self._host.context.outlet.connection_rejected(error.limit, self._core.throttle.origin.address)
             self.close(str(error))
         else:
             self._fail(error)

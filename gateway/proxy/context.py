@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from gateway.observer import Outlet
 from gateway.proxy.collected import CollectBudget
 from gateway.proxy.counters import Counters
 from gateway.proxy.handler import Gate, Opener
@@ -39,3 +40,4 @@ class SessionContext:
     collect_budget: CollectBudget = field(default_factory=CollectBudget)
     max_sasl_bytes: int = MAX_SASL_BYTES
     own_topics: OwnTopics = field(default_factory=OwnTopics)
+    outlet: Outlet = field(default_factory=Outlet)

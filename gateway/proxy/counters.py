@@ -1,15 +1,16 @@
 """What all sessions of a process count, as plain integers; `observe.metrics` reads them when Prometheus scrapes."""
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Final
+
+from gateway.events import ConnectionRejected, Event
 
 LATENCY_BUCKETS: Final = 28
 """Histogram slot i counts upstream latencies below 2**i / 2**20 seconds (about 1 us, 2 us, ... 128 s)."""
 
 
 class Counters:
-    """Plain integers, written on the hot path by one thread.
+    """Plain integers, written on the hot path by one thread. It is an `Observer` that counts rejected connections.
 
     `requests[api_key]` requests seen; `latency[api_key][i]` upstream latencies that fell in slot i (not cumulative) and
     `latency_seconds[api_key]` their sum; `connections` open now; `muted` client connections muted now;
@@ -22,9 +23,6 @@ class Counters:
     `usage_saves[result]` attempts to save recent usage; `task_restarts[name]` failures of background tasks.
     """
 
-    on_rejected: Callable[[str, str, str], None] | None
-    """Who else is to know of each rejection: its reason, the client's address and the listener's name, "" if not known."""
-
     def __init__(self, api_keys: int = 128) -> None:
         self.requests: list[int] = [0] * api_keys
         self.latency: list[list[int]] = [[0] * (LATENCY_BUCKETS + 1) for _ in range(api_keys)]
@@ -36,7 +34,6 @@ class Counters:
         self.usage_saves: Counter[str] = Counter()
         self.task_restarts: Counter[str] = Counter()
         self.rejected: Counter[str] = Counter()
-        self.on_rejected = None
         self.protocol_errors: Counter[str] = Counter()
         self.handshakes = 0
         self.handshake_failures: Counter[str] = Counter()
@@ -44,8 +41,6 @@ class Counters:
         self.authentications: Counter[str] = Counter()
         self.authentication_failures: Counter[str] = Counter()
 
-    def reject(self, reason: str, address: str = "", listener: str = "") -> None:
-        """Count a connection that is refused or closed by a limit."""
-        self.rejected[reason] += 1
-        if self.on_rejected is not None:
-            self.on_rejected(reason, address, listener)
+    def notify(self, event: Event) -> None:
+        if isinstance(event, ConnectionRejected):
+            self.rejected[event.reason] += event.count

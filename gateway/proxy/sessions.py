@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator, Set
 from typing import Protocol
 
+from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
 from gateway.quotas.bucket import Bucket
 
@@ -66,8 +67,9 @@ class OpenSession(Protocol):
 class Sessions:
     """Keeps count. Times are monotonic seconds."""
 
-    def __init__(self, counters: Counters, *, max_idle_seconds: float) -> None:
+    def __init__(self, counters: Counters, outlet: Outlet, *, max_idle_seconds: float) -> None:
         self._counters = counters
+        self._outlet = outlet
         self._open: set[OpenSession] = set()
         self._empty: asyncio.Future[None] | None = None
         self.max_idle_seconds = max_idle_seconds
@@ -109,5 +111,5 @@ class Sessions:
                     session.abort()
                     continue
                 reason = "idle" if idle else "authentication_timeout"
-                self._counters.reject(reason, session.peer.rpartition(":")[0])
+                self._outlet.connection_rejected(reason, session.peer.rpartition(":")[0])
                 session.close(reason)

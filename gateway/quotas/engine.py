@@ -71,10 +71,12 @@ class QuotaEngine:
         max_buckets: int = MAX_BUCKETS,
         max_labelled: int = 1_000,
         shared: bool = False,
+        on_forgotten: Callable[[Bucket], None] | None = None,
     ) -> None:
+        """`on_forgotten` gets each bucket that is dropped."""
         self.settings = settings
         self._shared = shared
-        self.on_forgotten: Callable[[Bucket], None] | None = None  # who else is to know of a bucket that is dropped
+        self._on_forgotten = on_forgotten
         self.share_of_new = (1.0, 0.0)  # what a shared meter begins with: its share and horizon
         self.generation = 0
         self.overflowed = 0
@@ -297,8 +299,8 @@ class QuotaEngine:
 
     def _drop(self, kind: str, bucket: Bucket) -> None:
         del self._buckets[kind][bucket.resolution.tags]
-        if self.on_forgotten is not None:
-            self.on_forgotten(bucket)
+        if self._on_forgotten is not None:
+            self._on_forgotten(bucket)
         if bucket.labelled:
             self._labelled[kind].take(bucket)
         else:

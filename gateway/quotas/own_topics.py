@@ -24,10 +24,10 @@ class OwnTopics:
     `on_change` is called after a change; `keys` are the names' bytes and the ids, as Produce names topics on the wire.
     """
 
-    __slots__ = ("_free", "_ids", "_prefixes", "keys", "names", "on_change")
+    __slots__ = ("_free", "_ids", "_on_change", "_prefixes", "keys", "names")
 
-    def __init__(self, names: Iterable[str] = (), now: float = 0.0) -> None:
-        self.on_change: Callable[[], None] | None = None
+    def __init__(self, names: Iterable[str] = (), now: float = 0.0, *, on_change: Callable[[], None] | None = None) -> None:
+        self._on_change = on_change
         self.names = frozenset(names)
         self.keys: frozenset[bytes] = frozenset()
         self._ids: dict[str, bytes] = {}
@@ -83,8 +83,8 @@ class OwnTopics:
 
     def _changed(self) -> None:
         self._collect()
-        if self.on_change is not None:
-            self.on_change()
+        if self._on_change is not None:
+            self._on_change()
 
     def _collect(self) -> None:
         self.keys = frozenset([*[name.encode() for name in self.names], *self._ids.values()])

@@ -7,6 +7,7 @@ from gateway.config.effective import EffectiveConfig
 from gateway.config.load import parse_config
 from gateway.features.connection_quotas.admission import Admission
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, Slot
+from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
@@ -55,7 +56,7 @@ def counters() -> Counters:
 
 @pytest.fixture
 def effective() -> EffectiveConfig:
-    return EffectiveConfig(parse_config(CONFIG, source="weir.yaml"), loaded_at=WALL)
+    return EffectiveConfig(parse_config(CONFIG, source="weir.yaml"), loaded_at=WALL, outlet=Outlet())
 
 
 class Readiness:
@@ -73,13 +74,13 @@ def readiness() -> Readiness:
 
 
 @pytest.fixture
-def admission(engine: QuotaEngine, counters: Counters) -> Admission:
+def admission(engine: QuotaEngine) -> Admission:
     """Three connections of a listener that may have ten, none of one that may have any number."""
     limits = ConnectionLimits(1, {}, AcceptLimits(), {"clients": AcceptLimits(max_connections=10), "others": AcceptLimits()})
     quotas = ConnectionQuotas(engine, limits, NOW)
     for number in range(3):
         assert isinstance(quotas.arrive("clients", f"10.0.0.{number}", NOW), Slot)
-    return Admission(quotas, counters)
+    return Admission(quotas, Outlet())
 
 
 @pytest.fixture

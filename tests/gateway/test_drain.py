@@ -7,6 +7,7 @@ import pytest
 
 from gateway.drain import _STEP_SECONDS, ENDED_PER_SECOND, Drain, Stopping
 from gateway.features.connection_quotas.config import ConnectionsConfig
+from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
 from gateway.proxy.sessions import Sessions
 
@@ -70,7 +71,7 @@ class House:
     """What drains."""
 
     def __init__(self, *, late=0, **config):
-        self.sessions = Sessions(Counters(), max_idle_seconds=600.0)
+        self.sessions = Sessions(Counters(), Outlet(), max_idle_seconds=600.0)
         self.steps = []
         self.listener = Listener(self, late)
         self.drain = Drain(self.sessions, [self.listener], lambda: ConnectionsConfig(**config))

@@ -9,7 +9,7 @@ from math import inf
 from gateway.clock import monotonic
 from gateway.features.connection_quotas.held_sockets import HeldSockets
 from gateway.features.connection_quotas.rules import ConnectionQuotas, Slot
-from gateway.proxy.counters import Counters
+from gateway.observer import Outlet
 
 MAX_HELD = 1_000
 """Sockets that wait to be closed. Whoever is turned away beyond that is closed at once."""
@@ -20,9 +20,9 @@ _log = logging.getLogger("weir.cluster")
 class Admission:
     """Joins `ConnectionQuotas` with sockets and timers."""
 
-    def __init__(self, quotas: ConnectionQuotas, counters: Counters, *, max_held: int = MAX_HELD) -> None:
+    def __init__(self, quotas: ConnectionQuotas, outlet: Outlet, *, max_held: int = MAX_HELD) -> None:
         self.quotas = quotas
-        self._counters = counters
+        self._outlet = outlet
         self._held = HeldSockets(max_held)
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: list[Callable[[], None]] = []
@@ -60,7 +60,7 @@ class Admission:
                 reason = "too_many_held"
         else:
             connection.close()
-        self._counters.reject(reason, ip, listener)
+        self._outlet.connection_rejected(reason, ip, listener)
         _log.warning(
             "connection refused: %s", _WHY[reason], extra={"peer": f"{ip}:{port}", "reason": reason, "listener": listener}
         )

@@ -9,6 +9,7 @@ import gzip
 import logging
 import os
 import zlib
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +22,31 @@ MAX_FILE_BYTES = 32 * 1024 * 1024
 STRANGER_SECONDS = 900.0
 """After so long without a write the unfinished file of another gateway is taken for abandoned."""
 
+AGREED_SECONDS = 3_600.0
+"""The wall clock has to agree with itself for so long before files are deleted by it. A clock that was set wrong, by hand or at
+a boot, is usually corrected within this time."""
+
 _CHUNK = 1 << 20
 _SUFFIX = ".jsonl.gz"
 
 _log = logging.getLogger("weir.ledger")
+
+
+class AgreedTime:
+    """Compares the wall clock with the monotonic one at each look, both in seconds, so that one wrong look deletes nothing."""
+
+    def __init__(self) -> None:
+        self._looks: deque[tuple[float, float]] = deque()  # monotonic time, and by how much the wall clock was ahead of it
+
+    def look(self, monotonic: float, wall: float) -> float | None:
+        """Return the earliest time of any look in the last `AGREED_SECONDS`; None until the looks go back so far."""
+        looks = self._looks
+        looks.append((monotonic, wall - monotonic))
+        while len(looks) > 1 and monotonic - looks[1][0] >= AGREED_SECONDS:
+            looks.popleft()
+        if monotonic - looks[0][0] < AGREED_SECONDS:
+            return None
+        return monotonic + min(ahead for _, ahead in looks)
 
 
 @dataclass(slots=True)

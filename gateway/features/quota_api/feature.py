@@ -12,6 +12,7 @@ from gateway.features.quota_api.quota_topic import QuotaLog
 from gateway.features.quota_api.records import QuotaLogReport
 from gateway.features.quota_api.state_file import StateFile
 from gateway.files.file_lock import FileLock
+from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DynamicQuotas, EntityQuota
 from gateway.workers.worker import Worker
@@ -30,6 +31,7 @@ class ApiQuotas:
         connect: Callable[[], OwnClient],
         engine: QuotaEngine,
         applied: Callable[[], None],
+        outlet: Outlet,
         worker: Worker | None,
         lock: FileLock | None,
     ) -> None:
@@ -43,7 +45,7 @@ class ApiQuotas:
         if config.sharing is not None:
             writes_copy = worker is None or worker.number == 0  # all workers have one file
             self._log = QuotaLog(config.sharing.quotas_topic, connect, file, writes_copy=writes_copy)
-        self.admin = QuotaAdmin(engine, self._log or file, config.quota_admins, applied)
+        self.admin = QuotaAdmin(engine, self._log or file, config.quota_admins, applied, outlet)
         if self._log is not None:
             self._log.on_change = self.admin.follow
 

@@ -24,6 +24,7 @@ from gateway.features.quota_api.rules import (
 )
 from gateway.features.topic_quotas import thresholds as topic_thresholds
 from gateway.features.topic_quotas.thresholds import Threshold, TopicLimits
+from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas, QuotaTable
 from gateway.quotas.kinds import small_quota_warning
@@ -39,14 +40,6 @@ CHANGES_AT_ONCE = 100
 """Log lines between two turns of the event loop."""
 
 _log = logging.getLogger("weir.quota_api")
-
-
-OnChanged = Callable[[ClientQuotaEntity, str, float | None, float | None, str], None]
-"""Called for each limit that is changed: entity, quota key, the limits before and after (None: none), the principal."""
-
-
-def _nobody(_entity: ClientQuotaEntity, _key: str, _old: float | None, _new: float | None, _principal: str) -> None:
-    """Nobody wants to know."""
 
 
 class Topics(Protocol):
@@ -67,13 +60,15 @@ class QuotaAdmin:
     Between `start` and the end of `run` requests are carried out; what waits at its end is never answered.
     """
 
-    def __init__(self, engine: QuotaEngine, store: QuotaStore, admins: Iterable[str], applied: Callable[[], None]) -> None:
+    def __init__(
+        self, engine: QuotaEngine, store: QuotaStore, admins: Iterable[str], applied: Callable[[], None], outlet: Outlet
+    ) -> None:
         self.admins = frozenset(admins)
-        self.on_changed: OnChanged = _nobody
         self.topics: Topics | None = None
         self._engine = engine
         self._store = store
         self._applied = applied
+        self._outlet = outlet
         self._quotas: DynamicQuotas = {}
         self._followed: DynamicQuotas | None = None
         self._addresses: dict[str, str] = {}  # of the hosts by whose names ips have been given
@@ -248,7 +243,7 @@ class QuotaAdmin:
                 _log.info(what, extra={"by": principal, "entity": str(entity), "key": key, "value": value})
                 old = latest.get((entity, key), self._quotas.get(entity, {}).get(key))
                 latest[entity, key] = value
-                self.on_changed(entity, key, old, value, principal)
+                self._outlet.limit_changed(entity, key, old, value, principal)
                 warning = None if value is None else small_quota_warning(key, value, str(entity))
                 if warning is not None:
                     _log.warning("%s: %s", key, warning)

@@ -1,19 +1,18 @@
 """Topic quotas put together: thresholds from the config, the cluster's topics, the sessions that ask, what is told of it."""
 
-import socket
 from collections.abc import Callable, Iterable, Mapping
 
 from gateway import clock
 from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.cluster.client import OwnClient
 from gateway.config.model import QuotasConfig
-from gateway.events import TopicRejected
 from gateway.features.sharing.book import Entity
 from gateway.features.topic_quotas.lookup import TopicWatch
 from gateway.features.topic_quotas.produce_inspector import TopicGate
 from gateway.features.topic_quotas.rejections import RejectionFolder
 from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, TopicQuotas, TopicSettings, TopicsReport
 from gateway.features.topic_quotas.thresholds import KEY, TOTAL, TopicLimits
+from gateway.observer import Outlet
 from gateway.proxy.produce_inspection import ProducedTopics
 from gateway.quotas.account import Account
 from gateway.quotas.entity import Tags
@@ -27,15 +26,13 @@ class TopicQuotasAtWork:
     def __init__(
         self,
         connect: Callable[[], OwnClient],
-        gateway: str | None = None,
-        emit: Callable[[TopicRejected], None] | None = None,
+        outlet: Outlet,
         own: OwnTopics | None = None,
     ) -> None:
-        """`gateway` is this one's name in events, which `emit` gets; `own` are the topics that are not counted."""
+        """`own` are the topics that are not counted."""
         self.produced = ProducedTopics()
         self._connect = connect
-        self._gateway = gateway or socket.gethostname()
-        self._emit = emit
+        self._outlet = outlet
         self._own = own or OwnTopics()
         self._gate: TopicGate | None = None
         self._folder: RejectionFolder | None = None
@@ -86,7 +83,7 @@ class TopicQuotasAtWork:
             return
         if self._gate is None:
             quotas = TopicQuotas(settings, now, on_nameless=self._hurry, own=self._own)
-            folder = RejectionFolder(self._quotas, self._gateway, self._emit)
+            folder = RejectionFolder(self._quotas, self._outlet)
             self._gate = TopicGate(quotas, config.topics.error_code, folder.note)
             self._folder = folder
         elif self._task is None:  # they had been removed meanwhile; connections may still hold the gate

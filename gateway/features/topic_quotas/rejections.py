@@ -4,10 +4,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway import clock
 from gateway.events import TopicRejected
 from gateway.features.topic_quotas.produce_inspector import QUOTA, Rejection
 from gateway.features.topic_quotas.rules import TopicQuotas
+from gateway.observer import Outlet
 from gateway.quotas.entity import OTHER, short_name
 
 FOLD_SECONDS = 10.0
@@ -37,19 +37,15 @@ class _Fold:
 
 
 class RejectionFolder:
-    """The first of a kind is logged at once, the rest every `FOLD_SECONDS` in one line. `emit` gets the events."""
+    """The first of a kind is logged at once, the rest every `FOLD_SECONDS` in one line. `outlet` gets the events."""
 
     def __init__(
         self,
         quotas: Callable[[], TopicQuotas],
-        gateway: str,
-        emit: Callable[[TopicRejected], None] | None = None,
-        wall: Callable[[], float] = clock.wall,
+        outlet: Outlet,
     ) -> None:
         self._quotas = quotas
-        self._gateway = gateway
-        self._emit = emit
-        self._wall = wall
+        self._outlet = outlet
         self._folds: dict[_Key, _Fold] = {}
 
     def note(self, rejection: Rejection, now: float) -> None:
@@ -59,7 +55,7 @@ class RejectionFolder:
         key = (rejection.topic, rejection.reason, *names, rejection.enforced)
         if key not in self._folds and len(self._folds) >= MAX_FOLDS:
             key = (OTHER, rejection.reason, OTHER, OTHER, rejection.enforced)
-        wall_ms = int(self._wall() * 1000)
+        wall_ms = self._outlet.now_ms()
         fold = self._folds.get(key)
         if fold is None:
             fold = self._folds[key] = _Fold(now, wall_ms)
@@ -83,8 +79,7 @@ class RejectionFolder:
             del self._folds[key]
             if fold.count > fold.logged:
                 self._say(key, fold)
-            if self._emit is not None:
-                self._emit(self._event(key, fold))
+            self._outlet.notify(self._event(key, fold))
 
     def _say(self, key: _Key, fold: _Fold) -> None:
         topic, reason, user, client_id, enforced = key
@@ -104,7 +99,7 @@ class RejectionFolder:
         return TopicRejected(
             time_ms=fold.first_ms,
             last_ms=fold.last_ms,
-            gateway=self._gateway,
+            gateway=self._outlet.gateway,
             topic=topic,
             reason=reason,
             user=user,

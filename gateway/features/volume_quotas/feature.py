@@ -12,11 +12,13 @@ from datetime import UTC, datetime
 from gateway import clock
 from gateway.cluster.client import ClusterError, OwnClient
 from gateway.cluster.topic_log import TopicLog, TopicSpec
+from gateway.events import VolumeStateChanged
 from gateway.features.volume_quotas.config import VolumesConfig
 from gateway.features.volume_quotas.report import VolumesReport
 from gateway.features.volume_quotas.rules import ClusterVolumes, Verdict, VolumeState, WhenUnknown
 from gateway.features.volume_quotas.sources import LogDirs, VolumeSource
 from gateway.features.volume_quotas.usage_message import BadUsageError, encode_usage, parse_broker, parse_usage
+from gateway.observer import Outlet
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.snapshot import ThrottleTotals
@@ -39,15 +41,6 @@ TOPIC_CONFIGS = {
 }
 
 _log = logging.getLogger("weir.volumes")
-
-OnStateChange = Callable[[Verdict, Verdict, bool], None]
-"""Called with the verdict before, the one now and whether it is enforced, where that or the state is another or the factor
-changed by 0.05 or more; also for a watch's first verdict, and when it ends and opens the gate."""
-
-
-def _nobody(_before: Verdict, _now: Verdict, _enforced: bool) -> None:
-    """Nobody wants to know."""
-
 
 _NOTEWORTHY = 0.05
 
@@ -72,7 +65,9 @@ async def publish_usage(source: VolumeSource, log: TopicLog, config: VolumesConf
 class VolumeWatch:
     """Reads usage, publishes it where `source` is `log_dirs`, and keeps the gate of the producers as the volumes ask for it.
 
-    `on_release` is called when producers may send more than before, `on_state_change` as described there.
+    `on_release` is called when producers may send more than before. `outlet` gets a `VolumeStateChanged` when the state or
+    `enforce` changes or the factor changes by 0.05 or more, for a watch's first verdict, and when a watch opens the gate at its
+    end.
     """
 
     def __init__(
@@ -81,14 +76,15 @@ class VolumeWatch:
         connect: Callable[[], OwnClient],
         engine: QuotaEngine,
         gate: ProduceGate,
+        outlet: Outlet,
         *,
         on_release: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = config
+        self._outlet = outlet
         self._engine = engine
         self._gate = gate
         self._on_release = on_release
-        self.on_state_change: OnStateChange = _nobody
         self._client = connect()
         self._log = TopicLog(connect, topic_spec(config), self._on_record)
         self._source = LogDirs(connect()) if config.source == "log_dirs" else None
@@ -129,7 +125,7 @@ class VolumeWatch:
             return
         if self._told.throttle > 0.0:
             told, self._told = self._told, Verdict(VolumeState.OPEN, 0.0)
-            self.on_state_change(told, self._told, self._told_enforced)
+            self._notify(told, self._told, enforced=self._told_enforced)
         self._set_gate(0.0, paused=False)
 
     async def _learn(self) -> None:
@@ -259,7 +255,7 @@ class VolumeWatch:
         changed = verdict.state is not self._told.state or abs(verdict.throttle - self._told.throttle) >= _NOTEWORTHY
         if changed or enforce is not self._told_enforced or not self._begun:
             told, self._told, self._told_enforced = self._told, verdict, enforce
-            self.on_state_change(told, verdict, enforce)
+            self._notify(told, verdict, enforced=enforce)
         self._begun = True
 
     def _set_gate(self, delay: float, *, paused: bool) -> None:
@@ -271,6 +267,24 @@ class VolumeWatch:
             self._engine.recall()
         if releases:
             self._on_release()
+
+    def _notify(self, before: Verdict, now: Verdict, *, enforced: bool) -> None:
+        worst = now.worst
+        self._outlet.notify(
+            VolumeStateChanged(
+                time_ms=self._outlet.now_ms(),
+                gateway=self._outlet.gateway,
+                state=now.state.value,
+                previous=before.state.value,
+                factor=now.factor,
+                reason=now.reason,
+                broker=None if worst is None else worst.broker,
+                volume=None if worst is None else worst.volume.name,
+                capacity_bytes=None if worst is None else worst.volume.capacity,
+                consumed_bytes=None if worst is None else worst.volume.consumed,
+                enforced=enforced,
+            )
+        )
 
     def _tell(self, before: Verdict, verdict: Verdict) -> None:
         level = logging.INFO if verdict.state is VolumeState.OPEN and not verdict.unknown else logging.WARNING

@@ -14,6 +14,7 @@ from gateway.config.load import parse_config
 from gateway.config.model import WeirConfig
 from gateway.config.problems import ConfigError, Problem
 from gateway.config.reload import Reloader, plan
+from gateway.observer import Outlet
 
 HEAD = 'upstream: {bootstrap_servers: ["127.0.0.1:9092"]}\nlisteners: [{name: clients, bootstrap_port: 21200}]\n'
 
@@ -363,7 +364,7 @@ def test_section_keys_are_live_or_need_a_restart(old: str, new: str, restart: li
 
 
 def test_effective_config_follows_results() -> None:
-    effective = EffectiveConfig(config(1), loaded_at=10.0)
+    effective = EffectiveConfig(config(1), 10.0, Outlet())
     effective.record(ReloadResult(20.0, config(2), changes=("x",)))
     assert (effective.version, effective.loaded_at, rate(effective.config)) == (2, 20.0, 2)
     effective.record(ReloadResult(30.0, config(2), problems=(Problem("k", "m", "r"),)))

@@ -9,6 +9,7 @@ import pytest
 import uvloop
 
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas
+from gateway.observer import Outlet
 from gateway.proxy.connection import Session, SessionHost
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters
@@ -31,7 +32,7 @@ class Place:
         self._authority = authority
         engine = QuotaEngine(limits(produce=1_000), START)
         self.counters = counters = Counters()
-        self.sessions = Sessions(counters, max_idle_seconds=600.0)
+        self.sessions = Sessions(counters, Outlet("", [counters]), max_idle_seconds=600.0)
         self._quotas = ConnectionQuotas(engine, ConnectionLimits(1_000, listeners={"clients": AcceptLimits()}), START)
         context = SessionContext(engine, counters, gateway_address, 1 << 20, {}, ProduceGate())
         self._host = SessionHost(context, self.sessions, self._dial, "the broker")

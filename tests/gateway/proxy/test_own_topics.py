@@ -18,11 +18,10 @@ class Owner(Transcript):
     """A session of a gateway with two topics of its own, for a client with `produce` bytes per second."""
 
     def __init__(self, produce: float = 100, **rest):
-        self.own = OwnTopics([OWN, LONG], START)
+        self.own = OwnTopics([OWN, LONG], START, on_change=lambda: self.engine.recall())
+        super().__init__(limits(produce=produce), own_topics=self.own, **rest)
         for name in (OWN, LONG):
             self.own.identify(name, m.topic_id(name))
-        super().__init__(limits(produce=produce), own_topics=self.own, **rest)
-        self.own.on_change = self.engine.recall
 
     @property
     def charged(self) -> int:

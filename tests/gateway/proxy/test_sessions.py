@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
 from gateway.proxy.sessions import Sessions
 
@@ -40,7 +41,7 @@ def counters():
 
 @pytest.fixture
 def sessions(counters):
-    return Sessions(counters, max_idle_seconds=600.0)
+    return Sessions(counters, Outlet("", [counters]), max_idle_seconds=600.0)
 
 
 def test_sessions_count_open_connections(sessions, counters):

@@ -1,6 +1,6 @@
 """The time that the looks of the last hour agree on."""
 
-from gateway.features.ledger.agreed_time import AGREED_SECONDS, AgreedTime
+from gateway.features.ledger.files import AGREED_SECONDS, AgreedTime
 
 WALL = 1_767_225_600.0
 EVERY = 300.0

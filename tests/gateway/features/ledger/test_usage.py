@@ -36,9 +36,8 @@ def test_running_minute_is_sampled_at_exit():
 
 
 def test_bucket_dropped_within_its_minute_is_sampled():
-    engine = QuotaEngine(QuotaSettings((ALICE,)), NOW, max_buckets=1)
     sampler = UsageSampler(MINUTE)
-    engine.on_forgotten = sampler.forgotten
+    engine = QuotaEngine(QuotaSettings((ALICE,)), NOW, max_buckets=1, on_forgotten=sampler.forgotten)
     amounts = []
     for minute, amount in ((1, 500), (2, 0), (3, 7)):
         bucket = engine.acquire("produce", "alice", "etl", NOW)

@@ -9,6 +9,7 @@ from gateway.features.quota_api.quota_admin import QuotaAdmin
 from gateway.features.quota_api.quota_store import NotSavedError
 from gateway.features.topic_quotas.thresholds import KEY as TOPIC_KEY
 from gateway.features.topic_quotas.thresholds import Threshold, TopicLimits
+from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Source
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, DescribedEntity, EntityPart, Op
@@ -48,8 +49,12 @@ class World:
         self.store = store
         self.engine = QuotaEngine(QuotaSettings(tuple(file)), 0.0)
         self.applied = 0
+        self.events = []
         self.changed = asyncio.Event()
-        self.admin = QuotaAdmin(self.engine, store, ["User:root"], self._applied)
+        self.admin = QuotaAdmin(self.engine, store, ["User:root"], self._applied, Outlet("", [self]))
+
+    def notify(self, event):
+        self.events.append((event.quota, event.kind, event.old_limit, event.new_limit, event.source, event.principal))
 
     def _applied(self):
         self.applied += 1
@@ -255,17 +260,13 @@ async def test_change_that_broker_refuses_is_undone(world):
 
 async def test_undo_is_reported_as_a_change(world, caplog):
     caplog.set_level("INFO")
-    told = []
-    world.admin.on_changed = lambda *change: told.append(change)
     await world.alter(setting("bob", 7000.0))
     task, _ = await world.alter(setting("bob", 20000.0))
     world.admin.undo(task, (EntityPart("user", "bob"),))
     await world.alter(setting("bob", 30000.0))  # in one go with it
-    assert told == [
-        (BOB, KEY, None, 7000.0, "User:root"),
-        (BOB, KEY, 7000.0, 20000.0, "User:root"),
-        (BOB, KEY, 20000.0, 7000.0, "User:root"),
-        (BOB, KEY, 7000.0, 30000.0, "User:root"),
+    assert world.events == [
+        ("user=bob", "produce", *limits, "api", "User:root")
+        for limits in ((None, 7000.0), (7000.0, 20000.0), (20000.0, 7000.0), (7000.0, 30000.0))
     ]
     (back,) = [record for record in caplog.records if "is taken back" in record.getMessage()]
     assert (back.by, back.entity, back.key, back.value) == ("User:root", "user=bob", KEY, 7000.0)

@@ -9,6 +9,7 @@ from gateway.background import BackgroundTasks
 from gateway.config.model import QuotasConfig
 from gateway.features.topic_quotas.feature import TopicQuotasAtWork
 from gateway.features.topic_quotas.thresholds import TopicLimits
+from gateway.observer import Outlet
 
 TOTAL, KEY = "total.bytes.in.per.sec.threshold", "bytes.in.per.sec.threshold"
 
@@ -29,7 +30,7 @@ class NoBroker:
 
 @pytest.fixture
 async def at_work():
-    topics = TopicQuotasAtWork(NoBroker)
+    topics = TopicQuotasAtWork(NoBroker, Outlet())
     async with BackgroundTasks(Counter()) as tasks:
         topics.start = lambda config: topics.configure(config, tasks)
         yield topics
@@ -57,7 +58,7 @@ async def test_topic_configs_stay_over_reloaded_file(at_work):
 
 
 def test_overruled_thresholds_are_named_after_reload():
-    topics = TopicQuotasAtWork(NoBroker)
+    topics = TopicQuotasAtWork(NoBroker, Outlet())
     topics.override({"payments": 20.0})
     (note,) = topics.notes(config(payments=10), config(payments=11, orders=1))
     assert f"quotas.topics.{KEY}.payments is 11, but the topic's config 20 stays in effect" in note

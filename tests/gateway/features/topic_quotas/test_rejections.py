@@ -7,6 +7,7 @@ import pytest
 from gateway.features.topic_quotas.produce_inspector import Rejection
 from gateway.features.topic_quotas.rejections import FOLD_SECONDS, MAX_FOLDS, RejectionFolder
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
+from gateway.observer import Outlet
 from gateway.proxy.identity import Client
 from gateway.proxy.recorder import Origin
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
@@ -23,7 +24,10 @@ class Folded:
         self.client = Client(QuotaEngine(QuotaSettings(), NOW))
         self.client.use("etl", NOW)
         self.origin = Origin("10.0.0.1", 1)
-        self.folder = RejectionFolder(lambda: self.quotas, "weir-1", self.events.append, wall=lambda: WALL)
+        self.folder = RejectionFolder(lambda: self.quotas, Outlet("weir-1", [self], lambda: WALL))
+
+    def notify(self, event):
+        self.events.append(event)
 
     def reject(self, topic="hot", reason="quota", size=100, now=NOW, **rest):
         self.folder.note(Rejection(topic, reason, size, self.client, self.origin, self.use, **rest), now)

@@ -9,6 +9,7 @@ from gateway.features.volume_quotas.config import VolumesConfig
 from gateway.features.volume_quotas.feature import VolumeWatch
 from gateway.features.volume_quotas.limits import Limit, LimitType, Volume
 from gateway.features.volume_quotas.usage_message import VolumeUsage, encode_usage
+from gateway.observer import Outlet
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from tests.gateway.cluster.kept_topic import KeptTopic
@@ -36,8 +37,7 @@ class House:
 
     def watch(self, before=None, **config):
         config = VolumesConfig(**({"source": "topic"} | config))
-        watch = VolumeWatch(config, self.topic.connect, self.engine, self.gate, on_release=self.release)
-        watch.on_state_change = self.note
+        watch = VolumeWatch(config, self.topic.connect, self.engine, self.gate, Outlet("", [self]), on_release=self.release)
         task = asyncio.create_task(watch.run(before))
         self.watches.append((watch, task))
         return watch, task
@@ -45,8 +45,8 @@ class House:
     def release(self):
         self.released += 1
 
-    def note(self, _before, now, _enforced=True):
-        self.states.append(now.state.value)
+    def notify(self, event):
+        self.states.append(event.state)
         self._news.set()
 
     async def until(self, condition):

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.features.connection_quotas.admission import Admission
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas
+from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
 from gateway.proxy.listeners import acceptor as module
 from gateway.proxy.listeners.acceptor import ACCEPTS_PER_WAKE, Acceptor
@@ -49,7 +50,7 @@ class House:
         self.quotas = ConnectionQuotas(
             engine, ConnectionLimits(max_per_ip, listeners={"clients": AcceptLimits(**listener)}), 0.0
         )
-        self.admission = Admission(self.quotas, self.counters, max_held=max_held)
+        self.admission = Admission(self.quotas, Outlet("", [self.counters]), max_held=max_held)
         self.made = []
         self._clients = []
         self.address = bound.getsockname()

@@ -13,6 +13,7 @@ from gateway.config.load import parse_config
 from gateway.features.connection_quotas.admission import Admission
 from gateway.features.connection_quotas.config import connection_limits
 from gateway.features.connection_quotas.rules import ConnectionQuotas
+from gateway.observer import Outlet
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters
 from gateway.proxy.listeners.listener import Listener
@@ -49,8 +50,8 @@ listeners: [{{name: clients, bootstrap_port: {first - 1}, broker_ports: {first}-
                 tmp_path,
                 Upstream(config.upstream, tmp_path, brokers, counters.certificate_reloads),
                 counters,
-                Sessions(counters, max_idle_seconds=60.0),
-                Admission(quotas, counters),
+                Sessions(counters, Outlet(), max_idle_seconds=60.0),
+                Admission(quotas, Outlet()),
                 lambda translate: SessionContext(engine, counters, translate, 1_000, {}, ProduceGate(), None),
                 PortClaims(tmp_path),
             )

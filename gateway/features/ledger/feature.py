@@ -1,25 +1,25 @@
-"""The ledger: gathers events in the event loop, writes them in a thread, and gives up events rather than memory."""
+"""The ledger: gathers events in the event loop, writes them in a thread, and drops events rather than run out of memory."""
 
 import asyncio
 import logging
-import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from gateway import clock
-from gateway.events import Event, partition, to_line
-from gateway.features.ledger.agreed_time import AgreedTime
+from gateway.events import ConnectionRejected, Event, partition, to_line
 from gateway.features.ledger.config import LedgerConfig
-from gateway.features.ledger.files import LedgerFiles
+from gateway.features.ledger.files import AgreedTime, LedgerFiles
 from gateway.features.ledger.fold import ThrottleFolds
-from gateway.features.ledger.notes import Notes
 from gateway.features.ledger.usage import UsageSampler
 from gateway.proxy.counters import Counters
 from gateway.quotas.bucket import Bucket
 
 MAX_PENDING = 50_000
-"""Events between two flushes, besides the throttles, which are folded."""
+"""Events between two flushes, besides throttles and rejections, which are folded."""
+
+MAX_REJECTIONS = 10_000
+"""Different reasons, addresses and listeners between two flushes; rejections past them are counted as dropped."""
 
 _LOOK_SECONDS = 1.0
 _RETAIN_SECONDS = 300.0
@@ -29,40 +29,73 @@ _log = logging.getLogger("weir.ledger")
 
 
 class Publisher(Protocol):
-    """Where else events go, such as a Kafka topic."""
+    """A second outlet for the ledger's lines, such as a Kafka topic."""
 
     def publish(self, lines: list[str]) -> int:
-        """Take the lines without waiting; returns how many it has no room for."""
+        """Take the lines without waiting; return the number of lines that were dropped for want of room."""
         ...
 
 
-class Ledger:
-    """Writes down what happens in this gateway.
+class RejectionFolds:
+    """`ConnectionRejected` events of one interval, folded by reason, address and listener."""
 
-    `folds` is the sessions' recorder; `notes` makes events of what else happens; `publisher` gets what the files get.
-    What could not be kept is counted in `Counters.ledger_dropped`: a queue was full, the disk was, or there were more
-    entities than an interval holds; what only `publisher` had no room for, in `ledger_topic_dropped`.
+    def __init__(self) -> None:
+        self._folds: dict[tuple[str, str | None, str | None], tuple[int, int, int]] = {}
+        self.dropped = 0
+
+    def add(self, event: ConnectionRejected) -> None:
+        key = (event.reason, event.address, event.listener)
+        first, _, count = self._folds.get(key, (event.time_ms, 0, 0))
+        if count == 0 and len(self._folds) >= MAX_REJECTIONS:
+            self.dropped += 1
+        else:
+            self._folds[key] = (first, event.last_ms, count + event.count)
+
+    def take(self, gateway: str) -> Iterator[ConnectionRejected]:
+        folds, self._folds = self._folds, {}
+        for (reason, address, listener), (first, last, count) in folds.items():
+            yield ConnectionRejected(
+                time_ms=first,
+                last_ms=last,
+                gateway=gateway,
+                reason=reason,
+                address=address,
+                listener=listener,
+                count=count,
+            )
+
+
+class Ledger:
+    """Writes the events of this gateway to files, and to `publisher` as well. It is an `Observer`.
+
+    `folds` is the sessions' recorder. `usage` is told of buckets that the engine drops, `buckets` gives the engine's others.
+    `Counters.ledger_dropped` counts the events that are lost, because a queue or the disk was full or an interval had too many
+    entities; `Counters.ledger_topic_dropped` counts the lines that only `publisher` had no room for.
     """
 
     def __init__(
         self,
         config: LedgerConfig,
+        gateway: str,
         counters: Counters,
+        usage: UsageSampler,
         buckets: Callable[[], Iterable[Bucket]],
+        publisher: Publisher | None = None,
     ) -> None:
-        self.gateway = config.gateway or socket.gethostname()
+        """`gateway` is this gateway's name in events."""
+        self._gateway = gateway
         self.folds = ThrottleFolds()
-        self.notes = Notes(self.gateway, self.note, clock.wall)
+        self._rejections = RejectionFolds()
         self._counters = counters
         self._config = config
         self._buckets = buckets
-        self.publisher: Publisher | None = None
+        self._publisher = publisher
         self._pending: list[Event] = []
         self._agreed_time = AgreedTime()
-        self._usage = UsageSampler(clock.wall())
+        self._usage = usage
         self._files = LedgerFiles(
             config.path,
-            self.gateway,
+            gateway,
             rotate_seconds=config.rotate_seconds,
             retention_seconds=config.retention_days * _DAY,
             max_bytes=config.max_bytes,
@@ -70,19 +103,17 @@ class Ledger:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
         self._closed = False
 
-    def note(self, event: Event) -> None:
+    def notify(self, event: Event) -> None:
         """Keep an event for the next flush."""
-        if len(self._pending) >= MAX_PENDING:
+        if isinstance(event, ConnectionRejected):
+            self._rejections.add(event)
+        elif len(self._pending) >= MAX_PENDING:
             self._counters.ledger_dropped += 1
         else:
             self._pending.append(event)
 
-    def forgotten(self, bucket: Bucket) -> None:
-        """A bucket is dropped; what it was used for since the last sample is to be told."""
-        self._usage.forgotten(bucket)
-
     def reconfigure(self, config: LedgerConfig) -> None:
-        """Follow a change of the intervals and of what is kept; the path stays."""
+        """Follow a change of the intervals and of the retention; the path stays."""
         self._config = config
         self._files.rotate_seconds = config.rotate_seconds
         self._files.retention_seconds = config.retention_days * _DAY
@@ -116,46 +147,43 @@ class Ledger:
             return
         self._closed = True
         self._sample(last=True)
-        # Not awaited: whoever is cancelled has no time left, and there is not much to write.
+        # A cancelled task has no time to wait for the thread, and there is not much to write.
         self._thread.submit(self._files.write, self._lines(), clock.wall(), clock.monotonic())
         self._thread.submit(self._files.close)
         self._thread.shutdown(wait=True)
 
     async def flush(self) -> None:
-        """Write what has been gathered."""
         lines = self._lines()
         try:
             lost = await asyncio.get_running_loop().run_in_executor(
                 self._thread, self._files.write, lines, clock.wall(), clock.monotonic()
             )
-        except Exception:  # whatever it is, clients go on
+        except Exception:  # an error of the ledger must not end the gateway
             lost = sum(map(len, lines.values()))
             _log.exception("%d events are lost: the ledger can't be written", lost)
         self._counters.ledger_dropped += lost
 
     def _sample(self, *, last: bool = False) -> None:
-        for sample in self._usage.take(self.gateway, self._buckets(), clock.wall(), last=last):
-            self.note(sample)
-        self._move_drops()
-
-    def _move_drops(self) -> None:
-        for source in (self.folds, self._usage, self.notes):
+        for sample in self._usage.take(self._gateway, self._buckets(), clock.wall(), last=last):
+            self.notify(sample)
+        for source in (self.folds, self._usage, self._rejections):
             self._counters.ledger_dropped += source.dropped
             source.dropped = 0
 
     def _lines(self) -> dict[str, list[str]]:
+        """The lines of all events that were gathered, by the folder of their files."""
         events, self._pending = self._pending, []
-        events.extend(self.notes.take_rejections())
-        events.extend(self.folds.take(self.gateway, clock.monotonic(), clock.wall()))
+        events.extend(self._rejections.take(self._gateway))
+        events.extend(self.folds.take(self._gateway, clock.monotonic(), clock.wall()))
         lines: dict[str, list[str]] = {}
         for event in events:
             try:
                 lines.setdefault(partition(event.time_ms), []).append(to_line(event))
             except ValueError as error:
                 self._counters.ledger_dropped += 1
-                _log.error("an event (%s) is lost: it is no line of the ledger: %s", event.TYPE, error)
-        if self.publisher is not None and events:
-            self._counters.ledger_topic_dropped += self.publisher.publish([line for some in lines.values() for line in some])
+                _log.error("an event (%s) is lost: it can't be written as a line of the ledger: %s", event.TYPE, error)
+        if self._publisher is not None and events:
+            self._counters.ledger_topic_dropped += self._publisher.publish([line for some in lines.values() for line in some])
         return lines
 
     def _retain(self) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from gateway.events import ConnectionRejected
+from gateway.events import ConnectionRejected, UsageSample
 from gateway.features.ledger.config import LedgerConfig
-from gateway.features.ledger.ledger import Ledger
+from gateway.features.ledger.feature import MAX_REJECTIONS, Ledger, RejectionFolds
+from gateway.features.ledger.usage import UsageSampler
 from gateway.proxy.counters import Counters
 
 Written = Callable[[], list[dict[str, Any]]]
@@ -28,7 +29,7 @@ def config(tmp_path: Path) -> LedgerConfig:
 
 @pytest.fixture
 def ledger(config: LedgerConfig, counters: Counters) -> Ledger:
-    return Ledger(config, counters, lambda: ())
+    return Ledger(config, "weir-1", counters, UsageSampler(0.0), lambda: ())
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def rejection(**fields: Any) -> ConnectionRejected:
 
 
 async def test_name_that_utf8_cannot_encode_is_written(ledger: Ledger, written: Written, counters: Counters) -> None:
-    ledger.note(rejection(address="\ud800"))
+    ledger.notify(rejection(address="\ud800"))
     await ledger.flush()
     assert [event["address"] for event in written()] == ["\ud800"]
     assert counters.ledger_dropped == 0
@@ -60,19 +61,19 @@ class Full:
         return len(lines)
 
 
-async def test_ledger_topic_drops_are_counted_separately(ledger: Ledger, written: Written, counters: Counters) -> None:
-    ledger.publisher = Full()
-    ledger.note(rejection())
+async def test_ledger_topic_drops_are_counted_separately(config: LedgerConfig, written: Written, counters: Counters) -> None:
+    ledger = Ledger(config, "weir-1", counters, UsageSampler(0.0), lambda: (), Full())
+    ledger.notify(rejection())
     await ledger.flush()
     assert len(written()) == 1
     assert (counters.ledger_dropped, counters.ledger_topic_dropped) == (0, 1)
 
 
 async def test_event_that_json_cannot_hold_loses_nothing_else(ledger: Ledger, written: Written, counters: Counters) -> None:
-    ledger.note(rejection(count=float("nan")))
-    ledger.note(rejection(count=2))
+    for amount in (float("nan"), 2.0):
+        ledger.notify(UsageSample(time_ms=0, gateway="weir-1", kind="produce", amount=amount))
     await ledger.flush()
-    assert [event["count"] for event in written()] == [2]
+    assert [event["amount"] for event in written()] == [2.0]
     assert counters.ledger_dropped == 1
 
 
@@ -81,10 +82,31 @@ async def test_failed_flush_is_counted_and_next_succeeds(
 ) -> None:
     with monkeypatch.context() as broken:
         broken.setattr("gateway.features.ledger.files.gzip.compress", None)
-        ledger.note(rejection(count=1))
+        ledger.notify(rejection(count=1))
         await ledger.flush()
-    ledger.note(rejection(count=2))
+    ledger.notify(rejection(count=2))
     await ledger.flush()
     assert [event["count"] for event in written()] == [2]
     assert counters.ledger_dropped == 1
     assert "1 events are lost" in caplog.text
+
+
+def folded(folds: RejectionFolds) -> list[tuple[int, int, str | None, int]]:
+    return [(event.time_ms, event.last_ms, event.address, event.count) for event in folds.take("weir-1")]
+
+
+def test_rejections_are_folded() -> None:
+    folds = RejectionFolds()
+    for number, address in enumerate(("10.0.0.1", "10.0.0.2", "10.0.0.1")):
+        folds.add(rejection(time_ms=number, last_ms=number, address=address))
+    assert folded(folds) == [(0, 2, "10.0.0.1", 2), (1, 1, "10.0.0.2", 1)]
+    assert folded(folds) == []
+
+
+def test_rejections_past_the_bound_are_counted_as_dropped() -> None:
+    folds = RejectionFolds()
+    for number in range(MAX_REJECTIONS + 3):
+        folds.add(rejection(address=str(number)))
+    folds.add(rejection(address="0"))
+    assert folds.dropped == 3
+    assert sum(count for *_, count in folded(folds)) == MAX_REJECTIONS + 1

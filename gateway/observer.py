@@ -1,0 +1,87 @@
+"""The one outlet of events. Parts of the gateway pass events to the `Outlet`, which passes each event to all observers.
+
+The observers are the counters of the metrics and, where it is configured, the ledger. Throttles take another way: they are too
+many, so a `Recorder` folds them before they become events.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+from gateway import clock
+from gateway.events import ConnectionRejected, Event, QuotaChanged
+from gateway.quotas.entity import ClientQuotaEntity, Default, EntityName, EntityQuota
+from gateway.quotas.kinds import KINDS
+
+_KIND_OF: Final = {kind.config_key: kind.name for kind in KINDS.values()}
+
+
+class Observer(Protocol):
+    """Takes note of events. Called in the event loop, so it returns at once, and it raises nothing."""
+
+    def notify(self, event: Event) -> None:
+        """Take note of an event."""
+        ...
+
+
+class Outlet:
+    """Passes events to `observers`, in their order. `gateway` is this gateway's name in events; `wall` gives epoch seconds."""
+
+    def __init__(self, gateway: str = "", observers: Sequence[Observer] = (), wall: Callable[[], float] = clock.wall) -> None:
+        self.gateway = gateway
+        self._observers = observers
+        self._wall = wall
+
+    def now_ms(self) -> int:
+        return int(self._wall() * 1000)
+
+    def notify(self, event: Event) -> None:
+        for observer in self._observers:
+            observer.notify(event)
+
+    def connection_rejected(self, reason: str, address: str = "", listener: str = "") -> None:
+        """`address` (without its port) and `listener` are empty where they are not known."""
+        now = self.now_ms()
+        self.notify(
+            ConnectionRejected(
+                time_ms=now,
+                last_ms=now,
+                gateway=self.gateway,
+                reason=reason,
+                address=address or None,
+                listener=listener or None,
+            )
+        )
+
+    def file_changed(self, before: Iterable[EntityQuota], after: Iterable[EntityQuota]) -> None:
+        """Report each limit that differs between two versions of `quotas.entities`."""
+        old = {(row.entity, key): limit for row in before for key, limit in row.limits.items()}
+        new = {(row.entity, key): limit for row in after for key, limit in row.limits.items()}
+        for entity, key in dict.fromkeys((*old, *new)):
+            self.limit_changed(entity, key, old.get((entity, key)), new.get((entity, key)))
+
+    def limit_changed(
+        self, entity: ClientQuotaEntity, key: str, old: float | None, new: float | None, principal: str | None = None
+    ) -> None:
+        """Limits are units per second, None for no limit. The file has no `principal`. Keys of no quota kind are ignored."""
+        kind = _KIND_OF.get(key)
+        if kind is None or old == new:
+            return
+        self.notify(
+            QuotaChanged(
+                time_ms=self.now_ms(),
+                gateway=self.gateway,
+                kind=kind,
+                quota=str(entity),
+                user=_name(entity.user),
+                client_id=_name(entity.client_id),
+                ip=_name(entity.ip),
+                old_limit=old,
+                new_limit=new,
+                source="file" if principal is None else "api",
+                principal=principal,
+            )
+        )
+
+
+def _name(name: EntityName) -> str | None:
+    return name.value if isinstance(name, Default) else name
