@@ -34,6 +34,7 @@ from gateway.features.ledger.feature import Ledger
 from gateway.features.ledger.ledger_topic import LedgerTopic, ledger_topic
 from gateway.features.ledger.usage import UsageSampler
 from gateway.features.quota_api import handlers as client_quotas
+from gateway.features.quota_api.alter_queue import AlterQueue
 from gateway.features.quota_api.feature import ApiQuotas, overruled
 from gateway.features.recent_use.feature import RecentUsage
 from gateway.features.sharing.feature import Sharing
@@ -139,17 +140,28 @@ class Gateway:
         self._discovery = Discovery(upstream, TopicDefaults(known_topics.learn_default), self._require_sasl)
         self._locks = None if worker is not None else StateLocks(config.state, path)  # the supervisor has them for workers
         lock = None if self._locks is None else self._locks.quotas
-        self._api_quotas = ApiQuotas(config, path, self._own_client, self._engine, self._reconsider, outlet, worker, lock)
+        self._alterations = AlterQueue(config.quota_admins)
+        self._topics = TopicQuotasAtWork(self._own_client, outlet, self._alterations, self._own_topics)
+        self._api_quotas = ApiQuotas(
+            config,
+            path,
+            self._own_client,
+            self._engine,
+            self._alterations,
+            outlet,
+            self._topics.override,
+            self._reconsider,
+            worker,
+            lock,
+        )
         self._quota_admin = self._api_quotas.admin
         self._openers: dict[int, Opener] = {
             **client_quotas.openers(self._quota_admin),
             **mutations.openers(known_topics),
-            **topic_configs.openers(self._quota_admin),
+            **topic_configs.openers(self._topics.thresholds),
         }
         self._gate = ProduceGate()
         self._collect_budget = CollectBudget()
-        self._topics = TopicQuotasAtWork(self._own_client, outlet, self._own_topics)
-        self._quota_admin.topics = self._topics
         self._usage.topics = lambda: self._topics.quotas
         self._sharing: Sharing | None = None
         if config.sharing is not None:
@@ -279,7 +291,7 @@ class Gateway:
             self._sharing.configure(new.sharing)
         if self._ledger is not None and new.ledger is not None:
             self._ledger.reconfigure(new.ledger)
-        self._quota_admin.admins = frozenset(new.quota_admins)
+        self._alterations.admins = frozenset(new.quota_admins)
         self._connections.apply(connection_limits(new.connections, new.listeners), clock.monotonic())
         self._sessions.max_idle_seconds = new.connections.max_idle_ms / 1000.0
         if new.connections.max_frame_bytes != old.connections.max_frame_bytes:

@@ -7,6 +7,7 @@ from pathlib import Path
 from gateway import clock
 from gateway.cluster.client import OwnClient
 from gateway.config.model import WeirConfig
+from gateway.features.quota_api.alter_queue import AlterQueue
 from gateway.features.quota_api.quota_admin import QuotaAdmin
 from gateway.features.quota_api.quota_topic import QuotaLog
 from gateway.features.quota_api.records import QuotaLogReport
@@ -30,8 +31,10 @@ class ApiQuotas:
         path: Path,
         connect: Callable[[], OwnClient],
         engine: QuotaEngine,
-        applied: Callable[[], None],
+        queue: AlterQueue,
         outlet: Outlet,
+        on_quotas: Callable[[DynamicQuotas], None],
+        applied: Callable[[], None],
         worker: Worker | None,
         lock: FileLock | None,
     ) -> None:
@@ -44,10 +47,8 @@ class ApiQuotas:
         self._waiting_since: float | None = None
         if config.sharing is not None:
             writes_copy = worker is None or worker.number == 0  # all workers have one file
-            self._log = QuotaLog(config.sharing.quotas_topic, connect, file, writes_copy=writes_copy)
-        self.admin = QuotaAdmin(engine, self._log or file, config.quota_admins, applied, outlet)
-        if self._log is not None:
-            self._log.on_change = self.admin.follow
+            self._log = QuotaLog(config.sharing.quotas_topic, connect, file, queue.follow, writes_copy=writes_copy)
+        self.admin = QuotaAdmin(engine, self._log or file, queue, outlet, on_quotas=on_quotas, applied=applied)
 
     async def run(self) -> None:
         """Carry out requests, and follow the topic, until cancelled."""

@@ -8,17 +8,10 @@ Where it refuses, its error is the entity's answer, and what was changed here of
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from gateway.features.quota_api.rules import (
-    CLUSTER_AUTHORIZATION_FAILED,
-    NONE,
-    Alteration,
-    QuotaApiError,
-    described,
-    with_brokers,
-)
+from gateway.alterations import CLUSTER_AUTHORIZATION_FAILED, NONE, AlterTask, QuotaApiError, denied
+from gateway.features.quota_api.rules import described, with_brokers
 from gateway.proxy.handler import MAX_OPENED_BYTES, MAX_UNTRUSTED_BYTES, Connection, Opener, check_size
 from gateway.proxy.in_flight import Entry
-from gateway.quotas.entity import DynamicQuotas
 from protocol.api_keys import ApiKey
 from protocol.bodies import client_quotas
 from protocol.bodies.client_quotas import (
@@ -31,21 +24,6 @@ from protocol.bodies.client_quotas import (
     EntityPart,
 )
 from protocol.headers import RequestHeader
-
-
-class AlterTask:
-    """A request on its way; `done` is called once its `alteration` is there: final, saved and in effect.
-
-    `before` is what had been set through the API until then. `of_topic`: it is for the threshold of a topic.
-    """
-
-    def __init__(self, request: AlterRequest, user: str, done: Callable[[], None], *, of_topic: bool = False) -> None:
-        self.request = request
-        self.of_topic = of_topic
-        self.user = user
-        self.done = done
-        self.alteration: Alteration | None = None
-        self.before: DynamicQuotas = {}
 
 
 class QuotaApi(Protocol):
@@ -195,11 +173,6 @@ def openers(api: QuotaApi) -> dict[int, Opener]:
         int(ApiKey.DESCRIBE_CLIENT_QUOTAS): lambda connection: DescribeClientQuotas(connection, api),
         int(ApiKey.ALTER_CLIENT_QUOTAS): lambda connection: AlterClientQuotas(connection, api),
     }
-
-
-def denied(user: str) -> str:
-    """The message for a client that is no quota admin."""
-    return f"Cluster authorization failed: User:{user} is not one of Weir's quota_admins."
 
 
 def _correlation_id(frame: bytes) -> int:

@@ -2,28 +2,24 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from ipaddress import ip_address
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from gateway import clock
-from gateway.features.quota_api.handlers import AlterTask
+from gateway.alterations import UNKNOWN_SERVER_ERROR, Alteration, AlterTask, Change, QuotaApiError
+from gateway.features.quota_api.alter_queue import AlterQueue
 from gateway.features.quota_api.quota_store import NotSavedError, QuotaStore
 from gateway.features.quota_api.rules import (
-    UNKNOWN_SERVER_ERROR,
-    Alteration,
-    Change,
-    QuotaApiError,
     alteration,
     altered,
     check_room,
     described,
     ips,
     undone,
+    without_topics,
 )
-from gateway.features.topic_quotas import thresholds as topic_thresholds
-from gateway.features.topic_quotas.thresholds import Threshold, TopicLimits
 from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas, QuotaTable
@@ -42,42 +38,34 @@ CHANGES_AT_ONCE = 100
 _log = logging.getLogger("weir.quota_api")
 
 
-class Topics(Protocol):
-    """The topic quotas of a gateway."""
-
-    def limits(self) -> TopicLimits | None:
-        """The thresholds of the config file; None where topics have no quotas."""
-        ...
-
-    def override(self, thresholds: Mapping[str, float]) -> None:
-        """Put these thresholds over those of the file, by topic."""
-        ...
-
-
 class QuotaAdmin:
-    """Answers the quota API for a gateway. `applied` is called whenever the quotas in effect have changed.
+    """Answers the quota API for a gateway, and carries out the changes of `queue`.
 
-    Between `start` and the end of `run` requests are carried out; what waits at its end is never answered.
+    Between `start` and the end of `run` changes are carried out; a request that waits at its end is never answered.
     """
 
     def __init__(
-        self, engine: QuotaEngine, store: QuotaStore, admins: Iterable[str], applied: Callable[[], None], outlet: Outlet
+        self,
+        engine: QuotaEngine,
+        store: QuotaStore,
+        queue: AlterQueue,
+        outlet: Outlet,
+        *,
+        on_quotas: Callable[[DynamicQuotas], None] = lambda _: None,
+        applied: Callable[[], None] = lambda: None,
     ) -> None:
-        self.admins = frozenset(admins)
-        self.topics: Topics | None = None
+        """When quotas of the API change, `on_quotas` gets all of them, then the engine; then `applied` is called."""
         self._engine = engine
         self._store = store
-        self._applied = applied
+        self._queue = queue
         self._outlet = outlet
+        self._on_quotas = on_quotas
+        self._applied = applied
         self._quotas: DynamicQuotas = {}
-        self._followed: DynamicQuotas | None = None
         self._addresses: dict[str, str] = {}  # of the hosts by whose names ips have been given
-        self._waiting: list[AlterTask] = []
-        self._to_undo: list[tuple[AlterTask, list[Change]]] = []
         self._nowhere: frozenset[str] = frozenset()  # hosts whose quotas hold for nobody, as they have no address
         self._look_again = False
         self._timer: asyncio.TimerHandle | None = None
-        self._wake = asyncio.Event()
 
     async def start(self) -> None:
         """Put into effect what was saved. Raises ConfigError where that is not to be made out."""
@@ -91,10 +79,10 @@ class QuotaAdmin:
         """Carry out requests until cancelled."""
         try:
             while True:
-                if self._timer is None and (self._to_undo or self._nowhere):
+                if self._timer is None and (self._queue.undos or self._nowhere):
                     self._timer = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._again)
-                await self._wake.wait()
-                self._wake.clear()
+                await self._queue.arrived.wait()
+                self._queue.arrived.clear()
                 await self._carry_out()
         finally:
             if self._timer is not None:
@@ -104,54 +92,23 @@ class QuotaAdmin:
     def _again(self) -> None:
         self._timer = None
         self._look_again = True
-        self._wake.set()
-
-    def follow(self, quotas: DynamicQuotas) -> None:
-        """The store has other quotas now: another gateway has changed them. They are put into effect soon."""
-        self._followed = quotas
-        self._wake.set()
+        self._queue.arrived.set()
 
     def allows(self, user: str) -> bool:
-        """Whether the user may see and change quotas."""
-        return f"User:{user}" in self.admins
+        """Return True if the user may see and change quotas."""
+        return self._queue.allows(user)
 
     def alter(self, request: AlterRequest, user: str, done: Callable[[], None]) -> AlterTask:
-        """Begin with a request, whose user has been checked."""
-        task = AlterTask(request, user, done)
-        self._waiting.append(task)
-        self._wake.set()
-        return task
-
-    @property
-    def topics_limited(self) -> bool:
-        """True if topics have quotas, so that clients may set their thresholds."""
-        return self.topics is not None and self.topics.limits() is not None
-
-    def threshold(self, topic: str) -> Threshold:
-        """The explicit threshold of a topic."""
-        limits = None if self.topics is None else self.topics.limits()
-        dynamic = self._quotas.get(ClientQuotaEntity(topic=topic), {}).get(topic_thresholds.KEY)
-        return Threshold(dynamic, None if limits is None else limits.explicit.get(topic))
-
-    def alter_thresholds(
-        self, changes: Mapping[str, float | None], user: str, done: Callable[[], None], *, validate_only: bool
-    ) -> AlterTask:
-        """Begin to set the thresholds of topics, or to remove them (None), for a user who has been checked."""
-        request = topic_thresholds.alter_request(changes, validate_only=validate_only)
-        task = AlterTask(request, user, done, of_topic=True)
-        self._waiting.append(task)
-        self._wake.set()
-        return task
+        """See `AlterQueue.alter`."""
+        return self._queue.alter(request, user, done)
 
     def undo(self, task: AlterTask, entity: tuple[EntityPart, ...]) -> None:
-        """Take back what a task has changed of an entity: the broker has refused its part of it."""
-        if task.alteration is not None and not task.request.validate_only:
-            self._to_undo.append((task, task.alteration.changes_of(entity)))
-            self._wake.set()
+        """See `AlterQueue.undo`."""
+        self._queue.undo(task, entity)
 
     def describe(self, components: Sequence[Component], *, strict: bool) -> list[DescribedEntity]:
         """Weir's quotas, the file's and the API's, that a filter finds. Raises QuotaApiError where the filter is none."""
-        table = QuotaTable(self._engine.settings.quotas, topic_thresholds.without_topics(self._quotas))
+        table = QuotaTable(self._engine.settings.quotas, without_topics(self._quotas))
         limits = {
             entity: {key: limit.per_second for key, limit in by_key.items()} for entity, by_key in table.entities().items()
         }
@@ -164,14 +121,13 @@ class QuotaAdmin:
             await self._look_up(self._nowhere)
             if not self._nowhere.isdisjoint(self._addresses):
                 self._apply(self._quotas)
-        if self._followed is not None:
-            followed, self._followed = self._followed, None
+        followed, self._queue.followed = self._queue.followed, None
+        if followed is not None:
             await self._look_up(_ips_of(followed) - self._nowhere)
             changed = sum(self._quotas.get(entity) != followed.get(entity) for entity in {**self._quotas, **followed})
             _log.info("quotas of %d entities were changed through another gateway", changed)
             self._apply(followed)
-        tasks, self._waiting = self._waiting, []
-        undos, self._to_undo = self._to_undo, []
+        tasks, undos = self._queue.take_tasks(), self._queue.take_undos()
         try:
             await self._alter(tasks, undos)
         except Exception:  # a client that is never answered would not be read again
@@ -195,17 +151,16 @@ class QuotaAdmin:
         found: list[tuple[AlterTask, Alteration]] = []
         for task in tasks:
             task.before = quotas
-            if task.of_topic:
-                wanted = topic_thresholds.alteration(task.request)
-            else:
+            if task.rules is None:
                 wanted = alteration(task.request.entries, self._addresses.__contains__)
+            else:
+                wanted = task.rules.alteration(task.request)
             found.append((task, wanted))
             after = altered(quotas, wanted.changes)
             try:
                 check_room(quotas, after)
-                limits = None if self.topics is None else self.topics.limits()
-                if task.of_topic and limits is not None:
-                    topic_thresholds.check_sum(limits, quotas, after)
+                if task.rules is not None:
+                    task.rules.check(quotas, after)
                 if not task.request.validate_only:
                     quotas = after
             except QuotaApiError as error:
@@ -224,7 +179,7 @@ class QuotaAdmin:
                 )
                 for _, wanted in changing:
                     wanted.fail_changes(UNKNOWN_SERVER_ERROR, f"Weir can not save the change ({error}), {error.outcome}.")
-                self._to_undo[:0] = undos
+                self._queue.undos[:0] = undos
         for task, wanted in found:
             task.alteration = wanted
             task.done()
@@ -232,7 +187,7 @@ class QuotaAdmin:
     async def _take_over(self, quotas: DynamicQuotas, made: list["_Made"]) -> None:
         """Save the quotas, put them into effect, and tell by whom they were `made`. Raises NotSavedError, and did nothing."""
         quotas = await self._store.save(self._quotas, quotas)
-        self._followed = None  # what the store says now is newer
+        self._queue.followed = None  # the store's answer is newer
         await self._look_up(_ips_of(quotas) - self._nowhere)
         latest: dict[tuple[ClientQuotaEntity, str], float | None] = {}
         for task, changes, what in made:
@@ -258,10 +213,9 @@ class QuotaAdmin:
                 " — see to DNS, or set the quotas of the addresses", ", ".join(sorted(nowhere)), AGAIN_SECONDS,
             )  # fmt: skip
         self._nowhere = nowhere
-        of_clients = topic_thresholds.without_topics(quotas)
+        of_clients = without_topics(quotas)
         effective = {self._with_address(entity): limits for entity, limits in of_clients.items()}
-        if self.topics is not None:
-            self.topics.override(topic_thresholds.thresholds(quotas))
+        self._on_quotas(quotas)
         self._engine.apply(replace(self._engine.settings, dynamic=effective), clock.monotonic())
         self._applied()
 

@@ -32,18 +32,22 @@ _REMEDY = "see that Weir reaches the brokers and may read and write the topic"
 _log = logging.getLogger("weir.quota_api")
 
 
-def _nobody(_quotas: DynamicQuotas) -> None:
-    """Nobody wants to know."""
-
-
 class QuotaLog:
     """A `QuotaStore`. `on_change` gets all quotas whenever they are others than those that were loaded or told before.
 
     Of the gateways that have one `copy`, all but one have it for reading only (`writes_copy`).
     """
 
-    def __init__(self, topic: str, connect: Callable[[], OwnClient], copy: QuotaStore, *, writes_copy: bool = True) -> None:
-        self.on_change: Callable[[DynamicQuotas], None] = _nobody
+    def __init__(
+        self,
+        topic: str,
+        connect: Callable[[], OwnClient],
+        copy: QuotaStore,
+        on_change: Callable[[DynamicQuotas], None],
+        *,
+        writes_copy: bool = True,
+    ) -> None:
+        self._on_change = on_change
         self._copy = copy
         self._copied: DynamicQuotas = {}
         self._writes_copy = writes_copy
@@ -180,7 +184,7 @@ class QuotaLog:
         self._dirty = False
         if self._table.quotas != self._known:
             self._known = dict(self._table.quotas)
-            self.on_change(self._known)
+            self._on_change(self._known)
         if self._known != self._copied:
             self._to_copy.set()
 

@@ -17,7 +17,8 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from gateway.features.quota_api.rules import MAX_ENTITIES, QuotaApiError, checked_entity, parts_of
+from gateway.alterations import QuotaApiError
+from gateway.features.quota_api.rules import MAX_ENTITIES, checked_entity, parts_of
 from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
 
 VERSION: Final = 1

@@ -5,10 +5,10 @@ One thing differs: a value that is no number, or infinite, is refused, for no cl
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import isinf
 from typing import Final, NamedTuple
 
+from gateway.alterations import INVALID_REQUEST, NONE, Alteration, Change, Parts, QuotaApiError, entity_of, names_of
 from gateway.quotas.entity import DEFAULT, TOPIC, ClientQuotaEntity, Default, DynamicQuotas, EntityName
 from gateway.quotas.kinds import KINDS
 from protocol.bodies.client_quotas import (
@@ -22,12 +22,8 @@ from protocol.bodies.client_quotas import (
     EntityPart,
 )
 
-NONE: Final = 0
-UNKNOWN_SERVER_ERROR: Final = -1
-CLUSTER_AUTHORIZATION_FAILED: Final = 31
 UNSUPPORTED_VERSION: Final = 35
-INVALID_REQUEST: Final = 42
-"""Kafka's error codes."""
+"""Kafka's error code."""
 
 MAX_ENTITIES: Final = 100_000
 """The most entities that the API can give quotas; the file's don't count."""
@@ -39,18 +35,6 @@ _TYPES: Final = (_CLIENT_ID, _USER, _IP)
 _MATCH_NAMES: Final = {MATCH_DEFAULT: "MATCH_TYPE_DEFAULT", MATCH_SPECIFIED: "MATCH_TYPE_SPECIFIED"}
 
 _EPSILON: Final = 1e-6
-
-Parts = Mapping[str, str | None]
-"""An entity's names by its types, None for the default; as clients send it, valid or not."""
-
-
-class QuotaApiError(Exception):
-    """What Kafka answers instead: an error code and its text."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
 
 
 class _Key(NamedTuple):
@@ -69,47 +53,6 @@ _KEYS: Final = {
 } | _BROKERS_KEYS
 
 
-class Change(NamedTuple):
-    """A quota that is set for an entity, or removed where the value is None."""
-
-    entity: ClientQuotaEntity
-    key: str
-    value: float | None
-
-
-@dataclass(slots=True)
-class Alteration:
-    """What becomes of a request: an answer for each of its entities, `changes` to make here, and what to ask the broker."""
-
-    results: dict[tuple[EntityPart, ...], AlterResult] = field(default_factory=dict)
-    changes: list[Change] = field(default_factory=list)
-    for_broker: list[AlterEntry] = field(default_factory=list)
-    _by_entity: dict[ClientQuotaEntity, list[Change]] | None = None
-
-    def fail(self, entity: tuple[EntityPart, ...], code: int, message: str) -> None:
-        """The entity's answer is an error."""
-        self.results[entity] = AlterResult(code, message, entity)
-
-    def fail_changes(self, code: int, message: str) -> None:
-        """Nothing can be changed, so the answer of each entity of which something would be is an error."""
-        entities = {change.entity for change in self.changes}
-        for parts, result in list(self.results.items()):
-            if result.error_code == NONE and entity_of(_names(parts)) in entities:
-                self.fail(parts, code, message)
-        failed = {parts for parts, result in self.results.items() if result.error_code != NONE}
-        self.for_broker = [entry for entry in self.for_broker if entry.entity not in failed]
-        self.changes = []
-        self._by_entity = None
-
-    def changes_of(self, parts: tuple[EntityPart, ...]) -> list[Change]:
-        """What is changed of one entity."""
-        if self._by_entity is None:
-            self._by_entity = {}
-            for change in self.changes:
-                self._by_entity.setdefault(change.entity, []).append(change)
-        return self._by_entity.get(entity_of(_names(parts)), [])
-
-
 def alteration(entries: Iterable[AlterEntry], resolvable: Callable[[str], bool]) -> Alteration:
     """What an AlterClientQuotas request asks for. `resolvable` tells whether an ip's name is an address or leads to one.
 
@@ -118,7 +61,7 @@ def alteration(entries: Iterable[AlterEntry], resolvable: Callable[[str], bool])
     """
     found = Alteration()
     for entry in entries:
-        parts = _names(entry.entity)
+        parts = names_of(entry.entity)
         entity = _ordered(parts)
         ops = {op.key: op.value for op in entry.ops}
         if entity in found.results or len(ops) < len(entry.ops):
@@ -156,6 +99,11 @@ def altered(quotas: DynamicQuotas, changes: Iterable[Change]) -> DynamicQuotas:
         else:
             new.pop(entity, None)
     return new
+
+
+def without_topics(quotas: DynamicQuotas) -> DynamicQuotas:
+    """The quotas of clients and addresses, without the thresholds of topics."""
+    return {entity: limits for entity, limits in quotas.items() if entity.topic is None}
 
 
 def check_room(before: DynamicQuotas, after: DynamicQuotas) -> None:
@@ -197,15 +145,9 @@ def with_brokers(own: Iterable[DescribedEntity], brokers: Iterable[DescribedEnti
     for each in brokers:
         theirs = {key: value for key, value in each.values if key in _BROKERS_KEYS or key not in _KEYS}
         if theirs:
-            entity = _ordered(_names(each.entity))
+            entity = _ordered(names_of(each.entity))
             merged[entity] = merged.get(entity, {}) | theirs
     return [DescribedEntity(entity, tuple(values.items())) for entity, values in merged.items()]
-
-
-def entity_of(parts: Parts) -> ClientQuotaEntity:
-    """An entity by the names of its parts, which are valid."""
-    names = {kind: DEFAULT if name is None else name for kind, name in parts.items()}
-    return ClientQuotaEntity(names.get(_USER), names.get(_CLIENT_ID), names.get(_IP), names.get(TOPIC))
 
 
 def checked_entity(parts: Parts) -> ClientQuotaEntity:
@@ -303,7 +245,3 @@ def _java_text(entity: Sequence[EntityPart]) -> str:
     """An entity as Kafka's `ClientQuotaEntity.toString` writes it."""
     names = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in entity)
     return f"ClientQuotaEntity(entries={{{names}}})"
-
-
-def _names(parts: Iterable[EntityPart]) -> Parts:
-    return {part.entity_type: part.name for part in parts}

@@ -12,9 +12,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from gateway.alterations import entity_of
 from gateway.config.problems import ConfigError, Problem
 from gateway.features.quota_api.quota_store import NotSavedError
-from gateway.features.quota_api.rules import entity_of, parts_of
+from gateway.features.quota_api.rules import parts_of
 from gateway.files.file_lock import FileLock
 from gateway.files.whole_file import replace_file
 from gateway.quotas.entity import DynamicQuotas

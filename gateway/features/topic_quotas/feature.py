@@ -11,11 +11,11 @@ from gateway.features.topic_quotas.lookup import TopicWatch
 from gateway.features.topic_quotas.produce_inspector import TopicGate
 from gateway.features.topic_quotas.rejections import RejectionFolder
 from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, TopicQuotas, TopicSettings, TopicsReport
-from gateway.features.topic_quotas.thresholds import KEY, TOTAL, TopicLimits
+from gateway.features.topic_quotas.thresholds import KEY, TOTAL, AlterationQueue, TopicLimits, TopicThresholds, thresholds
 from gateway.observer import Outlet
 from gateway.proxy.produce_inspection import ProducedTopics
 from gateway.quotas.account import Account
-from gateway.quotas.entity import Tags
+from gateway.quotas.entity import DynamicQuotas, Tags
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
 
@@ -27,6 +27,7 @@ class TopicQuotasAtWork:
         self,
         connect: Callable[[], OwnClient],
         outlet: Outlet,
+        queue: AlterationQueue,
         own: OwnTopics | None = None,
     ) -> None:
         """`own` are the topics that are not counted."""
@@ -39,17 +40,12 @@ class TopicQuotasAtWork:
         self._watch: TopicWatch | None = None
         self._task: BackgroundTask | None = None
         self._config: QuotasConfig | None = None
-        self._limits: TopicLimits | None = None
-        self._overrides: Mapping[str, float] = {}
+        self.thresholds = TopicThresholds(queue)
 
-    def limits(self) -> TopicLimits | None:
-        """The thresholds of the config file; None where topics have no quotas."""
-        return self._limits
-
-    def override(self, thresholds: Mapping[str, float]) -> None:
-        """Put these thresholds over those of the file, by topic; they hold from the next request on."""
-        self._overrides = thresholds
-        settings = None if self._config is None else topic_settings(self._config, thresholds)
+    def override(self, quotas: DynamicQuotas) -> None:
+        """Put the thresholds among the quotas of the API over those of the file; they hold from the next request on."""
+        self.thresholds.dynamic = thresholds(quotas)
+        settings = None if self._config is None else topic_settings(self._config, self.thresholds.dynamic)
         if settings is not None and self._gate is not None and self._task is not None:
             self._gate.quotas.apply(settings, clock.monotonic())
 
@@ -58,13 +54,14 @@ class TopicQuotasAtWork:
         if new.topics is None:
             return []
         before = {} if old.topics is None else old.topics.explicit
+        dynamic = self.thresholds.dynamic
         notes = [
-            f"quotas.topics.{KEY}.{topic} is {threshold}, but the topic's config {self._overrides[topic]:.0f} stays in effect:"
+            f"quotas.topics.{KEY}.{topic} is {threshold}, but the topic's config {dynamic[topic]:.0f} stays in effect:"
             f" to use the file's value, remove the config (kafka-configs.sh --alter --delete-config {KEY})"
             for topic, threshold in new.topics.explicit.items()
-            if topic in self._overrides and before.get(topic) != threshold
+            if topic in dynamic and before.get(topic) != threshold
         ]
-        explicit = sum({**new.topics.explicit, **self._overrides}.values())
+        explicit = sum({**new.topics.explicit, **dynamic}.values())
         if explicit > new.topics.total:
             notes.append(
                 f"quotas.topics.{TOTAL} is {new.topics.total}, and the thresholds of file and topic configs add up to"
@@ -76,8 +73,8 @@ class TopicQuotasAtWork:
         """Take over a configuration; the caller has the engine recall its buckets. `tasks` runs what has to run."""
         now = clock.monotonic()
         self._config = config
-        of_file, settings = topic_settings(config), topic_settings(config, self._overrides)
-        self._limits = None if of_file is None else TopicLimits(of_file.total, of_file.explicit)
+        of_file, settings = topic_settings(config), topic_settings(config, self.thresholds.dynamic)
+        self.thresholds.of_file = None if of_file is None else TopicLimits(of_file.total, of_file.explicit)
         if config.topics is None or settings is None:
             self.stop()
             return

@@ -8,8 +8,14 @@ is answered by the broker, and the key put into its answer.
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from gateway.features.quota_api.handlers import AlterTask, denied
-from gateway.features.quota_api.rules import CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, NONE, QuotaApiError
+from gateway.alterations import (
+    CLUSTER_AUTHORIZATION_FAILED,
+    INVALID_REQUEST,
+    NONE,
+    AlterTask,
+    QuotaApiError,
+    denied,
+)
 from gateway.features.topic_quotas.thresholds import INVALID_CONFIG, KEY, Threshold, parse, parts_of, shown
 from gateway.proxy.handler import MAX_OPENED_BYTES, MAX_UNTRUSTED_BYTES, Connection, Exchange, Opener
 from gateway.proxy.in_flight import Entry

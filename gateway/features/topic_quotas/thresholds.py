@@ -4,10 +4,10 @@ They are kept among the quotas of the API, each as the quota of an entity of typ
 know. Codes and texts are those of Kafka's topic configs where it has them.
 """
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, Protocol
 
-from gateway.features.quota_api.rules import NONE, Alteration, Change, QuotaApiError
+from gateway.alterations import NONE, Alteration, AlterRules, AlterTask, Change, QuotaApiError
 from gateway.quotas.entity import TOPIC, ClientQuotaEntity, DynamicQuotas
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, AlterResult, EntityPart, Op
 
@@ -67,6 +67,62 @@ def parts_of(topic: str) -> tuple[EntityPart, ...]:
     return (EntityPart(TOPIC, topic),)
 
 
+class AlterationQueue(Protocol):
+    """Carries out alterations of the quotas that clients set, one after the other."""
+
+    def allows(self, user: str) -> bool:
+        """Return True if the user may alter quotas."""
+        ...
+
+    def alter(
+        self, request: AlterRequest, user: str, done: Callable[[], None], *, rules: AlterRules | None = None
+    ) -> AlterTask: ...
+
+    def undo(self, task: AlterTask, entity: tuple[EntityPart, ...]) -> None: ...
+
+
+class TopicThresholds:
+    """The explicit thresholds of a gateway: the file's, and above them those of topic configs (`dynamic`).
+
+    It is the `ThresholdApi` of the request handlers, and the `AlterRules` of the alterations that it puts into `queue`.
+    """
+
+    def __init__(self, queue: AlterationQueue) -> None:
+        self.of_file: TopicLimits | None = None
+        self.dynamic: Mapping[str, float] = {}
+        self._queue = queue
+
+    @property
+    def topics_limited(self) -> bool:
+        """True if topics have quotas, so that clients may set their thresholds."""
+        return self.of_file is not None
+
+    def allows(self, user: str) -> bool:
+        """Return True if the user may set thresholds."""
+        return self._queue.allows(user)
+
+    def threshold(self, topic: str) -> Threshold:
+        """The explicit threshold of a topic."""
+        return Threshold(self.dynamic.get(topic), None if self.of_file is None else self.of_file.explicit.get(topic))
+
+    def alter_thresholds(
+        self, changes: Mapping[str, float | None], user: str, done: Callable[[], None], *, validate_only: bool
+    ) -> AlterTask:
+        """Begin to set the thresholds of topics, or to remove them (None), for a user who has been checked."""
+        return self._queue.alter(alter_request(changes, validate_only=validate_only), user, done, rules=self)
+
+    def undo(self, task: AlterTask, entity: tuple[EntityPart, ...]) -> None:
+        """Take back the changes of a topic, as the broker has refused its part of them."""
+        self._queue.undo(task, entity)
+
+    def alteration(self, request: AlterRequest) -> Alteration:
+        return alteration(request)
+
+    def check(self, before: DynamicQuotas, after: DynamicQuotas) -> None:
+        if self.of_file is not None:
+            check_sum(self.of_file, before, after)
+
+
 def alteration(request: AlterRequest) -> Alteration:
     """The changes that a request of `alter_request` asks for."""
     found = Alteration()
@@ -80,11 +136,6 @@ def alteration(request: AlterRequest) -> Alteration:
 def thresholds(quotas: DynamicQuotas) -> dict[str, float]:
     """The thresholds among the quotas of the API, by topic."""
     return {entity.topic: limits[KEY] for entity, limits in quotas.items() if isinstance(entity.topic, str) and KEY in limits}
-
-
-def without_topics(quotas: DynamicQuotas) -> DynamicQuotas:
-    """The quotas of clients and addresses among those of the API."""
-    return {entity: limits for entity, limits in quotas.items() if entity.topic is None}
 
 
 def check_sum(limits: TopicLimits, before: DynamicQuotas, after: DynamicQuotas) -> None:

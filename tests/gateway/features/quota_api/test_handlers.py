@@ -2,7 +2,8 @@
 
 import pytest
 
-from gateway.features.quota_api.handlers import AlterTask, openers
+from gateway.alterations import AlterTask
+from gateway.features.quota_api.handlers import openers
 from gateway.features.quota_api.rules import alteration, described
 from gateway.quotas.entity import ClientQuotaEntity
 from protocol.api_keys import ApiKey

@@ -5,10 +5,11 @@ import asyncio
 import pytest
 
 from gateway.features.quota_api import quota_admin as module
+from gateway.features.quota_api.alter_queue import AlterQueue
 from gateway.features.quota_api.quota_admin import QuotaAdmin
 from gateway.features.quota_api.quota_store import NotSavedError
 from gateway.features.topic_quotas.thresholds import KEY as TOPIC_KEY
-from gateway.features.topic_quotas.thresholds import Threshold, TopicLimits
+from gateway.features.topic_quotas.thresholds import Threshold, TopicLimits, TopicThresholds, thresholds
 from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Source
@@ -48,13 +49,18 @@ class World:
     def __init__(self, store, file=()):
         self.store = store
         self.engine = QuotaEngine(QuotaSettings(tuple(file)), 0.0)
+        self.queue = AlterQueue(["User:root"])
+        self.topics = TopicThresholds(self.queue)
         self.applied = 0
         self.events = []
         self.changed = asyncio.Event()
-        self.admin = QuotaAdmin(self.engine, store, ["User:root"], self._applied, Outlet("", [self]))
+        self.admin = QuotaAdmin(self.engine, store, self.queue, Outlet("", [self]), on_quotas=self._take, applied=self._applied)
 
     def notify(self, event):
         self.events.append((event.quota, event.kind, event.old_limit, event.new_limit, event.source, event.principal))
+
+    def _take(self, quotas):
+        self.topics.dynamic = thresholds(quotas)
 
     def _applied(self):
         self.applied += 1
@@ -107,70 +113,58 @@ async def test_change_is_saved_and_applied_before_answer(world):
     assert world.applied == 1
 
 
-class Topics:
-    """Topic quotas: what the file has, and what was put over that."""
-
-    def __init__(self, total=100.0, **explicit):
-        self.of_file = TopicLimits(total, explicit)
-        self.overrides = {}
-
-    def limits(self):
-        return self.of_file
-
-    def override(self, thresholds):
-        self.overrides = thresholds
-
-
 async def set_thresholds(world, validate_only=False, **changes):
     done = asyncio.Event()
-    task = world.admin.alter_thresholds(changes, "root", done.set, validate_only=validate_only)
+    task = world.topics.alter_thresholds(changes, "root", done.set, validate_only=validate_only)
     await done.wait()
     return [result.error_code for result in task.alteration.results.values()]
 
 
 async def test_topic_threshold_is_stored_with_quotas(world):
-    world.admin.topics = topics = Topics(payments=10.0)
+    world.topics.of_file = TopicLimits(100.0, {"payments": 10.0})
     assert await set_thresholds(world, payments=20.0, orders=30.0) == [0, 0]
-    assert topics.overrides == {"payments": 20.0, "orders": 30.0}
-    assert world.store.saved == {ClientQuotaEntity(topic=name): {TOPIC_KEY: value} for name, value in topics.overrides.items()}
-    assert world.admin.threshold("payments") == Threshold(20.0, 10.0)
+    assert world.topics.dynamic == {"payments": 20.0, "orders": 30.0}
+    assert world.store.saved == {
+        ClientQuotaEntity(topic=name): {TOPIC_KEY: value} for name, value in world.topics.dynamic.items()
+    }
+    assert world.topics.threshold("payments") == Threshold(20.0, 10.0)
     assert world.engine.settings.dynamic == {}
     assert world.admin.describe((), strict=False) == [DescribedEntity((EntityPart("user", "alice"),), ((KEY, 5.0),))]
     assert await set_thresholds(world, payments=None) == [0]
-    assert (topics.overrides, world.admin.threshold("payments")) == ({"orders": 30.0}, Threshold(None, 10.0))
+    assert (world.topics.dynamic, world.topics.threshold("payments")) == ({"orders": 30.0}, Threshold(None, 10.0))
 
 
 async def test_stored_thresholds_apply_at_start():
     world = World(MemoryStore({ClientQuotaEntity(topic="payments"): {TOPIC_KEY: 3.0}, BOB: {KEY: 3.0}}))
-    world.admin.topics = topics = Topics()
+    world.topics.of_file = TopicLimits(100.0, {})
     await world.admin.start()
-    assert (topics.overrides, world.limit("bob")) == ({"payments": 3.0}, 3.0)
+    assert (world.topics.dynamic, world.limit("bob")) == ({"payments": 3.0}, 3.0)
 
 
 async def test_threshold_of_another_gateway_applies(world):
-    world.admin.topics = topics = Topics()
-    world.admin.follow({ClientQuotaEntity(topic="payments"): {TOPIC_KEY: 3.0}})
-    await world.until(lambda: topics.overrides)
-    assert topics.overrides == {"payments": 3.0}
+    world.topics.of_file = TopicLimits(100.0, {})
+    world.queue.follow({ClientQuotaEntity(topic="payments"): {TOPIC_KEY: 3.0}})
+    await world.until(lambda: world.topics.dynamic)
+    assert world.topics.dynamic == {"payments": 3.0}
 
 
 async def test_sum_of_thresholds_is_bounded(world):
-    world.admin.topics = topics = Topics(payments=60.0)
+    world.topics.of_file = TopicLimits(100.0, {"payments": 60.0})
     assert await set_thresholds(world, validate_only=True, orders=41.0) == [40]
     assert await set_thresholds(world, orders=41.0, logs=1.0) == [40, 40]
     assert await set_thresholds(world, orders=40.0) == [0]
     assert await set_thresholds(world, payments=10.0, logs=50.0) == [0, 0]
     assert await set_thresholds(world, payments=None) == [40]  # the file's 60 would come back
-    topics.of_file = TopicLimits(50.0, {"payments": 60.0})
+    world.topics.of_file = TopicLimits(50.0, {"payments": 60.0})
     assert await set_thresholds(world, logs=49.0) == [0]  # still too much, and less than before
     assert await set_thresholds(world, logs=50.0) == [40]
 
 
 async def test_quota_api_rejects_topic_entities(world):
-    world.admin.topics = topics = Topics()
+    world.topics.of_file = TopicLimits(100.0, {})
     _, results = await world.alter(setting("payments", 5.0, key=TOPIC_KEY, kind="topic"))
     assert results == [(42, "Unhandled client quota entity type: topic")]
-    assert topics.overrides == {}
+    assert world.topics.dynamic == {}
 
 
 async def test_removed_quota_restores_file_value(world):
@@ -211,14 +205,14 @@ async def test_uncertain_save_is_not_reported_unchanged(world):
 async def test_quota_of_another_gateway_applies(world, caplog):
     caplog.set_level("INFO")
     await world.alter(setting("bob", 7.0))
-    world.admin.follow(
+    world.queue.follow(
         {ALICE: {KEY: 1.0}, BOB: {KEY: 7.0}, ClientQuotaEntity(ip="localhost"): {"connection_creation_rate": 2.0}}
     )
     await world.alter(setting("carol", 3.0), validate_only=True)  # which is behind it in the queue
     assert (world.limit("alice"), world.limit("bob"), world.applied) == (1.0, 7.0, 2)
     assert "127.0.0.1" in {entity.ip for entity in world.engine.settings.dynamic}
     assert "quotas of 2 entities were changed through another gateway" in caplog.messages
-    world.admin.follow({BOB: {KEY: 7.0}})
+    world.queue.follow({BOB: {KEY: 7.0}})
     _, results = await world.alter(setting("bob", 8.0))
     assert results == [(0, None)]
     assert (world.limit("alice"), world.limit("bob")) == (5.0, 8.0)
@@ -230,7 +224,7 @@ async def test_concurrent_change_of_another_gateway_applies(world):
     _, done = world.begin(setting("alice", 10.0))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    world.admin.follow({BOB: {KEY: 2.0}})  # older than what the store will return
+    world.queue.follow({BOB: {KEY: 2.0}})  # older than what the store will return
     world.store.gate.set()
     await done.wait()
     await world.alter(setting("carol", 3.0), validate_only=True)
@@ -363,7 +357,7 @@ def test_only_named_admins_are_allowed():
     admin = World(None).admin
     assert admin.allows("root")
     assert not admin.allows("ANONYMOUS")
-    admin.admins = frozenset()
+    admin._queue.admins = frozenset()
     assert not admin.allows("root")
 
 

@@ -43,8 +43,7 @@ class Copy:
 
 class Gateway:
     def __init__(self, topic, copy):
-        self.log = QuotaLog("quotas", topic.connect, copy)
-        self.log.on_change = self.note
+        self.log = QuotaLog("quotas", topic.connect, copy, self.note)
         self.told = []
         self._news = asyncio.Event()
 

@@ -7,9 +7,11 @@ import pytest
 
 from gateway.background import BackgroundTasks
 from gateway.config.model import QuotasConfig
+from gateway.features.quota_api.alter_queue import AlterQueue
 from gateway.features.topic_quotas.feature import TopicQuotasAtWork
 from gateway.features.topic_quotas.thresholds import TopicLimits
 from gateway.observer import Outlet
+from gateway.quotas.entity import ClientQuotaEntity
 
 TOTAL, KEY = "total.bytes.in.per.sec.threshold", "bytes.in.per.sec.threshold"
 
@@ -30,7 +32,7 @@ class NoBroker:
 
 @pytest.fixture
 async def at_work():
-    topics = TopicQuotasAtWork(NoBroker, Outlet())
+    topics = TopicQuotasAtWork(NoBroker, Outlet(), AlterQueue())
     async with BackgroundTasks(Counter()) as tasks:
         topics.start = lambda config: topics.configure(config, tasks)
         yield topics
@@ -38,10 +40,10 @@ async def at_work():
 
 
 async def test_topic_configs_override_file(at_work):
-    assert at_work.limits() is None
-    at_work.override({"payments": 20.0})  # known before the quotas are at work
+    assert at_work.thresholds.of_file is None
+    at_work.override({ClientQuotaEntity(topic="payments"): {KEY: 20.0}})  # known before the quotas are at work
     at_work.start(config(payments=10, orders=30))
-    assert at_work.limits() == TopicLimits(100.0, {"payments": 10.0, "orders": 30.0})
+    assert at_work.thresholds.of_file == TopicLimits(100.0, {"payments": 10.0, "orders": 30.0})
     assert at_work.quotas.settings.explicit == {"payments": 20.0, "orders": 30.0}
     at_work.override({})
     assert at_work.quotas.settings.explicit == {"payments": 10.0, "orders": 30.0}
@@ -50,16 +52,16 @@ async def test_topic_configs_override_file(at_work):
 
 async def test_topic_configs_stay_over_reloaded_file(at_work):
     at_work.start(config(payments=10))
-    at_work.override({"payments": 20.0})
+    at_work.override({ClientQuotaEntity(topic="payments"): {KEY: 20.0}})
     at_work.start(config(payments=11))
     assert at_work.quotas.settings.explicit == {"payments": 20.0}
     at_work.start(QuotasConfig())
-    assert at_work.limits() is None
+    assert at_work.thresholds.of_file is None
 
 
 def test_overruled_thresholds_are_named_after_reload():
-    topics = TopicQuotasAtWork(NoBroker, Outlet())
-    topics.override({"payments": 20.0})
+    topics = TopicQuotasAtWork(NoBroker, Outlet(), AlterQueue())
+    topics.override({ClientQuotaEntity(topic="payments"): {KEY: 20.0}})
     (note,) = topics.notes(config(payments=10), config(payments=11, orders=1))
     assert f"quotas.topics.{KEY}.payments is 11, but the topic's config 20 stays in effect" in note
     assert f"--delete-config {KEY}" in note

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.features.quota_api.handlers import AlterTask
-from gateway.features.quota_api.rules import QuotaApiError, altered
+from gateway.alterations import AlterTask, QuotaApiError
+from gateway.features.quota_api.rules import altered
 from gateway.features.topic_quotas.handlers import openers
 from gateway.features.topic_quotas.thresholds import (
     KEY,
@@ -48,7 +48,7 @@ class Api:
         return Threshold(thresholds(self.quotas).get(topic), LIMITS.explicit.get(topic))
 
     def alter_thresholds(self, changes, user, done, *, validate_only):
-        self.tasks.append(AlterTask(alter_request(changes, validate_only=validate_only), user, done, of_topic=True))
+        self.tasks.append(AlterTask(alter_request(changes, validate_only=validate_only), user, done))
         return self.tasks[-1]
 
     def undo(self, task, entity):
