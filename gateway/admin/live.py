@@ -10,7 +10,6 @@ from aiohttp import web
 
 from gateway.admin.single_flight import SingleFlight
 from gateway.admin.view import AdminView
-from gateway.features.volume_quotas.report_json import volumes_json
 from gateway.log import iso
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.snapshot import UsageRow
@@ -124,7 +123,6 @@ class GatewayPainter:
         """The picture without the entities."""
         view = self._view
         effective = view.effective
-        volumes = view.volumes()
         return {
             "at": iso(view.wall()),
             "weir": weir_version(),
@@ -135,7 +133,7 @@ class GatewayPainter:
             "kinds": kinds(),
             "now": self._history[-1] if self._history else None,
             "brokers": [{"id": broker, "address": f"{host}:{port}"} for broker, (host, port) in sorted(view.brokers().items())],
-            "volumes": None if volumes is None else volumes_json(volumes),
+            "volumes": view.report_on("volumes"),
             "config": {
                 "version": effective.version,
                 "loaded_at": iso(effective.loaded_at),

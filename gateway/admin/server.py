@@ -14,7 +14,7 @@ from gateway.admin.metrics.registry import exposition
 from gateway.admin.metrics.scrape import Scrape
 from gateway.admin.view import AdminView
 from gateway.config.effective import ReloadResult
-from gateway.features.volume_quotas.report_json import volumes_json
+from gateway.features.catalogue import FEATURES
 from gateway.log import iso
 
 __all__ = ["AdminBindError", "AdminServer"]
@@ -31,12 +31,10 @@ class AdminServer(PageServer):
             "/readyz": self._readyz,
             "/api/quotas": shared(self._quotas),
             "/api/throttles": shared(self._throttles),
-            "/api/topics": shared(self._topics),
-            "/api/volumes": shared(self._volumes),
-            "/api/sharing": shared(self._sharing),
             "/api/config": shared(self._config),
             "/api/facts": shared(self._facts),
         }
+        pages |= {f"/api/{feature.page}": self._report(feature.page) for feature in FEATURES if feature.page}
         self._painter = painter
         actions = {PATH: forgive_page(view.forgive)}
         super().__init__(pages, LiveFeed(painter), at, lambda: view.effective.config.admin.allowed_hosts, actions=actions)
@@ -58,7 +56,7 @@ class AdminServer(PageServer):
             {
                 "enforce": view.effective.config.quotas.enforce,
                 "units": units(),
-                "shared": view.sharing() is not None,
+                "shared": view.report_on("sharing") is not None,
                 "rows": rows,
             }
         )
@@ -75,17 +73,12 @@ class AdminServer(PageServer):
             }
         )
 
-    async def _topics(self) -> web.Response:
-        report = self._view.topics()
-        return await self._json({"configured": False} if report is None else {"configured": True, **asdict(report)})
+    def _report(self, page: str) -> Page:
+        async def answer() -> web.Response:
+            report = self._view.report_on(page)
+            return await self._json({"configured": False} if report is None else {"configured": True, **report})
 
-    async def _volumes(self) -> web.Response:
-        report = self._view.volumes()
-        return await self._json({"configured": False} if report is None else {"configured": True, **volumes_json(report)})
-
-    async def _sharing(self) -> web.Response:
-        report = self._view.sharing()
-        return await self._json({"configured": False} if report is None else {"configured": True, **asdict(report)})
+        return shared(answer)
 
     async def _config(self) -> web.Response:
         effective = self._view.effective

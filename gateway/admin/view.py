@@ -2,15 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from gateway import clock
 from gateway.config.effective import EffectiveConfig
-from gateway.features.connection_quotas.rules import ConnectionQuotas
-from gateway.features.quota_api.records import QuotaLogReport
-from gateway.features.sharing.report import SharingReport
-from gateway.features.topic_quotas.rules import TopicsReport
-from gateway.features.volume_quotas.report import VolumesReport
 from gateway.proxy.counters import Counters
 from gateway.quotas.debts import ClearedDebt, DebtFilter
 from gateway.quotas.snapshot import ThrottleTotals, UsageRow
@@ -33,36 +28,36 @@ class EngineView(Protocol):
         """The throttle decisions of each kind."""
 
 
-class AdmissionView(Protocol):
-    """The part of letting connections in that is looked at."""
-
-    quotas: ConnectionQuotas
+class FeatureView(Protocol):
+    """The part of a feature that is looked at; see `gateway.feature.Feature`."""
 
     @property
-    def held(self) -> int:
-        """How many sockets of clients that were turned away wait to be closed."""
+    def page(self) -> str: ...
+
+    def report(self) -> object | None: ...
+
+    def throttle_totals(self) -> Sequence[ThrottleTotals]: ...
+
+    def as_json(self) -> dict[str, Any] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class AdminView:
     """A running gateway. `not_ready` gives the reason why clients should not be sent here, None once they should.
 
-    `volumes`, `topics`, `sharing` and `quota_log` give how the volume usage quota, the topic quotas, the sharing of quotas and
-    the topic with those of the API do, None where there are none; `brokers` where each broker listens;
-    `ledger_topic_connected` whether lines of the ledger get into its topic, None where there is none. `forgive` clears debts.
+    `brokers` gives the address of each broker by node id. `forgive` clears debts.
     """
 
     engine: EngineView
-    admission: AdmissionView
     counters: Counters
     effective: EffectiveConfig
     not_ready: Callable[[], str | None]
-    volumes: Callable[[], VolumesReport | None] = lambda: None
+    features: Sequence[FeatureView] = ()
     brokers: Callable[[], Mapping[int, tuple[str, int]]] = dict
-    topics: Callable[[], TopicsReport | None] = lambda: None
-    sharing: Callable[[], SharingReport | None] = lambda: None
-    quota_log: Callable[[], QuotaLogReport | None] = lambda: None
-    ledger_topic_connected: Callable[[], bool | None] = lambda: None
     forgive: Callable[[DebtFilter], Sequence[ClearedDebt]] = lambda _: ()
     monotonic: Callable[[], float] = clock.monotonic
     wall: Callable[[], float] = clock.wall
+
+    def report_on(self, page: str) -> dict[str, Any] | None:
+        """The report of a feature as JSON values; None if the feature is not configured."""
+        return next((feature.as_json() for feature in self.features if feature.page == page), None)

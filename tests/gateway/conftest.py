@@ -1,12 +1,16 @@
 """A gateway's inside as the observers see it: the real engine and counters, with a clock that stands still."""
 
+from typing import Any
+
 import pytest
 
+from gateway import clock
 from gateway.admin.view import AdminView
 from gateway.config.effective import EffectiveConfig
 from gateway.config.load import parse_config
-from gateway.features.connection_quotas.admission import Admission
-from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, Slot
+from gateway.feature import Feature
+from gateway.features.connection_quotas.feature import ConnectionLimiter
+from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, Slot
 from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
@@ -73,18 +77,31 @@ def readiness() -> Readiness:
     return Readiness()
 
 
+def reported(feature: type[Feature[Any]], report: object) -> Feature[Any]:
+    """A feature whose report is the given one."""
+
+    class Fixed(feature):
+        def __init__(self) -> None:
+            """Needs nothing."""
+
+        def report(self) -> object:
+            return report
+
+    return Fixed()
+
+
 @pytest.fixture
-def admission(engine: QuotaEngine) -> Admission:
+def limiter(engine: QuotaEngine) -> ConnectionLimiter:
     """Three connections of a listener that may have ten, none of one that may have any number."""
     limits = ConnectionLimits(1, {}, AcceptLimits(), {"clients": AcceptLimits(max_connections=10), "others": AcceptLimits()})
-    quotas = ConnectionQuotas(engine, limits, NOW)
+    limiter = ConnectionLimiter(limits, engine, Outlet())
     for number in range(3):
-        assert isinstance(quotas.arrive("clients", f"10.0.0.{number}", NOW), Slot)
-    return Admission(quotas, Outlet())
+        assert isinstance(limiter.quotas.arrive("clients", f"10.0.0.{number}", clock.monotonic()), Slot)
+    return limiter
 
 
 @pytest.fixture
 def view(
-    engine: QuotaEngine, admission: Admission, counters: Counters, effective: EffectiveConfig, readiness: Readiness
+    engine: QuotaEngine, limiter: ConnectionLimiter, counters: Counters, effective: EffectiveConfig, readiness: Readiness
 ) -> AdminView:
-    return AdminView(engine, admission, counters, effective, readiness, monotonic=lambda: NOW, wall=lambda: WALL)
+    return AdminView(engine, counters, effective, readiness, [limiter], monotonic=lambda: NOW, wall=lambda: WALL)

@@ -1,11 +1,10 @@
 """Clients: their connections, how they get in, and what they ask for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
-from gateway.admin.metrics.row import Distribution, Histogram, Labels, Read, Row, Value, one, reasons
+from gateway.admin.metrics.row import Distribution, Histogram, Labels, Row, Value, one, reasons
 from gateway.admin.metrics.scrape import Scrape
-from gateway.features.connection_quotas.rules import Gate
 from gateway.proxy.counters import LATENCY_BUCKETS
 from protocol.api_keys import APIS
 
@@ -16,16 +15,6 @@ _LATENCY_SLOTS = range(8, LATENCY_BUCKETS, 2)
 def api_name(key: int) -> str:
     """Kafka's name of an API, its number where it has none."""
     return APIS[key].name if key in APIS else str(key)
-
-
-def _per_listener(read: Callable[[Gate], float | None]) -> Read:
-    def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
-        for name, gate in scrape.listeners.items():
-            value = read(gate)
-            if value is not None:
-                yield (name,), value
-
-    return values
 
 
 def _requests(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
@@ -48,19 +37,8 @@ METRICS: tuple[Row, ...] = (
     Value("gauge", "weir_muted_connections", "Client connections that are not read from now, because of a quota.", (),
           one(lambda scrape: scrape.counters.muted)),
     Value("gauge", "weir_connections", "Client connections open now.", (), one(lambda scrape: scrape.counters.connections)),
-    Value("gauge", "weir_listener_connections", "Client connections open now, TLS handshakes included.", ("listener",),
-          _per_listener(lambda gate: gate.connections)),
-    Value("gauge", "weir_listener_max_connections", "How many may be open at a time; absent where there is no maximum.",
-          ("listener",), _per_listener(lambda gate: gate.limits.max_connections)),
-    Value("counter", "weir_accept_throttle_seconds_total", "Time for which new connections were left waiting by a"
-          " connection_creation_rate of the listener or of the whole gateway.", ("listener",),
-          _per_listener(lambda gate: gate.throttle_seconds_total)),
-    Value("gauge", "weir_held_connections", "Connections turned away by an address's rate that are closed in a moment.", (),
-          one(lambda scrape: scrape.held)),
     Value("counter", "weir_connections_accepted_total", "Client connections accepted.", (),
           one(lambda scrape: scrape.counters.connections_total)),
-    Value("counter", "weir_connections_rejected_total", "Client connections refused or closed by a limit.", ("reason",),
-          reasons(lambda scrape: scrape.rejected)),
     Value("counter", "weir_protocol_errors_total", "Client connections closed for what they sent.", ("reason",),
           reasons(lambda scrape: scrape.protocol_errors)),
     Value("gauge", "weir_tls_handshakes", "TLS handshakes with clients that are under way now.", (),

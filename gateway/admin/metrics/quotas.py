@@ -34,7 +34,7 @@ def _early(read: Callable[[UsageRow], float]) -> Read:
 
 
 def _throttle_times(scrape: Scrape) -> Iterator[tuple[Labels, Histogram]]:
-    for total in [*scrape.totals, *([] if scrape.volumes is None else [scrape.volumes.totals])]:
+    for total in scrape.totals:
         yield (total.kind,), Histogram(THROTTLE_BOUNDS, total.buckets, total.seconds)
 
 

@@ -10,16 +10,12 @@ from prometheus_client.exposition import choose_encoder
 from gateway.admin.metrics import clients, process, quotas
 from gateway.admin.metrics.row import Row
 from gateway.admin.metrics.scrape import Scrape
-from gateway.features.sharing import metrics as sharing
-from gateway.features.topic_quotas import metrics as topics
-from gateway.features.volume_quotas import metrics as volumes
+from gateway.features.catalogue import FEATURES
 
 METRICS: tuple[Row, ...] = (
     *quotas.METRICS,
     *clients.METRICS,
-    *topics.METRICS,
-    *volumes.METRICS,
-    *sharing.METRICS,
+    *(row for feature in FEATURES for row in feature.metrics),
     *process.METRICS,
 )
 """Every metric. Labels are bounded: buckets by the engine, the rest by the program itself."""

@@ -16,7 +16,7 @@ Read = Callable[[Scrape], Iterable[tuple[Labels, float]]]
 
 Merge = Literal["sum", "max", "min"]
 
-Part = TypeVar("Part")
+Report = TypeVar("Report")
 
 _MAX_LABEL = 200
 
@@ -113,15 +113,25 @@ def reasons(read: Callable[[Scrape], Mapping[str, int]]) -> Read:
     return samples
 
 
-def one_of(part: Callable[[Scrape], Part | None]) -> Callable[[Callable[[Part], float]], Read]:
-    """What makes one sample without labels of a part that not every gateway has; without it there is none."""
+def one_of(kind: type[Report]) -> Callable[[Callable[[Report], float]], Read]:
+    """Make readers of one sample without labels from one kind of report; a gateway without such a report has no sample."""
 
-    def reader(read: Callable[[Part], float]) -> Read:
+    def reader(read: Callable[[Report], float]) -> Read:
         def samples(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
-            found = part(scrape)
+            found = scrape.report(kind)
             if found is not None:
                 yield (), read(found)
 
         return samples
 
     return reader
+
+
+def reasons_of(kind: type[Report], read: Callable[[Report], Mapping[str, int]]) -> Read:
+    """The same as `reasons`, from one kind of report."""
+
+    def counts(scrape: Scrape) -> Mapping[str, int]:
+        found = scrape.report(kind)
+        return {} if found is None else read(found)
+
+    return reasons(counts)

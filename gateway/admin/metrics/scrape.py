@@ -1,17 +1,15 @@
 """What one scrape shows."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
+from typing import TypeVar
 
 from gateway.admin.view import AdminView
 from gateway.config.effective import EffectiveConfig
-from gateway.features.connection_quotas.rules import Gate
-from gateway.features.quota_api.records import QuotaLogReport
-from gateway.features.sharing.report import SharingReport
-from gateway.features.topic_quotas.rules import TopicsReport
-from gateway.features.volume_quotas.report import VolumesReport
 from gateway.proxy.counters import Counters
 from gateway.quotas.snapshot import ThrottleTotals, UsageRow
+
+Report = TypeVar("Report")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +24,6 @@ class Scrape:
     totals: list[ThrottleTotals]
     overflowed: int
     small_quotas: dict[str, int]
-    listeners: Mapping[str, Gate]
-    held: int
     counters: Counters
     rejected: dict[str, int]
     protocol_errors: dict[str, int]
@@ -40,22 +36,21 @@ class Scrape:
     effective: EffectiveConfig
     reloads: dict[str, int]
     ready: bool
-    volumes: VolumesReport | None
-    topics: TopicsReport | None
-    sharing: SharingReport | None
-    quota_log: QuotaLogReport | None
-    ledger_topic_connected: bool | None
+    reports: tuple[object, ...]
+    """The features' reports."""
+
+    def report(self, kind: type[Report]) -> Report | None:
+        """The report of that class, if a feature has one."""
+        return next((report for report in self.reports if isinstance(report, kind)), None)
 
     @classmethod
     def of(cls, view: AdminView) -> "Scrape":
         """Read a gateway."""
         return cls(
             rows=view.engine.snapshot(view.monotonic()),
-            totals=view.engine.throttle_totals(),
+            totals=[*view.engine.throttle_totals(), *chain(*(feature.throttle_totals() for feature in view.features))],
             overflowed=view.engine.overflowed,
             small_quotas=view.engine.small_quotas(),
-            listeners=view.admission.quotas.listeners,
-            held=view.admission.held,
             counters=view.counters,
             rejected={"broker_unreachable": 0, **view.counters.rejected},
             protocol_errors={"internal": 0, **view.counters.protocol_errors},
@@ -68,9 +63,5 @@ class Scrape:
             effective=view.effective,
             reloads=dict(view.effective.reloads),
             ready=view.not_ready() is None,
-            volumes=view.volumes(),
-            topics=view.topics(),
-            sharing=view.sharing(),
-            quota_log=view.quota_log(),
-            ledger_topic_connected=view.ledger_topic_connected(),
+            reports=tuple(report for feature in view.features if (report := feature.report()) is not None),
         )

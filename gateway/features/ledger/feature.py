@@ -7,10 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from gateway import clock
+from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.events import ConnectionRejected, Event, partition, to_line
+from gateway.feature import Feature
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.ledger.files import AgreedTime, LedgerFiles
 from gateway.features.ledger.fold import ThrottleFolds
+from gateway.features.ledger.metrics import METRICS, LedgerTopicReport
 from gateway.features.ledger.usage import UsageSampler
 from gateway.proxy.counters import Counters
 from gateway.quotas.bucket import Bucket
@@ -31,8 +34,17 @@ _log = logging.getLogger("weir.ledger")
 class Publisher(Protocol):
     """A second outlet for the ledger's lines, such as a Kafka topic."""
 
+    @property
+    def connected(self) -> bool:
+        """False if the last attempt to send lines failed."""
+        ...
+
     def publish(self, lines: list[str]) -> int:
         """Take the lines without waiting; return the number of lines that were dropped for want of room."""
+        ...
+
+    async def run(self) -> None:
+        """Send the lines until cancelled."""
         ...
 
 
@@ -65,13 +77,15 @@ class RejectionFolds:
             )
 
 
-class Ledger:
-    """Writes the events of this gateway to files, and to `publisher` as well. It is an `Observer`.
+class Ledger(Feature[LedgerConfig | None]):
+    """Writes the events of this gateway to files, and to `topic` as well. It is an `Observer`.
 
     `folds` is the sessions' recorder. `usage` is told of buckets that the engine drops, `buckets` gives the engine's others.
     `Counters.ledger_dropped` counts the events that are lost, because a queue or the disk was full or an interval had too many
-    entities; `Counters.ledger_topic_dropped` counts the lines that only `publisher` had no room for.
+    entities; `Counters.ledger_topic_dropped` counts the lines that only `topic` had no room for.
     """
+
+    metrics = METRICS
 
     def __init__(
         self,
@@ -80,7 +94,7 @@ class Ledger:
         counters: Counters,
         usage: UsageSampler,
         buckets: Callable[[], Iterable[Bucket]],
-        publisher: Publisher | None = None,
+        topic: Publisher | None = None,
     ) -> None:
         """`gateway` is this gateway's name in events."""
         self._gateway = gateway
@@ -89,7 +103,7 @@ class Ledger:
         self._counters = counters
         self._config = config
         self._buckets = buckets
-        self._publisher = publisher
+        self._topic = topic
         self._pending: list[Event] = []
         self._agreed_time = AgreedTime()
         self._usage = usage
@@ -102,6 +116,7 @@ class Ledger:
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
         self._closed = False
+        self._tasks: list[BackgroundTask] = []
 
     def notify(self, event: Event) -> None:
         """Keep an event for the next flush."""
@@ -112,14 +127,28 @@ class Ledger:
         else:
             self._pending.append(event)
 
-    def reconfigure(self, config: LedgerConfig) -> None:
-        """Follow a change of the intervals and of the retention; the path stays."""
-        self._config = config
-        self._files.rotate_seconds = config.rotate_seconds
-        self._files.retention_seconds = config.retention_days * _DAY
-        self._files.max_bytes = config.max_bytes
+    def apply(self, section: LedgerConfig | None) -> list[str]:
+        """Only intervals and limits of the files can differ: a reload that changes the path is refused."""
+        if section is not None:
+            self._config = section
+            self._files.rotate_seconds = section.rotate_seconds
+            self._files.retention_seconds = section.retention_days * _DAY
+            self._files.max_bytes = section.max_bytes
+        return []
 
-    async def run(self) -> None:
+    def report(self) -> LedgerTopicReport | None:
+        return None if self._topic is None else LedgerTopicReport(self._topic.connected)
+
+    def start(self, tasks: BackgroundTasks) -> None:
+        self._tasks = [tasks.start("write the ledger", self._run, self.close)]
+        if self._topic is not None:
+            self._tasks.append(tasks.start("publish the ledger", self._topic.run))
+
+    async def stop(self) -> None:
+        for task in self._tasks:  # the topic after the files: `close` gives it the last lines
+            task.cancel()
+
+    async def _run(self) -> None:
         """Write until cancelled, then `close`."""
         loop = asyncio.get_running_loop()
         flushed, retained = clock.monotonic(), 0.0
@@ -182,8 +211,8 @@ class Ledger:
             except ValueError as error:
                 self._counters.ledger_dropped += 1
                 _log.error("an event (%s) is lost: it can't be written as a line of the ledger: %s", event.TYPE, error)
-        if self._publisher is not None and events:
-            self._counters.ledger_topic_dropped += self._publisher.publish([line for some in lines.values() for line in some])
+        if self._topic is not None and events:
+            self._counters.ledger_topic_dropped += self._topic.publish([line for some in lines.values() for line in some])
         return lines
 
     def _retain(self) -> None:

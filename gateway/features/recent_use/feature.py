@@ -10,6 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gateway import clock
+from gateway.admin.metrics.row import Row, Value, reasons
+from gateway.background import BackgroundTask, BackgroundTasks
+from gateway.feature import Feature
 from gateway.features.connection_quotas.rules import ConnectionQuotas
 from gateway.features.recent_use.rules import EntityUse, Moment, entity_uses, restore_entity, seconds_between
 from gateway.features.recent_use.usage_file import (
@@ -34,20 +37,34 @@ _TOGETHER = 50
 _REST = 50.0
 """It pauses so many times as long as it worked, so that saving very many buckets takes 2 % of the time at most."""
 
+METRICS: tuple[Row, ...] = (
+    Value("counter", "weir_usage_saves_total", "Attempts to save recent usage for the next start, by what came of them.",
+          ("result",), reasons(lambda scrape: scrape.usage_saves)),
+)  # fmt: skip
+
 _log = logging.getLogger("weir.state")
 
 
-class RecentUsage:
+class RecentUsage(Feature[None]):
     """One gateway's usage in the file at `path`, written every `interval` seconds. `saves` counts by result.
 
-    `member` is to be set before the start where quotas are shared; `topics` tells which topic quotas are at work.
+    `member` is for a gateway that shares its quotas. `topics` gives the topic quotas that are at work now.
     """
 
+    metrics = METRICS
+
     def __init__(
-        self, path: Path, interval: float, engine: QuotaEngine, connections: ConnectionQuotas, saves: Counter[str]
+        self,
+        path: Path,
+        interval: float,
+        engine: QuotaEngine,
+        connections: ConnectionQuotas,
+        saves: Counter[str],
+        member: Member | None = None,
+        topics: Callable[[], TopicQuotas | None] = lambda: None,
     ) -> None:
-        self.member: Member | None = None
-        self.topics: Callable[[], TopicQuotas | None] = lambda: None
+        self.member = member
+        self.topics = topics
         self._read: tuple[Usage, float] | None = None  # and at which time, by the monotonic clock, it had been saved
         self.saves = saves
         self._path = path
@@ -57,6 +74,7 @@ class RecentUsage:
         self._file_holds_something = True
         self._write: asyncio.Future[None] | None = None
         self._failing = False
+        self._task: BackgroundTask | None = None
 
     async def restore(self) -> None:
         """Put back what was saved last. To be called before anybody is served, once the quotas are known."""
@@ -87,8 +105,17 @@ class RecentUsage:
         if usage.damaged:
             _log.warning("%d lines of %s are damaged or missing and were left out", usage.damaged, self._path)
 
-    def restore_topics(self) -> None:
-        """The same for the rates of topics, once their quotas are at work."""
+    def start(self, tasks: BackgroundTasks) -> None:
+        self._restore_topics()
+        self._task = tasks.start("save recent usage", self._run)
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        await self.save()
+
+    def _restore_topics(self) -> None:
+        """Topic quotas are at work only now, after their feature has started."""
         quotas = self.topics()
         if self._read is not None and quotas is not None:
             usage, saved_at = self._read
@@ -96,8 +123,7 @@ class RecentUsage:
             restore_topics(quotas, usage.topics, now - saved_at, now)
         self._read = None
 
-    async def run(self) -> None:
-        """Save until cancelled."""
+    async def _run(self) -> None:
         worked = 0.0
         while True:
             await asyncio.sleep(max(self._interval, worked * _REST))

@@ -9,11 +9,14 @@ import secrets
 from collections.abc import Callable, Sequence
 
 from gateway import clock
+from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.cluster.client import ClusterError, OwnClient
 from gateway.cluster.topic_log import RETRY_SECONDS, Record, TopicLog, TopicSpec
+from gateway.feature import Feature
 from gateway.features.sharing.book import Book
 from gateway.features.sharing.config import SharingConfig
 from gateway.features.sharing.member import MAX_MEMBERS, Member
+from gateway.features.sharing.metrics import METRICS
 from gateway.features.sharing.report import SharingReport
 from gateway.quotas.engine import QuotaEngine
 
@@ -35,9 +38,12 @@ _ID_BYTES = 8
 _log = logging.getLogger("weir.sharing")
 
 
-class Sharing:
+class Sharing(Feature[SharingConfig | None]):
     """Charges `engine`, a shared one, and what is in `books`, with what other gateways let through, and tells them what
     this one did."""
+
+    page = "sharing"
+    metrics = METRICS
 
     def __init__(
         self, config: SharingConfig, connect: Callable[[], OwnClient], engine: QuotaEngine, books: Sequence[Book] = ()
@@ -54,14 +60,17 @@ class Sharing:
         self._writing = asyncio.Lock()
         self._leaving = False
         self._told: tuple[int, bool] | None = None
+        self._task: BackgroundTask | None = None
 
     @property
     def member(self) -> Member:
         """This gateway among those that share their quotas."""
         return self._member
 
-    async def run(self) -> None:
-        """Share until cancelled."""
+    def start(self, tasks: BackgroundTasks) -> None:
+        self._task = tasks.start("share quotas with other gateways", self._run)
+
+    async def _run(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._log.run(), name="read what other gateways let through")
@@ -72,22 +81,25 @@ class Sharing:
         finally:
             await self._log.close()
 
-    async def leave(self) -> None:
-        """Tell the others what was used last, and that this member goes. Takes `LEAVE_SECONDS` at most, and raises nothing."""
+    async def stop(self) -> None:
+        """Tell the other gateways the last use, and that this one leaves. Takes at most `LEAVE_SECONDS`, and raises nothing."""
         self._leaving = True
         try:
             async with asyncio.timeout(LEAVE_SECONDS), self._writing:
                 await self._log.publish([*self._member.last_words(clock.monotonic()), self._member.farewell()])
         except (ClusterError, TimeoutError) as error:
             _log.warning("the other gateways could not be told that this one stops: %s", error or "the topic does not answer")
+        if self._task is not None:
+            self._task.cancel()
 
-    def configure(self, config: SharingConfig) -> None:
-        """Take over another interval and what is to be done without the topic, which stays the same."""
-        self._config = config
-        self._member.configure(config.interval, fair_share=config.fair_share)
+    def apply(self, section: SharingConfig | None) -> list[str]:
+        """Only the interval and `when_unreachable` can differ: a reload that changes anything else is refused."""
+        if section is not None and section != self._config:
+            self._config = section
+            self._member.configure(section.interval, fair_share=section.fair_share)
+        return []
 
     def report(self) -> SharingReport:
-        """How things are."""
         member, status = self._member, self._member.status
         return SharingReport(
             identity=member.identity,

@@ -1,10 +1,11 @@
 """`quotas.topics`: thresholds on what is appended to topics, by topic and in all. The keys are those of Kafka's proposal."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, model_validator
 
 from gateway.config.section import Section, invalid
+from gateway.config.window import WindowConfig
 from gateway.features.topic_quotas.thresholds import KEY as EXPLICIT
 from gateway.features.topic_quotas.thresholds import TOTAL
 
@@ -49,3 +50,11 @@ class TopicsConfig(Section):
                 f"lower some of {EXPLICIT}, or raise {TOTAL} to at least {total}",
             )
         return self
+
+
+class TopicsSection(NamedTuple):
+    """The parts of `quotas` that topic quotas depend on. `topics` is None where topics have no quotas."""
+
+    topics: TopicsConfig | None
+    window: WindowConfig
+    enforce: bool

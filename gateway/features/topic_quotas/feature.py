@@ -1,18 +1,23 @@
 """Topic quotas put together: thresholds from the config, the cluster's topics, the sessions that ask, what is told of it."""
 
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 
 from gateway import clock
 from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.cluster.client import OwnClient
-from gateway.config.model import QuotasConfig
+from gateway.feature import Feature
 from gateway.features.sharing.book import Entity
+from gateway.features.topic_quotas.config import TopicsSection
+from gateway.features.topic_quotas.handlers import openers
 from gateway.features.topic_quotas.lookup import TopicWatch
+from gateway.features.topic_quotas.metrics import METRICS
 from gateway.features.topic_quotas.produce_inspector import TopicGate
 from gateway.features.topic_quotas.rejections import RejectionFolder
 from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, TopicQuotas, TopicSettings, TopicsReport
 from gateway.features.topic_quotas.thresholds import KEY, TOTAL, AlterationQueue, TopicLimits, TopicThresholds, thresholds
 from gateway.observer import Outlet
+from gateway.proxy.handler import Opener
 from gateway.proxy.produce_inspection import ProducedTopics
 from gateway.quotas.account import Account
 from gateway.quotas.entity import DynamicQuotas, Tags
@@ -20,11 +25,15 @@ from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
 
 
-class TopicQuotasAtWork:
-    """Nothing at all as long as `quotas.topics` is not configured; `produced` is how sessions find out."""
+class TopicQuotasAtWork(Feature[TopicsSection]):
+    """Does nothing while `quotas.topics` is not configured; sessions ask `produced`."""
+
+    page = "topics"
+    metrics = METRICS
 
     def __init__(
         self,
+        section: TopicsSection,
         connect: Callable[[], OwnClient],
         outlet: Outlet,
         queue: AlterationQueue,
@@ -39,18 +48,34 @@ class TopicQuotasAtWork:
         self._folder: RejectionFolder | None = None
         self._watch: TopicWatch | None = None
         self._task: BackgroundTask | None = None
-        self._config: QuotasConfig | None = None
+        self._section = section
+        self._tasks: BackgroundTasks | None = None
         self.thresholds = TopicThresholds(queue)
 
     def override(self, quotas: DynamicQuotas) -> None:
         """Put the thresholds among the quotas of the API over those of the file; they hold from the next request on."""
         self.thresholds.dynamic = thresholds(quotas)
-        settings = None if self._config is None else topic_settings(self._config, self.thresholds.dynamic)
+        settings = topic_settings(self._section, self.thresholds.dynamic)
         if settings is not None and self._gate is not None and self._task is not None:
             self._gate.quotas.apply(settings, clock.monotonic())
 
-    def notes(self, old: QuotasConfig, new: QuotasConfig) -> list[str]:
-        """What an operator should know of a changed file: thresholds set as topic configs stay above it."""
+    def handlers(self) -> Mapping[int, Opener]:
+        return openers(self.thresholds)
+
+    def start(self, tasks: BackgroundTasks) -> None:
+        self._tasks = tasks
+        self._configure(tasks)
+
+    def apply(self, section: TopicsSection) -> list[str]:
+        """The caller has the engine recall its buckets, so that sessions look at `produced` again."""
+        before, self._section = self._section, section
+        if section == before or self._tasks is None:
+            return []
+        self._configure(self._tasks)
+        return self._notes(before, section)
+
+    def _notes(self, old: TopicsSection, new: TopicsSection) -> list[str]:
+        """Notes about thresholds of topic configs that stay above changed ones of the file."""
         if new.topics is None:
             return []
         before = {} if old.topics is None else old.topics.explicit
@@ -69,31 +94,34 @@ class TopicQuotasAtWork:
             )
         return notes
 
-    def configure(self, config: QuotasConfig, tasks: BackgroundTasks) -> None:
-        """Take over a configuration; the caller has the engine recall its buckets. `tasks` runs what has to run."""
-        now = clock.monotonic()
-        self._config = config
-        of_file, settings = topic_settings(config), topic_settings(config, self.thresholds.dynamic)
+    def _configure(self, tasks: BackgroundTasks) -> None:
+        now, section = clock.monotonic(), self._section
+        of_file, settings = topic_settings(section), topic_settings(section, self.thresholds.dynamic)
         self.thresholds.of_file = None if of_file is None else TopicLimits(of_file.total, of_file.explicit)
-        if config.topics is None or settings is None:
-            self.stop()
+        if section.topics is None or settings is None:
+            self._unwatch()
             return
         if self._gate is None:
             quotas = TopicQuotas(settings, now, on_nameless=self._hurry, own=self._own)
             folder = RejectionFolder(self._quotas, self._outlet)
-            self._gate = TopicGate(quotas, config.topics.error_code, folder.note)
+            self._gate = TopicGate(quotas, section.topics.error_code, folder.note)
             self._folder = folder
         elif self._task is None:  # they had been removed meanwhile; connections may still hold the gate
             self._gate.quotas = TopicQuotas(settings, now, on_nameless=self._hurry, own=self._own)
         self._gate.quotas.apply(settings, now)
-        self._gate.error_code = config.topics.error_code
+        self._gate.error_code = section.topics.error_code
         self.produced.opener = self._gate.open
         if self._task is None:
             self._watch = TopicWatch(self._connect(), self._gate.quotas.listed)
             self._task = tasks.start("list the cluster's topics", self._watch.run)
 
-    def stop(self) -> None:
-        """Look at topics no more."""
+    async def stop(self) -> None:
+        """Report the folded rejections now. `quotas` stays, as RecentUsage saves it later."""
+        self.tick(inf)
+        if self._task is not None:
+            self._task.cancel()
+
+    def _unwatch(self) -> None:
         self.produced.opener = None
         if self._task is not None:
             self._task.cancel()
@@ -105,12 +133,10 @@ class TopicQuotasAtWork:
         return self._gate.quotas if self._gate is not None and self._task is not None else None
 
     def tick(self, now: float) -> None:
-        """To be called once a second."""
         if self._folder is not None:
             self._folder.flush(now)
 
     def report(self) -> TopicsReport | None:
-        """How things are; None where topics have no quotas."""
         if self._gate is None or self._task is None:
             return None
         return self._gate.quotas.report(clock.monotonic())
@@ -145,7 +171,7 @@ class TopicQuotasAtWork:
             self._watch.hurry()
 
 
-def topic_settings(config: QuotasConfig, overrides: Mapping[str, float] | None = None) -> TopicSettings | None:
+def topic_settings(config: TopicsSection, overrides: Mapping[str, float] | None = None) -> TopicSettings | None:
     """The topic quotas of a config file, with thresholds over the file's, as the arithmetic takes them."""
     if config.topics is None:
         return None

@@ -4,16 +4,21 @@ from collections.abc import Callable, Iterator
 
 from gateway.admin.metrics.row import Labels, Read, Row, Value, one_of
 from gateway.admin.metrics.scrape import Scrape
-from gateway.features.topic_quotas.rules import TopicRow
+from gateway.features.topic_quotas.rules import TopicRow, TopicsReport
 
-_topics = one_of(lambda scrape: scrape.topics)
+_topics = one_of(TopicsReport)
+
+
+def _rows(scrape: Scrape) -> list[TopicRow]:
+    report = scrape.report(TopicsReport)
+    return [] if report is None else report.rows
 
 
 def _per_topic(read: Callable[[TopicRow], float | None]) -> Read:
     """A value for each topic that is shown and has one."""
 
     def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
-        for row in scrape.topics.rows if scrape.topics is not None else ():
+        for row in _rows(scrape):
             value = read(row)
             if value is not None:
                 yield (row.topic,), value
@@ -22,7 +27,7 @@ def _per_topic(read: Callable[[TopicRow], float | None]) -> Read:
 
 
 def _refused_topics(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
-    for row in scrape.topics.rows if scrape.topics is not None else ():
+    for row in _rows(scrape):
         for reason, size in sorted(row.refused_bytes.items()):
             yield (row.topic, reason), size
 

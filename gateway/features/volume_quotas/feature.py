@@ -6,15 +6,20 @@ Every gateway decides for itself, of what all of them read.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from gateway import clock
+from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.cluster.client import ClusterError, OwnClient
 from gateway.cluster.topic_log import TopicLog, TopicSpec
 from gateway.events import VolumeStateChanged
+from gateway.feature import Feature
 from gateway.features.volume_quotas.config import VolumesConfig
+from gateway.features.volume_quotas.metrics import METRICS
 from gateway.features.volume_quotas.report import VolumesReport
+from gateway.features.volume_quotas.report_json import volumes_json
 from gateway.features.volume_quotas.rules import ClusterVolumes, Verdict, VolumeState, WhenUnknown
 from gateway.features.volume_quotas.sources import LogDirs, VolumeSource
 from gateway.features.volume_quotas.usage_message import BadUsageError, encode_usage, parse_broker, parse_usage
@@ -301,6 +306,73 @@ class VolumeWatch:
                 "volume_reason": verdict.reason,
             },
         )
+
+
+class VolumeQuotas(Feature[VolumesConfig | None]):
+    """Keeps a `VolumeWatch` while `quotas.volumes` is configured. `reconsider` is called when producers may send more."""
+
+    page = "volumes"
+    metrics = METRICS
+
+    def __init__(
+        self,
+        section: VolumesConfig | None,
+        connect: Callable[[], OwnClient],
+        engine: QuotaEngine,
+        gate: ProduceGate,
+        outlet: Outlet,
+        reconsider: Callable[[], None],
+    ) -> None:
+        self._section = section
+        self._connect = connect
+        self._engine = engine
+        self._gate = gate
+        self._outlet = outlet
+        self._reconsider = reconsider
+        self._tasks: BackgroundTasks | None = None
+        self._watch: VolumeWatch | None = None
+        self._task: BackgroundTask | None = None
+
+    def start(self, tasks: BackgroundTasks) -> None:
+        self._tasks = tasks
+        if self._section is not None:
+            self._begin(self._section, tasks, None)
+
+    def apply(self, section: VolumesConfig | None) -> list[str]:
+        before, self._section = self._section, section
+        if section == before or self._tasks is None:
+            return []
+        if section is not None and self._watch is not None and self._watch.reconfigure(section):
+            return []
+        ending = self._task
+        if ending is not None and self._watch is not None:
+            if section is not None:
+                self._watch.give_way()
+            ending.cancel()
+        self._watch = self._task = None
+        if section is not None:
+            self._begin(section, self._tasks, None if ending is None else ending.task)
+        return []
+
+    def report(self) -> VolumesReport | None:
+        return None if self._watch is None else self._watch.report()
+
+    def throttle_totals(self) -> Sequence[ThrottleTotals]:
+        report = self.report()
+        return () if report is None else (report.totals,)
+
+    def as_json(self) -> dict[str, Any] | None:
+        report = self.report()
+        return None if report is None else volumes_json(report)
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin(self, section: VolumesConfig, tasks: BackgroundTasks, before: asyncio.Task[None] | None) -> None:
+        watch = VolumeWatch(section, self._connect, self._engine, self._gate, self._outlet, on_release=self._reconsider)
+        self._watch = watch
+        self._task = tasks.start("watch the cluster's volumes", lambda: watch.run(before), watch.end)
 
 
 def _time(seconds: float) -> str:

@@ -2,59 +2,61 @@
 
 from collections.abc import Callable, Iterator
 
-from gateway.admin.metrics.row import Labels, Read, Row, Value, one_of, reasons
+from gateway.admin.metrics.row import Labels, Read, Row, Value, one_of, reasons_of
 from gateway.admin.metrics.scrape import Scrape
+from gateway.features.volume_quotas.report import VolumesReport
 from gateway.features.volume_quotas.rules import VolumeRow, VolumeState
 
 _MAX_VOLUMES = 1_000
 _VOLUME: Labels = ("broker", "volume")
 
-_volumes = one_of(lambda scrape: scrape.volumes)
+_volumes = one_of(VolumesReport)
 
 
 def _per_volume(read: Callable[[VolumeRow], float]) -> Read:
     def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
-        if scrape.volumes is not None:
-            for row in scrape.volumes.verdict.rows[:_MAX_VOLUMES]:
+        if (volumes := scrape.report(VolumesReport)) is not None:
+            for row in volumes.verdict.rows[:_MAX_VOLUMES]:
                 yield (str(row.broker), row.volume.name), read(row)
 
     return values
 
 
 def _volume_connections(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
-    if scrape.volumes is not None:
-        yield ("reader",), scrape.volumes.reader_connected
-        if scrape.volumes.publishes:
-            yield ("publisher",), scrape.volumes.publisher_connected
+    if (volumes := scrape.report(VolumesReport)) is not None:
+        yield ("reader",), volumes.reader_connected
+        if volumes.publishes:
+            yield ("publisher",), volumes.publisher_connected
 
 
 def _volume_state(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
-    if scrape.volumes is not None:
+    if (volumes := scrape.report(VolumesReport)) is not None:
         for state in VolumeState:
-            yield (state.value,), state is scrape.volumes.verdict.state
+            yield (state.value,), state is volumes.verdict.state
 
 
 def _volume_requests(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
-    if scrape.volumes is not None:
-        yield ("delayed",), scrape.volumes.throttled_total
-        yield ("refused",), scrape.volumes.refused_total
-        yield ("put_off",), scrape.volumes.put_off_total
+    if (volumes := scrape.report(VolumesReport)) is not None:
+        yield ("delayed",), volumes.throttled_total
+        yield ("refused",), volumes.refused_total
+        yield ("put_off",), volumes.put_off_total
 
 
 def _usage_ages(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
-    if scrape.volumes is not None:
-        for broker, age in list(scrape.volumes.ages.items())[:_MAX_VOLUMES]:
+    if (volumes := scrape.report(VolumesReport)) is not None:
+        for broker, age in list(volumes.ages.items())[:_MAX_VOLUMES]:
             yield (str(broker),), age
 
 
 def _freshness(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
-    if scrape.volumes is not None:
-        yield (scrape.volumes.when_unknown.value,), scrape.volumes.freshness_seconds
+    if (volumes := scrape.report(VolumesReport)) is not None:
+        yield (volumes.when_unknown.value,), volumes.freshness_seconds
 
 
 def _publication_age(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
-    if scrape.volumes is not None and scrape.volumes.publication_age is not None:
-        yield (), scrape.volumes.publication_age
+    volumes = scrape.report(VolumesReport)
+    if volumes is not None and volumes.publication_age is not None:
+        yield (), volumes.publication_age
 
 
 METRICS: tuple[Row, ...] = (
@@ -93,7 +95,7 @@ METRICS: tuple[Row, ...] = (
     Value("counter", "weir_volume_messages_total", "Records read from the usage topic.", (),
           _volumes(lambda volumes: volumes.messages_total)),
     Value("counter", "weir_volume_messages_skipped_total", "Usage messages that could not be used.", ("reason",),
-          reasons(lambda scrape: {} if scrape.volumes is None else scrape.volumes.skipped)),
+          reasons_of(VolumesReport, lambda volumes: volumes.skipped)),
     Value("counter", "weir_volume_produce_requests_total", "Produce requests held for the volumes' sake, by what came of it.",
           ("result",), _volume_requests),
 )  # fmt: skip

@@ -57,6 +57,11 @@ async def test_name_that_utf8_cannot_encode_is_written(ledger: Ledger, written: 
 class Full:
     """A topic that has no room."""
 
+    connected = True
+
+    async def run(self) -> None:
+        """Sends nothing."""
+
     def publish(self, lines: list[str]) -> int:
         return len(lines)
 

@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 from gateway.admin.view import AdminView
+from gateway.features.quota_api.feature import ApiQuotas
 from gateway.features.quota_api.records import QuotaLogReport
 from tests.gateway.admin.test_metrics import Page
+from tests.gateway.conftest import reported
 
 REPORT = QuotaLogReport(
     topic="__weir_quotas",
@@ -18,7 +20,7 @@ REPORT = QuotaLogReport(
 
 
 def test_quota_topic_report_has_metrics(view: AdminView) -> None:
-    page = Page(replace(view, quota_log=lambda: REPORT))
+    page = Page(replace(view, features=[reported(ApiQuotas, REPORT)]))
     names = ("connected", "entities", "records_total", "publication_errors_total")
     assert [page[f"weir_api_quota_topic_{name}"] for name in names] == [1, 12, 90, 2]
     assert page.get("weir_api_quota_topic_skipped_total", reason="damaged") == 3

@@ -79,7 +79,7 @@ async def test_saves_repeat_without_blocking_the_loop(path, monkeypatch):
         loop.call_soon_threadsafe(writes.release)
 
     monkeypatch.setattr(recent_usage, "write_usage", counting)
-    task = asyncio.create_task(gateway.usage.run())
+    task = asyncio.create_task(gateway.usage._run())
     async with asyncio.timeout(30):
         for _ in range(3):
             await writes.acquire()

@@ -6,8 +6,10 @@ import aiohttp
 
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
+from gateway.features.sharing.feature import Sharing
 from gateway.features.sharing.report import SharingReport
 from tests.gateway.admin.test_metrics import Page
+from tests.gateway.conftest import reported
 
 REPORT = SharingReport(
     identity="00000000000000a1",
@@ -28,7 +30,7 @@ REPORT = SharingReport(
 
 
 def test_sharing_report_has_metrics(view: AdminView) -> None:
-    page = Page(replace(view, sharing=lambda: REPORT))
+    page = Page(replace(view, features=[reported(Sharing, REPORT)]))
     names = ("members", "reachable", "entities", "messages_total", "published_total", "publication_errors_total")
     assert [page[f"weir_sharing_{name}"] for name in names] == [4, 0, 12, 900, 300, 2]
     assert page["weir_sharing_left_out_total"] == 7
@@ -40,7 +42,7 @@ def test_metrics_are_absent_without_sharing(view: AdminView) -> None:
 
 
 async def test_sharing_api_names_problems(view: AdminView) -> None:
-    server = AdminServer(replace(view, sharing=lambda: REPORT), ("127.0.0.1", 0))
+    server = AdminServer(replace(view, features=[reported(Sharing, REPORT)]), ("127.0.0.1", 0))
     await server.start()
     try:
         url = f"http://127.0.0.1:{server.port}/api/sharing"

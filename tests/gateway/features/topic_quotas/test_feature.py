@@ -6,8 +6,9 @@ from collections import Counter
 import pytest
 
 from gateway.background import BackgroundTasks
-from gateway.config.model import QuotasConfig
+from gateway.config.window import WindowConfig
 from gateway.features.quota_api.alter_queue import AlterQueue
+from gateway.features.topic_quotas.config import TopicsConfig, TopicsSection
 from gateway.features.topic_quotas.feature import TopicQuotasAtWork
 from gateway.features.topic_quotas.thresholds import TopicLimits
 from gateway.observer import Outlet
@@ -16,8 +17,15 @@ from gateway.quotas.entity import ClientQuotaEntity
 TOTAL, KEY = "total.bytes.in.per.sec.threshold", "bytes.in.per.sec.threshold"
 
 
-def config(total=100, **explicit):
-    return QuotasConfig.model_validate({"topics": {TOTAL: total, KEY: explicit}})
+NONE = TopicsSection(None, WindowConfig(), enforce=True)
+
+
+def section(total=100, **explicit):
+    return NONE._replace(topics=TopicsConfig.model_validate({TOTAL: total, KEY: explicit}))
+
+
+def make(section=NONE):
+    return TopicQuotasAtWork(section, NoBroker, Outlet(), AlterQueue())
 
 
 class NoBroker:
@@ -32,17 +40,17 @@ class NoBroker:
 
 @pytest.fixture
 async def at_work():
-    topics = TopicQuotasAtWork(NoBroker, Outlet(), AlterQueue())
+    topics = make()
     async with BackgroundTasks(Counter()) as tasks:
-        topics.start = lambda config: topics.configure(config, tasks)
+        topics.start(tasks)
         yield topics
-        topics.stop()
+        await topics.stop()
 
 
 async def test_topic_configs_override_file(at_work):
     assert at_work.thresholds.of_file is None
     at_work.override({ClientQuotaEntity(topic="payments"): {KEY: 20.0}})  # known before the quotas are at work
-    at_work.start(config(payments=10, orders=30))
+    at_work.apply(section(payments=10, orders=30))
     assert at_work.thresholds.of_file == TopicLimits(100.0, {"payments": 10.0, "orders": 30.0})
     assert at_work.quotas.settings.explicit == {"payments": 20.0, "orders": 30.0}
     at_work.override({})
@@ -51,21 +59,21 @@ async def test_topic_configs_override_file(at_work):
 
 
 async def test_topic_configs_stay_over_reloaded_file(at_work):
-    at_work.start(config(payments=10))
+    at_work.apply(section(payments=10))
     at_work.override({ClientQuotaEntity(topic="payments"): {KEY: 20.0}})
-    at_work.start(config(payments=11))
+    at_work.apply(section(payments=11))
     assert at_work.quotas.settings.explicit == {"payments": 20.0}
-    at_work.start(QuotasConfig())
+    at_work.apply(NONE)
     assert at_work.thresholds.of_file is None
 
 
 def test_overruled_thresholds_are_named_after_reload():
-    topics = TopicQuotasAtWork(NoBroker, Outlet(), AlterQueue())
+    topics = make()
     topics.override({ClientQuotaEntity(topic="payments"): {KEY: 20.0}})
-    (note,) = topics.notes(config(payments=10), config(payments=11, orders=1))
+    (note,) = topics._notes(section(payments=10), section(payments=11, orders=1))
     assert f"quotas.topics.{KEY}.payments is 11, but the topic's config 20 stays in effect" in note
     assert f"--delete-config {KEY}" in note
-    assert topics.notes(config(payments=11), config(payments=11, orders=2)) == []
-    (note,) = topics.notes(config(), config(total=15))
+    assert topics._notes(section(payments=11), section(payments=11, orders=2)) == []
+    (note,) = topics._notes(section(), section(total=15))
     assert f"quotas.topics.{TOTAL} is 15, and the thresholds of file and topic configs add up to 20" in note
-    assert topics.notes(config(), QuotasConfig()) == []
+    assert topics._notes(section(), NONE) == []

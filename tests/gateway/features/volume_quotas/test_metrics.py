@@ -8,12 +8,14 @@ import pytest
 
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
+from gateway.features.volume_quotas.feature import VolumeQuotas
 from gateway.features.volume_quotas.limits import Limit, LimitType, Volume
 from gateway.features.volume_quotas.report import VolumesReport
 from gateway.features.volume_quotas.rules import ClusterVolumes, Verdict, WhenUnknown
 from gateway.features.volume_quotas.usage_message import VolumeUsage
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, ThrottleTotals
 from tests.gateway.admin.test_metrics import Page
+from tests.gateway.conftest import reported
 
 SOFT, HARD = Limit(LimitType.MIN_FREE_PERCENTAGE, 50), Limit(LimitType.MIN_FREE_PERCENTAGE, 10)
 
@@ -56,7 +58,7 @@ def report(found: Verdict) -> VolumesReport:
 
 @pytest.fixture
 def with_volumes(view: AdminView) -> Callable[[Verdict], AdminView]:
-    return lambda found: replace(view, volumes=lambda: report(found))
+    return lambda found: replace(view, features=[reported(VolumeQuotas, report(found))])
 
 
 def test_throttled_cluster_has_metrics(with_volumes: Callable[[Verdict], AdminView]) -> None:

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from gateway.features.ledger.notes import Notes
 from rich.console import Console
 
 from gateway.admin.live import GatewayPainter
@@ -14,7 +15,6 @@ from gateway.admin.view import AdminView
 from gateway.config.load import parse_config
 from gateway.config.problems import ConfigError
 from gateway.events import QuotaChanged, UsageSample, from_line, to_line
-from gateway.features.ledger.notes import Notes
 from gateway.features.ledger.usage import MINUTE, UsageSampler
 from gateway.features.quota_api.rules import alteration, altered, described
 from gateway.quotas.bucket import Bucket

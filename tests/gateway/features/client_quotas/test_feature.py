@@ -1,6 +1,6 @@
 """Quotas of the API beside those of the file."""
 
-from gateway.features.quota_api.feature import overruled
+from gateway.features.client_quotas.feature import overruled
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 
 ETL, WEB = ClientQuotaEntity(client_id="etl"), ClientQuotaEntity(client_id="web")

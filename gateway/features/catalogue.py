@@ -1,0 +1,26 @@
+"""All features, in the one order that the gateway uses for everything: restore, start, apply a reload, report, and stop."""
+
+from typing import Any, Final
+
+from gateway.feature import Feature
+from gateway.features.client_quotas.feature import ClientQuotas
+from gateway.features.connection_quotas.feature import ConnectionLimiter
+from gateway.features.controller_mutations.feature import ControllerMutations
+from gateway.features.ledger.feature import Ledger
+from gateway.features.quota_api.feature import ApiQuotas
+from gateway.features.recent_use.feature import RecentUsage
+from gateway.features.sharing.feature import Sharing
+from gateway.features.topic_quotas.feature import TopicQuotasAtWork
+from gateway.features.volume_quotas.feature import VolumeQuotas
+
+FEATURES: Final[tuple[type[Feature[Any]], ...]] = (
+    Sharing,  # stops first: the other gateways are told of the last use before anything else takes time
+    TopicQuotasAtWork,  # applies before ClientQuotas, whose reload makes the sessions look at both again
+    ClientQuotas,
+    VolumeQuotas,
+    ConnectionLimiter,  # applies after ClientQuotas, whose algorithm and window it follows
+    ControllerMutations,
+    ApiQuotas,  # restores before RecentUsage, which needs the limits of all quotas
+    Ledger,  # stops after the features above, as it writes the events of their ends
+    RecentUsage,  # starts after TopicQuotasAtWork, to which it gives recent use; saves at the very end
+)

@@ -1,0 +1,27 @@
+"""Limits on connections: their rules, joined with sockets and timers."""
+
+from gateway import clock
+from gateway.feature import Feature
+from gateway.features.connection_quotas.admission import Admission
+from gateway.features.connection_quotas.metrics import METRICS, ConnectionsReport
+from gateway.features.connection_quotas.rules import ConnectionLimits, ConnectionQuotas
+from gateway.observer import Outlet
+from gateway.quotas.engine import QuotaEngine
+
+
+class ConnectionLimiter(Feature[ConnectionLimits]):
+    """`admission` is for all acceptors of the gateway."""
+
+    metrics = METRICS
+
+    def __init__(self, section: ConnectionLimits, engine: QuotaEngine, outlet: Outlet) -> None:
+        self.quotas = ConnectionQuotas(engine, section, clock.monotonic())
+        self.admission = Admission(self.quotas, outlet)
+
+    def apply(self, section: ConnectionLimits) -> list[str]:
+        """Apply the same section too, as the algorithm and the window of the engine may have changed."""
+        self.quotas.apply(section, clock.monotonic())
+        return []
+
+    def report(self) -> ConnectionsReport:
+        return ConnectionsReport(self.quotas.listeners, self.admission.held)
