@@ -1,7 +1,4 @@
-"""The certificate files that a config names: whether they can be used, and what their owner should know of them.
-
-The rest of the config says what is wrong with its text alone; this reads files, once the text is right.
-"""
+"""Checks of the certificate files that a config names. They run after the text of the config has been validated."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -25,8 +22,6 @@ _DER_START, _JAVA_KEYSTORE, _PKCS12_HINT = b"\x30", b"\xfe\xed\xfe\xed", (".p12"
 
 
 class _UnusableError(Exception):
-    """A file that can't be used: what is wrong, and what to do about it."""
-
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
         self.message = message
@@ -34,7 +29,7 @@ class _UnusableError(Exception):
 
 
 def check_certificates(config: WeirConfig, document: Document, directory: Path) -> list[Problem]:
-    """A problem for each certificate, key and authority that can't be used. `directory` is the config file's."""
+    """A problem for each unusable certificate, key and authority. `directory` is the config file's."""
     found: list[Problem] = []
     for path, names, use in _uses(config, directory):
         mine: list[Problem] = []
@@ -55,14 +50,14 @@ def check_certificates(config: WeirConfig, document: Document, directory: Path) 
 
 
 def certificate_warnings(config: WeirConfig, directory: Path, now: float) -> list[str]:
-    """What is usable but probably not meant, one line each, naming the key; `now` is wall clock seconds."""
+    """One line for each usable file that is probably a mistake. `now` is wall clock seconds."""
     found: list[str] = []
     moment = datetime.fromtimestamp(now, UTC)
-    # A file that can't be used any more was good a moment ago: it is being replaced.
+    # The files were valid a moment ago, so an unusable file is being replaced.
     with suppress(_UnusableError):
         for path, names, _ in _uses(config, directory):
             for key, file in names.items():
-                # Behind the first one in `cert` are those that lead to its authority; an expired one of them is as bad.
+                # After the first certificate in `cert` come its intermediates; an expired intermediate is as bad.
                 certificates = _read_certificates(directory / file) if key != "key" else []
                 found += [f"{key_path((*path, key))}: {file}: {said}" for one in certificates if (said := _dates(one, moment))]
         for index, listener in enumerate(config.listeners):
@@ -71,7 +66,7 @@ def certificate_warnings(config: WeirConfig, directory: Path, now: float) -> lis
 
 
 def _uses(config: WeirConfig, directory: Path) -> Iterator[tuple[KeyPath, dict[str, str], Callable[[], object]]]:
-    """Each `tls`: its path, its files by key, and what makes a context of it."""
+    """For each `tls`: its path, its files by key, and a function that makes its context."""
     if (upstream := config.upstream.tls) is not None:
         files = {"ca": upstream.ca, "cert": upstream.cert, "key": upstream.key}
         client = upstream.resolved(directory)
@@ -88,17 +83,15 @@ def _uses(config: WeirConfig, directory: Path) -> Iterator[tuple[KeyPath, dict[s
 
 
 def _mismatch(names: dict[str, str], path: KeyPath, document: Document, directory: Path) -> Iterator[Problem]:
-    """A key that is not that of the first certificate in `cert`."""
+    """A problem if the key does not belong to the first certificate in `cert`."""
     wanted = _read_key(directory / names["key"])
     certificates = _read_certificates(directory / names["cert"])
     owners = [position for position, one in enumerate(certificates) if _public_bytes(one.public_key()) == wanted]
     if owners[:1] == [0]:
         return
     if owners:
-        message = f"has the certificate of {names['key']} in place {owners[0] + 1}, behind others"
-        yield problem(
-            document, (*path, "cert"), message, "put it first, then those that lead to its authority", value=names["cert"]
-        )
+        message = f"has the certificate of {names['key']} in place {owners[0] + 1}"
+        yield problem(document, (*path, "cert"), message, "put it first, then its intermediates", value=names["cert"])
         return
     owner = certificates[0].subject.rfc4514_string()
     message = f"is not the key of the certificate in {names['cert']}, which is for {owner!r}"
@@ -110,17 +103,16 @@ def _content(file: Path) -> bytes:
         return file.read_bytes()
     except FileNotFoundError:
         raise _UnusableError(
-            f"does not exist: {file}", "name a file that is there; a relative name starts at the config file"
+            f"does not exist: {file}", "name an existing file; a relative name starts at the config file's directory"
         ) from None
     except IsADirectoryError:
         raise _UnusableError("is a directory", "name the file in it") from None
     except OSError as error:
-        raise _UnusableError(f"can't be read: {error.strerror}", "let the user that runs Weir read it") from None
+        raise _UnusableError(f"can't be read: {error.strerror}", "make it readable for the user that runs Weir") from None
 
 
 def _read_certificates(file: Path) -> "list[Certificate]":
-    """The certificates of a PEM file, at least one."""
-    from cryptography import x509  # here, because it takes as long to import as all the rest of `weir check`
+    from cryptography import x509  # here, because this import takes as long as the whole of `weir check`
 
     content = _content(file)
     try:
@@ -138,7 +130,7 @@ def _read_key(file: Path) -> bytes:
     try:
         return _public_bytes(load_pem_private_key(content, None).public_key())
     except TypeError:
-        remedy = "take the password off (openssl pkey -in FILE -out NEW) and let nobody but Weir's user read it"
+        remedy = "remove the password (openssl pkey -in FILE -out NEW) and make the file readable for Weir's user only"
         raise _UnusableError("is encrypted, and Weir has no password for it", remedy) from None
     except ValueError:
         message = "holds no private key in PEM" if b"PRIVATE KEY-----" not in content else "holds a damaged private key"
@@ -154,28 +146,28 @@ def _public_bytes(key: object) -> bytes:
 
 def _to_pem(file: Path, content: bytes) -> str:
     if content.startswith(_JAVA_KEYSTORE):
-        return "it is a Java keystore: keytool -importkeystore makes PKCS12 of it, and openssl pkcs12 makes PEM of that"
+        return "it is a Java keystore: convert it to PKCS12 (keytool -importkeystore), then to PEM (openssl pkcs12)"
     if file.suffix.lower() in _PKCS12_HINT:
-        return "make PEM of it: openssl pkcs12 -in FILE -nodes"
+        return "convert it to PEM: openssl pkcs12 -in FILE -nodes"
     if content.startswith(_DER_START):
-        return "it looks like DER: openssl x509 -inform der, or openssl pkey -inform der, makes PEM of it"
-    return "name a PEM file, the kind that begins with -----BEGIN"
+        return "it looks like DER: convert it to PEM with openssl x509 -inform der, or openssl pkey -inform der"
+    return "name a PEM file, which begins with -----BEGIN"
 
 
 def _dates(certificate: "Certificate", now: datetime) -> str | None:
     until, since = certificate.not_valid_after_utc, certificate.not_valid_before_utc
     who = certificate.subject.rfc4514_string() or "the certificate"
     if until <= now:
-        return f"{who} expired on {until:%Y-%m-%d %H:%M} UTC, whoever verifies it refuses it — renew it"
+        return f"{who} expired on {until:%Y-%m-%d %H:%M} UTC, so peers that verify it refuse it — renew it"
     if until <= now + SOON:
         return f"{who} expires on {until:%Y-%m-%d %H:%M} UTC — renew it; Weir serves the new one without a restart"
     if since > now:
-        return f"{who} is not valid before {since:%Y-%m-%d %H:%M} UTC — wait, or set the clock right"
+        return f"{who} is not valid before {since:%Y-%m-%d %H:%M} UTC — wait, or correct the clock"
     return None
 
 
 def _wrong_names(listener: ListenerConfig, key: str, directory: Path) -> Iterator[str]:
-    """The names that clients are told to connect to and that the certificate is not for."""
+    """Names that clients connect to, but that the certificate does not have."""
     if listener.tls is None:
         return
     from cryptography import x509
@@ -184,7 +176,7 @@ def _wrong_names(listener: ListenerConfig, key: str, directory: Path) -> Iterato
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
-        yield f"{key}: has no subjectAltName, whoever verifies host names refuses it — make one for {listener.advertised_host}"
+        yield f"{key}: has no subjectAltName, so clients refuse it — make a certificate for {listener.advertised_host}"
         return
     valid = {*map(str.lower, names.get_values_for_type(x509.DNSName)), *map(str, names.get_values_for_type(x509.IPAddress))}
     for wanted in (listener.advertised_host, *([] if listener.sni is None else [listener.sni.name(0)])):

@@ -1,7 +1,6 @@
-"""What no single key can tell: ports that collide, entities given twice, keys of later releases.
+"""Checks across several keys: ports that collide, repeated entities, unsupported keys.
 
-The checks run on the parts of a file that are valid by themselves, so that one bad key hides nothing that is wrong
-elsewhere.
+The checks use the parts of a file that are valid by themselves, so that one bad key hides no error elsewhere.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gateway.config.document import Document
+from gateway.config.entities import entity_quota
 from gateway.config.explain import problem, without_indexes
 from gateway.config.model import (
     SECTIONS,
@@ -18,7 +18,6 @@ from gateway.config.model import (
     ListenerConfig,
     Server,
     UpstreamConfig,
-    entity_quota,
     is_wildcard,
 )
 from gateway.config.own_topics import OWN_TOPICS
@@ -34,9 +33,9 @@ UNSUPPORTED: dict[tuple[str, ...], tuple[str, str]] = {
         "remove it and set it at the broker, whose throttle times pass through",
     ),
 }
-"""Keys that Weir's documentation names and this version does not have, by path without indexes: message and remedy.
+"""Keys of Kafka that this version does not support, by path without indexes: message and remedy.
 
-A key of a registered quota kind is supported whatever stands here.
+A key of a registered quota kind is supported in any case.
 """
 
 _SUPPORTED = {("quotas", "entities", kind.config_key) for kind in KINDS.values()}
@@ -70,7 +69,6 @@ def split_unsupported(document: Document) -> tuple[object, list[Problem]]:
 
 
 def cross_check(data: object, document: Document) -> list[Problem]:
-    """Everything that is wrong between keys, whatever else is wrong with the file."""
     if not isinstance(data, Mapping):
         return []
     listeners = list(_valid_items(data.get("listeners"), ListenerConfig))
@@ -136,7 +134,7 @@ def _loops(data: Mapping[str, Any], listeners: _Listeners, document: Document) -
         for index, listener in listeners:
             hosts = {listener.host, listener.advertised_host}
             if server.port == listener.bootstrap_port and server.host.replace("localhost", "127.0.0.1") in hosts:
-                message = f"is listeners[{index}] of this gateway itself"
+                message = f"is listeners[{index}] of this gateway"
                 path: KeyPath = ("upstream", "bootstrap_servers", position)
                 yield problem(document, path, message, "name a Kafka broker", value=text)
 
@@ -148,7 +146,7 @@ def _entities(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
     for index, row in enumerate(rows if isinstance(rows, list) else ()):
         try:
             quota: EntityQuota = entity_quota(row)
-        except ValueError:  # said where the row itself is validated
+        except ValueError:  # the row's own validation reports it
             continue
         first = seen.setdefault(quota.entity, index)
         if first != index:
@@ -157,16 +155,16 @@ def _entities(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
 
 
 def _workers(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
-    """Several processes whose quotas of the API would not be the same, and which would write one state file."""
+    """Several workers without sharing: their quotas of the API would differ, and they would write one state file."""
     workers = data.get("workers", 1)
     if isinstance(workers, int) and workers > 1 and data.get("quota_admins") and data.get("sharing", {}) is None:
-        message = "lets quotas be set through Weir, which several workers tell each other only through a topic"
-        remedy = "write 'sharing: {}', which makes the topic, or remove quota_admins, or set workers to 1"
+        message = "lets clients set quotas through Weir, and several workers share such quotas only through a topic"
+        remedy = "write 'sharing: {}', which creates the topic, or remove quota_admins, or set workers to 1"
         yield problem(document, ("quota_admins",), message, remedy)
 
 
 def _topics(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
-    """Topics of Weir's own that are one and the same: what one part of it writes there another one can't read."""
+    """Two features with one topic: neither can read the records of the other."""
     seen: dict[str, KeyPath] = {}
     for *path, key in OWN_TOPICS:
         raw: Any = data
@@ -178,8 +176,8 @@ def _topics(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
             continue
         first = seen.setdefault(name, tuple(path))
         if first != tuple(path):
-            message = f"is a topic that {key_path(first)} uses as well"
-            yield problem(document, (*path, key), message, "give each a topic of its own", value=name)
+            message = f"is the topic of {key_path(first)} as well"
+            yield problem(document, (*path, key), message, "give each its own topic", value=name)
 
 
 def _valid(raw: object, model: type[_Model]) -> _Model | None:

@@ -1,4 +1,4 @@
-"""YAML text to plain data, with the line of every key, and duplicate keys refused instead of the last one winning."""
+"""Parses YAML to plain data with the line of every key. Duplicate keys are errors."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ import yaml
 from gateway.config.problems import ConfigError, KeyPath, Problem, key_path
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's where PyYAML has it: ten times faster, which shows from a thousand entities on."""
+"""libyaml's loader, if PyYAML has it, is ten times faster. The difference is visible from a thousand entities on."""
 
 _MAX_DEPTH = 64
 _MERGE_TAG = "tag:yaml.org,2002:merge"
@@ -16,21 +16,21 @@ _MERGE_TAG = "tag:yaml.org,2002:merge"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a YAML file says: `data` as plain Python values, `lines` from a key's path to its line, counted from 1."""
+    """A parsed YAML file: `data` as plain Python values, `lines` from a key's path to its line, counted from 1."""
 
     data: Any
     lines: dict[KeyPath, int]
     problems: list[Problem]
 
     def line(self, path: KeyPath) -> int | None:
-        """The line of the key at `path`, else of the nearest enclosing one, None for a file without any."""
+        """The line of the key at `path`, or of the nearest enclosing key. None if there is neither."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path)
 
 
 def read_document(text: str, *, source: str) -> Document:
-    """Parse YAML; duplicate keys become the document's `problems`. Raises ConfigError where it is not YAML at all."""
+    """Parse YAML. Duplicate keys become the document's `problems`. Raises ConfigError for invalid YAML."""
     try:
         if _depth(text) > _MAX_DEPTH:
             raise ConfigError(source, [_not_yaml("is nested too deeply", None)])
@@ -46,17 +46,17 @@ def read_document(text: str, *, source: str) -> Document:
             loader.dispose()
     except yaml.YAMLError as error:
         raise ConfigError(source, [_syntax(error, text)]) from None
-    except ValueError as error:  # PyYAML lets those of its scalar constructors through, such as the date 2026-13-45
-        raise ConfigError(source, [_not_yaml(f"holds a value that YAML can't read: {error}", None)]) from None
+    except ValueError as error:  # an error of a scalar constructor, such as for the date 2026-13-45
+        raise ConfigError(source, [_not_yaml(f"has a value that YAML can't read: {error}", None)]) from None
     if data is None:
         raise ConfigError(source, [_empty()])
     return Document(data, lines, problems)
 
 
 def _depth(text: str) -> int:
-    """How deeply lists and mappings are nested, or the first depth that is too much.
+    """The depth of nested lists and mappings, counted up to `_MAX_DEPTH` + 1.
 
-    Composing is recursive, and libyaml's composer ends the whole process where it goes too deep; parsing is not.
+    libyaml's composer is recursive and crashes the process on deep nesting. Its parser is not.
     """
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
@@ -70,7 +70,7 @@ def _depth(text: str) -> int:
 
 
 def _index(root: yaml.Node, lines: dict[KeyPath, int]) -> list[Problem]:
-    """Note the line of every key and item, and find duplicate keys. A node that aliases repeat is entered once."""
+    """Record the line of every key and item, and find duplicate keys. A node with aliases is visited once."""
     problems: list[Problem] = []
     entered: set[int] = set()
     pending: list[tuple[KeyPath, yaml.Node]] = [((), root)]
@@ -103,7 +103,7 @@ def _index(root: yaml.Node, lines: dict[KeyPath, int]) -> list[Problem]:
 
 
 def _syntax(error: yaml.YAMLError, text: str) -> Problem:
-    """A parser's complaint as a problem; tabs and stray document marks get words of their own."""
+    """A parser's error as a problem. Tabs and repeated document marks have their own messages."""
     if isinstance(error, yaml.reader.ReaderError):
         return _not_yaml(f"holds the character #x{int(error.character):04x}, which YAML does not allow", None)
     if not isinstance(error, yaml.MarkedYAMLError):

@@ -1,4 +1,4 @@
-"""Pydantic's complaints as problems: what is wrong and what to write instead, in the words of the file's author."""
+"""Translates pydantic's errors into problems, each with a remedy in the words of YAML."""
 
 import datetime
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ _EXAMPLES = {
     "listeners.tls.cert": '"cert: weir.pem"',
     "listeners.tls.key": '"key: weir.key"',
 }
-"""What to write for the keys without a default, by their path without list indexes."""
+"""Examples for the keys without a default, by their path without list indexes."""
 
 SECRETIVE = frozenset({("upstream", "sasl")})
-"""Sections whose unknown keys are named without their values."""
+"""Sections with secrets: messages about unknown keys leave out the values."""
 
 _WANTED = {
     "int_type": "a whole number",
@@ -47,18 +47,16 @@ _LIMITS = {
 
 
 def without_indexes(path: KeyPath) -> tuple[str, ...]:
-    """The path of a key's kind rather than of one key: `listeners[0].name` and `listeners[7].name` have the same."""
+    """The path without list indexes: `listeners[0].name` and `listeners[7].name` become the same."""
     return tuple(part for part in path if isinstance(part, str))
 
 
 def known_keys(section: tuple[str, ...]) -> list[str]:
-    """The keys that a section can have, as the file spells them."""
     return [field.alias or name for name, field in SECTIONS[section].model_fields.items()]
 
 
 def explain(error: ValidationError, document: Document) -> list[Problem]:
-    """A problem for each of pydantic's errors."""
-    # Pydantic counts the valid items only: it calls a list of nothing but bad items too short as well.
+    # Pydantic counts only valid items, so it reports a list without valid items as too short as well.
     return [
         _explain(details, document)
         for details in error.errors(include_url=False)
@@ -81,7 +79,7 @@ def _explain(details: ErrorDetails, document: Document) -> Problem:
         example = _EXAMPLES.get(".".join(section))
         return problem(document, path, "is missing", f"add it, such as {example}" if example else "add it")
     if kind == "extra_forbidden":
-        # A misspelt key may hold what its author took for the place of a password.
+        # A misspelt key may hold a password.
         shown_value = None if section[:-1] in SECRETIVE else value
         return problem(document, path, *_unknown(section), value=shown_value)
     if value is None:
@@ -93,7 +91,7 @@ def _explain(details: ErrorDetails, document: Document) -> Problem:
         limit = f"{words} {context[name]:g}" if isinstance(context[name], float) else f"{words} {context[name]}"
         return problem(document, path, f"must be {limit}", f"write a number {limit}", value=value)
     if kind == "literal_error":
-        return problem(document, path, "is not a choice that there is", f"write {context['expected']}", value=value)
+        return problem(document, path, "is not a choice", f"write {context['expected']}", value=value)
     if kind in {"too_short", "string_too_short"}:
         example = _EXAMPLES.get(".".join(section))
         remedy = f"fill it in, such as {example}" if example else "fill it in"
@@ -107,7 +105,7 @@ def _explain(details: ErrorDetails, document: Document) -> Problem:
 
 
 def _unknown(section: tuple[str, ...]) -> tuple[str, str]:
-    """Message and remedy for a key that its section does not have."""
+    """Message and remedy for an unknown key."""
     *parent, key = section
     known = known_keys(tuple(parent))
     place = f"a key of {'.'.join(parent)}" if parent else "a key of the file"
@@ -140,7 +138,7 @@ def _kind_of(value: object) -> str:
 
 
 def _rewrite(kind: str, value: object) -> str:
-    """How to write a value of the wrong type so that it is of the right one."""
+    """The remedy for a value of the wrong type."""
     match _WANTED[kind], value:
         case "text", bool() | int() | float() | datetime.date():
             return "put it in quotes, so that YAML reads it as text"

@@ -1,4 +1,4 @@
-"""The config file: `load_config` reads it into a `WeirConfig`, or raises one `ConfigError` with all that is wrong."""
+"""Reads the config file into a `WeirConfig`, or raises one `ConfigError` with all problems."""
 
 import json
 from pathlib import Path
@@ -17,21 +17,21 @@ from gateway.config.sasl import UnusableSecretError
 
 
 def parse_config(text: str, *, source: str, directory: Path | None = None) -> WeirConfig:
-    """The config that a YAML text describes; `source` names it in messages. Raises ConfigError with all problems.
+    """Parse and validate a YAML text. `source` names the text in messages. Raises ConfigError with all problems.
 
-    With `directory`, the config file's, the files that it names are looked at as well.
+    With `directory` (the config file's), the files that the config names are checked as well.
     """
     try:
         return _validated(read_document(text, source=source), source, directory)
-    except RecursionError:  # how deeply the text itself is nested has been looked at
-        message, remedy = "has an alias (*) inside of what it stands for", "write out there what is meant"
+    except RecursionError:  # the nesting of the text itself has been checked
+        message, remedy = "has an alias (*) inside of its own anchor", "replace the alias by the values"
         raise ConfigError(source, [Problem("(file)", message, remedy)]) from None
 
 
 def parse_kept_config(text: str, *, source: str, directory: Path) -> WeirConfig:
-    """A config that was valid and has been kept as JSON; the files that it names are looked at again. Raises ConfigError.
+    """Read a config that was valid and has been saved as JSON. The files that it names are checked again. Raises ConfigError.
 
-    YAML reads some of JSON otherwise, such as 5e-05 and an emoji.
+    It is not parsed as YAML, because YAML reads some of JSON differently, such as 5e-05 and an emoji.
     """
     return _validated(Document(json.loads(text), {}, []), source, directory)
 
@@ -42,7 +42,7 @@ def _validated(document: Document, source: str, directory: Path | None) -> WeirC
     try:
         config = WeirConfig.model_validate(data)
     except ValidationError as error:
-        # A section that is short of something only for the lack of an unsupported key has been explained already.
+        # If a section is incomplete only without its unsupported key, the problem of that key explains it.
         cut = [problem.key for problem in unsupported]
         found = explain(error, document)
         problems += [problem for problem in found if not any(key.startswith(f"{problem.key}.") for key in cut)]
@@ -55,7 +55,6 @@ def _validated(document: Document, source: str, directory: Path | None) -> WeirC
 
 
 def _check_secret(config: WeirConfig, document: Document, directory: Path) -> list[Problem]:
-    """A problem for a file that should hold the secret of `upstream.sasl` and does not."""
     sasl = config.upstream.sasl
     if sasl is None:
         return []
@@ -67,12 +66,12 @@ def _check_secret(config: WeirConfig, document: Document, directory: Path) -> li
 
 
 def load_config(path: Path) -> WeirConfig:
-    """Read and validate a config file. Raises ConfigError, also where the file can't be read."""
+    """Read and validate a config file. Raises ConfigError, also if the file can't be read."""
     return parse_config(read_config_text(path), source=str(path), directory=path.parent)
 
 
 def read_config_text(path: Path) -> str:
-    """A config file's text. Raises ConfigError where it is missing, unreadable or not UTF-8."""
+    """Raises ConfigError if the file is missing, unreadable or not UTF-8."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -83,5 +82,5 @@ def read_config_text(path: Path) -> str:
     except IsADirectoryError:
         problem = Problem("(file)", "is a directory", "name the file in it with --config")
     except OSError as error:
-        problem = Problem("(file)", f"can't be read: {error.strerror}", "let the user that runs Weir read it")
+        problem = Problem("(file)", f"can't be read: {error.strerror}", "make it readable for the user that runs Weir")
     raise ConfigError(str(path), [problem])

@@ -1,43 +1,37 @@
-"""The sections of the config file, frozen. What they hold has been checked; nobody behind them checks again."""
+"""The sections of the config file. They are validated and frozen, so no later code checks them again."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     PlainSerializer,
     PlainValidator,
-    create_model,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from gateway.config.exempt import Exempt, exemptions
-from gateway.config.exemptions import exemption_warnings
+from gateway.config.entities import EntityRow, EntityRows, exemption_warnings
 from gateway.config.sasl import SENT_AS_IT_IS, ListenerSaslConfig, UpstreamSaslConfig
 from gateway.config.section import Section, filled_in, invalid
 from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns_name
 from gateway.config.window import MutationsConfig, WindowConfig
-from gateway.features.connection_quotas.config import AcceptSection, ConnectionsConfig, ip_text
+from gateway.features.connection_quotas.config import AcceptSection, ConnectionsConfig
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.quota_api.config import QuotaAdmins, StateConfig
 from gateway.features.sharing.config import SharingConfig
 from gateway.features.topic_quotas.config import TopicsConfig
 from gateway.features.volume_quotas.config import AgentConfig, LimitConfig, VolumesConfig
-from gateway.quotas.entity import DEFAULT, RATES, TOPICS, VOLUMES, ClientQuotaEntity, EntityQuota
-from gateway.quotas.entity import EntityName as Name
-from gateway.quotas.kinds import KINDS, small_quota_warning
+from gateway.quotas.entity import RATES, TOPICS, VOLUMES
+from gateway.quotas.kinds import small_quota_warning
 
 _MAX_PORT = 65_535
-_MAX_INT64 = 2**63 - 1
 _MAX_WORKERS = 256
 _PORT_RANGE = re.compile(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?", re.ASCII)
@@ -66,12 +60,10 @@ class PortRange:
 
     @property
     def ports(self) -> range:
-        """Every port of it, lowest first."""
         return range(self.first, self.last + 1)
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether a server that binds `host` listens on every address of the machine."""
     return host in _WILDCARDS
 
 
@@ -95,8 +87,8 @@ def _advertised_host(text: str) -> str:
     host = _host(text)
     if is_wildcard(host):
         raise invalid(
-            "is what clients are told to connect to, and no client can connect to a wildcard address",
-            "set advertised_host to a name or address of this machine that clients reach",
+            "is a wildcard address, and no client can connect to one",
+            "set advertised_host to a name or address of this machine that clients can reach",
         )
     return host
 
@@ -136,28 +128,10 @@ def _port_range(value: object) -> PortRange:
         raise invalid("is not a range of ports", remedy)
     first, last = int(match[1]), int(match[2])
     if not (0 < first <= _MAX_PORT and 0 < last <= _MAX_PORT):
-        raise invalid(f"leaves the ports that there are, 1 to {_MAX_PORT}", remedy)
+        raise invalid(f"has a port outside of 1 to {_MAX_PORT}", remedy)
     if first > last:
         raise invalid("runs backwards", f'write the lower port first: "{last}-{first}"')
     return PortRange(first, last)
-
-
-def _entity_name(value: object) -> object:
-    # None would silently widen the row to every user or client-id, so it is not the same as an absent key.
-    if value is None or value == "":
-        raise invalid("names nobody", f'write a name, "{DEFAULT.value}" for the default entity, or remove the key')
-    return value
-
-
-def _entity_ip(value: object) -> object:
-    if value == DEFAULT.value:
-        return value
-    try:
-        return ip_text(value)
-    except ValueError:
-        raise invalid(
-            "is not an IP address", f'write one, such as "10.0.0.1", or "{DEFAULT.value}" for all the others'
-        ) from None
 
 
 Host = Annotated[str, AfterValidator(_host)]
@@ -166,7 +140,6 @@ AdvertisedHost = Annotated[str, AfterValidator(_advertised_host)]
 Port = Annotated[int, Field(ge=1, le=_MAX_PORT)]
 Ports = Annotated[PortRange, PlainValidator(_port_range, json_schema_input_type=str), PlainSerializer(str)]
 Server = Annotated[ServerAddress, PlainValidator(_address, json_schema_input_type=str), PlainSerializer(str)]
-EntityName = Annotated[str | None, BeforeValidator(_entity_name)]
 
 
 class UpstreamConfig(Section):
@@ -178,10 +151,10 @@ class UpstreamConfig(Section):
 
 
 class ListenerConfig(AcceptSection):
-    """One of `listeners`: where clients connect, and what they are told.
+    """One of `listeners`: the addresses that clients connect to.
 
-    Ports as in `bind`, one per broker; with `sni` instead, `broker_ports` is None and all brokers are behind `bootstrap_port`,
-    each by its name.
+    Each broker has one of `broker_ports`. With `sni`, all brokers are behind `bootstrap_port`, selected by name, and
+    `broker_ports` is None.
     """
 
     model_config = ConfigDict(json_schema_extra=filled_in("host", "advertised_host", "broker_ports"))
@@ -198,7 +171,7 @@ class ListenerConfig(AcceptSection):
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, data: object) -> object:
-        """The defaults that depend on other keys; what is wrong with those others is said where they stand."""
+        """The defaults that depend on other keys. The validators of those keys report their errors."""
         if not isinstance(data, dict):
             return data
         filled: dict[Any, Any] = {"host": "127.0.0.1", **data}
@@ -219,101 +192,35 @@ class ListenerConfig(AcceptSection):
                 raise invalid("has no broker_ports", 'write the first and the last port, such as "29093-29192"')
             return self
         if self.tls is None:
-            raise invalid("has sni without tls, and only TLS tells the name that a client asks for", "add tls, or remove sni")
+            raise invalid("has sni without tls, and only TLS has the server name", "add tls, or remove sni")
         if self.broker_ports is not None:
-            raise invalid("has both sni and broker_ports, two ways to tell brokers apart", "remove one of them")
+            raise invalid("has both sni and broker_ports, two ways to select a broker", "remove one of them")
         if not is_dns_name(self.advertised_host):
             raise invalid(
-                f"has sni, and clients can't ask by name for the advertised_host {self.advertised_host}",
+                f"has sni, and clients can't send the advertised_host {self.advertised_host} as a server name",
                 "set advertised_host to the name that clients put into bootstrap.servers, such as kafka.example.com",
             )
         return self
 
 
-class _EntityKeys(Section):
-    """The keys of an entity's row that are not quotas; those are added to it from the registry of kinds."""
-
-    user: EntityName = None
-    client_id: EntityName = Field(default=None, alias="client-id")
-    ip: Annotated[str | None, BeforeValidator(_entity_ip)] = None
-    exempt: Exempt = False
-
-
-_LIMITS: dict[str, Any] = {
-    kind.config_key: (Annotated[int if kind.integral else float, Field(gt=0, le=_MAX_INT64)], None) for kind in KINDS.values()
-}
-EntityRow = create_model("EntityRow", __base__=_EntityKeys, **_LIMITS)
-"""A row of `quotas.entities` as it stands in the file."""
-
-
-def entity_quota(value: object) -> EntityQuota:
-    """A row of `quotas.entities`; `<default>` is the default entity, and `limits`, above 0, is empty where it is exempt.
-
-    Raises ValueError: pydantic's, for keys, or its custom one, for the row.
-    """
-    if isinstance(value, EntityQuota):
-        return value
-    row = EntityRow.model_validate(value)
-    limits = {key: limit for key in _LIMITS if (limit := getattr(row, key)) is not None}
-    types = {name for name, value in (("user", row.user), ("client-id", row.client_id), ("ip", row.ip)) if value is not None}
-    if not types:
-        remedy = f'give it user, client-id, both of them, or ip; "{DEFAULT.value}" is the default entity'
-        raise invalid("names no entity", remedy)
-    if "ip" in types and len(types) > 1:
-        raise invalid("combines ip with user or client-id", "give the address a row of its own: nobody has sent a name yet")
-    for kind in KINDS.values():
-        if kind.config_key in limits and not types <= kind.entity_types:
-            whose = " and ".join(sorted(kind.entity_types))
-            raise invalid(f"has {kind.config_key}, which is a quota of {whose}", "move it to a row of such an entity")
-    exempt, exempt_from = exemptions(row.exempt)
-    if exempt and limits:
-        raise invalid(f"is exempt and yet has {', '.join(limits)}", "remove exempt or the quotas")
-    if "ip" in types and set(exempt_from) - {RATES}:
-        raise invalid(
-            f"exempts an ip from {exempt_from[-1]}, which is a quota of clients", "give the exemption to a user or client-id"
-        )
-    if not exempt and not exempt_from and not limits:
-        raise invalid("sets nothing", f"give it one of {', '.join(_LIMITS)}, or exempt: true, or remove it")
-    entity = ClientQuotaEntity(_default_or_name(row.user), _default_or_name(row.client_id), _default_or_name(row.ip))
-    return EntityQuota(entity, MappingProxyType(limits), exempt, exempt_from)
-
-
-def _default_or_name(name: str | None) -> Name:
-    return DEFAULT if name == DEFAULT.value else name
-
-
-def _entity_row(quota: EntityQuota) -> dict[str, object]:
-    names = {kind: name.value if name is DEFAULT else name for kind, name in quota.entity.parts().items()}
-    exempt: object = list(quota.exempt_from) or quota.exempt
-    return names | ({"exempt": exempt} if exempt else {}) | dict(quota.limits)
-
-
 class QuotasConfig(Section):
-    """`quotas`: who may use how much, and how that is worked out."""
+    """`quotas`: the limits of clients, topics and volumes, and the algorithms that measure use."""
 
     enforce: bool = True
     algorithm: Literal["token_bucket", "window"] = "token_bucket"
     window: WindowConfig = WindowConfig()
     mutations: MutationsConfig = MutationsConfig()
-    entities: Annotated[
-        tuple[
-            Annotated[
-                EntityQuota, PlainValidator(entity_quota, json_schema_input_type=EntityRow), PlainSerializer(_entity_row)
-            ],
-            ...,
-        ],
-        Field(strict=False),
-    ] = ()
+    entities: EntityRows = ()
     """In the file's order; no two rows name the same entity."""
     max_entities: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
-    """Entities with a bucket of their own, for each kind of quota. Past it, newcomers share one bucket per quota level."""
+    """Entities with their own bucket, for each kind of quota. Beyond it, new entities share one bucket per quota level."""
     topics: TopicsConfig | None = None
     """None: topics have no quotas."""
     volumes: VolumesConfig | None = None
-    """None: volumes are not looked at."""
+    """None: volumes are not watched."""
 
     def changed_meanings(self) -> list[str]:
-        """Warnings for keys that used to do more: `exempt` and `enforce` once held for topic and volume quotas as well."""
+        """Warnings for keys that used to do more: `exempt` and `enforce` also held for topic and volume quotas once."""
         found = []
         guards = [key for key in (TOPICS, VOLUMES) if getattr(self, key) is not None]
         for index, quota in enumerate(self.entities):
@@ -324,14 +231,14 @@ class QuotasConfig(Section):
                 )
         if not self.enforce and self.volumes is not None and "enforce" not in self.volumes.model_fields_set:
             found.append(
-                "quotas.volumes.enforce: is true by default, so full disks hold producers although quotas.enforce is false"
+                "quotas.volumes.enforce: is true by default, so full disks stop producers although quotas.enforce is false"
                 " — write true or false here"
             )
         return found
 
 
 class AdminConfig(Section):
-    """`admin`: where metrics, health and the admin API are served.
+    """`admin`: the address of metrics, probes and the admin API.
 
     `allowed_hosts`: names that requests may use beside IP addresses, localhost and the machine's own names. A name that begins
     with a dot stands for itself and all names below it.
@@ -355,18 +262,18 @@ class WeirConfig(Section):
     quota_admins: QuotaAdmins = ()
     state: StateConfig = StateConfig()
     sharing: SharingConfig | None = None
-    """None: every gateway gives its clients their whole quotas. Several workers share them unless the file says otherwise."""
+    """None: every gateway gives its clients their whole quotas. With several workers the default is not None."""
 
     @model_validator(mode="before")
     @classmethod
     def _workers_share(cls, data: object) -> object:
-        """Who asks for more processes does not ask for larger quotas."""
+        # More processes do not mean larger quotas.
         if isinstance(data, dict) and isinstance(workers := data.get("workers"), int) and workers > 1:
             return {"sharing": {}, **data}
         return data
 
     def warnings(self) -> list[str]:
-        """What is valid but probably not meant, one line each, naming the key."""
+        """One line for each valid key that is probably a mistake."""
         found: list[str] = []
         for index, quota in enumerate(self.quotas.entities):
             for key, limit in quota.limits.items():
@@ -376,9 +283,9 @@ class WeirConfig(Section):
         found += exemption_warnings(self.quotas.entities)
         found += self.quotas.changed_meanings()
         if not self.quotas.entities:
-            found.append("quotas.entities: is empty, nobody is limited — add entities")
+            found.append("quotas.entities: is empty, so no client is limited — add entities")
         elif not self.quotas.enforce:
-            found.append("quotas.enforce: is false, usage is measured but nobody is delayed — set it to true to delay")
+            found.append("quotas.enforce: is false, usage is measured but no client is delayed — set it to true")
         for place, key, section, effect in self._sections_that_may_be_off():
             if key in section.model_fields_set and getattr(section, key) is None:
                 found.append(f"{place}{key}: is empty, {effect}")
@@ -388,30 +295,30 @@ class WeirConfig(Section):
                 " — write {} for its defaults, or remove it"
             )
         elif self.sharing is None and "sharing" in self.model_fields_set:
-            found.append("sharing: is empty, quotas are this gateway's alone — write {} for its defaults, or remove it")
+            found.append("sharing: is empty, so no other gateway shares these quotas — write {} for its defaults, or remove it")
         sasl = self.upstream.sasl
         if sasl is not None and sasl.mechanism in SENT_AS_IT_IS and self.upstream.tls is None:
             found.append(
-                f"upstream.sasl.mechanism: {sasl.mechanism} sends the secret as it is, and without upstream.tls the network can"
-                " read it — add upstream.tls, or use SCRAM-SHA-512"
+                f"upstream.sasl.mechanism: {sasl.mechanism} sends the secret in plain text, and without upstream.tls the"
+                " network can read it — add upstream.tls, or use SCRAM-SHA-512"
             )
         if not is_loopback(self.admin.host):
             found.append(
-                f"admin.host: {self.admin.host} is reachable from other machines, and the admin server asks for no "
-                "password — bind 127.0.0.1, or let a firewall or NetworkPolicy decide who reaches it"
+                f"admin.host: {self.admin.host} is reachable from other machines, and the admin server has no "
+                "password — bind 127.0.0.1, or restrict access with a firewall or NetworkPolicy"
             )
         return found
 
     def _sections_that_may_be_off(self) -> Iterator[tuple[str, str, Section, str]]:
-        """Where each stands, its key, whose it is, and what it means that there is nothing in it."""
-        yield "quotas.", "volumes", self.quotas, "volumes are not looked at — write {} for its defaults, or remove it"
-        yield "quotas.", "topics", self.quotas, "topics are not bounded — fill it in, or remove it"
-        yield "", "ledger", self, "none is written — give it a path, or remove it"
+        """(path of the parent, key, the parent, effect and remedy of an empty section)"""
+        yield "quotas.", "volumes", self.quotas, "volumes are not watched — write {} for its defaults, or remove it"
+        yield "quotas.", "topics", self.quotas, "topics are not limited — fill it in, or remove it"
+        yield "", "ledger", self, "no ledger is written — give it a path, or remove it"
         yield (
             "upstream.",
             "tls",
             self.upstream,
-            "brokers are connected to without TLS — write {} for its defaults, or remove it",
+            "Weir connects to brokers without TLS — write {} for its defaults, or remove it",
         )
         yield "upstream.", "sasl", self.upstream, "Weir does not authenticate — fill it in, or remove it"
         for index, listener in enumerate(self.listeners):
@@ -419,7 +326,7 @@ class WeirConfig(Section):
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if other machines can't reach a server that binds `host`. Names other than localhost count as reachable."""
+    """True if other machines can't reach a server that binds `host`. Names other than localhost count as reachable."""
     try:
         address = ip_address(host)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The config keys that name topics of Weir's own: the only list of these topics."""
+"""The config keys that name Weir's own topics: the only list of these topics."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ OWN_TOPICS: Final[tuple[tuple[str, ...], ...]] = (
 
 
 def own_topics(config: WeirConfig) -> frozenset[str]:
-    """The names of Weir's own topics that are in use with this config."""
+    """The names of Weir's own topics that this config uses."""
     names = set()
     for path in OWN_TOPICS:
         value: object = config

@@ -1,4 +1,4 @@
-"""What is wrong with a config file, in words for the person who wrote it."""
+"""Problems of a config file, in words for its author."""
 
 import json
 import reprlib
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 KeyPath = tuple[str | int, ...]
-"""Where a value stands in the document: keys and list indexes, outermost first; () is the document itself."""
+"""The path to a value in the document: keys and list indexes, outermost first. () is the document itself."""
 
 _VALUE_WIDTH = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: at which key, what, and what to do about it.
+    """An error in a config file, with its remedy.
 
-    `key` is a path such as `listeners[0].broker_ports`, or `(file)` for the document as a whole; `value` is what stands
-    there, as it would look in YAML, None where nothing does; `line` counts from 1, None where there is no line to name.
+    `key` is a path such as `listeners[0].broker_ports`, or `(file)` for the whole document. `value` is the key's value in
+    YAML's flow style, or None. `line` counts from 1; None if the problem has no line.
     """
 
     key: str
@@ -35,7 +35,7 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """A config file that can't be used; `problems`, never empty, lists all that is wrong in the file's order."""
+    """An invalid config file. `problems` is never empty, and in the file's order."""
 
     def __init__(self, source: str, problems: Iterable[Problem]) -> None:
         self.source = source
@@ -52,7 +52,7 @@ def key_path(path: KeyPath) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as it would look in YAML's flow style, cut to a readable width."""
+    """A value in YAML's flow style, cut to 80 characters."""
     try:
         text = json.dumps(value, ensure_ascii=False, default=str)
     except (ValueError, TypeError, RecursionError):
@@ -61,7 +61,7 @@ def shown(value: object) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that a person who wrote `word` most likely meant, None where none is near."""
+    """The known word that is most similar to `word`, or None."""
     by_folded = {candidate.casefold().replace("-", "_").replace(".", "_"): candidate for candidate in known}
     matches = get_close_matches(word.casefold().replace("-", "_").replace(".", "_"), by_folded, n=1, cutoff=0.7)
     return by_folded[matches[0]] if matches else None

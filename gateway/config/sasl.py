@@ -1,4 +1,4 @@
-"""`sasl` of a listener and of `upstream`: what clients have to do first, and how Weir's own connections log in."""
+"""`sasl` of a listener and of `upstream`: the authentication of clients, and of Weir's own connections."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,13 +11,13 @@ from protocol.bodies.sasl import MAX_FRAME_BYTES
 _MAX_FRAME_BYTES = 64 * 1024 * 1024
 
 SENT_AS_IT_IS = frozenset({"PLAIN", "OAUTHBEARER"})
-"""The mechanisms whose secret crosses the network."""
+"""Mechanisms that send the secret itself over the network."""
 
 _ONE_LINE = "write the secret to it as one line"
 
 
 class UnusableSecretError(Exception):
-    """A file does not hold a secret: what is wrong, and what to do about it. Nothing of what is in it is told."""
+    """A file does not hold a secret. The message shows nothing of its content."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(f"{message} — {remedy}")
@@ -29,12 +29,12 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class ListenerSaslConfig(Section):
-    """`listeners[].sasl`: clients bring their own credentials, which pass through to the broker.
+    """`listeners[].sasl`: the authentication of clients. Their credentials pass through to the broker.
 
-    `required`: whether they have to authenticate before anything else; absent, they have to where the brokers want it, which
-    Weir finds out. Until then a request may have `max_frame_bytes`, and it has to be done after `timeout_seconds`.
-    `unnamed`: a client whose mechanism hides its name (GSSAPI, delegation tokens, bearer tokens that are no JWT) counts as
-    ANONYMOUS, or its connection is closed.
+    - `required`: clients must authenticate first. If absent, Weir finds out if the brokers require it.
+    - `max_frame_bytes` and `timeout_seconds` limit a client before it has authenticated.
+    - `unnamed`: a client whose mechanism hides its name (GSSAPI, delegation tokens, bearer tokens that are not JWT) counts as
+      ANONYMOUS, or its connection is closed.
     """
 
     required: bool | None = None
@@ -45,7 +45,7 @@ class ListenerSaslConfig(Section):
 
 
 class UpstreamSaslConfig(Section):
-    """`upstream.sasl`: whom Weir's own connections log in as. The secret stands in a file, which is read for each of them."""
+    """`upstream.sasl`: the login of Weir's own connections. The file with the secret is read for each connection."""
 
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
     username: Text | None = None
@@ -60,12 +60,11 @@ class UpstreamSaslConfig(Section):
         if missing := sorted(wanted - given, reverse=True):
             raise invalid(f"has mechanism {self.mechanism} without {' and '.join(missing)}", f"add {' and '.join(missing)}")
         if needless := sorted(given - wanted):
-            raise invalid(f"has {' and '.join(needless)}, which {self.mechanism} makes no use of", "remove what is not needed")
+            raise invalid(f"has {' and '.join(needless)}, which {self.mechanism} does not use", "remove the unused keys")
         return self
 
     @property
     def secret_key(self) -> str:
-        """The key that names the file with the secret."""
         return "token_file" if self.token_file is not None else "password_file"
 
     def secret_file(self, directory: Path) -> Path:
@@ -73,7 +72,7 @@ class UpstreamSaslConfig(Section):
         return directory / (self.token_file or self.password_file or "")
 
     def secret(self, directory: Path) -> str:
-        """The password or the token. Raises UnusableSecretError."""
+        """Raises UnusableSecretError."""
         path = self.secret_file(directory)
         try:
             secret = path.read_bytes().decode().removesuffix("\n").removesuffix("\r")
@@ -83,6 +82,6 @@ class UpstreamSaslConfig(Section):
         except UnicodeDecodeError:
             raise UnusableSecretError(f"names {path}, which is not UTF-8 text", _ONE_LINE) from None
         if not secret or "\n" in secret:
-            found = "is empty" if not secret else "holds more than one line"
+            found = "is empty" if not secret else "has more than one line"
             raise UnusableSecretError(f"names {path}, which {found}", _ONE_LINE)
         return secret

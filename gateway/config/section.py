@@ -1,20 +1,22 @@
-"""What every section of the config file is, and how its validators complain."""
+"""The base of every section of the config file, the errors of its validators, and a common type."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 from pydantic_core import PydanticCustomError
+
+from protocol.bodies.topic_lists import is_legal_name
 
 
 class Section(BaseModel):
-    """What all sections are: frozen, without unknown keys, and nothing converted (no "1" for 1, no 1 for true)."""
+    """The base of all sections: frozen, without unknown keys, and without conversions (no "1" for 1, no 1 for true)."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
 def filled_in(*keys: str) -> Callable[[dict[str, Any]], None]:
-    """For `json_schema_extra` of a section whose validator fills in `keys`: a file may leave them out."""
+    """For `json_schema_extra` of a section whose validator fills in `keys`: the file may omit them."""
 
     def unrequire(schema: dict[str, Any]) -> None:
         schema["required"] = [key for key in schema["required"] if key not in keys]
@@ -23,5 +25,15 @@ def filled_in(*keys: str) -> Callable[[dict[str, Any]], None]:
 
 
 def invalid(message: str, remedy: str) -> PydanticCustomError:
-    """The error that a section's validator raises: what is wrong, and what to do about it."""
+    """The error that a section's validator raises."""
     return PydanticCustomError("weir", "{message}", {"message": message, "remedy": remedy})
+
+
+def _topic(name: str) -> str:
+    if not is_legal_name(name):
+        raise invalid("is not a legal name of a topic", "use letters, digits, '.', '_' and '-', at most 249")
+    return name
+
+
+TopicName = Annotated[str, AfterValidator(_topic)]
+"""A name that Kafka accepts for a topic."""

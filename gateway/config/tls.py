@@ -1,4 +1,4 @@
-"""`tls` of a listener and of `upstream`, and `sni`: certificates, whom they name, and brokers that are told apart by name."""
+"""`tls` of a listener and of `upstream`, and `sni`: certificates, users by certificate, and brokers by server name."""
 
 import re
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _ID = "{id}"
 
 @dataclass(frozen=True, slots=True)
 class BrokerNames:
-    """The names by which clients reach brokers, `{id}` standing for the broker's, and the port that they are told.
+    """`sni`: a template for the names of brokers, with `{id}` for the broker's id, and the advertised port.
 
     A port of None is the listener's own.
     """
@@ -30,11 +30,10 @@ class BrokerNames:
         return self.template if self.port is None else f"{self.template}:{self.port}"
 
     def name(self, node_id: int) -> str:
-        """A broker's name."""
         return self.template.replace(_ID, str(node_id))
 
     def node_id(self, name: str) -> int | None:
-        """The broker with that name, in lower case; None if it is not one of these names."""
+        """The broker with that name (in lower case), or None."""
         before, _, after = self.template.lower().partition(_ID)
         number = name[len(before) : len(name) - len(after)]
         if not (
@@ -45,7 +44,7 @@ class BrokerNames:
 
 
 def is_dns_name(text: str) -> bool:
-    """Whether a client can ask for it in a handshake (SNI): a name, and no address."""
+    """True if a client can send it as server name (SNI): a name, not an address."""
     return len(text) <= 253 and _NAME.fullmatch(text) is not None and not text.rpartition(".")[2].isdigit()
 
 
@@ -55,7 +54,7 @@ def _broker_names(value: object) -> BrokerNames:
         raise invalid("is not a name for brokers", remedy)
     template, colon, port = value.strip().partition(":")
     if template.count(_ID) != 1:
-        raise invalid("does not have {id} in it once", remedy)
+        raise invalid("does not have {id} exactly once", remedy)
     if not is_dns_name(template.replace(_ID, "0")):
         raise invalid("is not a host name", remedy)
     if not colon:
@@ -69,7 +68,7 @@ def _rules(text: str) -> str:
     try:
         PrincipalMapping(text)
     except BadRuleError as error:
-        remedy = "write rules as Kafka's ssl.principal.mapping.rules has them, such as RULE:^CN=(.*?),.*$/$1/L,DEFAULT"
+        remedy = "write rules in the syntax of Kafka's ssl.principal.mapping.rules, such as RULE:^CN=(.*?),.*$/$1/L,DEFAULT"
         raise invalid(f"can't be used: {error}", remedy) from None
     return text
 
@@ -79,14 +78,14 @@ def _version(value: object) -> object:
 
 
 FileName = Annotated[str, Field(min_length=1)]
-"""The name of a file; a relative one starts at the config file's own directory."""
+"""A file name; a relative one starts at the config file's directory."""
 
 MinVersion = Annotated[Literal["1.2", "1.3"], BeforeValidator(_version, json_schema_input_type=Literal["1.2", "1.3"] | float)]
 Sni = Annotated[BrokerNames, PlainValidator(_broker_names, json_schema_input_type=str), PlainSerializer(str)]
 
 
 class ListenerTlsConfig(Section):
-    """`listeners[].tls`: what clients find. With `client_ca` they need a certificate, unless `client_auth` says otherwise."""
+    """`listeners[].tls`. With `client_ca`, clients need a certificate, unless `client_auth` says otherwise."""
 
     model_config = ConfigDict(json_schema_extra=filled_in("client_auth"))
 
@@ -110,19 +109,19 @@ class ListenerTlsConfig(Section):
     def _has_authority(self) -> "ListenerTlsConfig":
         if self.client_auth != "none" and self.client_ca is None:
             raise invalid(
-                f"asks for client certificates (client_auth: {self.client_auth}) and names nobody whose certificates are good",
+                f"has client_auth: {self.client_auth} without client_ca, so no client certificate can be verified",
                 "add client_ca, the file of the authority that signs them",
             )
         return self
 
     def resolved(self, directory: Path) -> ServerTls:
-        """With file names that hold wherever Weir was started; `directory` is the config file's."""
+        """Relative file names start at `directory`, the config file's."""
         ca = None if self.client_ca is None or self.client_auth == "none" else directory / self.client_ca
         return ServerTls(directory / self.cert, directory / self.key, ca, self.client_auth, self.min_version)
 
 
 class UpstreamTlsConfig(Section):
-    """`upstream.tls`: how brokers are known, and the certificate that Weir shows them. Without `ca`, the system's own."""
+    """`upstream.tls`: verification of brokers, and Weir's own certificate. Without `ca`, the system's authorities."""
 
     ca: FileName | None = None
     cert: FileName | None = None
@@ -134,12 +133,10 @@ class UpstreamTlsConfig(Section):
     def _whole(self) -> "UpstreamTlsConfig":
         if (self.cert is None) != (self.key is None):
             missing = "key" if self.key is None else "cert"
-            raise invalid(
-                f"has one half of a certificate and its key, {missing} is missing", f"add {missing}, or remove the other"
-            )
+            raise invalid(f"has a certificate or its key, but {missing} is missing", f"add {missing}, or remove the other")
         return self
 
     def resolved(self, directory: Path) -> ClientTls:
-        """With file names that hold wherever Weir was started; `directory` is the config file's."""
+        """Relative file names start at `directory`, the config file's."""
         ca, cert, key = (None if file is None else directory / file for file in (self.ca, self.cert, self.key))
         return ClientTls(ca, cert, key, self.verify_hostname, self.min_version)

@@ -1,4 +1,4 @@
-"""The windows over which use is reckoned, and how the quota of partitions is."""
+"""The windows over which use is measured, and the algorithm of the quota of partitions."""
 
 from typing import Annotated, Literal
 
@@ -15,7 +15,7 @@ class WindowConfig(Section):
 
 
 class MutationsConfig(Section):
-    """`quotas.mutations`: how controller_mutation_rate is reckoned (KIP-599).
+    """`quotas.mutations`: the algorithm of controller_mutation_rate (KIP-599).
 
     `window` is Kafka's controller.quota.window.num and controller.quota.window.size.seconds; without it `quotas.window` holds.
     """

@@ -5,8 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
-from gateway.config.section import Section, invalid
-from gateway.config.topic_name import TopicName
+from gateway.config.section import Section, TopicName, invalid
 
 _GIB = 1 << 30
 

@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from gateway.config.section import Section, invalid
-from gateway.config.topic_name import TopicName
+from gateway.config.section import Section, TopicName, invalid
 from gateway.features.volume_quotas.limits import Limit, LimitType
 
 _MAX_INT64 = 2**63 - 1

@@ -1,0 +1,144 @@
+"""The rows of `quotas.entities`: names, limits and exemptions."""
+
+from collections.abc import Iterator, Sequence
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WrapValidator, create_model
+
+from gateway.config.section import Section, invalid
+from gateway.features.connection_quotas.config import ip_text
+from gateway.quotas.entity import DEFAULT, EXEMPTIONS, RATES, ClientQuotaEntity, Default, EntityQuota
+from gateway.quotas.entity import EntityName as Name
+from gateway.quotas.kinds import KINDS
+
+_MAX_INT64 = 2**63 - 1
+
+
+def _entity_name(value: object) -> object:
+    # None would silently widen the row to every user or client-id, so it is not the same as an absent key.
+    if value is None or value == "":
+        raise invalid("is empty", f'write a name, "{DEFAULT.value}" for the default entity, or remove the key')
+    return value
+
+
+def _entity_ip(value: object) -> object:
+    if value == DEFAULT.value:
+        return value
+    try:
+        return ip_text(value)
+    except ValueError:
+        raise invalid(
+            "is not an IP address", f'write one, such as "10.0.0.1", or "{DEFAULT.value}" for all other addresses'
+        ) from None
+
+
+def _checked(value: object, _: object) -> bool | tuple[str, ...]:
+    if value is None:
+        raise invalid("is empty", "fill it in, or remove the key to get its default")
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, list | tuple):
+        raise invalid(
+            "is neither true, false nor a list", f"write true for rates alone, or list some of {', '.join(EXEMPTIONS)}"
+        )
+    for name in value:
+        if name not in EXEMPTIONS:
+            raise invalid(
+                f"has {name!r}, which is not a kind of exemption",
+                f"list some of {', '.join(EXEMPTIONS)}; true means rates alone",
+            )
+    return tuple(name for name in EXEMPTIONS if name in value)
+
+
+Exempt = Annotated[Any, WrapValidator(_checked, json_schema_input_type=bool | list[Literal["rates", "topics", "volumes"]])]
+"""`exempt`: true, or a list, which becomes a tuple in the order of `EXEMPTIONS`."""
+
+
+def exemptions(value: bool | tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+    """(True if the entity is exempt from rates, the list of the file or ())"""
+    return (RATES in value, value) if isinstance(value, tuple) else (value, ())
+
+
+EntityName = Annotated[str | None, BeforeValidator(_entity_name)]
+
+
+class _EntityKeys(Section):
+    """The keys of an entity's row except the quotas, which the registry of kinds adds."""
+
+    user: EntityName = None
+    client_id: EntityName = Field(default=None, alias="client-id")
+    ip: Annotated[str | None, BeforeValidator(_entity_ip)] = None
+    exempt: Exempt = False
+
+
+_LIMITS: dict[str, Any] = {
+    kind.config_key: (Annotated[int if kind.integral else float, Field(gt=0, le=_MAX_INT64)], None) for kind in KINDS.values()
+}
+EntityRow = create_model("EntityRow", __base__=_EntityKeys, **_LIMITS)
+"""A row of `quotas.entities` in the file."""
+
+
+def entity_quota(value: object) -> EntityQuota:
+    """A validated row of `quotas.entities`. Raises ValueError: pydantic's for keys, or its custom one for the row."""
+    if isinstance(value, EntityQuota):
+        return value
+    row = EntityRow.model_validate(value)
+    limits = {key: limit for key in _LIMITS if (limit := getattr(row, key)) is not None}
+    types = {name for name, value in (("user", row.user), ("client-id", row.client_id), ("ip", row.ip)) if value is not None}
+    if not types:
+        remedy = f'give it user, client-id, both of them, or ip; "{DEFAULT.value}" is the default entity'
+        raise invalid("names no entity", remedy)
+    if "ip" in types and len(types) > 1:
+        raise invalid("combines ip with user or client-id", "give the address a row of its own")
+    for kind in KINDS.values():
+        if kind.config_key in limits and not types <= kind.entity_types:
+            whose = " and ".join(sorted(kind.entity_types))
+            raise invalid(f"has {kind.config_key}, which is a quota of {whose}", "move it to a row of such an entity")
+    exempt, exempt_from = exemptions(row.exempt)
+    if exempt and limits:
+        raise invalid(f"is exempt and has {', '.join(limits)}", "remove exempt or the quotas")
+    if "ip" in types and set(exempt_from) - {RATES}:
+        raise invalid(
+            f"exempts an ip from {exempt_from[-1]}, which is a quota of clients", "give the exemption to a user or client-id"
+        )
+    if not exempt and not exempt_from and not limits:
+        raise invalid("sets nothing", f"give it one of {', '.join(_LIMITS)}, or exempt: true, or remove it")
+    entity = ClientQuotaEntity(_default_or_name(row.user), _default_or_name(row.client_id), _default_or_name(row.ip))
+    return EntityQuota(entity, MappingProxyType(limits), exempt, exempt_from)
+
+
+def _default_or_name(name: str | None) -> Name:
+    return DEFAULT if name == DEFAULT.value else name
+
+
+def _entity_row(quota: EntityQuota) -> dict[str, object]:
+    names = {kind: name.value if name is DEFAULT else name for kind, name in quota.entity.parts().items()}
+    exempt: object = list(quota.exempt_from) or quota.exempt
+    return names | ({"exempt": exempt} if exempt else {}) | dict(quota.limits)
+
+
+EntityRows = Annotated[
+    tuple[
+        Annotated[EntityQuota, PlainValidator(entity_quota, json_schema_input_type=EntityRow), PlainSerializer(_entity_row)],
+        ...,
+    ],
+    Field(strict=False),
+]
+
+
+def exemption_warnings(entities: Sequence[EntityQuota]) -> Iterator[str]:
+    """One line for each row that exempts a client-id of any user, while others limit users: a client chooses its client-id."""
+    if not any(quota.entity.user is not None and quota.limits for quota in entities):
+        return
+    for index, quota in enumerate(entities):
+        user, client_id = quota.entity.user, quota.entity.client_id
+        if (quota.exempt or quota.exempt_from) and client_id is not None and (user is None or user is DEFAULT):
+            name = client_id.value if isinstance(client_id, Default) else client_id
+            left = "the quotas by user" if quota.exempt else f"quotas.{' and quotas.'.join(quota.exempt_from)}"
+            row = f"[{', '.join(quota.exempt_from)}]" if quota.exempt_from else "true"
+            yield (
+                f"quotas.entities[{index}].client-id: {name} is exempt, and a client chooses its own client-id, so any user can"
+                f" leave {left} with it — exempt the user that this client authenticates as:"
+                f" {{user: NAME, exempt: {row}}}"
+            )
