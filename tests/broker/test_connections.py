@@ -10,7 +10,7 @@ import pytest
 
 from loadtest.scenarios.storm import STEADY_IP, STORM_IP, ask, open_from
 from loadtest.testkit.kafka import KafkaCluster
-from tests.broker.test_hostile import read_answer
+from tests.broker.test_malformed_requests import read_answer
 from tests.weir_process import Weir, wait_until
 
 pytestmark = pytest.mark.broker

@@ -15,7 +15,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from gateway.quotas.kinds import KINDS
 from loadtest.testkit.kafka import KafkaCluster, Tool, start_tool
 from protocol.api_keys import ApiKey
-from tests.broker.raw_client import RawClient
+from tests.broker.request_client import RequestClient
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir, wait_until
 
@@ -132,7 +132,7 @@ def parts(**names: str | None) -> list[dict[str, str | None]]:
     return [{"entity_type": kind.replace("_", "-"), "entity_name": name} for kind, name in names.items()]
 
 
-def alter(client: RawClient, entity: list[dict[str, str | None]], **values: float | None) -> dict[str, Any]:
+def alter(client: RequestClient, entity: list[dict[str, str | None]], **values: float | None) -> dict[str, Any]:
     ops = [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in values.items()]
     answer = client.ask(ALTER, 1, {"entries": [{"entity": entity, "ops": ops}], "validate_only": False})
     result: dict[str, Any]
@@ -140,7 +140,7 @@ def alter(client: RawClient, entity: list[dict[str, str | None]], **values: floa
     return result
 
 
-def describe(client: RawClient) -> dict[str, dict[str, float]]:
+def describe(client: RequestClient) -> dict[str, dict[str, float]]:
     answer = client.ask(DESCRIBE, 1, {"components": [], "strict": False})
     assert answer["error_code"] == 0
     return {
@@ -153,7 +153,7 @@ def describe(client: RawClient) -> dict[str, dict[str, float]]:
 
 def forget(bootstrap_servers: str) -> None:
     """Remove all quotas."""
-    with RawClient(bootstrap_servers) as client:
+    with RequestClient(bootstrap_servers) as client:
         for entry in client.ask(DESCRIBE, 1, {"components": [], "strict": False})["entries"]:
             assert alter(client, entry["entity"], **{each["key"]: None for each in entry["values"]})["error_code"] == 0
 
@@ -185,7 +185,7 @@ def outcomes(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) ->
 def wait_until_known(bootstrap_servers: str) -> None:
     """Until the broker knows of all changes so far: they are the controller's, and brokers hear of them in their order."""
     last = parts(client_id="last")
-    with RawClient(bootstrap_servers) as client:
+    with RequestClient(bootstrap_servers) as client:
         for value in (1.0, None):
             assert alter(client, last, producer_byte_rate=value)["error_code"] == 0
             wait_until(
@@ -208,7 +208,7 @@ def test_compared_commands_include_good_and_bad(outcomes: list[tuple[str, Outcom
     assert any("consumer_byte_rate=2048.0, producer_byte_rate=1024.0" in direct.out for _, direct, _ in outcomes)
 
 
-def produce(client: RawClient, topic: str) -> int:
+def produce(client: RequestClient, topic: str) -> int:
     """10 kB; the throttle time that comes back, in ms."""
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
     builder.append(0, 1_700_000_000_000, None, bytes(10_000), [])
@@ -234,7 +234,7 @@ def test_quota_applies_at_once_and_survives_a_kill(cluster: KafkaCluster, tmp_pa
         }
     }
     gateway = Weir(tmp_path, cluster.bootstrap_servers, config)
-    with gateway, RawClient(gateway.bootstrap_servers, "etl") as client, RawClient(gateway.bootstrap_servers) as admin:
+    with gateway, RequestClient(gateway.bootstrap_servers, "etl") as client, RequestClient(gateway.bootstrap_servers) as admin:
         assert produce(client, topic) == 0
         assert (row(gateway, "etl")["limit"], row(gateway, "etl")["source"]) == (100_000_000, "file")
 
@@ -246,7 +246,7 @@ def test_quota_applies_at_once_and_survives_a_kill(cluster: KafkaCluster, tmp_pa
         gateway.process.kill()
         gateway.process.wait()
         gateway.start()
-        with RawClient(gateway.bootstrap_servers, "etl") as client, RawClient(gateway.bootstrap_servers) as admin:
+        with RequestClient(gateway.bootstrap_servers, "etl") as client, RequestClient(gateway.bootstrap_servers) as admin:
             assert describe(admin) == {"client-id=etl": {"producer_byte_rate": 1_000.0}}
             assert produce(client, topic) > 0
 
@@ -258,7 +258,7 @@ def test_quota_applies_at_once_and_survives_a_kill(cluster: KafkaCluster, tmp_pa
 
 
 def test_client_that_is_no_admin_is_refused_until_reload(cluster: KafkaCluster, tmp_path: Path) -> None:
-    with Weir(tmp_path, cluster.bootstrap_servers) as gateway, RawClient(gateway.bootstrap_servers) as client:
+    with Weir(tmp_path, cluster.bootstrap_servers) as gateway, RequestClient(gateway.bootstrap_servers) as client:
         entity = parts(user="alice", client_id=None)
         denied = alter(client, entity, producer_byte_rate=1.0, request_percentage=1.0)
         assert (denied["error_code"], denied["entity"]) == (31, entity)
@@ -271,15 +271,15 @@ def test_client_that_is_no_admin_is_refused_until_reload(cluster: KafkaCluster, 
         assert describe(client) == {}
         assert alter(client, entity, producer_byte_rate=1.0)["error_code"] == 0
         assert describe(client) == {"client-id=None, user=alice": {"producer_byte_rate": 1.0}}
-        with RawClient(cluster.bootstrap_servers) as direct:
+        with RequestClient(cluster.bootstrap_servers) as direct:
             assert describe(direct) == {}  # nothing of it is the broker's
 
 
 def test_quota_unknown_to_weir_goes_to_the_broker(cluster: KafkaCluster, tmp_path: Path) -> None:
     with (
         Weir(tmp_path, cluster.bootstrap_servers, ADMIN) as gateway,
-        RawClient(gateway.bootstrap_servers) as client,
-        RawClient(cluster.bootstrap_servers) as direct,
+        RequestClient(gateway.bootstrap_servers) as client,
+        RequestClient(cluster.bootstrap_servers) as direct,
     ):
         entity = parts(user="alice")
         assert alter(client, entity, producer_byte_rate=1000.0, request_percentage=12.5)["error_code"] == 0
@@ -305,7 +305,7 @@ def test_each_lever_of_kip_13_works_on_an_open_connection(cluster: KafkaCluster,
         gateway.write_config(gateway.config | {"quotas": {"window": window, "enforce": enforce, "entities": [entity]}})
         wait_until(lambda: gateway.metric("weir_config_reloads_total", result="success") == reloads, "the change is taken over")
 
-    with gateway, RawClient(gateway.bootstrap_servers, "etl") as client, RawClient(gateway.bootstrap_servers) as admin:
+    with gateway, RequestClient(gateway.bootstrap_servers, "etl") as client, RequestClient(gateway.bootstrap_servers) as admin:
         assert produce(client, topic) > 0
         shown = row(gateway, "etl")
         assert shown["used_ratio"] > 1

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from loadtest.testkit.kafka import KafkaCluster, free_port
-from tests.broker.raw_client import RawClient
+from tests.broker.request_client import RequestClient
 from tests.broker.test_quota_api import alter, describe, parts, produce
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir, wait_until
@@ -52,17 +52,17 @@ def make(kafka: KafkaCluster, tmp_path: Path, topic: str) -> Iterator[Start]:
 
 
 def ask(gateway: Weir) -> dict[str, dict[str, float]]:
-    with RawClient(gateway.bootstrap_servers) as client:
+    with RequestClient(gateway.bootstrap_servers) as client:
         return describe(client)
 
 
 def set_quota(gateway: Weir, client_id: str, **values: float | None) -> None:
-    with RawClient(gateway.bootstrap_servers) as client:
+    with RequestClient(gateway.bootstrap_servers) as client:
         assert alter(client, parts(client_id=client_id), **values)["error_code"] == 0
 
 
 def throttle_ms(gateway: Weir, topic: str) -> int:
-    with RawClient(gateway.bootstrap_servers, "etl") as client:
+    with RequestClient(gateway.bootstrap_servers, "etl") as client:
         return produce(client, topic)
 
 

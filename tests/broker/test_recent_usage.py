@@ -11,7 +11,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from gateway import clock
 from loadtest.testkit.kafka import KafkaCluster
 from protocol.api_keys import ApiKey
-from tests.broker.raw_client import RawClient
+from tests.broker.request_client import RequestClient
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir, wait_until
 
@@ -29,7 +29,7 @@ def produce(gateway: Weir, topic: str) -> int:
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
     builder.append(0, 1_700_000_000_000, None, bytes(RECORD), [])
     data = [{"name": topic, "partition_data": [{"index": 0, "records": bytes(builder.build())}]}]
-    with RawClient(gateway.bootstrap_servers, "etl") as client:
+    with RequestClient(gateway.bootstrap_servers, "etl") as client:
         answer = client.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout_ms": 5000, "topic_data": data})
     assert [part["error_code"] for each in answer["responses"] for part in each["partition_responses"]] == [0]
     throttle: int = answer["throttle_time_ms"]

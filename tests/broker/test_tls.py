@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, Producer
 
 from loadtest.testkit.certificates import DAY, LOOPBACK, Authority, Files, subject_of
 from loadtest.testkit.kafka import KafkaCluster, KafkaListener
-from tests.broker.test_hostile import read_answer
+from tests.broker.test_malformed_requests import read_answer
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir, wait_until
 

@@ -4,7 +4,7 @@ import struct
 
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
-from tests.gateway.proxy.handlers.test_sasl import authenticate
+from tests.gateway.proxy.handlers.test_sasl_handler import authenticate
 
 MEBIBYTE = 1 << 20
 CLIENTS = 40

@@ -7,7 +7,7 @@ import pytest
 
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
-from tests.gateway.proxy.handlers.test_sasl import authenticate, handshake
+from tests.gateway.proxy.handlers.test_sasl_handler import authenticate, handshake
 from tests.hostile.raw_client import RawClient
 from tests.hostile.stub_broker import Request
 

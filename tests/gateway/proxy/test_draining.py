@@ -10,8 +10,8 @@ from gateway.quotas.engine import QuotaEngine
 from tests.gateway.features.topic_quotas.test_produce_inspector import COLD, HOT, Metered
 from tests.gateway.features.topic_quotas.test_produce_inspector import produce as produce_to
 from tests.gateway.proxy import messages as m
-from tests.gateway.proxy.handlers.test_sasl import handshake, handshaken, raw
-from tests.gateway.proxy.handlers.test_sasl import transcript as authenticating
+from tests.gateway.proxy.handlers.test_sasl_handler import handshake, handshaken, raw
+from tests.gateway.proxy.handlers.test_sasl_handler import transcript as authenticating
 from tests.gateway.proxy.test_handler import answer, opened, request
 from tests.gateway.proxy.test_pass_through import EXCHANGES, Broker, frames_of, scripts
 from tests.gateway.proxy.transcript import START, Transcript, limits

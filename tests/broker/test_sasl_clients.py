@@ -31,7 +31,7 @@ from loadtest.testkit.kafka.sasl import (
     unsecured_token,
 )
 from tests.broker.sasl_clients import CLIENTS, with_librdkafka
-from tests.broker.test_hostile import METADATA, read_answer, read_to_end, request
+from tests.broker.test_malformed_requests import METADATA, read_answer, read_to_end, request
 from tests.broker.topics import create_topic
 from tests.gateway.proxy import messages as m
 from tests.weir_process import Weir, wait_until

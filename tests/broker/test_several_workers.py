@@ -18,8 +18,8 @@ from loadtest.scenarios.evenness.logs import log_bytes
 from loadtest.testkit.fleet import CLIENT_ID, Load
 from loadtest.testkit.kafka import KafkaCluster
 from tests.broker.rates import wait_for_rate
-from tests.broker.raw_client import RawClient
 from tests.broker.records import PARTITIONS
+from tests.broker.request_client import RequestClient
 from tests.broker.test_quota_api import alter, describe, parts
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir, wait_until
@@ -194,7 +194,7 @@ def test_quota_set_through_one_worker_applies_at_all(two_workers: Weir) -> None:
     weir = two_workers
     quota = {"producer_byte_rate": 1_000.0}
     with ExitStack() as open_clients:
-        clients = [open_clients.enter_context(RawClient(weir.bootstrap_servers)) for _ in range(2 * PRODUCERS)]
+        clients = [open_clients.enter_context(RequestClient(weir.bootstrap_servers)) for _ in range(2 * PRODUCERS)]
         each_has_clients(weir)
         assert alter(clients[0], parts(client_id="set"), **quota)["error_code"] == 0
         wait_until(
@@ -205,5 +205,5 @@ def test_quota_set_through_one_worker_applies_at_all(two_workers: Weir) -> None:
     wait_until(lambda: workers(weir)[1]["pid"] not in {killed, None}, "another process in its place")
     wait_until(lambda: workers(weir)[1]["not_ready"] is None, "it is ready")
     with ExitStack() as open_clients:
-        clients = [open_clients.enter_context(RawClient(weir.bootstrap_servers)) for _ in range(2 * PRODUCERS)]
+        clients = [open_clients.enter_context(RequestClient(weir.bootstrap_servers)) for _ in range(2 * PRODUCERS)]
         assert all(describe(client).get("client-id=set") == quota for client in clients)

@@ -10,7 +10,7 @@ from tests.protocol import codec
 TIMEOUT_S = 60.0
 
 
-class RawClient:
+class RequestClient:
     """A connection on which one request after the other is asked. A context manager."""
 
     def __init__(self, bootstrap_servers: str, client_id: str = "raw") -> None:
