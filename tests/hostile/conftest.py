@@ -1,4 +1,4 @@
-"""A whole gateway, in a process of its own, before a broker that the test controls. No JVM."""
+"""The fixtures of tests that run a whole gateway process before a broker that the test controls. No JVM."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -32,7 +32,7 @@ def connect() -> Iterator[Callable[..., RawClient]]:
 
 @pytest.fixture
 def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], None]:
-    """`faults("wall", -86_400)`: a fault of the machine below gateways that this test starts. See faults/sitecustomize.py."""
+    """`faults("wall", -86_400)`: a fault for the gateways that this test starts. See faults/sitecustomize.py."""
     folder = tmp_path / "faults"
     folder.mkdir()
     monkeypatch.setenv("WEIR_FAULTS", str(folder))

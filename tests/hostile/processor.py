@@ -1,4 +1,4 @@
-"""The processor time of a gateway's process."""
+"""The CPU time of a gateway's process."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A client that sends any bytes it likes, whole or in part, and reads frames: what no client library would do."""
+"""A client that sends arbitrary bytes, whole or in part, and reads frames. No client library does."""
 
 import contextlib
 import socket
@@ -28,7 +28,7 @@ class RawClient:
         self._buffer = b""
 
     def send(self, *frames: bytes) -> None:
-        """Send the bytes of all `frames` in one write."""
+        """Send all `frames` in one write."""
         self.socket.sendall(b"".join(frames))
 
     def receive(self, timeout: float | None = None) -> bytes:
@@ -43,7 +43,7 @@ class RawClient:
         return self.receive(timeout), time.monotonic() - since
 
     def receives_nothing(self, seconds: float) -> bool:
-        """Whether the gateway neither sends nor closes for so long."""
+        """Return True if the gateway neither sends nor closes within `seconds`."""
         try:
             self.receive(seconds)
         except TimeoutError:
@@ -53,7 +53,7 @@ class RawClient:
         return False
 
     def is_closed(self, timeout: float | None = None) -> bool:
-        """Whether the gateway closes the connection within the time; what it sends before that is dropped."""
+        """Return True if the gateway closes the connection within `timeout`. Earlier responses are dropped."""
         try:
             while True:
                 self.receive(timeout)
@@ -63,7 +63,6 @@ class RawClient:
             return False
 
     def close(self) -> None:
-        """Close the connection as a client does that has nothing left to say."""
         self.socket.close()
 
     def reset(self) -> None:

@@ -1,4 +1,4 @@
-"""A broker that does what a test tells it to: the other end of a real gateway, with real sockets on both sides."""
+"""A broker whose answers a test defines, behind a real gateway and real sockets."""
 
 import asyncio
 import struct
@@ -50,8 +50,8 @@ class StubBroker:
 
     `answers` maps an API key to the function that answers it; tests replace entries. The defaults answer ApiVersions,
     Metadata (this broker alone, `topics` by name and number of partitions), Produce and Fetch. The broker closes a
-    connection that asks for anything else. `received` has all requests in the order of arrival but for Weir's own look
-    at the cluster (client-id "weir").
+    connection that sends another API. `received` has all requests in the order of arrival, without Weir's own requests
+    (client-id "weir").
     """
 
     def __init__(self, topics: dict[str, int] | None = None) -> None:
@@ -85,12 +85,12 @@ class StubBroker:
         return sum(request.api_key == api_key for request in self.received)
 
     def wait_for(self, condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
-        """Return once `condition` holds; it is asked after each request that arrives. Fails after `seconds`."""
+        """Return once `condition` holds; it is evaluated after each request that arrives. Fails after `seconds`."""
         with self._changed:
             assert self._changed.wait_for(condition, seconds), f"not within {seconds:g} s: {what}"
 
     def send(self, data: bytes) -> None:
-        """Send bytes nobody asked for to every open connection."""
+        """Send unrequested bytes to every open connection."""
 
         def write() -> None:
             for writer in self._writers:
@@ -194,7 +194,7 @@ class StubBroker:
 
 
 def produced(request: Request) -> bytes | None:
-    """Accept the Produce without a look at its records; acks=0 gets no answer. Its topics are answered as `TOPIC`."""
+    """Accept the Produce without reading its records; acks=0 gets no answer. Its topics are answered as `TOPIC`."""
     if _acks(request) == 0:
         return None
     topic = {} if request.version >= 13 else {"name": TOPIC}
@@ -228,7 +228,7 @@ def queued(*frames: Answer) -> Answer:
 
 
 def _acks(request: Request) -> int:
-    """The acks of a Produce request: behind the client-id and, from v3 on, the transactional id."""
+    """The acks of a Produce request follow the client-id and, since v3, the transactional id."""
     (length,) = struct.unpack_from(">h", request.frame, 12)
     at = 14 + max(length, 0)
     if request.version >= 9:

@@ -17,7 +17,7 @@ PAGES = ["/", "/metrics", "/api/config", "/api/quotas", "/api/throttles", "/api/
 
 
 def ask(weir: Weir, path: str, host: str | None) -> tuple[int, str]:
-    """The status and the body of a page, asked for with this Host header; None: with none, as HTTP/1.0 may."""
+    """Return the status and the body of a page. A `host` of None sends no Host header, as HTTP/1.0 may."""
     address, _, port = weir.admin.removeprefix("http://").rpartition(":")
     head = f"GET {path} HTTP/1.0\r\n" if host is None else f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
     with socket.create_connection((address, int(port)), timeout=30) as connection:
@@ -35,7 +35,7 @@ def cpu_seconds(weir: Weir) -> float:
 
 @pytest.fixture
 def busy(broker, start_weir, connect) -> Weir:
-    """A gateway with a thousand entities to show."""
+    """A gateway with 1000 entities."""
     entities = [{"client-id": "<default>", "producer_byte_rate": 1_000_000}]
     weir = start_weir(broker.bootstrap_servers, quotas={"entities": entities})
     client = connect(weir)
@@ -105,7 +105,7 @@ def test_bad_requests_do_not_fill_the_log(case, broker, start_weir):
             assert connection.recv(1024).startswith(b"HTTP/1.")
     levels = [event["level"] for event in weir.events() if "admin request refused" in event["msg"]]
     assert set(levels) == {"warning"}
-    assert len(levels) <= 2  # aiohttp tells of some twice
+    assert len(levels) <= 2  # aiohttp logs some requests twice
     assert "Traceback" not in weir.log()
 
 

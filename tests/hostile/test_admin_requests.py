@@ -1,7 +1,7 @@
-"""Requests of administrators, sent by anybody: no request keeps the gateway from its other clients.
+"""Oversized admin requests from any client do not keep the gateway from serving its other clients.
 
-The bounds on processor time are generous: interpreted code on a busy machine. The audit measured seconds where these
-bounds allow half of one.
+The CPU bounds are generous, because the code may be interpreted and the machine busy. Before the fix, each of these requests
+took seconds; the bounds allow half a second.
 """
 
 import struct
@@ -58,7 +58,7 @@ def deleted(request):
 
 
 def find(groups):
-    """A FindCoordinator for that many groups."""
+    """A FindCoordinator for `groups` groups."""
     return flexible(ApiKey.FIND_COORDINATOR, 4, b"\0" + uvarint(groups + 1) + b"\2g" * groups + b"\0")
 
 
@@ -68,7 +68,7 @@ def coordinators(request):
 
 
 def send_all(client, frame):
-    """Send a frame to a reader that may close before its end."""
+    """Send a frame. The gateway may close the connection before its end."""
     with suppress(ConnectionError):
         client.send(frame)
 
@@ -143,7 +143,7 @@ def test_mutations_under_quota_are_bounded(broker, start_weir, connect):
 
 
 def test_coordinator_request_of_too_many_groups_is_refused(broker, start_weir, connect):
-    """Their answer would have to be read whole, to translate the addresses in it."""
+    """The gateway would have to parse the whole answer, to translate its addresses."""
     broker.answers[ApiKey.FIND_COORDINATOR] = coordinators
     weir = start_weir(broker.bootstrap_servers)
     client = connect(weir)

@@ -1,4 +1,4 @@
-"""Clients that connect before the gateway's first look at the brokers have to authenticate as well."""
+"""Clients that connect before the gateway's first cluster lookup have to authenticate as well."""
 
 import threading
 
@@ -10,7 +10,7 @@ from tests.hostile.stub_broker import Request, StubBroker
 
 
 class HeldLook:
-    """Keeps the gateway's first look at the cluster waiting for its Metadata answer."""
+    """Delays the Metadata answer to the gateway's first cluster lookup."""
 
     def __init__(self, broker: StubBroker) -> None:
         self._broker = broker
@@ -20,16 +20,15 @@ class HeldLook:
         broker.answers[ApiKey.METADATA] = self._hold
 
     def wait(self) -> None:
-        """Return once the gateway has asked."""
         assert self._asked.wait(20.0)
 
     def finish(self) -> None:
-        """The broker serves everybody. No client may have a connection to it yet, as all get the answer."""
+        """Answer as a broker without SASL. No client may be connected yet, because every connection gets the answer."""
         self._broker.answers[ApiKey.METADATA] = self._answer
         self._broker.send(self._answer(self._request))
 
     def finish_with_sasl(self) -> None:
-        """The broker serves nobody who has not authenticated."""
+        """Answer as a broker that requires SASL."""
         del self._broker.answers[ApiKey.METADATA]
         self._broker.answers[ApiKey.SASL_HANDSHAKE] = lambda request: request.answer(error_code=33, mechanisms=["PLAIN"])
         self._broker.cut()
@@ -41,7 +40,7 @@ class HeldLook:
 
 @pytest.fixture
 def look(broker):
-    """The gateway's first look at `broker`, which has no end yet."""
+    """The pending first lookup of the gateway at `broker`."""
     return HeldLook(broker)
 
 

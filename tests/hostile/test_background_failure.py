@@ -1,11 +1,11 @@
-"""A background task fails for a reason that its code does not expect: clients are served, and the task runs again."""
+"""After an unexpected error in a background task, clients are served and the task restarts."""
 
 from tests.gateway.proxy import messages as m
 from tests.weir_process import wait_until
 
 
 def test_thread_shortage_restarts_only_its_task(broker, start_weir, connect, faults):
-    """The reloader reads the config in a thread each second; Python raises a RuntimeError if the system has no thread left."""
+    """The reloader reads the config in a thread each second. Without a free thread, Python raises RuntimeError."""
     weir = start_weir(broker.bootstrap_servers)
     client = connect(weir)
     client.ask(m.produce(1))

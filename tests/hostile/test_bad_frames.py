@@ -1,4 +1,4 @@
-"""A frame that breaks the protocol costs its sender the connection, and loses nothing that was sent before."""
+"""A malformed frame closes its connection, and the requests before it still reach the broker."""
 
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
@@ -16,7 +16,7 @@ def test_unanswered_requests_before_bad_frame_arrive(broker, start_weir, connect
 
 
 def test_first_requests_before_bad_frame_arrive(broker, start_weir, connect):
-    """The broker is dialled for them, although their client is gone by then."""
+    """The gateway connects to the broker for these requests although their client has already gone."""
     weir = start_weir(broker.bootstrap_servers)
     client = connect(weir)
     client.send(m.produce(1, acks=0), m.produce(2, acks=0), NEGATIVE_LENGTH)

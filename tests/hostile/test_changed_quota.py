@@ -1,4 +1,4 @@
-"""A mute ends when a changed configuration asks for less, also where the new quota lands in another bucket."""
+"""A mute ends when a changed configuration demands less, even if the new quota belongs to another bucket."""
 
 import pytest
 

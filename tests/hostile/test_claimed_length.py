@@ -1,4 +1,4 @@
-"""A Produce costs the bytes that arrive, not those that its header claims."""
+"""A Produce is charged for the bytes that arrive, not for the length that its header claims."""
 
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
@@ -14,7 +14,7 @@ def test_claimed_bytes_cost_nothing(broker, start_weir, connect):
     for _ in range(20):
         with connect(weir) as client:
             client.send(head)
-    wait_until(lambda: weir.metric("weir_connections") == 0, "all of them are gone")
+    wait_until(lambda: weir.metric("weir_connections") == 0, "all clients have disconnected")
     (row,) = weir.usage()
     assert row["throttle_left"] == 0.0
     assert row["amount_total"] <= 20 * len(head)

@@ -1,4 +1,4 @@
-"""The gateway holds a bounded number of bytes of unfinished requests that it will open, whoever sends them."""
+"""The gateway buffers a bounded number of bytes of unfinished requests, over all clients together."""
 
 import struct
 
@@ -20,7 +20,7 @@ def test_unfinished_requests_share_a_budget(broker, start_weir, connect):
         client = connect(weir)
         try:
             client.send(FRAME[:-1])
-        except ConnectionError:  # the gateway closed it before it had sent everything
+        except ConnectionError:  # the gateway closed the connection before the whole frame was sent
             continue
     grown = weir.resident_bytes() - before
     assert grown < 3 * BUDGET, f"{grown / MEBIBYTE:.0f} MiB"
@@ -34,7 +34,7 @@ def test_budget_is_given_back(broker, start_weir, connect):
     weir = start_weir(broker.bootstrap_servers, listener=LISTENER)
     for _ in range(3):
         client = connect(weir)
-        client.send(FRAME)  # read whole, and refused as nobody has asked for a mechanism
+        client.send(FRAME)  # read whole, then refused because no handshake came before
         assert client.is_closed()
         with connect(weir) as leaving:
             leaving.send(FRAME[:-1])

@@ -1,4 +1,4 @@
-"""Brokers whose ids share a port: the ports do not depend on the order in which an answer names the brokers."""
+"""If broker ids collide on a port, the assignment does not depend on the brokers' order in an answer."""
 
 import pytest
 
@@ -15,7 +15,7 @@ IDS = (1, 1 + BROKER_PORTS)
 def test_colliding_ids_have_same_ports_in_any_order(order, broker, start_weir, connect):
     def answer(request):
         if request.frame[12:18] == b"\x00\x04weir":
-            return False  # closes the connection: the gateway learns of the brokers from the answer to its client
+            return False  # closes the connection, so that the gateway learns the brokers from its client's answer
         return request.answer(brokers=[{"node_id": each, "host": HOST, "port": broker.port} for each in order], topics=[])
 
     broker.answers[ApiKey.METADATA] = answer

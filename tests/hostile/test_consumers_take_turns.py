@@ -1,4 +1,4 @@
-"""Consumers that share a quota are served in turn, and are told when."""
+"""Consumers that share a quota are served in turn, with throttle times that end at their turns."""
 
 from threading import Barrier, Lock, Thread
 
@@ -16,7 +16,7 @@ OUTSIDE = (0, -1)
 
 
 class Consumer(Thread):
-    """Fetches again as soon as it is answered, whatever throttle time it is told."""
+    """Fetches again as soon as it is answered and ignores throttle times."""
 
     lock = Lock()
 

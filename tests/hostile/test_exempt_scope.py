@@ -1,4 +1,4 @@
-"""`exempt` and `quotas.enforce` are about rates; topic and volume quotas have exemptions and a switch of their own."""
+"""`exempt` and `quotas.enforce` apply to rates. Topic and volume quotas have their own exemptions and switches."""
 
 import json
 
@@ -19,11 +19,11 @@ ROWS = [
     {"client-id": ALL, "exempt": ["rates", "topics", "volumes"]},
 ]
 PAUSED = {"max_delay_ms": 20}
-"""Nobody publishes usage through the stub broker, so the volumes are unknown, which pauses producers."""
+"""The stub broker has no usage topic, so the volumes are unknown and producers are paused."""
 
 
 def error_of(client: RawClient, client_id: str) -> int:
-    """The error code of the only partition of a Produce."""
+    """Send a Produce and return the error code of its only partition."""
     answer, _ = client.ask(m.produce(1, client_id=client_id))
     response = codec.decode_response(ApiKey.PRODUCE, 9, answer)
     return int(response["responses"][0]["partition_responses"][0]["error_code"])

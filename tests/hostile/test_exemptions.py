@@ -1,4 +1,4 @@
-"""An exemption by client-id lets any user leave the quotas by user: the README has none, and `weir check` warns of one."""
+"""An exemption by client-id lets any user evade user quotas. The README shows none, and `weir check` warns."""
 
 import re
 import subprocess
@@ -11,7 +11,6 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 def check(config_file: Path, entities: list[dict[str, object]]) -> subprocess.CompletedProcess[str]:
-    """Run `weir check` on a file with these entities."""
     listener = {"name": "clients", "bootstrap_port": 29092, "broker_ports": "29093-29099"}
     upstream = {"bootstrap_servers": ["127.0.0.1:9092"]}
     config_file.write_text(yaml.safe_dump({"upstream": upstream, "listeners": [listener], "quotas": {"entities": entities}}))

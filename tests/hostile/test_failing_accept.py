@@ -1,4 +1,4 @@
-"""accept(2) fails with an error that is not a lack of resources: the gateway goes on, and a drain runs to its end."""
+"""If accept(2) fails with an error other than a lack of resources, the gateway continues and a drain completes."""
 
 import errno
 
@@ -9,12 +9,12 @@ from tests.gateway.proxy import messages as m
 
 @pytest.mark.parametrize("number", [errno.EPROTO, errno.EINVAL], ids=errno.errorcode.get)
 def test_drain_survives_a_failing_accept(number, broker, start_weir, connect, faults):
-    """EPROTO is an error of the connection that is accepted, EINVAL one of the listening socket."""
+    """EPROTO is an error of the accepted connection, EINVAL one of the listening socket."""
     weir = start_weir(broker.bootstrap_servers)
     with connect(weir) as client:
         client.ask(m.produce(1))
     faults("accept", number)
-    assert weir.stop() == 0  # fails for a traceback as well
+    assert weir.stop() == 0  # also fails if the log has a traceback
     assert any("drained" in event["msg"] for event in weir.events())
 
 

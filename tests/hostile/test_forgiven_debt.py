@@ -1,4 +1,4 @@
-"""An operator clears a debt, on the gateway's own host alone."""
+"""An operator clears a debt, but only from the gateway's own host."""
 
 import http.client
 import socket
@@ -59,7 +59,7 @@ def test_debt_in_the_overflow_bucket_is_cleared(broker, start_weir, connect):
     connect(weir).ask(m.produce(1, size=1_000_000, client_id="\x1b[31msecond"))
     newcomer = connect(weir)
     newcomer.send(m.produce(2, client_id="third"))
-    wait_until(lambda: weir.metric("weir_quota_overflowed_total") == 2, "two share a bucket")
+    wait_until(lambda: weir.metric("weir_quota_overflowed_total") == 2, "two clients share a bucket")
     done = forgive(weir, "--client-id", "<other>")
     assert "s of produce for user <other>" in done.stdout
     assert newcomer.receive()[4:8] == (2).to_bytes(4, "big")
@@ -83,7 +83,7 @@ def test_odd_body_gets_answer(body, status, broker, start_weir):
     with socket.create_connection((address, int(port)), timeout=30) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:5])
-        time.sleep(0.2)  # the gateway reads the first part by itself
+        time.sleep(0.2)  # the gateway reads the first part separately
         connection.sendall(body[5:])
         answer = http.client.HTTPResponse(connection)
         answer.begin()
@@ -92,7 +92,7 @@ def test_odd_body_gets_answer(body, status, broker, start_weir):
 
 
 def test_web_page_cannot_clear_debts(broker, start_weir):
-    """A page of another site may send plain text without asking, but no JSON."""
+    """Browsers let a page of another site send plain text without a preflight request, but no JSON."""
     weir = start_weir(broker.bootstrap_servers, quotas=QUOTAS)
     request = urllib.request.Request(
         weir.admin + "/api/quotas/forgive", b'{"client-id": "etl"}', {"Content-Type": "text/plain"}

@@ -1,4 +1,4 @@
-"""The stub broker is good enough for Weir: the gateway becomes ready, and a Produce passes."""
+"""The stub broker is sufficient: the gateway becomes ready, and a Produce passes."""
 
 from tests.gateway.proxy import messages as m
 

@@ -1,4 +1,4 @@
-"""Peers that would fill the log, a line for each connection: their lines are folded, with a count."""
+"""Errors of many connections are folded into one log line with a count."""
 
 import socket
 
@@ -6,11 +6,11 @@ from loadtest.testkit.kafka import free_port
 from tests.gateway.proxy import messages as m
 
 CLIENTS = 10
-"""Connections, each from an address of its own: the lines of one address alone are folded anyway."""
+"""Connections from distinct addresses, because lines of one address are folded in any case."""
 
 
 def send_from_many_addresses(weir, data):
-    """Connect once from each address, send, and wait for the end of the connection."""
+    """Connect once from each address, send `data`, and wait until the gateway closes the connection."""
     host, _, port = weir.bootstrap_servers.rpartition(":")
     for number in range(CLIENTS):
         with socket.create_connection((host, int(port)), 20.0, source_address=(f"127.0.0.{number + 2}", 0)) as client:
@@ -19,13 +19,12 @@ def send_from_many_addresses(weir, data):
 
 
 def lines_of(weir, words):
-    """The lines of the log that have these words."""
     return [event for event in weir.events() if words in event["msg"]]
 
 
 def test_broker_that_closes_every_connection_gets_one_line(broker, start_weir):
     weir = start_weir(broker.bootstrap_servers)
-    send_from_many_addresses(weir, m.heartbeat(1))  # the stub closes a connection that asks for anything unusual
+    send_from_many_addresses(weir, m.heartbeat(1))  # the stub closes a connection that sends an API without an answer
     assert len(lines_of(weir, "closed the connection")) == 1
 
 

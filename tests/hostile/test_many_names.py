@@ -1,4 +1,4 @@
-"""Clients choose their names: long ones, and many of them, cost the gateway and Prometheus no more than others do."""
+"""Long or numerous client names cost the gateway and Prometheus no more than usual ones."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_long_client_ids_cost_little(broker, start_weir, connect):
 
 
 def test_short_form_of_a_name_is_not_its_bucket(broker, start_weir, connect):
-    """Neither by the name that is shown nor by any other can a client use up the quota of a long name."""
+    """A client cannot use up the quota of a long name by sending its short form or its prefix."""
     weir = start_weir(broker.bootstrap_servers, quotas={"entities": [EVERYBODY]})
     victim, spoofer = "v" * 20_000, connect(weir)
     connect(weir).ask(m.produce(1, client_id=victim))
@@ -70,14 +70,14 @@ def test_max_entities_can_be_raised(broker, start_weir, connect):
 
 
 def engine_of(*clients: str, **bounds: int) -> QuotaEngine:
-    """Quotas of these clients and of everybody else."""
+    """An engine with a quota for each of `clients` and a default quota."""
     names = (DEFAULT, *clients)
     quotas = tuple(EntityQuota(ClientQuotaEntity(client_id=name), {"producer_byte_rate": 1_000.0}) for name in names)
     return QuotaEngine(QuotaSettings(quotas), 0.0, **bounds)
 
 
 def visit(engine: QuotaEngine, names: list[str], now: float) -> None:
-    """Clients that come, use something and go."""
+    """Let each client acquire a bucket, charge 100 bytes and leave."""
     for name in names:
         bucket = engine.acquire("produce", "u", name, now)
         bucket.charge(100, now)
@@ -85,12 +85,12 @@ def visit(engine: QuotaEngine, names: list[str], now: float) -> None:
 
 
 def shown(engine: QuotaEngine, now: float) -> set[str]:
-    """The names in metrics."""
+    """Return the client names in the snapshot."""
     return {row.client_id for row in engine.snapshot(now)}
 
 
 def test_label_slots_are_handed_out_slowly():
-    """Names that come and go with every scrape make no new series with every scrape."""
+    """Names that change with every scrape do not create new series with every scrape."""
     engine = engine_of("known", max_labelled=1_000)
     seen: set[str] = set()
     new = []
@@ -116,11 +116,11 @@ def test_configured_entity_gets_a_label_first():
     assert rows.keys() == {"known", "b", "c", "<other>"}
     visit(engine, ["a", "d"], 1.0)
     rows = {row.client_id: row.amount_total for row in engine.snapshot(1.0)}
-    assert rows["<other>"] == 300, "what was shown by name before does not count a second time"
+    assert rows["<other>"] == 300, "bytes already shown under a name are not counted again"
 
 
 def test_client_that_stays_gets_a_free_label():
-    """Its counts so far stay with the others, so that no counter falls."""
+    """Earlier bytes stay in `<other>`, so that no counter falls."""
     engine = engine_of(max_labelled=2)
     visit(engine, ["a", "b"], 0.0)
     stays = engine.acquire("produce", "u", "stays", 0.0)
@@ -142,7 +142,7 @@ def test_tick_of_many_entities_comes_in_parts():
     marked = []
     for _ in engine.tick_in_parts(1.0):
         marked.append(sum(bucket.marks[bucket.policy.newest] > 0 for bucket in buckets))
-        visit(engine, [f"new-{len(marked)}"], 1.0)  # clients come and go between the parts
+        visit(engine, [f"new-{len(marked)}"], 1.0)  # clients join and leave between the parts
     assert [after - before for before, after in zip([0, *marked], marked, strict=False) if after > before] == [TOGETHER] * 20
     (other,) = [row for row in engine.snapshot(1.0) if row.client_id == "<other>"]
     assert other.amount_total >= 19_000 * 100

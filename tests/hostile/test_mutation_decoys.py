@@ -1,4 +1,4 @@
-"""A client in debt mixes its requests for topics with entries that cost nothing. The controller must not get them."""
+"""A client in debt adds entries that cost nothing to its topic requests. They must not reach the controller."""
 
 import uuid
 from collections.abc import Callable
@@ -23,7 +23,7 @@ NO_ID = uuid.UUID(int=0)
 class Controller:
     """The stub's controller. Like KRaft's, it drops `__cluster_metadata` before it counts the partitions of a request.
 
-    `changed` is the number of partitions that it has created and deleted.
+    `changed` counts created and deleted partitions.
     """
 
     def __init__(self, broker: StubBroker) -> None:
@@ -65,7 +65,7 @@ def weir(broker: StubBroker, controller: Controller, start_weir: Callable[..., W
 
 
 def errors(answer: bytes, key: int = m.CREATE) -> dict[str, int]:
-    """The error codes of an answer, by topic."""
+    """Return the error codes of an answer by topic."""
     decoded = codec.decode_response(key, m.LATEST[ApiKey(key)], answer)
     rows = decoded["topics" if key == m.CREATE else "responses"]
     return {row["name"]: row["error_code"] for row in rows}
@@ -97,7 +97,7 @@ def test_invalid_twin_does_not_hide_a_deletion(weir, broker, controller, connect
 
 
 def test_debtor_cannot_use_stale_metadata(weir, broker, controller, connect):
-    """The broker's metadata still has topics that the controller has deleted already."""
+    """The broker's metadata still lists topics that the controller has already deleted."""
     stale = broker.topics | {f"t{number}": 1 for number in range(ATTEMPTS)}
     broker.topics = stale
     connect(weir).ask(m.create(1, {"a": OVER_BURST}))
@@ -108,7 +108,7 @@ def test_debtor_cannot_use_stale_metadata(weir, broker, controller, connect):
 
 
 def test_used_connections_wait_for_permissive_debt(weir, controller, connect):
-    """Each connection has sent a harmless request before the debt, so its next one is not its first."""
+    """Each connection sends a harmless request before the debt, so that its next request is not its first."""
     clients = [connect(weir) for _ in range(ATTEMPTS)]
     for client in clients:
         client.ask(m.create(1, {"a": 0}, version=5))

@@ -1,4 +1,4 @@
-"""A muted connection still ends after `connections.max_idle_ms` without a byte on the socket, as KIP-219 has it."""
+"""A muted connection is closed after `connections.max_idle_ms` without traffic, as KIP-219 says."""
 
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
@@ -13,7 +13,7 @@ def test_muted_connection_ends_by_idleness(broker, start_weir, connect):
     client = connect(weir)
     client.ask(m.produce(1, size=600 * QUOTA))  # muted for ten minutes
     assert weir.metric("weir_muted_connections") == 1
-    client.send(m.produce(2))  # unread, so it is no activity
+    client.send(m.produce(2))  # not read, so not counted as activity
     assert client.is_closed()
     assert broker.count(ApiKey.PRODUCE) == 1
     assert weir.metric("weir_connections_rejected_total", reason="idle") == 1

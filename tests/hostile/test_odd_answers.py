@@ -1,4 +1,4 @@
-"""Weir's own requests get odd answers: the gateway goes on serving its clients."""
+"""If Weir's own requests get invalid answers, the gateway still serves its clients."""
 
 import struct
 import sys
@@ -12,7 +12,7 @@ from tests.protocol import codec
 from tests.weir_process import wait_until
 
 ASKED = 2
-"""Odd answers that the gateway has to survive before the test looks at it."""
+"""Invalid answers that the gateway must survive before the test checks it."""
 
 
 def null_arrays(request):
@@ -29,12 +29,11 @@ def null_arrays(request):
 
 
 def framed(request, body):
-    """The response frame with this body."""
     return struct.pack(">ii", 4 + len(body), request.correlation_id) + body
 
 
 def answered_oddly(broker, key, odd):
-    """Have the broker answer Weir's own requests of one API with `odd`; returns the list of those requests."""
+    """Make the broker answer Weir's own requests of one API with `odd`; return the growing list of those requests."""
     usual, asked = broker.answers[key], []
 
     def answer(request):
@@ -48,7 +47,7 @@ def answered_oddly(broker, key, odd):
 
 
 ASK_THE_CLUSTER = {"volumes": {"when_unknown": "OPEN"}, "topics": {"total.bytes.in.per.sec.threshold": 10**9}}
-"""Quotas for which the gateway asks the brokers itself, beside the look at the cluster that it always takes."""
+"""Quotas that make the gateway send further requests of its own, beside its cluster lookup."""
 
 ODD = pytest.mark.parametrize("key", [ApiKey.API_VERSIONS, ApiKey.METADATA], ids=lambda key: key.name)
 
@@ -105,7 +104,7 @@ def test_null_arrays_do_not_end_the_agent(broker, tmp_path):
 
 @pytest.mark.parametrize(("host", "port"), [("a..b", 9092), ("127.0.0.1", 70_000)])
 def test_odd_broker_address_affects_only_its_clients(host, port, broker, start_weir, connect):
-    """Such a broker is left out of the answers, or a connection to it is closed at once."""
+    """The gateway omits such a broker from answers, or closes a connection to it at once."""
 
     def answer(request):
         brokers = [{"node_id": 1, "host": "127.0.0.1", "port": broker.port}, {"node_id": 2, "host": host, "port": port}]

@@ -1,4 +1,4 @@
-"""Topics of Weir's own are no client's traffic: not counted, not gated, not charged."""
+"""Traffic to Weir's own topics is not counted, throttled or paused."""
 
 import json
 
@@ -15,7 +15,7 @@ TOTAL = 1_000_000
 
 
 def appended(request: Request) -> bytes | None:
-    """Accept the Produce, whatever its topics are called."""
+    """Accept a Produce to any topic."""
     named = "topic_id" if request.version >= 13 else "name"
     topics = [{named: getattr(row, named)} for row in request.decode().topic_data]
     partition = {"index": 0, "error_code": 0, "base_offset": 7}
@@ -23,14 +23,14 @@ def appended(request: Request) -> bytes | None:
 
 
 def outcome(frame: bytes, version: int = 9) -> tuple[int, int]:
-    """The error code and the throttle time of a Produce response."""
+    """Return the error code and the throttle time of a Produce response."""
     response = codec.decode_response(ApiKey.PRODUCE, version, frame)
     return response["responses"][0]["partition_responses"][0]["error_code"], response["throttle_time_ms"]
 
 
 @pytest.fixture
 def weir(broker: StubBroker, start_weir, tmp_path) -> Weir:
-    """A gateway that pauses producers, because nobody publishes usage, and has a quota of 1 byte/s for everybody."""
+    """A gateway that pauses producers, because it has no usage, with a quota of 1 byte/s for every client."""
     broker.topics = {TOPIC: 1, USAGE: 1, LEDGER: 1}
     broker.answers[ApiKey.PRODUCE] = appended
     quotas = {

@@ -1,4 +1,4 @@
-"""Pipelined Fetches share one balance: a client does not get a burst for each of them."""
+"""Pipelined Fetches share one balance: a client does not get one burst per Fetch."""
 
 from protocol.api_keys import ApiKey
 from protocol.bodies.fetch import peek_fetch
@@ -12,13 +12,13 @@ FETCHES = 100
 
 
 def asked(request):
-    """The bytes that a Fetch asks for."""
+    """The max_bytes of a Fetch."""
     header = parse_request_header(request.frame, 4, len(request.frame), len(request.frame))
     return peek_fetch(request.frame, header.body_offset, len(request.frame), request.version).max_bytes
 
 
 def test_pipelined_fetches_share_one_burst(broker, start_weir, connect):
-    """The broker gives each Fetch all that it asks for. By the second answer, all Fetches that had not to wait are there."""
+    """The broker fills each Fetch up to max_bytes. By the second answer, the broker has all Fetches that passed at once."""
     broker.answers[ApiKey.FETCH] = lambda request: fetched(asked(request))(request)
     weir = start_weir(broker.bootstrap_servers, quotas={"entities": [{"client-id": "etl", "consumer_byte_rate": QUOTA}]})
     client = connect(weir)

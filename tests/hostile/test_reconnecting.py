@@ -1,4 +1,4 @@
-"""A client gains nothing by new connections: the first request of each waits while the bucket is in debt."""
+"""New connections do not bypass a debt: the first request of each waits while the bucket is in debt."""
 
 from uuid import UUID
 
@@ -12,7 +12,7 @@ CONNECTIONS = 40
 
 
 def create_topics(correlation_id: int, name: str, partitions: int) -> bytes:
-    """CreateTopics v5, the last version whose quota is permissive (KIP-599)."""
+    """A CreateTopics v5, the last version with a permissive quota (KIP-599)."""
     topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": []}
     return codec.encode_request(ApiKey.CREATE_TOPICS, 5, {"topics": [topic], "timeout_ms": 1000}, correlation_id, "etl")
 
@@ -23,7 +23,7 @@ def created(request: Request) -> bytes:
 
 
 def flood(weir, connect, frames):
-    """Send each frame on a connection of its own; returns once the gateway holds all of them."""
+    """Send each frame on its own connection; return once the gateway defers all of them."""
     for frame in frames:
         connect(weir).send(frame)
     wait_until(lambda: weir.metric("weir_muted_connections") == len(frames) + 1, "all connections are muted")
@@ -50,7 +50,7 @@ def share_fetch(correlation_id: int) -> bytes:
 
 
 def shared(request: Request) -> bytes:
-    """A ShareFetch answer of half a megabyte, whatever was asked for."""
+    """Answer a ShareFetch with half a megabyte, regardless of its max_bytes."""
     leader = {"leader_id": 1, "leader_epoch": 0}
     partition = {"partition_index": 0, "current_leader": leader, "records": bytes(500_000)}
     return request.answer(responses=[{"topic_id": UUID(int=1), "partitions": [partition]}])

@@ -1,4 +1,4 @@
-"""A client that the broker takes for alice is alice for the gateway, or its connection is closed."""
+"""If the broker accepts a client as alice, the gateway charges alice or closes the connection."""
 
 import base64
 import json
@@ -44,12 +44,12 @@ CLOSED = {
 
 
 def agree(request: Request) -> bytes:
-    """Take any mechanism."""
+    """Accept any mechanism."""
     return request.answer(error_code=0, mechanisms=[])
 
 
 def accept(request: Request) -> bytes:
-    """Believe everything: SCRAM in two rounds, the other mechanisms in one."""
+    """Accept any credentials: SCRAM in two rounds, the other mechanisms in one."""
     token = request.decode().auth_bytes
     answers = {b"n": b"r=12,s=c2E=,i=4096", b"c": b"v=c2ln"}
     bearer = b"\1" in token
@@ -58,13 +58,13 @@ def accept(request: Request) -> bytes:
 
 @pytest.fixture
 def sasl_broker(broker):
-    """A broker that lets everybody in."""
+    """A broker that accepts any credentials."""
     broker.answers |= {ApiKey.SASL_HANDSHAKE: agree, ApiKey.SASL_AUTHENTICATE: accept}
     return broker
 
 
 def log_in(client: RawClient, mechanism: str, token: bytes) -> None:
-    """Go through the exchange. Raises EOFError where the gateway closes the connection."""
+    """Authenticate. Raises EOFError if the gateway closes the connection."""
     client.ask(handshake(1, mechanism))
     client.ask(authenticate(2, token))
     if mechanism.startswith("SCRAM"):

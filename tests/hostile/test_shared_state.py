@@ -1,4 +1,4 @@
-"""Two gateways that name one state file: the second may not start, or each would lose what the other has answered as saved."""
+"""A second gateway with the same state file must not start: each would overwrite the other's confirmed changes."""
 
 import json
 import os
@@ -16,7 +16,7 @@ ADMINS = {"quota_admins": ["User:ANONYMOUS"]}
 
 @pytest.fixture
 def start(broker, tmp_path):
-    """`start(name, path)`: a gateway of its own folder and ports with this state file."""
+    """`start(name, path)`: a gateway with its own folder and ports and this state file."""
     running = []
 
     def start_one(name, path, **config):
@@ -32,7 +32,7 @@ def start(broker, tmp_path):
 
 
 def set_quota(client, user, rate):
-    """Set a quota through the gateway, which confirms it."""
+    """Set a quota through the gateway and check that it confirms the change."""
     answer, _ = client.ask(alter(1, ({"user": user}, {KEY: rate})))
     assert answer == altered(1, ({"user": user}, 0, None))
 

@@ -1,4 +1,4 @@
-"""`bytes.in.per.sec.threshold` as a topic's config, through a whole gateway: set, felt, described, kept and removed."""
+"""`bytes.in.per.sec.threshold` as a topic config, through a whole gateway: set, enforced, described, kept and removed."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ QUOTAS = {
     "window": {"samples": 11, "seconds": 10},
     "topics": {"total.bytes.in.per.sec.threshold": TOTAL, KEY: {TOPIC: OF_FILE}, "meter": "window"},
 }
-"""What is appended within the test counts as a rate of a hundredth a second."""
+"""A window of 100 s: bytes appended within the test count as a rate of one hundredth per second."""
 
 
 def altered(request):
@@ -64,7 +64,11 @@ def test_threshold_set_as_topic_config(broker, start_weir, connect):
     broker.answers |= {ALTER: altered, DESCRIBE: described, PRODUCE: produced}
     weir = start_weir(broker.bootstrap_servers, quotas=QUOTAS, quota_admins=["User:ANONYMOUS"])
     client = connect(weir)
-    for topic, size in (("orders", 3_000_000), (TOPIC, 1_000_000), (TOPIC, 100)):  # over the total, and below its own
+    for topic, size in (
+        ("orders", 3_000_000),
+        (TOPIC, 1_000_000),
+        (TOPIC, 100),
+    ):  # over the total, and below the topic's threshold
         assert produce(client, topic, size) == 0
 
     assert alter(client, (OTHER_KEY, "1", SET), (KEY, "5000", SET)) == 0

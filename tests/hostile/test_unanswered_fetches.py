@@ -1,4 +1,4 @@
-"""Fetches that wait at the broker set bytes aside, but not so many that other consumers starve."""
+"""Fetches that wait at the broker reserve bytes, but too few to starve other consumers."""
 
 from protocol.api_keys import ApiKey
 from protocol.throttle import read_throttle, throttle_offset
@@ -8,7 +8,7 @@ from tests.weir_process import wait_until
 
 QUOTA = 1_000_000
 LARGE = 9 * QUOTA
-"""Bytes of one answer: nine tenths of a burst."""
+"""The bytes of one answer: nine tenths of a burst."""
 TEN_MINUTES = 600_000
 MOST_MS = 1_500
 
@@ -22,7 +22,7 @@ def throttle_ms(answer):
 
 
 def test_long_polls_do_not_mute_other_consumers(broker, start_weir, connect):
-    """Two consumers that got large answers wait for more, while the bucket is full and a third one fetches."""
+    """Two consumers with large previous answers wait at the broker while a third one fetches from a full bucket."""
     broker.answers[ApiKey.FETCH] = fetched(LARGE)
     weir = start_weir(broker.bootstrap_servers, quotas=limited(100 * QUOTA))
     pollers = [connect(weir), connect(weir)]
@@ -30,7 +30,7 @@ def test_long_polls_do_not_mute_other_consumers(broker, start_weir, connect):
         poller.ask(m.fetch(number))
     weir.write_config({**weir.config, "quotas": limited(QUOTA)})
     weir.reload()
-    wait_until(lambda: weir.usage()[0]["limit"] == QUOTA, "the lower quota, whose bucket is full")
+    wait_until(lambda: weir.usage()[0]["limit"] == QUOTA, "the lower quota and its full bucket")
     broker.answers[ApiKey.FETCH] = lambda request: None
     for poller in pollers:
         poller.send(m.fetch(2, max_wait_ms=TEN_MINUTES))

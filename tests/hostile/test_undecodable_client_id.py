@@ -1,4 +1,4 @@
-"""A client-id that is not UTF-8, where Weir asks the broker a question of its own in the client's name."""
+"""A client-id that is not UTF-8, while Weir sends a request of its own under that client-id."""
 
 from protocol.api_keys import ApiKey
 from tests.gateway.features.controller_mutations import mutation_session as m
@@ -8,7 +8,7 @@ CREATED = [{"name": "a", "num_partitions": 1}]
 
 
 def test_undecodable_client_id_gets_an_answer(broker, start_weir, connect):
-    """The client-id gets three times as long when it is decoded and encoded again for Weir's own question."""
+    """The client-id triples in length when Weir decodes it and encodes it again for its own request."""
 
     def created(request: Request) -> bytes:  # the codec cannot decode the request
         return m.answered(m.CREATE, request.correlation_id, CREATED)

@@ -13,7 +13,7 @@ STALLED_SECONDS = 1.0
 
 
 def describe_quotas(correlation_id: int) -> bytes:
-    """DescribeClientQuotas, which the gateway answers itself."""
+    """A DescribeClientQuotas, which the gateway answers itself."""
     component = {"entity_type": "user", "match_type": 2}
     return codec.encode_request(
         ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, {"components": [component], "strict": False}, correlation_id, "x"
@@ -21,7 +21,7 @@ def describe_quotas(correlation_id: int) -> bytes:
 
 
 def send_until_stalled(client: socket.socket, data: bytes) -> int:
-    """Send `data` until the gateway takes no more of it for a second; returns how many bytes it took."""
+    """Send `data` until the gateway reads nothing for a second; return the number of bytes sent."""
     client.settimeout(STALLED_SECONDS)
     sent = 0
     with contextlib.suppress(TimeoutError):
@@ -40,7 +40,7 @@ def test_local_answers_are_bounded(broker, start_weir, connect):
 
 
 def test_broker_answers_are_bounded(broker, start_weir, connect):
-    """Unread answers of Weir's own fill up before the broker is connected, then the broker would send 150 MiB more."""
+    """Weir's own answers fill the buffers before the broker is connected; then the broker would send 150 MiB more."""
     broker.answers[ApiKey.FETCH] = fetched(MIB)
     weir = start_weir(broker.bootstrap_servers)
     before = weir.resident_bytes()

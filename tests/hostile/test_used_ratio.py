@@ -1,4 +1,4 @@
-"""`weir_quota_used_ratio` is 1.0 where throttling begins, for every algorithm and for all gateways that share a quota."""
+"""Throttling begins at a `weir_quota_used_ratio` of 1.0, for every algorithm and for gateways that share a quota."""
 
 import time
 
@@ -14,16 +14,15 @@ from tests.weir_process import wait_until
 
 QUOTA = 100_000
 SHORT = {"window": {"samples": 2, "seconds": 1}, "entities": [{"client-id": "etl", "producer_byte_rate": QUOTA}]}
-"""Its burst is one second's worth."""
+"""A quota with a burst of one second."""
 
 
 def ratio(bucket: Bucket, now: float) -> float:
-    """The ratio as it is shown."""
     return bucket.row(now).used_ratio
 
 
 def test_burst_within_quota_stays_below_one(broker, start_weir, connect):
-    """Twice the quota as long as the burst lasts: nobody is throttled, so the metric must not say so."""
+    """Twice the quota for the length of the burst: no request is throttled, so the ratio stays below 1."""
     weir = start_weir(broker.bootstrap_servers, quotas=SHORT)
     client = connect(weir)
     for number in range(4):
@@ -34,7 +33,7 @@ def test_burst_within_quota_stays_below_one(broker, start_weir, connect):
 
 
 def test_client_in_debt_shows_at_least_one(broker, start_weir, connect):
-    """Also once the use that made the debt has left the window."""
+    """The ratio stays above 1 after the use behind the debt has left the window."""
     weir = start_weir(broker.bootstrap_servers, quotas=SHORT)
     connect(weir).ask(m.produce(1, size=5 * QUOTA))
     wait_until(lambda: weir.metric("weir_quota_usage", kind="produce") == 0.0, "the window is over")
@@ -44,7 +43,7 @@ def test_client_in_debt_shows_at_least_one(broker, start_weir, connect):
 
 @pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
 def test_throttling_begins_at_one(algorithm):
-    """One request after the other, with pauses and without: over 1.0 is throttled, up to 1.0 is not."""
+    """Sequential requests, with pauses and without: ratios over 1.0 are throttled, others are not."""
     quota = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 1_000.0})
     engine = QuotaEngine(QuotaSettings((quota,), algorithm=algorithm), 0.0)
     bucket = engine.acquire("produce", "alice", "etl", 0.0)
@@ -58,7 +57,7 @@ def test_throttling_begins_at_one(algorithm):
 
 
 def test_even_flow_near_its_quota_is_shown():
-    """The token bucket stays full, and yet an alert on nearly used quotas can fire."""
+    """The token bucket stays full, but an alert on nearly used quotas can still fire."""
     quota = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 1_000.0})
     engine = QuotaEngine(QuotaSettings((quota,)), 0.0)
     bucket = engine.acquire("produce", "alice", "etl", 0.0)
@@ -69,7 +68,7 @@ def test_even_flow_near_its_quota_is_shown():
 
 
 def used_by_four(fleet: Fleet, seconds: float, times: float) -> None:
-    """Each of four gateways has a quarter of `times` the quota to send, and keeps to its throttle times."""
+    """Each of four gateways sends a quarter of `times` the quota and obeys its throttle times."""
     free_at = [fleet.now] * 4
     for _ in range(round(seconds / INTERVAL)):
         for number in range(4):

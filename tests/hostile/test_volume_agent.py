@@ -1,4 +1,4 @@
-"""`weir volumes publish` as a process of its own: its admin port, and the ages that a gateway shows of what it publishes."""
+"""`weir volumes publish` as a process: its admin port, and the usage ages that a gateway shows."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ def get(port, path):
 
 @contextmanager
 def agent(directory, servers, admin_port):
-    """An agent for the stub's node that publishes ten times a second."""
+    """An agent process for the stub's node. It publishes ten times per second."""
     volumes = {"source": "topic", "publish_interval_ms": 100, "freshness_seconds": 2, "agent": {"admin_port": admin_port}}
     config = {
         "upstream": {"bootstrap_servers": [servers]},

@@ -1,4 +1,4 @@
-"""A pause answers Produce at once with a throttle time, mutes the client, and lets go of it when the pause ends."""
+"""A pause answers Produce at once with a throttle time and mutes the client until the pause ends."""
 
 import pytest
 
@@ -14,7 +14,7 @@ NOT_ENOUGH_REPLICAS = 19
 
 @pytest.fixture
 def paused(broker, start_weir):
-    """A gateway whose producers are paused, and the topic that can end the pause."""
+    """A gateway with paused producers, and the usage topic that can end the pause."""
     usage = UsageTopic(broker)
     usage.publish(FULL)
     settings = {"source": "topic", "freshness_seconds": 600, "max_delay_ms": MAX_DELAY_MS}

@@ -1,4 +1,4 @@
-"""Producers stay paused when the cluster's answers say less than before about brokers and their disks."""
+"""Producers stay paused when the cluster's answers omit brokers or their disks."""
 
 from tests.gateway.proxy import messages as m
 from tests.hostile.stub_broker import NODE_ID
@@ -22,7 +22,7 @@ def test_no_brokers_in_metadata_keeps_producers_paused(broker, start_weir, conne
     usage.alive = []
     weir = start_weir(broker.bootstrap_servers, quotas=volumes())
     usage.publish(ROOM)
-    wait_until(lambda: usage.looks >= 2, "Weir asks for the active brokers")
+    wait_until(lambda: usage.looks >= 2, "Weir looks up the active brokers")
     wait_until(lambda: weir.metric("weir_volume_messages_total") >= 1, "the usage is read")
     assert weir.metric("weir_volume_state", state="PAUSE") == 1
     assert is_refused(connect(weir))
@@ -35,7 +35,7 @@ def test_broker_missing_from_metadata_still_counts(broker, start_weir, connect):
     usage.alive = [NODE_ID, 2]
     usage.publish(ROOM)
     usage.publish(FULL, broker=2)
-    # A quarter of this freshness is the interval of Weir's looks: 0.5 s.
+    # Weir looks up the brokers every quarter of this freshness: 0.5 s.
     weir = start_weir(broker.bootstrap_servers, quotas=volumes(freshness_seconds=2))
     wait_for_state(weir, "PAUSE")
     usage.alive = [NODE_ID]
@@ -46,7 +46,7 @@ def test_broker_missing_from_metadata_still_counts(broker, start_weir, connect):
         usage.publish(FULL, broker=2)
         return usage.looks >= looks + 2
 
-    wait_until(keeps_fresh, "Weir has seen the change")
+    wait_until(keeps_fresh, "Weir has looked up the changed brokers")
     assert is_refused(connect(weir))
 
     def forgotten():

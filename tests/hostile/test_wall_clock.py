@@ -1,4 +1,4 @@
-"""The wall clock jumps below a running gateway: the ledger loses no file and leaves none unfinished."""
+"""If the wall clock jumps, the ledger loses no file and leaves none unfinished."""
 
 import os
 import time
@@ -12,7 +12,6 @@ DAY = 86_400
 
 @pytest.fixture
 def ledger(tmp_path):
-    """The ledger's folder."""
     return tmp_path / "ledger"
 
 
@@ -27,19 +26,19 @@ def unfinished(ledger):
 
 
 def some_event(weir, seconds):
-    """Change the config, which is an event of the ledger."""
+    """Change the config, which the ledger records."""
     weir.write_config(weir.config | {"connections": {"drain_seconds": seconds}})
 
 
 def test_clock_ahead_at_the_start_deletes_nothing(broker, start_weir, ledger, faults):
-    """The files are young by a right clock; by one that is 40 days ahead they are past their retention of 30 days."""
+    """With a correct clock the files are young. With a clock 40 days ahead they exceed the retention of 30 days."""
     old = ledger / "date=2026-01-01" / "hour=00" / "weir-old-0-0.jsonl.gz"
     old.parent.mkdir(parents=True)
     old.write_bytes(b"what happened")
     os.utime(old, (time.time() - DAY,) * 2)
     faults("wall", 40 * DAY)
     weir = start_weir(broker.bootstrap_servers, ledger={"path": str(ledger), "flush_seconds": 1, "rotate_seconds": 1})
-    for seconds in (1, 2):  # the look at old files comes right after the first flush
+    for seconds in (1, 2):  # old files are checked right after the first flush
         some_event(weir, seconds)
         wait_until(lambda count=1 + seconds: len(finished(ledger)) >= count or not old.exists(), "a file is finished", 20)
     assert old.exists()

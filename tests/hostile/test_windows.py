@@ -1,4 +1,4 @@
-"""A quota window is the one that was configured for its kind, and a change of it forgives nothing."""
+"""Each kind uses its configured quota window, and a changed window forgives no debt."""
 
 import json
 from typing import Any
@@ -13,26 +13,24 @@ from tests.weir_process import Weir, wait_until
 
 
 def created(request: Request) -> bytes:
-    """Create every topic."""
     return mutations.answered(
         request.api_key, request.correlation_id, [{"name": topic.name} for topic in request.decode().topics]
     )
 
 
 def used(weir: Weir, kind: str) -> dict[str, Any]:
-    """The only row of that kind."""
+    """Return the only usage row of `kind`."""
     (row,) = [row for row in weir.usage() if row["kind"] == kind]
     return row
 
 
 def quotas(samples: int, **entity: Any) -> dict[str, Any]:
-    """A quota of "etl" with windows of so many seconds."""
+    """A quota for "etl" with windows of `samples` seconds."""
     window = {"samples": samples, "seconds": 1}
     return {"window": window, "mutations": {"window": window}, "entities": [{"client-id": "etl", **entity}]}
 
 
 def reload(weir: Weir, sections: dict[str, Any]) -> None:
-    """Put other quotas into effect."""
     before = json.loads(weir.get("/api/config"))["version"]
     weir.write_config(weir.config | {"quotas": sections})
     weir.reload()
@@ -41,7 +39,7 @@ def reload(weir: Weir, sections: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("samples", [100, 200])
 def test_mutations_window_counts_in_used_ratio(broker, start_weir, connect, samples):
-    """The window of bytes is the default, 11 s: it says nothing of partitions."""
+    """The byte window stays at its default of 11 s and must not be used for partitions."""
     broker.answers[ApiKey.CREATE_TOPICS] = created
     windows = quotas(samples, controller_mutation_rate=5)
     weir = start_weir(broker.bootstrap_servers, quotas=windows | {"window": {}})

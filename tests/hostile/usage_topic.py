@@ -23,8 +23,9 @@ _FETCH_SECONDS = 0.02
 class UsageTopic:
     """Adds the topic to `broker`.
 
-    `alive` are the node ids in the answers to the volume watch, which counts as `looks`; other Metadata is the stub's own.
-    While `refuses` is set, nothing can be appended.
+    `alive` holds the node ids in answers to the volume watch; `looks` counts those answers. The stub answers other
+    Metadata requests.
+    While `refuses` is set, the topic refuses records.
     """
 
     def __init__(self, broker: StubBroker) -> None:
@@ -38,13 +39,13 @@ class UsageTopic:
         broker.answers |= {**mine, ApiKey.DESCRIBE_CONFIGS: lambda request: request.answer(results=[])}
 
     def publish(self, consumed: int, *, broker: int = NODE_ID, age: float = 0.0) -> None:
-        """Append the usage of a broker that has one volume of 1000 bytes, captured `age` seconds ago."""
+        """Append the usage of a broker with one volume of 1000 bytes, captured `age` seconds ago."""
         usage = VolumeUsage(broker, time.time() - age, HARD, SOFT, (Volume("/data", 1000, consumed),))
         for batch, count in _batches([encode_usage(usage)]):
             self._records.append(batch, count)
 
     def keys(self) -> list[bytes | None]:
-        """The keys of all records, oldest first."""
+        """Return the keys of all records, oldest first."""
         return [key for key, _ in self._records.records()]
 
     def _metadata(self, request: Request) -> Any:
@@ -92,5 +93,4 @@ class UsageTopic:
 
 
 def wait_for_state(weir: Weir, wanted: str) -> None:
-    """Wait until the gateway's volumes are in a state."""
     wait_until(lambda: weir.metric("weir_volume_state", state=wanted) == 1, f"the state {wanted}")

@@ -1,4 +1,4 @@
-"""Faults of the machine below a gateway. Python imports this before the gateway's own code (see the fixture `faults`).
+"""Operating-system faults for a gateway. Python imports this before the gateway's own code (see the fixture `faults`).
 
 `WEIR_FAULTS` names a folder. Its file `wall` has the seconds by which the wall clock is ahead. Its file `accept` has the errno
 with which the next accept(2) fails, which removes the file. Its file `threads` makes the next work for a pool of threads fail
