@@ -1,6 +1,6 @@
 """What all producers have to wait beyond their own quotas, because a volume of the cluster is filling up."""
 
-from gateway.quotas.bucket import KindTotals
+from gateway.quotas.policy import KindTotals
 
 
 class ProduceGate:

@@ -1,20 +1,19 @@
-"""One entity's use of one quota kind: what was measured, what is allowed, what was decided."""
+"""One entity's use of one quota kind: its meter, its counters, and the throttle decisions on its requests."""
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from math import inf
 from typing import Final
 
-from gateway.quotas.account import Metered
-from gateway.quotas.entity import OTHER, Resolution
+from gateway.quotas.entity import Resolution
 from gateway.quotas.kinds import QuotaKind
 from gateway.quotas.line import Consumer, Line
 from gateway.quotas.meter import Meter
-from gateway.quotas.policy import Policy
-from gateway.quotas.snapshot import THROTTLE_BOUNDS, UsageRow
+from gateway.quotas.policy import KindTotals, Policy
+from gateway.quotas.shared_meter import SharedMeter, as_shared
+from gateway.quotas.snapshot import Tally, UsageRow
 
 MOST_WITHIN_QUOTA: Final = 0.99
-"""The largest fraction of a quota that a rate alone makes used: the token bucket is not empty yet, so nobody is throttled."""
+"""The largest used fraction that follows from a rate alone: the token bucket is not empty yet, so no client is throttled."""
 
 LEAST_DELAY: Final = 0.0005
 """Seconds that round to 1 ms. Kafka throttles nobody for 0 ms."""
@@ -22,50 +21,14 @@ LEAST_DELAY: Final = 0.0005
 QuotaVerdict = tuple[float, bool]
 """The throttle time in seconds, and True if the gateway enforces that time. (0.0, False) is a request within its quota."""
 
-
-class KindTotals:
-    """The throttle decisions of one kind, all entities together."""
-
-    __slots__ = ("buckets", "seconds")
-
-    def __init__(self) -> None:
-        self.buckets = [0] * (len(THROTTLE_BOUNDS) + 1)
-        self.seconds = 0.0
-
-    def note(self, delay: float) -> None:
-        """Count one decision of `delay` seconds."""
-        self.buckets[bisect_left(THROTTLE_BOUNDS, delay)] += 1
-        self.seconds += delay
+_NOTHING: Final = Tally()
 
 
-class Tally:
-    """Counts of buckets: of one, or of several together."""
-
-    __slots__ = ("amount", "early", "early_seconds", "early_seconds_max", "throttle_seconds", "throttled")
-
-    def __init__(self) -> None:
-        self.amount = self.throttled = self.early = 0
-        self.throttle_seconds = self.early_seconds = self.early_seconds_max = 0.0
-
-    def add(self, bucket: "Bucket") -> None:
-        """Add what a bucket has counted since it was last shown otherwise than now."""
-        before = bucket.shown_before
-        self.amount += bucket.amount_total - before.amount
-        self.throttled += bucket.throttled_total - before.throttled
-        self.throttle_seconds += bucket.throttle_seconds_total - before.throttle_seconds
-        self.early += bucket.early_total - before.early
-        self.early_seconds += bucket.early_seconds_total - before.early_seconds
-        self.early_seconds_max = max(self.early_seconds_max, bucket.early_seconds_max)
-
-
-NOTHING: Final = Tally()
-
-
-class Bucket(Metered):
+class Bucket:
     """Shared by all connections whose clients have the same tags.
 
-    `amount_total` (bytes) is written by sessions on their hot path; `connections` is how many of them hold this bucket;
-    `line` has its consumers, if it is one of Fetch.
+    Sessions write `amount_total` on their hot path. `connections` is the number of connections that hold the bucket. `line` has
+    the consumers of a Fetch bucket.
     """
 
     __slots__ = (
@@ -82,11 +45,13 @@ class Bucket(Metered):
         "latency_seconds_total",
         "line",
         "marks",
+        "meter",
         "others_marks",
         "others_total",
         "over_at",
         "policy",
         "resolution",
+        "shared_total",
         "shown_before",
         "throttle_seconds_total",
         "throttled_total",
@@ -97,16 +62,17 @@ class Bucket(Metered):
     def __init__(
         self, kind: QuotaKind, resolution: Resolution, meter: Meter | None, policy: Policy, totals: KindTotals, now: float
     ) -> None:
-        super().__init__(meter)
+        self.meter = meter
         self.kind = kind
         self.resolution = resolution
         self.policy = policy
         self.totals = totals
         self.connections = 0
         self.amount_total = 0
-        self.answered_total = 0  # Produce and Fetch requests that brokers have answered, and how long they took for it
-        self.latency_seconds_total = 0.0
-        self.waiting = 0  # bytes or mutations of requests that wait unforwarded, see `enter_queue`
+        self.shared_total = 0  # see UsageAccount
+        self.answered_total = 0  # Produce and Fetch requests that brokers have answered
+        self.latency_seconds_total = 0.0  # of these answers
+        self.waiting = 0  # units of requests that wait unforwarded, see `enter_queue`
         self.line = Line(now)
         self.throttled_total = 0
         self.throttle_seconds_total = 0.0
@@ -114,12 +80,12 @@ class Bucket(Metered):
         self.early_seconds_total = 0.0
         self.early_seconds_max = 0.0
         self.last_used = now
-        self.labelled = False  # whether metrics and tables show it by name
-        self.shown_before = NOTHING  # what it had counted when that changed, so that no counter counts it twice
+        self.labelled = False  # metrics and tables show it by name
+        self.shown_before = _NOTHING  # its counters when `labelled` changed, so that nothing is counted under both names
         self._noticed = 0  # the total at the last tick
         self.marks = [0] * len(policy.times)
-        self.others_total = 0  # what other gateways have used of the same quota, as far as it was heard of
-        self.others_marks: list[int] | None = None  # None until something is
+        self.others_total = 0  # the use of the same quota that peers have reported
+        self.others_marks: list[int] | None = None  # None before the first report
         self.over_at = -inf  # when the quota was last exceeded
 
     def charge(self, amount: int, now: float) -> QuotaVerdict:
@@ -136,7 +102,7 @@ class Bucket(Metered):
         return self._verdict(self.meter, delay, now)
 
     def record(self, amount: int, now: float) -> None:
-        """Measure `amount` (negative: give it back) without holding anybody for it: whoever comes next will be."""
+        """Measure `amount` (negative: give it back) without throttling this request. A debt throttles the next request."""
         self.amount_total += amount
         if self.meter is not None:
             self.meter.charge(amount, now)
@@ -171,8 +137,7 @@ class Bucket(Metered):
         meter = self.meter
         delay, enforced = 0.0, False
         if meter is not None:
-            delay = meter.charge(1, now)
-            delay, enforced = (0.0, False) if delay < LEAST_DELAY else self._verdict(meter, min(delay, longest), now)
+            delay, enforced = self._verdict(meter, min(meter.charge(1, now), longest), now)
             if enforced:
                 meter.charge(-1, now)
                 return delay, True
@@ -195,7 +160,7 @@ class Bucket(Metered):
         return self._queue(meter, consumer, now, served=True)
 
     def take_back(self, amount: int, now: float) -> bool:
-        """Undo the charge, made at `now`, of a response that went over and is not to be sent; False: it is to be sent."""
+        """Undo the charge, made at `now`, of a response over the quota that is not sent. False: the response has to be sent."""
         if self.meter is None or not self.meter.takes_back:
             return False
         self.meter.charge(-amount, now)
@@ -204,15 +169,10 @@ class Bucket(Metered):
 
     def refuse(self, now: float) -> QuotaVerdict:
         """The time that a request waits if it may only begin within the quota."""
-        if self.meter is None:
-            return 0.0, False
-        delay = self.meter.delay(now)
-        if delay < LEAST_DELAY:
-            return 0.0, False
-        return self._verdict(self.meter, delay, now)
+        return (0.0, False) if self.meter is None else self._verdict(self.meter, self.meter.delay(now), now)
 
     def refuse_fetch(self, consumer: Consumer, now: float) -> QuotaVerdict:
-        """As `refuse`, for a Fetch: its consumer waits for its turn as well, and keeps its place until that has come."""
+        """As `refuse`, for a Fetch: its consumer waits for its turn as well, and keeps its place until then."""
         meter = self.meter
         if meter is None or not self.policy.enforce or meter.takes_back:
             return self.refuse(now)
@@ -228,12 +188,14 @@ class Bucket(Metered):
 
     @property
     def promised(self) -> int:
-        """The bytes that are set aside for Fetches that brokers have not answered."""
+        """The bytes that are reserved for unanswered Fetches."""
         return self.line.promised
 
     def reserve(self, consumer: Consumer, asked: int, now: float) -> int:
-        """Set bytes aside for a Fetch that asks for `asked`: all reservations together are within the balance, unless there is
-        only one. Returns how many; `Line.release` takes them back."""
+        """Reserve bytes for a Fetch that asks for `asked`. Returns their number; `Line.release` takes them back.
+
+        All reservations together are within the balance, unless there is only one.
+        """
         line = self.line
         reserved = line.reserved(now)
         amount = consumer.reservation(asked, self.connections)
@@ -244,21 +206,21 @@ class Bucket(Metered):
         return amount
 
     def full(self, asked: int, now: float) -> bool:
-        """Whether the unanswered Fetches of one connection, which ask for `asked`, leave less than a portion of the balance.
+        """True if one connection's unanswered Fetches, of `asked` bytes, leave less than a portion of the balance.
 
-        With Kafka's own algorithm they always do, because Kafka takes one request of a connection at a time.
+        With Kafka's algorithm this is always so, because Kafka takes one request of a connection at a time.
         """
         if asked == 0 or self.meter is None or not self.policy.enforce:
             return False
         return self.meter.takes_back or self.meter.saved(now) - max(self.line.reserved(now), asked) < self.meter.portion
 
     def fetch_allowance(self, batch_bytes: int, now: float, *, first: bool = False, asked: int = 0) -> int | None:
-        """How many bytes a Fetch that begins now may ask for, at least 1; None for as many as it likes.
+        """The maximum number of bytes, at least 1, to request in a Fetch that starts now. None: no maximum.
 
-        Brokers cut their answer anywhere and send the batch that was cut once more, which wastes the quota; so the
-        allowance is a whole number of batches of `batch_bytes`, where that is known (not 0). The first batch comes
-        whole however little is asked for (KIP-74). The `first` Fetch of a consumer among others may ask for a portion only:
-        many may begin at once. `asked` is the number of bytes that its unanswered ones ask for.
+        A broker cuts its answer anywhere and sends the cut batch again later, which wastes the quota. So the allowance is a
+        multiple of `batch_bytes`, unless that is 0 (unknown). A broker sends the first batch whole in any case (KIP-74).
+        `asked` bytes are requested by unanswered Fetches of the connection. With several consumers, the `first` Fetch of each
+        may request a portion only, because many may begin at once.
         """
         if self.meter is None or not self.policy.enforce:
             return None
@@ -272,16 +234,16 @@ class Bucket(Metered):
         return max(allowance, 1)
 
     def note_early(self, seconds: float) -> None:
-        """A client sent before its throttle time was over, by so many seconds at least."""
+        """Count a request that came at least so many seconds before the throttle time was over."""
         self.early_total += 1
         self.early_seconds_total += seconds
         self.early_seconds_max = max(self.early_seconds_max, seconds)
 
     def still_held(self, left: float, limit: float | None, now: float) -> float:
-        """What is left of a mute, made under `limit`, that had `left` seconds to go when the configuration changed.
+        """The remaining seconds of a mute after a change of the configuration: `left` remained of it, under `limit`.
 
-        A token bucket knows, but not for how long its clients wait for each other. A window forgets a burst as soon as its
-        samples are gone, long before the time that it asked for is over: so what is left is scaled as the limit was.
+        A token bucket knows the rest of its debt, but not how long its clients wait for each other. A window forgets a burst
+        with its samples, long before the mute ends. So the rest of the mute is scaled as the limit was.
         """
         if self.meter is None or self.resolution.limit is None or not self.policy.enforce:
             return 0.0
@@ -292,13 +254,13 @@ class Bucket(Metered):
         return left if limit is None else left * min(1.0, limit / self.resolution.limit)
 
     def throttle_left(self, now: float) -> float:
-        """For how many seconds a request that arrives now would be held."""
+        """The throttle time in seconds of a request that arrives now."""
         if self.meter is None or not self.policy.enforce:
             return 0.0
         return self.meter.delay(now, 0.0, 0.0 if self.meter.idle(now) else self.line.length)
 
     def tick(self, now: float, *, marking: bool) -> None:
-        """Once a second. With `marking`: remember the total, from which the rate is worked out."""
+        """To be called once a second; with `marking` it marks the total, for the rate."""
         if self.amount_total != self._noticed:
             self._noticed = self.amount_total
             self.last_used = now
@@ -308,7 +270,7 @@ class Bucket(Metered):
                 self.others_marks[self.policy.newest] = self.others_total
 
     def rebind(self, policy: Policy, kept: Sequence[int]) -> None:
-        """Follow another policy; its marks are those that stood at the places `kept`."""
+        """Follow another policy. `kept` are the places of the marks that stay."""
         self.policy = policy
         self.marks = [self.marks[place] for place in kept]
         if self.others_marks is not None:
@@ -316,30 +278,36 @@ class Bucket(Metered):
 
     def used_lately(self) -> int:
         """The amount within the quota window, which ends now."""
-        # What was given back may have been charged before that.
+        # An amount that was given back may have been charged before the window.
         return max(0, self.amount_total - self.marks[self.policy.oldest])
 
     def total(self) -> int:
-        """What was measured here."""
         return self.amount_total
 
     def recent(self, now: float) -> int:  # noqa: ARG002
-        """The amount within the quota window."""
         return self.used_lately()
 
+    def capacity(self) -> float:
+        return 0.0 if self.meter is None else self.meter.capacity
+
+    def shared_meter(self) -> SharedMeter | None:
+        return as_shared(self.meter)
+
     def charge_others(self, amount: int, now: float, *, no_debt: bool) -> None:
-        """Charge the meter, and stay for as long as anybody elsewhere goes on."""
+        """The bucket stays as long as peers use the quota."""
         self.last_used = now
         if self.others_marks is None:
             self.others_marks = [0] * len(self.marks)
         self.others_total += amount
-        super().charge_others(amount, now, no_debt=no_debt)
+        meter = as_shared(self.meter)
+        if meter is not None:
+            meter.charge_others(amount, now, no_debt=no_debt)
 
     def rate(self, now: float) -> float:
-        """What is used here per second, over the quota window: the meter's own rate, unless that forgets what goes over."""
+        """The use per second through this gateway, over the quota window: the meter's rate if it has one."""
         meter = self.meter
-        # A shared meter's rate is that of all gateways; this one's own is told here, and whoever adds them up has all of it.
-        if self.policy.enforce and meter is not None and self.shared_meter() is None:
+        # A shared meter has the rate of all gateways. Readers add up the gateways' rates, so each reports only its own.
+        if self.policy.enforce and meter is not None and as_shared(meter) is None:
             observed = meter.rate(now)
             if observed is not None:
                 return observed
@@ -348,14 +316,17 @@ class Bucket(Metered):
     def rate_of_all(self, now: float) -> float:
         """The use per second over the quota window, by all gateways that share the quota."""
         observed = self.meter.rate(now) if self.policy.enforce and self.meter is not None else None
-        return self._per_second(self.used_lately() + self._others_lately(), now) if observed is None else observed
+        if observed is not None:
+            return observed
+        others = 0 if self.others_marks is None else max(0, self.others_total - self.others_marks[self.policy.oldest])
+        return self._per_second(self.used_lately() + others, now)
 
     def used_ratio(self, now: float) -> float:
-        """The fraction of the quota that is used, by all gateways that share it; 0.0 without a quota.
+        """The fraction of the quota that all gateways have used; 0.0 without a quota.
 
-        Throttling begins at 1.0. An even flow leaves a token bucket full, so its rate counts too, but for less than 1.0 as
-        long as the bucket holds anything. Where quotas are not enforced no debt is kept: a client that has gone over lately
-        is shown at its rate.
+        Throttling begins at 1.0. An even flow leaves a token bucket full, so its rate counts too, but below 1.0 while the
+        bucket holds tokens. A bucket that is not enforced keeps no debt. So the ratio of a client that was over the quota
+        lately is its rate.
         """
         meter, limit = self.meter, self.resolution.limit
         if meter is None or not limit:
@@ -367,30 +338,33 @@ class Bucket(Metered):
         went_over = now - self.over_at <= self.policy.span and not self.policy.enforce
         return max(used, rate if went_over else min(rate, MOST_WITHIN_QUOTA))
 
-    def _others_lately(self) -> int:
-        if self.others_marks is None:
-            return 0
-        return max(0, self.others_total - self.others_marks[self.policy.oldest])
-
     def _per_second(self, amount: int, now: float) -> float:
         policy = self.policy
         return amount / max(now - policy.times[policy.oldest], policy.span)
 
     @property
     def configured(self) -> bool:
-        """Whether an entity has a quota, or is exempt, that is this bucket's alone."""
+        """True if the quota or the exemption is this bucket's alone."""
         entity = self.resolution.entity
         return entity is not None and entity.names_only
 
     def tally(self) -> Tally:
-        """Everything that it has counted."""
         whole = Tally()
         whole.amount, whole.throttled, whole.early = self.amount_total, self.throttled_total, self.early_total
         whole.throttle_seconds, whole.early_seconds = self.throttle_seconds_total, self.early_seconds_total
         return whole
 
+    def add_to(self, tally: Tally) -> None:
+        """Add the growth of the counters since `labelled` changed."""
+        before = self.shown_before
+        tally.amount += self.amount_total - before.amount
+        tally.throttled += self.throttled_total - before.throttled
+        tally.throttle_seconds += self.throttle_seconds_total - before.throttle_seconds
+        tally.early += self.early_total - before.early
+        tally.early_seconds += self.early_seconds_total - before.early_seconds
+        tally.early_seconds_max = max(tally.early_seconds_max, self.early_seconds_max)
+
     def row(self, now: float) -> UsageRow:
-        """This bucket as metrics and tables show it."""
         limit, before = self.resolution.limit, self.shown_before
         user, client_id = self.resolution.tags.shown
         return UsageRow(
@@ -415,10 +389,12 @@ class Bucket(Metered):
         )
 
     def forgettable(self, now: float, idle_seconds: float) -> bool:
-        """Whether a new bucket in its place would decide alike, and nobody will miss its figures."""
+        """True if a new bucket would make the same decisions, and the figures are old."""
         return self.connections == 0 and now - self.last_used >= idle_seconds and (self.meter is None or self.meter.idle(now))
 
     def _verdict(self, meter: Meter, delay: float, now: float) -> QuotaVerdict:
+        if delay < LEAST_DELAY:
+            return 0.0, False
         self.over_at = now
         self.throttled_total += 1
         self.throttle_seconds_total += delay
@@ -427,44 +403,3 @@ class Bucket(Metered):
             return delay, True
         meter.forgive(now)
         return delay, False
-
-
-class Rest:
-    """The buckets that are not shown by name, as one: those that are too many, and those that are gone."""
-
-    __slots__ = ("connections", "rate", "tally")
-
-    def __init__(self) -> None:
-        self.tally = Tally()
-        self.rate = 0.0
-        self.connections = 0
-
-    def add(self, bucket: Bucket, now: float) -> None:
-        """Count a bucket, but for what it was shown with by name."""
-        self.tally.add(bucket)
-        self.rate += bucket.rate(now)
-        self.connections += bucket.connections
-
-    def row(self, kind: QuotaKind, gone: Tally) -> UsageRow:
-        """One row for all of them; `gone` is what was counted by those that are no longer among them."""
-        tally = self.tally
-        return UsageRow(
-            kind=kind.name,
-            user=OTHER,
-            client_id=OTHER,
-            ip="",
-            level="",
-            source="",
-            limit=None,
-            rate=self.rate,
-            used_ratio=0.0,
-            tokens=None,
-            amount_total=gone.amount + tally.amount,
-            throttled_total=gone.throttled + tally.throttled,
-            throttle_seconds_total=gone.throttle_seconds + tally.throttle_seconds,
-            early_total=gone.early + tally.early,
-            early_seconds_total=gone.early_seconds + tally.early_seconds,
-            early_seconds_max=max(gone.early_seconds_max, tally.early_seconds_max),
-            throttle_left=0.0,
-            connections=self.connections,
-        )

@@ -3,16 +3,15 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from gateway.quotas.account import Account
-from gateway.quotas.bucket import Bucket, KindTotals, Rest, Tally
+from gateway.quotas.bucket import Bucket
 from gateway.quotas.entity import OTHER, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable, Resolution, Tags
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS, QuotaKind
 from gateway.quotas.kinds.produce import KIND as PRODUCE
-from gateway.quotas.labels import LabelSlots
+from gateway.quotas.labels import LabelSlots, UnnamedBuckets
 from gateway.quotas.meter import Meter, Window, carry_over
-from gateway.quotas.policy import Policy
-from gateway.quotas.shared_meter import SharedMeter
-from gateway.quotas.snapshot import ThrottleTotals, UsageRow
+from gateway.quotas.policy import KindTotals, Policy
+from gateway.quotas.shared_meter import SharedMeter, UsageAccount
+from gateway.quotas.snapshot import Tally, ThrottleTotals, UsageRow
 
 BUCKET_IDLE_SECONDS = 3600.0
 """Kafka's: a bucket that nobody used for an hour is dropped."""
@@ -117,23 +116,23 @@ class QuotaEngine:
         """The kinds of quotas that its buckets are of."""
         return frozenset(self._buckets)
 
-    def accounts(self) -> Iterator[tuple[tuple[str, Tags | str], Account]]:
+    def accounts(self) -> Iterator[tuple[tuple[str, Tags | str], UsageAccount]]:
         """Every bucket that is one entity's own, as sharing sees it."""
         for kind, buckets in self._buckets.items():
             for tags, bucket in buckets.items():
                 if not tags.overflow:
                     yield (kind, tags), bucket
 
-    def changed(self) -> list[tuple[tuple[str, Tags | str], Account]]:
+    def changed(self) -> list[tuple[tuple[str, Tags | str], UsageAccount]]:
         """Of those, the ones that have been used since sharing has taken note of them."""
-        found: list[tuple[tuple[str, Tags | str], Account]] = []
+        found: list[tuple[tuple[str, Tags | str], UsageAccount]] = []
         for kind, buckets in self._buckets.items():
             for tags, bucket in buckets.items():
                 if bucket.amount_total != bucket.shared_total and not tags.overflow:
                     found.append(((kind, tags), bucket))
         return found
 
-    def counterpart(self, kind: str, tags: Tags | str, now: float) -> Bucket | None:
+    def peer_account(self, kind: str, tags: Tags | str, now: float) -> Bucket | None:
         """The bucket here of what another gateway calls by these tags, made if it is missing, held by nobody.
 
         A client that comes here later finds it charged. None where there is no quota for it here, or no room.
@@ -240,7 +239,7 @@ class QuotaEngine:
             crowded = len(buckets) > self.max_buckets // 2
             idle_seconds = self.settings.window.seconds if crowded else BUCKET_IDLE_SECONDS
             slots = self._labelled[name]
-            rest = Rest()
+            rest = UnnamedBuckets()
             every = list(buckets.values())
             for start in range(0, len(every), TOGETHER):
                 for bucket in every[start : start + TOGETHER]:
@@ -249,7 +248,7 @@ class QuotaEngine:
                         self._drop(name, bucket)
                     elif not bucket.labelled:
                         if (bucket.connections or bucket.configured) and slots.grant(bucket, now):
-                            self._gone[name].add(bucket)
+                            bucket.add_to(self._gone[name])
                             bucket.shown_before = bucket.tally()
                         else:
                             rest.add(bucket, now)
@@ -266,7 +265,7 @@ class QuotaEngine:
             unnamed = len(buckets) - len(labelled)
             other = self._rests.get(name)
             if unnamed <= TOGETHER or other is None:
-                rest = Rest()
+                rest = UnnamedBuckets()
                 if unnamed:
                     for bucket in buckets.values():
                         if not bucket.labelled:
@@ -304,7 +303,7 @@ class QuotaEngine:
         if bucket.labelled:
             self._labelled[kind].take(bucket)
         else:
-            self._gone[kind].add(bucket)
+            bucket.add_to(self._gone[kind])
 
     def _meter(self, kind: QuotaKind, resolution: Resolution, now: float) -> Meter | None:
         return None if resolution.limit is None else self.meter(kind.name, resolution.limit, now)

@@ -1,4 +1,4 @@
-"""Label slots: which buckets of one kind metrics and tables show by name.
+"""Label slots: the buckets of one kind that metrics and tables show by name, and the sum of the other buckets.
 
 Clients choose their names, so each new name may cost Prometheus new series. Slots are therefore handed out at a limited rate.
 """
@@ -6,13 +6,16 @@ Clients choose their names, so each new name may cost Prometheus new series. Slo
 from typing import Final
 
 from gateway.quotas.bucket import Bucket
+from gateway.quotas.entity import OTHER
+from gateway.quotas.kinds import QuotaKind
+from gateway.quotas.snapshot import Tally, UsageRow
 
 REFILL_SECONDS: Final = 3_600.0
-"""The time in which as many names can be shown anew as there are slots."""
+"""The time in which as many new names get a slot as there are slots."""
 
 
 class LabelSlots:
-    """At most `most` buckets. A configured entity takes the slot of another client where there is none left."""
+    """At most `most` buckets. If no slot is free, a configured entity takes the slot of another client."""
 
     __slots__ = ("_credit", "_most", "_refilled", "buckets")
 
@@ -23,8 +26,7 @@ class LabelSlots:
         self._refilled = now
 
     def grant(self, bucket: Bucket, now: float) -> bool:
-        """Show the bucket by name if it has a configured entity of its own, or if there is a slot and it is time for another
-        name."""
+        """Give the bucket a slot if its entity is configured, or if a slot is free and the rate allows a new name."""
         if bucket.resolution.tags.overflow:
             return False
         if bucket.configured:
@@ -41,14 +43,54 @@ class LabelSlots:
         return True
 
     def take(self, bucket: Bucket) -> None:
-        """Show the bucket among the others from now on; what it was shown with does not count there."""
+        """Take the bucket's slot. Its counters so far stay under its name; later growth counts for the unnamed buckets."""
         del self.buckets[bucket]
         bucket.labelled = False
         bucket.shown_before = bucket.tally()
 
     def _make_room(self) -> bool:
-        """Take the slot that was used last the longest ago, of those that belong to no configured entity."""
+        """Take the least recently used slot of an entity that is not configured."""
         others = [bucket for bucket, configured in self.buckets.items() if not configured]
         if others:
             self.take(min(others, key=lambda bucket: (bucket.connections > 0, bucket.last_used)))
         return bool(others)
+
+
+class UnnamedBuckets:
+    """The sum of the buckets without a slot."""
+
+    __slots__ = ("connections", "rate", "tally")
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self.rate = 0.0
+        self.connections = 0
+
+    def add(self, bucket: Bucket, now: float) -> None:
+        bucket.add_to(self.tally)
+        self.rate += bucket.rate(now)
+        self.connections += bucket.connections
+
+    def row(self, kind: QuotaKind, gone: Tally) -> UsageRow:
+        """One row for all of them. `gone` has the counters of buckets that were dropped or got a slot."""
+        tally = self.tally
+        return UsageRow(
+            kind=kind.name,
+            user=OTHER,
+            client_id=OTHER,
+            ip="",
+            level="",
+            source="",
+            limit=None,
+            rate=self.rate,
+            used_ratio=0.0,
+            tokens=None,
+            amount_total=gone.amount + tally.amount,
+            throttled_total=gone.throttled + tally.throttled,
+            throttle_seconds_total=gone.throttle_seconds + tally.throttle_seconds,
+            early_total=gone.early + tally.early,
+            early_seconds_total=gone.early_seconds + tally.early_seconds,
+            early_seconds_max=max(gone.early_seconds_max, tally.early_seconds_max),
+            throttle_left=0.0,
+            connections=self.connections,
+        )

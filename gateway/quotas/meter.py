@@ -1,4 +1,4 @@
-"""The interface of a rate limit, behind which the two algorithms stand."""
+"""The interface of a rate limit. Each algorithm is one module."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 MAX_THROTTLE_TIME_MS = 2**31 - 1
 
 FETCH_SLICE_SECONDS: Final = 0.05
-"""A fetch that finds nothing saved up may take this much of the quota at once: small enough to flow evenly, large enough that
-a fast consumer is not slowed by round trips."""
+"""A Fetch that finds an empty bucket may take this much of the quota at once. A smaller slice would slow a fast consumer by
+round trips, a larger one would flow unevenly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,8 @@ class Window:
     seconds: float = 1.0
 
 
-class Spent(NamedTuple):
-    """An amount that was used between two moments, given as the seconds that have passed since them (`began` >= `ended`)."""
+class PastUse(NamedTuple):
+    """An amount that was used between two moments. Both are seconds ago, so `began` >= `ended`."""
 
     began: float
     ended: float
@@ -30,85 +30,96 @@ class Spent(NamedTuple):
 
 
 class Meter(ABC):
-    """What has been used of one limit, and how long who is over it has to wait. `now` is in monotonic seconds."""
+    """The use of one limit, in units. All times are seconds on the monotonic clock."""
+
+    __slots__ = ("_limit",)
+
+    def __init__(self, limit: float) -> None:
+        if limit <= 0:
+            raise ValueError(f"limit {limit} must be positive")
+        self._limit = limit
 
     @abstractmethod
     def charge(self, amount: float, now: float) -> float:
-        """Record `amount`; return the delay in seconds after which the limit is kept again, 0.0 where it is kept now."""
+        """Record `amount` (negative: give back); return the delay in seconds after which the use is within the limit again."""
 
     @abstractmethod
     def delay(self, now: float, promised: float = 0.0, ahead: float = 0.0) -> float:
-        """The delay in seconds that a charge of nothing would get, if `promised` had been charged as well, and `ahead`, which
-        other clients of this gateway will use before."""
+        """The delay in seconds that a charge of nothing would get now.
+
+        `promised` units count as used. Other clients of this gateway will use the units `ahead` first.
+        """
 
     @abstractmethod
     def rate(self, now: float) -> float | None:
-        """The observed rate per second, where the algorithm keeps one."""
+        """The observed rate per second. None: the algorithm has no rate."""
 
     @abstractmethod
     def tokens(self, now: float) -> float | None:
-        """What is left, below zero for a debt, where the algorithm keeps it."""
+        """The balance, below zero for a debt. None: the algorithm has no tokens."""
 
     @abstractmethod
     def balance(self, now: float) -> float:
-        """The amount that may be charged before the limit is reached; below zero for a debt."""
+        """The units that may be charged before the limit is reached; below zero for a debt."""
 
     @abstractmethod
     def used_ratio(self, now: float) -> float:
-        """The fraction of the limit that is used: throttling begins above 1.0."""
+        """The used fraction of the limit. Throttling begins above 1.0."""
 
     @abstractmethod
     def fetch_allowance(self, now: float, promised: float = 0.0, among: int = 1) -> float:
-        """The maximum number of bytes to ask for in a Fetch that begins now, for one of `among` consumers, while `promised`
-        bytes are set aside."""
+        """The maximum number of bytes to request in a Fetch that starts now, for one of `among` consumers.
+
+        `promised` bytes are reserved for unanswered Fetches.
+        """
 
     def saved(self, now: float) -> float:
-        """The bytes that may be used at once here without going over."""
+        """The units that this gateway may use at once without a debt."""
         return max(self.balance(now), 0.0)
 
     @property
-    @abstractmethod
     def portion(self) -> float:
-        """The bytes that a Fetch may take at once when nothing is saved up."""
+        """The bytes that a Fetch may take from an empty bucket."""
+        return self._limit * FETCH_SLICE_SECONDS
 
     @property
-    @abstractmethod
     def takes_back(self) -> bool:
-        """Whether a response that goes over is not charged and not sent, as in Kafka, rather than sent and waited for."""
+        """True if a response over the limit is neither charged nor sent (Kafka), False if it is sent and then waited for."""
+        return False
 
     @property
     @abstractmethod
     def capacity(self) -> float:
-        """How much may be used at once by who has used nothing yet."""
+        """The units that may be used at once by a client that has used nothing yet."""
 
     @abstractmethod
     def set_limit(self, limit: float, now: float) -> None:
-        """Change the limit; what has been used stays."""
+        """Change the limit and keep the use. Raises ValueError unless `limit` is positive."""
 
     @abstractmethod
     def forgive(self, now: float) -> None:
-        """Act as if whoever is over the limit had waited: for measuring without enforcing."""
+        """Act as if the client had waited until it was within the limit."""
 
     @abstractmethod
     def idle(self, now: float) -> bool:
-        """Whether nothing that was used still counts, so that a new meter would answer alike."""
+        """True if a new meter would give the same answers."""
 
     @abstractmethod
-    def spent(self, now: float) -> list[Spent]:
-        """What was used and still counts, as the algorithm remembers it, the oldest first."""
+    def dump(self, now: float) -> list[PastUse]:
+        """The use that still counts, oldest first."""
 
     @abstractmethod
-    def replay(self, spent: Sequence[Spent], now: float) -> None:
-        """Forget everything, and remember instead what another meter of the same algorithm, limit and window had `spent`."""
+    def restore(self, used: Sequence[PastUse], now: float) -> None:
+        """Replace the use by the dump of a meter of the same algorithm, limit and window."""
 
 
 def carry_over(old: Meter, new: Meter, now: float) -> None:
     """Fill `new`, of the same algorithm and limit but another window, with the use and the debt of `old`.
 
-    A smaller window makes no debt out of use that was within the limit, and a larger burst pays no debt off. Only Kafka's
-    window has no debt apart from its samples: there a larger window allows what it would have allowed all the time.
+    A smaller window makes no debt out of use within the limit, and a larger burst pays no debt off. The exception is Kafka's
+    window, whose only debt is its samples: a larger window allows the use that it would always have allowed.
     """
-    new.replay(old.spent(now), now)
+    new.restore(old.dump(now), now)
     debt = max(-old.balance(now), 0.0)
     balance = new.balance(now)
     if balance < -debt:
@@ -121,6 +132,6 @@ def carry_over(old: Meter, new: Meter, now: float) -> None:
 def throttle_time_ms(delay: float) -> int:
     """Seconds as Kafka's int32 of milliseconds, rounded half up.
 
-    A long delay saturates: Kafka keeps the low 32 bits of it, which may be negative and let the client through.
+    A long delay saturates. Kafka keeps its low 32 bits, which may be negative and let the client through.
     """
     return min(floor(delay * 1000.0 + 0.5), MAX_THROTTLE_TIME_MS)

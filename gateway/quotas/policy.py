@@ -1,20 +1,22 @@
-"""The settings and the moments that all buckets of a kind share."""
+"""The state that all buckets of a kind share: settings, the moments of their marks, and the sum of their decisions."""
 
+from bisect import bisect_left
 from math import ceil
 from typing import Final
 
 from gateway.quotas.meter import Window
+from gateway.quotas.snapshot import THROTTLE_BOUNDS
 
 MIN_MARKS: Final = 2
 MAX_MARKS: Final = 121
-"""Totals that a bucket remembers for its rate."""
+"""The totals that a bucket remembers for its rate."""
 
 
 class Policy:
-    """The settings that all buckets of one kind share, and the moments of their marks.
+    """The settings of one kind, and the moments at which its buckets mark their totals.
 
-    Each bucket marks its total at these moments, in a ring: `newest` is the last mark's place. The marks cover the quota
-    window. In a window of more than `MAX_MARKS` seconds they are several ticks apart.
+    The moments are a ring; `newest` is the place of the last one. They cover the quota window. In a window of more than
+    `MAX_MARKS` seconds they are several ticks apart.
     """
 
     __slots__ = ("_ticks", "_ticks_a_mark", "_window_seconds", "enforce", "newest", "span", "times")
@@ -31,11 +33,10 @@ class Policy:
 
     @property
     def oldest(self) -> int:
-        """The place of the oldest mark."""
         return (self.newest + 1) % len(self.times)
 
     def tick(self, now: float) -> bool:
-        """A second is over. True: buckets are to mark their totals now, at `newest`."""
+        """To be called once a second. True: each bucket has to mark its total now, at `newest`."""
         self._ticks = (self._ticks + 1) % self._ticks_a_mark
         if self._ticks:
             return False
@@ -53,3 +54,17 @@ class Policy:
         self.times = [before.times[place] for place in kept]
         self.newest = len(kept) - 1
         return kept
+
+
+class KindTotals:
+    """The throttle decisions of one kind."""
+
+    __slots__ = ("buckets", "seconds")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(THROTTLE_BOUNDS) + 1)
+        self.seconds = 0.0
+
+    def note(self, delay: float) -> None:
+        self.buckets[bisect_left(THROTTLE_BOUNDS, delay)] += 1
+        self.seconds += delay

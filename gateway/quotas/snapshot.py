@@ -1,19 +1,23 @@
-"""What the engine shows of itself to metrics, tables and the admin API."""
+"""The engine's figures for metrics, tables and the admin API."""
 
 from dataclasses import dataclass
+
+THROTTLE_BOUNDS: tuple[float, ...] = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 600.0)
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """One bucket: an entity's use of one quota kind. Rates are in the kind's unit (bytes) per second, times in seconds.
+    """One bucket: an entity's use of one quota kind. Rates are in the kind's unit per second, times in seconds.
 
-    `user`, `client_id` and `ip` are the bucket's tags (Kafka's): "" where the level does not name one. `level` is the
-    configured entity that gave the limit, such as `user=alice, client-id=<default>`, and `source` who configured it, `file` or
-    `api`; both are "" where there is none. `limit` None is unlimited.
-    `used_ratio` is KIP-13's fraction of quota used, by all gateways that share the quota: throttling begins at 1.0. `rate` is
-    this gateway's own. `tokens` is None under `algorithm: window`.
-    `early_total` counts requests that came before their client's throttle time was over, the two others by how much at least.
-    `throttle_left` is how long a request that arrives now would be held.
+    - `user`, `client_id` and `ip` are the bucket's tags (Kafka's): "" if the level does not name one.
+    - `level` is the configured entity of the limit, such as `user=alice, client-id=<default>`; `source` is `file` or `api`.
+      Both are "" without a limit.
+    - `limit`: None is unlimited.
+    - `rate` is the use through this gateway. `used_ratio` is KIP-13's fraction of the quota that all gateways have used.
+      Throttling begins at 1.0.
+    - `tokens`: None under `algorithm: window`.
+    - `early_total` counts the requests that came before the throttle time was over; `early_seconds_*` is how early at least.
+    - `throttle_left` is the throttle time of a request that arrives now.
     """
 
     kind: str
@@ -38,9 +42,10 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True)
 class ThrottleTotals:
-    """All throttle decisions of one kind as a histogram: `buckets[i]` counts times up to `BOUNDS[i]` seconds (not cumulative).
+    """All throttle decisions of one kind as a histogram, not cumulative.
 
-    The last slot of `buckets`, one more than there are bounds, counts what was longer. `seconds` is their sum.
+    `buckets[i]` counts times up to `THROTTLE_BOUNDS[i]` seconds; its last slot, beyond the bounds, counts the longer ones.
+    `seconds` is the sum of the times.
     """
 
     kind: str
@@ -48,4 +53,11 @@ class ThrottleTotals:
     seconds: float
 
 
-THROTTLE_BOUNDS: tuple[float, ...] = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 600.0)
+class Tally:
+    """The counters of one bucket, or the sums over several."""
+
+    __slots__ = ("amount", "early", "early_seconds", "early_seconds_max", "throttle_seconds", "throttled")
+
+    def __init__(self) -> None:
+        self.amount = self.throttled = self.early = 0
+        self.throttle_seconds = self.early_seconds = self.early_seconds_max = 0.0

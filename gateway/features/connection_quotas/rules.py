@@ -12,12 +12,12 @@ from math import inf
 from typing import Final
 
 from gateway.features.recent_use.rules import RecentUse, recent_use, restore_meter
-from gateway.quotas.account import Account, Metered
 from gateway.quotas.engine import Metering, QuotaEngine
 from gateway.quotas.entity import Tags
 from gateway.quotas.kinds.connection import KIND as CONNECTIONS
-from gateway.quotas.meter import Window
+from gateway.quotas.meter import Meter, Window
 from gateway.quotas.rate import SampledRate
+from gateway.quotas.shared_meter import SharedMeter, UsageAccount, as_shared
 
 KIND: Final = CONNECTIONS.name
 
@@ -53,16 +53,27 @@ class TurnedAway:
     delay: float = 0.0
 
 
-class Gate(Metered):
+class Gate:
     """A listener, or all of them: what is open, and when the next connection may be taken.
 
     `taken` counts all connections as far as there is a rate for them, and `recently` those of the quota window.
     """
 
-    __slots__ = ("connections", "limits", "open_at", "recently", "taken", "throttle_seconds_total", "window")
+    __slots__ = (
+        "connections",
+        "limits",
+        "meter",
+        "open_at",
+        "recently",
+        "shared_total",
+        "taken",
+        "throttle_seconds_total",
+        "window",
+    )
 
     def __init__(self, window: Window) -> None:
-        super().__init__(None)
+        self.meter: Meter | None = None
+        self.shared_total = 0
         self.window = window
         self.recently = SampledRate(window)
         self.taken = 0
@@ -98,6 +109,17 @@ class Gate(Metered):
     def recent(self, now: float) -> int:
         """Those of the quota window."""
         return round(self.recently.kept(now))
+
+    def capacity(self) -> float:
+        return 0.0 if self.meter is None else self.meter.capacity
+
+    def shared_meter(self) -> SharedMeter | None:
+        return as_shared(self.meter)
+
+    def charge_others(self, amount: int, now: float, *, no_debt: bool) -> None:
+        meter = as_shared(self.meter)
+        if meter is not None:
+            meter.charge_others(amount, now, no_debt=no_debt)
 
 
 class Slot:
@@ -220,17 +242,17 @@ class ConnectionQuotas:
         """What its accounts are called."""
         return frozenset((LISTENER, GATEWAY))
 
-    def accounts(self) -> list[tuple[tuple[str, Tags | str], Account]]:
+    def accounts(self) -> list[tuple[tuple[str, Tags | str], UsageAccount]]:
         """Whatever has a rate."""
         gates: list[tuple[tuple[str, Tags | str], Gate]] = [((GATEWAY, ""), self._gateway)]
         gates += [((LISTENER, name), gate) for name, gate in self._listeners.items()]
         return [(entity, gate) for entity, gate in gates if gate.meter is not None]
 
-    def changed(self) -> list[tuple[tuple[str, Tags | str], Account]]:
+    def changed(self) -> list[tuple[tuple[str, Tags | str], UsageAccount]]:
         """Of those, the ones that have taken connections since sharing has taken note of them."""
         return [(entity, gate) for entity, gate in self.accounts() if gate.total() != gate.shared_total]
 
-    def counterpart(self, kind: str, name: Tags | str, now: float) -> Account | None:  # noqa: ARG002
+    def peer_account(self, kind: str, name: Tags | str, now: float) -> UsageAccount | None:  # noqa: ARG002
         """The listener of that name, if it has a rate here."""
         gate = self._gateway if kind == GATEWAY else self._listeners.get(name) if isinstance(name, str) else None
         return gate if gate is not None and gate.meter is not None else None
@@ -250,7 +272,7 @@ class ConnectionQuotas:
         if gate.window != self._metering.window:
             gate.window = self._metering.window
             recently = SampledRate(gate.window)
-            recently.replay(gate.recently.spent(now), now)
+            recently.restore(gate.recently.dump(now), now)
             gate.recently = recently
         rate = limits.connection_creation_rate
         gate.meter = None if rate is None else self._engine.changed_meter(KIND, gate.meter, rate, before, now)

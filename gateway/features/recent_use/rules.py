@@ -12,7 +12,7 @@ from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import Metering, QuotaEngine
 from gateway.quotas.entity import Tags
 from gateway.quotas.kinds import KINDS
-from gateway.quotas.meter import Meter, Spent, carry_over
+from gateway.quotas.meter import Meter, PastUse, carry_over
 
 LONGEST_SECONDS: Final = 86_400.0
 """A difference of time beyond this, one way or the other, is a clock that was set, or so long ago that nothing matters."""
@@ -40,11 +40,11 @@ class RecentUse:
 
     limit: float
     metering: Metering
-    spent: tuple[Spent, ...]
+    spent: tuple[PastUse, ...]
 
     def aged(self, seconds: float) -> "RecentUse":
         """The same, so much later."""
-        later = tuple(Spent(each.began + seconds, each.ended + seconds, each.amount) for each in self.spent)
+        later = tuple(PastUse(each.began + seconds, each.ended + seconds, each.amount) for each in self.spent)
         return RecentUse(self.limit, self.metering, later)
 
 
@@ -61,7 +61,7 @@ def recent_use(kind: str, meter: Meter | None, limit: float | None, engine: Quot
     """What a meter remembers; None where that is nothing."""
     if meter is None or limit is None or meter.idle(now):
         return None
-    return RecentUse(limit, engine.settings.metering_of(KINDS[kind]), tuple(meter.spent(now)))
+    return RecentUse(limit, engine.settings.metering_of(KINDS[kind]), tuple(meter.dump(now)))
 
 
 def entity_uses(engine: QuotaEngine, buckets: Iterable[Bucket], now: float) -> Iterator[EntityUse]:
@@ -76,7 +76,7 @@ def entity_uses(engine: QuotaEngine, buckets: Iterable[Bucket], now: float) -> I
 
 def restore_entity(engine: QuotaEngine, saved: EntityUse, now: float) -> bool:
     """Put it into the bucket of the same tags, made if it is missing. False where there is no quota for it any more."""
-    bucket = engine.counterpart(saved.kind, saved.tags, now)
+    bucket = engine.peer_account(saved.kind, saved.tags, now)
     if bucket is None or bucket.meter is None or bucket.resolution.limit is None:
         return False
     restore_meter(bucket.meter, saved.kind, bucket.resolution.limit, saved.use, engine, now)
@@ -92,17 +92,17 @@ def restore_meter(meter: Meter, kind: str, limit: float, use: RecentUse, engine:
     metering = engine.settings.metering_of(KINDS[kind])
     if use.metering == metering:
         meter.set_limit(use.limit, now)
-        meter.replay(use.spent, now)
+        meter.restore(use.spent, now)
         meter.set_limit(limit, now)
         return
     new_meter = KINDS[kind].meters.get(use.metering.algorithm)
     if new_meter is None:
         return
     before = new_meter(use.limit, use.metering.window, now)
-    before.replay(use.spent, now)
+    before.restore(use.spent, now)
     if use.metering.algorithm == metering.algorithm:
         before.set_limit(limit, now)
         carry_over(before, meter, now)
         return
-    used = sum(each.amount for each in before.spent(now))
+    used = sum(each.amount for each in before.dump(now))
     meter.charge(min(max(used, 0.0), meter.capacity), now)

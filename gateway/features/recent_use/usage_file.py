@@ -30,7 +30,7 @@ from gateway.features.topic_quotas.recent_topics import TopicSpent
 from gateway.files.whole_file import replace_file
 from gateway.quotas.engine import Metering
 from gateway.quotas.entity import Tags
-from gateway.quotas.meter import Spent, Window
+from gateway.quotas.meter import PastUse, Window
 
 VERSION = 1
 MAX_BYTES = 1 << 28
@@ -89,7 +89,7 @@ class _Row(_Saved):
 
     def use(self) -> RecentUse:
         algorithm, samples, seconds = self.metering
-        spent = tuple(Spent(*each) for each in self.spent)
+        spent = tuple(PastUse(*each) for each in self.spent)
         return RecentUse(self.limit, Metering(algorithm, Window(samples, seconds)), spent)
 
 
@@ -126,7 +126,7 @@ class _Topic(_Saved):
 
     def use(self) -> TopicSpent:
         meter, samples, seconds = self.metering
-        here, elsewhere = (tuple(Spent(*each) for each in spent) for spent in (self.spent, self.elsewhere))
+        here, elsewhere = (tuple(PastUse(*each) for each in spent) for spent in (self.spent, self.elsewhere))
         return TopicSpent(self.topic, meter, Window(samples, seconds), here, elsewhere)
 
 

@@ -6,7 +6,7 @@ from math import exp
 
 from gateway.features.sharing.book import Entity
 from gateway.features.sharing.use_message import EntityUse
-from gateway.quotas.account import Account
+from gateway.quotas.shared_meter import UsageAccount
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Own:
     `count` falls where something is given back; `flow.total`, which is published, waits then until it is reached again.
     """
 
-    account: Account
+    account: UsageAccount
     flow: Flow
     began: float
     count: int = 0

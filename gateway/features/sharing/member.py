@@ -22,9 +22,9 @@ from gateway.features.sharing.use_message import (
     parse,
     parse_member,
 )
-from gateway.quotas.account import Account
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import Tags
+from gateway.quotas.shared_meter import UsageAccount
 
 Record = tuple[bytes, bytes | None]
 """Key and value, for the topic."""
@@ -191,13 +191,13 @@ class Member:
             flow.total = use.total
             if delta > 0:
                 flow.add(delta, now, self.quiet)
-            account = self._counterpart(entity, now)
+            account = self._peer_account(entity, now)
             if account is not None:
                 account.charge_others(delta, now, no_debt=history)
 
-    def _counterpart(self, entity: Entity, now: float) -> Account | None:
+    def _peer_account(self, entity: Entity, now: float) -> UsageAccount | None:
         kind, name = entity
-        return self._book_of[kind].counterpart(kind, name, now)
+        return self._book_of[kind].peer_account(kind, name, now)
 
     # What goes out.
 
@@ -272,7 +272,7 @@ class Member:
             else:
                 meter.settle(1.0, 0.0, now, confirm=True)  # the others did use it, though nobody will tell
 
-    def _busy(self, now: float) -> Iterable[tuple[Entity, Account]]:
+    def _busy(self, now: float) -> Iterable[tuple[Entity, UsageAccount]]:
         """The accounts whose share may be another one by now."""
         oldest = now - 3 * self.quiet
         seen = set()
@@ -282,7 +282,7 @@ class Member:
                 yield entity, own.account
         for entity, flows in self._active.items():
             if entity not in seen and any(flow.at >= oldest for flow in flows.values()):
-                account = self._counterpart(entity, now)
+                account = self._peer_account(entity, now)
                 if account is not None:
                     yield entity, account
 

@@ -19,10 +19,10 @@ from gateway.features.topic_quotas.thresholds import KEY, TOTAL, AlterationQueue
 from gateway.observer import Outlet
 from gateway.proxy.handler import Opener
 from gateway.proxy.produce_inspection import ProducedTopics
-from gateway.quotas.account import Account
 from gateway.quotas.entity import DynamicQuotas, Tags
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
+from gateway.quotas.shared_meter import UsageAccount
 
 
 class TopicQuotasAtWork(Feature[TopicsSection]):
@@ -148,19 +148,19 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
         """What its accounts are called."""
         return frozenset((TOPIC, ALL_TOPICS))
 
-    def accounts(self) -> Iterable[tuple[Entity, Account]]:
+    def accounts(self) -> Iterable[tuple[Entity, UsageAccount]]:
         """All of them."""
         return self._gate.quotas.accounts() if self._gate is not None and self._task is not None else ()
 
-    def changed(self) -> Iterable[tuple[Entity, Account]]:
+    def changed(self) -> Iterable[tuple[Entity, UsageAccount]]:
         """Those that have been appended to since sharing has taken note of them."""
         return self._gate.quotas.changed() if self._gate is not None and self._task is not None else ()
 
-    def counterpart(self, kind: str, name: Tags | str, now: float) -> Account | None:
+    def peer_account(self, kind: str, name: Tags | str, now: float) -> UsageAccount | None:
         """The meters of a topic that was appended to through another gateway."""
         if self._gate is None or self._task is None:
             return None
-        return self._gate.quotas.counterpart(kind, name, now)
+        return self._gate.quotas.peer_account(kind, name, now)
 
     def _quotas(self) -> TopicQuotas:
         assert self._gate is not None  # noqa: S101 -- nothing is rejected without it

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from math import exp
 from typing import Final
 
-from gateway.quotas.meter import Spent
-from gateway.quotas.rate import Rate
+from gateway.quotas.meter import PastUse
 
 TICK_MS: Final = 5_000
 _MINUTE: Final = 60.0
@@ -17,7 +16,7 @@ ALPHA: Final = 1.0 - exp(-5.0 / 60.0)
 """The weight of the newest five seconds."""
 
 
-class OneMinuteRate(Rate):
+class OneMinuteRate:
     """A rate per second; 0.0 until five seconds have gone by since it began."""
 
     __slots__ = ("_rate", "_since_ms", "_started", "_uncounted")
@@ -43,14 +42,14 @@ class OneMinuteRate(Rate):
         self._tick(now)
         return self._rate * _MINUTE + self._uncounted
 
-    def spent(self, now: float) -> list[Spent]:
+    def dump(self, now: float) -> list[PastUse]:
         """The rate (per second) as of the last tick, if there was one, and what came since then."""
         self._tick(now)
         age = now - self._since_ms / 1000.0
-        uncounted = Spent(age, 0.0, self._uncounted)
-        return [Spent(age, age, self._rate), uncounted] if self._started else [uncounted]
+        uncounted = PastUse(age, 0.0, self._uncounted)
+        return [PastUse(age, age, self._rate), uncounted] if self._started else [uncounted]
 
-    def replay(self, spent: Sequence[Spent], now: float) -> None:
+    def restore(self, spent: Sequence[PastUse], now: float) -> None:
         """Begin with that rate; ticks that were missed come with the next look."""
         self._since_ms = round((now - spent[-1].began) * 1000.0) if spent else round(now * 1000.0)
         self._uncounted = spent[-1].amount if spent else 0.0

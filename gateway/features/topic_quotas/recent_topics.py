@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, AppendedBytes, TopicQuotas
-from gateway.quotas.account import Account
 from gateway.quotas.entity import Tags
-from gateway.quotas.meter import Spent, Window
+from gateway.quotas.meter import PastUse, Window
+from gateway.quotas.shared_meter import UsageAccount
 
 _LEAST = 1.0
 """Bytes that are worth remembering: a one-minute rate only ever gets near 0."""
@@ -20,12 +20,12 @@ class TopicSpent:
     name: str | None
     meter: str
     window: Window
-    here: tuple[Spent, ...]
-    elsewhere: tuple[Spent, ...] = ()
+    here: tuple[PastUse, ...]
+    elsewhere: tuple[PastUse, ...] = ()
 
 
 def topic_uses(
-    quotas: TopicQuotas, accounts: Iterable[tuple[tuple[str, Tags | str], Account]], now: float
+    quotas: TopicQuotas, accounts: Iterable[tuple[tuple[str, Tags | str], UsageAccount]], now: float
 ) -> Iterator[TopicSpent]:
     """What these accounts of `quotas` remember."""
     settings = quotas.settings
@@ -38,8 +38,8 @@ def topic_uses(
                 name if kind == TOPIC else None,
                 settings.meter,
                 settings.window,
-                tuple(use.rate.spent(now)),
-                () if use.elsewhere is None else tuple(use.elsewhere.spent(now)),
+                tuple(use.rate.dump(now)),
+                () if use.elsewhere is None else tuple(use.elsewhere.dump(now)),
             )
 
 
@@ -55,11 +55,11 @@ def restore_topics(quotas: TopicQuotas, saved: Iterable[TopicSpent], seconds: fl
         use = quotas.known(ALL_TOPICS, "") if each.name is None else quotas.known(TOPIC, each.name)
         if use is None:
             continue
-        use.rate.replay(_aged(each.here, seconds), now)
+        use.rate.restore(_aged(each.here, seconds), now)
         if each.elsewhere:
             use.elsewhere = use.elsewhere or quotas.new_rate(now)
-            use.elsewhere.replay(_aged(each.elsewhere, seconds), now)
+            use.elsewhere.restore(_aged(each.elsewhere, seconds), now)
 
 
-def _aged(spent: Iterable[Spent], seconds: float) -> list[Spent]:
-    return [Spent(each.began + seconds, each.ended + seconds, each.amount) for each in spent]
+def _aged(spent: Iterable[PastUse], seconds: float) -> list[PastUse]:
+    return [PastUse(each.began + seconds, each.ended + seconds, each.amount) for each in spent]

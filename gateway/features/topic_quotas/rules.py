@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.features.topic_quotas.one_minute_rate import OneMinuteRate
-from gateway.quotas.account import Account
 from gateway.quotas.entity import OTHER, Tags
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.rate import Rate, SampledRate
+from gateway.quotas.shared_meter import SharedMeter, UsageAccount
 
 MAX_TOPICS: Final = 100_000
 """Topics with meters of their own; those past it share one."""
@@ -95,14 +95,14 @@ class TopicsReport:
     rows: list[TopicRow]
 
 
-class AppendedBytes(Account):
+class AppendedBytes:
     """What was appended to something, through this gateway (`rate`) and, as far as that is known, through others
     (`elsewhere`, None until something is). `much` is what other gateways should hear of at once."""
 
-    __slots__ = ("appended_bytes", "elsewhere", "much", "rate")
+    __slots__ = ("appended_bytes", "elsewhere", "much", "rate", "shared_total")
 
     def __init__(self, rate: Rate, much: float = 0.0) -> None:
-        super().__init__()
+        self.shared_total = 0
         self.rate = rate
         self.elsewhere: Rate | None = None
         self.much = much
@@ -122,8 +122,10 @@ class AppendedBytes(Account):
         return round(self.rate.kept(now))
 
     def capacity(self) -> float:
-        """Bytes."""
         return self.much
+
+    def shared_meter(self) -> SharedMeter | None:
+        return None
 
     def charge_others(self, amount: int, now: float, *, no_debt: bool) -> None:
         """Other gateways have had so much appended. What was some time ago is left out: a rate begins at 0, and all of it at
@@ -280,15 +282,15 @@ class TopicQuotas:
         """What its accounts are called."""
         return frozenset((TOPIC, ALL_TOPICS))
 
-    def accounts(self) -> Iterator[tuple[tuple[str, Tags | str], Account]]:
+    def accounts(self) -> Iterator[tuple[tuple[str, Tags | str], UsageAccount]]:
         """All topics together, and each by its name."""
         yield (ALL_TOPICS, ""), self._total
         for name, use in self._uses.items():
             yield (TOPIC, name), use
 
-    def changed(self) -> list[tuple[tuple[str, Tags | str], Account]]:
+    def changed(self) -> list[tuple[tuple[str, Tags | str], UsageAccount]]:
         """Of those, the ones that have been appended to since sharing has taken note of them."""
-        found: list[tuple[tuple[str, Tags | str], Account]] = []
+        found: list[tuple[tuple[str, Tags | str], UsageAccount]] = []
         if self._total.appended_bytes != self._total.shared_total:
             found.append(((ALL_TOPICS, ""), self._total))
         for name, use in self._uses.items():
@@ -296,7 +298,7 @@ class TopicQuotas:
                 found.append(((TOPIC, name), use))
         return found
 
-    def counterpart(self, kind: str, name: Tags | str, now: float) -> Account | None:
+    def peer_account(self, kind: str, name: Tags | str, now: float) -> UsageAccount | None:
         """The meters of that topic, or of all of them."""
         if not isinstance(name, str) or name in self.own.names:
             return None
@@ -364,7 +366,7 @@ class TopicQuotas:
         """A rate as they are reckoned now. With `keeps_history` it begins with that of `rate`, of the same rule."""
         new = self.new_rate(now)
         if keeps_history:
-            new.replay(rate.spent(now), now)
+            new.restore(rate.dump(now), now)
         return new
 
     def new_rate(self, now: float) -> Rate:

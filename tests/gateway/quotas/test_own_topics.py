@@ -150,5 +150,5 @@ def test_topic_quotas_ignore_own_topics(version, acks):
 def test_topic_quotas_ignore_own_topics_of_peers():
     t = Metered()
     t.quotas.expect([OWN, "payments"], t.now)
-    assert t.quotas.counterpart("topic", LONG, t.now) is None
+    assert t.quotas.peer_account("topic", LONG, t.now) is None
     assert [row.topic for row in t.quotas.snapshot(t.now)] == ["payments"]

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.quotas.meter import Window
-from gateway.quotas.token_bucket import FETCH_SLICE_SECONDS, TokenBucket
+from gateway.quotas.meter import FETCH_SLICE_SECONDS, Window
+from gateway.quotas.token_bucket import TokenBucket
 
 START = 1_000.0
 

@@ -19,7 +19,7 @@ from gateway.features.recent_use.rules import (
 )
 from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Tags
-from gateway.quotas.meter import Spent, Window
+from gateway.quotas.meter import PastUse, Window
 from gateway.quotas.rate import WindowMeter
 from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.spread_rate import SpreadRate
@@ -149,10 +149,12 @@ def test_restored_meter_decides_as_without_restart(index, before, pause, after, 
     for ms, amount in before:
         now += ms / 1000.0
         first.charge(amount, now)
-    spent = first.spent(now)
+    spent = first.dump(now)
     pause_seconds = pause / 1000.0
     now += pause_seconds
-    second.replay([Spent(each.began + pause_seconds, each.ended + pause_seconds, each.amount) for each in spent], now + shift)
+    second.restore(
+        [PastUse(each.began + pause_seconds, each.ended + pause_seconds, each.amount) for each in spent], now + shift
+    )
     for ms, amount in after:
         now += ms / 1000.0
         assert second.charge(amount, now + shift) == pytest.approx(first.charge(amount, now), abs=1e-6)
@@ -198,7 +200,7 @@ def test_restored_samples_keep_their_ages():
     first.charge(1_000, START + 0.9)
     for shift in (0.0, 0.25, 0.5, 0.75, 0.999):
         second = SpreadRate(100.0, WINDOW, AGAIN)
-        second.replay(first.spent(START + 0.9), AGAIN + shift)
+        second.restore(first.dump(START + 0.9), AGAIN + shift)
         assert second.tokens(AGAIN + shift) == pytest.approx(-500.0)
         assert not second.idle(AGAIN + shift + 3.5)  # it is idle after 4.1 s without a restart
         assert second.idle(AGAIN + shift + 4.7)
@@ -210,10 +212,10 @@ def test_presumed_use_is_not_saved():
         meter.charge(30, START)
         meter.charge_others(7, START)
         assert meter.presumed == 90.0
-        assert sum(each.amount for each in meter.spent(START)) == pytest.approx(37.0)
-        meter.replay(meter.spent(START), START)
+        assert sum(each.amount for each in meter.dump(START)) == pytest.approx(37.0)
+        meter.restore(meter.dump(START), START)
         assert meter.presumed == 0.0
-        assert sum(each.amount for each in meter.spent(START)) == pytest.approx(37.0)
+        assert sum(each.amount for each in meter.dump(START)) == pytest.approx(37.0)
 
 
 # What is saved, and what is put back.
@@ -283,8 +285,8 @@ def test_changed_algorithm_starts_with_recent_use():
 @pytest.mark.parametrize(
     "saved",
     [
-        EntityUse("no such kind", ALICE, RecentUse(1.0, Metering(), (Spent(0, 0, 1.0),))),
-        EntityUse("produce", Tags("bob", None), RecentUse(1.0, Metering(), (Spent(0, 0, 1.0),))),
+        EntityUse("no such kind", ALICE, RecentUse(1.0, Metering(), (PastUse(0, 0, 1.0),))),
+        EntityUse("produce", Tags("bob", None), RecentUse(1.0, Metering(), (PastUse(0, 0, 1.0),))),
     ],
 )
 def test_use_without_quota_is_not_restored(saved):
@@ -295,7 +297,7 @@ def test_use_without_quota_is_not_restored(saved):
 
 def test_use_of_unknown_algorithm_is_dropped():
     subject = engine(settings())
-    assert restore_entity(subject, EntityUse("produce", ALICE, RecentUse(1.0, Metering("leaky"), (Spent(0, 0, 1.0),))), START)
+    assert restore_entity(subject, EntityUse("produce", ALICE, RecentUse(1.0, Metering("leaky"), (PastUse(0, 0, 1.0),))), START)
     assert subject.acquire("produce", "alice", "etl", START).meter.idle(START)
 
 

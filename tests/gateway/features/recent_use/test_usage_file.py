@@ -22,10 +22,10 @@ from gateway.features.sharing.flow import Known
 from gateway.features.topic_quotas.recent_topics import TopicSpent
 from gateway.quotas.engine import Metering
 from gateway.quotas.entity import Tags
-from gateway.quotas.meter import Spent, Window
+from gateway.quotas.meter import PastUse, Window
 
 AT = Moment("a boot", 5_021.4, 1_795_244_400.2)
-USE = RecentUse(1e6, Metering("window", Window(5, 2.0)), (Spent(3.5, 2.0, 100.0), Spent(0.5, 0.0, 0.0)))
+USE = RecentUse(1e6, Metering("window", Window(5, 2.0)), (PastUse(3.5, 2.0, 100.0), PastUse(0.5, 0.0, 0.0)))
 USAGE = Usage(
     AT,
     (EntityUse("produce", Tags("alice", None), USE), EntityUse("connection", Tags(None, None, ip="10.0.0.1"), USE)),
@@ -40,7 +40,7 @@ uses = st.builds(
     RecentUse,
     st.floats(1e-9, 1e18),
     st.builds(Metering, st.sampled_from(["token_bucket", "window"]), st.builds(Window, st.integers(1, 99), st.floats(0.1, 99))),
-    st.lists(st.builds(Spent, numbers, numbers, numbers), min_size=1, max_size=3).map(tuple),
+    st.lists(st.builds(PastUse, numbers, numbers, numbers), min_size=1, max_size=3).map(tuple),
 )
 usages = st.builds(
     Usage,
@@ -68,8 +68,8 @@ usages = st.builds(
             names,
             st.sampled_from(["one_minute", "window"]),
             st.builds(Window, st.integers(1, 99), st.floats(0.1, 99)),
-            st.lists(st.builds(Spent, numbers, numbers, numbers), max_size=3).map(tuple),
-            st.lists(st.builds(Spent, numbers, numbers, numbers), max_size=3).map(tuple),
+            st.lists(st.builds(PastUse, numbers, numbers, numbers), max_size=3).map(tuple),
+            st.lists(st.builds(PastUse, numbers, numbers, numbers), max_size=3).map(tuple),
         ),
         max_size=3,
     ).map(tuple),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gateway.features.topic_quotas.one_minute_rate import OneMinuteRate
 from gateway.features.topic_quotas.recent_topics import TopicSpent, restore_topics, topic_uses
 from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, TopicQuotas, TopicSettings
-from gateway.quotas.meter import Spent, Window
+from gateway.quotas.meter import PastUse, Window
 from gateway.quotas.rate import SampledRate
 
 START, AGAIN = 5_000.0, 70.0
@@ -30,9 +30,11 @@ def test_rate_continues_after_restart(index, before, pause, after, shift):
     for ms, amount in before:
         now += ms / 1000.0
         first.record(amount, now)
-    spent = first.spent(now)
+    spent = first.dump(now)
     now += pause / 1000.0
-    second.replay([Spent(each.began + pause / 1000.0, each.ended + pause / 1000.0, each.amount) for each in spent], now + shift)
+    second.restore(
+        [PastUse(each.began + pause / 1000.0, each.ended + pause / 1000.0, each.amount) for each in spent], now + shift
+    )
     for ms, amount in after:
         now += ms / 1000.0
         first.record(amount, now)
@@ -79,8 +81,8 @@ def test_rejected_topic_stays_rejected_after_restart(meter):
 
 def test_peer_appends_are_restored_separately():
     first = quotas("window", START)
-    first.counterpart(TOPIC, "hot", START).charge_others(600, START, no_debt=False)
-    first.counterpart(ALL_TOPICS, "", START).charge_others(6_000, START, no_debt=False)
+    first.peer_account(TOPIC, "hot", START).charge_others(600, START, no_debt=False)
+    first.peer_account(ALL_TOPICS, "", START).charge_others(6_000, START, no_debt=False)
     first.appended(b"hot", 200, START, by_id=False)
     second = quotas("window", AGAIN)
     restore_topics(second, saved(first, START), 0.0, AGAIN)
@@ -113,5 +115,5 @@ def test_empty_record_gives_a_new_rate():
     restore_topics(quotas("one_minute", AGAIN), [TopicSpent(None, "one_minute", WINDOW, ())], 0.0, AGAIN)
     for rate in rates(START):
         rate.record(100, START)
-        rate.replay([], START)
+        rate.restore([], START)
         assert rate.kept(START) == 0.0

@@ -228,7 +228,7 @@ def test_some_topic_is_rejected_if_total_is_over(script):
 @pytest.mark.parametrize("window", [Window(101, 1.0), Window(11, 10.0)])
 def test_changed_window_keeps_rates(meter, window):
     made = TopicQuotas(TopicSettings(MB, {}, meter, Window(100, 1.0)), START)
-    made.counterpart("topic", "payments", START).elsewhere.record(50_000, START + 1)
+    made.peer_account("topic", "payments", START).elsewhere.record(50_000, START + 1)
     for second in range(1, 21):
         append(made, "payments", 1_000, START + second)
     before = made.known("topic", "payments").measure(START + 20)
