@@ -52,7 +52,7 @@ async def test_missing_token_raises_an_aiokafka_error(tmp_path: Path) -> None:
         (None, "can't be read: No such file or directory"),
         (b"", "is empty"),
         (b"\n", "is empty"),
-        (b"hunter2\nhunter3", "holds more than one line"),
+        (b"hunter2\nhunter3", "has more than one line"),
         (b"hunter2\xff", "is not UTF-8 text"),
     ],
 )

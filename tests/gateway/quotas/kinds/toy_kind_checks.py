@@ -2,9 +2,9 @@
 
 import json
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
-from gateway.features.ledger.notes import Notes
 from rich.console import Console
 
 from gateway.admin.live import GatewayPainter
@@ -17,6 +17,7 @@ from gateway.config.problems import ConfigError
 from gateway.events import QuotaChanged, UsageSample, from_line, to_line
 from gateway.features.ledger.usage import MINUTE, UsageSampler
 from gateway.features.quota_api.rules import alteration, altered, described
+from gateway.observer import Observer, Outlet
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
@@ -131,9 +132,9 @@ def test_ledger_has_its_events(bucket: Bucket) -> None:
     read = from_line(to_line(sample))
     assert isinstance(read, UsageSample)
     assert (read.kind, read.user, read.amount, read.limit) == ("spoon", "alice", 150.0, 10.0)
-    noted: list[object] = []
-    Notes("weir-1", noted.append, lambda: WALL).quota_changed(ALICE.entity, "spoon_rate", None, 10.0, None)
-    (change,) = noted
+    observer = Mock(spec=Observer)
+    Outlet("weir-1", [observer], lambda: WALL).limit_changed(ALICE.entity, "spoon_rate", None, 10.0)
+    (change,) = observer.notify.call_args.args
     assert isinstance(change, QuotaChanged)
     assert (change.kind, change.new_limit) == ("spoon", 10.0)
 
