@@ -15,9 +15,8 @@ from gateway.admin.server import AdminBindError, AdminServer
 from gateway.admin.view import AdminView
 from gateway.background import BackgroundTasks
 from gateway.cluster.brokers import Brokers
-from gateway.cluster.client import OwnClient
-from gateway.cluster.defaults import TopicDefaults
 from gateway.cluster.discovery import Discovery
+from gateway.cluster.metadata import ClusterMetadata
 from gateway.cluster.upstream import Upstream
 from gateway.config.effective import EffectiveConfig
 from gateway.config.model import WeirConfig
@@ -118,13 +117,14 @@ class Gateway:
         self._own_topics = OwnTopics(own_topics(config), clock.monotonic(), on_change=engine.recall)
         self._brokers = Brokers([(server.host, server.port) for server in config.upstream.bootstrap_servers])
         self._upstream = upstream = Upstream(config.upstream, path.parent, self._brokers, counters.certificate_reloads)
+        metadata = ClusterMetadata(self._brokers.anyone, upstream.client_options, self._own_topics.identify)
 
         # The ledger comes first: as an observer, it is told of what all the others do.
         gateway, observers, ledger = socket.gethostname(), list[Observer]([counters]), None
         if config.ledger is not None:
             section = ledger_of(config.ledger, worker)
             gateway = section.gateway or gateway
-            topic = ledger_topic(section, gateway, self._own_client)
+            topic = ledger_topic(section, gateway, metadata.connect)
             ledger = Ledger(section, gateway, counters, usage, engine.buckets, topic)
             observers.append(ledger)
         self._outlet = outlet = Outlet(gateway, observers)
@@ -136,10 +136,10 @@ class Gateway:
         alterations = AlterQueue(config.quota_admins)
         limiter = ConnectionLimiter(_connection_limits(config), engine, outlet)
         self._admission = limiter.admission
-        topics = TopicQuotasAtWork(_topics_section(config), self._own_client, outlet, alterations, self._own_topics)
+        topics = TopicQuotasAtWork(_topics_section(config), metadata, outlet, alterations, self._own_topics)
         sharing = None
         if config.sharing is not None:
-            sharing = Sharing(config.sharing, self._own_client, engine, (limiter.quotas, topics))
+            sharing = Sharing(config.sharing, metadata.connect, engine, (limiter.quotas, topics))
         mutations = ControllerMutations()
         installed = [
             _Installed(ClientQuotas(config.quotas, engine, outlet, self._reconsider), lambda config: config.quotas),
@@ -147,14 +147,14 @@ class Gateway:
             _Installed(mutations, lambda _: None),
             _Installed(topics, _topics_section),
             _Installed(
-                VolumeQuotas(config.quotas.volumes, self._own_client, engine, self._gate, outlet, self._reconsider),
+                VolumeQuotas(config.quotas.volumes, metadata, engine, self._gate, outlet, self._reconsider),
                 lambda config: config.quotas.volumes,
             ),
             _Installed(
                 ApiQuotas(
                     StateFile(config.state.file(path), None if self._locks is None else self._locks.quotas),
                     None if config.sharing is None else config.sharing.quotas_topic,
-                    self._own_client,
+                    metadata.connect,
                     engine,
                     alterations,
                     outlet,
@@ -187,7 +187,7 @@ class Gateway:
         self._openers: dict[int, Opener] = {key: each for feature in self._features for key, each in feature.handlers().items()}
         self._produced = topics.produced
         self._collect_budget = CollectBudget()
-        self._discovery = Discovery(upstream, TopicDefaults(mutations.known_topics.learn_default), self._require_sasl)
+        self._discovery = Discovery(upstream, metadata, self._require_sasl, mutations.known_topics.learn_default)
         claims = None if worker is None else PortClaims(worker.ports_directory)
         self._listeners = [
             Listener(
@@ -299,9 +299,6 @@ class Gateway:
             own_topics=self._own_topics,
             outlet=self._outlet,
         )
-
-    def _own_client(self) -> OwnClient:
-        return OwnClient(self._brokers.anyone, self._upstream.client_options, on_topic=self._own_topics.identify)
 
     def _forgive(self, wanted: DebtFilter) -> list[ClearedDebt]:
         """Clear debts, and unmute the clients that were muted for them."""

@@ -1,130 +1,145 @@
-"""Weir's own look at the cluster: which brokers there are now, asked from time to time, with its own connection."""
+"""Keeps the brokers' addresses up to date, and explains why the cluster can't be reached."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+import random
+import ssl
+import struct
+from collections.abc import Callable, Mapping
 
-from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaError
+from aiokafka.protocol.admin import DescribeConfigsRequest
 
 from gateway.cluster.brokers import Address
-from gateway.cluster.client import ClusterError
-from gateway.cluster.defaults import TopicDefaults
-from gateway.cluster.login import CredentialsError
-from gateway.cluster.probe import TIMEOUT_SECONDS, sasl_mechanisms
+from gateway.cluster.client import ClusterError, CredentialsError, answer_of
+from gateway.cluster.metadata import ClusterMetadata
 from gateway.cluster.upstream import Upstream, problem_of
+from protocol.bodies import sasl
 from protocol.errors import ProtocolError
 
-REFRESH_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 REFUSED_SECONDS = 30.0
-"""Between two attempts where the brokers can be reached and do not let Weir in: each is in their log."""
+"""The pause between two attempts if the brokers refuse Weir's credentials: brokers log each attempt."""
 
-UPDATE_SECONDS = 30.0
-"""So long aiokafka may ask around among the brokers that it knows. Where its own task has ended it would be for ever."""
+DEFAULTS_SECONDS = 60.0
+"""The time between two questions for num.partitions; answers to clients tell it as well, and at once."""
+
+PROBE_SECONDS = 5.0
+
+_BROKER = 4  # Kafka's `ConfigResource.Type`
+_PARTITIONS = "num.partitions"
+_NO_MECHANISM = b"WEIR-ASKS"
+_CLIENT_ID = b"weir"
+_MAX_ANSWER_BYTES = 64 * 1024
 
 _log = logging.getLogger("weir.cluster")
 
 
 class Discovery:
-    """Keeps `Brokers` up to date, as long as any broker can be reached and lets Weir in.
+    """Runs the loop of `metadata` and keeps `Brokers` up to date.
 
-    `on_sasl` is called after each look: with whether the brokers want SASL, or with None where the look has failed.
+    `on_sasl` is called after each answer: True if the brokers require SASL, or None if the cluster does not answer.
+    `on_partitions` is called with the cluster's num.partitions.
     """
 
-    def __init__(self, upstream: Upstream, defaults: TopicDefaults, on_sasl: Callable[[bool | None], None]) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        metadata: ClusterMetadata,
+        on_sasl: Callable[[bool | None], None],
+        on_partitions: Callable[[int], None],
+    ) -> None:
         self._upstream = upstream
+        self._metadata = metadata
         self._brokers = upstream.brokers
-        self._defaults = defaults
         self._login = upstream.login
         self._on_sasl = on_sasl
+        self._on_partitions = on_partitions
+        self._context = upstream.context
+        self._answers = False
         self._reached = False
         self.problem = "the cluster has not been reached yet"
 
     @property
     def reached_once(self) -> bool:
-        """Whether the cluster has ever answered, if only that it wants credentials and Weir has none."""
+        """True if the cluster has ever answered, if only that it requires credentials and Weir has none."""
         return self._reached
 
     async def run(self) -> None:
-        """Ask for ever; to be cancelled."""
+        """Ask until cancelled."""
+        with self._metadata.subscribe(self._note):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._metadata.run(self._failed))
+                group.create_task(self._learn_defaults())
+
+    async def _learn_defaults(self) -> None:
         while True:
-            try:
-                # A broker ends sessions from time to time (KIP-368), and aiokafka does not authenticate anew: that is no loss.
-                if not await self._follow():
-                    self._lost("no broker answers")
-                pause = RETRY_SECONDS
-            except ClusterError as error:  # no credentials, or an odd answer
-                if isinstance(error, CredentialsError) and not self._reached:  # the config has some, so the brokers want them
-                    self._on_sasl(True)
-                self._lost(str(error))
-                pause = RETRY_SECONDS
-            except (KafkaError, OSError) as error:
-                pause = await self._explain(str(error))
-            await self._pause(pause)
+            if self._answers:
+                try:
+                    await self._ask_defaults(random.choice(list(self._metadata.brokers)))  # noqa: S311
+                except ClusterError as error:
+                    _log.debug("num.partitions is not known: %s", error)
+                await asyncio.sleep(DEFAULTS_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _ask_defaults(self, node_id: int) -> None:
+        """A broker that refuses tells nothing."""
+        answer = await self._metadata.ask(node_id, DescribeConfigsRequest([(_BROKER, str(node_id), [_PARTITIONS])]))
+        with answer_of("DescribeConfigs"):
+            for _error, _message, _type, _name, entries, *_ in answer.resources:
+                for name, value, *_ in entries:
+                    if name == _PARTITIONS and str(value).isdigit():
+                        self._on_partitions(int(value))
+
+    def _note(self, brokers: Mapping[int, Address]) -> None:
+        if not brokers:
+            return
+        if self.problem:
+            _log.info("the cluster answers")
+        self.problem = ""
+        for node_id, (host, port) in brokers.items():
+            self._brokers.learn(node_id, host, port)
+        self._answers = self._reached = True
+        if self._upstream.context is not self._context:
+            self._context = self._upstream.context
+            self._metadata.reconnect()
+        self._on_sasl(self._login.has_credentials)
+
+    async def _failed(self, error: ClusterError) -> None:
+        if self._answers:  # a broker ends sessions from time to time (KIP-368): the next attempt opens a new connection
+            self._answers = False
+            pause = RETRY_SECONDS
+        elif isinstance(error, CredentialsError):
+            if not self._reached:  # the config has credentials, so the brokers require them
+                self._on_sasl(True)
+            self._lost(str(error))
+            pause = RETRY_SECONDS
+        else:
+            pause = await self._explain(str(error))
+        await self._pause(pause)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait that long, or until there are other credentials to try."""
+        """Wait, or return early if the credentials have changed."""
         tried = self._login.stamp()
         for _ in range(round(seconds / RETRY_SECONDS)):
             await asyncio.sleep(RETRY_SECONDS)
             if self._login.stamp() != tried:
                 return
 
-    async def _follow(self) -> bool:
-        """Look at the cluster as long as it answers; False if it never did. Raises ClusterError, KafkaError, OSError."""
-        answered = False
-        client = AIOKafkaClient(
-            bootstrap_servers=[_server(address) for address in self._brokers.anyone()],
-            client_id="weir",
-            request_timeout_ms=5_000,
-            **self._upstream.client_options(),
-        )
-        context = self._upstream.context
-        try:
-            await _readable(client.bootstrap())
-            if client.cluster.brokers():  # the first answer; for the next one aiokafka may choose a broker with an odd address
-                self._note(client)
-                answered = True
-            while await _readable(_update(client)):
-                self._note(client)
-                answered = True
-                await _readable(self._defaults.look(client))
-                await asyncio.sleep(REFRESH_SECONDS)
-                if self._upstream.context is not context:  # other certificates hold now: begin again with them
-                    break
-        except (KafkaError, OSError, ClusterError):
-            if not answered:
-                raise
-        finally:
-            await _close(client)
-        return answered
-
-    def _note(self, client: AIOKafkaClient) -> None:
-        if self.problem:
-            _log.info("the cluster answers")
-        self.problem = ""
-        # By id: where ids share a port, the order in which they are learnt decides. aiokafka's own is that of a set.
-        for broker in sorted(client.cluster.brokers(), key=lambda broker: broker.nodeId):
-            self._brokers.learn(broker.nodeId, broker.host, broker.port)
-        self._reached = True
-        self._on_sasl(self._login.has_credentials)
-
     async def _explain(self, error: str) -> float:
-        """Why the cluster does not let Weir in; returns for how long to leave it alone (seconds).
+        """Report why the cluster does not let Weir in; returns the pause until the next attempt (seconds).
 
-        aiokafka's `error` names no cause, so each address is asked for it here, until one answers.
+        aiokafka's `error` names no cause, so this asks each address for the cause, until one answers.
         """
         problems: list[str] = []
         for address in self._brokers.anyone():
+            host, port = address
             try:
                 mechanisms = await sasl_mechanisms(address, self._upstream.context)
             except OSError as problem:
-                problems.append(f"{_server(address)}: {problem_of(problem, TIMEOUT_SECONDS)}")
+                problems.append(f"{f'[{host}]' if ':' in host else host}:{port}: {problem_of(problem, PROBE_SECONDS)}")
                 continue
             except ProtocolError as problem:
-                problems.append(f"{_server(address)}: what came is no answer of a broker's ({problem})")
+                problems.append(f"{host}:{port}: the answer is not Kafka's ({problem})")
                 continue
             self._on_sasl(bool(mechanisms))
             if not mechanisms and not self._login.has_credentials:
@@ -140,12 +155,11 @@ class Discovery:
         return RETRY_SECONDS
 
     def _serve_without(self, mechanisms: tuple[str, ...]) -> None:
-        """Clients can be served all the same: the answers that they get name the brokers."""
+        """Serve clients all the same: the answers to them name the brokers."""
         if self.problem or not self._reached:
             _log.warning(
-                "the brokers want SASL (%s) and upstream.sasl is not set: clients are served, but Weir knows only the brokers"
-                " that their answers have named since it was started; what asks the cluster itself (quotas.volumes, sharing)"
-                " needs upstream.sasl",
+                "the brokers require SASL (%s) and upstream.sasl is not set: Weir serves clients, but knows only the brokers"
+                " that answers to clients have named since its start; quotas.volumes and sharing need upstream.sasl",
                 ", ".join(mechanisms),
             )  # fmt: skip
         self.problem = ""
@@ -159,45 +173,25 @@ class Discovery:
         self.problem = text
 
 
-def _server(address: Address) -> str:
-    """An address as aiokafka takes it: with brackets around one of IPv6."""
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+async def sasl_mechanisms(address: Address, tls: ssl.SSLContext | None = None) -> tuple[str, ...]:
+    """The mechanisms that the broker offers; none if it requires no authentication.
 
-
-_Result = TypeVar("_Result")
-
-
-async def _readable(asking: Awaitable[_Result]) -> _Result:
-    """Wait for what aiokafka asks. Raises KafkaError, OSError, and ClusterError for whatever an odd answer has led it to."""
-    try:
-        return await asking
-    except (KafkaError, OSError):
-        raise
-    except Exception as error:
-        raise ClusterError(f"a broker answered with something unreadable: {error!r}") from error
-
-
-async def _update(client: AIOKafkaClient) -> bool:
-    """Have the client look at the cluster. Raises OSError where that takes too long, and what aiokafka's task ended with."""
-    look = asyncio.ensure_future(client.force_metadata_update())
-    at_work = [look] if client._sync_task is None else [look, client._sync_task]
-    done, _ = await asyncio.wait(at_work, timeout=UPDATE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-    if look in done:
-        return bool(look.result())
-    look.cancel()
-    for ended in done:
-        ended.result()
-    raise TimeoutError(f"the brokers have not told of themselves within {UPDATE_SECONDS:g} s")
-
-
-async def _close(client: AIOKafkaClient) -> None:
-    task = asyncio.current_task()
-    cancels = task.cancelling() if task is not None else 0
-    try:
-        await client.close()
-    except Exception as error:  # what its own task has ended with: aiokafka raises it here
-        _log.warning("the look at the cluster had ended, and begins anew: %r", error, extra={"reason": "look ended"})
-    # aiokafka suppresses every CancelledError while it closes, also the one that is meant for the caller.
-    if task is not None and task.cancelling() > cancels:
-        raise asyncio.CancelledError
+    Asks for a mechanism that does not exist: the refusal lists those that do. Raises OSError (TimeoutError is one),
+    ProtocolError.
+    """
+    async with asyncio.timeout(PROBE_SECONDS):
+        reader, writer = await asyncio.open_connection(*address, ssl=tls)
+        try:
+            request = struct.pack(">hhih", sasl.SASL_HANDSHAKE, 1, 0, len(_CLIENT_ID)) + _CLIENT_ID
+            request += struct.pack(">h", len(_NO_MECHANISM)) + _NO_MECHANISM
+            writer.write(struct.pack(">i", len(request)) + request)
+            head = await reader.readexactly(4)
+            (size,) = struct.unpack(">i", head)
+            if not 0 < size <= _MAX_ANSWER_BYTES:
+                raise ConnectionError(f"an answer of {size} bytes is not Kafka's")
+            answer = sasl.read_handshake_response(head + await reader.readexactly(size))
+        except asyncio.IncompleteReadError:
+            raise ConnectionError("closed without an answer") from None
+        finally:
+            writer.close()
+    return answer.mechanisms if answer.error_code == sasl.UNSUPPORTED_SASL_MECHANISM else ()

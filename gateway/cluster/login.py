@@ -6,16 +6,12 @@ from typing import Any
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
 
-from gateway.cluster.client import ClusterError
+from gateway.cluster.client import CredentialsError
 from gateway.config.sasl import UnusableSecretError, UpstreamSaslConfig
 
 
-class CredentialsError(ClusterError):
-    """A password or token can't be had. The message names the key, the file and the remedy, and nothing of what is in it."""
-
-
 class _TokenError(CredentialsError, KafkaError):  # type: ignore[misc]
-    """The token can't be had, while aiokafka connects: what is no KafkaError there ends its task, and nobody learns of it."""
+    """The token can't be read while aiokafka connects. It is a KafkaError as well, because aiokafka swallows other errors."""
 
 
 class Login:

@@ -1,220 +1,98 @@
-"""Requests of Weir's own that aiokafka has no classes for, or only in versions that tell too little.
+"""Requests of Weir's own, encoded by kafka-python, in the form that aiokafka's connections send."""
 
-Layouts: ``MetadataRequest.json`` v12, ``DescribeLogDirsRequest.json`` v4 of Kafka 4.3.
-"""
-
+from collections.abc import Callable, Collection, Mapping
 from io import BytesIO
+from typing import Any, Generic, TypeVar
 
-from aiokafka.protocol.api import Request, RequestStruct, Response
-from aiokafka.protocol.types import (
-    Boolean,
-    CompactArray,
-    CompactString,
-    Int16,
-    Int32,
-    Int64,
-    Schema,
-    TaggedFields,
-)
+from aiokafka.errors import IncompatibleBrokerVersion
+from aiokafka.protocol.api import RequestHeader_v1, RequestHeader_v2, ResponseHeader_v0, ResponseHeader_v1
+from kafka.protocol.admin import DescribeLogDirsRequest, DescribeLogDirsResponse
+from kafka.protocol.metadata import MetadataRequest
 
-from protocol.bodies.topic_metadata import TopicMetadata, read_topics_body
+from protocol.bodies.topic_metadata import MetadataAnswer, read_answer
 from protocol.cursor import Reader
-from protocol.errors import InvalidFrame
 
-_UUID_BYTES = 16
-NO_ID = bytes(_UUID_BYTES)
-"""The topic id that stands for none."""
+_Answer = TypeVar("_Answer")
 
-
-class Uuid:
-    """A topic id, as its sixteen bytes."""
-
-    @classmethod
-    def encode(cls, value: bytes) -> bytes:
-        """As it is."""
-        return value
-
-    @classmethod
-    def decode(cls, data: BytesIO) -> bytes:
-        """The next sixteen bytes; ValueError where there are fewer."""
-        value = data.read(_UUID_BYTES)
-        if len(value) != _UUID_BYTES:
-            raise ValueError("Buffer underrun decoding a topic id")
-        return value
+Message = Any
+"""A class or an object of kafka-python, which has no types."""
 
 
-class MetadataResponse_v12(Response):  # type: ignore[misc]  # noqa: N801 -- named as aiokafka names its own
-    """The brokers that are alive, and topics with their ids."""
+class OwnRequest(Generic[_Answer]):
+    """A request in the newest version, from `oldest` to `newest`, that the broker knows. `read` decodes the response's body."""
 
-    API_KEY = 3
-    API_VERSION = 12
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        (
-            "brokers",
-            CompactArray(
-                ("node_id", Int32),
-                ("host", CompactString("utf-8")),
-                ("port", Int32),
-                ("rack", CompactString("utf-8")),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("cluster_id", CompactString("utf-8")),
-        ("controller_id", Int32),
-        (
-            "topics",
-            CompactArray(
-                ("error_code", Int16),
-                ("name", CompactString("utf-8")),
-                ("topic_id", Uuid),
-                ("is_internal", Boolean),
-                (
-                    "partitions",
-                    CompactArray(
-                        ("error_code", Int16),
-                        ("partition", Int32),
-                        ("leader", Int32),
-                        ("leader_epoch", Int32),
-                        ("replicas", CompactArray(Int32)),
-                        ("isr", CompactArray(Int32)),
-                        ("offline", CompactArray(Int32)),
-                        ("tags", TaggedFields),
-                    ),
-                ),
-                ("authorized_operations", Int32),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("tags", TaggedFields),
-    )
+    def __init__(
+        self,
+        message: Message,
+        fields: Mapping[str, object],
+        read: Callable[[int, bytes], _Answer],
+        *,
+        oldest: int,
+        newest: int,
+    ) -> None:
+        self._message = message
+        self._fields = fields
+        self._range = oldest, newest
+        self.read = read
+
+    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> "_Prepared":
+        """Called by aiokafka with the versions that the broker offers. Raises IncompatibleBrokerVersion."""
+        oldest, newest = self._range
+        low, high = versions.get(self._message.API_KEY, (0, -1))
+        version = min(newest, high)
+        if version < max(oldest, low):
+            raise IncompatibleBrokerVersion(
+                f"{self._message.name} needs v{oldest} to v{newest}, and the broker knows v{low} to v{high}"
+            )
+        return _Prepared(self._message(version=version, **self._fields))
 
 
-class MetadataRequest_v12(RequestStruct):  # type: ignore[misc]  # noqa: N801
-    """Metadata with topic ids (KIP-516), for topics by name."""
+class _Prepared:
+    """A request in one version, with the methods that aiokafka calls. `decode` leaves the body to `OwnRequest.read`."""
 
-    FLEXIBLE_VERSION = True
-    API_KEY = 3
-    API_VERSION = 12
-    RESPONSE_TYPE = MetadataResponse_v12
-    SCHEMA = Schema(
-        (
-            "topics",
-            CompactArray(("topic_id", Uuid), ("name", CompactString("utf-8")), ("tags", TaggedFields)),
-        ),
-        ("allow_auto_topic_creation", Boolean),
-        ("include_topic_authorized_operations", Boolean),
-        ("tags", TaggedFields),
-    )
+    def __init__(self, message: Message) -> None:
+        self.API_KEY, self.API_VERSION = message.API_KEY, message.API_VERSION
+        self.RESPONSE_TYPE = self
+        self.encode = message.encode
+        self._flexible = message.flexible_version_q(message.API_VERSION)
 
+    def build_request_header(self, correlation_id: int, client_id: str) -> Message:
+        header = RequestHeader_v2 if self._flexible else RequestHeader_v1
+        return header(self, correlation_id=correlation_id, client_id=client_id)
 
-class DescribeTopic(Request[MetadataRequest_v12]):  # type: ignore[misc]
-    """The brokers that are alive and one topic, which is not created by being asked for."""
+    def parse_response_header(self, response: BytesIO) -> Message:
+        return (ResponseHeader_v1 if self._flexible else ResponseHeader_v0).decode(response)
 
-    API_KEY = 3
-
-    def __init__(self, topic: str | None) -> None:
-        self._topic = topic
-
-    def build(self, request_struct_class: type[MetadataRequest_v12]) -> MetadataRequest_v12:
-        """The request in its only version."""
-        topics: list[tuple[bytes, str, dict[int, bytes]]] = [] if self._topic is None else [(NO_ID, self._topic, {})]
-        return request_struct_class(topics, False, False, {})
+    def decode(self, response: BytesIO) -> tuple[int, bytes]:
+        return self.API_VERSION, response.read()
 
 
-class TopicsResponse_v12(MetadataResponse_v12):  # noqa: N801
-    """Every topic without its partitions, which may be many thousands; read without making objects of them."""
+def describe_topics(names: Collection[str] | None) -> OwnRequest[MetadataAnswer]:
+    """Metadata of these topics, None for all. It creates no topic.
 
-    @classmethod
-    def decode(cls, data: BytesIO) -> list[TopicMetadata]:
-        """The topics. Raises ValueError."""
-        body = data.read()
-        try:
-            return read_topics_body(cls.API_VERSION, Reader(body, 0, len(body), len(body)))
-        except InvalidFrame as error:
-            raise ValueError(str(error)) from error
+    The response is read by hand: it lists hundreds of thousands of partitions (docs/decisions/020).
+    """
+    topics = None if names is None else [MetadataRequest.MetadataRequestTopic(version=_WITH_IDS, name=name) for name in names]
+    leaders_of = frozenset(names or ())
 
+    def read(version: int, body: bytes) -> MetadataAnswer:
+        return read_answer(version, Reader(body, 0, len(body), len(body)), leaders_of)
 
-class TopicsRequest_v12(MetadataRequest_v12):  # noqa: N801
-    """Metadata of all topics."""
-
-    RESPONSE_TYPE = TopicsResponse_v12
+    fields = {"topics": topics, "allow_auto_topic_creation": False}
+    return OwnRequest(MetadataRequest, fields, read, oldest=_WITHOUT_TOPICS, newest=_WITH_IDS)
 
 
-class DescribeTopics(Request[TopicsRequest_v12]):  # type: ignore[misc]
-    """All topics, with their ids; the answer is a list of `TopicMetadata`."""
+def describe_log_dirs() -> OwnRequest[Message]:
+    """The log directories of a broker without their partitions, in the versions that tell the size of the volume (KIP-827)."""
 
-    API_KEY = 3
+    def read(version: int, body: bytes) -> Message:
+        return DescribeLogDirsResponse.decode(body, version=version)
 
-    def build(self, request_struct_class: type[TopicsRequest_v12]) -> TopicsRequest_v12:
-        """The request in its only version."""
-        return request_struct_class(None, False, False, {})
-
-
-class DescribeLogDirsResponse_v4(Response):  # type: ignore[misc]  # noqa: N801
-    """Each log directory of a broker, with the size of its volume (KIP-827)."""
-
-    API_KEY = 35
-    API_VERSION = 4
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        ("error_code", Int16),
-        (
-            "results",
-            CompactArray(
-                ("error_code", Int16),
-                ("log_dir", CompactString("utf-8")),
-                (
-                    "topics",
-                    CompactArray(
-                        ("name", CompactString("utf-8")),
-                        (
-                            "partitions",
-                            CompactArray(
-                                ("partition", Int32),
-                                ("size", Int64),
-                                ("offset_lag", Int64),
-                                ("is_future", Boolean),
-                                ("tags", TaggedFields),
-                            ),
-                        ),
-                        ("tags", TaggedFields),
-                    ),
-                ),
-                ("total_bytes", Int64),
-                ("usable_bytes", Int64),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("tags", TaggedFields),
-    )
+    return OwnRequest(DescribeLogDirsRequest, {"topics": []}, read, oldest=4, newest=4)
 
 
-class DescribeLogDirsRequest_v4(RequestStruct):  # type: ignore[misc]  # noqa: N801
-    """The version that tells total_bytes and usable_bytes first."""
+_WITHOUT_TOPICS = 1
+"""The first version of Metadata in which an empty list means no topics; before, it means all."""
 
-    FLEXIBLE_VERSION = True
-    API_KEY = 35
-    API_VERSION = 4
-    RESPONSE_TYPE = DescribeLogDirsResponse_v4
-    SCHEMA = Schema(
-        (
-            "topics",
-            CompactArray(
-                ("topic", CompactString("utf-8")),
-                ("partitions", CompactArray(Int32)),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("tags", TaggedFields),
-    )
-
-
-class DescribeLogDirs(Request[DescribeLogDirsRequest_v4]):  # type: ignore[misc]
-    """A broker's log directories without the partitions in them, which may be many thousands."""
-
-    API_KEY = 35
-
-    def build(self, request_struct_class: type[DescribeLogDirsRequest_v4]) -> DescribeLogDirsRequest_v4:
-        """The request in its only version."""
-        return request_struct_class([], {})
+_WITH_IDS = 12
+"""Topic ids are in responses since v10 (Kafka 2.8)."""

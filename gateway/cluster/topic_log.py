@@ -20,9 +20,13 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from gateway import clock
 from gateway.cluster.client import ClusterError, ClusterLook, OwnClient, TopicLook, answer_of, check_error
+from gateway.cluster.metadata import REFRESH_SECONDS
 
 LOOK_SECONDS = 5.0
-"""How often the reader makes sure that the topic is still the same one, and where its leaders are."""
+"""The time that a topic may go without a leader."""
+
+MAX_AGE_SECONDS = REFRESH_SECONDS + 1.0
+"""The reader checks its topic's id and leaders with the last answer to the metadata loop, and asks itself if that is older."""
 
 RETRY_SECONDS = 1.0
 MAX_REPLICAS = 3
@@ -187,15 +191,10 @@ class TopicLog:
     # Reading.
 
     async def _follow(self) -> None:
-        looked_at = float("-inf")
-        leaders: tuple[int, ...] = ()
         while True:
-            now = clock.monotonic()
-            if now - looked_at >= LOOK_SECONDS:
-                topic = await self._ensure(self._reading)
-                leaders, looked_at = topic.leaders, now
-                await self._take_up(topic)
-            await self._fetch(leaders)
+            topic = await self._ensure(self._reading, max_age=MAX_AGE_SECONDS)
+            await self._take_up(topic)
+            await self._fetch(topic.leaders)
             self._note_reader("")
 
     async def _take_up(self, topic: TopicLook) -> None:
@@ -339,12 +338,12 @@ class TopicLog:
 
     # The topic itself.
 
-    async def _ensure(self, client: OwnClient) -> TopicLook:
+    async def _ensure(self, client: OwnClient, max_age: float = 0.0) -> TopicLook:
         """The topic with a leader for each partition; made if it is missing. Raises ClusterError where that takes long."""
         deadline = clock.monotonic() + LOOK_SECONDS
         while True:
-            look = await client.look(self.spec.name)
-            topic = look.topic
+            look = await client.look(self.spec.name, max_age=max_age)
+            topic, max_age = look.topic, 0.0
             if topic is None:
                 await self._create(client, look)
             elif topic.leaders and min(topic.leaders) >= 0:

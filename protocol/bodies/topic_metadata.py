@@ -1,9 +1,10 @@
-"""Metadata asked by the gateway itself: how many partitions topics have (``Metadata*.json``).
+"""Metadata that the gateway itself asks for: brokers, and topics with their partitions (``Metadata*.json``).
 
-Asked in v4, which every broker since 0.11 knows and which creates nothing, or in v12 for topics that are named by their ids.
+Decoded by hand: a cluster has hundreds of thousands of partitions, and the event loop waits (docs/decisions/020).
+The handlers of mutations ask in v4, which every broker since 0.11 knows, or in v12 for topics that a client names by id.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from librt.strings import read_i32_be
@@ -33,13 +34,24 @@ _TOPIC_ID_SINCE: Final = 10
 
 
 class TopicMetadata(NamedTuple):
-    """A topic as a broker knows it; `name` is None where it does not say. `error` is Kafka's code."""
+    """A topic in a response; `name` may be null, `error` is Kafka's code.
+
+    `leaders` has each partition's leader by the partition's index, -1 for none. It is empty unless it was asked for.
+    """
 
     name: str | None
     topic_id: bytes
     error: int
     partitions: int
     internal: bool = False
+    leaders: tuple[int, ...] = ()
+
+
+class MetadataAnswer(NamedTuple):
+    """The brokers and the topics of a Metadata response."""
+
+    brokers: list[addresses.Broker]
+    topics: list[TopicMetadata]
 
 
 def ask_by_name(correlation_id: int, client_id: str | None, names: Iterable[str]) -> bytes:
@@ -60,23 +72,24 @@ def ask_by_id(correlation_id: int, client_id: str | None, ids: Iterable[bytes]) 
 def read_topics(version: int, frame: Buffer) -> list[TopicMetadata]:
     """The topics of a whole response frame. Raises `InvalidFrame`."""
     compact = version >= APIS[_KEY].flexible_since
-    return read_topics_body(version, Reader.of_whole_response(frame, header_version=int(compact)))
+    return read_answer(version, Reader.of_whole_response(frame, header_version=int(compact))).topics
 
 
-def read_topics_body(version: int, reader: Reader) -> list[TopicMetadata]:
-    """The same for a reader that stands at the response's body."""
+def read_answer(version: int, reader: Reader, leaders_of: Collection[str] = ()) -> MetadataAnswer:
+    """The response whose body starts at `reader`, with the leaders of these topics. Raises `InvalidFrame`."""
     compact = version >= APIS[_KEY].flexible_since
     if version >= _THROTTLE_SINCE:
         reader.skip(INT32.size)
-    addresses.read_brokers(reader, BrokerShape(compact=compact, rack=version >= _RACK_SINCE))
+    brokers = addresses.read_brokers(reader, BrokerShape(compact=compact, rack=version >= _RACK_SINCE))
     if version >= _CLUSTER_ID_SINCE:
         reader.skip_string(compact=compact)
     if version >= 1:
         reader.skip(INT32.size)  # the controller
-    return [_read_topic(reader, version, compact) for _ in range(reader.count(compact=compact))]
+    topics = [_read_topic(reader, version, compact, leaders_of) for _ in range(reader.count(compact=compact))]
+    return MetadataAnswer(brokers, topics)
 
 
-def _read_topic(reader: Reader, version: int, compact: bool) -> TopicMetadata:
+def _read_topic(reader: Reader, version: int, compact: bool, leaders_of: Collection[str]) -> TopicMetadata:
     error = reader.int16()
     name = reader.string(compact=compact)
     topic_id = reader.take(len(NO_ID)) if version >= _TOPIC_ID_SINCE else NO_ID
@@ -84,7 +97,10 @@ def _read_topic(reader: Reader, version: int, compact: bool) -> TopicMetadata:
     partitions = reader.count(compact=compact)
     fixed = 14 if version >= _LEADER_EPOCH_SINCE else 10  # error, index, leader, its epoch
     lists = 3 if version >= _OFFLINE_SINCE else 2  # replicas, those in sync, those offline
-    if compact:
+    leaders: tuple[int, ...] = ()
+    if name in leaders_of:
+        leaders = _read_leaders(reader, partitions, compact, fixed, lists)
+    elif compact:
         for _ in range(partitions):
             reader.skip(fixed)
             for _ in range(lists):
@@ -96,14 +112,24 @@ def _read_topic(reader: Reader, version: int, compact: bool) -> TopicMetadata:
         reader.skip(INT32.size)
     if compact:
         reader.skip_tags()
-    return TopicMetadata(name, topic_id, error, partitions, internal)
+    return TopicMetadata(name, topic_id, error, partitions, internal, leaders)
+
+
+def _read_leaders(reader: Reader, count: int, compact: bool, fixed: int, lists: int) -> tuple[int, ...]:
+    leaders: dict[int, int] = {}
+    for _ in range(count):
+        start = reader.skip(fixed)
+        index: int = INT32.unpack_from(reader.buf, start + 2)[0]
+        leaders[index] = INT32.unpack_from(reader.buf, start + 6)[0]
+        for _ in range(lists):
+            topic_lists.skip_int32s(reader, compact=compact)
+        if compact:
+            reader.skip_tags()
+    return tuple([leaders[index] for index in sorted(leaders)])
 
 
 def _skip_partitions(reader: Reader, count: int, fixed: int, lists: int) -> None:
-    """Step over partitions of the older form: `fixed` bytes each, then `lists` arrays of 32-bit integers.
-
-    A cluster has hundreds of thousands of partitions, and the event loop waits meanwhile, so this reads without `Reader`.
-    """
+    """Step over partitions before v9, without `Reader` for speed: `fixed` bytes, then `lists` arrays of 32-bit integers."""
     buf = bytes(reader.buf)  # the very same object, as a whole frame is bytes
     pos = reader.pos
     end = reader.seen

@@ -20,7 +20,7 @@ def is_refused(client):
 def test_no_brokers_in_metadata_keeps_producers_paused(broker, start_weir, connect):
     usage = UsageTopic(broker)
     usage.alive = []
-    weir = start_weir(broker.bootstrap_servers, quotas=volumes())
+    weir = start_weir(broker.bootstrap_servers, wait="/livez", quotas=volumes())
     usage.publish(ROOM)
     wait_until(lambda: usage.looks >= 2, "Weir looks up the active brokers")
     wait_until(lambda: weir.metric("weir_volume_messages_total") >= 1, "the usage is read")

@@ -1,11 +1,11 @@
 """Topic quotas put together: thresholds from the config, the cluster's topics, the sessions that ask, what is told of it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from math import inf
 
 from gateway import clock
 from gateway.background import BackgroundTask, BackgroundTasks
-from gateway.cluster.client import OwnClient
+from gateway.cluster.metadata import ClusterMetadata
 from gateway.feature import Feature
 from gateway.features.sharing.book import Entity
 from gateway.features.topic_quotas.config import TopicsSection
@@ -34,14 +34,14 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
     def __init__(
         self,
         section: TopicsSection,
-        connect: Callable[[], OwnClient],
+        metadata: ClusterMetadata,
         outlet: Outlet,
         queue: AlterationQueue,
         own: OwnTopics | None = None,
     ) -> None:
         """`own` are the topics that are not counted."""
         self.produced = ProducedTopics()
-        self._connect = connect
+        self._metadata = metadata
         self._outlet = outlet
         self._own = own or OwnTopics()
         self._gate: TopicGate | None = None
@@ -112,7 +112,7 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
         self._gate.error_code = section.topics.error_code
         self.produced.opener = self._gate.open
         if self._task is None:
-            self._watch = TopicWatch(self._connect(), self._gate.quotas.listed)
+            self._watch = TopicWatch(self._metadata, self._gate.quotas.listed)
             self._task = tasks.start("list the cluster's topics", self._watch.run)
 
     async def stop(self) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from gateway import clock
 from gateway.admin.http import AdminBindError
 from gateway.cluster.brokers import Brokers
-from gateway.cluster.client import OwnClient
+from gateway.cluster.metadata import ClusterMetadata
 from gateway.cluster.topic_log import TopicLog
 from gateway.cluster.upstream import Upstream
 from gateway.config.model import WeirConfig
@@ -74,11 +74,8 @@ def agent_config(config: WeirConfig, source: Path, broker_id: int | None, paths:
 async def publish_volumes(agent: Agent, once: bool) -> int:
     """Publish until SIGTERM or SIGINT, or once; returns the exit code."""
     upstream = agent.upstream
-
-    def client() -> OwnClient:
-        return OwnClient(upstream.brokers.anyone, upstream.client_options)
-
-    log = TopicLog(client, topic_spec(agent.volumes), lambda key, value: None)  # noqa: ARG005
+    metadata = ClusterMetadata(upstream.brokers.anyone, upstream.client_options)
+    log = TopicLog(metadata.connect, topic_spec(agent.volumes), lambda key, value: None)  # noqa: ARG005
     source = LocalVolumes(agent.broker, agent.paths)
 
     def report() -> PublisherReport:
@@ -129,3 +126,4 @@ async def publish_volumes(agent: Agent, once: bool) -> int:
         stopping.cancel()
         await server.stop()
         await log.close()
+        await metadata.close()

@@ -6,13 +6,15 @@ Every gateway decides for itself, of what all of them read.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from gateway import clock
 from gateway.background import BackgroundTask, BackgroundTasks
-from gateway.cluster.client import ClusterError, OwnClient
+from gateway.cluster.brokers import Address
+from gateway.cluster.client import ClusterError
+from gateway.cluster.metadata import REFRESH_SECONDS, ClusterMetadata
 from gateway.cluster.topic_log import TopicLog, TopicSpec
 from gateway.events import VolumeStateChanged
 from gateway.feature import Feature
@@ -29,7 +31,6 @@ from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.snapshot import ThrottleTotals
 
 JUDGE_SECONDS = 0.25
-LOOK_SECONDS = 5.0
 HURRY = 6
 """How many times as often usage is published while producers are throttled or paused."""
 
@@ -78,7 +79,7 @@ class VolumeWatch:
     def __init__(
         self,
         config: VolumesConfig,
-        connect: Callable[[], OwnClient],
+        metadata: ClusterMetadata,
         engine: QuotaEngine,
         gate: ProduceGate,
         outlet: Outlet,
@@ -90,9 +91,9 @@ class VolumeWatch:
         self._engine = engine
         self._gate = gate
         self._on_release = on_release
-        self._client = connect()
-        self._log = TopicLog(connect, topic_spec(config), self._on_record)
-        self._source = LogDirs(connect()) if config.source == "log_dirs" else None
+        self._metadata = metadata
+        self._log = TopicLog(metadata.connect, topic_spec(config), self._on_record)
+        self._source = LogDirs(metadata.connect()) if config.source == "log_dirs" else None
         self._volumes = ClusterVolumes(config.freshness_seconds, WhenUnknown(config.when_unknown))
         self._skipped: Counter[str] = Counter()
         self._told_outdated: set[int] = set()
@@ -110,16 +111,16 @@ class VolumeWatch:
         try:
             if before is not None:
                 await asyncio.wait([before])
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._log.run(), name="read the volume usage topic")
-                group.create_task(self._look(), name="look which brokers are active")
-                if self._source is not None:
-                    group.create_task(self._publish(self._source), name="publish volume usage")
-                if before is not None:
-                    await self._learn()
-                while True:
-                    self._judge()
-                    await asyncio.sleep(JUDGE_SECONDS)
+            with self._metadata.subscribe(self._note_brokers, on_failure=self._note_failure, interval=self._interval):
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._log.run(), name="read the volume usage topic")
+                    if self._source is not None:
+                        group.create_task(self._publish(self._source), name="publish volume usage")
+                    if before is not None:
+                        await self._learn()
+                    while True:
+                        self._judge()
+                        await asyncio.sleep(JUDGE_SECONDS)
         except asyncio.CancelledError:
             self.end()
             raise
@@ -186,20 +187,14 @@ class VolumeWatch:
 
     # What comes in.
 
-    async def _look(self) -> None:
-        try:
-            while True:
-                try:
-                    look = await self._client.look()
-                except ClusterError as error:
-                    _log.warning("the active brokers can't be asked for: %s", error, extra={"reason": "active_brokers"})
-                    await asyncio.sleep(_RETRY_SECONDS)
-                    continue
-                self._volumes.brokers(frozenset(look.brokers), clock.monotonic())
-                interval = min(LOOK_SECONDS, self.config.freshness_seconds / 4)
-                await asyncio.sleep(interval if look.brokers else min(interval, _RETRY_SECONDS))
-        finally:
-            await self._client.close()
+    def _interval(self) -> float:
+        return min(REFRESH_SECONDS, self.config.freshness_seconds / 4)
+
+    def _note_brokers(self, brokers: Mapping[int, Address]) -> None:
+        self._volumes.brokers(frozenset(brokers), clock.monotonic())
+
+    def _note_failure(self, error: ClusterError) -> None:
+        _log.warning("the active brokers can't be asked for: %s", error, extra={"reason": "active_brokers"})
 
     def _on_record(self, key: bytes | None, value: bytes | None) -> None:
         try:
@@ -317,14 +312,14 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
     def __init__(
         self,
         section: VolumesConfig | None,
-        connect: Callable[[], OwnClient],
+        metadata: ClusterMetadata,
         engine: QuotaEngine,
         gate: ProduceGate,
         outlet: Outlet,
         reconsider: Callable[[], None],
     ) -> None:
         self._section = section
-        self._connect = connect
+        self._metadata = metadata
         self._engine = engine
         self._gate = gate
         self._outlet = outlet
@@ -370,7 +365,7 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
             self._task.cancel()
 
     def _begin(self, section: VolumesConfig, tasks: BackgroundTasks, before: asyncio.Task[None] | None) -> None:
-        watch = VolumeWatch(section, self._connect, self._engine, self._gate, self._outlet, on_release=self._reconsider)
+        watch = VolumeWatch(section, self._metadata, self._engine, self._gate, self._outlet, on_release=self._reconsider)
         self._watch = watch
         self._task = tasks.start("watch the cluster's volumes", lambda: watch.run(before), watch.end)
 

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from gateway import clock
 from gateway.cluster.client import Answer, ClusterError, OwnClient, answer_of, check_error
-from gateway.cluster.requests import DescribeLogDirs
+from gateway.cluster.metadata import REFRESH_SECONDS
+from gateway.cluster.requests import describe_log_dirs
 from gateway.features.volume_quotas.limits import Limit, Volume
 from gateway.features.volume_quotas.usage_message import VolumeUsage
 
@@ -41,7 +42,7 @@ class LogDirs:
     async def observe(self, hard: Limit, soft: Limit) -> Sequence[VolumeUsage]:
         """Ask all brokers at once."""
         try:
-            brokers = (await self._client.look()).brokers
+            brokers = (await self._client.look(max_age=REFRESH_SECONDS)).brokers
         except ClusterError as error:
             self._note([str(error)])
             return []
@@ -56,7 +57,7 @@ class LogDirs:
     async def _volumes(self, broker: int) -> tuple[Volume, ...] | str:
         """A broker's volumes, or why they are not known."""
         try:
-            answer = await self._client.ask(broker, DescribeLogDirs())
+            answer = await self._client.ask(broker, describe_log_dirs())
             check_error(answer.error_code, f"broker {broker}: DescribeLogDirs")
             with answer_of("DescribeLogDirs"):
                 return self._read(broker, answer)
@@ -66,14 +67,15 @@ class LogDirs:
     @staticmethod
     def _read(broker: int, answer: Answer) -> tuple[Volume, ...] | str:
         volumes = []
-        for code, log_dir, _, total, usable, _ in answer.results:
+        for found in answer.results:
+            code, log_dir, total = found.error_code, found.log_dir, found.total_bytes
             if code != 0 or total < 0:  # it is offline: nothing can be written there, so it can't fill up
                 _log.warning(
                     "broker %d: log directory %s does not tell its size (error %d)", broker, log_dir, code,
                     extra={"reason": f"log dir {broker} {log_dir}", "broker": broker},
                 )  # fmt: skip
                 continue
-            volumes.append(Volume(log_dir, total, min(max(total - usable, 0), total)))
+            volumes.append(Volume(log_dir, total, min(max(total - found.usable_bytes, 0), total)))
         return tuple(volumes) if volumes else f"broker {broker}: no log directory tells its size"
 
     def _note(self, problems: list[str]) -> None:

@@ -1,6 +1,7 @@
 """A topic of one partition, kept in memory behind what `OwnClient` offers: for what `TopicLog` and its users make of it."""
 
 import asyncio
+from contextlib import contextmanager
 from itertools import count
 from types import SimpleNamespace
 
@@ -44,6 +45,11 @@ class KeptTopic:
         self.open.add(number)
         return SimpleNamespace(look=self._look, ask=self._ask, ask_any=self._ask_any, close=close)
 
+    @contextmanager
+    def subscribe(self, on_brokers=None, on_topics=None, on_failure=None, interval=None):
+        on_brokers(BROKER)
+        yield
+
     def delete(self):
         self.exists = False
         self.batches = []
@@ -69,7 +75,7 @@ class KeptTopic:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def _look(self, topic=None):
+    async def _look(self, topic=None, *, max_age=0.0):
         return ClusterLook(BROKER, TopicLook(bytes([self.generation]), (1,)) if self.exists else None)
 
     async def _ask(self, node_id, request):

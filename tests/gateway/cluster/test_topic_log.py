@@ -9,7 +9,8 @@ from aiokafka.errors import KafkaError
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from gateway.cluster import topic_log
-from gateway.cluster.client import ClusterError, OwnClient
+from gateway.cluster.client import ClusterError, Connections
+from gateway.cluster.requests import describe_topics
 from gateway.cluster.topic_log import TopicLog, TopicSpec
 from tests.gateway.cluster.kept_topic import KeptTopic
 
@@ -157,9 +158,9 @@ class ClosedTransport:
 
 
 async def test_closed_connection_raises_a_cluster_error():
-    client = OwnClient(lambda: [("127.0.0.1", 9)])
-    client._connections["127.0.0.1", 9] = ClosedTransport()
+    connections = Connections()
+    connections._open["127.0.0.1", 9] = ClosedTransport()
     with pytest.raises(ClusterError, match=r"127\.0\.0\.1:9: unable to perform operation") as caught:
-        await client.look()
+        await connections.ask(("127.0.0.1", 9), describe_topics([]))
     assert not isinstance(caught.value, KafkaError)
-    assert not client._connections
+    assert not connections._open

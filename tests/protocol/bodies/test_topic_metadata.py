@@ -6,6 +6,7 @@ import pytest
 from protocol.api_keys import ApiKey
 from protocol.bodies import topic_metadata
 from protocol.bodies.topic_lists import NO_ID
+from protocol.cursor import Reader
 from protocol.errors import InvalidFrame
 from tests.protocol import codec
 from tests.protocol.golden import golden
@@ -25,12 +26,27 @@ def test_topics_are_read_with_their_partitions(version, frame):
             topic["error_code"],
             len(topic["partitions"]),
             version >= 1 and topic["is_internal"],
+            (),
         )
         for topic in codec.decode_response(ApiKey.METADATA, version, frame)["topics"]
     ]
     assert topic_metadata.read_topics(version, frame) == expected
     if version >= 9:
         assert topic_metadata.read_topics(version, with_header_tag(frame)) == expected
+
+
+@pytest.mark.parametrize(("version", "frame"), FRAMES)
+def test_leaders_are_read_of_wanted_topics_only(version, frame):
+    expected = codec.decode_response(ApiKey.METADATA, version, frame)
+    wanted = [topic["name"] for topic in expected["topics"]][1:]
+    reader = Reader.of_whole_response(frame, header_version=int(version >= 9))
+    answer = topic_metadata.read_answer(version, reader, wanted)
+    assert [(broker.node_id, broker.host, broker.port) for broker in answer.brokers] == [
+        (broker["node_id"], broker["host"], broker["port"]) for broker in expected["brokers"]
+    ]
+    for found, topic in zip(answer.topics, expected["topics"], strict=True):
+        leaders = {each["partition_index"]: each["leader_id"] for each in topic["partitions"]}
+        assert found.leaders == (tuple(leaders[index] for index in sorted(leaders)) if found.name in wanted else ())
 
 
 @pytest.mark.parametrize("client_id", ["etl", "", "ä"])

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.cluster.client import OwnClient
+from gateway.cluster.metadata import ClusterMetadata
 from gateway.cluster.topic_log import TopicSpec
 from gateway.features.ledger.ledger_topic import MAX_LINE_BYTES, MAX_WAITING_BYTES, LedgerTopic
 
@@ -14,7 +14,7 @@ ROOM = MAX_WAITING_BYTES // MAX_LINE_BYTES
 
 
 def topic_without_brokers() -> LedgerTopic:
-    return LedgerTopic(lambda: OwnClient(list), TopicSpec("throttles"), "weir-1")
+    return LedgerTopic(ClusterMetadata(list).connect, TopicSpec("throttles"), "weir-1")
 
 
 def test_lines_without_room_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 
 from gateway import clock
-from gateway.cluster.client import OwnClient
+from gateway.cluster.metadata import ClusterMetadata
 from gateway.features.sharing.config import SharingConfig
 from gateway.features.sharing.feature import Sharing
 from gateway.features.sharing.member import MAX_MEMBERS
@@ -27,7 +27,7 @@ class Reader:
     def __init__(self) -> None:
         quota = EntityQuota(ClientQuotaEntity(user="alice"), {"producer_byte_rate": LIMIT})
         self.engine = QuotaEngine(QuotaSettings(quotas=(quota,), window=WINDOW), clock.monotonic(), shared=True)
-        self.sharing = Sharing(SharingConfig(), lambda: OwnClient(list), self.engine)
+        self.sharing = Sharing(SharingConfig(), ClusterMetadata(list).connect, self.engine)
 
     @property
     def bucket(self) -> Bucket:

@@ -1,11 +1,11 @@
 """Topic quotas put together: thresholds of the config file, and those set as topic configs over them."""
 
-import asyncio
 from collections import Counter
 
 import pytest
 
 from gateway.background import BackgroundTasks
+from gateway.cluster.metadata import ClusterMetadata
 from gateway.config.window import WindowConfig
 from gateway.features.quota_api.alter_queue import AlterQueue
 from gateway.features.topic_quotas.config import TopicsConfig, TopicsSection
@@ -25,17 +25,7 @@ def section(total=100, **explicit):
 
 
 def make(section=NONE):
-    return TopicQuotasAtWork(section, NoBroker, Outlet(), AlterQueue())
-
-
-class NoBroker:
-    """A client of a cluster that never answers."""
-
-    async def ask_any(self, *_args, **_options):
-        await asyncio.Event().wait()
-
-    async def close(self):
-        """Nothing is open."""
+    return TopicQuotasAtWork(section, ClusterMetadata(list), Outlet(), AlterQueue())
 
 
 @pytest.fixture

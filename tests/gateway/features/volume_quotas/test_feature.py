@@ -37,7 +37,7 @@ class House:
 
     def watch(self, before=None, **config):
         config = VolumesConfig(**({"source": "topic"} | config))
-        watch = VolumeWatch(config, self.topic.connect, self.engine, self.gate, Outlet("", [self]), on_release=self.release)
+        watch = VolumeWatch(config, self.topic, self.engine, self.gate, Outlet("", [self]), on_release=self.release)
         task = asyncio.create_task(watch.run(before))
         self.watches.append((watch, task))
         return watch, task

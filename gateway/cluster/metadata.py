@@ -1,0 +1,232 @@
+"""The cluster's brokers and topics: one loop asks for them; everybody else subscribes or reads the last answer.
+
+Brokers and topics are separate requests on one connection, so that an odd answer about topics does not hide the brokers.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from gateway import clock
+from gateway.cluster.brokers import Address
+from gateway.cluster.client import (
+    Answer,
+    AnyRequest,
+    ClusterError,
+    ClusterLook,
+    Connections,
+    OwnClient,
+    Security,
+    TopicLook,
+    check_error,
+    in_any_order,
+    plaintext,
+)
+from gateway.cluster.requests import describe_topics
+from protocol.bodies.topic_metadata import MetadataAnswer, TopicMetadata
+
+REFRESH_SECONDS = 5.0
+HURRY_SECONDS = 0.2
+"""The minimum time between two lists of topics, however often a subscriber asks for one."""
+
+WANTED_SECONDS = 4 * REFRESH_SECONDS
+"""The loop asks for a topic until nobody has looked at it for this time."""
+
+_TIMEOUT_MS = 5_000
+_UNKNOWN_TOPIC = 3
+
+_log = logging.getLogger("weir.cluster")
+
+OnBrokers = Callable[[Mapping[int, Address]], None]
+OnTopics = Callable[[Sequence[TopicMetadata]], None]
+OnFailure = Callable[[ClusterError], Awaitable[None]]
+
+
+_Published = TypeVar("_Published")
+
+
+@dataclass(eq=False, slots=True)
+class Subscription:
+    """Callbacks of one subscriber; an exception in one is logged and reaches neither the loop nor another subscriber.
+
+    `on_brokers` is called at least every `interval()` seconds, `on_topics` with all topics of the cluster every
+    `REFRESH_SECONDS` and soon after `hurry`. `on_failure` is called if the cluster does not answer.
+    """
+
+    on_brokers: OnBrokers | None = None
+    on_topics: OnTopics | None = None
+    on_failure: Callable[[ClusterError], None] | None = None
+    interval: Callable[[], float] = lambda: REFRESH_SECONDS
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _topics_at: float = float("-inf")  # the last list of topics
+
+    def hurry(self) -> None:
+        """Ask for the topics again after `HURRY_SECONDS`."""
+        self._topics_at = float("-inf")
+        self._wake.set()
+
+
+class ClusterMetadata:
+    """`bootstrap` returns the addresses to start from; `on_topic` is called with name and id of each topic of a `look`."""
+
+    def __init__(
+        self,
+        bootstrap: Callable[[], list[Address]],
+        security: Security = plaintext,
+        on_topic: Callable[[str, bytes], None] = lambda _name, _id: None,
+    ) -> None:
+        self.brokers: Mapping[int, Address] = {}
+        self._bootstrap = bootstrap
+        self._security = security
+        self._on_topic = on_topic
+        self._connections = Connections(security, timeout_ms=_TIMEOUT_MS)
+        self._subscriptions: list[Subscription] = []
+        self._topics: dict[str, tuple[float, TopicMetadata]] = {}  # with the time of the request
+        self._wanted: dict[str, float] = {}
+        self._brokers_at = float("-inf")
+        self._wake = asyncio.Event()
+        self._stale = False
+
+    def connect(self) -> OwnClient:
+        """A client with connections of its own. The caller closes it."""
+        return OwnClient(self, self._bootstrap, Connections(self._security))
+
+    async def close(self) -> None:
+        """Close the connections; the next request opens a new one."""
+        await self._connections.close()
+
+    def reconnect(self) -> None:
+        """Let the loop open new connections, because TLS files have changed."""
+        self._stale = True
+
+    async def ask(self, node_id: int, request: AnyRequest) -> Answer:
+        """One broker's answer over the shared connection, for a rare request. Raises ClusterError, or KeyError."""
+        return await self._connections.ask(self.brokers[node_id], request)
+
+    @contextmanager
+    def subscribe(
+        self,
+        on_brokers: OnBrokers | None = None,
+        on_topics: OnTopics | None = None,
+        on_failure: Callable[[ClusterError], None] | None = None,
+        interval: Callable[[], float] = lambda: REFRESH_SECONDS,
+    ) -> Iterator[Subscription]:
+        """Publish to these callbacks inside the `with` block. The loop asks at once."""
+        subscription = Subscription(on_brokers, on_topics, on_failure, interval, self._wake)
+        self._subscriptions.append(subscription)
+        self._wake.set()
+        try:
+            yield subscription
+        finally:
+            self._subscriptions.remove(subscription)
+
+    async def look(self, topic: str | None = None, *, max_age: float = 0.0) -> ClusterLook:
+        """The brokers and one topic, from an answer that is at most `max_age` seconds old. Raises ClusterError."""
+        now = clock.monotonic()
+        if topic is None:
+            if now - self._brokers_at > max_age or max_age <= 0.0:
+                await self._ask_brokers()
+            return ClusterLook(self.brokers)
+        self._wanted[topic] = now
+        asked_at, found = self._topics.get(topic, (float("-inf"), None))
+        if now - asked_at > max_age or max_age <= 0.0:
+            self._topics.pop(topic, None)
+            await self._ask_topics([topic])
+            _, found = self._topics.get(topic, (now, None))
+        if found is None or found.error == _UNKNOWN_TOPIC:
+            return ClusterLook(self.brokers)
+        check_error(found.error, f"topic {topic}")
+        return ClusterLook(self.brokers, TopicLook(found.topic_id, found.leaders))
+
+    async def run(self, on_failure: OnFailure) -> None:
+        """Ask until cancelled. `on_failure` is awaited if no brokers are known: its time is the pause."""
+        try:
+            while True:
+                self._wake.clear()
+                if self._stale:
+                    self._stale = False
+                    await self._connections.close()
+                try:
+                    problem = None if await self._ask_brokers() else ClusterError("a broker's answer names no brokers")
+                except ClusterError as error:
+                    problem = error
+                if problem is not None:
+                    await on_failure(problem)
+                    continue
+                await self._refresh_topics()
+                pause = self._pause()
+                await asyncio.sleep(min(pause, HURRY_SECONDS))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause - HURRY_SECONDS):
+                        await self._wake.wait()
+        finally:
+            await self._connections.close()
+
+    def _pause(self) -> float:
+        intervals = [each.interval() for each in self._subscriptions]
+        return min([*intervals, REFRESH_SECONDS])
+
+    async def _refresh_topics(self) -> None:
+        now = clock.monotonic()
+        self._wanted = {name: asked for name, asked in self._wanted.items() if now - asked < WANTED_SECONDS}
+        if self._wanted:
+            try:
+                await self._ask_topics(self._wanted)
+            except ClusterError as error:  # `look` asks again, and tells its caller
+                _log.debug("topics can't be looked at: %s", error)
+        due = [each for each in self._subscriptions if each.on_topics and now - each._topics_at >= REFRESH_SECONDS]
+        if due:
+            try:
+                answer = await self._ask(None)
+            except ClusterError as error:
+                self._publish_failure(error, due)
+                return
+            for each in due:
+                each._topics_at = now
+                self._publish(each.on_topics, answer.topics)
+
+    async def _ask_brokers(self) -> Mapping[int, Address]:
+        try:
+            found = await self._ask([])
+        except ClusterError as error:
+            self._publish_failure(error, self._subscriptions)
+            raise
+        self._brokers_at = clock.monotonic()
+        brokers = _addresses(found)
+        for each in list(self._subscriptions):
+            self._publish(each.on_brokers, brokers)
+        return brokers
+
+    async def _ask_topics(self, names: Collection[str]) -> None:
+        asked_at = clock.monotonic()
+        for topic in (await self._ask(names)).topics:
+            if topic.name is not None:
+                self._topics[topic.name] = asked_at, topic
+                if topic.error != _UNKNOWN_TOPIC:
+                    self._on_topic(topic.name, topic.topic_id)
+
+    async def _ask(self, names: Collection[str] | None) -> MetadataAnswer:
+        addresses = in_any_order(self.brokers, self._bootstrap())
+        found: MetadataAnswer = await self._connections.ask_any(addresses, describe_topics(names))
+        self.brokers = _addresses(found) or self.brokers  # an answer without brokers says nothing about them
+        return found
+
+    def _publish(self, callback: Callable[[_Published], None] | None, value: _Published) -> None:
+        if callback is None:
+            return
+        try:
+            callback(value)
+        except Exception:
+            _log.exception("a subscriber to the cluster's metadata failed", extra={"reason": "metadata subscriber"})
+
+    def _publish_failure(self, error: ClusterError, subscriptions: Sequence[Subscription]) -> None:
+        for each in list(subscriptions):
+            self._publish(each.on_failure, error)
+
+
+def _addresses(found: MetadataAnswer) -> dict[int, Address]:
+    """By id: where brokers share a port, the order in which they are learnt decides."""
+    return {each.node_id: (each.host, each.port) for each in sorted(found.brokers) if each.host}
