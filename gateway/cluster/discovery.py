@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Mapping
 
 from aiokafka.protocol.admin import DescribeConfigsRequest
+from kafka.protocol.sasl import SaslHandshakeRequest
 
 from gateway.cluster.brokers import Address
 from gateway.cluster.client import ClusterError, CredentialsError, answer_of
@@ -27,8 +28,7 @@ PROBE_SECONDS = 5.0
 
 _BROKER = 4  # Kafka's `ConfigResource.Type`
 _PARTITIONS = "num.partitions"
-_NO_MECHANISM = b"WEIR-ASKS"
-_CLIENT_ID = b"weir"
+_NO_MECHANISM = "WEIR-ASKS"
 _MAX_ANSWER_BYTES = 64 * 1024
 
 _log = logging.getLogger("weir.cluster")
@@ -182,9 +182,9 @@ async def sasl_mechanisms(address: Address, tls: ssl.SSLContext | None = None) -
     async with asyncio.timeout(PROBE_SECONDS):
         reader, writer = await asyncio.open_connection(*address, ssl=tls)
         try:
-            request = struct.pack(">hhih", sasl.SASL_HANDSHAKE, 1, 0, len(_CLIENT_ID)) + _CLIENT_ID
-            request += struct.pack(">h", len(_NO_MECHANISM)) + _NO_MECHANISM
-            writer.write(struct.pack(">i", len(request)) + request)
+            request = SaslHandshakeRequest(version=1, mechanism=_NO_MECHANISM)
+            request.with_header(client_id="weir")
+            writer.write(request.encode(header=True, framed=True))
             head = await reader.readexactly(4)
             (size,) = struct.unpack(">i", head)
             if not 0 < size <= _MAX_ANSWER_BYTES:
