@@ -1,1 +1,1 @@
-"""The Kafka cluster behind the gateway: which brokers there are, and under which address clients reach each."""
+"""Weir as a client of the Kafka cluster behind it."""

@@ -1,7 +1,7 @@
-"""Which brokers there are, and where each listens.
+"""The brokers' addresses.
 
-Learnt from Weir's own look at the cluster and from every answer with addresses that passes by: whichever is seen first. So a
-broker that has just joined, or moved, has its address here before any client is told of it.
+They come from Weir's own metadata and from every answer to a client that has addresses. So a broker that has just joined or
+moved is known here before any client learns its address.
 """
 
 import logging
@@ -23,11 +23,11 @@ class Brokers:
         self._on_new: list[Callable[[int], None]] = []
 
     def on_new(self, callback: Callable[[int], None]) -> None:
-        """Call back with the node id of each broker that is new, before anybody else learns of it."""
+        """Call back with the node id of each new broker, before any client learns of it."""
         self._on_new.append(callback)
 
     def learn(self, node_id: int, host: str, port: int) -> None:
-        """A broker is known to listen there. An address that can't be one is ignored: brokers may answer anything."""
+        """Take over an address. An invalid one is ignored: brokers may answer anything."""
         old = self._addresses.get(node_id)
         if old == (host, port) or not host or not 0 < port <= _MAX_PORT:
             return
@@ -43,16 +43,15 @@ class Brokers:
             )  # fmt: skip
 
     def address(self, node_id: int) -> Address:
-        """Where a broker listens; KeyError for one that nobody has heard of."""
+        """Raises KeyError for an unknown broker."""
         return self._addresses[node_id]
 
     def addresses(self) -> dict[int, Address]:
-        """Where each of them listens, by node id."""
         return dict(self._addresses)
 
     def __contains__(self, node_id: int) -> bool:
         return node_id in self._addresses
 
     def anyone(self) -> list[Address]:
-        """Where to begin: the configured servers, then the brokers that are known, each address once."""
+        """The configured servers, then the known brokers; each address once."""
         return list(dict.fromkeys((*self.bootstrap, *self._addresses.values())))

@@ -22,7 +22,7 @@ REFUSED_SECONDS = 30.0
 """The pause between two attempts if the brokers refuse Weir's credentials: brokers log each attempt."""
 
 DEFAULTS_SECONDS = 60.0
-"""The time between two questions for num.partitions; answers to clients tell it as well, and at once."""
+"""The time between two requests for num.partitions. Answers to clients have it as well."""
 
 PROBE_SECONDS = 5.0
 
@@ -82,7 +82,7 @@ class Discovery:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _ask_defaults(self, node_id: int) -> None:
-        """A broker that refuses tells nothing."""
+        """Learn num.partitions, unless the broker refuses the request."""
         answer = await self._metadata.ask(node_id, DescribeConfigsRequest([(_BROKER, str(node_id), [_PARTITIONS])]))
         with answer_of("DescribeConfigs"):
             for _error, _message, _type, _name, entries, *_ in answer.resources:
@@ -158,8 +158,8 @@ class Discovery:
         """Serve clients all the same: the answers to them name the brokers."""
         if self.problem or not self._reached:
             _log.warning(
-                "the brokers require SASL (%s) and upstream.sasl is not set: Weir serves clients, but knows only the brokers"
-                " that answers to clients have named since its start; quotas.volumes and sharing need upstream.sasl",
+                "the brokers require SASL (%s) and upstream.sasl is not set: Weir serves clients, and learns brokers only from"
+                " answers to clients; quotas.volumes and sharing need upstream.sasl",
                 ", ".join(mechanisms),
             )  # fmt: skip
         self.problem = ""

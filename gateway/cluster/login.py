@@ -1,4 +1,4 @@
-"""How Weir's own connections to the cluster log in (`upstream.sasl`); clients' connections bring their own credentials."""
+"""Credentials of Weir's own connections to the cluster (`upstream.sasl`). Clients' connections bring their own."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ class _TokenError(CredentialsError, KafkaError):  # type: ignore[misc]
 
 
 class Login:
-    """Makes the options of aiokafka's clients. `directory` is where relative file names start."""
+    """Makes aiokafka's connection options. Relative file names start at `directory`."""
 
     def __init__(self, sasl: UpstreamSaslConfig | None, directory: Path) -> None:
         self._sasl = sasl
@@ -23,14 +23,10 @@ class Login:
 
     @property
     def has_credentials(self) -> bool:
-        """Whether there is anything to log in with."""
         return self._sasl is not None
 
     def options(self) -> dict[str, Any]:
-        """What to make a client with. The files are read now, so that a new connection uses a new password.
-
-        Raises CredentialsError.
-        """
+        """aiokafka's options; the files are read now, so that a new connection uses a new password. Raises CredentialsError."""
         sasl = self._sasl
         if sasl is None:
             return {}
@@ -41,7 +37,7 @@ class Login:
         return options | {"sasl_plain_username": sasl.username, "sasl_plain_password": self._secret()}
 
     def stamp(self) -> object:
-        """Something that changes when the secret's file does."""
+        """A value that changes when the secret's file changes."""
         if self._sasl is None:
             return None
         try:
@@ -51,10 +47,10 @@ class Login:
         return found.st_mtime_ns, found.st_size, found.st_ino
 
     def advice(self, mechanisms: tuple[str, ...]) -> str:
-        """What to do where these credentials are not taken by brokers that offer these mechanisms."""
+        """The remedy if brokers that offer these mechanisms refuse the credentials."""
         sasl = self._sasl
         if sasl is None or not mechanisms:
-            return "the brokers want no SASL — remove upstream.sasl, or name another listener of theirs in bootstrap_servers"
+            return "the brokers require no SASL — remove upstream.sasl, or name another listener of theirs in bootstrap_servers"
         if sasl.mechanism not in mechanisms:
             return f"the brokers offer {', '.join(mechanisms)} — set upstream.sasl.mechanism to one of these"
         if sasl.token_file is not None:
@@ -74,13 +70,13 @@ class Login:
 
 
 class _TokenFile(AbstractTokenProvider):  # type: ignore[misc]
-    """The token that the file holds at the time."""
+    """Reads the token from its file for each connection."""
 
     def __init__(self, login: Login) -> None:
         self._login = login
 
     async def token(self) -> str:
-        """Raises CredentialsError, which is a KafkaError here."""
+        """Raises `_TokenError`."""
         try:
             return self._login._secret()
         except CredentialsError as error:

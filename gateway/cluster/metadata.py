@@ -175,7 +175,7 @@ class ClusterMetadata:
         if self._wanted:
             try:
                 await self._ask_topics(self._wanted)
-            except ClusterError as error:  # `look` asks again, and tells its caller
+            except ClusterError as error:  # `look` asks again and raises
                 _log.debug("topics can't be looked at: %s", error)
         due = [each for each in self._subscriptions if each.on_topics and now - each._topics_at >= REFRESH_SECONDS]
         if due:

@@ -83,7 +83,7 @@ def describe_topics(names: Collection[str] | None) -> OwnRequest[MetadataAnswer]
 
 
 def describe_log_dirs() -> OwnRequest[Message]:
-    """The log directories of a broker without their partitions, in the versions that tell the size of the volume (KIP-827)."""
+    """The log directories of a broker without their partitions, in a version that has the size of the volume (KIP-827)."""
 
     def read(version: int, body: bytes) -> Message:
         return DescribeLogDirsResponse.decode(body, version=version)

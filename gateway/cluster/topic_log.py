@@ -1,7 +1,6 @@
-"""A compacted topic of Weir's own: made if it is missing, read whole from the beginning and then followed, written by key.
+"""A compacted topic of Weir's own, used as a table: created if it is missing, read from its beginning, written by key.
 
-What it holds is a table: the last value of each key. Every record is given to `on_record`, oldest first, so whoever keeps
-the last one by key has the table.
+The table is the last value of each key. `on_record` gets every record, oldest first.
 """
 
 import asyncio
@@ -22,8 +21,8 @@ from gateway import clock
 from gateway.cluster.client import ClusterError, ClusterLook, OwnClient, TopicLook, answer_of, check_error
 from gateway.cluster.metadata import REFRESH_SECONDS
 
-LOOK_SECONDS = 5.0
-"""The time that a topic may go without a leader."""
+LEADER_SECONDS = 5.0
+"""The maximum time to wait for a leader of each partition."""
 
 MAX_AGE_SECONDS = REFRESH_SECONDS + 1.0
 """The reader checks its topic's id and leaders with the last answer to the metadata loop, and asks itself if that is older."""
@@ -43,17 +42,17 @@ _ALL_REPLICAS = -1
 _NO_PRODUCER = -1
 
 Record = tuple[bytes | None, bytes | None, *tuple[tuple[str, bytes], ...]]
-"""Key and value, and headers if any; no value: the key is deleted."""
+"""Key, value, and headers if any. Without a value the key is deleted."""
 
 Batch = Any
-"""A batch of records as aiokafka reads it. It has no types of its own."""
+"""aiokafka's batch of records, which has no types."""
 
 _log = logging.getLogger("weir.cluster")
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """What the topic is to be like if it has to be made. Its cleanup.policy is compact unless `configs` say otherwise."""
+    """Settings for creating the topic. Its cleanup.policy is compact unless `configs` say otherwise."""
 
     name: str
     partitions: int = 1
@@ -62,7 +61,7 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Where records were appended: to which topic, and the offset behind the last one, by partition."""
+    """The topic that records were appended to, and the offset behind the last record, by partition."""
 
     topic_id: bytes
     ends: Mapping[int, int]
@@ -70,12 +69,11 @@ class Written:
 
 @dataclass(slots=True)
 class LogStatus:
-    """How a `TopicLog` does, for metrics and messages.
+    """Status for metrics and messages.
 
-    `*_connected` tell whether the last attempt worked; `*_problem` is empty then. `caught_up`: everything that was in the
-    topic when it was first read has been read; `behind`: how many offsets there were more when it was last read.
-    `unreadable_batches_total`: batches of records that could not be made out, and were passed over.
-    `published_at`: the monotonic time of the last publication, None before the first one.
+    `*_connected` is True if the last attempt succeeded; `*_problem` is empty then. `caught_up` is True once everything has been
+    read that was in the topic at the first read. `behind` counts the offsets that the last read left.
+    `unreadable_batches_total` counts skipped batches. `published_at` is monotonic seconds.
     """
 
     reader_connected: bool = False
@@ -92,15 +90,14 @@ class LogStatus:
 
     @property
     def skipped(self) -> dict[str, int]:
-        """The batches that were passed over, as the metrics of skipped records count them: by reason, if there are any."""
+        """The skipped batches by reason, for metrics of skipped records."""
         return {"unreadable_batch": self.unreadable_batches_total} if self.unreadable_batches_total else {}
 
 
 class TopicLog:
     """Reads with `run` and writes with `publish`, over connections of its own.
 
-    `on_new_topic` is called when the topic has been deleted and made again since it was last read: what was read before is
-    void, and the new one is read from its beginning.
+    `on_new_topic` is called if the topic has been deleted and created again: earlier records are void then.
     """
 
     def __init__(
@@ -126,11 +123,11 @@ class TopicLog:
 
     @property
     def topic_id(self) -> bytes | None:
-        """The topic's id; None as long as it was not read."""
+        """None until the topic has been read."""
         return self._topic_id
 
     async def run(self) -> None:
-        """Read for ever; to be cancelled."""
+        """Read until cancelled."""
         try:
             while True:
                 try:
@@ -143,10 +140,10 @@ class TopicLog:
             await self._reading.close()
 
     async def publish(self, records: Iterable[Record], *, look: bool = False) -> Written:
-        """Append records, all of those of a partition at once, acknowledged by all replicas in sync.
+        """Append records, acknowledged by all replicas in sync; returns their place for `read_up_to`.
 
-        Returns where: `read_up_to`. `look`: find out first whether the topic is still the one that it was, which for want of
-        ids in Produce nobody else would notice. Raises ClusterError; some of them may have been appended then.
+        `look` checks first that the topic is still the same one: this version of Produce has no topic ids. Raises ClusterError;
+        some records may have been appended then.
         """
         records = list(records)
         if look:
@@ -154,7 +151,7 @@ class TopicLog:
         try:
             try:
                 written = await self._publish(records)
-            except ClusterError:  # its leader may have moved, or the topic is gone: look again, once
+            except ClusterError:  # the leader may have moved, or the topic is gone: look again, once
                 self._write_leaders = None
                 written = await self._publish(records)
         except ClusterError as error:
@@ -168,27 +165,25 @@ class TopicLog:
         return written
 
     async def looked(self) -> None:
-        """Return when the topic has been read once more, whether there was anything new or not."""
+        """Return when the topic has been read once more, even if nothing was new."""
         await self._looked.wait()
 
     async def read_up_to(self, written: Written) -> None:
-        """Return when everything before these offsets of that topic has been given to `on_record`.
+        """Return when `on_record` has got everything before these offsets of that topic.
 
-        If the topic is gone before it has been read so far, that never comes: the caller needs a timeout.
+        The caller needs a timeout: if the topic is deleted first, this never returns.
         """
         while not self._has_read(written):
             await self.looked()
 
     def _has_read(self, written: Written) -> bool:
-        if written.topic_id != self._topic_id:  # it was deleted and made again, which the reader has not noticed yet
+        if written.topic_id != self._topic_id:  # the reader has not noticed yet that the topic is a new one
             return False
         return all(self._positions.get(partition, 0) >= end for partition, end in written.ends.items())
 
     async def close(self) -> None:
-        """Close the writer's connections; `run` closes the reader's."""
+        """Close the writer's connections. `run` closes the reader's."""
         await self._writing.close()
-
-    # Reading.
 
     async def _follow(self) -> None:
         while True:
@@ -200,7 +195,7 @@ class TopicLog:
     async def _take_up(self, topic: TopicLook) -> None:
         if topic.topic_id != self._topic_id:
             if self._topic_id is not None:
-                _log.warning("topic %s has been deleted and made again; it is read anew", self.spec.name)
+                _log.warning("topic %s has been deleted and created again; Weir reads it from its beginning", self.spec.name)
                 self._on_new_topic()
             self._topic_id = topic.topic_id
             self._positions, self._ends, self._behind = {}, {}, {}
@@ -214,7 +209,7 @@ class TopicLog:
         by_leader: dict[int, list[int]] = {}
         for partition, leader in enumerate(leaders):
             by_leader.setdefault(leader, []).append(partition)
-        # One after the other: topics of Weir's own have one partition, unless somebody else has made them.
+        # One leader after the other: Weir's own topics have one partition, unless an operator created them.
         for leader, partitions in by_leader.items():
             await self._fetch_from(leader, partitions, _FETCH_WAIT_MS // len(by_leader))
         if not self.status.caught_up and all(self._positions[p] >= self._ends.get(p, 1 << 63) for p in self._positions):
@@ -247,7 +242,7 @@ class TopicLog:
             return int(offset)
 
     def _read(self, partition: int, data: bytes | None) -> None:
-        """Give records to `on_record`. Raises ClusterError where it can't be made out where the next batch begins."""
+        """Pass records to `on_record`. Raises ClusterError if the start of the next batch can't be found."""
         if not data:
             return
         begin = self._positions[partition]
@@ -267,25 +262,25 @@ class TopicLog:
                 self._take(key, value)
             self._positions[partition] = max(position, following)
         if self._positions[partition] == begin:
-            raise self._stuck(partition, begin, "no whole batch goes on from there")
+            raise self._stuck(partition, begin, "no whole batch starts there")
 
     def _take(self, key: bytes | None, value: bytes | None) -> None:
         try:
             self._on_record(key, value)
-        except Exception:  # it would end all gateways, and each again at its start
+        except Exception:  # else this record would end every gateway at each start
             _log.exception(
-                "topic %s: the record with the key %r can't be used, for a bug of Weir's", self.spec.name, (key or b"")[:100],
+                "topic %s: the record with the key %r can't be used: a bug in Weir", self.spec.name, (key or b"")[:100],
                 extra={"reason": f"record of {self.spec.name}"},
             )  # fmt: skip
 
     def _records(self, partition: int, position: int, batch: Batch) -> list[tuple[bytes | None, bytes | None]]:
-        """A batch's records from the position on; none where they can't be made out, which must not stop all others."""
+        """A batch's records from the position on. An unreadable batch is logged and skipped, so that later batches are read."""
         try:
             if batch.is_control_batch:
                 return []
-            # A batch is sent whole, also where it begins before what was asked for.
+            # Brokers send whole batches, even if one begins before the requested offset.
             return [(record.key, record.value) for record in batch if record.offset >= position]
-        except Exception as error:  # of the codec's library, of aiokafka's, or of Python's: it may be damaged in any way
+        except Exception as error:  # aiokafka, the codec's library and Python raise different ones
             self.status.unreadable_batches_total += 1
             _log.warning(
                 "topic %s: the batch of records at offset %d of partition %d can't be read and is skipped: %s",
@@ -295,18 +290,13 @@ class TopicLog:
             return []
 
     def _stuck(self, partition: int, position: int, why: object) -> ClusterError:
-        remedy = "if that stays so, delete the topic: Weir makes it again"
-        return ClusterError(f"{self.spec.name}-{partition}: what is at offset {position} can't be read: {why} — {remedy}")
+        remedy = "if this persists, delete the topic: Weir creates it again"
+        return ClusterError(f"{self.spec.name}-{partition}: the batch at offset {position} can't be read: {why} — {remedy}")
 
     def _note_reader(self, problem: str) -> None:
-        if problem and (self.status.reader_connected or not self.status.reader_problem):
-            _log.warning("topic %s can't be read: %s", self.spec.name, problem)
-        elif not problem and self.status.reader_problem:
-            _log.info("topic %s is read again", self.spec.name)
-        self.status.reader_connected = not problem
-        self.status.reader_problem = problem
-
-    # Writing.
+        status = self.status
+        self._report("read", problem, before=status.reader_problem, connected=status.reader_connected)
+        status.reader_connected, status.reader_problem = not problem, problem
 
     async def _publish(self, records: list[Record]) -> Written:
         topic = self._write_leaders
@@ -329,18 +319,19 @@ class TopicLog:
         return Written(topic.topic_id, ends)
 
     def _note_publisher(self, problem: str) -> None:
-        if problem and (self.status.publisher_connected or not self.status.publisher_problem):
-            _log.warning("topic %s can't be written: %s", self.spec.name, problem)
-        elif not problem and self.status.publisher_problem:
-            _log.info("topic %s is written again", self.spec.name)
-        self.status.publisher_connected = not problem
-        self.status.publisher_problem = problem
+        status = self.status
+        self._report("written", problem, before=status.publisher_problem, connected=status.publisher_connected)
+        status.publisher_connected, status.publisher_problem = not problem, problem
 
-    # The topic itself.
+    def _report(self, done: str, problem: str, *, before: str, connected: bool) -> None:
+        if problem and (connected or not before):
+            _log.warning("topic %s can't be %s: %s", self.spec.name, done, problem)
+        elif not problem and before:
+            _log.info("topic %s is %s again", self.spec.name, done)
 
     async def _ensure(self, client: OwnClient, max_age: float = 0.0) -> TopicLook:
-        """The topic with a leader for each partition; made if it is missing. Raises ClusterError where that takes long."""
-        deadline = clock.monotonic() + LOOK_SECONDS
+        """The topic with a leader for each partition; created if it is missing. Raises ClusterError after `LEADER_SECONDS`."""
+        deadline = clock.monotonic() + LEADER_SECONDS
         while True:
             look = await client.look(self.spec.name, max_age=max_age)
             topic, max_age = look.topic, 0.0
@@ -361,14 +352,14 @@ class TopicLog:
         response = await client.ask_any(CreateTopicsRequest([topic], _PRODUCE_TIMEOUT_MS, False))
         with answer_of("CreateTopics"):
             ((_, code, *message),) = response.topic_errors
-            if code == _TOPIC_EXISTS:  # somebody else was faster
+            if code == _TOPIC_EXISTS:  # another gateway was faster
                 return
             check_error(code, f"topic {self.spec.name} can't be created ({', '.join(map(str, message))})")
         self._checked_policy = True
         _log.info("topic %s created, replication factor %d", self.spec.name, replicas)
 
     async def _check_policy(self) -> None:
-        """Say so, once, where somebody else has made the topic and it is not compacted: it grows for ever then."""
+        """Log an error once if an operator has created the topic without compaction."""
         if self._checked_policy:
             return
         self._checked_policy = True
@@ -382,15 +373,13 @@ class TopicLog:
             foreign = [policy for policy in found[:1] if "compact" not in policy]
         for policy in foreign:
             _log.error(
-                "topic %s has cleanup.policy=%s, so it keeps more or less than the last record of each key — "
-                "set it to compact, or give Weir a topic of its own",
-                self.spec.name,
-                policy,
-            )
+                "topic %s has cleanup.policy=%s, so it does not keep the last record of each key — "
+                "set it to compact, or give Weir another topic", self.spec.name, policy,
+            )  # fmt: skip
 
 
 def _batches(records: list[Record]) -> Iterable[tuple[bytes, int]]:
-    """The records as batches of a size that brokers take, and how many are in each."""
+    """The records in batches that brokers accept, each with its number of records."""
     builder, count = _builder(), 0
     timestamp = int(clock.wall() * 1000)
     for key, value, *headers in records:
@@ -405,11 +394,6 @@ def _batches(records: list[Record]) -> Iterable[tuple[bytes, int]]:
 
 def _builder() -> DefaultRecordBatchBuilder:
     return DefaultRecordBatchBuilder(
-        magic=2,
-        compression_type=0,
-        is_transactional=0,
-        producer_id=_NO_PRODUCER,
-        producer_epoch=_NO_PRODUCER,
-        base_sequence=_NO_PRODUCER,
-        batch_size=_BATCH_BYTES,
-    )
+        magic=2, compression_type=0, is_transactional=0, producer_id=_NO_PRODUCER, producer_epoch=_NO_PRODUCER,
+        base_sequence=_NO_PRODUCER, batch_size=_BATCH_BYTES,
+    )  # fmt: skip

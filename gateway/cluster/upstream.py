@@ -1,4 +1,4 @@
-"""How brokers are connected to: with which TLS, for clients' connections and for Weir's own, and as whom for the latter."""
+"""Connections to brokers: TLS for clients' connections and Weir's own, credentials for Weir's own."""
 
 import asyncio
 import socket
@@ -17,14 +17,14 @@ from gateway.proxy.tls.contexts import LiveContext, client_context
 
 ANYONE_SECONDS = 2.5
 ALL_SECONDS = 9.5
-"""For so long one address is tried where any will do, and all of them; the last one has what is left, so where all are slow one
-is waited for. A client waits `session.io.CONNECT_SECONDS`, which is longer, so that it can be told why."""
+"""Timeouts of `dial_anyone` for one address, and for all. The last address gets the rest, so that a slow cluster is awaited.
+A client waits longer (`CONNECT_SECONDS`), so that Weir can report the cause."""
 
 _SHUTDOWN_SECONDS = 5.0
 
 
 def problem_of(error: OSError | TimeoutError, seconds: float) -> str:
-    """Why an address could not be connected to within that time, without the address."""
+    """The cause of a failed connection, without the address. `seconds` was the timeout."""
     if isinstance(error, ssl.SSLError):
         words = cause_of(error, "the broker's").words
         return f"TLS handshake failed: {words}"
@@ -32,19 +32,19 @@ def problem_of(error: OSError | TimeoutError, seconds: float) -> str:
         return words
     if isinstance(error, TimeoutError):
         return f"no answer within {seconds:g} s"
-    # Nothing more is said where the other side ends a TLS handshake; any other loss has words.
+    # asyncio gives no message if the peer closes the connection in the TLS handshake; any other error has one.
     return "it closed the connection in the TLS handshake; does that port speak TLS?"
 
 
 class Upstream:
-    """The way to the brokers. `live` is its TLS, None for plaintext; `login` is for Weir's own connections."""
+    """Connects to brokers. `live` is the TLS context, None for plaintext; `login` is for Weir's own connections."""
 
     def __init__(self, config: UpstreamConfig, directory: Path, brokers: Brokers, reloads: "Counter[str]") -> None:
-        """`directory` is the config file's. Raises OSError where the certificates can't be used."""
+        """`directory` is the config file's. Raises OSError if the certificates can't be used."""
         self.brokers = brokers
         self.login = Login(config.sasl, directory)
         self.live: LiveContext[ssl.SSLContext] | None = None
-        self._failed: dict[Address, float] = {}  # when each last did, monotonic seconds
+        self._failed: dict[Address, float] = {}  # the last failure, monotonic seconds
         if config.tls is not None:
             tls = config.tls.resolved(directory)
             self.live = LiveContext("upstream.tls", tls.files, lambda: client_context(tls), reloads)
@@ -55,19 +55,19 @@ class Upstream:
         return None if self.live is None else self.live.context
 
     def client_options(self) -> dict[str, Any]:
-        """What a Kafka client of Weir's own needs to be let in, as aiokafka's clients take it. Raises CredentialsError."""
+        """aiokafka's connection options for TLS and SASL. Raises CredentialsError."""
         context, options = self.context, self.login.options()
         protocol = ("SASL_" if options else "") + ("PLAINTEXT" if context is None else "SSL")
         return options | {"security_protocol": protocol} | ({} if context is None else {"ssl_context": context})
 
     async def dial_broker(self, node_id: int, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
-        """Connect a protocol to a broker that is known. Raises OSError, which names the cause."""
+        """Connect a protocol to a known broker. Raises OSError, which names the cause."""
         return await self._connect(self.brokers.address(node_id), protocol)
 
     async def dial_anyone(self, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
-        """Connect a protocol to the first broker that can be reached. Raises OSError, which names each one's cause.
+        """Connect a protocol to the first broker that can be reached. Raises OSError, which names the cause for each address.
 
-        Who has failed is tried last from then on, so that a server that is silent costs one client some time and not each.
+        An address that failed is tried last, so that a silent server delays one client and not every client.
         """
         failures: list[str] = []
         addresses = self.brokers.anyone()
@@ -93,7 +93,7 @@ class Upstream:
             )
         except ssl.SSLError as error:
             raise OSError(problem_of(error, 0.0)) from error
-        except (ValueError, OverflowError, TypeError) as error:  # a broker's name that is none, or a port that can't be
-            raise OSError(f"{address[0]!r}:{address[1]} is no address: {error}") from error
+        except (ValueError, OverflowError, TypeError) as error:  # an invalid host or port
+            raise OSError(f"{address[0]!r}:{address[1]} is not an address: {error}") from error
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return transport

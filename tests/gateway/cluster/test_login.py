@@ -69,7 +69,7 @@ def test_file_without_a_secret_is_refused(tmp_path: Path, content: bytes | None,
 @pytest.mark.parametrize(
     ("sasl", "mechanisms", "advice"),
     [
-        (SCRAM, (), "want no SASL"),
+        (SCRAM, (), "require no SASL"),
         (SCRAM, ("PLAIN", "GSSAPI"), "the brokers offer PLAIN, GSSAPI"),
         (SCRAM, ("PLAIN", "SCRAM-SHA-512"), "do not let weir in by SCRAM-SHA-512 — check upstream.sasl.username"),
         (BEARER, ("OAUTHBEARER",), "renew token (upstream.sasl.token_file)"),
