@@ -24,8 +24,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from gateway.features.recent_use.rules import EntityUse, Moment, RecentUse
-from gateway.features.sharing.book import Entity
-from gateway.features.sharing.flow import Known
+from gateway.features.sharing.shared_usage import Entity, Known
 from gateway.features.topic_quotas.recent_topics import TopicSpent
 from gateway.files.whole_file import replace_file
 from gateway.quotas.engine import Metering

@@ -1,4 +1,4 @@
-"""`sharing`: quotas are held by all gateways together, which tell each other through a topic what they have let through."""
+"""`sharing`: several gateways enforce one quota together. They publish their use in a topic."""
 
 from typing import Annotated, Literal
 
@@ -10,10 +10,10 @@ WhenUnreachable = Literal["local", "fair_share"]
 
 
 class SharingConfig(Section):
-    """All gateways that name the same `topic` share their quotas; they should have the same `interval_ms`.
+    """All gateways with the same `topic` share their quotas; they should have the same `interval_ms`.
 
-    `when_unreachable`: without the topic each gateway gives everybody the whole quota (`local`), or its part by the number of
-    gateways that were last there (`fair_share`). `quotas_topic` has the quotas that are set through the API.
+    `when_unreachable`: without the topic a gateway grants the whole quota (`local`), or the quota divided by the last known
+    number of gateways (`fair_share`). `quotas_topic` has the quotas that are set through the API.
     """
 
     topic: TopicName = "__weir_usage"
@@ -29,10 +29,9 @@ class SharingConfig(Section):
 
     @property
     def fair_share(self) -> bool:
-        """Whether a gateway gives its part only while the topic is out of reach."""
         return self.when_unreachable == "fair_share"
 
     @property
     def interval(self) -> float:
-        """Seconds between two messages of a gateway."""
+        """In seconds."""
         return self.interval_ms / 1000.0

@@ -1,6 +1,6 @@
-"""Quotas shared with other gateways: this one's member at work over a topic of Weir's own.
+"""Connects this gateway's `Member` to the usage topic.
 
-One message at a time is under way. Where that takes longer than an interval, the next one tells more; none queue up.
+One message at a time is in flight. If it takes longer than an interval, the next message carries more; none queue up.
 """
 
 import asyncio
@@ -13,18 +13,18 @@ from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.cluster.client import ClusterError, OwnClient
 from gateway.cluster.topic_log import RETRY_SECONDS, Record, TopicLog, TopicSpec
 from gateway.feature import Feature
-from gateway.features.sharing.book import Book
 from gateway.features.sharing.config import SharingConfig
 from gateway.features.sharing.member import MAX_MEMBERS, Member
 from gateway.features.sharing.metrics import METRICS
 from gateway.features.sharing.report import SharingReport
+from gateway.features.sharing.shared_usage import SharedUsage
 from gateway.quotas.engine import QuotaEngine
 
 LEAVE_SECONDS = 2.0
-"""For so long a gateway that stops tries to say what it used last and that it goes; else the others notice by its silence."""
+"""The maximum time for the last message of a gateway that stops. Without it, the peers notice the gateway's silence."""
 
 TOPIC_CONFIGS = {
-    # A message is of use for some seconds. Compaction looks only at closed segments, so what is old is deleted as well.
+    # A message is useful for some seconds. Compaction reads only closed segments, so Kafka deletes old ones as well.
     "cleanup.policy": "compact,delete",
     "retention.ms": "600000",
     "segment.ms": "120000",
@@ -39,19 +39,18 @@ _log = logging.getLogger("weir.sharing")
 
 
 class Sharing(Feature[SharingConfig | None]):
-    """Charges `engine`, a shared one, and what is in `books`, with what other gateways let through, and tells them what
-    this one did."""
+    """Charges `engine` and `shared` for the use at other gateways, and publishes the use at this one."""
 
     page = "sharing"
     metrics = METRICS
 
     def __init__(
-        self, config: SharingConfig, connect: Callable[[], OwnClient], engine: QuotaEngine, books: Sequence[Book] = ()
+        self, config: SharingConfig, connect: Callable[[], OwnClient], engine: QuotaEngine, shared: Sequence[SharedUsage] = ()
     ) -> None:
         self._config = config
         self._begun = clock.monotonic()
         identity = secrets.token_hex(_ID_BYTES)
-        self._member = Member(identity, engine, config.interval, self._begun, fair_share=config.fair_share, books=books)
+        self._member = Member(identity, engine, config.interval, self._begun, fair_share=config.fair_share, shared=shared)
         self._log = TopicLog(connect, TopicSpec(config.topic, configs=TOPIC_CONFIGS), self.on_record)
         self._heard: dict[bytes | None, bytes | None] = {}
         self._taking_up = False
@@ -59,12 +58,11 @@ class Sharing(Feature[SharingConfig | None]):
         self._wake_publisher = asyncio.Event()
         self._writing = asyncio.Lock()
         self._leaving = False
-        self._told: tuple[int, bool] | None = None
+        self._reported: tuple[int, bool] | None = None
         self._task: BackgroundTask | None = None
 
     @property
     def member(self) -> Member:
-        """This gateway among those that share their quotas."""
         return self._member
 
     def start(self, tasks: BackgroundTasks) -> None:
@@ -82,7 +80,7 @@ class Sharing(Feature[SharingConfig | None]):
             await self._log.close()
 
     async def stop(self) -> None:
-        """Tell the other gateways the last use, and that this one leaves. Takes at most `LEAVE_SECONDS`, and raises nothing."""
+        """Publish the last use and the farewell. Takes at most `LEAVE_SECONDS`, and logs a failure."""
         self._leaving = True
         try:
             async with asyncio.timeout(LEAVE_SECONDS), self._writing:
@@ -118,26 +116,23 @@ class Sharing(Feature[SharingConfig | None]):
             publisher_problem=self._log.status.publisher_problem,
         )
 
-    # What comes in.
-
     def on_record(self, key: bytes | None, value: bytes | None) -> None:
-        """Keep a member's last word, one of the topic's records.
+        """Keep the last record of each member until the backlog is read.
 
-        Counts are cumulative, so of a backlog nothing else is needed; and all of it counts as one message after a silence, not
-        as so many that came in time.
+        Counts are cumulative, so the last record is enough. A backlog counts as one message after a silence.
         """
         if not self._taking_up:
             self._taking_up = True
             asyncio.get_running_loop().call_soon(self._take_up)
         last = self._heard.get(key)
-        if value is None and last is not None:  # its last word, and then that it is gone
+        if value is None and last is not None:  # its last message, and then its farewell
             self._member.receive(key, last, clock.monotonic())
         self._heard[key] = value
-        if len(self._heard) > MAX_MEMBERS:  # somebody else writes there
+        if len(self._heard) > MAX_MEMBERS:  # another program writes to the topic
             self._hear()
 
     def _take_up(self) -> None:
-        """What was fetched has been gone through; where there is more to fetch, that comes first."""
+        """Called once the records of a fetch have been read. Waits while there are more to fetch."""
         if self._log.status.behind:
             asyncio.get_running_loop().call_later(self._member.interval, self._take_up)
         else:
@@ -150,8 +145,6 @@ class Sharing(Feature[SharingConfig | None]):
         for key, value in heard.items():
             self._member.receive(key, value, now)
 
-    # What goes out.
-
     def _step(self) -> None:
         now = clock.monotonic()
         busy = self._leaving or self._writing.locked() or len(self._outgoing) > 0
@@ -161,10 +154,10 @@ class Sharing(Feature[SharingConfig | None]):
             self._wake_publisher.set()
         status = self._member.status
         if not status.reachable and now - self._begun < self._member.expiry:
-            return  # it has not had the time yet
-        if (status.members, status.reachable) != self._told:
-            self._tell(status.members, reachable=status.reachable)
-            self._told = (status.members, status.reachable)
+            return  # too early to say
+        if (status.members, status.reachable) != self._reported:
+            self._report_change(status.members, reachable=status.reachable)
+            self._reported = (status.members, status.reachable)
 
     async def _publish(self) -> None:
         while True:
@@ -181,8 +174,7 @@ class Sharing(Feature[SharingConfig | None]):
                 finally:
                     self._outgoing = ()
 
-    def _tell(self, members: int, *, reachable: bool) -> None:
-        """Say what has changed."""
+    def _report_change(self, members: int, *, reachable: bool) -> None:
         more = {"members": members, "reachable": reachable}
         if reachable:
             _log.info("quotas are shared by %d gateway%s", members, "" if members == 1 else "s", extra=more)

@@ -1,16 +1,13 @@
-"""One member of the gateways that share their quotas: what it publishes, and what it makes of the others' messages.
+"""One of the gateways that share their quotas: publishes its use, and charges the use that its peers publish.
 
-Nobody's clock is compared with another's: counts are cumulative, messages are numbered, and how old a message is, is known from
-when its successor failed to come. DESIGN.md has the bound on what may go over.
+Members compare no clocks: counts are cumulative and messages are numbered. docs/decisions/013 has the bound on the excess.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 
-from gateway.features.sharing.book import Book, Entity
-from gateway.features.sharing.flow import Flow, Known, Own, Peer
+from gateway.features.sharing.report import SharingStatus
+from gateway.features.sharing.shared_usage import Entity, Flow, Known, Own, Peer, SharedUsage
 from gateway.features.sharing.use_message import (
     MAX_ENTITIES,
     MAX_MESSAGE_BYTES,
@@ -31,46 +28,36 @@ Record = tuple[bytes, bytes | None]
 
 MAX_MEMBERS = 2_000
 MAX_FLOWS = 50_000
-"""Entities times members whose counts are remembered."""
+"""The maximum number of remembered counts, one for each entity at each member."""
 
 CROWD = 100
-"""Members that publish at the interval itself; where there are more, each publishes more seldom, so that the traffic stays."""
+"""With more members than this, each publishes less often, so that the traffic does not grow."""
 
 HORIZON_INTERVALS = 3.0
-"""For so many intervals own use is presumed to be matched by the others': until messages about it have been heard."""
+"""For so many intervals a member assumes that its peers use as much as itself: until their messages can have arrived."""
 
 QUIET_INTERVALS = 5
-"""So many intervals small uses are gathered, and so many silent ones make an entity inactive at a member."""
+"""The number of intervals for which small uses are collected, and after which an unused entity counts as inactive."""
 
 EXPIRY_INTERVALS = 15
 MIN_EXPIRY_SECONDS = 3.0
 FORGET_SECONDS = 60.0
-"""Longer than a member is remembered than the quota window is long, so that nothing is counted twice when it comes back."""
+"""The minimum time that a silent member is remembered: longer than a quota window, so that nothing is counted twice."""
 
 SWEEP_SECONDS = 10.0
 
 SMALL = 0.01
-"""Share of an entity's capacity that all members together may leave unpublished for `QUIET_INTERVALS`."""
+"""The share of an entity's capacity that all members together may leave unpublished for `QUIET_INTERVALS`."""
 
 _EVEN = 0.5
-"""How much of the shares is dealt out evenly; the rest goes by use, so that shares become even where all want more."""
-
-
-@dataclass(slots=True)
-class SharingStatus:
-    """Counts for metrics. `skipped` by reason."""
-
-    members: int = 1
-    reachable: bool = False
-    left_out_total: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)
+"""This part of the shares is divided evenly, the rest by use. So shares become even if all members want more."""
 
 
 class Member:
-    """The sharing of one gateway's buckets, `engine` being a shared one, and of what is in further `books`.
+    """Shares the buckets of `engine` and the accounts of `shared`.
 
-    `identity` is drawn anew at each start (16 hex digits). `step` is called every `interval` seconds and returns what is to be
-    published, `receive` is given every record of the topic in order, the own ones as well: they tell that the topic is there.
+    `identity` is a new random name at each start (16 hex digits). The owner calls `step` every `interval` seconds and publishes
+    its records. `receive` gets every record of the topic in order; the member's own records show that the topic is reachable.
     """
 
     def __init__(
@@ -81,18 +68,20 @@ class Member:
         now: float,
         *,
         fair_share: bool = False,
-        books: Sequence[Book] = (),
+        shared: Sequence[SharedUsage] = (),
     ) -> None:
         self.identity = parse_member(identity.encode())
         self.status = SharingStatus()
         self._engine = engine
-        self._books: tuple[Book, ...] = (engine, *books)
-        self._book_of = {kind: book for book in self._books for kind in book.kinds}
+        self._shared: tuple[SharedUsage, ...] = (engine, *shared)
+        self._by_kind = {kind: each for each in self._shared for kind in each.kinds}
         self._interval = interval
         self._fair_share = fair_share
         self._sequence = 0
         self._settled = float("-inf")
-        self._told: list[tuple[Own, int, int]] = []  # of the last record, with what had been published before it
+        self._in_flight: list[
+            tuple[Own, int, int]
+        ] = []  # entities of the last record, with `published` and `settled` before it
         self._swept = now
         self._settled_for = (1, False)
         self._echoed = float("-inf")
@@ -102,35 +91,33 @@ class Member:
         self._flows = 0
 
     def configure(self, interval: float, *, fair_share: bool) -> None:
-        """Another interval, or another thing to do without the topic; it holds from the next step on."""
+        """Both hold from the next step on."""
         self._interval = interval
         self._fair_share = fair_share
-        self._settled_for = (0, False)  # every bucket is to be looked at once
+        self._settled_for = (0, False)  # settle every account once
 
     @property
     def interval(self) -> float:
-        """Seconds between two messages: longer where there are very many members."""
+        """Seconds between two messages; longer with very many members."""
         return self._interval * max(1.0, self.status.members / CROWD)
 
     @property
     def tracked(self) -> int:
-        """Entities, own ones and those of others, whose use is remembered."""
+        """The number of entities here and at peers with remembered use."""
         return len(self._own) + self._flows
 
     @property
     def expiry(self) -> float:
-        """Seconds without a message after which a member counts no longer."""
+        """Seconds without a message after which a member no longer counts."""
         return max(MIN_EXPIRY_SECONDS, EXPIRY_INTERVALS * self.interval)
 
     @property
     def quiet(self) -> float:
-        """Seconds after which a use is no longer a recent one."""
+        """Seconds after which use is no longer recent."""
         return QUIET_INTERVALS * self.interval
 
-    # What comes in.
-
     def receive(self, key: bytes | None, value: bytes | None, now: float) -> None:
-        """Take over a record of the topic; what can't be used is counted by its reason. Raises nothing."""
+        """Take over a record of the topic. An unusable one is counted by its reason."""
         try:
             identity = parse_member(key)
             message = None if value is None else parse(value)
@@ -142,7 +129,7 @@ class Member:
         self.hear(identity, message, now)
 
     def hear(self, identity: str, message: UseMessage | None, now: float) -> None:
-        """Take over what a member tells; None: it is gone."""
+        """Take over a member's message; None means that the member has left."""
         if message is None:
             self._forget(identity)
             return
@@ -154,7 +141,7 @@ class Member:
             if len(self._peers) >= MAX_MEMBERS:
                 self.status.skipped["too_many_members"] += 1
                 return
-            # It may be the last word of a member that is long gone: what it tells counts when there is a second one.
+            # This may be the last message of a member that is long gone: its use counts after a second message.
             self._peers[identity] = Peer(message.sequence, now, uses={(use.kind, use.name): use for use in message.entities})
             return
         if message.sequence <= peer.sequence:
@@ -172,7 +159,7 @@ class Member:
     def _charge(self, identity: str, peer: Peer, uses: Iterable[EntityUse], now: float, *, resumed: bool) -> None:
         for use in uses:
             entity = (use.kind, use.name)
-            if use.kind not in self._book_of:
+            if use.kind not in self._by_kind:
                 continue  # of a later version of Weir
             flow = peer.flows.get(entity)
             first = flow is None
@@ -186,7 +173,7 @@ class Member:
             delta = use.total - flow.total
             history = resumed or flow.missed or (first and use.total > use.recent)
             flow.missed = False
-            if history or delta < 0:  # what was used before the window is over and done with
+            if history or delta < 0:  # use before the window no longer counts
                 delta = min(use.total if delta < 0 else delta, use.recent)
             flow.total = use.total
             if delta > 0:
@@ -197,15 +184,12 @@ class Member:
 
     def _peer_account(self, entity: Entity, now: float) -> UsageAccount | None:
         kind, name = entity
-        return self._book_of[kind].peer_account(kind, name, now)
-
-    # What goes out.
+        return self._by_kind[kind].peer_account(kind, name, now)
 
     def step(self, now: float, *, publish: bool = True) -> list[Record]:
-        """An interval is over: reckon the shares anew; returns the record to publish, or nothing while it is not time.
+        """Compute the shares once per interval; returns the record to publish, if any.
 
-        With `publish=False`, because the last record is still under way, there is none, and what is presumed is kept until
-        others can know more.
+        The caller passes `publish=False` while the last record is still in flight. Assumptions about peers are kept then.
         """
         self._expire(now)
         self.status.reachable = now - self._echoed <= self.expiry
@@ -217,18 +201,18 @@ class Member:
         return [self._record(now)] if publish else []
 
     def not_published(self) -> None:
-        """The record that was last made could not be published: the next one tells it again."""
-        for own, published, settled in self._told:
+        """Repeat the use of the last record in the next one."""
+        for own, published, settled in self._in_flight:
             own.published, own.settled = published, settled
-        self._told = []
+        self._in_flight = []
 
     def last_words(self, now: float) -> list[Record]:
-        """What is to be published before the farewell, whatever is under way."""
+        """The records to publish before the farewell, even if one is in flight."""
         self._look(now)
         return [self._record(now)]
 
     def farewell(self) -> Record:
-        """The record that takes this member out at once."""
+        """The record that removes this member at its peers at once."""
         return self.identity.encode(), None
 
     def _record(self, now: float) -> Record:
@@ -236,8 +220,8 @@ class Member:
         return self.identity.encode(), encode(UseMessage(self._sequence, self._chosen(now)))
 
     def _look(self, now: float) -> None:
-        """Count what each account let through since the last look."""
-        for entity, account in chain.from_iterable(book.changed() for book in self._books):
+        """Count the use of each account since the last call."""
+        for entity, account in chain.from_iterable(each.changed() for each in self._shared):
             total = account.total()
             delta, account.shared_total = total - account.shared_total, total
             if account.capacity() == 0.0:
@@ -257,10 +241,10 @@ class Member:
         stalled = self._as_of(now) < now
         horizon = self.expiry if stalled else HORIZON_INTERVALS * self.interval
         alone = not reachable and not self._fair_share
-        self._engine.share_of_new = (1.0 if alone else 1.0 / members, horizon if reachable else _FOR_EVER)
+        self._engine.share_of_new = (1.0 if alone else 1.0 / members, horizon if reachable else _FOREVER)
         changed = (members, reachable) != self._settled_for
         self._settled_for = (members, reachable)
-        everyone = chain.from_iterable(book.accounts() for book in self._books)
+        everyone = chain.from_iterable(each.accounts() for each in self._shared)
         for entity, account in everyone if changed else self._busy(now):
             meter = account.shared_meter()
             if meter is None:
@@ -268,12 +252,12 @@ class Member:
             if reachable:
                 meter.settle(self._share(entity, now), horizon, now, hold=hold or stalled)
             elif self._fair_share:
-                meter.settle(1.0 / members, _FOR_EVER, now, confirm=True)
+                meter.settle(1.0 / members, _FOREVER, now, confirm=True)
             else:
-                meter.settle(1.0, 0.0, now, confirm=True)  # the others did use it, though nobody will tell
+                meter.settle(1.0, 0.0, now, confirm=True)  # the peers did use it, though no message says so
 
     def _busy(self, now: float) -> Iterable[tuple[Entity, UsageAccount]]:
-        """The accounts whose share may be another one by now."""
+        """The accounts with recent use here or at a peer: their shares may have changed."""
         oldest = now - 3 * self.quiet
         seen = set()
         for entity, own in self._own.items():
@@ -287,29 +271,29 @@ class Member:
                     yield entity, account
 
     def _as_of(self, now: float) -> float:
-        """The time as far as the others are known: it stands still while nothing is heard, as in a change of the leader."""
+        """The time of the knowledge about peers: it stands still while no message comes, as during a change of the leader."""
         heard_lately = now - self._echoed <= HORIZON_INTERVALS * self.interval
         return now if heard_lately or self._echoed == float("-inf") else self._echoed
 
     def _share(self, entity: Entity, now: float) -> float:
-        """This member's part of an entity's use: half of it by heads, half by what each used lately.
+        """This member's part of an entity's quota: half of it by number of members, half by their recent use.
 
-        As long as nobody is known to use it, everybody may be about to begin.
+        Without any known use, every member may be about to begin, so the quota is divided by the number of members.
         """
         quiet = self.quiet
         then = self._as_of(now)
-        others = [flow.lately(then, quiet) for flow in self._active.get(entity, {}).values() if then - flow.at <= quiet]
+        others = [flow.recent(then, quiet) for flow in self._active.get(entity, {}).values() if then - flow.at <= quiet]
         own = self._own.get(entity)
         known = own is not None and now - own.flow.at <= quiet
         if own is None or not known or (not others and now - own.began < HORIZON_INTERVALS * self.interval):
             return 1.0 / max(self.status.members, len(others) + 1)
-        used_here = own.flow.lately(now, quiet)
+        used_here = own.flow.recent(now, quiet)
         used = used_here + sum(others)
         by_use = used_here / used if used > 0.0 else 1.0
         return _EVEN / (len(others) + 1) + (1.0 - _EVEN) * by_use
 
     def _chosen(self, now: float) -> tuple[EntityUse, ...]:
-        """What is published: large uses at once, small ones after some intervals, the most pressing first."""
+        """The uses to publish: large ones at once, small ones after some intervals, the most urgent first."""
         waiting = []
         for entity, own in self._own.items():
             unpublished = own.flow.total - own.published
@@ -317,41 +301,40 @@ class Member:
             if unpublished == 0 or capacity == 0.0 or _length(entity[1]) > MAX_NAME:
                 own.settled = self._sequence
                 continue
-            pressing = unpublished * self.status.members / capacity
-            if pressing >= SMALL or self._sequence - own.settled >= QUIET_INTERVALS:
-                waiting.append((pressing, entity, own))
+            urgency = unpublished * self.status.members / capacity
+            if urgency >= SMALL or self._sequence - own.settled >= QUIET_INTERVALS:
+                waiting.append((urgency, entity, own))
         waiting.sort(key=lambda item: -item[0])
         chosen = []
-        self._told = []
+        self._in_flight = []
         room = MAX_MESSAGE_BYTES // 2
         for _, (kind, name), own in waiting[:MAX_ENTITIES]:
             room -= _ROW_BYTES + 6 * _length(name)
             if room < 0:
                 break
-            self._told.append((own, own.published, own.settled))
+            self._in_flight.append((own, own.published, own.settled))
             own.published, own.settled = own.flow.total, self._sequence
             chosen.append(EntityUse(kind, name, own.flow.total, min(own.flow.total, own.account.recent(now))))
         self.status.left_out_total += len(waiting) - len(chosen)
         return tuple(chosen)
 
-    # Over a restart, of which the others' use is in the balances that come back. Whoever counts from what was known does not
-    # charge it twice.
+    # Restored balances include the peers' use. A member that starts from the saved totals does not charge that use twice.
 
     def peers(self) -> list[str]:
-        """The members that have been heard of more than once."""
+        """The members with more than one message."""
         return [identity for identity, peer in self._peers.items() if peer.alive]
 
     def known(self, identity: str) -> Known | None:
-        """What is known of a member; None where it has gone."""
+        """None for a member that has left."""
         peer = self._peers.get(identity)
         if peer is None or not peer.alive:
             return None
         return Known(identity, peer.sequence, {entity: flow.total for entity, flow in peer.flows.items()})
 
     def remember(self, known: Known, heard: float, now: float) -> None:
-        """Begin with what was known of a member, which was heard last at `heard` or before.
+        """Start from saved knowledge of a member, whose last message came at `heard` or before.
 
-        After a short time all that it has used meanwhile counts, after a silence only what it has used lately.
+        After a short gap all of the member's use since then counts, after a long gap only its recent use.
         """
         if known.identity == self.identity or (known.identity not in self._peers and len(self._peers) >= MAX_MEMBERS):
             return
@@ -362,8 +345,6 @@ class Member:
                 self._flows += 1
                 flow = peer.flows[entity] = Flow(total, heard, missed=now - heard > self.expiry)
                 self._active.setdefault(entity, {})[known.identity] = flow
-
-    # What is forgotten.
 
     def _expire(self, now: float) -> None:
         forget = max(FORGET_SECONDS, self.expiry)
@@ -379,7 +360,6 @@ class Member:
             self._sweep(now - forget)
 
     def _sweep(self, before: float) -> None:
-        """Forget what was used last so long ago."""
         for entity, own in list(self._own.items()):
             if own.flow.at < before and own.flow.total == own.published:
                 del self._own[entity]
@@ -404,9 +384,9 @@ class Member:
 
 
 def _length(name: Tags | str) -> int:
-    """Characters of all parts of it."""
+    """Characters of all parts."""
     return len(name) if isinstance(name, str) else sum(len(part or "") for part in (name.user, name.client_id, name.ip))
 
 
-_FOR_EVER = 1e9
+_FOREVER = 1e9
 _ROW_BYTES = 100

@@ -1,4 +1,4 @@
-"""Use that is shared with other gateways."""
+"""Metrics of use that gateways share."""
 
 from gateway.admin.metrics.row import Row, Value, one_of, reasons_of
 from gateway.features.sharing.report import SharingReport
@@ -6,11 +6,11 @@ from gateway.features.sharing.report import SharingReport
 _sharing = one_of(SharingReport)
 
 METRICS: tuple[Row, ...] = (
-    Value("gauge", "weir_sharing_members", "Gateways that share their quotas, this one included, as far as it has heard.", (),
+    Value("gauge", "weir_sharing_members", "Known gateways that share their quotas, this one included.", (),
           _sharing(lambda sharing: sharing.members), merge="min"),
     Value("gauge", "weir_sharing_reachable", "1 while this gateway hears what is published to the usage topic.", (),
           _sharing(lambda sharing: sharing.reachable), merge="min"),
-    Value("gauge", "weir_sharing_entities", "Entities, here and at other gateways, whose use is remembered.", (),
+    Value("gauge", "weir_sharing_entities", "Entities with remembered use, here and at other gateways.", (),
           _sharing(lambda sharing: sharing.entities), merge="max"),
     Value("counter", "weir_sharing_messages_total", "Records read from the usage topic, this gateway's own included.", (),
           _sharing(lambda sharing: sharing.messages_total)),
@@ -18,7 +18,7 @@ METRICS: tuple[Row, ...] = (
           _sharing(lambda sharing: sharing.published_total)),
     Value("counter", "weir_sharing_publication_errors_total", "Attempts to publish a message that failed.", (),
           _sharing(lambda sharing: sharing.publication_errors_total)),
-    Value("counter", "weir_sharing_left_out_total", "Entities that a message had no room for; a later one tells their use.", (),
+    Value("counter", "weir_sharing_left_out_total", "Entities left out of a full message; a later one has their use.", (),
           _sharing(lambda sharing: sharing.left_out_total)),
     Value("counter", "weir_sharing_messages_skipped_total", "Messages, or entities in them, that could not be used.",
           ("reason",), reasons_of(SharingReport, lambda sharing: sharing.skipped)),

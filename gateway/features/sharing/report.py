@@ -1,15 +1,26 @@
-"""What metrics and the admin API show of the sharing of quotas."""
+"""The state of sharing, for metrics and the admin API."""
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class SharingStatus:
+    """A member's counts; `skipped` by reason."""
+
+    members: int = 1
+    reachable: bool = False
+    left_out_total: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
 class SharingReport:
-    """A look at it. `members` are the gateways that share, this one included; `reachable`: whether it hears what is published.
+    """`members` includes this gateway; `reachable` is True while this gateway reads its own messages back.
 
-    `entities` are those whose use is remembered, here and at others. `skipped` counts messages that could not be used, by
-    reason. Problems are empty where there are none.
+    `entities` counts entities with remembered use, here and at peers. `skipped` counts unusable messages by reason. A
+    problem is empty if there is none.
     """
 
     identity: str

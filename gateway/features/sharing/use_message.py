@@ -1,11 +1,11 @@
-"""The message of a member: what its entities have used, as JSON in a compacted topic whose keys are members.
+"""A member's message about the use of its entities: JSON in a compacted topic, with the member as key.
 
     key    2f6c1b7e9d034a58          a member's incarnation: 16 hex digits, drawn at its start
     value  {"Version": 1, "Sequence": 17, "Entities": [["produce", {"user": "alice"}, 123456789, 4096], ...]}
 
-An entity is its kind, the parts of its tags or its name (`{"name": "payments"}` with the kind `topic`), what it used here since
-the member began to count it, and how much of that within the quota window. The counts are in the kind's unit. Without a value
-the member is gone.
+A row has the kind, the tags or the name (`{"name": "payments"}` with the kind `topic`), and two counts in the kind's unit.
+The first count is the use since the member began to count, the second the use within the quota window. A record without a value
+means that the member has left.
 """
 
 import json
@@ -27,7 +27,7 @@ _ROW = 4
 
 
 class BadMessageError(ValueError):
-    """A message that can't be used: `reason` is one of few words, for a metric; the text says more."""
+    """An unusable message. `reason` is a label value for a metric; the text has the details."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -36,7 +36,7 @@ class BadMessageError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class EntityUse:
-    """What one entity used at one member: in all, and within the quota window."""
+    """An entity's use at one member: in total, and within the quota window."""
 
     kind: str
     name: Tags | str
@@ -46,7 +46,7 @@ class EntityUse:
 
 @dataclass(frozen=True, slots=True)
 class UseMessage:
-    """What one member used; `sequence` rises by one with each message. `skipped`: the reasons of rows that can't be used."""
+    """A member's use. `sequence` rises by one with each message; `skipped` has the reasons of unusable rows."""
 
     sequence: int
     entities: tuple[EntityUse, ...]
@@ -54,13 +54,12 @@ class UseMessage:
 
 
 def encode(message: UseMessage) -> bytes:
-    """The value of a member's record."""
     rows = [[use.kind, _parts(use.name), use.total, use.recent] for use in message.entities]
     return json.dumps({"Version": VERSION, "Sequence": message.sequence, "Entities": rows}, separators=(",", ":")).encode()
 
 
 def parse_member(key: bytes | None) -> str:
-    """The member that a record's key names. Raises BadMessageError."""
+    """The member in a record's key. Raises BadMessageError."""
     text = (key or b"").decode("ascii", "replace")
     if len(text) != _ID_DIGITS or not set(text) <= _HEX:
         raise BadMessageError("bad_key", f"the key {text[:40]!r} is not a member")
@@ -68,9 +67,9 @@ def parse_member(key: bytes | None) -> str:
 
 
 def parse(value: bytes) -> UseMessage:
-    """A member's message. Raises BadMessageError. Its kinds may be ones that are not known here.
+    """Raises BadMessageError. Kinds may be unknown here.
 
-    A row that can't be used costs only itself: without the rest, its sender would seem to be gone.
+    An unusable row is skipped alone: without the other rows, the sender would seem to have left.
     """
     if len(value) > MAX_MESSAGE_BYTES:
         raise BadMessageError("too_large", f"{len(value)} bytes, more than {MAX_MESSAGE_BYTES}")

@@ -7,7 +7,7 @@ from gateway import clock
 from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.cluster.metadata import ClusterMetadata
 from gateway.feature import Feature
-from gateway.features.sharing.book import Entity
+from gateway.features.sharing.shared_usage import Entity
 from gateway.features.topic_quotas.config import TopicsSection
 from gateway.features.topic_quotas.handlers import openers
 from gateway.features.topic_quotas.lookup import TopicWatch
@@ -141,7 +141,7 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
             return None
         return self._gate.quotas.report(clock.monotonic())
 
-    # As sharing sees them, a `quotas.sharing.book.Book`: those that are at work, if any are.
+    # A `SharedUsage` for sharing; without topic quotas it has no accounts.
 
     @property
     def kinds(self) -> frozenset[str]:

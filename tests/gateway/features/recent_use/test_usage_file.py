@@ -18,7 +18,7 @@ from gateway.features.recent_use.usage_file import (
     topic_line,
     write_usage,
 )
-from gateway.features.sharing.flow import Known
+from gateway.features.sharing.shared_usage import Known
 from gateway.features.topic_quotas.recent_topics import TopicSpent
 from gateway.quotas.engine import Metering
 from gateway.quotas.entity import Tags

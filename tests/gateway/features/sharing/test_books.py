@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, Slot
-from gateway.features.sharing.book import Book
 from gateway.features.sharing.member import Member
+from gateway.features.sharing.shared_usage import SharedUsage
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.meter import Window
@@ -18,10 +18,10 @@ BURST = RATE * 10
 class Exchange:
     """Members whose books are given, and a topic without any delay between them."""
 
-    def __init__(self, engines: Sequence[QuotaEngine], books: Sequence[Book]) -> None:
+    def __init__(self, engines: Sequence[QuotaEngine], books: Sequence[SharedUsage]) -> None:
         self.now = 100.0
         self.members = [
-            Member(f"{number:016x}", engine, INTERVAL, self.now, books=(book,))
+            Member(f"{number:016x}", engine, INTERVAL, self.now, shared=(book,))
             for number, (engine, book) in enumerate(zip(engines, books, strict=True))
         ]
         self.run(1.0)
