@@ -86,7 +86,7 @@ def table(topic):
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch):
-    monkeypatch.setattr(topic_log, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(topic_log, "MAX_AGE_SECONDS", 0.0)
     monkeypatch.setattr(topic_log, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(quota_log, "RETRY_SECONDS", 0.0)
 
