@@ -20,7 +20,7 @@ from gateway.clock import monotonic
 from gateway.proxy.context import SessionContext
 from gateway.proxy.core import SessionCore
 from gateway.proxy.draining import Draining
-from gateway.proxy.listeners.admission import Slot
+from gateway.proxy.listeners.acceptor import Slot
 from gateway.proxy.produce_inspection import EndConnection
 from gateway.proxy.sessions import Sessions
 from gateway.proxy.tls.causes import cause_of

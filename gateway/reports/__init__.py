@@ -1,7 +1,8 @@
-"""What the ledger tells over hours and weeks, as a PySpark batch job: `weir report`.
+"""`weir report`: a PySpark batch job that turns the throttle ledger of hours or weeks into reports.
 
-One module here is one report (`REPORT`), found by being in this package. `job` reads the ledger, keeps hourly aggregates and
-writes what the reports make of them. Nothing here needs PySpark until a report runs, so that the command line works without it.
+Every module of this package that defines `REPORT` is one report; a new module is found by itself. `job` reads the ledger,
+stores hourly aggregates and writes the reports. PySpark is imported only when a report runs, so the command line works
+without it.
 """
 
 from importlib import import_module
@@ -15,7 +16,7 @@ _NO_REPORTS = frozenset({"__main__", "report"})
 
 
 def all_reports() -> "dict[str, Report]":
-    """Every report by its name, in the order in which the page shows them. Needs PySpark."""
+    """Every report by name, in the order of the page. Needs PySpark."""
     modules = (each.name for each in iter_modules(__path__) if not each.ispkg and each.name not in _NO_REPORTS)
     found: list[Report] = [import_module(f"{__name__}.{name}").REPORT for name in modules]
     return {report.name: report for report in sorted(found, key=lambda report: report.order)}

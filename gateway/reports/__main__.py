@@ -1,11 +1,11 @@
-"""`python -m gateway.reports`, and the script that spark-submit is given."""
+"""`python -m gateway.reports`, and the script for spark-submit."""
 
 import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    # Started as a script, the folder of the reports comes first on the path, where they would hide modules of the same names;
-    # what has to be found is the package that they are in.
+    # Python puts a script's folder first on the path, where the reports would hide modules of the same names. Replace it by
+    # the folder that contains the package `gateway`.
     here = Path(__file__).resolve().parent
     sys.path = [str(here.parents[1]), *(entry for entry in sys.path if not entry or Path(entry).resolve() != here)]
 

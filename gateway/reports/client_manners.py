@@ -1,4 +1,4 @@
-"""Which clients don't wait when they are told to, and which are turned away at the door."""
+"""Clients that ignore throttle times, and addresses with rejected connections."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from gateway.quotas.kinds.connection import KIND as CONNECTIONS
 from gateway.reports.job.columns import count, moment, ratio
-from gateway.reports.job.plots import bars, label
+from gateway.reports.job.plots import bars, kind_label
 from gateway.reports.report import Plot, Report, ReportRow, Tables
 
 
@@ -30,7 +30,7 @@ def _build(tables: Tables) -> DataFrame:
         moment("first_ms").alias("since"),
         moment("last_ms").alias("until"),
     )
-    turned_away = (
+    rejected = (
         tables.table("connections")
         .groupBy("reason", "listener", "address")
         .agg(F.sum("count").alias("count"), F.min("first_ms").alias("first_ms"), F.max("last_ms").alias("last_ms"))
@@ -45,7 +45,7 @@ def _build(tables: Tables) -> DataFrame:
             moment("last_ms").alias("until"),
         )
     )
-    return early.unionByName(turned_away, allowMissingColumns=True)
+    return early.unionByName(rejected, allowMissingColumns=True)
 
 
 def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
@@ -53,25 +53,11 @@ def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
     rejected = [row for row in rows if row["what"] == "connections_rejected"]
     plots = []
     if early:
-        plots.append(
-            bars(
-                early,
-                "Sent before the throttle time was over",
-                "times",
-                lambda row: row["count"],
-                lambda row: f"{row['kind']}: {label(row)}",
-            )
-        )
+        requests = [(kind_label(row), row["count"]) for row in early]
+        plots.append(bars(requests, "Requests sent before the throttle time was over", "requests"))
     if rejected:
-        plots.append(
-            bars(
-                rejected,
-                "Connections rejected",
-                CONNECTIONS.unit.name,
-                lambda row: row["count"],
-                lambda row: f"{row['address']}: {row['reason']}",
-            )
-        )
+        connections = [(f"{row['address']}: {row['reason']}", row["count"]) for row in rejected]
+        plots.append(bars(connections, "Rejected connections", CONNECTIONS.unit.name))
     return plots
 
 
@@ -79,16 +65,16 @@ REPORT = Report(
     name="client_manners",
     order=8,
     title="Client manners",
-    question="Who sends before its throttle time is over, and whose connections were turned away?",
-    nothing="Every client waited as long as it was told to, and no connection was rejected.",
+    question="Which clients send before their throttle time is over, and which connections were rejected?",
+    nothing="Every client respected its throttle times, and no connection was rejected.",
     sort=("-count", "what", "kind", "user", "client_id", "ip", "address", "reason", "listener"),
     columns={
-        "what": "early_sends: an entity's requests before its time; connections_rejected: an address's connections",
-        "count": "how often",
-        "throttled": "how often it was told to wait",
-        "early_fraction": "count / throttled; above 1.0 it sent several times",
-        "early_mean_ms": "how much too early, on average",
-        "address": "for early sends: of the client that had to wait longest",
+        "what": "early_sends: an entity's early requests; connections_rejected: rejected connections of an address",
+        "count": "the number of early requests or rejected connections",
+        "throttled": "the number of throttle decisions for the entity",
+        "early_fraction": "count / throttled; above 1.0 if a client sent several requests early",
+        "early_mean_ms": "the mean time by which the requests were early",
+        "address": "for early_sends: the address of the client with the longest throttle time",
     },
     build=_build,
     plots=_plots,

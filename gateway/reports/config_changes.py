@@ -1,4 +1,4 @@
-"""Changes of configuration beside what happened before and after them."""
+"""Changes of the configuration and of quotas, with throttling and use in the hour before and after each."""
 
 from collections.abc import Sequence
 
@@ -7,17 +7,18 @@ from pyspark.sql import functions as F
 
 from gateway.reports.job.columns import count, moment
 from gateway.reports.job.hours import ENTITY_MINUTES
+from gateway.reports.job.plots import grouped_bars
 from gateway.reports.report import Plot, Report, ReportRow, Tables
 
 WINDOW_MINUTES = 60
-"""So many minutes before and after the minute of a change are compared."""
+"""The report compares this many minutes before a change with as many after it."""
 
 _MEASURES = ("throttled", "throttle_ms", "amount")
 
 
 def _build(tables: Tables) -> DataFrame:
     changes = _changes(tables).cache()
-    effects = _of_everyone(changes, tables).unionByName(_of_entities(changes, tables))
+    effects = _config_effects(changes, tables).unionByName(_quota_effects(changes, tables))
     sides = {"before": F.col("distance") < 0, "after": F.col("distance") > 0}
     measured = effects.groupBy("change").agg(
         *(F.count_distinct(F.when(side, F.col("distance"))).alias(f"{name}_minutes") for name, side in sides.items()),
@@ -48,7 +49,7 @@ def _build(tables: Tables) -> DataFrame:
 
 
 def _changes(tables: Tables) -> DataFrame:
-    """Each change once, though every gateway tells of it; `at`: its minute since 1970."""
+    """One row for each change, even if several gateways report it. `at` is its minute since 1970."""
     same = (
         "type", "kind", "quota", "user", "client_id", "ip", "old_limit", "new_limit", "source", "principal", "result",
         "config_version", "changes",
@@ -64,7 +65,7 @@ def _changes(tables: Tables) -> DataFrame:
 
 
 def _hours_around(changes: DataFrame) -> DataFrame:
-    """The change with each of the hours that its window reaches into."""
+    """The change, once for each hour that its window overlaps."""
     hour = F.floor(F.col("at") / 60)
     hours = changes.withColumn("at_hour", F.explode(F.array(hour - 1, hour, hour + 1)))
     return hours.withColumns(
@@ -80,8 +81,8 @@ def _in_window(hour: Column, minute: Column) -> Column:
     return F.when((distance != 0) & (F.abs(distance) <= WINDOW_MINUTES), distance)
 
 
-def _of_everyone(changes: DataFrame, tables: Tables) -> DataFrame:
-    """For a config file: every kind and entity."""
+def _config_effects(changes: DataFrame, tables: Tables) -> DataFrame:
+    """For a config file: the minutes of all kinds and entities."""
     around = _hours_around(changes.where(F.col("type") == "config").select("change", "at"))
     return (
         tables.minutes.join(F.broadcast(around), _same_hour(tables.minutes))
@@ -91,8 +92,8 @@ def _of_everyone(changes: DataFrame, tables: Tables) -> DataFrame:
     )
 
 
-def _of_entities(changes: DataFrame, tables: Tables) -> DataFrame:
-    """For a quota: the entities that it applied to then, and the one that it names."""
+def _quota_effects(changes: DataFrame, tables: Tables) -> DataFrame:
+    """For a quota: the minutes of the entities that it applied to, and of the entity that it names."""
     quotas = changes.where(F.col("type") == "quota_change").select("change", "at", "kind", "quota", "user", "client_id", "ip")
     around = _hours_around(quotas)
     renamed = around.select(
@@ -122,37 +123,24 @@ def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
         return []
     names = [f"{row['time']:%m-%d %H:%M} {row['quota'] or row['changes'] or 'config'}"[:60] for row in shown]
     sides = {"hour before": "before_throttle_ms", "hour after": "after_throttle_ms"}
-    return [
-        {
-            "data": [
-                {"type": "bar", "orientation": "h", "name": name, "y": names, "x": [row[column] / 1000 for row in shown]}
-                for name, column in sides.items()
-            ],
-            "layout": {
-                "title": {"text": "Throttle time before and after"},
-                "xaxis": {"title": {"text": "seconds"}, "rangemode": "tozero"},
-                "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
-                "barmode": "group",
-                "height": 170 + 36 * max(3, len(shown)),
-            },
-        }
-    ]
+    series = {name: [row[column] / 1000 for row in shown] for name, column in sides.items()}
+    return [grouped_bars(names, "Throttle time before and after", "seconds", series)]
 
 
 REPORT = Report(
     name="config_changes",
     order=9,
     title="Changes and their effect",
-    question="What was changed, and what did it do to throttling and use?",
-    nothing="Neither a quota nor the configuration was changed in this period.",
+    question="Which quotas and settings were changed, and how did throttling and use change after that?",
+    nothing="No quota and no configuration was changed in this period.",
     sort=("time", "what", "quota", "kind"),
     columns={
-        "what": "config: a config file was applied or refused; quota_change: one limit of one entity",
-        "gateways": "how many told of it",
-        "old_limit": "units per second; empty: none. Likewise new_limit",
-        "before_minutes": "those of the 60 minutes before in which there was anything; likewise after_minutes",
-        "before_throttled": "decisions to throttle in those; for a quota, of the entities that it applied to",
-        "before_amount": "bytes, partitions or connections used in those",
+        "what": "config: a config file was applied or refused; quota_change: one limit of one entity was changed",
+        "gateways": "the number of gateways that reported the change",
+        "old_limit": "units per second, empty if there was no limit; new_limit likewise",
+        "before_minutes": "minutes with events in the 60 minutes before the change; after_minutes likewise",
+        "before_throttled": "throttle decisions in these minutes; for a quota, only for the entities that it applied to",
+        "before_amount": "bytes, partitions or connections used in these minutes",
     },
     build=_build,
     plots=_plots,

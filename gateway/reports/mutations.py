@@ -1,4 +1,4 @@
-"""Controller mutations: who creates and deletes partitions, and who had to wait for it (KIP-599)."""
+"""Controller mutations (KIP-599): the entities that create and delete partitions, and their throttle times."""
 
 from collections.abc import Sequence
 
@@ -31,24 +31,24 @@ def _build(tables: Tables) -> DataFrame:
 
 
 def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
-    return [bars(rows, "Partitions created and deleted", KIND.unit.name, lambda row: row["mutations"], label)]
+    return [bars([(label(row), row["mutations"]) for row in rows], "Partitions created and deleted", KIND.unit.name)]
 
 
 REPORT = Report(
     name="mutations",
     order=5,
     title="Controller mutations",
-    question="Who creates and deletes partitions, how many, and who had to wait for it?",
-    nothing="Nobody created or deleted topics or partitions through Weir in this period.",
+    question="Which entities create and delete partitions, how many, and how long were they throttled?",
+    nothing="No client created or deleted topics or partitions through Weir in this period.",
     sort=("-throttle_ms", "-mutations", "user", "client_id"),
     columns={
         "limit": "partitions per second",
         "mutations": "partitions created, added or deleted",
-        "peak_minute": "the most in one minute",
+        "peak_minute": "mutations in the busiest minute",
         "throttled": "requests that were throttled or had topics rejected",
-        "throttled_mutations": "the partitions of those requests",
-        "api": "of the longest throttle; likewise address",
-        "since": "the first throttle",
+        "throttled_mutations": "partitions in these requests",
+        "api": "the API with the longest throttle time; address: the client's address",
+        "since": "the time of the first throttle",
     },
     build=_build,
     plots=_plots,

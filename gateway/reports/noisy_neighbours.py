@@ -1,5 +1,6 @@
-"""Who was throttled or slowed while who used most."""
+"""Pairs of clients: one was throttled or slowed while the other was among the top users."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
@@ -31,30 +32,28 @@ def _build(tables: Tables) -> DataFrame:
 
 
 def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
-    together: dict[str, int] = {}
+    minutes = Counter[str]()
     for row in rows:
-        neighbour = label(row, "by_user", "by_client_id")
-        together[neighbour] = together.get(neighbour, 0) + row["minutes"]
-    ordered = [{"name": name, "minutes": minutes} for name, minutes in sorted(together.items(), key=lambda one: -one[1])]
-    title = "Used most while others suffered"
-    return [bars(ordered, title, "minutes, of all that suffered", lambda row: row["minutes"], lambda row: str(row["name"]))]
+        minutes[label(row, "by_user", "by_client_id")] += row["minutes"]
+    title = "Top users while other clients were throttled or slowed"
+    return [bars(minutes.most_common(), title, "minutes, summed over the affected clients")]
 
 
 REPORT = Report(
     name="noisy_neighbours",
     order=3,
     title="Noisy neighbours",
-    question="Who was throttled or slowed, and who used most in the same minutes?",
-    nothing="Nobody was throttled or slowed while others used more.",
+    question="Which clients were throttled or slowed, and which clients used most in the same minutes?",
+    nothing="No client was throttled or slowed while another client was among the top users.",
     sort=("-slowed_minutes", "-minutes", "-by_bytes", *_PAIR),
     columns={
-        "user": "who was throttled or slowed; likewise client_id",
-        "by_user": "who was among the three that produced and fetched most then; likewise by_client_id",
-        "minutes": "in which both was so",
-        "slowed_minutes": "in which brokers took twice as long for it as usual in that hour, and 10 ms more",
-        "throttle_ms": "throttle time in those minutes",
-        "by_bytes": "what the neighbour produced and fetched in them",
-        "by_share": "of everybody's bytes in them",
+        "user": "user of the affected client; client_id likewise",
+        "by_user": "user of the neighbour, one of the minute's three top users; by_client_id likewise",
+        "minutes": "minutes with both clients in these roles",
+        "slowed_minutes": "minutes with broker latency at least twice the hour's average, and at least 10 ms above it",
+        "throttle_ms": "throttle time of the affected client in these minutes",
+        "by_bytes": "bytes that the neighbour produced and fetched in these minutes",
+        "by_share": "the neighbour's share of all clients' bytes in these minutes",
     },
     build=_build,
     plots=_plots,

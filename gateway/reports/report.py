@@ -1,4 +1,4 @@
-"""What a report is, and the tables that it may be made from."""
+"""The parts of a report, and the tables that it can read."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame
 
 ENTITY = ("kind", "user", "client_id", "ip")
-"""What makes an entity of a quota kind; a part is null where its quota's level does not look at it."""
+"""The columns that identify an entity. A column is null if the entity's quota level does not use it."""
 
 ReportRow = Mapping[str, Any]
 Plot = Mapping[str, Any]
@@ -15,31 +15,31 @@ Plot = Mapping[str, Any]
 
 
 class Tables(Protocol):
-    """The hourly aggregates of the hours that are asked for; what their columns are stands in `gateway.reports.job.hours`."""
+    """The hourly aggregates of the requested hours; `gateway.reports.job.hours` describes the columns."""
 
     @property
     def entities(self) -> DataFrame:
-        """A row for each hour, entity and matched quota."""
+        """One row for each hour, entity and matched quota."""
 
     @property
     def totals(self) -> DataFrame:
-        """`entities` summed up over the hours and quotas: a row for each entity."""
+        """One row for each entity: `entities` summed over hours and quotas."""
 
     @property
     def minutes(self) -> DataFrame:
-        """A row for each minute and kind."""
+        """One row for each minute and kind."""
 
     def table(self, name: str) -> DataFrame:
-        """One of the hourly tables by its name."""
+        """An hourly table by its name."""
 
 
 @dataclass(frozen=True)
 class Report:
     """One report.
 
-    `name` is that of its folders, `question` what it answers. `build` makes it, sorted by `sort` (`-column`: descending);
-    all its rows are written, the page shows the first ones. `plots` draws them. `columns` explains the columns that don't
-    explain themselves. `nothing` is what the page says if there are no rows.
+    `build` makes the rows and `plots` the figures. All rows are written, ordered by `sort` (`-column` means descending); the
+    page shows the first ones. `name` is the name of the output folders. `columns` explains columns with unclear names. The
+    page shows `nothing` if there are no rows.
     """
 
     name: str

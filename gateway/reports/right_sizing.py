@@ -1,4 +1,4 @@
-"""What limit would have been right: which one would have throttled p % of an entity's minutes."""
+"""The limits that would have throttled a given part of each entity's active minutes."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,10 +6,9 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from gateway.reports.job.columns import ratio
-from gateway.reports.job.histogram import quantiles
+from gateway.reports.job.columns import quantiles, ratio
 from gateway.reports.job.hours import entity_id
-from gateway.reports.job.plots import label
+from gateway.reports.job.plots import grouped_bars, kind_label
 from gateway.reports.report import ENTITY, Plot, Report, ReportRow, Tables
 
 _THOUSANDTHS: Final = {
@@ -37,45 +36,29 @@ def _build(tables: Tables) -> DataFrame:
 
 def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
     limited = [row for row in rows if row["limit_now"] is not None][:_SHOWN]
-    names = [f"{row['kind']}: {label(row)}" for row in limited]
+    names = [kind_label(row) for row in limited]
     series = {
-        "limit now": "limit_now",
+        "current limit": "limit_now",
         "throttles 1 % of minutes": "limit_for_1_percent",
         "throttles 10 %": "limit_for_10_percent",
     }
-    return (
-        [
-            {
-                "data": [
-                    {"type": "bar", "orientation": "h", "name": name, "y": names, "x": [row[column] for row in limited]}
-                    for name, column in series.items()
-                ],
-                "layout": {
-                    "title": {"text": "Limits, as they are and as use would have them"},
-                    "xaxis": {"title": {"text": "units per second"}, "type": "log", "dtick": 1},
-                    "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
-                    "barmode": "group",
-                    "height": 170 + 44 * max(3, len(limited)),
-                },
-            }
-        ]
-        if limited
-        else []
-    )
+    amounts = {name: [row[column] for row in limited] for name, column in series.items()}
+    title = "Current limits and limits that fit the use"
+    return [grouped_bars(names, title, "units per second", amounts, log=True)] if limited else []
 
 
 REPORT = Report(
     name="right_sizing",
     order=4,
     title="Quota right-sizing",
-    question="What limit would have throttled p % of an entity's active minutes?",
+    question="Which limit would have throttled a given percentage of an entity's active minutes?",
     nothing="There are no usage samples in this period.",
     sort=("-throttled_fraction", *ENTITY),
     columns={
-        "minutes": "minutes in which it was active",
-        "limit_for_1_percent": "1 % of its minutes had a mean rate above it (units per second); at most 6.25 % too high",
-        "limit_for_0_percent": "its busiest minute",
-        "held_back": "it was throttled, so it wanted more than it used: the right limit is higher than these",
+        "minutes": "minutes with any activity",
+        "limit_for_1_percent": "1 % of the minutes had a mean rate above this (units per second); at most 6.25 % too high",
+        "limit_for_0_percent": "the mean rate of the busiest minute",
+        "held_back": "true if the entity was throttled: it wanted more, so the right limit is above these values",
     },
     build=_build,
     plots=_plots,

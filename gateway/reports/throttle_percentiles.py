@@ -1,4 +1,4 @@
-"""How long throttle times were, by kind and hour."""
+"""Percentiles of the throttle times by kind and hour."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from gateway.reports.job.histogram import quantiles
+from gateway.reports.job.columns import quantiles
 from gateway.reports.job.plots import lines
 from gateway.reports.report import Plot, Report, ReportRow, Tables
 
@@ -34,13 +34,13 @@ REPORT = Report(
     name="throttle_percentiles",
     order=1,
     title="Throttle time percentiles",
-    question="How long did clients have to wait, kind by kind and hour by hour?",
-    nothing="Nobody was throttled in this period.",
+    question="How long were the throttle times, by kind and hour?",
+    nothing="No client was throttled in this period.",
     sort=_BY,
     columns={
-        "enforced": "false: only noted what would have been",
-        "throttled": "decisions to throttle",
-        "p50_ms": "half of the throttle times were at most this long; exact below 32 ms, else up to 6.25 % above",
+        "enforced": "false if Weir only recorded the throttle times and did not enforce them",
+        "throttled": "throttle decisions",
+        "p50_ms": "half of the throttle times were at most this long; exact below 32 ms, otherwise up to 6.25 % too high",
     },
     build=_build,
     plots=_plots,

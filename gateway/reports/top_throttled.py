@@ -1,4 +1,4 @@
-"""Who was throttled most, since when, by which quota."""
+"""The entities with the most throttle time, their quotas, and the time of the first throttle."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from gateway.quotas.kinds import UNITS
 from gateway.reports.job.columns import count, moment, ratio
-from gateway.reports.job.plots import bars, label
+from gateway.reports.job.plots import bars, kind_label
 from gateway.reports.report import ENTITY, Plot, Report, ReportRow, Tables
 
 *_FIRST_UNITS, _LAST_UNIT = (unit.name for unit in UNITS)
@@ -15,9 +15,9 @@ AMOUNTS = f"{', '.join(_FIRST_UNITS)} or {_LAST_UNIT}"
 
 
 def _build(tables: Tables) -> DataFrame:
-    held = tables.totals.where((F.col("throttled") > 0) | (F.col("noted") > 0))
-    everyone = held.agg(F.sum("throttle_ms").alias("all_ms"))
-    return held.crossJoin(F.broadcast(everyone)).select(
+    throttled = tables.totals.where((F.col("throttled") > 0) | (F.col("noted") > 0))
+    everyone = throttled.agg(F.sum("throttle_ms").alias("all_ms"))
+    return throttled.crossJoin(F.broadcast(everyone)).select(
         *ENTITY,
         "quota",
         "limit",
@@ -39,36 +39,29 @@ def _build(tables: Tables) -> DataFrame:
 
 
 def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
-    return [
-        bars(
-            rows,
-            "Throttle time by entity",
-            "seconds",
-            lambda row: (row["throttle_ms"] + row["noted_ms"]) / 1000,
-            lambda row: f"{row['kind']}: {label(row)}",
-        )
-    ]
+    seconds = [(kind_label(row), (row["throttle_ms"] + row["noted_ms"]) / 1000) for row in rows]
+    return [bars(seconds, "Throttle time by entity", "seconds")]
 
 
 REPORT = Report(
     name="top_throttled",
     order=0,
     title="Top throttled entities",
-    question="Who was held back most, by which quota, and since when?",
-    nothing="Nobody was throttled in this period.",
+    question="Which entities were throttled most, by which quota, and since when?",
+    nothing="No client was throttled in this period.",
     sort=("-throttle_ms", "-noted_ms", *ENTITY),
     columns={
-        "quota": "the configured entity whose limit applied last",
+        "quota": "the configured entity with the limit that applied last",
         "limit": f"units per second: {AMOUNTS}",
-        "throttled": "decisions to throttle",
-        "throttle_ms": "throttle time of all its connections, summed up",
-        "share": "of everybody's throttle time",
-        "throttled_minutes": "minutes in which it was throttled",
-        "noted": "decisions that were only noted: quotas.enforce was false",
-        "noted_ms": "the throttle time that it would have got",
+        "throttled": "throttle decisions",
+        "throttle_ms": "the sum of the throttle times of all connections",
+        "share": "the share of all entities' throttle time",
+        "throttled_minutes": "minutes with a throttle decision",
+        "noted": "throttle decisions that were not enforced, because quotas.enforce was false",
+        "noted_ms": "throttle time that was not enforced",
         "amount": f"{AMOUNTS} of the throttled requests",
-        "peak_rate": "the highest rate at a throttle, units per second",
-        "address": "of the client that had to wait longest; likewise broker and api",
+        "peak_rate": "the highest rate at a throttle decision, in units per second",
+        "address": "the address of the client with the longest throttle time; broker and api likewise",
     },
     build=_build,
     plots=_plots,

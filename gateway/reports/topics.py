@@ -1,5 +1,6 @@
-"""Topics whose produce requests were rejected."""
+"""Topics with rejected Produce requests."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
@@ -33,25 +34,24 @@ def _build(tables: Tables) -> DataFrame:
 
 
 def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
-    by_topic: dict[str, float] = {}
+    rejected = Counter[str]()
     for row in rows:
-        by_topic[row["topic"]] = by_topic.get(row["topic"], 0.0) + row["bytes"]
-    ordered = [{"topic": topic, "bytes": amount} for topic, amount in sorted(by_topic.items(), key=lambda one: -one[1])]
-    return [bars(ordered, "Bytes rejected by topic", "bytes", lambda row: row["bytes"], lambda row: str(row["topic"]))]
+        rejected[row["topic"]] += row["bytes"]
+    return [bars(rejected.most_common(), "Bytes rejected by topic", "bytes")]
 
 
 REPORT = Report(
     name="topics",
     order=6,
-    title="Topics rejected",
-    question="Whose records to which topics were turned away, and why?",
+    title="Rejected topics",
+    question="Which clients' records to which topics were rejected, and why?",
     nothing="No topic was rejected in this period.",
     sort=("-bytes", *_BY),
     columns={
-        "reason": "quota: the topic and the total were over their thresholds; else the broker's error",
-        "enforced": "false: only noted what would have been rejected",
-        "rejections": "produce requests",
-        "peak_rate": "the topic's highest bytes per second at a rejection; likewise peak_total_rate for all topics",
+        "reason": "quota: the topic and the total exceeded their thresholds; otherwise the broker's error",
+        "enforced": "false if Weir only recorded the rejections and forwarded the requests",
+        "rejections": "rejected Produce requests",
+        "peak_rate": "the topic's highest rate at a rejection, in bytes per second; peak_total_rate: for all topics",
     },
     build=_build,
     plots=_plots,

@@ -1,4 +1,4 @@
-"""How much of its quota each entity used."""
+"""The part of its quota that each entity used."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from gateway.reports.job.columns import ratio
-from gateway.reports.job.plots import bars, label
+from gateway.reports.job.plots import bars, kind_label
 from gateway.reports.report import ENTITY, Plot, Report, ReportRow, Tables
 
 
@@ -28,31 +28,24 @@ def _build(tables: Tables) -> DataFrame:
 
 
 def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
-    return [
-        bars(
-            rows,
-            "Time above 80 % of the quota",
-            "% of active minutes",
-            lambda row: row["above_80_fraction"] * 100,
-            lambda row: f"{row['kind']}: {label(row)}",
-        )
-    ]
+    percent = [(kind_label(row), row["above_80_fraction"] * 100) for row in rows]
+    return [bars(percent, "Time above 80 % of the quota", "% of active minutes")]
 
 
 REPORT = Report(
     name="utilisation",
     order=2,
     title="Utilisation against quota",
-    question="Who lives near its limit, and who has far too much?",
+    question="Which entities are near their limits, and which have far too much?",
     nothing="No client with a quota was active in this period.",
     sort=("-above_80_fraction", "-mean_utilisation", *ENTITY),
     columns={
-        "minutes": "minutes in which it was active and had a limit",
-        "mean_utilisation": "what it used of what those minutes allowed; 1.0 is the quota",
-        "peak_utilisation": "in its busiest minute",
+        "minutes": "minutes with activity and a limit",
+        "mean_utilisation": "use / quota over these minutes; 1.0 is the quota",
+        "peak_utilisation": "use / quota in the busiest minute",
         "above_80_minutes": "minutes at or above 80 % of the quota",
-        "above_100_minutes": "minutes at or above the quota: a burst, or not enforced",
-        "throttled_minutes": "minutes in which it was throttled",
+        "above_100_minutes": "minutes at or above the quota: a burst, or the quota was not enforced",
+        "throttled_minutes": "minutes with a throttle decision",
     },
     build=_build,
     plots=_plots,

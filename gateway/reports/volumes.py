@@ -1,4 +1,4 @@
-"""The volume quota's states: since when, until when, and which disk was the reason."""
+"""The states of the volume quota over time, and the volume that caused each."""
 
 from collections.abc import Sequence
 
@@ -17,9 +17,9 @@ def _build(tables: Tables) -> DataFrame:
     end = F.unix_date("date").cast("long") * 86_400_000 + F.col("hour") * 3_600_000 + (F.col("minute") + 1) * 60_000
     minutes = tables.minutes.groupBy(end.alias("end_ms")).agg(F.bit_or("gateways").alias("gateways"))
     bits = changes.select("gateway", gateway_bit().alias("bit")).distinct()
-    told = F.col("gateways").bitwiseAND(F.col("bit")) != 0
-    # A gateway that was killed can't tell that its pause is over: nobody knows of it after its last line.
-    known = minutes.join(F.broadcast(bits), told).groupBy("gateway").agg(F.max("end_ms").alias("known_ms"))
+    reported = F.col("gateways").bitwiseAND(F.col("bit")) != 0
+    # A killed gateway does not report the end of its pause, so its last line ends the last state.
+    known = minutes.join(F.broadcast(bits), reported).groupBy("gateway").agg(F.max("end_ms").alias("known_ms"))
     until = F.coalesce(F.lead("time_ms").over(of_gateway), F.greatest("known_ms", "time_ms"))
     return (
         changes.join(F.broadcast(known), "gateway", "left")
@@ -54,22 +54,22 @@ def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
             times += [row["since"], row["until"]]
             factors += [row["factor"] * 100 if row["enforced"] else 100] * 2
         series[gateway] = (times, factors)
-    return [lines("What producers were let through", "% of their rate", series)]
+    return [lines("Produce rate that the volume quota allows", "% of the normal rate", series)]
 
 
 REPORT = Report(
     name="volumes",
     order=7,
     title="Volumes",
-    question="When were producers slowed or paused because a disk was filling up, and which one?",
+    question="When did a full disk slow or pause the producers, and which disk was it?",
     nothing="The volume quota never changed its state in this period.",
     sort=("gateway", "since"),
     columns={
-        "until": "the next change, or the minute of the gateway's last line",
-        "enforced": "whether producers were held; else it was only measured what would have been done",
-        "factor": "the share of the producers' rate that was let through, or would have been",
-        "volume": "the log directory that decided it; likewise broker",
-        "used": "the share of the volume that was full",
+        "until": "the time of the next change, or the minute of the gateway's last line",
+        "enforced": "true if Weir slowed or paused the producers; false if it only recorded the state",
+        "factor": "the allowed share of the producers' rate",
+        "volume": "the log directory that caused the state; broker likewise",
+        "used": "the used share of the volume",
     },
     build=_build,
     plots=_plots,

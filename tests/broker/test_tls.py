@@ -246,7 +246,7 @@ def test_plaintext_on_a_tls_port_is_named(gateway: Weir) -> None:
         (
             "MTLS",
             {"cert": None, "key": None},
-            "the other side refused this one's certificate, or the lack of one, and said: bad certificate",
+            "the peer refused Weir's certificate, or the lack of one, with the alert: bad certificate",
         ),
     ],
     ids=["host", "authority", "own"],
@@ -290,7 +290,7 @@ def test_replaced_certificate_is_used_for_next_connection(
         files.cert.write_text("not a certificate")
         wait_until(lambda: gateway.metric("weir_tls_reloads_total", result="failure") == 1, "the bad file is noticed")
         assert shown() == "second"
-        assert "what they held before stays in effect" in gateway.log()
+        assert "the previous certificate stays in effect" in gateway.log()
         assert metadata(open_one)
 
 

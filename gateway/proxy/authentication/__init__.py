@@ -1,4 +1,4 @@
-"""Who a client is, as far as its SASL exchange with the broker tells: read in passing, decided by the broker alone."""
+"""Follows a client's SASL authentication with the broker to learn the user. Only the broker decides."""
 
 from gateway.proxy.authentication.conversation import Authentication, Outcome, Step
 

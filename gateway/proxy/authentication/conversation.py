@@ -1,4 +1,4 @@
-"""A connection's SASL exchange: what both sides say, and whose the connection is because of it."""
+"""One connection's SASL authentication: both sides' messages, and the resulting user."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -13,7 +13,7 @@ FAILURES = {
     sasl.UNSUPPORTED_SASL_MECHANISM: "unsupported_mechanism",
     sasl.ILLEGAL_SASL_STATE: "illegal_state",
 }
-"""What a broker's error code is called where failed authentications are counted; any other one is a `broker_error`."""
+"""The metric label for a broker's error code. Any other code is a `broker_error`."""
 
 _VERDICTS = {
     Verdict.CHALLENGED: SaslEvent.CHALLENGE,
@@ -24,21 +24,21 @@ _VERDICTS = {
 
 
 class Step(Enum):
-    """How an authentication stands after the broker's answer."""
+    """The state of an authentication after the broker's answer."""
 
     GOES_ON = auto()
     SUCCEEDED = auto()
     FAILED = auto()
     UNREADABLE = auto()
-    """The broker has accepted the client, whose name its token should tell and does not."""
+    """The broker has accepted the client, but the client's token has no readable name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the broker's answer means.
+    """The meaning of the broker's answer.
 
-    `user`: whose the connection is where it succeeded; `named`: whether the mechanism told that. `reason`: why it failed, one
-    of a few words.
+    After success, `user` is the connection's user, and `named` is True if the mechanism contains the name. After a failure,
+    `reason` is one of a few words.
     """
 
     step: Step
@@ -49,10 +49,10 @@ class Outcome:
 
 
 class Authentication:
-    """What one connection has done so far to authenticate. Every method may raise `OutOfTurn`.
+    """The progress of one connection's authentication. Every method may raise `OutOfTurn`.
 
-    `user` is the connection's user so far. A mechanism that hides the name leaves it, as Kafka lets no client become another
-    user by authenticating anew (KIP-368).
+    A mechanism that hides the name keeps the previous user: in Kafka, no client can become another user when it
+    authenticates again (KIP-368).
     """
 
     __slots__ = ("_claim", "_reader", "_state", "_user", "_version", "mechanism")
@@ -67,45 +67,46 @@ class Authentication:
 
     @property
     def raw_token_due(self) -> bool:
-        """Whether what the client sends next is a token without a request around it."""
+        """True if the client's next bytes are a token without a request header."""
         return self._state is SaslState.TOKEN_DUE and self._version == sasl.RAW_TOKENS
 
     @property
     def unfinished(self) -> bool:
-        """Whether the broker owes an answer: one that closes the connection instead has refused the client."""
+        """True if the broker owes an answer. A broker that closes the connection instead has refused the client."""
         return self._state in (SaslState.MECHANISM_ASKED, SaslState.TOKEN_SENT)
 
     def client_asks(self, mechanism: str, version: int) -> None:
-        """SaslHandshake: the client wants to authenticate by a mechanism, anew if it has done so already.
+        """SaslHandshake: the client selects a mechanism, for the first time or to authenticate again.
 
-        Raises ProtocolError for raw tokens of a mechanism that can't be read: where they end, and requests begin, is not known.
+        Raises `ProtocolError` for raw tokens of a mechanism that Weir can't read, because the end of the tokens would be
+        unknown.
         """
         self._fire(SaslEvent.ASK)
         reader = READERS.get(mechanism)
         if reader is None and version == sasl.RAW_TOKENS:
             raise ProtocolError(
                 "sasl_raw_unreadable",
-                "raw tokens of a mechanism that can't be read here: use a client that sends SaslAuthenticate (Kafka 1.0)",
+                "raw tokens of a mechanism that Weir can't read: use a client that sends SaslAuthenticate (Kafka 1.0)",
             )
         self._reader = Unreadable() if reader is None else reader(self._claim)
         self._version = version
-        # Names of mechanisms that are not known here are whatever the client likes, and are not kept.
+        # A client can invent names of mechanisms, so unknown names do not become metric labels.
         self.mechanism = mechanism if reader is not None or mechanism in ("GSSAPI", "EXTERNAL") else "other"
 
     def broker_agrees(self, error_code: int) -> Outcome:
-        """The broker's answer to that."""
+        """The broker's answer to SaslHandshake."""
         if error_code != sasl.NONE:
             return self._refused(error_code)
         self._fire(SaslEvent.AGREE)
         return Outcome(Step.GOES_ON, self.mechanism)
 
     def client_sends(self, token: bytes) -> None:
-        """A token of the client's. It is not kept."""
+        """A token from the client. It is not stored."""
         self._fire(SaslEvent.TOKEN)
         self._reader.client_sends(token)
 
     def broker_answers(self, error_code: int, token: bytes) -> Outcome:
-        """The broker's answer to that."""
+        """The broker's answer to the token."""
         if error_code != sasl.NONE:
             return self._refused(error_code)
         verdict = self._reader.broker_answers(token)

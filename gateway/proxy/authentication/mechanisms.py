@@ -1,8 +1,8 @@
-"""What the SASL mechanisms tell of who is authenticating, and when the broker has accepted it. Nothing is verified here.
+"""Reads the user's name and the broker's decision from SASL tokens, by mechanism. It verifies nothing.
 
-A reader sees the client's tokens and the broker's. It keeps a name at most: no password, no proof, no bearer token. It parses
-each token as Kafka's `SaslServer` of that mechanism does, so that both find the same name. A token that Kafka would refuse
-leaves `name` None. The gateway then closes the connection if the broker accepts the token all the same.
+A reader sees the tokens of both sides, and stores at most a name: no password, no proof, no bearer token. It parses each
+token as Kafka's `SaslServer` for the mechanism, so that both find the same name. A token that Kafka would refuse leaves
+`name` None. If the broker accepts such a token, the gateway closes the connection.
 """
 
 import base64
@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 
 class Verdict(Enum):
-    """What a token that the broker has answered without an error means."""
+    """The meaning of a broker's token without an error code."""
 
     CHALLENGED = auto()
     SUCCEEDED = auto()
@@ -26,27 +26,27 @@ class Verdict(Enum):
 class Mechanism(Protocol):
     """One authentication by one mechanism.
 
-    `name` is None as long as the client has not sent it, and where the token can't be read. `hidden`: only the broker can know
-    the name, as the mechanism does not send it in the clear.
+    `name` is None until the client has sent it, and if the token is not readable. `hidden` is True if the mechanism does not
+    send the name in the clear, so that only the broker knows it.
     """
 
     name: str | None
     hidden: bool
 
     def client_sends(self, token: bytes) -> None:
-        """The client's next token."""
+        """Called for each token of the client."""
         ...
 
     def broker_answers(self, token: bytes) -> Verdict:
-        """The broker's next token, which came without an error."""
+        """Called for each token of the broker that came without an error code."""
         ...
 
 
 class Plain:
-    """PLAIN (RFC 4616): authorization id, user and password, all in one token.
+    """PLAIN (RFC 4616): authorization id, user and password in one token.
 
-    As in Kafka's `PlainSaslServer`, an authorization id has to be the user's name. Some versions of it take no notice of what
-    follows a third NUL, and others refuse the token, so the name is read in any case.
+    As in Kafka's `PlainSaslServer`, an authorization id must equal the user's name. Some Kafka versions ignore bytes after a
+    third NUL, others refuse the token; the name is read in both cases.
     """
 
     def __init__(self) -> None:
@@ -54,19 +54,17 @@ class Plain:
         self.hidden = False
 
     def client_sends(self, token: bytes) -> None:
-        """The only token."""
         authorization_id, _, rest = token.partition(b"\0")
         user, _, _ = rest.partition(b"\0")
         if user and authorization_id in (b"", user):
             self.name = _text(user)
 
     def broker_answers(self, token: bytes) -> Verdict:  # noqa: ARG002
-        """An answer without an error is the success."""
         return Verdict.SUCCEEDED
 
 
-# The patterns of Kafka's `ScramMessages` and `OAuthBearerClientInitialResponse`, which take no byte above 127. Other brokers
-# may also take SCRAM's other channel binding flags (y, p), which say nothing about the name.
+# The patterns of Kafka's `ScramMessages` and `OAuthBearerClientInitialResponse`, which accept no byte above 127. Other brokers
+# may also accept SCRAM's other channel binding flags (y, p); the flags do not affect the name.
 _SASL_NAME: Final = rb"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 _SCRAM_VALUE: Final = rb"[\x01-\x2b\x2d-\x7f]+"
 _SCRAM_FIRST: Final = re.compile(
@@ -83,10 +81,10 @@ _TRIMMED: Final = "".join(map(chr, range(ord(" ") + 1)))
 
 
 class Scram:
-    """SCRAM (RFC 5802): the client's first token has the name, the broker's second one says that the proof was right.
+    """SCRAM (RFC 5802): the client's first token has the name, and the broker's second token confirms the proof.
 
-    With the extension `tokenauth` the name is the id of a delegation token (KIP-48). The broker takes the connection for the
-    token's owner, whom only the broker knows.
+    With the extension `tokenauth`, the name is the id of a delegation token (KIP-48). The connection's user is then the
+    token's owner, and only the broker knows the owner.
     """
 
     def __init__(self) -> None:
@@ -95,7 +93,6 @@ class Scram:
         self._sent = 0
 
     def client_sends(self, token: bytes) -> None:
-        """The name, then the proof."""
         self._sent += 1
         first = _SCRAM_FIRST.fullmatch(token) if self._sent == 1 else None
         if first is None:
@@ -108,18 +105,17 @@ class Scram:
         self.name = None if self.hidden else name.decode()
 
     def broker_answers(self, token: bytes) -> Verdict:
-        """The salt, then the broker's own proof."""
         if self._sent == 1:
             return Verdict.CHALLENGED
         return Verdict.SUCCEEDED if self._sent == 2 and token.startswith(b"v=") else Verdict.REFUSED
 
 
 class OAuthBearer:
-    """OAUTHBEARER (RFC 7628, KIP-255): the principal is a claim of the bearer token, a JWT, signed or not.
+    """OAUTHBEARER (RFC 7628, KIP-255): the principal is a claim of the bearer token, a signed or unsigned JWT.
 
-    A broker that accepts an authorization id has found it to be the principal. Without one, the name in a token that is no JWT
-    is hidden. A broker answers a token that it does not take with a reason, and without an error until the client has said
-    that it has understood.
+    If a broker accepts an authorization id, it equals the principal. Without one, the name in a token that is not a JWT is
+    hidden. A broker refuses a token by sending a reason without an error code; the error code follows after the client has
+    confirmed.
     """
 
     def __init__(self, claim: str = "sub") -> None:
@@ -129,7 +125,7 @@ class OAuthBearer:
         self._refused = False
 
     def client_sends(self, token: bytes) -> None:
-        """The bearer token, or that the refusal is understood."""
+        """The bearer token, or the confirmation of the refusal."""
         first = None if self._refused else _BEARER_FIRST.fullmatch(token)
         if first is None:
             return
@@ -138,14 +134,14 @@ class OAuthBearer:
             return
         parts = bearer["token"].split(b".")
         claimed = _principal(parts[1], self._claim, signed=parts[2] != b"") if len(parts) == 3 else None
-        # Kafka compares it as it was sent, with the escapes that may be in it.
+        # Kafka compares the authorization id as it was sent, with its escapes.
         authorization_id = (first["authzid"] or b"").decode()
         self.hidden = len(parts) != 3 and not authorization_id
         if not (claimed and authorization_id) or claimed == authorization_id:
             self.name = claimed or authorization_id or None
 
     def broker_answers(self, token: bytes) -> Verdict:
-        """Nothing, which is the success, or the reason why not."""
+        """An empty token means success; otherwise the token has the reason for the refusal."""
         if self._refused:
             return Verdict.REFUSED
         if not token:
@@ -155,12 +151,12 @@ class OAuthBearer:
 
 
 def _pairs(text: bytes, separator: bytes) -> dict[bytes, bytes]:
-    """`key=value` pairs as Kafka's `Utils.parseMap` reads them: of equal keys the last one counts."""
+    """`key=value` pairs, parsed like Kafka's `Utils.parseMap`: the last of equal keys counts."""
     return {key: value for key, _, value in (pair.partition(b"=") for pair in text.split(separator))}
 
 
 def _principal(payload: bytes, claim: str, *, signed: bool) -> str | None:
-    """The claim of a JWT that names its principal. Kafka's validator of signed tokens trims it, the other one does not."""
+    """The claim of a JWT with the principal. Kafka's validator trims the claim of signed tokens only."""
     try:
         claims = json.loads(base64.b64decode(payload + b"=" * (-len(payload) % 4), altchars=b"-_", validate=True))
     except (ValueError, binascii.Error, RecursionError):
@@ -172,22 +168,22 @@ def _principal(payload: bytes, claim: str, *, signed: bool) -> str | None:
 
 
 def _has_surrogate(name: str) -> bool:
-    """JSON may escape half of a character, which no encoding can write."""
+    """JSON may escape one half of a surrogate pair, which no encoding can write."""
     return any("\ud800" <= character <= "\udfff" for character in name)
 
 
 class Unreadable:
-    """GSSAPI, whose tickets are encrypted, and mechanisms that are not known here."""
+    """GSSAPI, as its tickets are encrypted, and unknown mechanisms."""
 
     def __init__(self) -> None:
         self.name: str | None = None
         self.hidden = True
 
     def client_sends(self, token: bytes) -> None:
-        """Something."""
+        """Ignores the token."""
 
     def broker_answers(self, token: bytes) -> Verdict:  # noqa: ARG002
-        """How many rounds there are is not known."""
+        """The number of tokens is unknown, so every answer may be the last."""
         return Verdict.MAYBE_SUCCEEDED
 
 
@@ -197,7 +193,7 @@ READERS: dict[str, Callable[[str], Mechanism]] = {
     "SCRAM-SHA-512": lambda _: Scram(),
     "OAUTHBEARER": OAuthBearer,
 }
-"""What reads a mechanism, made with the claim that names a bearer token's principal. The other mechanisms are `Unreadable`."""
+"""Creates a mechanism's reader from the name of the bearer token's claim. Other mechanisms are `Unreadable`."""
 
 
 def _text(data: bytes) -> str | None:

@@ -1,8 +1,8 @@
-"""What may happen when while a connection authenticates, as a table.
+"""The states of a connection's SASL authentication, as a table of transitions.
 
-Source: `SaslServerAuthenticator.SaslState`, the broker's side of it. A client that has authenticated may do so again at any
-time (KIP-368), so AUTHENTICATED is not the end. Kafka reads one request at a time; here a client that does not wait for the
-answer to a handshake or a token is one that breaks the protocol.
+Source: the broker's `SaslServerAuthenticator.SaslState`. A client may authenticate again at any time (KIP-368), so
+AUTHENTICATED is not the last state. Kafka reads one request at a time. A client that does not wait for the answer to a
+handshake or a token violates the protocol here.
 """
 
 from enum import Enum, auto
@@ -11,20 +11,20 @@ from protocol.errors import OutOfTurn
 
 
 class SaslState(Enum):
-    """How far a connection is."""
+    """The progress of a connection's authentication."""
 
     UNAUTHENTICATED = auto()
     MECHANISM_ASKED = auto()
     TOKEN_DUE = auto()
     TOKEN_SENT = auto()
     MAYBE_AUTHENTICATED = auto()
-    """The broker took a token of a mechanism that can't be read: that was the last one, or the client has to go on."""
+    """The broker accepted a token that Weir can't read. The token may be the last one, or the client may send another."""
     AUTHENTICATED = auto()
     REFUSED = auto()
 
 
 class SaslEvent(Enum):
-    """What the client sends (ASK, TOKEN), and what the broker makes of it."""
+    """The client's messages (ASK, TOKEN) and the broker's answers."""
 
     ASK = auto()
     TOKEN = auto()
@@ -47,16 +47,16 @@ TRANSITIONS: dict[tuple[SaslState, SaslEvent], SaslState] = {
     (_S.TOKEN_SENT, _E.SUCCEED_MAYBE): _S.MAYBE_AUTHENTICATED,
     (_S.TOKEN_SENT, _E.REFUSE): _S.REFUSED,
     (_S.MAYBE_AUTHENTICATED, _E.TOKEN): _S.TOKEN_SENT,
-    # Again: after success (KIP-368), and after a refusal as long as the broker leaves the connection open.
+    # A client may authenticate again after success (KIP-368), and after a refusal if the broker keeps the connection open.
     (_S.AUTHENTICATED, _E.ASK): _S.MECHANISM_ASKED,
     (_S.MAYBE_AUTHENTICATED, _E.ASK): _S.MECHANISM_ASKED,
     (_S.REFUSED, _E.ASK): _S.MECHANISM_ASKED,
 }
-"""Every legal transition; whatever is not here raises `OutOfTurn`."""
+"""Every legal transition. Any other raises `OutOfTurn`."""
 
 
 def after(state: SaslState, event: SaslEvent) -> SaslState:
-    """The state that an event leads to."""
+    """The state after an event. Raises `OutOfTurn`."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

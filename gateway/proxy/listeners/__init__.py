@@ -1,1 +1,1 @@
-"""Addresses that clients connect to, and accepted connections up to their first request."""
+"""Listening sockets for clients, and accepted connections up to the start of their session."""

@@ -1,7 +1,7 @@
-"""Takes new connections from a listening socket, at the pace that the connection quotas allow.
+"""Accepts connections from a listening socket, at the rate that the connection quotas allow.
 
-asyncio's own server takes whatever there is and makes a transport for each, and a TLS handshake where there is one, before
-anybody is asked. Here a connection costs one `accept` until it is known that it will be served.
+asyncio's own server accepts every connection at once, creates a transport, and starts the TLS handshake. Here a connection
+costs only one `accept` until the quotas have admitted it.
 """
 
 import asyncio
@@ -11,31 +11,52 @@ import resource
 import socket
 from collections.abc import Callable
 from math import inf
+from typing import Protocol
 
-from gateway.proxy.listeners.admission import Admission, Slot
 from gateway.proxy.tls.handshakes import Handshakes
 
 ACCEPTS_PER_WAKE = 32
-"""So many are taken before those who are connected already have their turn: about a millisecond's work."""
+"""The limit on accepted connections before the event loop serves open connections again; about 1 ms of work."""
 
 RETRY_SECONDS = 1.0
 
-_OF_THE_CONNECTION = frozenset({
+_CONNECTION_ERRORS = frozenset({
     errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.ENONET, errno.ENETDOWN,
     errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ETIMEDOUT, errno.ECONNRESET,
 })  # fmt: skip
-"""Linux reports errors of the new connection as errors of accept (accept(2), "Error handling"); EPERM is a firewall's."""
+"""Linux returns errors of the new connection from accept (accept(2), "Error handling"). EPERM comes from a firewall."""
 
 _log = logging.getLogger("weir.cluster")
 
+
+class Slot(Protocol):
+    """One admitted connection, counted against the connection limits."""
+
+    @property
+    def ip(self) -> str: ...
+
+    def release(self) -> None:
+        """Stop counting the connection. A second call does nothing."""
+
+
+class Admission(Protocol):
+    """Checks new connections against the limits. `features.connection_quotas` implements it for all acceptors of a gateway."""
+
+    def wait(self, listener: str, resume: Callable[[], None]) -> float:
+        """Return the seconds until the listener may accept. After `inf`, it calls `resume` when the listener may accept."""
+
+    def admit(self, listener: str, connection: socket.socket, ip: str, port: int) -> Slot | None:
+        """Count a new connection, or refuse it: close its socket and return None."""
+
+
 Serve = Callable[[Slot], asyncio.Protocol]
-"""Makes the protocol of a connection, which releases the slot in its `connection_lost`."""
+"""Creates the protocol of a connection. The protocol releases the slot in `connection_lost`."""
 
 
 class Acceptor:
-    """Serves one bound and listening socket, which it closes in the end. With `tls`, connections begin with a handshake.
+    """Accepts connections from one listening socket, and owns the socket. With `tls`, connections start with a handshake.
 
-    `listener` is the name of the listener whose limits hold. Whoever may not be taken yet waits in the kernel's queue.
+    `listener` is the name of the listener in the config. Connections that must wait stay in the kernel's queue.
     """
 
     def __init__(
@@ -51,58 +72,57 @@ class Acceptor:
         self._pause: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Accept from now on."""
         if self._bound.fileno() >= 0:
             self._loop.add_reader(self._bound.fileno(), self._accept)
 
     @property
     def starting(self) -> int:
-        """How many connections were accepted and have not begun: those in their TLS handshake."""
+        """The number of connections in their TLS handshake."""
         return len(self._starting)
 
     def finish(self) -> None:
-        """Take who waits in the kernel's queue, then nobody any more; open connections and handshakes go on.
+        """Accept the connections in the kernel's queue, then close the socket. Open connections and handshakes continue.
 
-        Closing a socket resets the connections in its queue, of which their clients believe that they are served.
+        Closing the socket alone would reset the queued connections, which their clients regard as established.
         """
         if self._bound.fileno() < 0:
             return
-        self._quiet()
-        while self._take():
+        self._stop_reading()
+        while self._accept_one():
             pass
-        self._quiet()
+        self._stop_reading()
         self._bound.close()
 
     def close(self) -> None:
-        """Accept nobody any more and end handshakes; open connections go on."""
+        """Close the socket and cancel handshakes. Open connections continue."""
         for task in self._starting:
             task.cancel()
         if self._bound.fileno() >= 0:
-            self._quiet()
+            self._stop_reading()
             self._bound.close()
 
-    def _quiet(self) -> None:
+    def _stop_reading(self) -> None:
         self._loop.remove_reader(self._bound.fileno())
         if self._pause is not None:
             self._pause.cancel()
 
     def _accept(self) -> None:
         for _ in range(ACCEPTS_PER_WAKE):
-            if not self._take():
+            if not self._accept_one():
                 return
 
-    def _take(self) -> bool:
-        """Take one connection from the queue, if there is one and it may be taken now."""
+    def _accept_one(self) -> bool:
+        """Accept one connection. Returns False if the queue is empty or the listener must wait."""
         wait = self._admission.wait(self._listener, self.start)
         if wait > 0.0:
-            self._stop(wait)
+            self._pause_for(wait)
             return False
         try:
             connection, address = self._bound.accept()
         except (BlockingIOError, InterruptedError):
             return False
         except OSError as error:
-            if error.errno in _OF_THE_CONNECTION:  # it was gone again before its turn
+            if error.errno in _CONNECTION_ERRORS:  # the client closed it before the accept
                 return True
             _log.warning(
                 "listener %s: no connection can be accepted for %g s: %s — %s",
@@ -112,7 +132,7 @@ class Acceptor:
                 _remedy(error.errno),
                 extra={"reason": f"accept {self._listener}"},
             )
-            self._stop(RETRY_SECONDS)
+            self._pause_for(RETRY_SECONDS)
             return False
         connection.setblocking(False)
         slot = self._admission.admit(self._listener, connection, *address[:2])
@@ -122,8 +142,8 @@ class Acceptor:
             task.add_done_callback(self._starting.discard)
         return True
 
-    def _stop(self, seconds: float) -> None:
-        """Take nobody for so long; inf: until `start`."""
+    def _pause_for(self, seconds: float) -> None:
+        """`inf` means until the next `start`."""
         self._loop.remove_reader(self._bound.fileno())
         if seconds < inf:
             self._pause = self._loop.call_later(seconds, self.start)
@@ -139,16 +159,18 @@ class Acceptor:
             connection.close()
             if not isinstance(error, OSError):
                 raise
-            # The client is gone, or its handshake failed.
-            _log.debug("a connection ended before it began: %s", error, extra={"peer": slot.ip})
+            # The client has disconnected, or its handshake failed.
+            _log.debug("a connection ended before its session started: %s", error, extra={"peer": slot.ip})
 
 
 def _remedy(number: int | None) -> str:
     if number == errno.EMFILE:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return f"a client takes two files and {limit} may be open: raise LimitNOFILE of the service, or ulimit -n of the shell"
+        return (
+            f"a client needs two open files, and the limit is {limit}: raise the service's LimitNOFILE or the shell's ulimit -n"
+        )
     if number == errno.ENFILE:
-        return "the machine's limit of open files is reached: raise fs.file-max"
+        return "the machine has reached its limit of open files: raise fs.file-max"
     if number in (errno.ENOBUFS, errno.ENOMEM):
-        return "the kernel has no memory for it: give the machine more, or it fewer clients"
-    return "the kernel's log may say more; restart Weir if that goes on"
+        return "the kernel is out of memory: give the machine more memory or fewer clients"
+    return "check the kernel's log; restart Weir if the error persists"

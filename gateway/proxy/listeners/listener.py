@@ -1,4 +1,4 @@
-"""The addresses that clients connect to: one to begin with, and one for each broker."""
+"""A listener's ports: the bootstrap port and the ports of the brokers."""
 
 import asyncio
 import logging
@@ -17,10 +17,9 @@ from gateway.proxy.connection import Dial, Session, SessionHost
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters
 from gateway.proxy.handlers.sasl import AuthenticationGate, SaslObserver
-from gateway.proxy.listeners.acceptor import Acceptor
-from gateway.proxy.listeners.admission import Admission
+from gateway.proxy.listeners.acceptor import Acceptor, Admission
 from gateway.proxy.listeners.port_claims import PortClaims
-from gateway.proxy.listeners.tls_acceptor import Arrival, Welcome
+from gateway.proxy.listeners.tls_acceptor import AcceptedTlsClient, TlsAcceptor
 from gateway.proxy.sessions import Sessions
 from gateway.proxy.tls.contexts import LiveContext, ServerContext, server_context
 from gateway.proxy.tls.handshakes import Handshakes
@@ -33,14 +32,14 @@ _log = logging.getLogger("weir.cluster")
 
 
 class BindError(Exception):
-    """An address that clients are to connect to can't be bound."""
+    """A listener's address can't be bound. The message has the key, the reason and the remedy."""
 
 
 class Listener:
     """One entry of `listeners` in the config file.
 
-    A broker's port is bound the moment that the broker is first heard of, so that no client is told a port on which nobody
-    listens. With `sni`, all brokers are behind the bootstrap port instead, and a client's handshake tells which one it wants.
+    The listener binds a broker's port as soon as it learns of the broker, before it advertises the port to any client. With
+    `sni`, clients reach all brokers at the bootstrap port, and the server name in the handshake selects the broker.
     """
 
     def __init__(
@@ -54,9 +53,9 @@ class Listener:
         make_context: Callable[[Translate], SessionContext],
         claims: PortClaims | None = None,
     ) -> None:
-        """`directory` is the config file's; with `claims`, other processes listen on the same ports (SO_REUSEPORT).
+        """`directory` is the config file's. With `claims`, other processes listen on the same ports (SO_REUSEPORT).
 
-        Raises OSError where the certificates can't be used.
+        Raises `OSError` if the certificates can't be used.
         """
         self._config = config
         self._upstream = upstream
@@ -88,12 +87,12 @@ class Listener:
             self._brokers.on_new(partial(self._open_broker_port, config.broker_ports))
 
     async def start(self) -> None:
-        """Bind the bootstrap port and serve. Raises BindError."""
+        """Bind the bootstrap port and accept clients. Raises `BindError`."""
         bound = bind_bootstrap_port(self._config, reuse_port=self._claims is not None)
         self._serve(bound, self._upstream.dial_anyone, "the bootstrap broker")
 
     def translate(self, node_id: int, host: str, port: int) -> Address | None:
-        """What clients of this listener are told instead of a broker's own address; None: nothing, for want of a port."""
+        """A broker's address for clients of this listener; None if the broker has no port here."""
         self._brokers.learn(node_id, host, port)
         if (names := self._config.sni) is not None:
             return names.name(node_id), names.port or self._config.bootstrap_port
@@ -101,9 +100,9 @@ class Listener:
         return None if mine is None else (self._config.advertised_host, mine)
 
     def require_sasl(self, *, wanted: bool | None) -> None:
-        """A look at the cluster has ended: the brokers want clients to authenticate or not, or None if that was not found out.
+        """Apply the result of a cluster look-up: the brokers require authentication or not; None if the look-up failed.
 
-        The config goes before that.
+        `sasl.required` in the config overrides the result.
         """
         gate = self._gate
         if self._config.sasl.required is not None or (not gate.looking and wanted in (None, gate.required)):
@@ -115,22 +114,22 @@ class Listener:
             session.call_ready()
 
     def limit_frames(self, max_bytes: int) -> None:
-        """Requests of connections from now on may be so long."""
+        """Set the maximum request size of new connections."""
         self._context.max_frame_bytes = max_bytes
 
     @property
     def starting(self) -> int:
-        """How many connections were accepted and are still in their TLS handshake."""
+        """The number of accepted connections that are still in their TLS handshake."""
         return sum(acceptor.starting for acceptor in self._acceptors)
 
     def finish(self) -> None:
-        """Take whoever has connected so far and then nobody any more; sessions and handshakes go on."""
+        """Accept the connections that are already waiting, then no more. Sessions and handshakes continue."""
         self._closed = True
         for acceptor in self._acceptors:
             acceptor.finish()
 
     async def close(self) -> None:
-        """Accept nobody any more and end handshakes; open sessions go on."""
+        """Stop accepting and cancel handshakes. Sessions continue."""
         self._closed = True
         for acceptor in self._acceptors:
             acceptor.close()
@@ -140,18 +139,18 @@ class Listener:
             return
         ports = broker_ports.ports
         taken = set(self._ports.values())
-        # The first port plus the node id, so that it stays the same over restarts; the next free one where that is taken.
+        # First port plus node id, so that a broker keeps its port over restarts. If that port is taken, the next free one.
         begin = node_id % len(ports)
         for port in chain(ports[begin:], ports[:begin]):
             if port in taken:
                 continue
             try:
-                if not self._mine(port, node_id):
+                if not self._owns_port(port, node_id):
                     continue
                 bound = _bind(self._config.host, port, reuse_port=self._claims is not None)
             except OSError as error:
                 _log.warning(
-                    "listener %s: port %d, meant for broker %d, can't be bound: %s; trying the next of broker_ports",
+                    "listener %s: port %d, meant for broker %d, can't be bound: %s; trying the next port of broker_ports",
                     self._config.name, port, node_id, error.strerror, extra={"broker": node_id},
                 )  # fmt: skip
                 continue
@@ -164,12 +163,12 @@ class Listener:
             self._serve(bound, partial(self._upstream.dial_broker, node_id), f"broker {node_id}", node_id)
             return
         _log.error(
-            "listener %s: no port of broker_ports %s is left for broker %d, clients won't be told of it: widen broker_ports",
+            "listener %s: no port of broker_ports %s is left for broker %d, so clients can't reach it: widen broker_ports",
             self._config.name, broker_ports, node_id, extra={"broker": node_id},
         )  # fmt: skip
 
     def _warn_of_collision(self, broker_ports: PortRange, node_id: int, port: int) -> None:
-        """Warn where the broker gets another port than its own because a second broker has that port."""
+        """Warn if the broker's own port belongs to another broker, so that this broker gets a different port."""
         ports = broker_ports.ports
         own = ports[node_id % len(ports)]
         others = [other for other, taken in self._ports.items() if taken == own]
@@ -177,17 +176,17 @@ class Listener:
             return
         known = [node_id, *self._ports]
         _log.warning(
-            "listener %s: broker_ports %s is too narrow: port %d is that of broker %d and of broker %d, which gets port %d now,"
-            " and may get another one after a restart; clients that remember its port would reach another broker — widen"
+            "listener %s: broker_ports %s is too narrow: port %d is that of broker %d and of broker %d, which gets port %d now."
+            " After a restart, it may get another port, and clients that remember the old one would reach another broker: widen"
             " broker_ports to %d ports or more",
             self._config.name, broker_ports, own, others[0], node_id, port, max(known) - min(known) + 1,
             extra={"broker": node_id},
         )  # fmt: skip
 
-    def _mine(self, port: int, node_id: int) -> bool:
-        """Whether the other processes that listen on these ports, if there are any, agree that this one is the broker's.
+    def _owns_port(self, port: int, node_id: int) -> bool:
+        """True if the other worker processes, if any, agree that the port is this broker's.
 
-        Raises OSError where it is found that somebody else listens there: with SO_REUSEPORT also another Weir with workers.
+        Raises `OSError` if another program has the port; with SO_REUSEPORT, this may be another Weir with workers.
         """
         host = self._config.host
         return self._claims is None or self._claims.claim(
@@ -201,13 +200,13 @@ class Listener:
             acceptor = Acceptor(bound, lambda slot: cast("asyncio.Protocol", Session(host, slot)), admission, name)
         else:
             failures = self._counters.handshake_failures
-            welcome = Welcome(name, partial(self._host_of, host), self._mapping, failures)
-            acceptor = Acceptor(bound, lambda slot: Arrival(welcome, slot), admission, name, tls=self._handshakes)
+            tls = TlsAcceptor(name, partial(self._host_of, host), self._mapping, failures)
+            acceptor = Acceptor(bound, lambda slot: AcceptedTlsClient(tls, slot), admission, name, tls=self._handshakes)
         acceptor.start()
         self._acceptors.append(acceptor)
 
     def _knows_name(self, server_name: str | None) -> bool:
-        """Whether it is the name of a broker or of the bootstrap address, where brokers are told apart by name."""
+        """True if `server_name` is a broker's name or the bootstrap host. Used with `sni` only."""
         names = self._config.sni
         if server_name is None or names is None:
             return False
@@ -215,7 +214,7 @@ class Listener:
         return server_name == self._config.advertised_host.lower() if node_id is None else node_id in self._brokers
 
     def _host_of(self, bootstrap: SessionHost, server_name: str | None) -> SessionHost:
-        """What a session finds around it whose client has asked for that name."""
+        """The session host for a client that asked for `server_name`."""
         names = self._config.sni
         node_id = None if names is None or server_name is None else names.node_id(server_name)
         if node_id is None:
@@ -226,7 +225,7 @@ class Listener:
 
 
 def bind_bootstrap_port(config: ListenerConfig, *, reuse_port: bool) -> socket.socket:
-    """A listening socket; with `reuse_port` other processes may have theirs on the same port. Raises BindError."""
+    """A listening socket. With `reuse_port`, other processes may listen on the same port. Raises `BindError`."""
     host, port = config.host, config.bootstrap_port
     try:
         return _bind(host, port, reuse_port=reuse_port)

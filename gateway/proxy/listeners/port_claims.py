@@ -1,4 +1,4 @@
-"""Which broker a port is for, where several processes listen on the same ones."""
+"""Coordinates the broker ports of worker processes that listen on the same ports."""
 
 import fcntl
 import os
@@ -8,24 +8,25 @@ from errno import EADDRINUSE
 from pathlib import Path
 
 _OTHERS = "others"
-"""Instead of a broker: somebody else has the port."""
+"""Stands for a broker if another program has the port."""
 
 
 class PortClaims:
-    """The agreement of processes with one `directory` in common, as a symbolic link for each address: its target is the broker.
+    """Agrees on one broker for each port, among the processes that share `directory`.
 
-    A client that one process has told of a port may be served by any of them, so a port has to mean the same broker to all.
-    Links are made by one process at a time, and whoever comes second can read what the first has decided.
+    A client may connect to any of the processes, so a port must mean the same broker in all of them. Each claim is a
+    symbolic link named after the address, with the broker's id as its target. A lock on the directory serializes the claims.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def claim(self, host: str, port: int, node_id: int, try_alone: Callable[[], None]) -> bool:
-        """Whether the port is this broker's, by now or already. Raises OSError where the directory can't be written.
+        """True if the port belongs to this broker, from now on or already. Raises `OSError` if the directory is not
+        writable.
 
-        The first who asks finds out, with `try_alone`, whether anybody else listens there: it binds the port without
-        SO_REUSEPORT, while nobody here does. Its OSError is raised; a port in use is no broker's from then on.
+        The first process to claim a port calls `try_alone`, which binds the port without SO_REUSEPORT and so detects another
+        program. Its `OSError` is raised; after EADDRINUSE, no process can claim the port.
         """
         link = self._directory / f"{host}:{port}"
         with self._one_at_a_time():
@@ -46,7 +47,7 @@ class PortClaims:
     def _one_at_a_time(self) -> Iterator[None]:
         descriptor = os.open(self._directory, os.O_RDONLY)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)  # for as long as it takes to bind a port
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # held only while a process binds a port
             yield
         finally:
             os.close(descriptor)

@@ -1,1 +1,1 @@
-"""TLS on both sides: contexts and their files, handshakes with clients, why they fail, and whom a certificate names."""
+"""TLS with clients and brokers: contexts that follow their files, handshakes, failure causes, and users from certificates."""

@@ -1,70 +1,73 @@
-"""Why a handshake failed: a word for metrics, and words for people that name the cause."""
+"""Explains a failed handshake: a reason for metrics, and words for the log."""
 
 import ssl
 from typing import NamedTuple
 
 
 class Cause(NamedTuple):
-    """`reason` is one of a fixed set; `words` go on from "the handshake failed: "."""
+    """`reason` comes from a fixed set. `words` complete the sentence "the handshake failed: "."""
 
     reason: str
     words: str
 
 
+_UNKNOWN_CA = "certificate is from an authority that is not trusted here"
 _CERTIFICATE = {
-    7: Cause("unknown_ca", "{whose} certificate is from an authority that is not trusted here, only one of the same name is"),
-    9: Cause("not_yet_valid", "{whose} certificate is not valid yet"),
-    10: Cause("expired", "{whose} certificate has expired"),
-    18: Cause("self_signed", "{whose} certificate is self-signed, by no authority that is trusted here"),
-    19: Cause("unknown_ca", "{whose} certificate is from an authority that is not trusted here (self-signed, in its chain)"),
-    2: Cause("unknown_ca", "{whose} certificate is from an authority that is not trusted here"),
-    20: Cause("unknown_ca", "{whose} certificate is from an authority that is not trusted here"),
-    21: Cause("unknown_ca", "{whose} certificate is from an authority that is not trusted here"),
-    23: Cause("revoked", "{whose} certificate has been revoked"),
-    26: Cause("wrong_purpose", "{whose} certificate is not meant for this use (its extended key usage)"),
-    62: Cause("wrong_host", "{whose} certificate is for another host"),
-    64: Cause("wrong_host", "{whose} certificate is for another host"),
+    2: Cause("unknown_ca", _UNKNOWN_CA),
+    7: Cause("unknown_ca", f"{_UNKNOWN_CA}, although it has the name of a trusted one"),
+    9: Cause("not_yet_valid", "certificate is not valid yet"),
+    10: Cause("expired", "certificate has expired"),
+    18: Cause("self_signed", "certificate is self-signed, and not trusted here"),
+    19: Cause("unknown_ca", f"{_UNKNOWN_CA} (self-signed, in its chain)"),
+    20: Cause("unknown_ca", _UNKNOWN_CA),
+    21: Cause("unknown_ca", _UNKNOWN_CA),
+    23: Cause("revoked", "certificate has been revoked"),
+    26: Cause("wrong_purpose", "certificate is not meant for this use (its extended key usage)"),
+    62: Cause("wrong_host", "certificate is for another host"),
+    64: Cause("wrong_host", "certificate is for another host"),
 }
-"""By OpenSSL's X509_V_ERR number."""
+"""By OpenSSL's X509_V_ERR number. The words follow the name of the certificate's owner."""
 
-_PLAIN = Cause("not_tls", "what came is not TLS: is security.protocol PLAINTEXT on the other side?")
+_PLAINTEXT = Cause("not_tls", "the peer does not send TLS: is its security.protocol PLAINTEXT?")
+_HTTP = Cause("not_tls", "the peer sends HTTP instead of TLS")
+_VERSION = Cause("version", "the two sides have no TLS version in common")
 _OTHER = {
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": Cause("no_certificate", "{whose} certificate is missing, and one is required"),
-    "HTTP_REQUEST": Cause("not_tls", "what came is not TLS but HTTP"),
-    "HTTPS_PROXY_REQUEST": Cause("not_tls", "what came is not TLS but HTTP"),
-    "WRONG_VERSION_NUMBER": _PLAIN,
-    "UNKNOWN_PROTOCOL": _PLAIN,
-    "UNEXPECTED_MESSAGE": _PLAIN,
-    "RECORD_LAYER_FAILURE": _PLAIN,
-    "UNSUPPORTED_PROTOCOL": Cause("version", "the two sides have no TLS version in common"),
-    "VERSION_TOO_LOW": Cause("version", "the two sides have no TLS version in common"),
-    "TLSV1_ALERT_PROTOCOL_VERSION": Cause("version", "the two sides have no TLS version in common"),
+    "HTTP_REQUEST": _HTTP,
+    "HTTPS_PROXY_REQUEST": _HTTP,
+    "WRONG_VERSION_NUMBER": _PLAINTEXT,
+    "UNKNOWN_PROTOCOL": _PLAINTEXT,
+    "UNEXPECTED_MESSAGE": _PLAINTEXT,
+    "RECORD_LAYER_FAILURE": _PLAINTEXT,
+    "UNSUPPORTED_PROTOCOL": _VERSION,
+    "VERSION_TOO_LOW": _VERSION,
+    "TLSV1_ALERT_PROTOCOL_VERSION": _VERSION,
     "NO_SHARED_CIPHER": Cause("cipher", "the two sides have no cipher in common"),
 }
+"""By the name of OpenSSL's error."""
 
 _ABOUT_CERTIFICATES = ("certificate", "unknown ca")
-"""Words of alerts. Java says "bad certificate" where it got none."""
+"""Words of alerts. Java sends "bad certificate" if it got no certificate."""
 
 
-def cause_of(error: BaseException, whose: str) -> Cause:
-    """What went wrong, where `whose` is the other side, such as "the client's"."""
+def cause_of(error: BaseException, peers: str) -> Cause:
+    """The cause of a failed handshake. `peers` is the other side in the possessive, such as "the client's"."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        known = _CERTIFICATE.get(error.verify_code)
-        cause = known or Cause("bad_certificate", "{whose} certificate is not valid")
-        # OpenSSL's own words name the host that was expected.
-        words = f"{cause.words.format(whose=whose)} ({error.verify_message.rstrip('.')})"
-        return Cause(cause.reason, words)
+        cause = _CERTIFICATE.get(error.verify_code) or Cause("bad_certificate", "certificate is not valid")
+        # OpenSSL's message contains the expected host.
+        return Cause(cause.reason, f"{peers} {cause.words} ({error.verify_message.rstrip('.')})")
     if isinstance(error, ssl.SSLError):
         name = error.reason or ""
+        if name == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+            return Cause("no_certificate", f"{peers} certificate is missing, and one is required")
         if name in _OTHER:
-            return Cause(_OTHER[name].reason, _OTHER[name].words.format(whose=whose))
+            return _OTHER[name]
         if "ALERT" in name or name == "TLSV1_UNRECOGNIZED_NAME":
-            said = name.rpartition("ALERT_")[2].replace("_", " ").lower()
-            what = " this one's certificate, or the lack of one" if any(word in said for word in _ABOUT_CERTIFICATES) else ""
-            return Cause("refused_by_peer", f"the other side refused{what}, and said: {said}")
+            alert = name.rpartition("ALERT_")[2].replace("_", " ").lower()
+            about = " Weir's certificate, or the lack of one" if any(word in alert for word in _ABOUT_CERTIFICATES) else ""
+            return Cause("refused_by_peer", f"the peer refused{about}, with the alert: {alert}")
         return Cause("other", str(error))
     if isinstance(error, ConnectionAbortedError | TimeoutError):
-        return Cause("timeout", "it was not finished in time")
+        return Cause("timeout", "the handshake did not finish in time")
     if isinstance(error, OSError):
-        return Cause("closed", "the connection was closed before it was finished")
+        return Cause("closed", "the peer closed the connection during the handshake")
     return Cause("other", repr(error))

@@ -1,4 +1,4 @@
-"""OpenSSL's contexts as the config describes them, and those that follow their files."""
+"""OpenSSL contexts for the TLS settings in the config, and their reload when the files change."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ _log = logging.getLogger("weir.tls")
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """What clients find. `client_ca` is None where `client_auth` is none. Files are PEM."""
+    """The gateway's TLS settings towards clients. `client_ca` is None if `client_auth` is none. Files are PEM."""
 
     cert: Path
     key: Path
@@ -30,13 +30,14 @@ class ServerTls:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Every file that it is made of."""
         return tuple(file for file in (self.cert, self.key, self.client_ca) if file is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
-    """What brokers find. `ca` is None for the system's own authorities; `cert` and `key` are None together."""
+    """The gateway's TLS settings towards brokers. `ca` None means the system's authorities; `cert` and `key` are None
+    together.
+    """
 
     ca: Path | None
     cert: Path | None
@@ -46,12 +47,11 @@ class ClientTls:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Every file that it is made of."""
         return tuple(file for file in (self.ca, self.cert, self.key) if file is not None)
 
 
 class HandshakeError(ssl.SSLError):
-    """A handshake with a client failed. `alert` is what is still to be sent to it, `server_name` whom it asked for."""
+    """A handshake with a client failed. `alert` must still be sent; `server_name` is the name in the client's SNI."""
 
     def __init__(self, error: ssl.SSLError, alert: bytes, server_name: str | None) -> None:
         super().__init__(*error.args)
@@ -61,13 +61,13 @@ class HandshakeError(ssl.SSLError):
 
 
 class ServerObject(ssl.SSLObject):
-    """A connection of a client. It knows the name that the client asked for (SNI), and tells why its handshake failed."""
+    """A client's connection. Keeps the requested server name (SNI), and the alert of a failed handshake."""
 
     outgoing: ssl.MemoryBIO
     server_name: str | None = None
 
     def do_handshake(self) -> None:
-        """Go on with the handshake. Raises HandshakeError, which carries the alert: uvloop does not send it."""
+        """Continue the handshake. Raises `HandshakeError` with the alert, because uvloop does not send it."""
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLSyscallError):
@@ -89,7 +89,6 @@ class ServerContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
-        """A new connection of a client."""
         made = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
         if isinstance(made, ServerObject):
             made.outgoing = outgoing
@@ -97,9 +96,9 @@ class ServerContext(ssl.SSLContext):
 
 
 def server_context(tls: ServerTls, known_name: Callable[[str | None], bool] | None = None) -> ServerContext:
-    """The context for a listener; `known_name` decides which server names (SNI) are served, None: any and none.
+    """A listener's context. `known_name` accepts or refuses a server name (SNI); None accepts all, and none at all.
 
-    Raises OSError (ssl.SSLError among them) where the files can't be used.
+    Raises `OSError`, including `ssl.SSLError`, if the files can't be used.
     """
     context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[tls.min_version]
@@ -122,7 +121,7 @@ def server_context(tls: ServerTls, known_name: Callable[[str | None], bool] | No
 
 
 def client_context(tls: ClientTls) -> ssl.SSLContext:
-    """The context for connections to brokers. Raises OSError (ssl.SSLError among them) where the files can't be used."""
+    """The context for connections to brokers. Raises `OSError`, including `ssl.SSLError`, if the files can't be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = _VERSIONS[tls.min_version]
     context.check_hostname = tls.verify_hostname
@@ -136,7 +135,7 @@ def client_context(tls: ClientTls) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    """OpenSSL would ask for the password of an encrypted key on the terminal."""
+    """Without this callback, OpenSSL asks for the password of an encrypted key on the terminal."""
     raise ssl.SSLError("the key is encrypted")
 
 
@@ -144,13 +143,13 @@ Context = TypeVar("Context", bound=ssl.SSLContext)
 
 
 class LiveContext(Generic[Context]):
-    """A context that is made anew when its files change. Connections that are open keep the one they began with.
+    """A context that is created again after its files change. Open connections keep their old context.
 
-    `name` says whose it is, such as `listeners[clients].tls`; `results` counts reloads by `success` and `failure`.
+    `name` is a config key such as `listeners[clients].tls`; `results` counts reloads by `success` and `failure`.
     """
 
     def __init__(self, name: str, files: Sequence[Path], make: Callable[[], Context], results: dict[str, int]) -> None:
-        """Make it for the first time. Raises OSError where the files can't be used."""
+        """Creates the first context. Raises `OSError` if the files can't be used."""
         self.name = name
         self._files = files
         self._make = make
@@ -159,8 +158,10 @@ class LiveContext(Generic[Context]):
         self.context = make()
 
     def refresh(self) -> None:
-        """Look at the files. It is what they hold that counts once two looks have seen the same: a certificate and its key
-        are rarely replaced in one step."""
+        """Check the files, and load them once two checks in a row have found the same change.
+
+        A certificate and its key are rarely replaced in one step.
+        """
         seen = self._look()
         if seen == self._tried or seen != self._changing:
             self._changing = seen
@@ -171,16 +172,16 @@ class LiveContext(Generic[Context]):
         except OSError as error:
             self._results["failure"] = self._results.get("failure", 0) + 1
             _log.error(
-                "%s: the files have changed and can't be used, what they held before stays in effect: %s — replace them with "
-                "a certificate and its key; `weir check` says what is wrong",
+                "%s: the files have changed and can't be used, so the previous certificate stays in effect: %s. Replace them "
+                "by a certificate and its key; `weir check` shows the error",
                 self.name, error,
             )  # fmt: skip
         else:
             self._results["success"] = self._results.get("success", 0) + 1
-            _log.info("%s: the files have changed; new connections get what they hold now", self.name)
+            _log.info("%s: the files have changed; new connections use the new files", self.name)
 
     def _look(self) -> tuple[object, ...]:
-        """What changes whenever a file does, also behind a link such as those of a Kubernetes Secret."""
+        """A value that changes whenever a file does, even behind a symbolic link as in a Kubernetes Secret."""
         seen: list[object] = []
         for file in self._files:
             try:
@@ -193,7 +194,7 @@ class LiveContext(Generic[Context]):
 
 
 async def follow_files(contexts: Sequence[LiveContext[Any]]) -> None:
-    """Refresh contexts whenever their files change; to be cancelled."""
+    """Refresh the contexts once a second until cancelled."""
     while contexts:
         await asyncio.sleep(LOOK_SECONDS)
         for context in contexts:

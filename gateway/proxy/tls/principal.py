@@ -1,4 +1,4 @@
-"""Kafka's `ssl.principal.mapping.rules` (KIP-371): from a certificate's subject to the name of a user."""
+"""Kafka's `ssl.principal.mapping.rules` (KIP-371): map a certificate's subject to a user."""
 
 import re
 from collections.abc import Callable
@@ -14,28 +14,28 @@ _CASES: dict[str, Callable[[str], str]] = {"": str, "L": str.lower, "U": str.upp
 
 
 class BadRuleError(ValueError):
-    """A mapping rule that can't be used; the message says which and why."""
+    """An invalid mapping rule. The message has the rule and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`RULE:pattern/replacement/[LU]`; `DEFAULT` where there is no pattern."""
+    """`RULE:pattern/replacement/[LU]`. `pattern` is None for `DEFAULT`."""
 
     pattern: re.Pattern[str] | None
     replacement: str
     case: str
 
     def apply(self, subject: str) -> str | None:
-        """The user's name, None where the pattern does not match the whole of the subject."""
+        """The user's name, or None if the pattern does not match the whole subject."""
         if self.pattern is None:
             return subject
         if self.pattern.fullmatch(subject) is None:
             return None
-        # As Kafka does: having matched the whole, it replaces whatever the pattern finds.
+        # Like Kafka: the pattern must match the whole subject, and then every match is replaced.
         return _CASES[self.case](self.pattern.sub(self._expanded, subject))
 
     def _expanded(self, match: re.Match[str]) -> str:
-        """The replacement as Java's Matcher reads it: $1, ${name}, \\ before a literal character."""
+        """The replacement in the syntax of Java's Matcher: $1, ${name}, and \\ before a literal character."""
         groups = match.re.groups
 
         def reference(found: re.Match[str]) -> str:
@@ -43,7 +43,8 @@ class Rule:
                 return literal
             if found["name"] is not None:
                 return match[found["name"]] or ""
-            # The longest number that is a group; what follows it is text. None at all: the whole is text (Kafka's extension).
+            # The longest number with a group counts, and the digits after it are text. Without such a group, all is text,
+            # which is Kafka's extension.
             digits = found["number"]
             for length in range(len(digits), 0, -1):
                 if int(digits[:length]) <= groups:
@@ -54,15 +55,15 @@ class Rule:
 
 
 class PrincipalMapping:
-    """The rules in order; the first that matches gives the name."""
+    """The rules in order. The first rule that matches gives the user."""
 
     def __init__(self, rules: str = "DEFAULT") -> None:
-        """Parse the value of `ssl.principal.mapping.rules`. Raises BadRuleError."""
+        """Parses the value of `ssl.principal.mapping.rules`. Raises `BadRuleError`."""
         self.text = rules
         self.rules = tuple(_parse(rules))
 
     def user(self, subject: str) -> str | None:
-        """The user that a certificate's subject stands for; None where no rule applies, and then Kafka refuses the client."""
+        """The user for a certificate's subject. None if no rule matches, in which case Kafka refuses the client."""
         return next((user for rule in self.rules if (user := rule.apply(subject)) is not None), None)
 
 
@@ -82,13 +83,13 @@ def _parse(text: str) -> list[Rule]:
 
 
 def _compiled(pattern: str, replacement: str) -> re.Pattern[str]:
-    """Java's regular expression as Python's; where the two mean different things, it is refused."""
+    """Compiles Java's regular expression in Python. Refuses syntax with another meaning in Python."""
     if "&&" in pattern:
-        raise BadRuleError(f"{pattern!r} has '&&', the intersection of Java's character classes, which Weir does not know")
+        raise BadRuleError(f"{pattern!r} has '&&', the intersection of Java's character classes, which Weir does not support")
     try:
         compiled = re.compile(_NAMED_GROUP.sub("(?P<", pattern), re.ASCII)
     except re.error as error:
-        raise BadRuleError(f"{pattern!r} is not a regular expression that Weir knows: {error}") from None
+        raise BadRuleError(f"{pattern!r} is not a regular expression that Weir supports: {error}") from None
     for found in _REFERENCE.finditer(replacement):
         if found["name"] is not None and found["name"] not in compiled.groupindex:
             raise BadRuleError(f"{replacement!r} refers to the group {found['name']!r}, which {pattern!r} does not have")

@@ -1,4 +1,4 @@
-"""Whom a certificate names: its subject as Java writes it, because Kafka's mapping rules are written for that."""
+"""A certificate's subject as Java writes it. Kafka's mapping rules apply to this text."""
 
 from collections.abc import Iterator
 
@@ -15,18 +15,18 @@ _KEYWORDS = {
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
 }
-"""The attribute types that RFC 2253 has a name for (its table in 2.3); Java shows no others by name."""
+"""The attribute types with a name in RFC 2253 (section 2.3). Java writes all other types as numbers."""
 
 _TEXT = {0x0C: "utf-8", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1B: "ascii", 0x1C: "utf-32-be", 0x1E: "utf-16-be"}
-"""ASN.1's kinds of text by tag: UTF8-, Printable-, T61-, IA5-, General-, Universal- and BMPString."""
+"""The encodings of ASN.1's strings by tag: UTF8-, Printable-, T61-, IA5-, General-, Universal- and BMPString."""
 
 _ESCAPED = frozenset(',=+<>#;"\\')
 
 
 def subject(certificate: bytes) -> str:
-    """The subject of a DER certificate as Java's `X500Principal.getName()` gives it (RFC 2253): the most specific part first.
+    """The subject of a DER certificate in the form of Java's `X500Principal.getName()` (RFC 2253), most specific part first.
 
-    Raises ValueError where the bytes are not a certificate.
+    Raises `ValueError` if the bytes are not a certificate.
     """
     name = x509.load_der_x509_certificate(certificate).subject.public_bytes()
     _, content, _ = _element(name, 0)
@@ -34,7 +34,7 @@ def subject(certificate: bytes) -> str:
 
 
 def _attribute(encoded: bytes) -> str:
-    """One `type=value`. A type without a name, or a value that is no text, is shown as RFC 2253's #hex (2.4)."""
+    """One `type=value`. A type without a name, or a value that is not text, has the form #hex (RFC 2253, 2.4)."""
     (_, type_, _), (tag, content, value) = _elements(encoded)
     number = _dotted(type_)
     keyword = _KEYWORDS.get(number)
@@ -44,7 +44,7 @@ def _attribute(encoded: bytes) -> str:
 
 
 def _escaped(text: str) -> str:
-    """The value with Java's escapes, which are RFC 2253's and "=" and "#" anywhere, and spaces at both ends."""
+    """The value with Java's escapes: those of RFC 2253, "=" and "#" at any position, and spaces at both ends."""
     body = text.strip(" \n\r")
     begin = text.index(body) if body else len(text)
     inner = "".join("\\00" if char == "\0" else f"\\{char}" if char in _ESCAPED else char for char in body)
@@ -53,7 +53,7 @@ def _escaped(text: str) -> str:
 
 
 def _dotted(encoded: bytes) -> str:
-    """An object identifier as numbers with dots."""
+    """An object identifier as numbers separated by dots."""
     numbers, value = [], 0
     for octet in encoded:
         value = value << 7 | octet & 0x7F
@@ -65,7 +65,7 @@ def _dotted(encoded: bytes) -> str:
 
 
 def _elements(content: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """The DER elements of a constructed one: tag, content, and the whole of it."""
+    """The DER elements of a constructed element: tag, content, and the whole element."""
     at = 0
     while at < len(content):
         tag, inner, end = _element(content, at)
@@ -74,7 +74,7 @@ def _elements(content: bytes) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def _element(encoded: bytes, at: int) -> tuple[int, bytes, int]:
-    """The DER element at an offset: tag, content, and the offset behind it. It has been parsed before, so it is well-formed."""
+    """The DER element at an offset: tag, content, and the offset behind it. The input must be well-formed."""
     length, begin = encoded[at + 1], at + 2
     if length & 0x80:
         octets = length & 0x7F

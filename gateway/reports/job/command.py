@@ -1,4 +1,7 @@
-"""`weir report`: its options, what has to be installed, and how it tells what it does. Needs no PySpark until it runs."""
+"""The command `weir report`: its options, the check of its requirements, and its progress messages.
+
+The module imports PySpark only when a report runs.
+"""
 
 import argparse
 import datetime as dt
@@ -17,21 +20,21 @@ from gateway.reports.job.period import Period, first_hour, last_hour
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 ABOUT = """\
-Reads the throttle ledger and says who was throttled, by which quota, since when, who suffered and what limit would have been
-right. Makes ten reports, each as a folder of Parquet, the same as CSV, and one page (report.html) that needs nothing else.
+Reads the throttle ledger and reports the throttled clients, their quotas, the times, and the limits that would fit their use.
+Writes ten reports, each as Parquet and as CSV, and one HTML page (report.html) that works offline.
 
-Every hour's events are read once: their aggregates are kept in OUT/_state, so that the next run reads only new hours and those
-that got new files since. Lines that are no events are counted and kept aside in OUT/_rejected, with the reason.
+The events of an hour are read once. Their aggregates stay in OUT/_state, so the next run reads only new hours and hours with
+new files. Invalid lines are counted, and written to OUT/_rejected with the reason.
 
 Needs Java 17+ and:  pip install 'weir-gateway[reports]'
 """
 
 EXAMPLES = """\
 examples:
-  weir report --events ./throttle-ledger --out ./report                     everything there is, on this machine
-  weir report --events ./throttle-ledger --out ./report --from 2026-11-20   from that day on (UTC)
+  weir report --events ./throttle-ledger --out ./report                        all hours, on this machine
+  weir report --events ./throttle-ledger --out ./report --from 2026-11-20      from this day on (UTC)
   weir report --events ... --out ... --from 2026-11-21T14 --to 2026-11-21T15   two hours
-  weir report --kafka 127.0.0.1:9092 --events ./from-kafka --out ./report   fetches the ledger's topic into files first
+  weir report --kafka 127.0.0.1:9092 --events ./from-kafka --out ./report      first fetch the ledger's topic into files
 
 on a cluster, with any path that Hadoop can read and write:
   spark-submit --master yarn "$(weir report --where)" --events hdfs:///weir/ledger --out hdfs:///weir/report
@@ -39,41 +42,40 @@ on a cluster, with any path that Hadoop can read and write:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `weir report`."""
-    parser.add_argument("--events", metavar="PATH", help="the ledger's path: the folder that has date=.../hour=.../ in it")
-    parser.add_argument("--out", metavar="DIR", help="where the reports and the kept aggregates go; made if it isn't there")
+    parser.add_argument("--events", metavar="PATH", help="the ledger's path: the folder with the date=.../hour=.../ folders")
+    parser.add_argument("--out", metavar="DIR", help="the folder for the reports and the aggregates; created if it is missing")
     parser.add_argument(
-        "--from", dest="first", type=_first, metavar="TIME", help="2026-11-20 or 2026-11-20T15, UTC; that hour is included"
+        "--from", dest="first", type=_first, metavar="TIME", help="the first day or hour: 2026-11-20 or 2026-11-20T15, UTC"
     )
-    parser.add_argument("--to", dest="last", type=_last, metavar="TIME", help="the same; that day or hour is included")
-    spark = parser.add_argument_group("Spark (under spark-submit its own options are used instead)")
+    parser.add_argument("--to", dest="last", type=_last, metavar="TIME", help="the last day or hour, included")
+    spark = parser.add_argument_group("Spark (with spark-submit, use the options of spark-submit instead)")
     spark.add_argument(
-        "--master", default="local[*]", metavar="URL", help="where to run (default: local[*], all cores of this machine)"
+        "--master", default="local[*]", metavar="URL", help="the Spark master (default: local[*], all cores of this machine)"
     )
-    spark.add_argument("--memory", type=_memory, default="3g", metavar="SIZE", help="Java's heap on this machine (default: 3g)")
     spark.add_argument(
-        "--batch-hours", type=_positive, default=24, metavar="N", help="new hours that are read together (default: 24)"
+        "--memory", type=_memory, default="3g", metavar="SIZE", help="the heap of the Spark driver (default: 3g)"
     )
-    spark.add_argument("--skip-unreadable", action="store_true", help="pass over files that can't be read, instead of stopping")
+    spark.add_argument(
+        "--batch-hours", type=_positive, default=24, metavar="N", help="number of new hours to read at once (default: 24)"
+    )
+    spark.add_argument("--skip-unreadable", action="store_true", help="skip unreadable files instead of stopping")
     kafka = parser.add_argument_group("from the ledger's Kafka topic")
     kafka.add_argument(
-        "--kafka", metavar="HOST:PORT,...", help="fetch what is new in the topic into files under --events first"
+        "--kafka", metavar="HOST:PORT,...", help="first fetch the new records of the topic into files under --events"
     )
     kafka.add_argument("--topic", default="__weir_throttles", help="the ledger's topic (default: __weir_throttles)")
     kafka.add_argument(
         "--kafka-properties",
         type=Path,
         metavar="FILE",
-        help="security.protocol, sasl.* and ssl.* as `weir report` reads them: see README",
+        help="a file with security.protocol, sasl.* and ssl.* settings; README.md lists the supported keys",
     )
-    parser.add_argument("--quiet", action="store_true", help="tell nothing while it runs")
-    parser.add_argument(
-        "--where", action="store_true", help="print the path of the script for spark-submit, and do nothing else"
-    )
+    parser.add_argument("--quiet", action="store_true", help="print no progress messages")
+    parser.add_argument("--where", action="store_true", help="print the path of the script for spark-submit, and exit")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make the reports; returns the exit code."""
+    """Write the reports and return the exit code."""
     errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     if options.where:
         Console(soft_wrap=True, highlight=False, markup=False).print(Path(__file__).parents[1] / "__main__.py")
@@ -83,17 +85,17 @@ def run(options: argparse.Namespace) -> int:
             errors.print(f"weir report: --{option} is missing; see weir report --help")
             return USAGE
     if options.first and options.last and options.first > options.last:
-        errors.print("weir report: --from is after --to, so that no hour is between them; give the earlier time to --from")
+        errors.print("weir report: --from is after --to, so the period has no hours; give the earlier time to --from")
         return USAGE
-    lacking = what_is_lacking()
-    if lacking is not None:
-        errors.print(f"weir report: {lacking}")
+    missing = missing_requirement()
+    if missing is not None:
+        errors.print(f"weir report: {missing}")
         return FAILED
     return _run(options, errors)
 
 
-def what_is_lacking() -> str | None:
-    """What has to be installed before a report can be made, None if nothing."""
+def missing_requirement() -> str | None:
+    """A message about software that must be installed first, or None."""
     absent = [name for name in ("pyspark", "plotly") if find_spec(name) is None]
     if absent:
         return f"{' and '.join(absent)} not installed; pip install 'weir-gateway[reports]'"
@@ -112,35 +114,35 @@ def _run(options: argparse.Namespace, errors: Console) -> int:
 
     began = dt.datetime.now(dt.UTC)
 
-    def tell(text: str) -> None:
+    def progress(text: str) -> None:
         if not options.quiet:
             seconds = (dt.datetime.now(dt.UTC) - began).total_seconds()
             errors.print(f"{seconds:6.1f} s  {text}")
 
     def interrupted(*_: object) -> None:
-        """End at once. PySpark's own handler, and an exception, would talk to Java in the middle of what they interrupt."""
-        errors.print("weir report: interrupted; the hours that were read are kept, and the next run goes on from there")
+        """Exit at once. PySpark's own handler, or an exception, would call Java in the middle of another call."""
+        errors.print("weir report: interrupted; the finished hours are saved, and the next run continues after them")
         os._exit(INTERRUPTED)  # Java ends with this process
 
     if options.kafka:
         if "://" in options.events:
-            errors.print(f"weir report: with --kafka, --events {options.events} has to be a folder of this machine")
+            errors.print(f"weir report: with --kafka, --events {options.events} must be a folder of this machine")
             return USAGE
         from gateway.reports.job.topic import TopicError, fetch_topic
 
         try:
-            fetch_topic(options.kafka, options.topic, Path(options.events), options.kafka_properties, tell)
+            fetch_topic(options.kafka, options.topic, Path(options.events), options.kafka_properties, progress)
         except TopicError as error:
             errors.print(f"weir report: {error}")
             return FAILED
-    tell("starting Spark")
-    # Put off until Spark is up: Java inherits that, and no child of its own is ended by Ctrl-C in the middle of its work.
+    progress("starting Spark")
+    # Java inherits the blocked signal, so Ctrl-C does not kill it or its children in the middle of their work.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         spark = spark_session(
             options.master, options.memory, skip_unreadable=options.skip_unreadable, small=is_small(options.events)
         )
-    except Exception as error:  # of PySpark's or Py4J's: what Java has died of stands above, in its own words
+    except Exception as error:  # from PySpark or Py4J; Java has already printed the cause
         errors.print(
             f"weir report: Spark does not start with --master {options.master} and --memory {options.memory}: "
             f"{(str(error) or repr(error)).splitlines()[0]}"
@@ -151,8 +153,8 @@ def _run(options: argparse.Namespace, errors: Console) -> int:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
         out = options.out.rstrip("/")
-        found = refresh(spark, options.events, out, Period(options.first, options.last), options.batch_hours, tell)
-        reports = write_reports(spark, found.tables, out, tell)
+        found = refresh(spark, options.events, out, Period(options.first, options.last), options.batch_hours, progress)
+        reports = write_reports(spark, found.tables, out, progress)
         top = overview(found.tables, len(found.hours))
         write_text(spark, f"{out}/report.html", page(found, top, reports, dt.datetime.now(dt.UTC)))
     except NothingToReportError as error:
@@ -168,13 +170,13 @@ def _run(options: argparse.Namespace, errors: Console) -> int:
         spark.stop()
     seconds = (dt.datetime.now(dt.UTC) - began).total_seconds()
     read = f"{found.new_events:,} events of {found.new_hours} hours read"
-    tell(f"{read}, {found.rejected:,} bad lines, {seconds:.0f} s in all")
+    progress(f"{read}, {found.rejected:,} bad lines, {seconds:.0f} s in total")
     Console(soft_wrap=True, highlight=False, markup=False).print(f"{out}/report.html")
     return OK
 
 
 def main() -> int:
-    """The script for spark-submit, and `python -m gateway.reports`."""
+    """The entry point of `python -m gateway.reports` and of the script for spark-submit."""
     parser = argparse.ArgumentParser(
         prog="weir report", description=ABOUT, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )

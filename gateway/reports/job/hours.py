@@ -1,10 +1,10 @@
-"""The hourly aggregates: what the reports need of an hour. They are made once.
+"""The hourly aggregates that the reports read. They are computed once for each hour.
 
-First `entity_minutes`, from one pass over all lines; from those, and from the lines that are not usage samples, `HOURLY`. All
-have `date` and `hour`; times are `*_ms` since 1970 as in the events. Change what a table means, and `state.LAYOUT` has to be
-raised, so that old hours are not mixed with new ones.
+One pass over all lines makes `entity_minutes`. The tables of `HOURLY` come from `entity_minutes` and from the events that
+are not usage samples. All tables have `date` and `hour`; times are `*_ms` since 1970. If the meaning of a table changes,
+increase `state.LAYOUT`, so that old hours are not mixed with new ones.
 
-Sums and maxima of strings or structs would make Spark sort instead of hash, so over all lines there are only those of numbers.
+Sums and maxima of strings or structs would make Spark sort instead of hash. So aggregates over all lines use numbers only.
 """
 
 from collections.abc import Callable
@@ -14,46 +14,45 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from gateway.quotas.kinds import BYTES, UNITS
-from gateway.reports.job.histogram import slot_of
+from gateway.reports.job.columns import slot_of
 from gateway.reports.report import ENTITY
 
 HOUR = ("date", "hour")
 ENTITY_MINUTES = "entity_minutes"
 _BUCKET = (*ENTITY, "quota")
-_WHO = ("user", "client_id")
+_CLIENT = ("user", "client_id")
 _BYTE_KINDS = [kind.name for kind in UNITS[BYTES]]
 _MINUTE = (*HOUR, "minute")
 
 MINUTE_SECONDS = 60
 NEARLY_FULL = 0.8
-"""Of a quota: who is above that will soon be throttled."""
+"""Fraction of a quota. An entity above it is likely to be throttled soon."""
 TOP_USERS = 3
-"""So many users of a minute count as those who used most."""
+"""The number of top users of a minute."""
 SLOWED = 2.0
-"""A client was slowed in a minute in which its brokers took this many times as long as on the hour's average, ..."""
+"""A client was slowed in a minute if its latency was at least this multiple of the hour's mean ..."""
 SLOWED_BY_MS = 10.0
-"""... and longer by at least this much."""
+"""... and exceeded the mean by at least this many ms."""
 
 
 @dataclass(frozen=True)
 class HourEvents:
-    """Some hours: their good events but the usage samples, and what each entity and each client did in their minutes."""
+    """The events of some hours without usage samples and bad lines, and the minutes of each entity and client."""
 
     events: DataFrame
     entity_minutes: DataFrame
     client_minutes: DataFrame
 
     def of(self, *types: str) -> DataFrame:
-        """The events of some types."""
         return self.events.where(F.col("type").isin(list(types)))
 
 
 def entity_minutes(lines: DataFrame) -> DataFrame:
-    """A row for each minute of the hour, entity and matched quota, all gateways together.
+    """One row for each minute, entity and matched quota, summed over all gateways.
 
-    `amount` is null in a minute for which there is no usage sample. `throttled` decisions were enforced, `noted` ones were not.
-    `gateways` has the bits of those that told of it. `lines` and `bad_lines` add up to all lines of an hour: those of other
-    events and the bad ones stand in rows without a kind.
+    `amount` is null in a minute without a usage sample. `throttled` counts enforced decisions, `noted` the others.
+    `gateways` has the bits of the reporting gateways. `lines` and `bad_lines` count all lines of the hour: other events and
+    bad lines are in rows without a kind.
     """
     good = F.col("rejected").isNull()
     usage, throttle = good & (F.col("type") == "usage"), good & (F.col("type") == "throttle")
@@ -90,10 +89,10 @@ MAXIMA = ("throttle_max_ms", "throttle_rate", "early_max_ms", "last_ms")
 
 
 def _entities(hours: HourEvents) -> DataFrame:
-    """A row for each hour, entity and matched quota.
+    """One row for each hour, entity and matched quota.
 
-    `active_minutes` have a usage sample; of them `limited_minutes` had a limit, `capacity` is what those limits allowed and
-    `limited_amount` what was used then. `limit` is the highest of the hour.
+    `active_minutes` have a usage sample, and `limited_minutes` of them had a limit. `capacity` is the sum of these limits,
+    and `limited_amount` the use in these minutes. `limit` is the hour's highest.
     """
     limited = F.col("usage_limit").isNotNull() & F.col("amount").isNotNull()
     allowed = F.col("usage_limit") * MINUTE_SECONDS
@@ -117,42 +116,40 @@ def _entities(hours: HourEvents) -> DataFrame:
 
 
 def entity_id() -> Column:
-    """A number for the entity of a row. Spark's hash passes over nulls, so which parts are null goes into it as well."""
+    """A hash of a row's entity. Spark's hash ignores nulls, so the hash includes which columns are null."""
     return F.xxhash64(*ENTITY, *(F.col(part).isNull() for part in ENTITY))
 
 
 def _longest(hours: HourEvents) -> DataFrame:
-    """Each entity's longest throttle of the hour: the client, the broker and the api that it was for."""
+    """The longest throttle of each entity and hour, with the client's address, the broker and the API."""
     worst = F.struct("throttle_max_ms", "time_ms", "address", "broker", "api")
     return hours.of("throttle").groupBy(*HOUR, *ENTITY).agg(F.max(worst).alias("worst"))
 
 
 def _rates(hours: HourEvents) -> DataFrame:
-    """How many minutes an entity used so much: `slot` is that of the minute's whole amount under one quota.
+    """For each entity, the number of minutes in each `slot` of the amount used under one quota.
 
-    Minutes in which more was given back than used, as of mutations that a broker refused, are none of them.
-
-    By far the longest table, so it knows entities by `entity_id` only.
+    A minute is left out if more was given back than used, for example for mutations that a broker refused. The table is by
+    far the longest, so it identifies entities by `entity_id` only.
     """
     used = hours.entity_minutes.where(F.col("amount") > 0)
     return used.groupBy(*HOUR, entity_id().alias("entity_id"), slot_of(F.ceil("amount")).alias("slot")).count()
 
 
 def _throttle_times(hours: HourEvents) -> DataFrame:
-    """How many throttle times of a kind fell into which slot."""
+    """The number of throttle times in each slot, by kind."""
     each = hours.of("throttle").select(*HOUR, "kind", "enforced", F.explode("throttle_slots").alias("slot", "times"))
     return each.groupBy(*HOUR, "kind", "enforced", F.col("slot").cast("int").alias("slot")).agg(F.sum("times").alias("count"))
 
 
 def gateway_bit() -> Column:
-    """One of 64 bits for the gateway of a row. A set of gateways is a number then; two that share a bit are not told apart."""
+    """One of 64 bits for a row's gateway, so that a set of gateways is one number. Two gateways may share a bit."""
     bit = F.pmod(F.xxhash64("gateway"), F.lit(64)).cast("int")
     return F.call_function("shiftleft", F.lit(1).cast("long"), bit)
 
 
 def _minutes(hours: HourEvents) -> DataFrame:
-    """Each minute of each kind, all entities together; `throttled_entities`: how many of them were held in it; `gateways` as in
-    `entity_minutes`."""
+    """One row for each minute and kind, summed over the entities. `throttled_entities` counts the throttled ones."""
     return hours.entity_minutes.groupBy(*HOUR, "minute", "kind").agg(
         *(F.sum(name).alias(name) for name in ("amount", "requests", "latency_ms", *SUMS)),
         F.count_if(F.col("throttled") > 0).alias("throttled_entities"),
@@ -161,12 +158,12 @@ def _minutes(hours: HourEvents) -> DataFrame:
 
 
 def client_number() -> Column:
-    """A number for the client (`user`, `client_id`) of a row: numbers are grouped and sorted far faster than names."""
-    return F.xxhash64(*_WHO, *(F.col(part).isNull() for part in _WHO))
+    """A hash of a row's client (`user`, `client_id`). Spark groups and sorts numbers far faster than names."""
+    return F.xxhash64(*_CLIENT, *(F.col(part).isNull() for part in _CLIENT))
 
 
 def client_minutes(minutes: DataFrame) -> DataFrame:
-    """A row for each minute and client (by `client_number`), of all kinds: bytes `used`, throttle time and mean `latency`."""
+    """One row for each minute and client, over all kinds: bytes `used`, throttle time and mean `latency`."""
     timed = F.when(F.col("latency_ms").isNotNull(), F.col("requests"))
     return (
         minutes.where(F.col("user").isNotNull() | F.col("client_id").isNotNull())
@@ -182,21 +179,21 @@ def client_minutes(minutes: DataFrame) -> DataFrame:
 
 
 def _neighbours(hours: HourEvents) -> DataFrame:
-    """Who (`user`, `client_id`) was throttled or slowed while others (`by_user`, `by_client_id`) used most.
+    """Clients that were throttled or slowed, paired with the top users (`by_user`, `by_client_id`) of the same minutes.
 
-    Used: bytes produced and fetched in a minute, all clients of an entity together; TOP_USERS of the minute count.
+    A client's use is the bytes produced and fetched in a minute. Each minute has `TOP_USERS` top users.
     """
     clients = hours.client_minutes
-    names = hours.entity_minutes.select(client_number().alias("client"), *_WHO).distinct()
-    held = F.coalesce(F.col("throttle_ms") > 0, F.lit(False))
+    names = hours.entity_minutes.select(client_number().alias("client"), *_CLIENT).distinct()
+    throttled = F.coalesce(F.col("throttle_ms") > 0, F.lit(False))
     usual = clients.groupBy(*HOUR, "client").agg((F.sum("latency_ms") / F.sum("requests")).alias("usual"))
     slowed = (F.col("latency") >= F.col("usual") * SLOWED) & (F.col("latency") >= F.col("usual") + SLOWED_BY_MS)
-    sufferers = (
-        clients.where(held | (F.col("latency") >= SLOWED_BY_MS))  # few; and the usual latency is not below 0
+    affected = (
+        clients.where(throttled | (F.col("latency") >= SLOWED_BY_MS))  # keeps few rows, as the usual latency is >= 0
         .join(usual, [*HOUR, "client"])
         .withColumn("slowed", F.coalesce(slowed, F.lit(False)))
-        .where(held | F.col("slowed"))
-        .select(*_MINUTE, "client", F.when(held, F.col("throttle_ms")).alias("throttle_ms"), "slowed")
+        .where(throttled | F.col("slowed"))
+        .select(*_MINUTE, "client", F.when(throttled, F.col("throttle_ms")).alias("throttle_ms"), "slowed")
     )
     of_minute = Window.partitionBy(*_MINUTE)
     top = (
@@ -204,14 +201,14 @@ def _neighbours(hours: HourEvents) -> DataFrame:
         .withColumn("place", F.rank().over(of_minute.orderBy(F.desc("used"))))
         .where(F.col("place") <= TOP_USERS)
         .join(names, "client")
-        # Among those who used the same, the names decide.
-        .withColumn("place", F.row_number().over(of_minute.orderBy(F.desc("used"), *_WHO)))
+        # Clients with equal use are ordered by name.
+        .withColumn("place", F.row_number().over(of_minute.orderBy(F.desc("used"), *_CLIENT)))
         .where(F.col("place") <= TOP_USERS)
         .select(*_MINUTE, F.col("client").alias("by_client"), F.col("used").alias("by_bytes"))
     )
     everyone = clients.groupBy(*_MINUTE).agg(F.sum("used").alias("all_bytes"))
     pairs = (
-        sufferers.join(top.join(everyone, list(_MINUTE)), list(_MINUTE))
+        affected.join(top.join(everyone, list(_MINUTE)), list(_MINUTE))
         .where(F.col("client") != F.col("by_client"))
         .groupBy(*HOUR, "client", "by_client")
         .agg(
@@ -230,11 +227,11 @@ def _neighbours(hours: HourEvents) -> DataFrame:
 
 
 def _topics(hours: HourEvents) -> DataFrame:
-    """What was rejected of which topic, by whom it was sent and why."""
+    """Rejections by topic, reason and client."""
     last = F.max(F.struct("last_ms", "rate", "limit", "total_rate", "total_limit"))
     return (
         hours.of("topic_rejected")
-        .groupBy(*HOUR, "topic", "reason", "enforced", *_WHO)
+        .groupBy(*HOUR, "topic", "reason", "enforced", *_CLIENT)
         .agg(
             F.sum("count").alias("rejections"),
             F.sum("amount").alias("bytes"),
@@ -249,7 +246,7 @@ def _topics(hours: HourEvents) -> DataFrame:
 
 
 def _connections(hours: HourEvents) -> DataFrame:
-    """Connections that were refused or closed, by reason, listener and address."""
+    """Refused or closed connections by reason, listener and address."""
     return (
         hours.of("connection_rejected")
         .groupBy(*HOUR, "reason", "listener", "address")
@@ -258,9 +255,9 @@ def _connections(hours: HourEvents) -> DataFrame:
 
 
 def _changes(hours: HourEvents) -> DataFrame:
-    """Changes of configuration, quotas and the volumes' state: the events as they are, for they are few."""
+    """Changes of the configuration, of quotas and of the volume state. The events are few, so they are not aggregated."""
     return hours.of("config", "quota_change", "volume_state").select(
-        *HOUR, "type", "time_ms", "gateway", "result", "config_version", "changes", "kind", "quota", *_WHO, "ip",
+        *HOUR, "type", "time_ms", "gateway", "result", "config_version", "changes", "kind", "quota", *_CLIENT, "ip",
         "old_limit", "new_limit", "source", "principal", "state", "previous", "factor", "reason", "broker", "volume",
         "capacity_bytes", "consumed_bytes", "enforced",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The ledger's files: which there are for which hour, and their lines as events, the bad ones told apart."""
+"""Lists the ledger's files by hour, and reads their lines as events or bad lines."""
 
 import datetime as dt
 import re
@@ -17,26 +17,26 @@ from gateway.reports.job.period import Hour, Period
 from gateway.reports.job.schema import field_columns, parsed, rejection
 
 _FILES = "*.jsonl*"
-"""gzip or plain; Spark itself passes over names that begin with a dot or an underscore."""
+"""gzip or plain text. Spark skips names that begin with a dot or an underscore."""
 _PLACE = re.compile(r".*/date=(?P<date>\d{4}-\d\d-\d\d)/hour=(?P<hour>\d{1,2})/(?P<name>[^/._][^/]*)")
 _LONGEST_KEPT = 10_000
-"""Characters of a bad line that are kept."""
+"""The limit on the characters that are stored of a bad line."""
 
 
 class NoSuchPathError(Exception):
-    """There is nothing at the ledger's path."""
+    """The ledger's path does not exist."""
 
 
 @dataclass(frozen=True)
 class LedgerFile:
-    """A file of an hour. Files never change, so name and length tell one from another."""
+    """A file of an hour. Files never change, so name and length identify one."""
 
     name: str
     length: int
 
 
 class Ledger:
-    """The files under a path (of any Hadoop file system), laid out as `gateway.events` says."""
+    """The files under a path of any Hadoop file system, in the layout of `gateway.events`."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
@@ -44,9 +44,9 @@ class Ledger:
         self._lines: DataFrame | None = None
 
     def files(self, period: Period) -> Mapping[Hour, frozenset[LedgerFile]]:
-        """The files of each hour in the period. Only their names are looked at. Raises NoSuchPathError."""
+        """The files of each hour in the period; reads only their names. Raises `NoSuchPathError`."""
         java: Any = self._spark.sparkContext
-        # Java lists them itself: a job of Spark's takes seconds to begin.
+        # Listed by Java, because a Spark job takes seconds to start.
         paths = java._jvm.org.apache.hadoop.fs
         root = paths.Path(self._path)
         file_system = root.getFileSystem(java._jsc.hadoopConfiguration())
@@ -63,32 +63,31 @@ class Ledger:
         return {hour: frozenset(files) for hour, files in found.items()}
 
     def lines(self, hours: Sequence[Hour]) -> DataFrame:
-        """All lines of these hours: `date`, `hour`, the events' fields, and for bad ones why they are `rejected`."""
-        return self._told(hours).select(*HOUR, *field_columns(F.col("event")), "rejected")
+        """All lines of these hours: `date`, `hour`, the event's fields, and the reason in `rejected` for a bad line."""
+        return self._parsed(hours).select(*HOUR, *field_columns(F.col("event")), "rejected")
 
     def events_but_usage(self, hours: Sequence[Hour]) -> DataFrame:
-        """The good events that are not usage samples. Most lines are usage samples, and those aren't even parsed."""
-        others = ~F.contains(
-            F.col("value"), F.lit('"type":"usage"')
-        )  # as `to_line` writes it; another spelling costs time only
-        good = self._told(hours, others).where(F.col("rejected").isNull() & (F.col("event.type") != "usage"))
+        """The good events except usage samples. Most lines are usage samples; they are not even parsed."""
+        # `to_line` writes usage samples like this. Another spelling would only cost time.
+        others = ~F.contains(F.col("value"), F.lit('"type":"usage"'))
+        good = self._parsed(hours, others).where(F.col("rejected").isNull() & (F.col("event.type") != "usage"))
         return good.select(*HOUR, *field_columns(F.col("event")))
 
     def bad_lines(self, hours: Sequence[Hour]) -> DataFrame:
         """The bad lines of these hours: `date`, `hour`, `file`, `reason` and the `line` itself."""
-        bad = self._told(hours).where(F.col("rejected").isNotNull())
+        bad = self._parsed(hours).where(F.col("rejected").isNotNull())
         return bad.select(*HOUR, "file", F.col("rejected").alias("reason"), F.left("value", F.lit(_LONGEST_KEPT)).alias("line"))
 
-    def _told(self, hours: Sequence[Hour], which: Column | None = None) -> DataFrame:
-        if self._lines is None:  # made once: it lists all folders
+    def _parsed(self, hours: Sequence[Hour], condition: Column | None = None) -> DataFrame:
+        if self._lines is None:  # only once, because Spark lists all folders
             columns = (("value", StringType()), ("date", DateType()), ("hour", IntegerType()))
             schema = StructType([StructField(name, of_type) for name, of_type in columns])
             self._lines = self._spark.read.schema(schema).option("pathGlobFilter", _FILES).text(self._path)
         lines = self._lines.where(_in(hours) & (F.trim("value") != ""))
-        if which is not None:
-            lines = lines.where(which)
-        # From a generator, for what is asked of the event is then not asked before it: Spark would put the parser in place of
-        # the column in every condition on it, and parse each line some fifty times.
+        if condition is not None:
+            lines = lines.where(condition)
+        # The generator is a barrier for Spark's optimizer. Without it, Spark would repeat the parser in every condition on the
+        # event, and parse each line about fifty times.
         event = F.explode(F.array(parsed(F.col("value")))).alias("event")
         parsed_lines = lines.select(*HOUR, "value", F.col("_metadata.file_name").alias("file"), event)
         return parsed_lines.withColumn("rejected", rejection(F.col("event"), F.col("date"), F.col("hour")))

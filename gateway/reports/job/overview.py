@@ -1,4 +1,4 @@
-"""The top of the page: the period's sums, and throttling over time."""
+"""The overview at the top of the page: the period's sums, and throttling over time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from gateway.reports.job.plots import lines
 from gateway.reports.report import Plot, ReportRow, Tables
 
 _BY_MINUTE = 6
-"""Up to so many hours are drawn minute by minute, more of them hour by hour."""
+"""A period of up to this many hours has one point for each minute; a longer one has one for each hour."""
 
 
 @dataclass(frozen=True)
 class Overview:
-    """`tiles`: names and values; `plots`: over the whole period."""
+    """`tiles` are pairs of name and value; `plots` cover the whole period."""
 
     tiles: Sequence[tuple[str, str]]
     plots: Sequence[Plot]
 
 
 def overview(tables: Tables, hours: int) -> Overview:
-    """The sums of everything, and each kind over time."""
-    held = tables.totals.agg(
+    """The period's sums, and each kind over time. `hours` is the number of hours with events."""
+    sums = tables.totals.agg(
         F.sum("throttled").alias("throttled"),
         F.sum("throttle_ms").alias("throttle_ms"),
         F.sum("noted").alias("noted"),
@@ -32,15 +32,15 @@ def overview(tables: Tables, hours: int) -> Overview:
         ),
         F.sum("early_count").alias("early"),
     ).first()
-    values = {name: (held[name] or 0) if held else 0 for name in ("throttled", "throttle_ms", "noted", "entities", "early")}
+    values = {name: (sums[name] or 0) if sums else 0 for name in ("throttled", "throttle_ms", "noted", "entities", "early")}
     tiles = [
         ("entities throttled", f"{values['entities']:,}"),
         ("throttle decisions", f"{values['throttled']:,}"),
         ("throttle time", duration(values["throttle_ms"] / 1000)),
-        ("sent before their time", f"{values['early']:,}"),
+        ("requests sent too early", f"{values['early']:,}"),
     ]
     if values["noted"]:
-        tiles.insert(2, ("noted, not enforced", f"{values['noted']:,}"))
+        tiles.insert(2, ("decisions not enforced", f"{values['noted']:,}"))
     return Overview(tiles, _plots(tables, hours))
 
 
@@ -50,7 +50,7 @@ def _plots(tables: Tables, hours: int) -> Sequence[Plot]:
         row.asDict()
         for row in tables.minutes.groupBy(*grain, "kind")
         .agg(
-            (F.coalesce(F.sum("throttle_ms"), F.lit(0)) + F.coalesce(F.sum("noted_ms"), F.lit(0))).alias("held_ms"),
+            (F.coalesce(F.sum("throttle_ms"), F.lit(0)) + F.coalesce(F.sum("noted_ms"), F.lit(0))).alias("delay_ms"),
             F.max("throttled_entities").alias("entities"),
             F.sum("amount").alias("amount"),
         )
@@ -59,16 +59,14 @@ def _plots(tables: Tables, hours: int) -> Sequence[Plot]:
     ]
     seconds = 60 if "minute" in grain else 3600
     every = "minute" if "minute" in grain else "hour"
-    held = [kind for kind in _kinds(rows) if any(row["held_ms"] for row in rows if row["kind"] == kind)]
+    throttled = [kind for kind in _kinds(rows) if any(row["delay_ms"] for row in rows if row["kind"] == kind)]
     plots = []
-    if held:
+    if throttled:
+        delays = {kind: _series(rows, kind, "delay_ms", 1000) for kind in throttled}
+        entities = {kind: _series(rows, kind, "entities") for kind in throttled}
         plots = [
-            lines(f"Throttle time each {every}", "seconds", {kind: _series(rows, kind, "held_ms", 1000) for kind in held}),
-            lines(
-                f"Entities held at once, most in a minute of each {every}",
-                "entities",
-                {kind: _series(rows, kind, "entities") for kind in held},
-            ),
+            lines(f"Throttle time each {every}", "seconds", delays),
+            lines(f"Entities throttled in one minute, maximum of each {every}", "entities", entities),
         ]
     return [*plots, *use_plots(rows, seconds)]
 
@@ -96,7 +94,7 @@ def _series(rows: Sequence[ReportRow], kind: str, column: str, unit: float = 1) 
 
 
 def duration(seconds: float) -> str:
-    """`4 d 3 h`, `2 h 05 min`, `3 min 20 s`, `1.5 s`."""
+    """A text such as `4 d 3 h`, `2 h 05 min`, `3 min 20 s` or `1.5 s`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

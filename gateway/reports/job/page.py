@@ -1,4 +1,4 @@
-"""The report as one page: the reports' first rows and plots, Plotly itself inside, nothing fetched from anywhere."""
+"""Writes the reports as one HTML page that works offline: first rows, plots, and Plotly itself."""
 
 import datetime as dt
 import json
@@ -16,7 +16,7 @@ from gateway.reports.job.write import MadeReport
 
 
 def page(found: Refreshed, overview: Overview, reports: Sequence[MadeReport], now: dt.datetime) -> str:
-    """The page's HTML. `now` in UTC."""
+    """The page's HTML. `now` is in UTC."""
     first, last = found.hours[0], found.hours[-1]
     end = dt.datetime.combine(last[0], dt.time(last[1])) + dt.timedelta(hours=1)
     gaps = round((end - dt.datetime.combine(first[0], dt.time(first[1]))) / dt.timedelta(hours=1)) - len(found.hours)
@@ -24,7 +24,7 @@ def page(found: Refreshed, overview: Overview, reports: Sequence[MadeReport], no
         {
             "name": "overview",
             "title": "Overview",
-            "question": "How much was held back, of what, and when?",
+            "question": "How much throttling was there, of which kinds, and when?",
             "nothing": "",
             "plots": _safe(overview.plots),
             "rows": None,
@@ -47,8 +47,8 @@ def page(found: Refreshed, overview: Overview, reports: Sequence[MadeReport], no
     data = {
         "period": f"{shown(first)} to {end:%Y-%m-%d %H:%M} UTC" + (f"; {gaps} hours in between have no events" if gaps else ""),
         "made": f"Made by weir report on {now:%Y-%m-%d at %H:%M} UTC from {found.events:,} events. All times are UTC."
-        + (f" {found.rejected:,} lines were no events: see the folder _rejected." if found.rejected else ""),
-        "tiles": [*overview.tiles, ("events", f"{found.events:,}"), ("bad lines, kept aside", f"{found.rejected:,}")],
+        + (f" {found.rejected:,} lines are not valid events: see the folder _rejected." if found.rejected else ""),
+        "tiles": [*overview.tiles, ("events", f"{found.events:,}"), ("bad lines", f"{found.rejected:,}")],
         "reports": sections,
     }
     template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
@@ -58,7 +58,7 @@ def page(found: Refreshed, overview: Overview, reports: Sequence[MadeReport], no
 
 
 def _embedded(data: Mapping[str, Any]) -> str:
-    """JSON that can't end the script element that it stands in, whatever clients call themselves."""
+    """JSON that cannot end its script element, even if a client's name contains `</script>`."""
     return json.dumps(data, default=_plain, ensure_ascii=False).replace("<", "\\u003c")
 
 
@@ -69,7 +69,7 @@ def _plain(value: object) -> str:
 
 
 def _safe(plots: Sequence[Mapping[str, Any]]) -> Sequence[Any]:
-    """Plotly takes `<b>` and `<a href>` in labels for markup, and clients choose their names."""
+    """Escapes markup: Plotly interprets `<b>` and `<a href>` in labels, and clients choose their names."""
     return [_escaped(plot) for plot in plots]
 
 
@@ -86,9 +86,9 @@ def _escaped(value: object) -> object:
 def write_text(spark: SparkSession, path: str, text: str) -> None:
     """Write a file to any Hadoop path."""
     java: Any = spark.sparkContext
-    where = java._jvm.org.apache.hadoop.fs.Path(path)
-    file_system = where.getFileSystem(java._jsc.hadoopConfiguration())
+    target = java._jvm.org.apache.hadoop.fs.Path(path)
+    file_system = target.getFileSystem(java._jsc.hadoopConfiguration())
     file_system.setWriteChecksum(False)
-    stream = file_system.create(where, True)
+    stream = file_system.create(target, True)
     stream.write(bytearray(text.encode("utf-8")))
     stream.close()

@@ -1,4 +1,4 @@
-"""The hours that are asked for, in UTC."""
+"""The requested hours, in UTC."""
 
 import datetime as dt
 from dataclasses import dataclass
@@ -8,22 +8,21 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 Hour = tuple[dt.date, int]
-"""A date and an hour of it, 0 to 23: one folder of the ledger."""
+"""A date and an hour from 0 to 23, which is one folder of the ledger."""
 
 
 @dataclass(frozen=True)
 class Period:
-    """From one hour to another, both included; None: no bound."""
+    """From the hour `first` to the hour `last`, both included. None means no bound."""
 
     first: Hour | None = None
     last: Hour | None = None
 
     def includes(self, hour: Hour) -> bool:
-        """Whether an hour is in it."""
         return (self.first is None or self.first <= hour) and (self.last is None or hour <= self.last)
 
     def contains(self) -> "Column":
-        """Whether a row's `date` and `hour` are in it; Spark prunes folders with that."""
+        """A condition on the columns `date` and `hour`. Spark uses it to skip folders."""
         from pyspark.sql import functions as F
 
         date, hour = F.col("date"), F.col("hour")
@@ -36,12 +35,12 @@ class Period:
 
 
 def first_hour(text: str) -> Hour:
-    """`2026-11-21` begins at its first hour, `2026-11-21T15` at 15:00. Raises ValueError."""
+    """The first hour of a day (`2026-11-21`), or an hour (`2026-11-21T15`). Raises `ValueError`."""
     return _hour(text, 0)
 
 
 def last_hour(text: str) -> Hour:
-    """`2026-11-21` ends with its last hour, `2026-11-21T15` with the hour from 15:00 to 16:00. Raises ValueError."""
+    """The last hour of a day (`2026-11-21`), or an hour (`2026-11-21T15`). Raises `ValueError`."""
     return _hour(text, 23)
 
 
@@ -57,5 +56,5 @@ def _hour(text: str, of_whole_day: int) -> Hour:
 
 
 def shown(hour: Hour) -> str:
-    """`2026-11-21 15:00`."""
+    """A text such as `2026-11-21 15:00`."""
     return f"{hour[0].isoformat()} {hour[1]:02d}:00"

@@ -1,61 +1,74 @@
-"""Plotly figures as plain data; colours and fonts are the page's."""
+"""Plotly figures as plain data. The page adds colours and fonts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.reports.report import Plot, ReportRow
 
 BARS = 20
-"""So many bars can be read."""
+"""The limit on bars in one figure; more would be unreadable."""
 
 
 def label(row: ReportRow, user: str = "user", client_id: str = "client_id", ip: str = "ip") -> str:
-    """Who it is: `user=alice, client-id=etl`."""
+    """The entity of a row, such as `user=alice, client-id=etl`. The arguments are column names."""
     parts = (("user", row.get(user)), ("client-id", row.get(client_id)), ("ip", row.get(ip)))
-    return ", ".join(f"{what}={name}" for what, name in parts if name is not None) or "everyone"
+    return ", ".join(f"{part}={name}" for part, name in parts if name is not None) or "everyone"
 
 
-def bars(
-    rows: Sequence[ReportRow],
-    title: str,
-    unit: str,
-    value: Callable[[ReportRow], float | None],
-    name: Callable[[ReportRow], str],
-) -> Plot:
-    """The first rows as horizontal bars, the first on top."""
-    shown = [(name(row), value(row)) for row in rows[:BARS]]
-    names = _told_apart([one for one, _ in shown])
+def kind_label(row: ReportRow) -> str:
+    return f"{row['kind']}: {label(row)}"
+
+
+def bars(amounts: Sequence[tuple[str, float]], title: str, unit: str) -> Plot:
+    """The first `BARS` of the (name, amount) pairs as horizontal bars, the first on top."""
+    names = _distinct([name for name, _ in amounts[:BARS]])
     return {
-        "data": [{"type": "bar", "orientation": "h", "y": names, "x": [amount for _, amount in shown]}],
-        "layout": {
-            "title": {"text": title},
-            "xaxis": {"title": {"text": unit}, "rangemode": "tozero"},
-            "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
-            "height": 110 + 24 * max(3, len(shown)),
-        },
+        "data": [{"type": "bar", "orientation": "h", "y": names, "x": [amount for _, amount in amounts[:BARS]]}],
+        "layout": _bar_layout(title, unit, 110 + 24 * max(3, len(names))),
+    }
+
+
+def grouped_bars(
+    names: Sequence[str], title: str, unit: str, series: Mapping[str, Sequence[float]], *, log: bool = False
+) -> Plot:
+    """For each name, one horizontal bar of every series."""
+    layout = _bar_layout(title, unit, 170 + (20 + 8 * len(series)) * max(3, len(names)), log=log)
+    bar = {"type": "bar", "orientation": "h", "y": names}
+    return {
+        "data": [bar | {"name": name, "x": amounts} for name, amounts in series.items()],
+        "layout": layout | {"barmode": "group"},
     }
 
 
 def lines(title: str, unit: str, series: Mapping[str, tuple[Sequence[Any], Sequence[Any]]], *, log: bool = False) -> Plot:
-    """A line for each series (its x and y) over time."""
+    """One line over time for each series of (times, values)."""
     return {
         "data": [
             {"type": "scatter", "mode": "lines+markers", "name": name, "x": list(x), "y": list(y)}
             for name, (x, y) in series.items()
         ],
-        "layout": {
-            "title": {"text": title},
-            "yaxis": {"title": {"text": unit}} | ({"type": "log", "dtick": 1} if log else {"rangemode": "tozero"}),
-            "height": 380,
-        },
+        "layout": {"title": {"text": title}, "yaxis": _value_axis(unit, log=log), "height": 380},
     }
 
 
-def _told_apart(names: Sequence[str]) -> list[str]:
-    """Plotly adds up bars of the same name; zero-width spaces keep them apart."""
+def _bar_layout(title: str, unit: str, height: int, *, log: bool = False) -> dict[str, Any]:
+    return {
+        "title": {"text": title},
+        "xaxis": _value_axis(unit, log=log),
+        "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
+        "height": height,
+    }
+
+
+def _value_axis(unit: str, *, log: bool) -> dict[str, Any]:
+    return {"title": {"text": unit}} | ({"type": "log", "dtick": 1} if log else {"rangemode": "tozero"})
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Plotly merges bars of the same name, so repeated names get zero-width spaces."""
     seen: dict[str, int] = {}
-    apart = []
+    distinct = []
     for name in names:
         seen[name] = seen.get(name, -1) + 1
-        apart.append(name + "\u200b" * seen[name])
-    return apart
+        distinct.append(name + "\u200b" * seen[name])
+    return distinct

@@ -1,9 +1,9 @@
-"""Bringing the hourly aggregates up to date: the new hours' events are read once, and what is made of them is kept."""
+"""Updates the hourly aggregates: reads the events of new hours once, and stores their aggregates."""
 
 import datetime as dt
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark import StorageLevel
@@ -14,18 +14,17 @@ from pyspark.sql.types import StructType
 from gateway.reports.job.hours import ENTITY_MINUTES, HOURLY, HourEvents, client_minutes, entity_minutes
 from gateway.reports.job.ledger import Ledger, LedgerFile, NoSuchPathError
 from gateway.reports.job.period import Hour, Period, shown
-from gateway.reports.job.progress import Progress
 from gateway.reports.job.state import DoneHour, State, batches, pending, write_rejected
 from gateway.reports.job.tables import StoredTables
 
 
 class NothingToReportError(Exception):
-    """There are no events where they were looked for; says what is there instead."""
+    """The ledger has no events in the period. The message says which events there are."""
 
 
 @dataclass(frozen=True)
 class Refreshed:
-    """The aggregates of a period, up to date. `events`, `rejected`: its lines; `new_events`, `new_hours`: what was new."""
+    """The aggregates of a period. `events` and `rejected` count its lines, `new_events` the lines read in this run."""
 
     tables: StoredTables
     hours: Sequence[Hour]
@@ -35,15 +34,20 @@ class Refreshed:
     new_events: int
 
 
-def refresh(spark: SparkSession, events: str, out: str, period: Period, batch_hours: int, tell: Progress) -> Refreshed:
-    """Do the hours of the ledger under `events` that are not done yet. Raises NothingToReportError."""
+def refresh(
+    spark: SparkSession, events: str, out: str, period: Period, batch_hours: int, progress: Callable[[str], None]
+) -> Refreshed:
+    """Aggregate the hours of the ledger under `events` that are new or have new files.
+
+    Calls `progress` with one line at a time. Raises `NothingToReportError`.
+    """
     ledger, state = Ledger(spark, events), State(spark, out)
     files = _files(ledger, events, period)
     done = dict(state.done(period))
     new = pending(files, done)
     if not files and not done:
         raise NothingToReportError(_nothing(ledger, events))
-    tell(f"{len(new)} of {len(files.keys() | done.keys())} hours are new or have new files")
+    progress(f"{len(new)} of {len(files.keys() | done.keys())} hours are new or have new files")
     schemas = _schemas(ledger)
     maker = _Maker(ledger, state, out, schemas)
     began = dt.datetime.now(dt.UTC)
@@ -54,7 +58,7 @@ def refresh(spark: SparkSession, events: str, out: str, period: Period, batch_ho
         done |= made
         finished += len(batch)
         new_events += sum(hour.events + hour.rejected for hour in made.values())
-        tell(_how_far(finished, new, new_events, (dt.datetime.now(dt.UTC) - began).total_seconds()))
+        progress(_progress_line(finished, new, new_events, (dt.datetime.now(dt.UTC) - began).total_seconds()))
     return Refreshed(
         tables=StoredTables(spark, state, done, schemas),
         hours=sorted(done),
@@ -69,17 +73,20 @@ def _files(ledger: Ledger, path: str, period: Period) -> Mapping[Hour, frozenset
     try:
         return ledger.files(period)
     except NoSuchPathError as error:
-        raise NothingToReportError(f"--events {path}: there is no such path") from error
+        raise NothingToReportError(f"--events {path}: no such path") from error
 
 
 def _nothing(ledger: Ledger, path: str) -> str:
     everything = sorted(ledger.files(Period()))
     if not everything:
         return (
-            f"--events {path}: no files such as date=2026-11-21/hour=15/*.jsonl.gz below it. Is it the ledger's path?"
-            " The file that a gateway is writing counts once it is finished: after ledger.rotate_seconds (300), or when it ends"
+            f"--events {path}: the path has no files such as date=2026-11-21/hour=15/*.jsonl.gz. Is it the ledger's path?"
+            " The report reads finished files only: a gateway finishes a file after ledger.rotate_seconds (300) or at its end"
         )
-    return f"--events {path}: no hour from --from to --to; there are {shown(everything[0])} to {shown(everything[-1])} (UTC)"
+    return (
+        f"--events {path}: the ledger has no hour from --from to --to; it has the hours"
+        f" {shown(everything[0])} to {shown(everything[-1])} (UTC)"
+    )
 
 
 def _schemas(ledger: Ledger) -> Mapping[str, StructType]:
@@ -90,7 +97,7 @@ def _schemas(ledger: Ledger) -> Mapping[str, StructType]:
 
 @dataclass(frozen=True)
 class _Maker:
-    """Makes hours: from the ledger's lines to aggregates that are marked as done."""
+    """Aggregates the ledger's lines of some hours and marks these hours as done."""
 
     ledger: Ledger
     state: State
@@ -121,7 +128,7 @@ class _Maker:
         return made
 
 
-def _how_far(finished: int, new: Sequence[Hour], events: int, seconds: float) -> str:
+def _progress_line(finished: int, new: Sequence[Hour], events: int, seconds: float) -> str:
     left = seconds / finished * (len(new) - finished)
     return (
         f"up to {shown(new[finished - 1])}: {finished} of {len(new)} hours, {events:,} events, "
@@ -130,8 +137,8 @@ def _how_far(finished: int, new: Sequence[Hour], events: int, seconds: float) ->
 
 
 def unreadable(error: BaseException) -> str | None:
-    """What to do about a file that Spark could not read, None if that is not what happened."""
+    """A message if `error` means that Spark could not read a file; otherwise None."""
     found = re.search(r"FAILED_READ_FILE[^\n]*?((?:file|hdfs|s3a?|abfss?|gs):\S+)", str(error))
     if found is None:
         return None
-    return f"{found[1].rstrip('.')} can't be read. Move it away, or pass over such files with --skip-unreadable"
+    return f"{found[1].rstrip('.')} can't be read. Move it away, or skip such files with --skip-unreadable"

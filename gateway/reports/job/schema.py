@@ -1,4 +1,4 @@
-"""The ledger's lines as Spark sees them: one explicit schema, made from the events, and what makes a line a bad one."""
+"""The schema of the ledger's lines, made from the events, and the reasons to reject a line."""
 
 from functools import reduce
 
@@ -28,10 +28,10 @@ _TYPES: dict[type, DataType] = {
 }
 
 CORRUPT = "_corrupt"
-"""The column that has the whole line if it is not JSON, or a field is not what the schema says."""
+"""This column holds the whole line if it is not JSON or if a field has a wrong type."""
 
 COLUMNS: dict[str, EventField] = {field.name: field for event in FIELDS.values() for field in event}
-"""All fields of all events, by name: a name means the same in each of them."""
+"""All fields of all events by name. A name has the same meaning in every event."""
 
 EVENT_SCHEMA = StructType(
     [
@@ -51,7 +51,7 @@ def parsed(line: Column) -> Column:
 
 
 def rejection(event: Column, date: Column, hour: Column) -> Column:
-    """Why a line is not counted, None for a good one. `date` and `hour`: of the folder that its file is in."""
+    """The reason to reject a line, or null for a good one. `date` and `hour` are those of its folder."""
     in_its_hour = F.floor(event["time_ms"] / _HOUR_MS) == F.unix_date(date) * 24 + hour
     return (
         F.when(event.isNull() | event[CORRUPT].isNotNull(), "not JSON, or a field of a wrong type")
@@ -71,7 +71,7 @@ def _lacks_a_field(event: Column) -> Column:
 
 
 def field_columns(event: Column) -> list[Column]:
-    """The event's fields as columns; a field that was left out has its default."""
+    """The event's fields as columns, with defaults for omitted fields."""
     columns = []
     for name, field in COLUMNS.items():
         default = next(

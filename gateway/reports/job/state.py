@@ -1,8 +1,8 @@
-"""The hourly aggregates on disk: which hours are done and from which files.
+"""Stores the hourly aggregates, and records the hours that are done with their source files.
 
-Under OUT/_state/LAYOUT each table of `hours.py` is a Parquet folder partitioned by date and hour, and so is `done`, which
-says for each hour the files that it was made of. `done` is written last and names the run (`made_by`) whose rows of the hour
-count: an hour that a run left half written is as if it had not been touched, and is done again.
+Under OUT/_state/LAYOUT, each table of `hours.py` is a Parquet folder partitioned by date and hour. So is `done`, the list of
+source files of each hour. A run writes `done` last, with its id (`made_by`). Only rows with that id count, so an hour that a
+run left unfinished counts as not done, and is aggregated again.
 """
 
 import json
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DateType, IntegerType, LongType, StringType, StructField, StructType
 
@@ -19,7 +19,7 @@ from gateway.reports.job.ledger import LedgerFile
 from gateway.reports.job.period import Hour, Period
 
 LAYOUT = "2"
-"""Of the tables' columns and what they mean."""
+"""The version of the tables' columns and their meaning."""
 
 _DONE = StructType(
     [
@@ -38,7 +38,7 @@ _VALID = StructType([_DONE["date"], _DONE["hour"], _DONE["made_by"]])
 
 @dataclass(frozen=True)
 class DoneHour:
-    """An hour whose aggregates are there. `events` and `rejected` count its good and its bad lines."""
+    """An hour with complete aggregates. `events` and `rejected` count its good and its bad lines."""
 
     made_by: str
     files: frozenset[LedgerFile]
@@ -47,14 +47,13 @@ class DoneHour:
 
 
 class State:
-    """The aggregates of all hours that were ever done under an output folder."""
+    """The aggregates of all done hours under an output folder."""
 
     def __init__(self, spark: SparkSession, out: str) -> None:
         self._spark = spark
         self._root = f"{out}/_state/{LAYOUT}"
 
     def done(self, period: Period) -> Mapping[Hour, DoneHour]:
-        """The hours of the period that are done."""
         try:
             rows = self._spark.read.schema(_DONE).parquet(f"{self._root}/done").where(period.contains()).collect()
         except AnalysisException as error:
@@ -74,7 +73,7 @@ class State:
         _write_hours(rows.withColumn("made_by", F.lit(made_by)), f"{self._root}/{name}")
 
     def mark_done(self, hours: Mapping[Hour, DoneHour]) -> None:
-        """From now on these hours are what was written for them."""
+        """Make the rows that these runs wrote valid."""
         rows = [
             (file.name, file.length, done.made_by, done.events, done.rejected, *hour)
             for hour, done in hours.items()
@@ -83,7 +82,7 @@ class State:
         _write_hours(_few_rows(self._spark, rows, _DONE), f"{self._root}/done")
 
     def read(self, name: str, hours: Mapping[Hour, DoneHour], like: StructType) -> DataFrame:
-        """A table's rows of these hours. `like`: its schema, for the case that no hour had any."""
+        """A table's rows of these hours. `like` is its schema, in case that no hour has rows."""
         period = Period(min(hours), max(hours)) if hours else Period()
         columns = StructType([*like.fields, StructField("made_by", StringType())])
         try:
@@ -97,43 +96,35 @@ class State:
 
 
 def _few_rows(spark: SparkSession, rows: Sequence[Sequence[object]], schema: StructType) -> DataFrame:
-    """Rows of the driver's. createDataFrame would start Python on the executors, which need none otherwise."""
-    told = json.dumps([dict(zip(schema.names, row, strict=True)) for row in rows], default=str)
-    row = F.explode(F.from_json(F.lit(told), ArrayType(schema)))
+    """Rows from the driver. createDataFrame would start Python on the executors, which need no Python otherwise."""
+    text = json.dumps([dict(zip(schema.names, row, strict=True)) for row in rows], default=str)
+    row = F.explode(F.from_json(F.lit(text), ArrayType(schema)))
     return spark.range(1).select(row.alias("row")).select("row.*")
 
 
 def _write_hours(rows: DataFrame, path: str) -> None:
-    (
-        # One file for an hour, more where an hour is large.
-        rows.hint("rebalance", "date", "hour")
-        .write.mode("overwrite")
-        .option("partitionOverwriteMode", "dynamic")
-        .partitionBy("date", "hour")
-        .parquet(path)
-    )
+    _hour_writer(rows).parquet(path)
 
 
 def write_rejected(rows: DataFrame, out: str) -> None:
-    """Keep the bad lines aside, with why and from which file, as JSON lines partitioned by date and hour."""
-    (
-        rows.hint("rebalance", "date", "hour")
-        .write.mode("overwrite")
-        .option("partitionOverwriteMode", "dynamic")
-        .partitionBy("date", "hour")
-        .json(f"{out}/_rejected")
-    )
+    """Write the bad lines with file and reason as JSON lines under OUT/_rejected, partitioned by date and hour."""
+    _hour_writer(rows).json(f"{out}/_rejected")
+
+
+def _hour_writer(rows: DataFrame) -> DataFrameWriter:
+    # One file for an hour, and more for a large hour.
+    writer = rows.hint("rebalance", "date", "hour").write.mode("overwrite")
+    return writer.option("partitionOverwriteMode", "dynamic").partitionBy("date", "hour")
 
 
 def pending(files: Mapping[Hour, frozenset[LedgerFile]], done: Mapping[Hour, DoneHour]) -> Sequence[Hour]:
-    """The hours that have a file which their aggregates were not made of.
+    """The hours with at least one file that their aggregates do not include.
 
-    Files that are gone don't count: a ledger drops its oldest ones, and what is known of them is to stay.
+    Deleted files do not count: the ledger deletes its oldest files, but their aggregates stay.
     """
     return sorted(hour for hour, found in files.items() if hour not in done or found - done[hour].files)
 
 
 def batches(hours: Iterable[Hour], size: int) -> Sequence[Sequence[Hour]]:
-    """The hours in groups of `size`, in order."""
     ordered = list(hours)
     return [ordered[start : start + size] for start in range(0, len(ordered), size)]

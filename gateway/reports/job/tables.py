@@ -1,4 +1,4 @@
-"""The tables that reports are made from: the hourly aggregates of the hours that were asked for."""
+"""The tables that reports read: the hourly aggregates of the requested hours."""
 
 from collections.abc import Mapping
 from functools import cached_property, reduce
@@ -12,7 +12,7 @@ from gateway.reports.job.period import Hour
 from gateway.reports.job.state import DoneHour, State
 from gateway.reports.report import ENTITY
 
-_ADDED_UP = (
+_SUMMED = (
     "active_minutes",
     "amount",
     "requests",
@@ -27,7 +27,7 @@ _ADDED_UP = (
 
 
 class StoredTables:
-    """What a run has made or found made, each table read when a report first asks for it."""
+    """Implements `Tables`. Reads a table when a report first needs it."""
 
     def __init__(
         self, spark: SparkSession, state: State, hours: Mapping[Hour, DoneHour], schemas: Mapping[str, StructType]
@@ -38,17 +38,15 @@ class StoredTables:
         self._schemas = schemas
 
     def table(self, name: str) -> DataFrame:
-        """One of the hourly tables, by its name in `hours.HOURLY`."""
         return self._state.read(name, self._hours, self._schemas[name])
 
     @cached_property
     def entities(self) -> DataFrame:
-        """A row for each hour, entity and matched quota."""
         return self.table("entities")
 
     @cached_property
     def totals(self) -> DataFrame:
-        """A row for each entity; `limit` and `quota` are the last ones, `hours` those in which it did anything."""
+        """`limit` and `quota` are the last ones of the entity."""
         last = F.struct("date", "hour", "active_minutes", "last_ms", "limit", "quota")
         longest = (
             self.table("longest")
@@ -59,7 +57,7 @@ class StoredTables:
         totals = (
             self.entities.groupBy(*ENTITY)
             .agg(
-                *(F.sum(name).alias(name) for name in _ADDED_UP),
+                *(F.sum(name).alias(name) for name in _SUMMED),
                 *(F.max(name).alias(name) for name in ("peak_minute", "peak_utilisation", *MAXIMA)),
                 F.min("first_ms").alias("first_ms"),
                 F.max(F.when(F.col("limit").isNotNull(), last)).alias("_last"),
@@ -71,5 +69,4 @@ class StoredTables:
 
     @cached_property
     def minutes(self) -> DataFrame:
-        """A row for each minute and kind."""
         return self.table("minutes")

@@ -1,13 +1,14 @@
-"""The ledger's Kafka topic, fetched into files like a gateway's own; the report is then made of those.
+"""Fetches the ledger's Kafka topic into files like a gateway's own. The report then reads these files.
 
-Records come in batches. A batch is a file for each hour that occurs in it, named after the partition and the batch's first
-offset; when all are there, a mark beside them says which offset comes next. Files from that offset on are of a batch that was
-not finished: they are deleted, and it is fetched again. Lines that a gateway has sent twice (`LINE_HEADER`) are taken once. So
-nothing is missing or twice, wherever a fetch was stopped.
+Records come in batches. Each batch makes one file for each hour in it, named after the partition and the batch's first
+offset. After all files of a batch, a mark beside them stores the next offset. If a fetch stops within a batch, the next
+fetch deletes the files from the mark's offset on, and fetches the batch again. Lines that a gateway sent twice
+(`LINE_HEADER`) are kept once. So no line is missing or repeated, wherever a fetch stopped.
 
-The mark also has the time of the last record before it: a topic that was deleted and made again has another one there, or none.
+The mark also stores the time of the last record before the next offset. In a topic that was deleted and created again, that
+record has another time, or is missing.
 
-(Spark's own Kafka source would need jars of a fitting version on every cluster.)
+(Spark's own Kafka source would need jars of a matching version on every cluster.)
 """
 
 import asyncio
@@ -15,7 +16,7 @@ import gzip
 import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,42 +27,44 @@ from aiokafka.errors import KafkaError
 from aiokafka.helpers import create_ssl_context
 
 from gateway.events import LINE_HEADER, in_progress_name, partition
-from gateway.reports.job.progress import Progress
 
 _AT_ONCE = 50_000
-"""Records that are held in memory before files are written."""
+"""The limit on records in memory before files are written."""
 _SOURCES = 1_000
-"""Starts of gateways of which the last line's number is remembered."""
+"""The mark stores the last line number of at most this many sources. A source is one start of a gateway."""
 _LINE = re.compile(rb"(?P<source>\w+)-(?P<number>\d{1,18})")
 _NAME = re.compile(r"topic-(?P<topic>.+)-(?P<partition>\d+)-(?P<first>\d+)\.jsonl\.gz")
 
 
 class TopicError(Exception):
-    """The topic can't be fetched; says why."""
+    """The topic can't be fetched. The message has the reason."""
 
 
-def fetch_topic(servers: str, topic: str, path: Path, properties: Path | None, tell: Progress) -> int:
-    """Fetch what is new in the topic into files under `path`; returns the number of records. Raises TopicError."""
+def fetch_topic(servers: str, topic: str, path: Path, properties: Path | None, progress: Callable[[str], None]) -> int:
+    """Fetch the topic's new records into files under `path`; returns their number. Raises `TopicError`.
+
+    Calls `progress` with one line at a time.
+    """
     try:
         options = client_options(properties)
     except (OSError, ValueError) as error:
         raise TopicError(f"--kafka-properties {properties}: {error}") from error
     try:
-        count = asyncio.run(_fetch(servers, topic, path, options, tell))
+        count = asyncio.run(_fetch(servers, topic, path, options, progress))
     except (KafkaError, OSError, ValueError) as error:
         raise TopicError(f"--kafka {servers}: {topic} can't be fetched: {error}") from error
-    tell(f"{count:,} new records of {topic} fetched into {path}")
+    progress(f"{count:,} new records of {topic} fetched into {path}")
     return count
 
 
-async def _fetch(servers: str, topic: str, path: Path, options: Mapping[str, Any], tell: Progress) -> int:
+async def _fetch(servers: str, topic: str, path: Path, options: Mapping[str, Any], progress: Callable[[str], None]) -> int:
     partitions = await _partitions(servers, topic, options)
     consumer = AIOKafkaConsumer(bootstrap_servers=servers, enable_auto_commit=False, auto_offset_reset="none", **options)
     try:
         await consumer.start()
         begin, end = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
-        marks = {each: take_up(path, topic, each.partition) for each in partitions}
-        starts = {each: _start(mark, begin[each], end[each], tell) for each, mark in marks.items()}
+        marks = {each: load_mark(path, topic, each.partition) for each in partitions}
+        starts = {each: _start(mark, begin[each], end[each], progress) for each, mark in marks.items()}
         left = [each for each in partitions if starts[each] < end[each]]
         consumer.assign(left)
         for each in left:
@@ -80,13 +83,13 @@ async def _fetch(servers: str, topic: str, path: Path, options: Mapping[str, Any
         await consumer.stop()
 
 
-def _start(mark: "Mark", begin: int, end: int, tell: Progress) -> int:
-    """Where to begin to read: one before the mark, so that it can be seen whether the topic is still the same one."""
+def _start(mark: "Mark", begin: int, end: int, progress: Callable[[str], None]) -> int:
+    """The first offset to read: one before the mark, to check that the topic is still the same."""
     if mark.following > end:
         raise mark.of_another_topic(f"the topic ends at offset {end}")
     if mark.last_ms is not None and begin > mark.following:
         lost = f"{begin - mark.following:,} records of {mark.name}-{mark.number}"
-        tell(f"{lost} are lost: the topic's retention was faster than this report")
+        progress(f"{lost} are lost: the topic's retention deleted them before this report could fetch them")
     return max(begin, mark.following - 1 if mark.last_ms is not None else mark.following)
 
 
@@ -94,19 +97,21 @@ async def _partitions(servers: str, topic: str, options: Mapping[str, Any]) -> S
     admin = AIOKafkaAdminClient(bootstrap_servers=servers, **options)
     try:
         await admin.start()
-        # Of all topics: a broker may create one that is asked for by name.
+        # Describes all topics, because a broker may create a topic that a client asks for by name.
         for found in await admin.describe_topics():
             if found["topic"] == topic:
                 return sorted(TopicPartition(topic, each["partition"]) for each in found["partitions"])
     finally:
         await admin.close()
-    raise TopicError(f"there is no topic {topic}; is `ledger.topic` set in weir.yaml, and is --topic its name?")
+    raise TopicError(f"the topic {topic} does not exist; check `ledger.topic` in weir.yaml, and give its name to --topic")
 
 
 @dataclass(slots=True)
 class Mark:
-    """How far a partition has been fetched, on disk in `path`. `last_ms` is the time of the record before `following`, None
-    where nothing was fetched yet; `lines` the last line's number of each source in `LINE_HEADER`, the latest source last.
+    """The fetch position of a partition, stored in `path`.
+
+    `following` is the next offset. `last_ms` is the time of the record before it, or None before the first fetch. `lines`
+    maps each source in `LINE_HEADER` to its last line number, the latest source last.
     """
 
     path: Path
@@ -117,10 +122,10 @@ class Mark:
     lines: dict[str, int] = field(default_factory=dict)
 
     def write(self, records: Sequence[Any]) -> int:
-        """Keep a batch of records in files, then go on behind it; returns how many records were new. Raises TopicError."""
+        """Write a batch of records to files and advance the mark; returns the number of new records. Raises `TopicError`."""
         for record in records:
             if record.offset == self.following - 1 and record.timestamp != self.last_ms:
-                raise self.of_another_topic("another record stands before that")
+                raise self.of_another_topic("the record before it is another one")
         records = [record for record in records if record.offset >= self.following]
         if not records:
             return 0
@@ -146,15 +151,14 @@ class Mark:
         return len(new)
 
     def of_another_topic(self, why: str) -> TopicError:
-        """What to say where the mark does not belong to the topic."""
         return TopicError(
             f"{self.path} says that offset {self.following} of {self.name}-{self.number} comes next, but {why}: the topic "
-            "has been deleted and made again. Give --events another folder, or move this mark and the files "
+            "was deleted and created again. Give --events another folder, or move this mark and the files "
             f"topic-{self.name}-* away"
         )
 
     def _is_new(self, record: Any) -> bool:  # noqa: ANN401 - aiokafka has no types
-        """Whether it is no line that was sent again."""
+        """False for a line that its gateway sent again."""
         found = _LINE.fullmatch(dict(record.headers).get(LINE_HEADER) or b"")
         if found is None:
             return True
@@ -164,8 +168,8 @@ class Mark:
         return number > last
 
 
-def take_up(path: Path, topic: str, number: int) -> Mark:
-    """How far a partition has been fetched. Deletes what an unfinished batch has left. Raises TopicError."""
+def load_mark(path: Path, topic: str, number: int) -> Mark:
+    """Load a partition's mark and delete the files of an unfinished batch. Raises `TopicError`."""
     mark = Mark(path / f"_topic-{topic}-{number}.next", topic, number)
     if mark.path.exists():
         text = mark.path.read_text()
@@ -174,8 +178,8 @@ def take_up(path: Path, topic: str, number: int) -> Mark:
             mark.following, mark.last_ms, mark.lines = found["next"], found["last_ms"], found["lines"]
         except (ValueError, TypeError, KeyError) as error:
             raise TopicError(
-                f"{mark.path} is no mark: {text[:80]!r}. Move it and the files topic-{topic}-{number}-* away: all that "
-                "the topic still has is fetched again"
+                f"{mark.path} is not a valid mark: {text[:80]!r}. Move it and the files topic-{topic}-{number}-* away, and "
+                "the next run fetches all records of the topic again"
             ) from error
     for file in path.glob(f"date=*/hour=*/topic-*-{number}-*.jsonl.gz"):
         name = _NAME.fullmatch(file.name)
@@ -185,7 +189,7 @@ def take_up(path: Path, topic: str, number: int) -> Mark:
 
 
 def _folder(record: Any) -> str:  # noqa: ANN401 - aiokafka has no types
-    """By the event's time; by the record's where there is none, so that the report counts it as a bad line."""
+    """The folder of the event's time. A record without one goes by its own time, and the report counts it as a bad line."""
     try:
         return partition(json.loads(record.value)["time_ms"])
     except (ValueError, TypeError, KeyError, OverflowError, OSError):
@@ -193,7 +197,10 @@ def _folder(record: Any) -> str:  # noqa: ANN401 - aiokafka has no types
 
 
 def client_options(properties: Path | None) -> Mapping[str, Any]:
-    """aiokafka's options from a file of `key=value` lines with Kafka's client keys. Raises ValueError naming the key."""
+    """aiokafka's options from a file of `key=value` lines with Kafka's client keys.
+
+    Raises `ValueError` with the name of an unknown key.
+    """
     options: dict[str, Any] = {}
     if properties is None:
         return options
@@ -203,7 +210,7 @@ def client_options(properties: Path | None) -> Mapping[str, Any]:
         if not key or key.startswith("#"):
             continue
         if not separator or (key not in _OPTIONS and key not in _TLS):
-            raise ValueError(f"{properties}:{number}: {key} is none of {', '.join((*_OPTIONS, *_TLS))}")
+            raise ValueError(f"{properties}:{number}: {key} is not supported; use {', '.join((*_OPTIONS, *_TLS))}")
         if key in _TLS:
             files[_TLS[key]] = value
         else:

@@ -1,4 +1,4 @@
-"""Making the reports from the aggregates, and writing each as Parquet and as CSV."""
+"""Builds the reports from the aggregates, and writes each as Parquet and as CSV."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,18 +9,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gateway.reports import all_reports
-from gateway.reports.job.progress import Progress
 from gateway.reports.report import Report, Tables
 
 ON_PAGE = 500
-"""Rows of a report that the page shows; its folders have all of them."""
+"""The limit on rows that the page shows of a report. The folders have all rows."""
 _AT_ONCE = 3
-"""Reports that are made at the same time."""
+"""The number of reports that are built at the same time."""
 
 
 @dataclass(frozen=True)
 class MadeReport:
-    """A report that was written: its columns, its first rows and how many there are."""
+    """A written report: its columns, its first rows, and the number of all rows."""
 
     report: Report
     columns: Sequence[str]
@@ -28,8 +27,8 @@ class MadeReport:
     count: int
 
 
-def write_reports(spark: SparkSession, tables: Tables, out: str, tell: Progress) -> Sequence[MadeReport]:
-    """Make all reports into folders of their names under `out`; returns them in the order of the page."""
+def write_reports(spark: SparkSession, tables: Tables, out: str, progress: Callable[[str], None]) -> Sequence[MadeReport]:
+    """Write all reports into folders of their names under `out`, and return them in the order of the page."""
 
     def make(report: Report) -> MadeReport:
         rows = report.build(tables)
@@ -40,14 +39,14 @@ def write_reports(spark: SparkSession, tables: Tables, out: str, tell: Progress)
         written.coalesce(1).write.mode("overwrite").option("header", True).csv(f"{out}/csv/{report.name}")
         first = [row.asDict(recursive=True) for row in written.limit(ON_PAGE).collect()]
         count = written.count() if len(first) == ON_PAGE else len(first)
-        tell(f"{report.name}: {count:,} rows")
+        progress(f"{report.name}: {count:,} rows")
         return MadeReport(report, written.columns, first, count)
 
     return _at_once(make, list(all_reports().values()))
 
 
 def _at_once(make: Callable[[Report], MadeReport], reports: Sequence[Report]) -> Sequence[MadeReport]:
-    """Make the reports on some threads. They have to be Spark's own, which give back their connections to Java."""
+    """Build the reports in several threads. They must be Spark's own threads, which release their connections to Java."""
     made: dict[str, MadeReport] = {}
     failed: list[BaseException] = []
     left = list(reports)

@@ -13,7 +13,7 @@ from gateway.observer import Outlet
 from gateway.proxy.connection import Session, SessionHost
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters
-from gateway.proxy.listeners.tls_acceptor import Arrival, Welcome
+from gateway.proxy.listeners.tls_acceptor import AcceptedTlsClient, TlsAcceptor
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.sessions import Sessions
 from gateway.proxy.tls.principal import PrincipalMapping
@@ -48,8 +48,8 @@ class Place:
             files = self._authority.issue("server", LOOPBACK)
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(files.cert, files.key)
-            welcome = Welcome("clients", lambda _: self._host, PrincipalMapping("DEFAULT"), Counter())
-            server = await loop.create_server(lambda: Arrival(welcome, self._slot()), HOST, 0, ssl=context)
+            acceptor = TlsAcceptor("clients", lambda _: self._host, PrincipalMapping("DEFAULT"), Counter())
+            server = await loop.create_server(lambda: AcceptedTlsClient(acceptor, self._slot()), HOST, 0, ssl=context)
         self._server = await self._open.enter_async_context(server)
         return self
 

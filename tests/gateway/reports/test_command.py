@@ -50,7 +50,7 @@ def test_missing_option_is_named(lacking: str, capsys: pytest.CaptureFixture[str
 
 def test_kafka_needs_a_local_events_folder(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--kafka", "h:1", "--events", "hdfs:///ledger", "--out", "report"]) == 2
-    assert "--events hdfs:///ledger has to be a folder of this machine" in capsys.readouterr().err
+    assert "--events hdfs:///ledger must be a folder of this machine" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("time", ["yesterday", "2026-13-01", "2026-11-21T24", "2026-11-21Tnoon"])

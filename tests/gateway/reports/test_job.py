@@ -96,7 +96,7 @@ def test_half_written_hour_is_repeated(spark: "SparkSession", report: Run, tmp_p
 
 
 def test_slots_match_those_of_the_events(spark: "SparkSession") -> None:
-    from gateway.reports.job.histogram import slot_of, upper_of
+    from gateway.reports.job.columns import slot_of, upper_of
 
     values = sorted({0, 1, 2**31 - 1, *(2**bit + near for bit in range(3, 40) for near in (-1, 0, 1, 2**bit // 3))})
     rows = spark.createDataFrame([(value,) for value in values], "value long").select("value", slot_of("value").alias("slot"))
@@ -109,7 +109,7 @@ def test_slots_match_those_of_the_events(spark: "SparkSession") -> None:
 @pytest.mark.parametrize(
     ("period", "says"),
     [
-        (((dt.date(2020, 1, 1), 0), (dt.date(2020, 1, 2), 0)), "there are 2026-11-20 22:00 to 2026-11-21 00:00"),
+        (((dt.date(2020, 1, 1), 0), (dt.date(2020, 1, 2), 0)), "it has the hours 2026-11-20 22:00 to 2026-11-21 00:00"),
         (None, "no files such as"),
     ],
 )
@@ -127,7 +127,7 @@ def test_missing_path_is_explained(spark: "SparkSession", tmp_path: Path) -> Non
     from gateway.reports.job.period import Period
     from gateway.reports.job.refresh import NothingToReportError, refresh
 
-    with pytest.raises(NothingToReportError, match="nowhere: there is no such path"):
+    with pytest.raises(NothingToReportError, match="nowhere: no such path"):
         refresh(spark, str(tmp_path / "nowhere"), str(tmp_path / "out"), Period(), 24, lambda told: None)
 
 

@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from gateway.events import LINE_HEADER, Event, UsageSample, from_line, partition, to_line
-from gateway.reports.job.topic import TopicError, client_options, fetch_topic, take_up
+from gateway.reports.job.topic import TopicError, client_options, fetch_topic, load_mark
 from loadtest.testkit.kafka import KafkaCluster
 from tests.broker.topics import create_topic
 from tests.weir_process import wait_until
@@ -72,7 +72,7 @@ def test_recreated_topic_is_fetched_from_its_start(kafka: KafkaCluster, tmp_path
     create_topic(servers, topic, partitions=2)
     asyncio.run(send(servers, topic, [to_line(event).encode() for event in samples(0, 6)]))
     assert fetch_topic(servers, topic, tmp_path, None, lambda told: None) == 6
-    for count, why in ((2, "the topic ends at offset 1"), (20, "another record stands before that")):
+    for count, why in ((2, "the topic ends at offset 1"), (20, "the record before it is another one")):
         make_again(count)
         with pytest.raises(TopicError, match=f"next says that offset 3 of {topic}-. comes next, but {why}"):
             fetch_topic(servers, topic, tmp_path, None, lambda told: None)
@@ -90,12 +90,12 @@ def test_records_deleted_before_fetch_are_reported(kafka: KafkaCluster, tmp_path
     admin = AdminClient({"bootstrap.servers": servers})
     admin.delete_records([deleted])[deleted].result(30)
     assert fetch_topic(servers, topic, tmp_path, None, told.append) == 2
-    assert told[1] == f"3 records of {topic}-0 are lost: the topic's retention was faster than this report"
+    assert told[1] == f"3 records of {topic}-0 are lost: the topic's retention deleted them before this report could fetch them"
 
 
 @pytest.mark.broker
 def test_missing_topic_is_explained(kafka: KafkaCluster, tmp_path: Path) -> None:
-    with pytest.raises(TopicError, match=r"there is no topic nowhere; is `ledger\.topic` set"):
+    with pytest.raises(TopicError, match=r"the topic nowhere does not exist; check `ledger\.topic`"):
         fetch_topic(kafka.bootstrap_servers, "nowhere", tmp_path, None, lambda told: None)
 
 
@@ -117,9 +117,9 @@ def test_rest_of_an_unfinished_batch_is_deleted(tmp_path: Path) -> None:
     for name in names:
         (folder / f"{name}.jsonl.gz").touch()
     (tmp_path / "_topic-a-b-0.next").write_text('{"next": 10, "last_ms": 5, "lines": {}}')
-    assert take_up(tmp_path, "a-b", 0).following == 10
+    assert load_mark(tmp_path, "a-b", 0).following == 10
     assert {file.name.removesuffix(".jsonl.gz") for file in folder.iterdir()} == {*names} - {"topic-a-b-0-000000000010"}
-    assert take_up(tmp_path, "a-b", 2).following == 0
+    assert load_mark(tmp_path, "a-b", 2).following == 0
 
 
 def record(offset: int, line: str = "", value: str = '{"time_ms": 0}') -> ConsumerRecord:
@@ -129,30 +129,32 @@ def record(offset: int, line: str = "", value: str = '{"time_ms": 0}') -> Consum
 
 def test_repeated_line_is_stored_once(tmp_path: Path) -> None:
     """Also if that is seen by a later fetch only; and another gateway, or the same one after a restart, counts for itself."""
-    mark = take_up(tmp_path, "a", 0)
+    mark = load_mark(tmp_path, "a", 0)
     assert mark.write([record(0, "x-1", "1"), record(1, "x-2", "2"), record(2, "x-1", "1"), record(3, "y-1", "3")]) == 3
-    again = take_up(tmp_path, "a", 0)
+    again = load_mark(tmp_path, "a", 0)
     assert again.write([record(4, "x-2", "2"), record(5, "x-3", "4"), record(6, "", "5"), record(7, "", "5")]) == 3
     assert again.write([record(8, "x-3", "4")]) == 0
     assert sorted(lines(tmp_path)) == ["1", "2", "3", "4", "5", "5"]
-    assert take_up(tmp_path, "a", 0).following == 9
+    assert load_mark(tmp_path, "a", 0).following == 9
 
 
 def test_records_before_the_mark_are_not_stored_again(tmp_path: Path) -> None:
-    take_up(tmp_path, "a", 0).write([record(0), record(1)])
-    mark = take_up(tmp_path, "a", 0)
+    load_mark(tmp_path, "a", 0).write([record(0), record(1)])
+    mark = load_mark(tmp_path, "a", 0)
     assert mark.write([record(1), record(2)]) == 1
     other = record(2, value="of another topic")
     other.timestamp = 7
-    with pytest.raises(TopicError, match=r"_topic-a-0\.next says that offset 3 of a-0 comes next, but another record"):
+    with pytest.raises(
+        TopicError, match=r"_topic-a-0\.next says that offset 3 of a-0 comes next, but the record before it is another one"
+    ):
         mark.write([other, record(3)])
     assert mark.following == 3
 
 
 def test_damaged_mark_is_named(tmp_path: Path) -> None:
     (tmp_path / "_topic-a-0.next").write_text("17")
-    with pytest.raises(TopicError, match=r"_topic-a-0\.next is no mark: '17'\. Move it and the files topic-a-0-"):
-        take_up(tmp_path, "a", 0)
+    with pytest.raises(TopicError, match=r"_topic-a-0\.next is not a valid mark: '17'\. Move it and the files topic-a-0-"):
+        load_mark(tmp_path, "a", 0)
 
 
 def test_properties_are_read(tmp_path: Path) -> None:
@@ -165,5 +167,5 @@ def test_properties_are_read(tmp_path: Path) -> None:
         "sasl_plain_password": "a=b",
     }
     file.write_text("sasl.jaas.config=secret")
-    with pytest.raises(ValueError, match=r"client\.properties:1: sasl\.jaas\.config is none of security\.protocol,"):
+    with pytest.raises(ValueError, match=r"client\.properties:1: sasl\.jaas\.config is not supported; use security\.protocol,"):
         client_options(file)

@@ -71,7 +71,7 @@ def test_untrusted_certificate_is_explained(authority: Authority, tmp_path: Path
     assert cause_of(mine, "the broker's").reason == "unknown_ca"
     assert cause_of(theirs.error, "the client's") == (
         "refused_by_peer",
-        "the other side refused this one's certificate, or the lack of one, and said: unknown ca",
+        "the peer refused Weir's certificate, or the lack of one, with the alert: unknown ca",
     )
 
 

@@ -89,7 +89,7 @@ async def test_silent_client_is_cut_after_time_limit(authority: Authority) -> No
 
 
 async def test_excess_handshake_evicts_oldest_of_busiest_address(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_UNDER_WAY", 3)
+    monkeypatch.setattr(module, "MAX_HANDSHAKES", 3)
     port = Port(authority)
     begun = []
     for _ in range(4):
