@@ -1,7 +1,7 @@
-"""Writes `weir/values.schema.json`: the chart's own values (`values.schema.yaml`), and `config` from Weir's config model.
+"""Writes `weir/values.schema.json` from `values.schema.yaml` (the chart's own values) and Weir's config model (`config`).
 
-python helm/values_schema.py            writes it
-python helm/values_schema.py --check    exits with 1 where it is not what would be written
+python helm/values_schema.py            writes the file
+python helm/values_schema.py --check    exits with 1 if the file is out of date
 """
 
 import argparse
@@ -14,7 +14,7 @@ import yaml
 from pydantic.json_schema import GenerateJsonSchema
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))  # so that it is this checkout's model
+sys.path.insert(0, str(HERE.parent))  # imports this checkout's model, not an installed one
 
 from gateway.config.model import WeirConfig  # noqa: E402
 
@@ -22,27 +22,25 @@ WRITTEN = HERE / "weir" / "values.schema.json"
 
 
 class Untitled(GenerateJsonSchema):
-    """Without a title for each key, which says the key once more."""
+    """Leaves out the title of each key, which only repeats the key."""
 
     def field_title_should_be_set(self, schema: object) -> bool:  # noqa: ARG002
-        """Never."""
         return False
 
 
 def values_schema() -> dict[str, Any]:
-    """The schema of all values, in draft 7: the one that every Helm 3 reads."""
+    """The schema of all values in draft 7, which every Helm 3 supports."""
     chart = yaml.safe_load((HERE / "values.schema.yaml").read_text("utf-8"))
     config = WeirConfig.model_json_schema(mode="validation", schema_generator=Untitled)
     sections = config.pop("$defs")
     if both := sections.keys() & chart["$defs"].keys():
-        raise ValueError(f"values.schema.yaml defines {', '.join(sorted(both))}, as the config model does: rename it")
+        raise ValueError(f"values.schema.yaml and the config model both define {', '.join(sorted(both))}: rename it")
     definitions = {**chart.pop("$defs"), **sections, "WeirConfig": config}
     chart["properties"]["config"] = {"$ref": "#/$defs/WeirConfig"}
     return {"$schema": "http://json-schema.org/draft-07/schema#", **chart, "$defs": dict(sorted(definitions.items()))}
 
 
 def main() -> int:
-    """Write the file, or say whether it is as it should be."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
@@ -50,7 +48,7 @@ def main() -> int:
     if check:
         if WRITTEN.exists() and WRITTEN.read_text("utf-8") == text:
             return 0
-        sys.stderr.write(f"{WRITTEN} is not what the config model says — run: python helm/values_schema.py\n")
+        sys.stderr.write(f"{WRITTEN} does not match the config model; run: python helm/values_schema.py\n")
         return 1
     WRITTEN.write_text(text, "utf-8")
     return 0

@@ -1,9 +1,9 @@
 # syntax=docker/dockerfile:1
-# `weir report`, by itself and under the Spark operator: `docker build -f helm/docker/report.Dockerfile -t weir-report:0.1.0 .`
+# `weir report`, standalone and for the Spark operator: run `docker build -f helm/docker/report.Dockerfile -t weir-report:0.1.0 .`
 ARG PYTHON=3.11
 ARG SPARK=4.0.1
 
-# For its entry point alone, by which Spark on Kubernetes starts drivers and executors; it lets any other command pass.
+# Only the entry point is used. Spark on Kubernetes starts drivers and executors through it, and it runs any other command as is.
 FROM apache/spark:${SPARK} AS spark
 
 FROM python:${PYTHON}-slim-bookworm AS build
@@ -14,7 +14,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY protocol protocol
 COPY gateway gateway
 RUN python -m venv /opt/weir && /opt/weir/bin/pip install '.[reports]' "pyspark==${SPARK}"
-# Places that don't change with Python's version, for the chart.
+# The chart needs paths that do not depend on Python's version.
 RUN ln -s "$(/opt/weir/bin/weir report --where)" /opt/weir/report.py \
  && ln -s "$(/opt/weir/bin/python -c 'import pyspark; print(pyspark.__path__[0])')" /opt/weir/spark
 

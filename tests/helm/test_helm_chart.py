@@ -411,7 +411,7 @@ class TestRendered:
             ("config.listeners[0].name=a,config.listeners[0].bootstrap_port=0", "bootstrap_port"),
             (
                 "kind=Deployment,config.ledger.path=/var/lib/weir,config.ledger.max_bytes=2000000000",
-                "more than the volume of /var/lib/weir holds",
+                "more than the size of the volume of /var/lib/weir:",
             ),
         ],
     )

@@ -18,7 +18,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: gateway
 {{- end -}}
 
-{{- /* Labels of everything but the gateways and what selects them, which have a component of their own. */ -}}
+{{- /* Labels of all objects except the gateways and their selectors, which have a component of their own. */ -}}
 {{- define "weir.labels" -}}
 app.kubernetes.io/name: {{ include "weir.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -35,13 +35,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{- /* A listener's name as Kubernetes takes it. */ -}}
+{{- /* A listener's name in a form that Kubernetes accepts. */ -}}
 {{- define "weir.listenerName" -}}
 {{- regexReplaceAll "[^a-z0-9]+" (lower .) "-" | trimAll "-" | trunc 20 | trimSuffix "-" -}}
 {{- end -}}
 
-{{- /* The listeners, as YAML under the key `listeners`, with what Kubernetes knows filled in. The default of broker_ports is Weir's
-own, written out because the Service needs it as well. */ -}}
+{{- /* The listeners as YAML under the key `listeners`, with default addresses. The default of broker_ports equals Weir's own; the
+Service needs it as well. */ -}}
 {{- define "weir.listeners" -}}
 {{- $root := . -}}
 {{- $filled := list -}}
@@ -72,19 +72,19 @@ own, written out because the Service needs it as well. */ -}}
 {{- if not (hasKey $config.ledger "max_bytes") -}}
 {{- $_ := set $config.ledger "max_bytes" (mulf $room 0.8 | int64) -}}
 {{- else if and (gt (float64 $config.ledger.max_bytes) (float64 $room)) (not (include "weir.ledgerOnOwnClaim" .)) -}}
-{{- fail (printf "config.ledger.max_bytes is %d, more than the volume of %s holds: enlarge persistence.size (or ledgerVolume.size), or leave max_bytes out for 80 %% of it" (int64 $config.ledger.max_bytes) $config.ledger.path) -}}
+{{- fail (printf "config.ledger.max_bytes is %d, more than the size of the volume of %s: increase persistence.size (or ledgerVolume.size), or remove max_bytes for 80 %% of the volume" (int64 $config.ledger.max_bytes) $config.ledger.path) -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml $config -}}
 {{- end -}}
 
-{{- /* Not empty where the ledger is on the claim of a StatefulSet's pods: it can be enlarged, but not by these values. */ -}}
+{{- /* Not empty if the ledger is on the claims of a StatefulSet's pods. They can be enlarged by hand, but not by these values. */ -}}
 {{- define "weir.ledgerOnOwnClaim" -}}
 {{- $path := printf "%s/" (dig "ledger" "path" "" .Values.config | trimSuffix "/") -}}
 {{- if and (hasPrefix "/var/lib/weir/" $path) (eq .Values.kind "StatefulSet") .Values.persistence.enabled -}}yes{{- end -}}
 {{- end -}}
 
-{{- /* How many bytes the volume holds that the ledger is on; empty where there is no ledger, or the chart does not make its volume. */ -}}
+{{- /* The size of the ledger's volume in bytes; empty without a ledger, or if the chart does not create the volume. */ -}}
 {{- define "weir.ledgerBytes" -}}
 {{- $path := printf "%s/" (dig "ledger" "path" "" .Values.config | trimSuffix "/") -}}
 {{- $size := "" -}}
@@ -104,7 +104,7 @@ own, written out because the Service needs it as well. */ -}}
 {{- end -}}
 {{- end -}}
 
-{{- /* From SIGTERM to SIGKILL: the delay, the drain, and what is left to write then. */ -}}
+{{- /* The time from SIGTERM to SIGKILL: the delay, the drain, and ten seconds to write files. */ -}}
 {{- define "weir.graceSeconds" -}}
 {{- $connections := .Values.config.connections | default dict -}}
 {{- $drain := addf (dig "drain_delay_seconds" 0.0 $connections) (dig "drain_seconds" 10.0 $connections) -}}
@@ -153,7 +153,7 @@ resources:
     storage: {{ .size }}
 {{- end -}}
 
-{{- /* What of the config can't change while a gateway runs (RESTART_ONLY and LIVE in gateway/config/reload.py). */ -}}
+{{- /* The config keys that need a restart (RESTART_ONLY and LIVE in gateway/config/reload.py). */ -}}
 {{- define "weir.restartKeys" -}}
 {{- $keys := pick (deepCopy .Values.config) "upstream" "admin" "workers" "state" "sharing" "ledger" -}}
 {{- $listeners := list -}}
