@@ -1,1 +1,1 @@
-"""The paired performance comparison: what Weir costs beside HAProxy, other Kafka proxies and no proxy at all."""
+"""The paired performance comparison: the CPU cost of Weir, HAProxy, other Kafka proxies, and no proxy."""

@@ -1,4 +1,4 @@
-"""`python -m loadtest.bench`: the paired performance comparison. Every proxy stands before the same broker in the same run."""
+"""`python -m loadtest.bench`: the paired performance comparison. All proxies use the same broker in the same run."""
 
 import argparse
 import json
@@ -43,17 +43,17 @@ def _options() -> argparse.Namespace:
         "--seconds",
         type=float,
         default=24.0,
-        help="load per request size and proxy, split over connections and depths (default: 24; start-up comes on top)",
+        help="load for each request size and proxy, split over connections and depths (default: 24; without start-up)",
     )
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="of a request, in bytes (default: %(default)s)")
     parser.add_argument("--proxies", help=f"of {','.join(WAYS)} (with --tls: {','.join(TLS_WAYS)}); direct is no proxy")
-    parser.add_argument("--tls", action="store_true", help="clients connect with TLS, which ends at the proxy")
+    parser.add_argument("--tls", action="store_true", help="clients connect with TLS, and the proxy terminates it")
     parser.add_argument(
         "--null-broker",
         action="store_true",
-        help="no Kafka, but a process that answers at once: the proxies without a broker's noise (no Fetch, no latency)",
+        help="use a process that answers at once instead of Kafka, to measure the proxies alone (no Fetch, no latency)",
     )
-    parser.add_argument("--baseline", type=Path, help="checkout of another commit, measured beside this one as weir-before")
+    parser.add_argument("--baseline", type=Path, help="checkout of another commit to compare with, as weir-before")
     parser.add_argument("--out", type=Path, help="folder for DATE-bench.md and .json (a full run: loadtest/results)")
     options = parser.parse_args()
     try:
@@ -69,9 +69,9 @@ def _options() -> argparse.Namespace:
         parser.error("--proxies weir-before: name the checkout of the other commit with --baseline")
     unknown = [name for name in options.proxies if name not in WAYS]
     if unknown:
-        parser.error(f"--proxies {', '.join(unknown)}: not known; choose from {', '.join(WAYS)}")
+        parser.error(f"--proxies {', '.join(unknown)}: unknown; choose from {', '.join(WAYS)}")
     if options.tls and options.null_broker:
-        parser.error("--tls and --null-broker don't go together: choose one")
+        parser.error("--tls and --null-broker can't be combined: choose one")
     options.full = set(options.sizes) == set(SIZES) and set(options.proxies) >= set(ways)
     if options.full and options.out is None:
         options.out = RESULTS
@@ -79,9 +79,9 @@ def _options() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure, print, write; returns the exit code."""
+    """Measure, print and write the results; returns the exit code."""
     options = _options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the finally blocks stop all child processes
     console = Console(width=None if sys.stdout.isatty() else 160)
     loads = [(connections, depth) for connections in CONNECTIONS for depth in DEPTHS]
     rounds = max(1, round(options.seconds / len(loads) / _TURN))
@@ -136,7 +136,7 @@ def _measure_without_kafka(console: Console, names: tuple[str, ...], cells: list
     with ExitStack() as stack:
         address, directory = stack.enter_context(null_broker())
         ways, absent = stack.enter_context(started(names, address, directory))
-        console.print(f"bench: before a null broker; {rounds} rounds of {_TURN:g} s of: {', '.join(ways)}")
+        console.print(f"bench: with a null broker; {rounds} rounds of {_TURN:g} s of: {', '.join(ways)}")
         results = _rounds(console, ways, cells, rounds)
     return Measured(list(ways), absent, results, {}, null_broker=True)
 

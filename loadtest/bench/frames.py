@@ -1,4 +1,4 @@
-"""Requests as they go over the wire, encoded once: so that the load costs its generator next to nothing."""
+"""Pre-encoded requests, so that the load costs its generator almost no CPU."""
 
 import time
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from kafka.protocol.producer import ProduceRequest
 
 PRODUCE_VERSION = 11
 FETCH_VERSION = 12
-"""The newest versions that name topics; later ones carry topic ids in the same places."""
+"""The newest versions with topic names; later ones have topic ids instead."""
 
 CLIENT_ID = "bench"
 _SMALL_RECORD, _BIG_RECORD = 100, 1024
@@ -20,9 +20,9 @@ _RECORD_OVERHEAD = 16
 
 @dataclass(frozen=True)
 class Load:
-    """What one connection sends: `frames` in turn, with correlation ids 0, 1, ... in that order.
+    """The requests of one connection: `frames` in turn, with correlation ids 0, 1, ... in that order.
 
-    Every response has to hold `expected` at `expected_at` (its error code, 0) and be as long as the first one.
+    Every response must contain `expected` (the error code 0) at `expected_at`, and have the length of the first one.
     """
 
     frames: tuple[bytes, ...]
@@ -31,10 +31,10 @@ class Load:
 
 
 def produce_load(topic: str, partition: int, size: int, depth: int) -> Load:
-    """Return a Produce with acks=1 of one batch of `size` bytes, a few less at most: the request is at least as long.
+    """A Produce with acks=1 and one batch of at most `size` bytes, and at least a few less.
 
-    Up to 1 KiB records of 100 bytes, above of 1 KiB; the last one is made as long as it takes. A single record may make the
-    batch longer.
+    Up to 1 KiB the records have 100 bytes, above that 1 KiB; the last record fills the batch. A single record may exceed
+    `size`.
     """
     batch = _batch(size)
     frames = tuple(
@@ -55,7 +55,7 @@ def produce_load(topic: str, partition: int, size: int, depth: int) -> Load:
 
 
 def fetch_load(topic: str, partition: int, max_bytes: int, depth: int) -> Load:
-    """Return a Fetch from offset 0 without a fetch session: the answers are all the same, `max_bytes` of records."""
+    """A Fetch from offset 0 without a fetch session. All responses are the same: `max_bytes` of records."""
     frames = tuple(
         _frame(
             FetchRequest(
@@ -88,7 +88,7 @@ def _batch(size: int) -> bytes:
         producer_id=-1,
         producer_epoch=-1,
         base_sequence=-1,
-        # Its own bound; the first record is always taken.
+        # The builder's own limit; it accepts the first record in any case.
         batch_size=size,
     )
     timestamp = int(time.time() * 1000)

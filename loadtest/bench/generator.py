@@ -1,9 +1,8 @@
-"""The load: closed loops over plain connections, in a process of its own so that the proxy's CPU time stands alone.
+"""The load generator: closed loops over plain connections, in its own process, so that it does not count as the proxy's CPU.
 
     python -m loadtest.bench.generator '{"mode": "saturate", "address": "127.0.0.1:9092", ...}'
 
-prints one JSON object. The generator itself reads the CPU clock of the processes that it is told of, at the same instants
-as its own count of requests.
+It prints one JSON object. It reads the CPU clocks of the given processes at the same instants as its own count of requests.
 """
 
 import asyncio
@@ -26,16 +25,16 @@ _PATIENCE_SECONDS = 20.0
 
 
 class LoadError(RuntimeError):
-    """A response was not what every response of this load is, or none came."""
+    """A response was wrong or missing."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to send where. `size` is in bytes: of a Produce's batch, or of what a Fetch asks for.
+    """A load. `size` is the size of a Produce's batch or of a Fetch's response, in bytes.
 
-    `saturate` keeps `depth` requests in flight on each connection; `pace` sends `rate` a second on one, one at a time.
-    CPU time is that of the processes `pids` together. With `ca`, a PEM file, connections are TLS and the address's certificate
-    has to be this authority's.
+    `saturate` keeps `depth` requests in flight on each connection. `pace` sends `rate` requests a second on one connection,
+    one at a time. The CPU time is the sum of the processes `pids`. With `ca`, a PEM file, connections use TLS and verify the
+    certificate.
     """
 
     address: str
@@ -53,14 +52,14 @@ class Job:
     ca: str = ""
 
     def load(self, connection: int) -> Load:
-        """Return what a connection sends: connections take the partitions in turn."""
+        """The load of one connection. Connections use the partitions in turn."""
         make = produce_load if self.api == "produce" else fetch_load
         return make(self.topic, connection % self.partitions, self.size, self.depth)
 
 
 @dataclass(frozen=True)
 class Saturated:
-    """`requests` answered within `seconds`, for which the processes used `cpu` seconds; `bytes_moved` either way."""
+    """`requests` answered within `seconds`; the processes used `cpu` seconds. `bytes_moved` counts both directions."""
 
     requests: int
     bytes_moved: int
@@ -78,15 +77,15 @@ class Paced:
 
 
 def cpu_seconds(pids: tuple[int, ...]) -> float:
-    """Return the CPU time (user and system) of all threads of these processes, those that have ended included.
+    """The CPU time (user and system) of these processes, including ended threads.
 
-    It is what clock_getcpuclockid(3) gives: exact to the nanosecond, where /proc/PID/stat counts in hundredths.
+    Uses clock_getcpuclockid(3), which counts nanoseconds; /proc/PID/stat counts in hundredths of a second.
     """
     return sum(time.clock_gettime((~pid << 3) | 2) for pid in pids)
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One closed loop: each answer sends the next request. Of an answer it looks at no more than its head."""
+    """One closed loop: each response triggers the next request. It checks only the head of a response."""
 
     def __init__(self, load: Load, failed: "asyncio.Future[None]") -> None:
         self.load = load
@@ -107,7 +106,6 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def start(self) -> None:
-        """Send the first requests."""
         for frame in self._frames:
             self._transport.write(frame)
 
@@ -157,12 +155,12 @@ class Connection(asyncio.BufferedProtocol):
             self._failed.set_exception(LoadError(why))
 
     def close(self) -> None:
-        """Leave without waiting for answers."""
+        """Close without waiting for responses."""
         self._transport.abort()
 
 
 async def saturate(job: Job) -> Saturated:
-    """Run closed loops; measure after the warm-up. Raises LoadError, OSError."""
+    """Run closed loops, and measure after the warm-up. Raises `LoadError`, `OSError`."""
     loop = asyncio.get_running_loop()
     failed: asyncio.Future[None] = loop.create_future()
     host, port = _address(job.address)
@@ -198,7 +196,7 @@ async def saturate(job: Job) -> Saturated:
 
 
 def pace(job: Job) -> Paced:
-    """Send at a steady rate, one request at a time, and time each answer. Raises LoadError, OSError."""
+    """Send at a steady rate, one request at a time, and measure each response time. Raises `LoadError`, `OSError`."""
     load = job.load(0)
     latencies: list[float] = []
     with socket.create_connection(_address(job.address), timeout=_PATIENCE_SECONDS) as connection:
@@ -237,7 +235,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def main() -> None:
-    """Do the job given as the only argument; an error is the exit code 1 and its message."""
+    """Run the job in the only argument. On an error, print its message and exit with 1."""
     fields = json.loads(sys.argv[1])
     job = Job(**{**fields, "pids": tuple(fields["pids"])})
     try:

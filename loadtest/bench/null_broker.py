@@ -1,7 +1,7 @@
-"""`python -m loadtest.bench.null_broker PORT`: a broker that takes no time, so that a comparison shows the proxies alone.
+"""`python -m loadtest.bench.null_broker PORT TOPIC`: a broker without work, to measure the proxies alone.
 
-It reads Produce v11 requests for one partition and answers each at once: of a request it looks at no more than the head. A
-connection that begins with anything else, such as Weir's own look at the cluster, is closed.
+It answers Produce v11 requests for one partition at once, and reads only their heads. It closes a connection that sends any
+other request, such as Weir's own Metadata.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _PRODUCE = 0
 
 
 def answer(topic: str) -> bytearray:
-    """The response to a Produce for partition 0 of a topic; its correlation id, 0, stands behind the length."""
+    """The response to a Produce for partition 0 of a topic. The correlation id 0 is at offset 4."""
     version = PRODUCE_VERSION
     partition = ProduceResponse.TopicProduceResponse.PartitionProduceResponse(
         version=version, index=0, error_code=0, base_offset=0, log_append_time_ms=-1, log_start_offset=0
@@ -32,8 +32,6 @@ def answer(topic: str) -> bytearray:
 
 
 class NullBroker(asyncio.BufferedProtocol):
-    """One connection."""
-
     def __init__(self, topic: str) -> None:
         self._answer = answer(topic)
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))

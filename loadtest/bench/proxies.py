@@ -1,5 +1,4 @@
-"""The ways to the broker that are compared: none, Weir, HAProxy with three settings, and kafka-proxy and Kroxylicious where
-`make rivals` has got them."""
+"""The proxies to compare: none, Weir, three settings of HAProxy, and kafka-proxy and Kroxylicious after `make rivals`."""
 
 import os
 import shutil
@@ -23,19 +22,18 @@ _PLENTY = 10**12
 _START_SECONDS = 10.0
 _SCRAPE_SECONDS = 1.0
 _KROXYLICIOUS_NODES = 3
-"""Ports behind its first one that it opens for brokers, unless told otherwise."""
+"""The number of broker ports that it opens by default, behind its first port."""
 
 
 @dataclass(frozen=True)
 class Tls:
-    """What the proxies end TLS with: the authority that the load trusts, and a certificate for them."""
+    """The certificate of the proxies, and the authority that the load generator trusts."""
 
     ca: Path
     files: Files
 
     @classmethod
     def make(cls, directory: Path) -> "Tls":
-        """Make them in a directory."""
         authority = Authority(directory)
         return cls(authority.cert, authority.issue("proxy", LOOPBACK))
 
@@ -44,13 +42,13 @@ _NOT_STARTED = "not measured: it did not start"
 
 
 class ProxyUnavailableError(RuntimeError):
-    """This proxy can't be measured here; the message says why."""
+    """This proxy can't be measured here. The message has the reason."""
 
 
 class Way(ABC):
-    """A way to the broker: where clients connect, and the processes whose CPU time it costs.
+    """A way to the broker: the address for clients, and the processes to measure.
 
-    With `tls`, clients connect with TLS, which ends at the proxy; from there to the broker it is plaintext.
+    With `tls`, clients connect with TLS and the proxy terminates it; the connection to the broker is plaintext.
     """
 
     about: ClassVar[str]
@@ -62,11 +60,11 @@ class Way(ABC):
 
     @abstractmethod
     def start(self, broker: str, directory: Path) -> None:
-        """Start it in front of `broker` (`host:port`). Raises ProxyUnavailableError."""
+        """Start the proxy in front of `broker` (`host:port`). Raises `ProxyUnavailableError`."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop it; harmless where it does not run."""
+        """Stop the proxy. Does nothing if it does not run."""
 
 
 class Direct(Way):
@@ -75,16 +73,14 @@ class Direct(Way):
     about = "the clients' connections go to the broker"
 
     def start(self, broker: str, directory: Path) -> None:  # noqa: ARG002
-        """Nothing to start. Raises ProxyUnavailableError."""
         _needs_plaintext(self)
         self.address = broker
 
-    def stop(self) -> None:
-        """Nothing to stop."""
+    def stop(self) -> None: ...
 
 
 class Weir(Way):
-    """Weir with every quota that it has on the clients, high enough to hold nobody."""
+    """Weir with all kinds of quotas for the clients, too high to throttle them."""
 
     about = (
         "produce and fetch quotas measured and enforced, none exceeded; rows at all eight levels of precedence; hot path "
@@ -94,14 +90,13 @@ class Weir(Way):
     _gateway: GatewayProcess | None = None
 
     def sections(self, directory: Path) -> dict[str, Any]:  # noqa: ARG002
-        """More of the config file."""
         return {}
 
     def start(self, broker: str, directory: Path) -> None:
-        """Start the gateway. Raises GatewayError."""
+        """Raises `GatewayError`."""
         keys = {} if self.tls is None else {"tls": {"cert": str(self.tls.files.cert), "key": str(self.tls.files.key)}}
         config = {"quotas": {"entities": quota_rows()}, "connections": {"max_per_ip": 1_000}, **self.sections(directory)}
-        # Not /readyz: a null broker does not tell who the brokers are.
+        # Not /readyz, because a null broker does not answer Metadata.
         self._gateway = gateway = GatewayProcess(directory, broker, config, keys, "/livez", self.checkout)
         gateway.start()
         wait_listening(gateway.process, gateway.ports[0], _NOT_STARTED, gateway.log_file)
@@ -109,34 +104,31 @@ class Weir(Way):
         self.pids = (self._gateway.pid,)
 
     def stop(self) -> None:
-        """Stop the gateway."""
         if self._gateway is not None:
             self._gateway.stop()
 
 
 class WeirBefore(Weir):
-    """Weir as it is in the checkout of another commit, compiled there: `--baseline` sets the folder."""
+    """Weir from the checkout of another commit, which `--baseline` sets. It must be compiled there."""
 
-    about = "another commit's Weir, of the folder that --baseline names, compiled by mypyc if its sources are"
+    about = "Weir from the checkout that --baseline names, compiled by mypyc if that checkout is compiled"
 
 
 class WeirObserved(Weir):
-    """The same with all that tells of it: what that costs is the difference."""
+    """Weir with its ledger and metrics in use, to measure their cost."""
 
     about = "the same with the ledger (every entity's use by the minute), and /metrics scraped every second"
 
     def sections(self, directory: Path) -> dict[str, Any]:
-        """The ledger."""
         return {"ledger": {"path": str(directory / "ledger")}}
 
     def start(self, broker: str, directory: Path) -> None:
-        """Start the gateway and its scraper. Raises GatewayError."""
+        """Starts a scraper too. Raises `GatewayError`."""
         super().start(broker, directory)
         self._over = threading.Event()
         threading.Thread(target=self._scrape, name="scrape weir-observed", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop both."""
         if self._gateway is not None:
             self._over.set()
         super().stop()
@@ -149,7 +141,7 @@ class WeirObserved(Weir):
 
 
 def quota_rows() -> list[dict[str, Any]]:
-    """Return rows for the bench's client (by client-id, found as the last but one level) and for many others."""
+    """Rows for the bench's client, matched by client-id at the last level but one, and for many other clients."""
     limits = {"producer_byte_rate": _PLENTY, "consumer_byte_rate": _PLENTY}
     others = [{"user": f"user-{n}", "client-id": f"app-{n}", **limits} for n in range(20)]
     others += [{"user": f"user-{n}", "client-id": "<default>", **limits} for n in range(20)]
@@ -160,14 +152,14 @@ def quota_rows() -> list[dict[str, Any]]:
 
 
 class Spawned(Way):
-    """A proxy that is a program of its own."""
+    """A proxy in a process of its own."""
 
     def __init__(self, tls: Tls | None = None) -> None:
         super().__init__(tls)
         self._process: subprocess.Popen[str] | None = None
 
     def launch(self, command: list[str], port: int, log: Path, **environment: str) -> None:
-        """Start it, and return when it listens at the port. Raises ProxyUnavailableError."""
+        """Start the program, and wait until it listens on the port. Raises `ProxyUnavailableError`."""
         with log.open("w") as out:
             self._process = spawn(command, stdout=out, stderr=out, env={**os.environ, **environment})
         self.address = f"{HOST}:{port}"
@@ -175,20 +167,19 @@ class Spawned(Way):
         wait_listening(self._process, port, _NOT_STARTED, log)
 
     def stop(self) -> None:
-        """Stop it."""
         if self._process is not None:
             stop(self._process, timeout=2.0)
 
 
 class HAProxy(Spawned):
-    """HAProxy in TCP mode, one thread, as Debian has it."""
+    """HAProxy from Debian in TCP mode with one thread."""
 
     about = "mode tcp, nbthread 1, default buffers (tune.bufsize 16384)"
     tune: ClassVar[str] = ""
     options: ClassVar[str] = ""
 
     def start(self, broker: str, directory: Path) -> None:
-        """Start it in the foreground, without a master process. Raises ProxyUnavailableError."""
+        """Starts it in the foreground, without a master process. Raises `ProxyUnavailableError`."""
         binary = find("haproxy")
         port = free_port()
         directory.mkdir(parents=True, exist_ok=True)
@@ -204,21 +195,20 @@ class HAProxy(Spawned):
         self.launch([binary, "-db", "-f", str(config)], port, directory / "haproxy.log")
 
     def stop(self) -> None:
-        """Stop it."""
         if self._process is not None:
             self._process.kill()  # on SIGTERM it waits for its clients
             self._process.wait()
 
 
 class HAProxyBigBuffers(HAProxy):
-    """HAProxy with buffers of 64 KiB, as for large requests."""
+    """HAProxy with buffers of 64 KiB, for large requests."""
 
     about = "the same with tune.bufsize 65536"
     tune = "    tune.bufsize 65536\n"
 
 
 class HAProxySplice(HAProxy):
-    """HAProxy that lets the kernel move the bytes, where it finds that worth while."""
+    """HAProxy with zero copy in the kernel, when HAProxy decides that it is useful."""
 
     about = "the same as haproxy with option splice-auto (zero copy)"
     options = "    option splice-auto\n"
@@ -227,10 +217,9 @@ class HAProxySplice(HAProxy):
 class KafkaProxy(Spawned):
     """grepplabs/kafka-proxy (Go), which parses Kafka's protocol but has no quotas."""
 
-    about = "grepplabs/kafka-proxy 0.2.8, GOMAXPROCS 1; told that nobody uses acks=0, since it knows Produce up to v8 only"
+    about = "grepplabs/kafka-proxy 0.2.8, GOMAXPROCS 1; acks=0 disabled, since it supports Produce only up to v8"
 
     def start(self, broker: str, directory: Path) -> None:
-        """Start it. Raises ProxyUnavailableError."""
         _needs_plaintext(self)
         binary = find("kafka-proxy")
         port = free_port()
@@ -246,11 +235,10 @@ class Kroxylicious(Spawned):
     about = "Kroxylicious 0.12 on this machine's JVM, one virtual cluster, no filters"
 
     def start(self, broker: str, directory: Path) -> None:
-        """Start it. Raises ProxyUnavailableError."""
         _needs_plaintext(self)
         libs = CHECKOUT / ".cache/tools/kroxylicious/libs"
         if not libs.is_dir():
-            raise ProxyUnavailableError(f"not measured: there is no {libs}, which `make rivals` makes")
+            raise ProxyUnavailableError(f"not measured: {libs} is missing; run `make rivals`")
         port = free_port_range(1 + _KROXYLICIOUS_NODES)
         directory.mkdir(parents=True, exist_ok=True)
         config = directory / "kroxylicious.yaml"
@@ -279,11 +267,11 @@ WAYS: dict[str, type[Way]] = {
     "kafka-proxy": KafkaProxy,
     "kroxylicious": Kroxylicious,
 }
-"""By the names that `--proxies` takes."""
+"""The names are those of `--proxies`."""
 
 
 def find(name: str) -> str:
-    """Return a binary's path: from PATH or what `make setup` fetched. Raises ProxyUnavailableError."""
+    """A binary's path, from PATH or from `make setup`. Raises `ProxyUnavailableError`."""
     folders = [os.environ.get("PATH", ""), "/usr/sbin", str(CHECKOUT / ".cache/tools/bin")]
     found = shutil.which(name, path=os.pathsep.join(folders))
     if found is None:
@@ -293,11 +281,11 @@ def find(name: str) -> str:
 
 def _needs_plaintext(way: Way) -> None:
     if way.tls is not None:
-        raise ProxyUnavailableError("not measured: it is not set up to end TLS here")
+        raise ProxyUnavailableError("not measured: the bench does not configure its TLS")
 
 
 def wait_listening(process: "subprocess.Popen[str]", port: int, problem: str, log: Path | None = None) -> None:
-    """Return once somebody listens at the port. Raises ProxyUnavailableError with the problem and the end of the log."""
+    """Wait until the process listens on the port. Raises `ProxyUnavailableError` with the end of the log."""
     deadline = time.monotonic() + _START_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What the rounds say: medians of ratios between ways that were measured in the same round."""
+"""The report: medians of the ratios between proxies that were measured in the same round."""
 
 import os
 import platform
@@ -16,27 +16,26 @@ from loadtest.bench.rounds import PACED_RATE, PACED_SIZE, Cell, Measured, Sample
 BASE = "haproxy"
 PLAIN, OBSERVED = "weir", "weir-observed"
 _TLS = (
-    "Clients connect with TLS 1.3 (with OpenSSL's own choice of a cipher), which ends at the proxy; all have "
+    "Clients connect with TLS 1.3 (with OpenSSL's own choice of a cipher), and the proxy terminates it. All proxies have "
     "the same certificate. "
 )
 _REAL_BROKER = "Made by `make bench`. One real broker (Apache Kafka 4.3.0, one KRaft node)."
 _NULL_BROKER = (
-    "Made by `python -m loadtest.bench --null-broker`. In place of Kafka there is a process that answers at once, so that the "
-    "proxies are seen by themselves: a real broker takes turns with the proxy on the same cores and leaves their caches cold."
+    "Made by `python -m loadtest.bench --null-broker`. A process that answers at once replaces Kafka, to measure the proxies "
+    "alone. A real broker would share the cores with the proxy and displace its data from their caches."
 )
 _MIB = 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table before it is drawn: on a terminal or as Markdown."""
+    """A table that can be drawn on a terminal or as Markdown."""
 
     title: str
     head: tuple[str, ...]
     rows: list[tuple[str, ...]]
 
     def rich(self) -> Table:
-        """Return it for a terminal."""
         table = Table(title=self.title, title_justify="left")
         for index, name in enumerate(self.head):
             table.add_column(name, justify="left" if index == 0 else "right")
@@ -51,22 +50,21 @@ class Grid:
 
 
 def cpu_per_request(sample: Saturated) -> float:
-    """Microseconds of the proxy's CPU for one request and its answer."""
+    """The proxy's CPU time for one request and its response, in microseconds."""
     return sample.cpu / sample.requests * 1e6
 
 
 def paired(samples: Samples, name: str, base: str, value: Callable[[Saturated], float]) -> list[float]:
-    """Return name's value over base's, round by round."""
+    """The values of `name` divided by those of `base`, round by round."""
     return [value(mine) / value(other) for mine, other in zip(samples[name], samples[base], strict=True)]
 
 
 def cell_name(cell: Cell) -> str:
-    """Name a load as tables do."""
     return f"{size_name(cell.size)}, {cell.connections} connections, depth {cell.depth}"
 
 
 def size_name(size: int) -> str:
-    """Name a size: 100 B, 16 KiB, 1 MiB."""
+    """A text such as 100 B, 16 KiB or 1 MiB."""
     for unit, bytes_ in (("MiB", _MIB), ("KiB", 1024)):
         if size >= bytes_:
             return f"{size // bytes_} {unit}"
@@ -74,7 +72,6 @@ def size_name(size: int) -> str:
 
 
 def interim(cell: Cell, samples: Samples) -> str:
-    """Return one line on a cell that has just been measured."""
     parts = []
     for name, taken in samples.items():
         per_second = statistics.median(sample.requests / sample.seconds for sample in taken)
@@ -88,7 +85,6 @@ def interim(cell: Cell, samples: Samples) -> str:
 
 
 def grids(measured: Measured) -> list[Grid]:
-    """Return the tables of everything that was measured."""
     proxies = [name for name in measured.ways if name != "direct"]
     produce = {cell: samples for cell, samples in measured.cells.items() if cell.api == "produce"}
     fetch = {cell: samples for cell, samples in measured.cells.items() if cell.api == "fetch"}
@@ -96,7 +92,7 @@ def grids(measured: Measured) -> list[Grid]:
     if produce and BASE in proxies:
         found += [_ratios_by_size(produce, proxies), _ratios(produce, proxies)]
     if produce and {PLAIN, OBSERVED} <= set(proxies):
-        title = "What ledger and metrics cost: CPU per Produce request, as a multiple of Weir's without a ledger and unscraped"
+        title = "Cost of ledger and metrics: CPU per Produce request, as a multiple of Weir's without them"
         found.append(_ratios_by_size(produce, (OBSERVED,), PLAIN, title))
     if produce:
         found.append(_absolute("Proxy CPU per Produce request, us (this machine, this day)", produce, proxies, 1.0))
@@ -186,7 +182,7 @@ def _latency(latencies: dict[str, list[Paced]]) -> Grid:
 
 
 def _spread(ratios: Sequence[float]) -> str:
-    """Return the median and the middle half of the rounds."""
+    """The median and the middle half of the rounds."""
     if len(ratios) < 4:
         return f"{statistics.median(ratios):.2f}"
     low, middle, high = statistics.quantiles(ratios, n=4)
@@ -194,30 +190,28 @@ def _spread(ratios: Sequence[float]) -> str:
 
 
 def machine() -> str:
-    """Name what this was measured on."""
     return f"{platform.system()} {platform.release()}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
 def markdown(measured: Measured, grids_: Sequence[Grid], rounds: int, turn: float, day: str) -> str:
-    """Return the whole report."""
     ways = "\n".join(f"- `{name}`: {WAYS[name].about}" for name in measured.ways)
     absent = "".join(f"- `{name}`: {why}\n" for name, why in measured.absent.items())
     return (
         f"# Paired performance comparison, {day}\n\n"
         + (_NULL_BROKER if measured.null_broker else _REAL_BROKER)
         + " Closed loops of pre-encoded Produce v11 "
-        "requests (acks=1) from a process of its own, `depth` requests in flight on each connection. The ways take turns of "
-        f"{turn:g} s, {rounds} rounds a load, every other round backwards. CPU is user and system time of all threads of the "
-        "proxy. "
+        "requests (acks=1) come from a separate process, with `depth` requests in flight on each connection. The proxies take "
+        f"turns of {turn:g} s in {rounds} rounds for each load, every other round backwards. CPU is the user and system time "
+        "of all threads of the proxy. "
         + (_TLS if measured.tls else "")
-        + "A ratio is formed within a round; shown are the median of the rounds and, in brackets, their middle half. "
-        f"Absolute figures hold for nothing but this machine ({machine()}).\n\n{ways}\n{absent}\n"
+        + "A ratio compares proxies within one round. The tables show the median of the rounds and, in brackets, their middle "
+        f"half. Absolute figures are valid only for this machine ({machine()}).\n\n{ways}\n{absent}\n"
         + "\n".join(grid.markdown() for grid in grids_)
     )
 
 
 def raw(measured: Measured) -> dict[str, Any]:
-    """Return every sample, for whoever wants to compute something else from them."""
+    """Every sample, for further analysis."""
     return {
         "machine": machine(),
         "absent": measured.absent,

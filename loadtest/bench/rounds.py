@@ -1,4 +1,4 @@
-"""Who is measured when: every way to the broker once per round, in short turns, so that noise falls on all alike."""
+"""Measures every way to the broker once in each round, in short turns, so that noise affects all of them alike."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ _LARGE = 256 * 1024
 _ROOMY = 8 * 1024**3
 _PATIENCE_SECONDS = 60.0
 _BROKER = {
-    # What is produced here is rubbish within a second: it is deleted as fast as Kafka can.
+    # The produced records are not needed, so Kafka deletes them as fast as possible.
     "log.retention.check.interval.ms": "1000",
     "log.initial.task.delay.ms": "1000",
     "log.segment.delete.delay.ms": "0",
@@ -40,8 +40,6 @@ _RUBBISH = ("retention.bytes=33554432", "segment.bytes=16777216", "file.delete.d
 
 @dataclass(frozen=True)
 class Cell:
-    """One kind of load."""
-
     api: str
     size: int
     connections: int
@@ -49,13 +47,12 @@ class Cell:
 
 
 Samples = dict[str, list[Saturated]]
-"""By way; the n-th of each belongs to the n-th round."""
+"""The samples of each way. The n-th sample belongs to the n-th round."""
 
 
 @dataclass
 class Measured:
-    """Everything that was measured, in the order of `cells` and of rounds. `tls`: clients' connections were TLS; `null_broker`:
-    before a broker that takes no time."""
+    """All results, in the order of cells and rounds. `null_broker` means that a null broker replaced Kafka."""
 
     ways: list[str]
     absent: dict[str, str]
@@ -67,7 +64,7 @@ class Measured:
 
 @contextmanager
 def broker() -> Iterator[tuple[KafkaCluster, Path]]:
-    """A broker with the topics of the bench, and a folder for others. In memory where that is large enough."""
+    """A broker with the topics of the bench, and a folder for other files. In memory if that is large enough."""
     shm = Path("/dev/shm")
     in_memory = shm.is_dir() and shutil.disk_usage(shm).free > _ROOMY
     with tempfile.TemporaryDirectory(prefix="weir-bench-", dir=shm if in_memory else None) as name:
@@ -80,7 +77,7 @@ def broker() -> Iterator[tuple[KafkaCluster, Path]]:
 
 @contextmanager
 def null_broker() -> Iterator[tuple[str, Path]]:
-    """The address of a broker that takes no time, and a folder for others."""
+    """The address of a null broker, and a folder for other files."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as name:
         process = spawn([sys.executable, "-m", "loadtest.bench.null_broker", str(port), PRODUCE_TOPIC])
@@ -101,7 +98,7 @@ def _create_topic(cluster: KafkaCluster, name: str, *configs: str) -> None:
 def started(
     names: Sequence[str], address: str, directory: Path, tls: Tls | None = None
 ) -> Iterator[tuple[dict[str, Way], dict[str, str]]]:
-    """Start the ways; those that can't be measured here come second, each with the reason."""
+    """Start the ways. The second result has the ways that can't be measured here, with the reasons."""
     ways: dict[str, Way] = {}
     absent: dict[str, str] = {}
     try:
@@ -120,7 +117,7 @@ def started(
 
 
 def run(job: Job) -> Saturated | Paced:
-    """Run a generator to its end. Raises RuntimeError with what it said."""
+    """Run a generator to its end. Raises `RuntimeError` with its message."""
     command = [sys.executable, "-m", "loadtest.bench.generator", json.dumps(asdict(job))]
     process = spawn(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     output, errors = process.communicate(timeout=_PATIENCE_SECONDS)
@@ -131,21 +128,19 @@ def run(job: Job) -> Saturated | Paced:
 
 
 def saturated(job: Job) -> Saturated:
-    """Run a job that saturates. Raises RuntimeError."""
     result = run(job)
     assert isinstance(result, Saturated)
     return result
 
 
 def paced(job: Job) -> Paced:
-    """Run a job that paces. Raises RuntimeError."""
     result = run(job)
     assert isinstance(result, Paced)
     return result
 
 
 def warm_up(address: str, sizes: Sequence[int]) -> None:
-    """Let the broker's compiler see each load, and fill the topic that is fetched from."""
+    """Run each load once, so that the JVM compiles it, and fill the topic for Fetch."""
     for size in sizes:
         saturated(Job(address, PRODUCE_TOPIC, PARTITIONS, size, connections=8, depth=5, seconds=2.0))
     fill = Job(address, FETCH_TOPIC, PARTITIONS, FETCH_BYTES // 4, connections=PARTITIONS, depth=1, seconds=0.3)
@@ -154,7 +149,7 @@ def warm_up(address: str, sizes: Sequence[int]) -> None:
 
 
 def warm_up_ways(ways: Mapping[str, Way], sizes: Sequence[int]) -> None:
-    """Let each way see each load, since one of them compiles as it goes."""
+    """Run each load once through each way, since Kroxylicious compiles at run time."""
     for way in ways.values():
         for size in sizes:
             saturated(Job(way.address, PRODUCE_TOPIC, PARTITIONS, size, connections=8, depth=5, seconds=1.0))
@@ -163,7 +158,7 @@ def warm_up_ways(ways: Mapping[str, Way], sizes: Sequence[int]) -> None:
 def measure(
     ways: Mapping[str, Way], cells: Sequence[Cell], rounds: int, turn: float, report: Callable[[Cell, Samples], None]
 ) -> dict[Cell, Samples]:
-    """Measure each cell for `rounds` turns of `turn` seconds a way; `report` hears of each cell that is done."""
+    """Measure each cell for `rounds` turns of `turn` seconds for each way. Calls `report` after each cell."""
     results: dict[Cell, Samples] = {}
     for cell in cells:
         samples: Samples = {name: [] for name in ways}
@@ -176,7 +171,7 @@ def measure(
 
 
 def measure_latency(ways: Mapping[str, Way], rounds: int, turn: float) -> dict[str, list[Paced]]:
-    """Measure latency at low load: one connection, one small request at a time, at a steady rate."""
+    """Measure the latency at low load: one connection, one small request at a time, at a steady rate."""
     latencies: dict[str, list[Paced]] = {name: [] for name in ways}
     for number in range(rounds):
         for name in _order(list(ways), number):
@@ -186,7 +181,7 @@ def measure_latency(ways: Mapping[str, Way], rounds: int, turn: float) -> dict[s
 
 
 def _order(names: list[str], number: int) -> list[str]:
-    """Every other round backwards: nobody always comes after the same one."""
+    """Every other round runs backwards, so that no way always follows the same one."""
     return names if number % 2 == 0 else names[::-1]
 
 
@@ -201,7 +196,7 @@ def _job(way: Way, cell: Cell, seconds: float) -> Job:
         connections=cell.connections,
         depth=cell.depth,
         seconds=seconds,
-        # Until as many large requests are answered as are sent, what is in flight would be counted as work for nothing.
+        # With large requests, the first requests in flight cost CPU before any response counts, so the warm-up is longer.
         warmup=0.3 if cell.size < _LARGE else 1.0,
         pids=way.pids,
         ca="" if way.tls is None else str(way.tls.ca),

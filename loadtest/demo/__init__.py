@@ -1,1 +1,1 @@
-"""`make demo`: a real Kafka, the gateway, and clients that ask for more than they may have."""
+"""`make demo`: a real Kafka, the gateway, and clients that want more than their quotas."""

@@ -1,4 +1,4 @@
-"""`make demo`: runs until Ctrl-C, or for DEMO_SECONDS. Stops everything that it has started, then reports on what happened."""
+"""`make demo`: runs until Ctrl-C or for DEMO_SECONDS, stops its processes, and then runs the report."""
 
 import os
 import shutil
@@ -21,17 +21,17 @@ from loadtest.testkit.kafka import JarsMissingError, KafkaCluster, NodeError, To
 from loadtest.testkit.paths import RUN
 
 _LEDGER, _REPORT = RUN / "demo-ledger", RUN / "demo-report"
-"""What outlives the demo, until the next one."""
+"""The ledger and the report stay until the next demo."""
 
 _SETTLE_SECONDS = 5.0
 _SECOND = 1.0
-# A bucket that holds one second's worth, so that a demo of half a minute is not a third burst.
+# The burst is one second of the quota. A longer burst would be a large part of a short demo.
 _QUOTAS = {"window": {"samples": 2, "seconds": 1}}
 _CONFIGS = ("retention.bytes=67108864", "segment.bytes=16777216")
 
 
 def main() -> int:
-    """Run it; the exit code: 0 however it is ended, 1 if something did not work."""
+    """The exit code: 0 after a normal end or Ctrl-C, 1 after an error, 2 for a wrong DEMO_SECONDS."""
     try:
         seconds = _seconds()
     except ValueError as error:
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def _seconds() -> float | None:
-    """Return DEMO_SECONDS, None where it is not set. Raises ValueError."""
+    """DEMO_SECONDS, or None if it is not set. Raises `ValueError`."""
     text = os.environ.get("DEMO_SECONDS", "")
     if not text:
         return None
@@ -59,7 +59,7 @@ def _seconds() -> float | None:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise ValueError(f"DEMO_SECONDS={text}: give a number of seconds above 0, or leave it away and end with Ctrl-C")
+        raise ValueError(f"DEMO_SECONDS={text}: give a number of seconds above 0, or unset it and stop the demo with Ctrl-C")
     return seconds
 
 
@@ -72,32 +72,32 @@ def _demo(console: Console, seconds: float | None) -> int:
 
 
 def _serve(console: Console, seconds: float | None) -> tuple[int, str]:
-    """Run Kafka, Weir and the clients; the exit code and where the live page was."""
+    """Run Kafka, Weir and the clients; returns the exit code and the live page's address."""
     with tempfile.TemporaryDirectory(prefix="demo-", dir=RUN) as name:
         directory = Path(name)
         console.print("demo: starting Kafka (one KRaft node) ...")
         with KafkaCluster(directory) as kafka:
-            console.print(f"demo: Kafka is at {kafka.bootstrap_servers}; making topics ...")
+            console.print(f"demo: Kafka is at {kafka.bootstrap_servers}; creating topics ...")
             for topic in (ORDERS, CLICKS):
                 _create_topic(kafka.bootstrap_servers, topic)
             quotas = {"entities": [role.entity() for role in ROLES], **_QUOTAS}
             config = {"quotas": quotas, "ledger": {"path": str(_LEDGER), "gateway": "demo", "flush_seconds": 1}}
             with GatewayProcess(directory / "weir", kafka.bootstrap_servers, config) as gateway:
-                console.print(f"demo: Weir is at {gateway.bootstrap_servers}; look at {gateway.admin}/ in a browser")
+                console.print(f"demo: Weir is at {gateway.bootstrap_servers}; open {gateway.admin}/ in a browser")
                 with _clients(gateway.bootstrap_servers) as clients:
                     return _watch(console, gateway, clients, seconds), f"{gateway.admin}/"
 
 
 def _report(console: Console, page: str) -> int:
-    """Run the report over what has just happened, and say where everything is. The exit code."""
-    console.print("demo: running the Spark report over what has just happened (Ctrl-C skips it) ...")
+    """Run the report over the demo's ledger, and print the paths. Returns the exit code."""
+    console.print("demo: running the Spark report over the demo's ledger (Ctrl-C skips it) ...")
     command = [sys.executable, "-m", "gateway", "report", "--events", str(_LEDGER), "--out", str(_REPORT)]
     done = subprocess.run(command, check=False)
     if done.returncode:
         console.print(f"demo: the report ended with exit code {done.returncode}; the ledger is in {_LEDGER}", markup=False)
         return 1
-    console.print(f"demo: while it ran, the live page was at {page}", markup=False)
-    console.print(f"demo: the report is {(_REPORT / 'report.html').as_uri()}, the ledger it is made of {_LEDGER}", markup=False)
+    console.print(f"demo: the live page was at {page}", markup=False)
+    console.print(f"demo: the report is {(_REPORT / 'report.html').as_uri()}, made from the ledger in {_LEDGER}", markup=False)
     return 0
 
 
@@ -135,7 +135,7 @@ def _watch(console: Console, gateway: GatewayProcess, clients: list[Client], sec
                 console.print(f"demo: {'; '.join(failed)}", markup=False)
                 return 1
             elapsed = time.monotonic() - began
-            looks = tally.look(gateway.usage(), {client.role.name: client.told for client in clients}, elapsed)
+            looks = tally.look(gateway.usage(), {client.role.name: client.throttle_time for client in clients}, elapsed)
             if live:
                 live.update(
                     table(looks, gateway.admin, elapsed, None if left is None else max(0.0, left - _SECOND)), refresh=True
@@ -143,16 +143,16 @@ def _watch(console: Console, gateway: GatewayProcess, clients: list[Client], sec
             else:
                 console.print(line(looks, elapsed), markup=False)
     except KeyboardInterrupt:
-        pass  # the end that was asked for
+        pass  # a normal end
     finally:
         if live:
             live.stop()
     console.print(f"demo: mean rates after the first {_SETTLE_SECONDS:.0f} s, against the quotas:")
-    for text in tally.summary({client.role.name: client.told_total for client in clients}):
+    for text in tally.summary({client.role.name: client.throttle_time_total for client in clients}):
         console.print(text, markup=False)
     unseen = tally.unseen()
     if unseen:
-        console.print(f"demo: nothing was seen of {', '.join(unseen)}")
+        console.print(f"demo: no requests came from {', '.join(unseen)}")
         return 0 if seconds is None else 1
     return 0
 

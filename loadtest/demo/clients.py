@@ -1,4 +1,4 @@
-"""The demo's clients: librdkafka, each with its own temperament, in threads of this process."""
+"""The demo's clients: librdkafka in threads of this process."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ _POLL_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Role:
-    """A client of the demo. `wants` is what it asks for, in bytes a second; None is as much as it can get."""
+    """A client of the demo. `wants` is its desired rate in bytes/s; None means as much as possible."""
 
     name: str
     kind: str
@@ -26,40 +26,39 @@ class Role:
     about: str
 
     def entity(self) -> dict[str, object]:
-        """Return its row of `quotas.entities`."""
+        """The client's row of `quotas.entities`."""
         key = "producer_byte_rate" if self.kind == "produce" else "consumer_byte_rate"
         return {"client-id": self.name, key: self.quota}
 
 
 ROLES = (
-    Role("well-behaved", "produce", ORDERS, _MIB, _MIB // 2, "sends half of what it may: nobody slows it down"),
-    Role("greedy", "produce", CLICKS, _MIB, None, "sends without a pause: held at its quota, in small even steps"),
-    Role("reader", "fetch", CLICKS, _MIB // 2, None, "reads what greedy sends, but may only read half as fast"),
+    Role("well-behaved", "produce", ORDERS, _MIB, _MIB // 2, "sends at half of its quota: never throttled"),
+    Role("greedy", "produce", CLICKS, _MIB, None, "sends without a pause: throttled to its quota, in small even steps"),
+    Role("reader", "fetch", CLICKS, _MIB // 2, None, "reads the records of greedy, but its quota is half as large"),
 )
 
 
 class Client:
-    """A thread that produces or consumes until it is told to stop."""
+    """A thread that produces or consumes until `stop`. Its throttle times are in seconds."""
 
     def __init__(self, role: Role, bootstrap_servers: str) -> None:
         self.role = role
-        self.told = 0.0
-        self.told_total = 0.0
+        self.throttle_time = 0.0
+        self.throttle_time_total = 0.0
         self.failure = ""
         self._bootstrap_servers = bootstrap_servers
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=role.name, daemon=True)
 
     def start(self) -> None:
-        """Begin; a failure ends up in `failure`."""
+        """Start the thread. An error ends up in `failure`."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Tell it to end; `join` waits for it."""
+        """Ask the thread to end; `join` waits for it."""
         self._stop.set()
 
     def join(self) -> None:
-        """Wait until it has left."""
         self._thread.join(timeout=10.0)
 
     def _run(self) -> None:
@@ -80,12 +79,12 @@ class Client:
         }
 
     def _throttled(self, event: ThrottleEvent) -> None:
-        """Note the broker's (here: Weir's) throttle_time_ms as it reached the client."""
-        self.told = event.throttle_time
-        self.told_total += event.throttle_time
+        """Receives throttle_time_ms from the broker; here, Weir set it."""
+        self.throttle_time = event.throttle_time
+        self.throttle_time_total += event.throttle_time
 
     def _produce(self) -> None:
-        # Small requests and a short queue: what is seen is the quota, not the client's own batching.
+        # Small requests and a short queue, so that the client's batching does not hide the effect of the quota.
         limits = {"batch.size": 64 * _KIB, "queue.buffering.max.kbytes": 2 * _KIB, "linger.ms": 20}
         producer = Producer({**self._settings(), **limits})
         began, sent = time.monotonic(), 0
@@ -98,7 +97,7 @@ class Client:
             try:
                 producer.produce(self.role.topic, _RECORD)
                 sent += len(_RECORD)
-            except BufferError:  # as much as it holds is on its way
+            except BufferError:  # the queue is full
                 producer.poll(_POLL_SECONDS)
         producer.purge()
         producer.flush(_POLL_SECONDS)

@@ -1,7 +1,8 @@
-"""`python -m loadtest.scenarios.bystander`: does a client without a quota keep its rate while another one is held?
+"""`python -m loadtest.scenarios.bystander`: does a client without a quota keep its rate while another one is throttled?
 
-Both are unpaced. Turns of the bystander alone and beside the held one alternate, in pairs, so that the machine's noise falls on
-both alike; each turn begins when the held client has used up its burst. What is compared are acknowledged requests a second.
+Both clients are unpaced. The bystander runs alone and beside the throttled client in alternating turns, so that noise
+affects both alike. A turn begins after the throttled client has used its burst. The result compares acknowledged requests
+per second.
 """
 
 import argparse
@@ -27,12 +28,12 @@ _HELD_TOPIC, _TOPIC, _PARTITIONS = "held", "bystander", 4
 _KIB = 1024
 _PATIENCE_SECONDS = 60.0
 _WARM_UP_TURNS = 4
-_HELD = Role("held", "produce", _HELD_TOPIC, 64 * _KIB, None, "sends without a pause and is held at its quota")
+_HELD = Role("held", "produce", _HELD_TOPIC, 64 * _KIB, None, "sends without a pause and is throttled to its quota")
 
 
 @contextmanager
 def held_client(gateway: GatewayProcess) -> Iterator[None]:
-    """A client that is held by now. Raises RuntimeError if it never comes to that."""
+    """A client that is already throttled. Raises `RuntimeError` if it never is."""
     client = Client(_HELD, gateway.bootstrap_servers)
     before = _throttled(gateway)
     client.start()
@@ -40,7 +41,7 @@ def held_client(gateway: GatewayProcess) -> Iterator[None]:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while _throttled(gateway) < before + 2:
             if client.failure or time.monotonic() > deadline:
-                raise RuntimeError(f"the client that was to be held is not: {client.failure or 'no throttle in time'}")
+                raise RuntimeError(f"the client is not throttled in time: {client.failure or 'no error'}")
             time.sleep(0.05)
         yield
     finally:
@@ -54,7 +55,7 @@ def _throttled(gateway: GatewayProcess) -> int:
 
 
 def measure(pairs: int, seconds: float, size: int) -> list[tuple[float, float]]:
-    """Return requests a second (alone, beside the held client) of each pair. Raises as its parts do."""
+    """(requests/s alone, requests/s beside the throttled client) of each pair."""
     RUN.mkdir(exist_ok=True)
     results: list[tuple[float, float]] = []
     with (
@@ -73,26 +74,29 @@ def measure(pairs: int, seconds: float, size: int) -> list[tuple[float, float]]:
             result = saturated(job)
             return result.requests / result.seconds
 
-        for _ in range(_WARM_UP_TURNS):  # the broker's compiler gets to know the load
+        for _ in range(_WARM_UP_TURNS):  # lets the broker's JVM compile
             rate()
         for number in range(pairs):
             first = rate() if number % 2 == 0 else 0.0
             with held_client(gateway):
                 beside = rate()
             results.append((first or rate(), beside))
-            print(f"pair {number + 1}: {results[-1][0]:.0f}/s alone, {beside:.0f}/s beside the held client", flush=True)
+            print(f"pair {number + 1}: {results[-1][0]:.0f}/s alone, {beside:.0f}/s beside the throttled client", flush=True)
     return results
 
 
 def main() -> int:
-    """Measure and print; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m loadtest.scenarios.bystander", description=__doc__)
-    parser.add_argument("--pairs", type=int, default=8, help="of turns, one alone and one beside the held client (default: 8)")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of a turn (default: 5)")
-    parser.add_argument("--size", type=int, default=16 * _KIB, help="of the bystander's requests, in bytes (default: 16384)")
+    parser.add_argument(
+        "--pairs", type=int, default=8, help="pairs of turns: one alone, one beside the throttled client (default: 8)"
+    )
+    parser.add_argument("--seconds", type=float, default=5.0, help="duration of a turn (default: 5)")
+    parser.add_argument(
+        "--size", type=int, default=16 * _KIB, help="size of the bystander's requests in bytes (default: 16384)"
+    )
     options = parser.parse_args()
     if options.pairs < 1 or options.seconds <= 0:
-        parser.error("--pairs and --seconds have to be above 0")
+        parser.error("--pairs and --seconds must be above 0")
     try:
         results = measure(options.pairs, options.seconds, options.size)
     except (JarsMissingError, NodeError, GatewayError, RuntimeError) as error:

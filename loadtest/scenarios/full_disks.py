@@ -1,8 +1,8 @@
 """`python -m loadtest.scenarios.full_disks`: producers write several times the size of three brokers' small disks.
 
-Each broker has a topic of its own and a producer that never waits; only broker 0's writes large records. Whenever producers are
-paused its records are deleted through the gateway after a while, as an operator would. What is shown is how full the fullest
-disk got and what each producer could do in each state. Needs root's rights, for the small file systems.
+Each broker has a topic and a producer that never waits; only broker 0's producer writes large records. While Weir pauses the
+producers, the scenario deletes broker 0's records through the gateway after some time, as an operator would. It reports the
+fullest disk and the throughput of each producer in each state. It needs root for the small file systems.
 """
 
 import argparse
@@ -30,7 +30,7 @@ STATES = ("OPEN", "THROTTLE", "PAUSE")
 
 
 class Greedy(threading.Thread):
-    """Produces to a topic as fast as it is let, until it is stopped."""
+    """Produces to a topic as fast as possible until stopped."""
 
     def __init__(self, bootstrap_servers: str, topic: str, size: int) -> None:
         super().__init__()
@@ -49,7 +49,6 @@ class Greedy(threading.Thread):
         )
 
     def run(self) -> None:
-        """Produce."""
         record = bytes(self._size)
         while not self._stopped.is_set():
             try:
@@ -66,19 +65,19 @@ class Greedy(threading.Thread):
             self.failed += 1
 
     def stop(self) -> None:
-        """Stop and wait until everything is acknowledged."""
+        """Stop and wait until all records are acknowledged."""
         self._stopped.set()
         self.join()
 
 
 def state_of(gateway: GatewayProcess) -> str:
-    """The state that the gateway shows."""
+    """The state that the gateway reports."""
     with urllib.request.urlopen(f"{gateway.admin}/api/volumes", timeout=10) as answer:
         return str(json.load(answer)["state"])
 
 
 def measure(seconds: float, volume_mib: int) -> dict[str, object]:
-    """Run it for about so long; what was seen."""
+    """Run the scenario for about `seconds`; returns the figures."""
     RUN.mkdir(exist_ok=True)
     limits = {"soft": {"type": "MinFreePercentage", "level": 50}, "hard": {"type": "MinFreePercentage", "level": 30}}
     volumes = {**limits, "publish_interval_ms": 500, "freshness_seconds": 5, "max_delay_ms": 1000}
@@ -139,9 +138,9 @@ def measure(seconds: float, volume_mib: int) -> dict[str, object]:
 
 
 def main() -> int:
-    """Run it, print what was seen as JSON; 1 where a disk got full or a record was lost."""
+    """Run the scenario and print JSON; returns 1 if a disk was full or a record was lost."""
     parser = argparse.ArgumentParser(prog="python -m loadtest.scenarios.full_disks", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=90.0, help="how long (default: 90)")
+    parser.add_argument("--seconds", type=float, default=90.0, help="duration (default: 90)")
     parser.add_argument("--volume-mib", type=int, default=128, help="size of each broker's disk (default: 128)")
     options = parser.parse_args()
     try:

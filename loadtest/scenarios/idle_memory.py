@@ -1,7 +1,7 @@
-"""`python -m loadtest.scenarios.idle_memory`: what idle connections cost the gateway in memory, in front of a real broker.
+"""`python -m loadtest.scenarios.idle_memory`: the gateway's memory for idle connections, with a real broker.
 
-Each connection has asked once (ApiVersions) and then stays silent: it has its session, its quota's bucket and its connection
-to the broker, as a client between two bursts does.
+Each connection sends one request (ApiVersions) and then stays silent. It has a session, a token bucket and a connection to
+the broker, like a client between two bursts.
 """
 
 import argparse
@@ -24,11 +24,11 @@ _REQUEST = struct.pack(">ihhih", 10 + len(_CLIENT_ID), 18, 0, 1, len(_CLIENT_ID)
 
 
 class TooFewFilesError(RuntimeError):
-    """The system does not let a process open as many sockets as it takes."""
+    """The limit of open files is too low for the number of sockets."""
 
 
 def allow_files(count: int) -> None:
-    """Raise the limit of open files, for this process and those that it starts. Raises TooFewFilesError."""
+    """Raise the limit of open files for this process and its children. Raises `TooFewFilesError`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= count:
         return
@@ -42,7 +42,7 @@ def allow_files(count: int) -> None:
 
 
 def connect(address: str) -> socket.socket:
-    """Open a connection, ask once, read the answer. Raises OSError."""
+    """Open a connection, send one request, and read the response. Raises `OSError`."""
     host, _, port = address.rpartition(":")
     connection = socket.create_connection((host, int(port)), timeout=30.0)
     connection.sendall(_REQUEST)
@@ -56,7 +56,7 @@ def connect(address: str) -> socket.socket:
 
 
 def measure(count: int) -> tuple[int, int]:
-    """Return the gateway's resident bytes without connections and with `count` idle ones. Raises as its parts do."""
+    """The gateway's resident bytes without connections and with `count` idle ones."""
     allow_files(2 * count + _SPARE_FILES)
     RUN.mkdir(exist_ok=True)
     config = {
@@ -77,7 +77,7 @@ def measure(count: int) -> tuple[int, int]:
                     print(f"{number} connections: {gateway.resident_bytes() / _MIB:.0f} MiB", flush=True)
             sockets = len(gateway.sockets())
             if sockets < 2 * count:
-                raise ConnectionError(f"the gateway holds {sockets} sockets: not all of {count} connections are there any more")
+                raise ConnectionError(f"the gateway holds {sockets} sockets: some of the {count} connections were closed")
             return before, gateway.resident_bytes()
         finally:
             for connection in connections:
@@ -85,9 +85,8 @@ def measure(count: int) -> tuple[int, int]:
 
 
 def main() -> int:
-    """Measure and print; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m loadtest.scenarios.idle_memory", description=__doc__)
-    parser.add_argument("--connections", type=int, default=10_000, help="how many (default: 10000)")
+    parser.add_argument("--connections", type=int, default=10_000, help="number of connections (default: 10000)")
     options = parser.parse_args()
     if options.connections < 1:
         parser.error(f"--connections {options.connections}: give 1 or more")

@@ -1,9 +1,9 @@
-"""Re-authentication under load (KIP-368): producers and a consumer whose sessions the broker ends every few seconds.
+"""Re-authentication under load (KIP-368): the broker ends the sessions of producers and a consumer every few seconds.
 
     python -m loadtest.scenarios.reauthentication --seconds 60
 
-A client that authenticates anew in time keeps its connection. So what is counted: connections that ended while the load was
-running, errors that clients saw, and records that were acknowledged and are not in the log, or are there twice.
+A client that re-authenticates in time keeps its connection. So the scenario counts disconnects during the load, errors of
+clients, and acknowledged records that are missing in the log or repeated.
 """
 
 import argparse
@@ -30,7 +30,7 @@ PASSWORDS = {"alice": "alice-password", "weir": "weir-password"}
 PARTITIONS = 2
 RECORD_BYTES = 1_000
 PER_SECOND = 200
-"""Records of each producer."""
+"""Records per second of each producer."""
 
 _TIMEOUT = 30.0
 _SETTLE_SECONDS = 4.0
@@ -38,7 +38,7 @@ _SETTLE_SECONDS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of it. `reauthentications` are those on connections that had authenticated before."""
+    """The results. `reauthentications` counts those on connections that had authenticated before."""
 
     seconds: float
     acknowledged: int
@@ -57,7 +57,7 @@ class Report:
 
 
 class _Load:
-    """A librdkafka producer for each mechanism, at an even pace, from a thread of its own; a record's value is its number."""
+    """A librdkafka producer for one mechanism, at an even rate, in its own thread. A record's value is its number."""
 
     def __init__(self, servers: str, mechanism: str, topic: str) -> None:
         self._topic = topic
@@ -85,7 +85,7 @@ class _Load:
         self._thread.join()
         if left := self._producer.flush(_TIMEOUT):
             self.errors.append(f"{left} records of {self.mechanism} are not acknowledged")
-        del self._producer  # which would go on connecting: its `error_cb` holds it as well
+        del self._producer  # stops its reconnects; `error_cb` also holds a reference to it
 
     def _failed(self, error: KafkaError) -> None:
         self.errors.append(f"{self.mechanism}: {error.name()}")
@@ -108,7 +108,7 @@ class _Load:
 
 
 class Gateway(Protocol):
-    """A gateway that runs; `get` gives an admin page."""
+    """A running gateway; `get` returns an admin page."""
 
     bootstrap_servers: str
 
@@ -116,7 +116,7 @@ class Gateway(Protocol):
 
 
 def run(cluster: KafkaCluster, gateway: Gateway, seconds: float, directory: Path) -> Report:
-    """Put load on a gateway that stands before the LISTENER of a cluster, for so long."""
+    """Put load on a gateway in front of a cluster's LISTENER for some seconds."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     topic = f"reauthentication-{uuid4().hex[:8]}"
     admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(_TIMEOUT)
@@ -132,11 +132,11 @@ def run(cluster: KafkaCluster, gateway: Gateway, seconds: float, directory: Path
     )
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
     seen: Counter[bytes] = Counter()
-    java_records = round((seconds + 2 * _SETTLE_SECONDS) * PER_SECOND)  # so that it does not end before the others
+    java_records = round((seconds + 2 * _SETTLE_SECONDS) * PER_SECOND)  # so that it runs at least as long as the other clients
     with _java(gateway.bootstrap_servers, topic, java_records, directory) as java:
         for load in loads:
             load.start()
-        _consume_for(consumer, seen, _SETTLE_SECONDS)  # until everybody has all of its connections
+        _consume_for(consumer, seen, _SETTLE_SECONDS)  # until all clients have opened their connections
         before = _Connections.of(gateway)
         _consume_for(consumer, seen, seconds)
         after = _Connections.of(gateway)
@@ -191,7 +191,7 @@ def _consume_for(consumer: Consumer, seen: Counter[bytes], seconds: float) -> No
 
 @dataclass(frozen=True, slots=True)
 class _Connections:
-    """A gateway's, so far: how many have ended, and how often one has authenticated that had done so before."""
+    """A gateway's counts so far: ended connections and re-authentications."""
 
     closed: int
     authenticated_anew: int
@@ -209,7 +209,7 @@ class _Connections:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--seconds", type=float, default=60.0, help="how long the load runs (default: 60)")
+    options.add_argument("--seconds", type=float, default=60.0, help="duration of the load (default: 60)")
     seconds = options.parse_args().seconds
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)

@@ -1,7 +1,7 @@
-"""How fast reports are made: `python -m loadtest.scenarios.reports`, a ledger of 30 million events, then one more hour.
+"""Measures the speed of reports: `python -m loadtest.scenarios.reports` reads 30 million events, and then one more hour.
 
-Writes `loadtest/results/reports.{json,md}`. Processor seconds are those of Spark's Java and of Python together: they mean
-something on a machine that others use too.
+It writes `loadtest/results/reports.{json,md}`. CPU seconds are the sum of Java and Python, so they are also valid on a
+machine with other load.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Cost:
-    """What a command took: `seconds` by the clock, `cpu_seconds` and the most memory (MiB) of it and all that it started."""
+    """The cost of a command and its child processes: wall-clock `seconds`, `cpu_seconds`, and peak memory (MiB)."""
 
     seconds: float
     cpu_seconds: float
@@ -36,7 +36,7 @@ class Cost:
 
 
 def measured(command: Sequence[str]) -> Cost:
-    """Run a command, look at its processes twice a second. Raises CalledProcessError."""
+    """Run a command and sample its processes twice a second. Raises `CalledProcessError`."""
     began = time.monotonic()
     cpu: dict[int, float] = {}
     peak = 0
@@ -63,7 +63,7 @@ def measured(command: Sequence[str]) -> Cost:
 
 
 def _family(ancestor: int) -> Mapping[int, tuple[float, int]]:
-    """Processor seconds and resident bytes of a process and its descendants."""
+    """CPU seconds and resident bytes of a process and its descendants."""
     parents: dict[int, int] = {}
     stats: dict[int, tuple[float, int]] = {}
     for entry in Path("/proc").iterdir():
@@ -72,7 +72,7 @@ def _family(ancestor: int) -> Mapping[int, tuple[float, int]]:
         try:
             values = (entry / "stat").read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
         pid = int(entry.name)
         parents[pid] = int(values[1])
         stats[pid] = ((int(values[11]) + int(values[12])) / _TICK, int(values[21]) * _PAGE)
@@ -88,7 +88,9 @@ def main() -> int:
     parser.add_argument("--hours", type=int, default=240)
     parser.add_argument("--entities", type=int, default=5000)
     parser.add_argument("--memory", default="3g", help="Java's heap (3g)")
-    parser.add_argument("--work", type=Path, help="where the ledger and the report go (a temporary folder, deleted afterwards)")
+    parser.add_argument(
+        "--work", type=Path, help="folder for the ledger and the report (default: a temporary folder, deleted at the end)"
+    )
     options = parser.parse_args()
     work = options.work or Path(tempfile.mkdtemp(prefix="weir-reports-"))
     ledger, out = work / "ledger", work / "report"

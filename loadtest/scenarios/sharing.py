@@ -1,7 +1,7 @@
-"""Four gateways that share one quota, on one broker: `python -m loadtest.scenarios.sharing`.
+"""Four gateways that share one quota in front of one broker: `python -m loadtest.scenarios.sharing`.
 
-Unpaced producers (librdkafka) are spread over the gateways, then all at one; one gateway is killed; the usage topic is out of
-reach, under both settings of `sharing.when_unreachable`. What counts are the bytes that have entered the topic's log.
+Unpaced producers (librdkafka) are spread over the gateways, and then all connect to one. One gateway is killed. The usage
+topic becomes unreachable, with both settings of `sharing.when_unreachable`. The figures count the bytes in the topic's log.
 """
 
 import argparse
@@ -28,7 +28,7 @@ GATEWAYS = 4
 CLIENTS = 16
 QUOTA = 4_000_000
 SAMPLES = 3
-"""Of `quotas.window`: two seconds of the quota may come at once."""
+"""`quotas.window`: the burst is two seconds of the quota."""
 
 _TOPIC = "shared"
 _TOLERANCE = 0.03
@@ -37,10 +37,10 @@ _WIDTH = 5
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What the log took in, second by second, as parts of the quota. `mean` is over all of it but the first `settling` seconds.
+    """The bytes that the log received in each second, as parts of the quota.
 
-    `settled` is after how many seconds the mean of five seconds is within 3 % of `expected`, and stays so. `trouble`:
-    disconnects and failed records that producers saw.
+    `mean` leaves out the first `settling` seconds. After `settled` seconds, the mean of five seconds stays within 3 % of
+    `expected`. `trouble` counts the producers' disconnects and failed records.
     """
 
     name: str
@@ -76,7 +76,7 @@ def phase(name: str, rates: list[float], trouble: int, *, settling: int, expecte
 
 
 class Experiment:
-    """The cluster, the gateways and the load, all of it ended by `stack`."""
+    """The cluster, the gateways and the load. `stack` stops all of them."""
 
     def __init__(self, stack: ExitStack, directory: Path) -> None:
         cluster = stack.enter_context(KafkaCluster(directory / "kafka", 1, AUTHORIZER))
@@ -94,17 +94,17 @@ class Experiment:
         self.phases: list[Phase] = []
 
     def spread(self, gateways: int = GATEWAYS) -> None:
-        """As many clients at each of the first gateways."""
+        """Put the same number of clients on each of the first gateways."""
         self.load.put(
             [CLIENTS // gateways + (number < CLIENTS % gateways) for number in range(gateways)] + [0] * (GATEWAYS - gateways)
         )
 
     def gather(self) -> None:
-        """All clients at the first gateway."""
+        """Put all clients on the first gateway."""
         self.load.put([CLIENTS] + [0] * (GATEWAYS - 1))
 
     def watch(self, name: str, begin: Callable[[], None], seconds: int, settling: int = 0, expected: float = 1.0) -> None:
-        """Let something begin, and look for so long."""
+        """Start an action and measure for some seconds."""
         counter = LogCounter(self._log, [_TOPIC])
         counter.start()
         trouble = self.load.trouble()
@@ -117,7 +117,7 @@ class Experiment:
 
 
 def run(scale: float) -> list[Phase]:
-    """All phases; `scale` shortens them."""
+    """Run all phases; `scale` shortens them."""
 
     def seconds(full: int) -> int:
         return max(12, round(full * scale))
@@ -125,30 +125,30 @@ def run(scale: float) -> list[Phase]:
     RUN.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="sharing-", dir=RUN) as name, ExitStack() as stack:
         on = Experiment(stack, Path(name))
-        on.watch("four clients at each of four gateways, from a standing start", on.spread, seconds(40), settling=10)
+        on.watch("four clients at each of four gateways, from their start", on.spread, seconds(40), settling=10)
         on.watch("all at one", on.gather, seconds(30), settling=5)
         on.watch("spread again", on.spread, seconds(30), settling=5)
-        on.watch("the topic out of reach, local", on.access.deny, seconds(30), settling=8, expected=GATEWAYS)
+        on.watch("topic unreachable, local", on.access.deny, seconds(30), settling=8, expected=GATEWAYS)
         on.watch("back", on.access.allow, seconds(30), settling=10)
         for gateway in on.gateways:
             gateway.write_config({**gateway.config, "sharing": {"when_unreachable": "fair_share"}})
-        on.watch("fair_share, set while they run", lambda: None, seconds(12), settling=5)
-        on.watch("the topic out of reach, fair_share", on.access.deny, seconds(30), settling=8)
-        on.watch("all at one, still out of reach", on.gather, seconds(20), settling=5, expected=1 / GATEWAYS)
-        on.watch("back, all at one", on.access.allow, seconds(30), settling=10)
+        on.watch("fair_share, set at run time", lambda: None, seconds(12), settling=5)
+        on.watch("topic unreachable, fair_share", on.access.deny, seconds(30), settling=8)
+        on.watch("all at one, topic still unreachable", on.gather, seconds(20), settling=5, expected=1 / GATEWAYS)
+        on.watch("topic reachable again, all at one", on.access.allow, seconds(30), settling=10)
         on.watch("spread again", on.spread, seconds(15), settling=5)
 
         def kill() -> None:
             on.load.put([CLIENTS // GATEWAYS] * (GATEWAYS - 1) + [0])
             on.gateways[-1].process.kill()
 
-        on.watch("one killed with its clients", kill, seconds(30), settling=10)
+        on.watch("one gateway killed, with its clients", kill, seconds(30), settling=10)
         return on.phases
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m loadtest.scenarios.sharing", description=__doc__)
-    parser.add_argument("--scale", type=float, default=1.0, help="of all times; with less than 1 nothing is written")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor of all durations; below 1, no results are written")
     scale = parser.parse_args().scale
     phases = run(scale)
     if scale >= 1.0:

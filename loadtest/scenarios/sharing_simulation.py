@@ -1,8 +1,9 @@
-"""How far many gateways together go over one quota, and how evenly it flows: `python -m loadtest.scenarios.sharing_simulation`.
+"""Measures how far many gateways together exceed one quota, and how evenly: `python -m
+loadtest.scenarios.sharing_simulation`.
 
-Real engines and members (`gateway.features.sharing`) in simulated time; only the topic is a delay. Each client sends a request,
-waits for the throttle time that it is told, at least a round trip, and sends the next. All of them begin in the same
-moment, on buckets that are full, which is the worst that can happen.
+It runs real engines and members (`gateway.features.sharing`) in simulated time; only the topic is replaced by a delay. Each
+client sends a request, waits for its throttle time and at least a round trip, and sends the next. All clients start at the
+same moment with full buckets, which is the worst case.
 """
 
 import argparse
@@ -29,10 +30,10 @@ RESULT_FILE = RESULTS / "sharing-simulation.json"
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Clients of one entity. They move to the first member at `gather_at`, whose neighbour is killed at `kill_at` (seconds)."""
+    """Clients of one entity. They move to the first member at `gather_at`; its neighbour is killed at `kill_at` (seconds)."""
 
     members: int
-    clients: int = 0  # 0: one per member
+    clients: int = 0  # 0 means one per member
     request_bytes: int = 16_384
     interval: float = 0.2
     latency: float = 0.02
@@ -44,9 +45,12 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`overshoot_bytes` is what a bucket that knew all would at most have been below zero, `overshoot_bound_bytes` what
-    DESIGN.md allows. `rate_ratio` is over the second half; `empty_seconds` and `worst_second_ratio` are those of all after
-    the burst; `settled_seconds`: how long after the disturbance the rate over five seconds stays within 3 %."""
+    """The figures of a scenario.
+
+    `overshoot_bytes` is the largest debt of a bucket with global knowledge, and `overshoot_bound_bytes` is the bound in
+    DESIGN.md. `rate_ratio` covers the second half; `empty_seconds` and `worst_second_ratio` cover the time after the burst.
+    `settled_seconds` after the disturbance, the rate over five seconds stays within 3 %.
+    """
 
     members: int
     clients: int
@@ -98,7 +102,7 @@ class _Simulation:
         return self._outcome(begin, clients)
 
     def _warm_up(self) -> float:
-        """When all members know of each other."""
+        """Run until all members know each other."""
         return max(5.0, 6 * self.scenario.interval * max(1.0, self.scenario.members / CROWD))
 
     def _step(self, number: int, now: float) -> None:
@@ -166,15 +170,18 @@ class _Simulation:
 
 
 def overshoot_bound(scenario: Scenario, clients: int) -> float:
-    """DESIGN.md's, where all members know of each other: two requests of each client, what may be left unpublished, and what
-    flows in while a use is not heard of yet."""
+    """The bound in DESIGN.md if all members know each other.
+
+    It is the sum of two requests of each client, the unpublished use, and the bytes that arrive before members receive a
+    use.
+    """
     interval = scenario.interval * max(1.0, scenario.members / CROWD)
     shared = 0.0 if scenario.members == 1 else SMALL * CAPACITY + QUOTA * (interval + scenario.latency)
     return 2 * clients * scenario.request_bytes + shared
 
 
 def simulate(scenario: Scenario) -> Outcome:
-    """Run one scenario; the same seed gives the same outcome."""
+    """Run one scenario. The same seed gives the same outcome."""
     return _Simulation(scenario).run()
 
 
@@ -193,7 +200,7 @@ SCENARIOS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="a scenario by name; its outcome is printed and not written")
+    parser.add_argument("--only", help="the name of one scenario to run; its outcome is printed, but not written")
     only = parser.parse_args().only
     outcomes = {}
     for name, scenario in SCENARIOS.items():

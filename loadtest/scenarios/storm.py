@@ -1,8 +1,9 @@
-"""`python -m loadtest.scenarios.storm`: one address connects far above its limit. Measures the neighbours' latency and the CPU.
+"""`python -m loadtest.scenarios.storm`: one address connects far above its limit. Measures other clients' latency, and the
+CPU.
 
-The storm comes from 127.0.0.2, in a process of its own: each connection says nothing and goes when the gateway closes it, or
-after two seconds. Two others ask the broker through the gateway all the while: one over a connection that it has, one over a
-new connection each time. Their times before the storm and during it stand side by side.
+The storm comes from 127.0.0.2, in its own process. Its connections send nothing, and end when the gateway closes them or
+after two seconds. Two other clients send requests all the time: one on an open connection, one on a new connection for each
+request. The result compares their latency before and during the storm.
 """
 
 import argparse
@@ -36,7 +37,7 @@ _REQUEST = struct.pack(">ihhih", 10 + len(_CLIENT_ID), 18, 0, 1, len(_CLIENT_ID)
 
 
 def open_from(ip: str, address: tuple[str, int]) -> socket.socket:
-    """A connection from `ip`, a source address of this machine. Raises OSError."""
+    """A connection from the source address `ip`. Raises `OSError`."""
     client = socket.socket()
     client.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -47,14 +48,14 @@ def open_from(ip: str, address: tuple[str, int]) -> socket.socket:
 
 
 def ask(client: socket.socket) -> None:
-    """One request and its answer. Raises OSError."""
+    """Send one request and receive its response. Raises `OSError`."""
     client.sendall(_REQUEST)
     (size,) = struct.unpack(">i", read_exactly(client, 4))
     read_exactly(client, size)
 
 
 def storm(address: tuple[str, int], per_second: int, seconds: float) -> None:
-    """Connect at that pace from `STORM_IP`, whatever comes of it."""
+    """Open connections at this rate from `STORM_IP`, and ignore all errors."""
     selector = selectors.DefaultSelector()
     open_since: deque[tuple[float, socket.socket]] = deque()
     start, done = time.monotonic(), 0
@@ -81,7 +82,7 @@ def storm(address: tuple[str, int], per_second: int, seconds: float) -> None:
 
 @dataclass
 class Watch:
-    """What is seen in a while: seconds that answers took, and what the gateway held."""
+    """The figures of a period: the seconds that responses took, and the gateway's resources."""
 
     steady: list[float] = field(default_factory=list)
     newcomers: list[float] = field(default_factory=list)
@@ -91,14 +92,14 @@ class Watch:
 
 @contextmanager
 def watching(gateway: GatewayProcess) -> Iterator[Watch]:
-    """Ask for as long as the block runs."""
+    """Send requests while the block runs."""
     watch, over = Watch(), threading.Event()
     host, _, port = gateway.bootstrap_servers.rpartition(":")
     address = (host, int(port))
 
     def steady() -> None:
         with open_from(STEADY_IP, address) as client:
-            ask(client)  # the first one waits for the gateway's own connection
+            ask(client)  # the first request waits for the gateway's connection to the broker
             while not over.wait(_STEADY_PAUSE):
                 begin = time.perf_counter()
                 ask(client)
@@ -128,13 +129,13 @@ def watching(gateway: GatewayProcess) -> Iterator[Watch]:
 
 
 def rejected(gateway: GatewayProcess) -> str:
-    """How many were turned away, by reason, as /metrics says."""
+    """The number of rejected connections by reason, from /metrics."""
     lines = gateway.get("/metrics").splitlines()
     return ", ".join(line.removeprefix("weir_connections_") for line in lines if line.startswith("weir_connections_rejected"))
 
 
 def measure(per_second: int, limit: int, seconds: float) -> tuple[Watch, Watch, str]:
-    """Return what was seen before the storm and during it, and who was turned away. Raises as its parts do."""
+    """The figures before and during the storm, and the rejected connections."""
     RUN.mkdir(exist_ok=True)
     config = {"quotas": {"entities": [{"ip": "<default>", "connection_creation_rate": limit}]}}
     with (
@@ -144,7 +145,7 @@ def measure(per_second: int, limit: int, seconds: float) -> tuple[Watch, Watch, 
     ):
         host, _, port = gateway.bootstrap_servers.rpartition(":")
         with watching(gateway):
-            time.sleep(5.0)  # the broker's compiler gets to know the load
+            time.sleep(5.0)  # lets the broker's JVM compile
         with watching(gateway) as before:
             time.sleep(seconds)
         process = multiprocessing.get_context("spawn").Process(
@@ -152,7 +153,7 @@ def measure(per_second: int, limit: int, seconds: float) -> tuple[Watch, Watch, 
         )
         process.start()
         try:
-            time.sleep(3.0)  # its interpreter starts
+            time.sleep(3.0)  # until its interpreter has started
             with watching(gateway) as during:
                 time.sleep(seconds)
             return before, during, rejected(gateway)
@@ -170,23 +171,23 @@ def _times(name: str, before: Sequence[float], during: Sequence[float]) -> str:
 
 
 def main() -> int:
-    """Measure and print; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m loadtest.scenarios.storm", description=__doc__)
-    parser.add_argument("--per-second", type=int, default=2_000, help="connections that the storm opens (default: 2000)")
+    parser.add_argument("--per-second", type=int, default=2_000, help="connections per second of the storm (default: 2000)")
     parser.add_argument("--limit", type=int, default=50, help="connection_creation_rate of every address (default: 50)")
-    parser.add_argument("--seconds", type=float, default=20.0, help="before, and as long during (default: 20)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="duration before the storm, and of the storm (default: 20)")
     options = parser.parse_args()
     try:
-        before, during, turned_away = measure(options.per_second, options.limit, options.seconds)
+        before, during, rejections = measure(options.per_second, options.limit, options.seconds)
     except (JarsMissingError, NodeError, GatewayError, OSError) as error:
         print(f"storm: {error}", file=sys.stderr)
         return 1
     print(f"{options.per_second} connections a second from {STORM_IP}, limit {options.limit}, for {options.seconds:g} s")
-    print(_times("a connection that is open", before.steady, during.steady))
+    print(_times("on an open connection", before.steady, during.steady))
     print(_times("a new connection", before.newcomers, during.newcomers))
     print(f"the gateway's sockets: {before.sockets} before, at most {during.sockets} during")
-    print(f"its memory: {before.resident_bytes / _MIB:.1f} MiB before, at most {during.resident_bytes / _MIB:.1f} MiB during")
-    print(f"turned away: {turned_away}")
+    resident = [watch.resident_bytes / _MIB for watch in (before, during)]
+    print(f"the gateway's memory: {resident[0]:.1f} MiB before, at most {resident[1]:.1f} MiB during")
+    print(f"rejected connections: {rejections}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Certificates for tests and measurements, made at run time."""
+"""Creates certificates for tests and measurements at run time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ LOOPBACK = ("localhost", "127.0.0.1")
 
 @dataclass(frozen=True)
 class Files:
-    """A certificate and its key as PEM files, and both in one, as Kafka's ssl.keystore.location takes it."""
+    """A certificate and its key as PEM files. `both` has them in one file, for Kafka's ssl.keystore.location."""
 
     cert: Path
     key: Path
@@ -30,7 +30,7 @@ class Files:
         return both
 
     def replace_with(self, other: "Files") -> None:
-        """Put another certificate in its place, the key first: in between the two don't belong together."""
+        """Replace both files, the key first. Between the two steps, certificate and key do not match."""
         for mine, theirs in ((self.key, other.key), (self.cert, other.cert)):
             new = mine.with_suffix(".new")
             new.write_bytes(theirs.read_bytes())
@@ -69,7 +69,9 @@ class Authority:
         valid: tuple[timedelta, timedelta] = (-DAY, 20 * DAY),
         self_signed: bool = False,
     ) -> Files:
-        """A certificate for `CN=name` or `subject`, with these hosts and addresses; `valid` is from and until, from now."""
+        """A certificate for `CN=name` or `subject` with these hosts and addresses. `valid` is (from, until), relative to
+        now.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
         whose = subject or subject_of(name)
@@ -97,7 +99,7 @@ class Authority:
 
 
 def subject_of(name: str, *units: str) -> x509.Name:
-    """`CN=name,OU=unit,...` as a subject, with O=Weir; encoded from the general to the particular, as certificates are."""
+    """`CN=name,OU=unit,...,O=Weir` as a subject, encoded from the general to the specific, as in real certificates."""
     attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Weir")]
     attributes += [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, unit) for unit in reversed(units)]
     return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, name)])

@@ -1,4 +1,4 @@
-"""Several gateways before one broker that share one quota, and unpaced producers that can be moved from one to another."""
+"""Several gateways that share one quota in front of one broker, and unpaced producers that can move between them."""
 
 import threading
 from collections import Counter
@@ -27,7 +27,7 @@ AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
 }
-"""Properties of a broker where `UsageTopicAccess` works."""
+"""Broker properties that `UsageTopicAccess` needs."""
 
 _TIMEOUT = 30.0
 _Process = TypeVar("_Process", bound=GatewayProcess)
@@ -36,7 +36,7 @@ _Process = TypeVar("_Process", bound=GatewayProcess)
 def start_fleet(
     stack: ExitStack, kind: type[_Process], directory: Path, upstream: str, count: int, config: Mapping[str, Any]
 ) -> list[_Process]:
-    """Start `count` gateways of one configuration, which share their quotas; `stack` stops them."""
+    """Start `count` gateways with one configuration that share their quotas. `stack` stops them."""
     gateways = [kind(directory / f"weir-{number}", upstream, {"sharing": {}, **config}) for number in range(count)]
     for gateway in gateways:
         gateway.launch()
@@ -47,7 +47,7 @@ def start_fleet(
 
 
 class UnpacedProducer:
-    """Sends as fast as it may, until it is closed: librdkafka in threads of its own, `CLIENT_ID` as its client-id."""
+    """Produces as fast as possible until closed: librdkafka in its own threads, with the client-id `CLIENT_ID`."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self.acknowledged = 0
@@ -70,10 +70,10 @@ class UnpacedProducer:
         self._thread.start()
 
     def close(self) -> None:
-        """Send no more; what is under way is given up."""
+        """Stop, and discard the requests in flight."""
         self._closed.set()
         self._thread.join()
-        del self._producer  # which would go on connecting: its `error_cb` holds it as well
+        del self._producer  # stops its reconnects; `error_cb` also holds a reference to it
 
     def _run(self) -> None:
         record = bytes(RECORD_BYTES)
@@ -98,7 +98,7 @@ class UnpacedProducer:
 
 
 class Load:
-    """A number of producers for each gateway, which can be changed while they run."""
+    """A number of producers for each gateway that can change at run time."""
 
     def __init__(self, gateways: Sequence[GatewayProcess], topic: str) -> None:
         self.producers: dict[int, list[UnpacedProducer]] = {}
@@ -106,7 +106,7 @@ class Load:
         self._topic = topic
 
     def put(self, counts: Sequence[int]) -> None:
-        """Have so many producers at each gateway; those who go are replaced before they go."""
+        """Set the number of producers of each gateway. New producers start before old ones stop."""
         gone = []
         for number, count in enumerate(counts):
             there = self.producers.setdefault(number, [])
@@ -118,29 +118,26 @@ class Load:
             producer.close()
 
     def trouble(self) -> int:
-        """Disconnects and failed records of the producers that there are."""
+        """The disconnects and failed records of the current producers."""
         everyone = [producer for there in self.producers.values() for producer in there]
         return sum(producer.disconnects + producer.failed.total() for producer in everyone)
 
     def close(self) -> None:
-        """Have no producers at all."""
         self.put([0] * len(self._gateways))
 
 
 class UsageTopicAccess:
-    """Denies everybody the usage topic, Weir included, and allows it again. Needs a broker with `AUTHORIZER`."""
+    """Denies all users access to the usage topic, including Weir, and allows it again. Needs a broker with `AUTHORIZER`."""
 
     def __init__(self, bootstrap_servers: str, topic: str = USAGE_TOPIC) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-        whom = ("User:*", "*", AclOperation.ALL, AclPermissionType.DENY)
-        self._rule = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *whom)
+        all_users = ("User:*", "*", AclOperation.ALL, AclPermissionType.DENY)
+        self._rule = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *all_users)
 
     def deny(self) -> None:
-        """From now on it can be neither read nor written."""
         for future in self._admin.create_acls([AclBinding(*self._rule)]).values():
             future.result(_TIMEOUT)
 
     def allow(self) -> None:
-        """As it was before `deny`."""
         for future in self._admin.delete_acls([AclBindingFilter(*self._rule)]).values():
             future.result(_TIMEOUT)

@@ -1,4 +1,4 @@
-"""The gateway as its users run it, `weir serve` in a process of its own, for the load scenarios and the tests."""
+"""Runs `weir serve` in its own process, for load scenarios and tests."""
 
 import json
 import sys
@@ -22,15 +22,14 @@ _ANSWER_SECONDS = 30
 
 
 class GatewayError(RuntimeError):
-    """The gateway did not get ready; the message holds the end of its log."""
+    """The gateway did not become ready. The message has the end of its log."""
 
 
 class GatewayProcess:
-    """A context manager: a gateway on free ports before `upstream` (`host:port,...`), started on entry, stopped on exit.
+    """A context manager that runs a gateway on free ports in front of `upstream` (`host:port,...`).
 
-    `config` holds sections of the config file, which replace the ones that are made here; `listener` has further keys of the
-    listener. It has started once its admin server answers `wait` with 200. `checkout` is the folder whose sources it runs, if
-    not these.
+    `config` replaces whole sections of the generated config file; `listener` adds keys to the listener. The gateway is ready
+    once its admin server answers `wait` with 200. `checkout` is the folder with the sources to run; default: this one.
     """
 
     def __init__(
@@ -68,32 +67,30 @@ class GatewayProcess:
         self.write_config(self.config)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        """Replace the config file in one step, as editors and config management do."""
+        """Replace the config file atomically."""
         new = self.config_file.with_suffix(".new")
         new.write_text(yaml.safe_dump(dict(config)))
         new.replace(self.config_file)
 
     @property
     def pid(self) -> int:
-        """The process id, once it is started."""
         return self.process.pid
 
     def command(self) -> list[str]:
-        """What starts it."""
         return [sys.executable, "-m", "gateway", "serve", "--config", str(self.config_file)]
 
     def launch(self) -> None:
-        """Start it and return at once."""
+        """Start the gateway without waiting for it."""
         with self.log_file.open("a") as log:
             self.process = spawn(self.command(), stdout=log, stderr=log, cwd=self._checkout)
 
     def start(self, timeout: float = 60.0) -> None:
-        """Start it and return once it says that it is ready. Raises GatewayError."""
+        """Start the gateway and wait until it is ready. Raises `GatewayError`."""
         self.launch()
         self.wait_until_ready(timeout)
 
     def wait_until_ready(self, timeout: float = 60.0) -> None:
-        """Return once it says that it is ready. Raises GatewayError."""
+        """Wait until the gateway is ready. Raises `GatewayError`."""
         deadline = time.monotonic() + timeout
         while not self._ready():
             if self.process.poll() is not None:
@@ -104,25 +101,24 @@ class GatewayProcess:
             time.sleep(_LOOK_EVERY_SECONDS)
 
     def stop(self) -> int:
-        """SIGTERM: drain and end; killed after 15 s. The exit code."""
+        """Send SIGTERM, kill the gateway after 15 s, and return the exit code."""
         return stop(self.process, timeout=15.0)
 
     def usage(self) -> list[dict[str, Any]]:
-        """Return the rows of /api/quotas: each has the fields of `UsageRow`. Raises OSError where it does not answer."""
+        """The rows of /api/quotas, with the fields of `UsageRow`. Raises `OSError` if the gateway does not answer."""
         rows: list[dict[str, Any]] = json.loads(self.get("/api/quotas"))["rows"]
         return rows
 
     def get(self, path: str) -> str:
-        """Return an admin page's body. Raises OSError (urllib.error.URLError) where there is none."""
+        """An admin page's body. Raises `OSError` (urllib.error.URLError) on failure."""
         with urllib.request.urlopen(self.admin + path, timeout=_ANSWER_SECONDS) as answer:
             return str(answer.read().decode())
 
     def log(self) -> str:
-        """Everything that it has logged so far."""
         return self.log_file.read_text(errors="replace")
 
     def sockets(self) -> set[str]:
-        """The inodes of the sockets that the process holds open."""
+        """The inodes of the process's open sockets."""
         inodes = set()
         for descriptor in Path(f"/proc/{self.pid}/fd").iterdir():
             with suppress(FileNotFoundError):  # closed since the folder was listed
@@ -132,7 +128,6 @@ class GatewayProcess:
         return inodes
 
     def resident_bytes(self) -> int:
-        """The process's resident memory."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS:"))
 

@@ -1,4 +1,4 @@
-"""Folders of the checkout that load tests write to."""
+"""Folders of the checkout that the load tests use."""
 
 from pathlib import Path
 

@@ -56,7 +56,7 @@ def test_client_starts_with_its_first_real_bytes() -> None:
 
 @pytest.mark.parametrize("samples", [[], [(0.0, 0), (1.0, 5)]])
 def test_client_without_bytes_is_refused(samples: list[tuple[float, int]]) -> None:
-    with pytest.raises(TooShortError, match="hardly a byte"):
+    with pytest.raises(TooShortError, match="almost no bytes"):
         figures(samples, QUOTA, 30)
 
 

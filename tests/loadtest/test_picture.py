@@ -19,7 +19,7 @@ def test_rate_covers_time_since_last_look() -> None:
     tally = Tally([GREEDY], settle=0.0)
     (first,) = tally.look([row(GREEDY, 4096)], {}, 1.0)
     (second,) = tally.look([row(GREEDY, 5120, 7)], {"greedy": 0.25}, 3.0)
-    assert (first.rate, second.rate, second.used, second.throttled, second.told) == (4096.0, 512.0, 0.5, 7, 0.25)
+    assert (first.rate, second.rate, second.used, second.throttled, second.throttle_time) == (4096.0, 512.0, 0.5, 7, 0.25)
 
 
 def test_mean_excludes_the_settling_time() -> None:
@@ -28,7 +28,7 @@ def test_mean_excludes_the_settling_time() -> None:
         tally.look([row(GREEDY, total, 3)], {}, second)
     assert tally.mean(GREEDY) == 1024.0
     assert (
-        "1.00 KiB/s of 1.00 KiB/s (100.0%): 3 requests throttled, told to wait for 2.5 s" in tally.summary({"greedy": 2.5})[0]
+        "1.00 KiB/s of 1.00 KiB/s (100.0%): 3 requests throttled, 2.5 s of throttle time" in tally.summary({"greedy": 2.5})[0]
     )
 
 
@@ -36,7 +36,7 @@ def test_unseen_client_is_named() -> None:
     tally = Tally([GREEDY, SHY], settle=0.0)
     tally.look([row(GREEDY, 1), {**row(SHY, 5), "kind": "produce"}], {}, 1.0)
     assert tally.unseen() == ["shy"]
-    assert tally.summary({})[1].split(maxsplit=1) == ["shy", "nothing came through"]
+    assert tally.summary({})[1].split(maxsplit=1) == ["shy", "no requests arrived"]
 
 
 def test_terminal_and_log_show_the_same() -> None:
@@ -55,5 +55,5 @@ def test_terminal_and_log_show_the_same() -> None:
     ):
         assert text in drawn
     assert line(looks, 12.0) == (
-        "  12 s  greedy 1.00 KiB/s of 1.00 KiB/s (100%) 5 throttled, told 60 ms | shy 512 B/s of 1.00 KiB/s (50%)"
+        "  12 s  greedy 1.00 KiB/s of 1.00 KiB/s (100%) 5 throttled, throttle time 60 ms | shy 512 B/s of 1.00 KiB/s (50%)"
     )

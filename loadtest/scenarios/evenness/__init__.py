@@ -1,1 +1,1 @@
-"""The evenness comparison: the same unpaced clients with the same quota, held by the broker itself and by Weir."""
+"""Compares how evenly unpaced clients move under the broker's own quota and under Weir's."""

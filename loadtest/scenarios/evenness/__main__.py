@@ -1,6 +1,6 @@
-"""`python -m loadtest.scenarios.evenness`: Kafka's own performance tools, unpaced, under the broker's quota and under Weir's.
+"""`python -m loadtest.scenarios.evenness`: Kafka's performance tools, unpaced, under the broker's quota and under Weir's.
 
-All three ways of a scenario run side by side against one broker, so that what the machine does falls on all alike.
+All three ways of a scenario run at the same time with one broker, so that noise affects all of them alike.
 """
 
 import argparse
@@ -27,13 +27,13 @@ from loadtest.testkit.paths import RESULTS, RUN
 
 _FULL_SECONDS = 90.0
 _SPARE_SECONDS = 15.0
-"""Clients have so much more to do than is looked at: one of four may be faster than its share."""
+"""Clients have work for this many more seconds than measured, since one of four may be faster than its share."""
 _BURST_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run's figures; its bytes/s, second by second; throttle-time metrics of its clients in ms; how they fared."""
+    """A run's figures, its bytes/s for each second, its clients' throttle-time metrics in ms, and their errors."""
 
     scenario: Scenario
     way: str
@@ -46,18 +46,18 @@ class Outcome:
 
 
 def main() -> int:
-    """Run the batches, print and write the results; the exit code."""
+    """Run the batches, print and write the results; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m loadtest.scenarios.evenness", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=_FULL_SECONDS, help="of each run that count (default: 90)")
-    parser.add_argument("--batches", default="1,2,3", help="of 1 (single clients), 2 (four producers), 3 (four consumers)")
+    parser.add_argument("--seconds", type=float, default=_FULL_SECONDS, help="measured time of each run (default: 90)")
+    parser.add_argument("--batches", default="1,2,3", help="1 (single clients), 2 (four producers), 3 (four consumers)")
     parser.add_argument("--out", type=Path, help="folder for evenness.md, .json and .svg (a full run: loadtest/results)")
     options = parser.parse_args()
     try:
         batches = [BATCHES[int(number) - 1] for number in options.batches.split(",")]
     except (ValueError, IndexError):
-        parser.error(f"--batches {options.batches}: give some of 1, 2 and 3, such as 1,3")
+        parser.error(f"--batches {options.batches}: give one or more of 1, 2 and 3, such as 1,3")
     if options.seconds < SETTLE_SECONDS + 5:
-        parser.error(f"--seconds {options.seconds:g}: the first {SETTLE_SECONDS:.0f} s don't count, give more")
+        parser.error(f"--seconds {options.seconds:g}: the first {SETTLE_SECONDS:.0f} s are not measured; give more")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         outcomes = _play(batches, options.seconds)
@@ -143,15 +143,15 @@ def _report(outcomes: Sequence[Outcome], seconds: float) -> str:
             )
         )
     about = (
-        "Kafka's own ProducerPerformance and ConsumerPerformance (4.3.0), unpaced, default settings, records of 1 KiB; the "
-        "clients of a scenario share one quota. Held by `broker`: the broker's own quota, clients connected to it; `weir`: "
-        "the default algorithm (token bucket); `weir window`: `algorithm: window`, Kafka's. All against the same broker, side "
-        "by side. A producer's bytes are those that have entered its topic's log on the broker's disk, a consumer's those that "
-        f"the kernel has received on its connections (TCP_INFO), sampled four times a second over {seconds:.0f} s from "
-        f"a run's first bytes; the figures leave out its first {SETTLE_SECONDS:.0f} s, in which the allowed burst passes. "
-        "Deviation is the standard deviation of a second's rate; a second is empty with less than 2 % of the quota. Throttle "
-        "times are the clients' own metrics (?: a client was not through in time and was stopped), warnings lines that they "
-        "logged, such as a timeout or a disconnect.\n\n"
+        "The clients are Kafka's own ProducerPerformance and ConsumerPerformance (4.3.0), unpaced, with default settings and "
+        "records of 1 KiB. The clients of a scenario share one quota. `broker` is the broker's own quota without Weir; `weir` "
+        "is the default algorithm (token bucket); `weir window` is Kafka's (`algorithm: window`). All run at the same time "
+        "with the same broker. A producer's bytes are those in its topic's log on the broker's disk. A consumer's bytes are "
+        "those that the kernel has received on its connections (TCP_INFO). Samples are taken four times a second, over "
+        f"{seconds:.0f} s from a run's first bytes. The figures leave out the first {SETTLE_SECONDS:.0f} s, because of the burst. "
+        "Deviation is the standard deviation of a second's rate. A second is empty with less than 2 % of the quota. Throttle "
+        "times are the clients' own metrics; ? means that a client did not end in time. Warnings are the lines that the "
+        "clients logged, such as a timeout or a disconnect.\n\n"
         f"Made by `python -m loadtest.scenarios.evenness` on {datetime.now(UTC).date().isoformat()} ({machine()})."
     )
     return f"# Evenness\n\n{about}\n\n" + Grid("Against the quota", head, rows).markdown()

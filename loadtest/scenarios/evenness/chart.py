@@ -1,4 +1,4 @@
-"""A chart as SVG, written by hand: no browser, no plotting library, legible in a README and in a diff."""
+"""Draws a chart as hand-written SVG, without a browser or a plotting library."""
 
 from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import escape
@@ -9,10 +9,10 @@ _SECOND_TICK = 15
 
 
 def chart(title: str, panels: Mapping[str, Sequence[float]], quota: float, unit: tuple[str, float], seconds: int) -> str:
-    """Return an SVG with one panel under another, each with its rates, one a second, against the quota.
+    """An SVG with one panel for each label: its rates, one for each second, against the quota.
 
-    All panels have the same scale. `unit` is a name and the bytes/s that make one. What is above twice the quota, the
-    burst at the start, is cut off and marked.
+    All panels have the same scale. `unit` is a name and its size in bytes/s. Rates above twice the quota, during the burst,
+    are cut off and marked.
     """
     name, one = unit
     highest = 2.0 * quota

@@ -1,4 +1,4 @@
-"""What a series of byte counts says about how evenly a client moves."""
+"""Computes from a series of byte counts how evenly a client moves."""
 
 import statistics
 from collections.abc import Sequence
@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 SETTLE_SECONDS = 15.0
-"""At the start the burst that a quota allows is used up: bytes go as fast as they can."""
+"""In the first seconds, clients use their burst, so the rates are not limited by the quota."""
 
 _EMPTY = 0.02
-"""A second with less than this part of the quota's bytes is empty: heartbeats and empty answers are no progress."""
+"""A second with less than this part of the quota's bytes is empty. Heartbeats and empty responses are not progress."""
 _STARVED = 0.1
 _BEGUN = 0.1
-"""A client has begun when it has moved this part of a second's quota: before, it only asks for metadata."""
+"""A client has started once it has moved this part of a second's quota. Before that, it only requests metadata."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """A run after its first 15 s. Rates are parts of the quota, `gap` is the longest time without progress in seconds.
+    """A run after its first 15 s. Rates are parts of the quota; `gap` is the longest time without progress in seconds.
 
-    `empty` seconds have no progress, `starved` ones (those included) less than a tenth of the quota: under stop-and-go a client
-    may get one request through in each second that it waits.
+    `empty` counts seconds without progress; `starved` counts seconds with less than a tenth of the quota, including empty
+    ones. With stop-and-go throttling, a client may complete one request in each second of its throttle time.
     """
 
     seconds: int
@@ -32,14 +32,14 @@ class Figures:
 
 
 class TooShortError(ValueError):
-    """The series ends before there is anything to say about it."""
+    """The series is too short for any figures."""
 
 
 def per_second(series: Sequence[tuple[float, int]], seconds: float) -> list[float]:
-    """Return bytes/s in each whole second of the first `seconds` after the client began.
+    """Bytes/s in each whole second of the first `seconds` after the client started.
 
-    `series` is (time, bytes so far), sampled more often than once a second; a second ends at the sample next to it and is
-    divided by the time that really passed. Raises TooShortError.
+    `series` is (time, bytes so far), with more than one sample a second. A second ends at the nearest sample, and its bytes
+    are divided by the real duration. Raises `TooShortError`.
     """
     rates = []
     index = 0
@@ -54,24 +54,24 @@ def per_second(series: Sequence[tuple[float, int]], seconds: float) -> list[floa
         rates.append((total - so_far) / (then - when))
         index = following
     if not rates:
-        raise TooShortError("less than a second was sampled")
+        raise TooShortError("the samples cover less than a second")
     return rates
 
 
 def begun(series: Sequence[tuple[float, int]], quota: float) -> list[tuple[float, int]]:
-    """Return the part of a series from the last sample before the client began. Raises TooShortError where it never did."""
+    """The series from the last sample before the client started. Raises `TooShortError` if it never started."""
     for index, (_, total) in enumerate(series):
         if total > quota * _BEGUN:
             return list(series[max(0, index - 1) :])
-    raise TooShortError("hardly a byte was moved")
+    raise TooShortError("the client moved almost no bytes")
 
 
 def figures(series: Sequence[tuple[float, int]], quota: float, seconds: float) -> Figures:
-    """Return the figures of (time, bytes so far) for a quota in bytes/s, over the first `seconds`. Raises TooShortError."""
+    """The figures of (time, bytes so far) for a quota in bytes/s, over the first `seconds`. Raises `TooShortError`."""
     started = begun(series, quota)
     rates = per_second(started, seconds)[int(SETTLE_SECONDS) :]
     if len(rates) < 2:
-        raise TooShortError(f"it ended within {SETTLE_SECONDS:.0f} s")
+        raise TooShortError(f"the run ended within {SETTLE_SECONDS:.0f} s")
     origin = started[0][0]
     settled = [sample for sample in started if SETTLE_SECONDS <= sample[0] - origin <= seconds + 0.5]
     return Figures(
@@ -85,7 +85,7 @@ def figures(series: Sequence[tuple[float, int]], quota: float, seconds: float) -
 
 
 def longest_gap(series: Sequence[tuple[float, int]], quota: float) -> float:
-    """Return the longest time, in seconds, in which next to nothing was moved from one sample to the next."""
+    """The longest time in seconds with almost no progress between two samples."""
     longest = 0.0
     since = series[0][0] if series else 0.0
     for (before, had), (now, total) in pairwise(series):

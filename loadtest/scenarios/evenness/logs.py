@@ -1,7 +1,7 @@
-"""The instrument for producers: the bytes that have entered a topic's log, as its files on the broker's disk tell.
+"""Measures producers: the bytes in a topic's log, from its files on the broker's disk.
 
-The producers' own connections would not do: what a socket has taken is not what has been let through. A batch in the log is
-its request without the header, about 100 bytes less than what a quota counts.
+The producers' own sockets would not do: they accept bytes that the quota has not admitted yet. A batch in the log is its
+request without the header, about 100 bytes less than the quota counts.
 """
 
 from collections.abc import Sequence
@@ -20,17 +20,16 @@ class LogCounter(Sampler):
         self._series: dict[str, Series] = {topic: [] for topic in topics}
 
     def series(self, topic: str) -> Series:
-        """Return what the topic's log held at each sample."""
+        """The size of the topic's log at each sample."""
         return list(self._series[topic])
 
     def sample(self, now: float) -> None:
-        """Look at the files."""
         for topic, folder in self._folders.items():
             self._series[topic].append((now, log_bytes(folder)))
 
 
 def log_bytes(folder: Path) -> int:
-    """Return the size of a partition's segments, 0 where there is no partition yet."""
+    """The size of a partition's segments; 0 before the partition exists."""
     total = 0
     with suppress(FileNotFoundError):
         for entry in folder.iterdir():

@@ -1,4 +1,4 @@
-"""The instrument's clock: samples at a steady pace, in a thread of its own."""
+"""Takes samples at a steady rate in its own thread."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 INTERVAL_SECONDS = 0.25
 
 Series = list[tuple[float, int]]
-"""(monotonic seconds, bytes so far), one for each sample."""
+"""(monotonic seconds, bytes so far) of each sample."""
 
 
 class Sampler(ABC):
@@ -19,14 +19,12 @@ class Sampler(ABC):
 
     @abstractmethod
     def sample(self, now: float) -> None:
-        """Look once; `now` is monotonic."""
+        """Take one sample; `now` is monotonic seconds."""
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Sample no more."""
         self._end.set()
         self._thread.join()
 

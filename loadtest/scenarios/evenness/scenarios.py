@@ -1,4 +1,4 @@
-"""Who runs, with which quota, held by whom."""
+"""The clients, their quotas, and the program that enforces each quota."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ KIB = 1024
 PRODUCE, FETCH = "produce", "fetch"
 BROKER, WEIR, WINDOW = "broker", "weir", "weir window"
 WAYS = (BROKER, WEIR, WINDOW)
-"""The broker's own quota, clients connected to it directly; Weir as it is by default; Weir with Kafka's algorithm."""
+"""The broker's own quota without Weir; Weir with its default algorithm; Weir with Kafka's algorithm."""
 
 SOURCE_TOPIC = "source"
 RECORD_BYTES = 1024
@@ -20,7 +20,7 @@ _BURST_SECONDS = 10
 
 @dataclass(frozen=True)
 class Scenario:
-    """`clients` of Kafka's own performance tools that share one quota, in bytes/s."""
+    """A number of Kafka's own performance tools (`clients`) that share one quota in bytes/s."""
 
     api: str
     clients: int
@@ -33,30 +33,30 @@ class Scenario:
 
     @property
     def quota_key(self) -> str:
-        """The quota's name in Kafka's and in Weir's configuration."""
+        """The quota's name in the configuration of Kafka and of Weir."""
         return "producer_byte_rate" if self.api == PRODUCE else "consumer_byte_rate"
 
 
 @dataclass(frozen=True)
 class Run:
-    """A scenario held in one of the `WAYS`."""
+    """A scenario in one of the `WAYS`."""
 
     scenario: Scenario
     way: str
 
     @property
     def name(self) -> str:
-        """Client-id, so the entity that has the quota, and topic."""
+        """The client-id, which is the quota's entity, and the topic."""
         scenario = self.scenario
         return f"{self.way.replace(' ', '-')}-{scenario.api}-{scenario.clients}-{scenario.quota}"
 
 
 def size(count: int) -> str:
-    """Name a number of bytes: 64 KiB, 1 MiB."""
+    """A text such as 64 KiB or 1 MiB."""
     return f"{count // MIB} MiB" if count >= MIB else f"{count // KIB} KiB"
 
 
-# Each batch runs side by side, all its ways at once: what disturbs one, disturbs all.
+# All ways of a batch run at the same time, so that noise affects all of them alike.
 BATCHES = (
     tuple(Scenario(api, 1, quota) for api, quota in product((PRODUCE, FETCH), (MIB, 64 * KIB))),
     (Scenario(PRODUCE, 4, MIB), Scenario(PRODUCE, 4, 64 * KIB)),
@@ -65,12 +65,12 @@ BATCHES = (
 
 
 def runs(scenarios: Iterable[Scenario]) -> list[Run]:
-    """Return every scenario in every way."""
+    """Every scenario in every way."""
     return [Run(scenario, way) for scenario in scenarios for way in WAYS]
 
 
 def start(run: Run, number: int, bootstrap_servers: str, seconds: float) -> Tool:
-    """Start one of a run's clients: an unpaced tool that its quota keeps busy for about `seconds`. Raises JarsMissingError."""
+    """Start one client of a run: an unpaced tool with work for about `seconds` at its quota. Raises `JarsMissingError`."""
     scenario = run.scenario
     records = int((seconds + _BURST_SECONDS) * scenario.quota / scenario.clients / RECORD_BYTES)
     common = ["--bootstrap-server", bootstrap_servers, "--command-property", f"client.id={run.name}", "--print-metrics"]
@@ -82,7 +82,7 @@ def start(run: Run, number: int, bootstrap_servers: str, seconds: float) -> Tool
         )
     return start_tool(
         "org.apache.kafka.tools.ConsumerPerformance",
-        # It gives up when no record comes for so long.
+        # The tool stops if no record arrives for this time.
         *(*common, "--topic", SOURCE_TOPIC, "--num-records", str(records), "--timeout", "120000"),
         *("--group", f"{run.name}-{number}"),
     )

@@ -1,6 +1,6 @@
-"""The instrument for consumers: the bytes that the kernel has received on a process's connections (TCP_INFO).
+"""Measures consumers: the bytes that the kernel has received on a process's connections (TCP_INFO).
 
-It looks at clients from outside, and is the same with a gateway between or without.
+It observes the clients from outside, in the same way with and without a gateway.
 """
 
 import re
@@ -18,12 +18,12 @@ _LOCAL = re.compile(r"^\s*\d+\s+\d+\s+\S+:(\d+)\s+\S+:\d+")
 
 
 class InstrumentMissingError(RuntimeError):
-    """`ss` is not there."""
+    """The program `ss` is missing."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """One connection: its local port, the bytes it has received, and whose it is (0: `ss` was not asked, or can't tell)."""
+    """A connection: its local port, the bytes received, and its process (0 if unknown)."""
 
     port: int
     received: int
@@ -31,26 +31,28 @@ class Counted:
 
 
 def parse(output: str) -> list[Counted]:
-    """Return the connections in the output of `ss -tinHO` (with -p: and whose they are)."""
+    """The connections in the output of `ss -tinHO`; with -p, including their processes."""
     found = []
     for line in output.splitlines():
         local, pid = _LOCAL.match(line), _PID.search(line)
         if local is None:
             continue
-        received = _RECEIVED.search(line)  # left out while it is 0
+        received = _RECEIVED.search(line)  # `ss` omits the count while it is 0
         found.append(Counted(int(local[1]), int(received[1]) if received else 0, int(pid[1]) if pid else 0))
     return found
 
 
 class ReceivedCounter(Sampler):
-    """Samples all connections to `ports`; `series` holds what processes have received."""
+    """Samples all connections to `ports`."""
 
     def __init__(self, ports: Iterable[int]) -> None:
-        """Raises InstrumentMissingError where there is no `ss`."""
+        """Raises `InstrumentMissingError` if `ss` is missing."""
         super().__init__()
         binary = shutil.which("ss")
         if binary is None:
-            raise InstrumentMissingError("there is no ss, which counts the clients' bytes: install Debian's iproute2")
+            raise InstrumentMissingError(
+                "the program ss is missing, which counts the clients' bytes: install Debian's iproute2"
+            )
         self._command = [binary, "-tinHO", "state", "established", " or ".join(f"dport = :{port}" for port in ports)]
         self._owners: dict[int, int] = {}
         self._last: dict[int, int] = {}
@@ -60,7 +62,7 @@ class ReceivedCounter(Sampler):
         self._lock = threading.Lock()
 
     def series(self, pids: Iterable[int]) -> Series:
-        """Return what these processes together have received at each sample."""
+        """The bytes that these processes had received at each sample, in total."""
         together: dict[float, int] = {}
         with self._lock:
             for pid in pids:
@@ -69,15 +71,14 @@ class ReceivedCounter(Sampler):
         return sorted(together.items())
 
     def connections(self, pids: Iterable[int]) -> int:
-        """Return how many connections these processes have opened so far."""
+        """The number of connections that these processes have opened so far."""
         with self._lock:
             return sum(self._connections.get(pid, 0) for pid in pids)
 
     def sample(self, now: float) -> None:
-        """Ask `ss`."""
         seen = self._ask()
         if any(connection.port not in self._owners for connection in seen):
-            # Whose a connection is takes `ss` a look at every process, so it is asked only about new ones.
+            # To find a connection's process, `ss` must search all processes. So this happens only for new connections.
             self._owners.update({connection.port: connection.pid for connection in self._ask("-p") if connection.pid})
         with self._lock:
             for connection in seen:

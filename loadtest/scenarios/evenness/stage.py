@@ -1,4 +1,4 @@
-"""One broker, a gateway with each algorithm before it, the instrument, and a batch of clients at a time."""
+"""Sets up one broker, a gateway for each algorithm, and the instruments, and runs one batch of clients at a time."""
 
 import re
 import time
@@ -24,7 +24,7 @@ _METRIC = re.compile(r"\b(?:produce|fetch)-throttle-time-(avg|max)\S*\s*:\s*([\d
 
 @dataclass
 class Watched:
-    """What was seen of a run: (seconds, bytes so far), and what its clients said on leaving."""
+    """The measurements of a run: (seconds, bytes so far), and its clients' output."""
 
     run: Run
     series: Series
@@ -35,10 +35,10 @@ class Watched:
 
 
 class Stage:
-    """Stands until `stack` is closed."""
+    """Runs until `stack` is closed."""
 
     def __init__(self, stack: ExitStack, directory: Path, runs: Sequence[Run]) -> None:
-        """Start everything. Raises NodeError, JarsMissingError, GatewayError, ToolError, InstrumentMissingError."""
+        """Raises `NodeError`, `JarsMissingError`, `GatewayError`, `ToolError`, `InstrumentMissingError`."""
         kafka = stack.enter_context(KafkaCluster(directory))
         self._servers = {BROKER: kafka.bootstrap_servers}
         ports = [node.port for node in kafka.brokers]
@@ -61,7 +61,7 @@ class Stage:
         self._create_topics([SOURCE_TOPIC, *topics])
 
     def fill(self, count: int) -> None:
-        """Write `count` bytes for consumers to read. Raises ToolError."""
+        """Write `count` bytes for consumers to read. Raises `ToolError`."""
         run_tool(
             f"{_TOOLS}ProducerPerformance",
             *("--bootstrap-server", self._servers[BROKER], "--topic", SOURCE_TOPIC, "--throughput", "-1"),
@@ -69,9 +69,9 @@ class Stage:
         )
 
     def play(self, batch: Sequence[Run], seconds: float, spare: float) -> list[Watched]:
-        """Run a batch side by side until each run has been seen for `seconds` and its clients have left.
+        """Run a batch until each run has `seconds` of measurements and its clients have ended.
 
-        They get enough to do for `spare` seconds more. A client that is not through by then is stopped.
+        Clients have work for `spare` seconds more. A client that still runs after that is stopped.
         """
         tools: dict[Run, list[Tool]] = {}
         try:
@@ -102,7 +102,7 @@ class Stage:
         return watched
 
     def _set_quotas(self, runs: Sequence[Run]) -> None:
-        """Give the broker its own quotas, as an operator does."""
+        """Set the broker's own quotas, as an operator does."""
         changes = [
             start_tool(
                 "kafka.admin.ConfigCommand",

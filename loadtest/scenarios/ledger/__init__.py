@@ -1,1 +1,1 @@
-"""Ledgers of any size, for the reports to be measured with: `python -m loadtest.scenarios.ledger`."""
+"""Generates ledgers of any size to measure the reports: `python -m loadtest.scenarios.ledger`."""

@@ -1,4 +1,4 @@
-"""`python -m loadtest.scenarios.ledger --out PATH`: a ledger of any size, the same for the same arguments, on all cores."""
+"""`python -m loadtest.scenarios.ledger --out PATH`: writes a ledger of any size, on all cores. It is reproducible."""
 
 import argparse
 import datetime as dt
@@ -14,8 +14,8 @@ from loadtest.scenarios.ledger.population import population
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m loadtest.scenarios.ledger", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="the ledger's path")
-    parser.add_argument("--events", type=int, default=30_000_000, help="lines in all (30 million)")
-    parser.add_argument("--hours", type=int, default=240, help="hours that they are spread over (240)")
+    parser.add_argument("--events", type=int, default=30_000_000, help="total number of lines (30 million)")
+    parser.add_argument("--hours", type=int, default=240, help="number of hours (240)")
     parser.add_argument("--entities", type=int, default=5000)
     parser.add_argument("--gateways", type=int, default=2, help="files for each hour")
     parser.add_argument("--start", type=dt.datetime.fromisoformat, default=dt.datetime(2026, 11, 1), help="first hour, UTC")  # noqa: DTZ001

@@ -1,4 +1,4 @@
-"""Writes events as a gateway would: into the folders of their hours, whole files only."""
+"""Writes events like a gateway: into the folders of their hours, and only complete files."""
 
 import gzip
 from collections import defaultdict
@@ -11,7 +11,7 @@ _FAST = 1
 
 
 def write_events(path: Path, events: Iterable[Event], sequence: int = 0) -> Sequence[Path]:
-    """A file for each gateway and hour; their paths."""
+    """Write one file for each gateway and hour; returns their paths."""
     by_file: dict[tuple[str, str], list[Event]] = defaultdict(list)
     for event in events:
         by_file[partition(event.time_ms), event.gateway].append(event)
@@ -22,10 +22,10 @@ def write_events(path: Path, events: Iterable[Event], sequence: int = 0) -> Sequ
 
 
 def write_lines(folder: Path, name: str, lines: Iterable[str]) -> Path:
-    """One file, which appears under its name when it is whole."""
+    """Write one file, which gets its final name when it is complete."""
     folder.mkdir(parents=True, exist_ok=True)
     unfinished = folder / in_progress_name(name)
-    # No name and no time in it: the same events make the same file.
+    # The gzip header has no name and no time, so that the same events make the same file.
     with unfinished.open("wb") as raw, gzip.GzipFile("", "wb", _FAST, raw, mtime=0) as packed:
         packed.write("".join(f"{line}\n" for line in lines).encode())
     return unfinished.rename(folder / name)

@@ -1,4 +1,4 @@
-"""One hour of a large ledger: numbers drawn all at once, lines put together from them."""
+"""Generates one hour of a large ledger: draws all numbers at once, then builds lines from them."""
 
 import json
 from collections.abc import Iterator
@@ -24,11 +24,11 @@ from loadtest.scenarios.ledger.population import KINDS, Population
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
 _APIS = ("Produce", "Fetch", "CreateTopics")
 _MARGIN = 1.4
-"""So many more lines are drawn than are wanted; the surplus is left out at random."""
+"""Draws more lines than wanted by this factor, and drops the surplus at random."""
 
 
 def write_hour(path: Path, people: Population, start_ms: int, events: int, gateways: int, seed: int) -> int:
-    """Write the files of the hour that begins at `start_ms`, `events` lines in all; returns how many there are."""
+    """Write the files of the hour from `start_ms` with `events` lines in total; returns the number of lines."""
     random = np.random.default_rng((seed, start_ms // HOUR_MS))
     lines = _lines(people, start_ms, events, gateways, random)
     if len(lines) > events:

@@ -1,4 +1,4 @@
-"""Who is in a generated ledger: some thousand entities, a few of them large, a few of them greedy."""
+"""The entities of a generated ledger: some thousands, a few of them large, and a few far above their quota."""
 
 import json
 from dataclasses import dataclass
@@ -13,7 +13,10 @@ _GREEDY = 0.3
 
 @dataclass(frozen=True)
 class Population:
-    """Entities by their number. `who`, `quota`: pieces of JSON; `limit`, `usual`: units/s; `active`: chance for a minute."""
+    """Entities by number. `who` and `quota` are pieces of JSON; `limit` and `usual` are units/s.
+
+    `active` is the probability of activity in a minute.
+    """
 
     kind: NDArray[np.int64]
     who: list[str]
@@ -23,7 +26,7 @@ class Population:
 
 
 def population(entities: int, seed: int) -> Population:
-    """The same for the same arguments."""
+    """Returns the same population for the same arguments."""
     random = np.random.default_rng(seed)
     kind = random.choice(len(KINDS), entities, p=_OF_KIND)
     levels = random.choice(3, entities, p=(0.5, 0.3, 0.2))

@@ -1,1 +1,1 @@
-"""The same script of topic changes under the broker's own controller_mutation_rate and under Weir's."""
+"""Compares the broker's own controller_mutation_rate with Weir's, with the same script of topic changes."""

@@ -1,7 +1,7 @@
-"""`python -m loadtest.scenarios.mutations`: compares the broker's controller_mutation_rate with Weir's, on the same changes.
+"""`python -m loadtest.scenarios.mutations`: compares the broker's controller_mutation_rate with Weir's.
 
-A raw client goes through a script of scenarios at both, step by step; then Kafka's Java admin client creates more than the
-quota has room for, at both, and waits by itself.
+A raw client runs a script of scenarios on both sides. Then Kafka's Java admin client creates more partitions than the quota
+allows, on both sides, and retries by itself.
 """
 
 import argparse
@@ -31,7 +31,7 @@ RETRIES = (
 
 @dataclass(frozen=True)
 class Retry:
-    """What the Java client created, in how many seconds at each side, and how long the bucket says it takes."""
+    """The Java client's task, its duration in seconds on each side, and the duration that the token bucket predicts."""
 
     what: str
     broker: float
@@ -40,12 +40,12 @@ class Retry:
 
     @property
     def kept(self) -> bool:
-        """Whether Weir's is within a tenth of what the bucket says."""
+        """True if Weir's duration is within a tenth of the prediction."""
         return abs(self.weir / self.expected - 1) <= TOLERANCE
 
 
 def main() -> int:
-    """Run it, print and write the results; exit code 1 where the two sides differ."""
+    """Run the comparison, print and write the results; returns 1 if the two sides differ."""
     parser = argparse.ArgumentParser(prog="python -m loadtest.scenarios.mutations", description=__doc__)
     parser.add_argument("--out", type=Path, default=RESULT_FILE, help="file for the results (default: %(default)s)")
     options = parser.parse_args()
@@ -82,7 +82,7 @@ def report(steps: Sequence[Step], retries: Sequence[Retry]) -> Iterator[str]:
     yield f"Made by `python -m loadtest.scenarios.mutations` on {datetime.now(UTC):%Y-%m-%d} ({machine()})."
     yield f"Quota {RATE:g} partitions/s, {SAMPLES} samples of 1 s: a burst of {RATE * SAMPLES:g}."
     yield "The numbers behind topics are Kafka's error codes; 89 is THROTTLING_QUOTA_EXCEEDED."
-    yield "Difference: by how much Weir's wait ends later, counted from the scenario's first answer."
+    yield "Difference: the part by which Weir's throttle time ends later, counted from the scenario's first answer."
     yield ""
     yield f"Steps: {len(steps)}. Same errors and messages: {sum(step.same_topics for step in steps)}."
     yield f"Throttled alike within {TOLERANCE:.0%}: {sum(step.same_time for step in steps)}; furthest apart: {furthest:.1%}."
@@ -99,7 +99,7 @@ def report(steps: Sequence[Step], retries: Sequence[Retry]) -> Iterator[str]:
             f" | {step.broker.throttle_time_ms} | {step.weir.throttle_time_ms} | {step.difference:+.1%} |"
         )
     yield ""
-    yield f"Kafka's Java admin client with {JAVA_RATE:g} partitions/s, which tries again by itself until all is created:"
+    yield f"Kafka's Java admin client with {JAVA_RATE:g} partitions/s, which retries by itself until everything is created:"
     yield ""
     yield "| created | bucket says | broker | Weir |"
     yield "|---|---|---|---|"

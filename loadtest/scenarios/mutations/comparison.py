@@ -1,4 +1,4 @@
-"""Both sides of the script, step by step, and how they differ."""
+"""Runs the script at the broker and at Weir, and compares each step."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,9 +25,9 @@ KAFKA_PROPERTIES = {
 
 @dataclass(frozen=True)
 class Step:
-    """One step at both sides: its answers, and the seconds that had passed since the first answer of its scenario there.
+    """One step on both sides: the responses, and the seconds since the first response of its scenario there.
 
-    `broker_errors` and `weir_errors` are the answers' topics without the prefix that is each side's own.
+    `broker_errors` and `weir_errors` are the topics of the responses without the prefix of each side.
     """
 
     scenario: str
@@ -41,7 +41,9 @@ class Step:
 
     @property
     def same_topics(self) -> bool:
-        """Whether each topic has the same error and message; where KRaft's order is a hash's, how many have which."""
+        """True if each topic has the same error and message. If KRaft's order depends on a hash, only their counts must
+        match.
+        """
         if self.broker_errors == self.weir_errors:
             return True
         one, two = (sorted(errors) for errors in (self.broker_errors, self.weir_errors))
@@ -51,10 +53,10 @@ class Step:
 
     @property
     def same_time(self) -> bool:
-        """Whether both are throttled or neither is, and until the same time within a tenth.
+        """True if both sides throttle until the same time within a tenth, or neither throttles.
 
-        What the machine took for the steps before is in neither bucket any more; so the end of the wait is compared,
-        counted from the scenario's first answer.
+        Earlier steps take different times on both sides. So this compares the end of the throttle time, counted from the
+        scenario's first response.
         """
         if not self.broker.throttle_time_ms or not self.weir.throttle_time_ms:
             return self.broker.throttle_time_ms == self.weir.throttle_time_ms
@@ -62,7 +64,9 @@ class Step:
 
     @property
     def difference(self) -> float:
-        """By which part of the broker's Weir's wait ends later, counted from the scenario's first answer; 0.0 for no wait."""
+        """The part by which Weir's throttle time ends later, counted from the scenario's first response; 0.0 if there is
+        none.
+        """
         if not self.broker.throttle_time_ms:
             return 0.0
         one = self.broker_since + self.broker.throttle_time_ms / 1000
@@ -70,7 +74,7 @@ class Step:
 
 
 def compare(broker: str, weir: str, scenarios: Sequence[Scenario] = SCENARIOS) -> list[Step]:
-    """Run the script at both addresses, where each scenario's client has its quota: step by step, first there, then here."""
+    """Run the script step by step, first at the broker and then at Weir. Each scenario's client has its quota on both sides."""
     steps: list[Step] = []
     for scenario in scenarios:
         sides = Side(broker, broker_client(scenario)), Side(weir, weir_client(scenario))
@@ -96,29 +100,29 @@ def _timed(steps: Steps) -> Iterator[tuple[Answer, float]]:
 
 
 def broker_client(scenario: Scenario) -> str:
-    """The client-id that has the broker's own quota."""
+    """The client-id with the broker's own quota."""
     return f"broker-{scenario.__name__}"
 
 
 def weir_client(scenario: Scenario) -> str:
-    """The client-id that has Weir's quota."""
+    """The client-id with Weir's quota."""
     return f"weir-{scenario.__name__}"
 
 
 def set_broker_quotas(kafka: str, client_ids: Iterable[str], rate: float = RATE) -> None:
-    """Give these clients a quota at the broker."""
+    """Set the quota of these clients at the broker."""
     with RawAdmin(kafka, "admin") as admin:
         for client_id in client_ids:
             admin.set_quota(client_id, rate)
 
 
 def weir_entities(client_ids: Iterable[str], rate: float = RATE) -> list[dict[str, object]]:
-    """The rows of `quotas.entities` that give it to them at Weir."""
+    """The rows of `quotas.entities` with the same quota at Weir."""
     return [{"client-id": client_id, "controller_mutation_rate": rate} for client_id in client_ids]
 
 
 class Stage:
-    """A broker and a gateway before it, until `stack` is closed. Raises NodeError, JarsMissingError, GatewayError."""
+    """A broker and a gateway in front of it. `stack` stops them. Raises `NodeError`, `JarsMissingError`, `GatewayError`."""
 
     def __init__(self, stack: ExitStack, directory: Path) -> None:
         kafka = stack.enter_context(KafkaCluster(directory / "kafka", properties=KAFKA_PROPERTIES))
@@ -133,5 +137,5 @@ class Stage:
 
 
 def rejected(answer: Answer) -> int:
-    """How many topics found no room in the quota."""
+    """The number of topics that the quota rejected."""
     return sum(error == THROTTLED for error in answer.errors.values())

@@ -1,4 +1,4 @@
-"""A client that changes topics in any version of the protocol and waits for nothing by itself."""
+"""An admin client that uses any version of the protocol and ignores throttle times."""
 
 import socket
 import struct
@@ -24,7 +24,7 @@ TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of each topic, in the response's order: (name, error code, message); and the throttle time."""
+    """The result of each topic in the response's order: (name, error code, message); and the throttle time."""
 
     topics: tuple[tuple[str, int, str | None], ...]
     throttle_time_ms: int
@@ -32,12 +32,11 @@ class Answer:
 
     @property
     def errors(self) -> dict[str, int]:
-        """The error code of each topic."""
         return {name: error for name, error, _ in self.topics}
 
 
 class RawAdmin:
-    """One connection to `host:port` as `client_id`. Raises OSError where it is closed or takes too long."""
+    """One connection to `host:port` as `client_id`. Raises `OSError` if it is closed or an answer takes too long."""
 
     def __init__(self, address: str, client_id: str) -> None:
         host, port = address.split(",")[0].rsplit(":", 1)
@@ -47,7 +46,7 @@ class RawAdmin:
         self._correlation_id = 0
 
     def create(self, topics: list[dict[str, Any]], version: int = 7, *, validate_only: bool = False) -> Answer:
-        """CreateTopics. A topic has a name, count, and perhaps replicas, assignments and configs."""
+        """CreateTopics. A topic has a name, a count, and optionally replicas, assignments and configs."""
         rows = [
             (
                 topic["name"],
@@ -64,7 +63,7 @@ class RawAdmin:
         return Answer(_results(answer.topics), answer.throttle_time_ms, ids)
 
     def delete(self, topics: list[str | uuid.UUID], version: int = 6) -> Answer:
-        """DeleteTopics, by names or by ids."""
+        """DeleteTopics, by name or id."""
         if version >= 6:
             rows = [(None, each) if isinstance(each, uuid.UUID) else (each, uuid.UUID(int=0)) for each in topics]
             request = DeleteTopicsRequest(topics=rows, timeout_ms=30_000, version=version)
@@ -74,7 +73,7 @@ class RawAdmin:
         return Answer(_results(answer.responses), answer.throttle_time_ms, {})
 
     def grow(self, topics: list[dict[str, Any]], version: int = 3, *, validate_only: bool = False) -> Answer:
-        """CreatePartitions. A topic has a name, its new count, and perhaps the brokers that the new ones are assigned to."""
+        """CreatePartitions. A topic has a name, its new count, and optionally the brokers of the new partitions."""
         rows = [
             (
                 topic["name"],
@@ -88,7 +87,7 @@ class RawAdmin:
         return Answer(_results(answer.results), answer.throttle_time_ms, {})
 
     def set_quota(self, client_id: str, rate: float) -> None:
-        """The broker's own controller_mutation_rate of a client-id. Raises ValueError where it refuses."""
+        """Set the broker's own controller_mutation_rate of a client-id. Raises `ValueError` if the broker refuses."""
         entries = [([("client-id", client_id)], [("controller_mutation_rate", rate, False)])]
         answer = self._exchange(
             AlterClientQuotasRequest(entries=entries, validate_only=False, version=1), AlterClientQuotasResponse, 1
@@ -103,12 +102,11 @@ class RawAdmin:
         self._socket.sendall(request.encode(version=version, header=True, framed=True))
         prefix = self._stream.read(4)
         if len(prefix) < 4:
-            raise ConnectionError("closed instead of answered")
+            raise ConnectionError("the connection was closed before the response")
         frame = prefix + self._stream.read(struct.unpack(">i", prefix)[0])
         return response.decode(frame, version=version, header=True, framed=True)
 
     def close(self) -> None:
-        """Leave."""
         self._stream.close()
         self._socket.close()
 

@@ -1,6 +1,6 @@
-"""What is asked, scenario by scenario: each begins with a full bucket and takes far less time than the bucket needs to fill.
+"""The scenarios. Each starts with a full bucket and takes far less time than the bucket needs to fill.
 
-Every step goes over a connection of its own, as the one before may be muted.
+Every step uses a new connection, because the previous one may be muted.
 """
 
 import uuid
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from loadtest.scenarios.mutations.raw import Answer, RawAdmin
 
 RATE, SAMPLES = 0.2, 11
-"""A burst of 2.2: few partitions are a long wait, beside which it is little what a step takes."""
+"""A burst of 2.2: a few partitions cause a long throttle time, so the duration of a step does not matter."""
 
 NUM_PARTITIONS = 5
 """The cluster's num.partitions."""
@@ -23,7 +23,7 @@ _NO_BROKER = 99
 
 @dataclass
 class Side:
-    """The broker or the gateway, for one scenario: its address, the client-id that has the quota there, and topics' prefix."""
+    """The broker or the gateway in one scenario: its address, the client-id with the quota, and the prefix of topics."""
 
     address: str
     client_id: str
@@ -38,7 +38,7 @@ class Side:
         return RawAdmin(self.address, self.client_id)
 
     def prepare(self, topics: dict[str, int]) -> dict[str, uuid.UUID]:
-        """Create topics as somebody without a quota; their ids."""
+        """Create topics as a client without a quota; returns their ids."""
         with RawAdmin(self.address, "prepare") as admin:
             created = admin.create([{"name": self.topic(name), "count": count} for name, count in topics.items()])
         return {self.plain(name): topic_id for name, topic_id in created.ids.items()}
@@ -66,7 +66,7 @@ def _grow(side: Side, topics: dict[str, int], version: int = 3, *, validate_only
 
 
 def create_and_more(side: Side) -> Steps:
-    """Much in one go, then more."""
+    """Many partitions at once, and then more."""
     yield _create(side, {"a": 6})
     yield _create(side, {"b": 1})
     yield _create(side, {"b": 1})
@@ -78,7 +78,7 @@ def create_two(side: Side) -> Steps:
 
 
 def create_mixed(side: Side) -> Steps:
-    """What is refused anyway keeps its own error, and costs nothing."""
+    """Invalid topics get their own errors and cost nothing."""
     yield _create(side, {"there": 1})
     with side.admin() as admin:
         rows = [
@@ -96,7 +96,7 @@ def create_mixed(side: Side) -> Steps:
 
 
 def create_older(side: Side) -> Steps:
-    """An older client is throttled and never refused."""
+    """An older client is throttled and never rejected."""
     yield _create(side, {"a": 3, "b": 3}, version=5)
     yield _create(side, {"c": 1}, version=5)
     yield _create(side, {"d": 1}, version=2)
@@ -104,13 +104,13 @@ def create_older(side: Side) -> Steps:
 
 
 def create_defaults(side: Side) -> Steps:
-    """Default counts are num.partitions."""
+    """The default count is num.partitions."""
     with side.admin() as admin:
         yield admin.create([{"name": side.topic(name)} for name in "ab"])
 
 
 def create_by_hand(side: Side) -> Steps:
-    """Replicas assigned by hand say how many partitions there are."""
+    """A manual assignment of replicas sets the number of partitions."""
     with side.admin() as admin:
         yield admin.create(
             [{"name": side.topic(name), "assignments": [0] * count} for name, count in zip("abc", (2, MANY, 1), strict=True)]
@@ -118,7 +118,7 @@ def create_by_hand(side: Side) -> Steps:
 
 
 def create_refused(side: Side) -> Steps:
-    """What only the controller can know to be wrong costs nothing either."""
+    """Topics that only the controller can reject cost nothing either."""
     with side.admin() as admin:
         yield admin.create([{"name": side.topic("a"), "count": MANY, "configs": {"retention.ms": "x"}}])
         yield admin.create([{"name": side.topic("b"), "count": MANY, "replicas": 3}])
@@ -129,27 +129,27 @@ def create_refused(side: Side) -> Steps:
 
 
 def validate_only(side: Side) -> Steps:
-    """Only asking costs as much."""
+    """A validation costs as much as a creation."""
     yield _create(side, {"a": MANY}, validate_only=True)
     yield _create(side, {"a": 1}, validate_only=True)
     yield _create(side, {"a": 1})
 
 
 def delete_by_name(side: Side) -> Steps:
-    """A topic costs its partitions, one that is not there nothing."""
+    """A topic costs its number of partitions; an unknown topic costs nothing."""
     side.prepare({"a": MANY, "b": 1})
     yield _delete(side, ["a", "nowhere"])
     yield _delete(side, ["b"])
 
 
 def delete_several(side: Side) -> Steps:
-    """One of three finds room; KRaft takes any."""
+    """The quota admits one of three topics; KRaft chooses any of them."""
     side.prepare(dict.fromkeys("abc", MANY))
     yield _delete(side, ["a", "b", "c"])
 
 
 def delete_by_id(side: Side) -> Steps:
-    """An id that is nobody's costs nothing."""
+    """An unknown id costs nothing."""
     ids = side.prepare({"a": MANY, "b": 1})
     with side.admin() as admin:
         yield admin.delete([ids["a"], uuid.UUID(int=12345)])
@@ -158,7 +158,7 @@ def delete_by_id(side: Side) -> Steps:
 
 
 def delete_just_created(side: Side) -> Steps:
-    """The broker may not have heard of it yet."""
+    """The broker may not know the topic yet."""
     created = _create(side, {"a": MANY})
     yield created
     with side.admin() as admin:
@@ -167,21 +167,21 @@ def delete_just_created(side: Side) -> Steps:
 
 
 def delete_older(side: Side) -> Steps:
-    """An older client is throttled for its deletions too, but not for one that is none."""
+    """An older client is throttled for its deletions too, except for unknown topics."""
     side.prepare({"a": MANY, "b": 2})
     yield _delete(side, ["a", "b"], version=4)
     yield _delete(side, ["nowhere"], version=1)
 
 
 def grow(side: Side) -> Steps:
-    """More partitions cost what there are more."""
+    """More partitions cost their number."""
     yield _create(side, {"a": 1})
     yield _grow(side, {"a": 1 + MANY})
     yield _grow(side, {"a": 2 + MANY})
 
 
 def grow_wrong(side: Side) -> Steps:
-    """What can't grow costs nothing."""
+    """Invalid requests cost nothing."""
     yield _create(side, {"a": 2})
     yield _grow(side, {"a": 2})
     yield _grow(side, {"a": 1})
@@ -201,7 +201,7 @@ def grow_charged(side: Side) -> Steps:
 
 
 def grow_older(side: Side) -> Steps:
-    """An older client is throttled and never refused."""
+    """An older client is throttled and never rejected."""
     yield _create(side, {"a": 1, "b": 1})
     yield _grow(side, {"a": 4, "b": 4}, version=2)
     yield _grow(side, {"a": 5}, version=0)

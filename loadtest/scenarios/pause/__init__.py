@@ -1,1 +1,1 @@
-"""Five producers through a pause of the volume quota: every record once and in order, no spinning, no disconnects."""
+"""Five producers during a pause by the volume quota: no record is lost, repeated or reordered, no spinning, no disconnects."""

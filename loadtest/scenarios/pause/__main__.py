@@ -1,7 +1,7 @@
-"""`python -m loadtest.scenarios.pause`: real producers send at a steady pace while the volume quota pauses them for some 20 s.
+"""`python -m loadtest.scenarios.pause`: producers send at a steady rate while the volume quota pauses them for about 20 s.
 
-Printed is what each client did during the pause and whether its records arrived once and in order. franz-go is built from
-`franz_go/` where Go and its module proxy are there.
+Prints each client's behaviour during the pause, and checks that its records arrived once and in order. The franz-go
+client is built from `franz_go/` if Go and its module proxy are available.
 """
 
 import argparse
@@ -34,7 +34,7 @@ Figures = dict[str, object]
 
 
 def publish_usage(bootstrap_servers: str, consumed: int) -> None:
-    """Say of the only broker's volume of 1000 bytes that so many are in use; 900 are the hard limit."""
+    """Publish that `used` bytes of the broker's volume of 1000 bytes are in use; the hard limit is 900."""
     message = {
         "Version": 1,
         "SnapshotAt": datetime.now(UTC).isoformat(),
@@ -67,7 +67,7 @@ def wait_for_state(gateway: GatewayProcess, wanted: str) -> None:
 
 
 def arrived(bootstrap_servers: str, topic: str) -> list[list[int]]:
-    """The numbers of the records in each partition."""
+    """The record numbers in each partition."""
     settings = {"bootstrap.servers": bootstrap_servers, "group.id": "check", "enable.partition.eof": True}
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(_PARTITIONS)])
@@ -76,7 +76,7 @@ def arrived(bootstrap_servers: str, topic: str) -> list[list[int]]:
     while ends < _PARTITIONS:
         message = consumer.poll(60)
         if message is None:
-            raise RuntimeError("the partitions can't be read to their end")
+            raise RuntimeError("the consumer can't read the partitions to their end")
         if message.error():
             ends += 1
         else:
@@ -86,12 +86,12 @@ def arrived(bootstrap_servers: str, topic: str) -> list[list[int]]:
 
 
 def franz_go(directory: Path) -> Path | None:
-    """Build the client; None where that is not possible here."""
+    """Build the client; None if that is not possible here."""
     program = directory / "paced"
     try:
         subprocess.run(["go", "build", "-o", program, "."], cwd=_HERE / "franz_go", check=True, timeout=600)
     except (OSError, subprocess.SubprocessError) as error:
-        print(f"franz-go is left out: {error}", file=sys.stderr)
+        print(f"franz-go is skipped: {error}", file=sys.stderr)
         return None
     return program
 
@@ -99,7 +99,7 @@ def franz_go(directory: Path) -> Path | None:
 def measure(
     gateway: GatewayProcess, brokers: str, name: str, program: list[str], pause: float, pace: float, settings: list[str]
 ) -> Figures:
-    """One client through one pause."""
+    """Run one client through one pause."""
     topic = f"paused-{name}"
     run_tool(
         "org.apache.kafka.tools.TopicCommand",
@@ -148,9 +148,9 @@ def measure(
 
 
 def main() -> int:
-    """Measure and print JSON; 1 where a record got lost."""
+    """Measure and print JSON; returns 1 if a record was lost."""
     parser = argparse.ArgumentParser(prog="python -m loadtest.scenarios.pause", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20.0, help="how long the pause is (default: 20)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="length of the pause (default: 20)")
     parser.add_argument("--pace", type=float, default=200.0, help="records of 1000 bytes per second (default: 200)")
     parser.add_argument("--clients", nargs="*", default=list(CLIENTS), choices=CLIENTS)
     parser.add_argument("--java", nargs="*", default=[], metavar="KEY=VALUE", help="further settings of the Java producer")

@@ -1,6 +1,7 @@
-"""`python -m loadtest.scenarios.pause.paced LIBRARY SERVERS TOPIC RECORDS PER_SECOND`: sends numbered records at a steady pace.
+"""`python -m loadtest.scenarios.pause.paced LIBRARY SERVERS TOPIC RECORDS PER_SECOND`: sends numbered records at a steady
+rate.
 
-Prints how many records failed, and the first error.
+Prints the number of failed records, and the first error.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from kafka import KafkaProducer
 
 
 def _records(count: int, pace: float) -> Iterator[tuple[int, int, bytes, float]]:
-    """Number, partition, value, and the seconds until it is due."""
+    """(number, partition, value, seconds until it is due) of each record."""
     begun = time.monotonic()
     for number in range(count):
         yield number, number % 2, b"%08d" % number + bytes(992), max(0.0, begun + number / pace - time.monotonic())

@@ -1,4 +1,4 @@
-"""Restart three gateways under load, one after the other, and say what clients noticed.
+"""Restarts three gateways under load, one after the other, and reports the effects on clients.
 
 python -m loadtest.scenarios.rolling_restart
 """
@@ -18,7 +18,6 @@ RESULT_FILE = RESULTS / "rolling-restart.json"
 
 
 def table(report: Report) -> str:
-    """The report in words."""
     lines = [
         f"{report.restarts} gateways restarted in {report.seconds:.0f} s",
         f"connections: {report.drained} drained, {report.cut} cut, {report.refused} refused",
@@ -26,7 +25,7 @@ def table(report: Report) -> str:
         f"records sent with acks=0: {report.unanswered}, {report.unanswered_lost} lost",
         f"at consumers: {report.missed} missed, {report.again} seen again",
         f"errors: {', '.join(report.errors) or 'none'}",
-        "longest seconds without an answer:",
+        "longest seconds without a response:",
         f"{'client':<22}{'before':>8}{'each restart':>20}{'total':>8}",
     ]
     for name, each in report.pauses.items():
@@ -36,9 +35,9 @@ def table(report: Report) -> str:
 
 
 def main() -> int:
-    """Run it once; the exit code is 1 where anything was lost, doubled or an error."""
+    """Run the scenario; returns 1 if a record was lost or doubled, or a client had an error."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--out", type=Path, default=RESULT_FILE, help="where the figures go (default: %(default)s)")
+    options.add_argument("--out", type=Path, default=RESULT_FILE, help="file for the figures (default: %(default)s)")
     options.add_argument("--brokers", type=int, default=1, help="brokers behind the gateways (default: 1)")
     options.add_argument("--workers", type=int, default=1, help="processes of each gateway (default: 1)")
     chosen = options.parse_args()

@@ -1,4 +1,4 @@
-"""A TCP balancer as a Kubernetes Service is one: new connections go to those that are ready, open ones stay where they are."""
+"""A TCP balancer like a Kubernetes Service: it routes new connections to ready gateways, and keeps open connections."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 LOOK_SECONDS = 0.2
-"""How often each one's /readyz is asked. What stops to be ready gets clients for so long, and for the time of one answer."""
+"""The interval of /readyz checks. A gateway that is no longer ready gets new clients for up to this time."""
 
 _CHUNK_BYTES = 1 << 16
 _ANSWER_SECONDS = 1.0
@@ -18,18 +18,18 @@ _ANSWER_SECONDS = 1.0
 
 @dataclass(slots=True)
 class Backend:
-    """One gateway: the address that its listener is bound to, and its admin port on the balancer's host."""
+    """One gateway: the bind address of its listener, and its admin port on the balancer's host."""
 
     host: str
     admin_port: int
     ready: bool = False
     accepted: int = 0
     refused: int = 0
-    """Connections that were sent there and that it did not take: a client sees each as one that ends at once."""
+    """Connections that the gateway did not accept. Their clients see an immediate disconnect."""
 
 
 class Balancer:
-    """A context manager: listens on all `ports` of `host`, in a thread of its own. A connection goes to the same port there."""
+    """A context manager that listens on all `ports` of `host` in its own thread. A connection keeps its port number."""
 
     def __init__(self, host: str, ports: Sequence[int], backends: Sequence[Backend]) -> None:
         self.backends = backends
@@ -81,9 +81,9 @@ class Balancer:
             return False
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection: nobody is asked a second time, as nobody would be by a Service."""
+        """Serve one connection. Like a Service, it tries only one gateway."""
         task = asyncio.current_task()
-        # Once a client has sent its last byte nothing else refers to the task strongly: both connections would be collected.
+        # After the client's last byte, nothing else holds a strong reference to the task, and Python would collect it.
         self._serving.add(task)
         try:
             await self._relay(reader, writer)
@@ -92,7 +92,10 @@ class Balancer:
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ready = [backend for backend in self.backends if backend.ready]
-        with closing(writer), suppress(asyncio.CancelledError):  # asyncio.run's, in the end; streams would log it
+        with (
+            closing(writer),
+            suppress(asyncio.CancelledError),
+        ):  # asyncio.run cancels the task at the end, and streams would log it
             if ready:
                 backend = ready[next(self._turn) % len(ready)]
                 try:
@@ -106,7 +109,7 @@ class Balancer:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Carry bytes one way, and the end of them; the other way may go on."""
+    """Copy bytes and end-of-file in one direction. The other direction may stay open."""
     with suppress(OSError):
         while chunk := await reader.read(_CHUNK_BYTES):
             writer.write(chunk)

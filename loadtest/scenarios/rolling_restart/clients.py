@@ -1,4 +1,4 @@
-"""Producers and consumers of three libraries, each of which notes its answers, when they came, and what errors there were."""
+"""Producers and consumers of three libraries. Each records its acknowledgements, their times, and its errors."""
 
 import asyncio
 import json
@@ -17,16 +17,16 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer
 from loadtest.testkit.kafka import Tool, start_tool
 
 PER_SECOND = 200
-"""Records of each producer."""
+"""Records per second of each producer."""
 
 WITHOUT_ANSWERS = "without-answers"
-"""The topic of the producer with acks=0 is called by this."""
+"""The name for the topic of the producer with acks=0."""
 
 _TIMEOUT = 60.0
 
 
 class Client:
-    """One producer or consumer. `times` (monotonic seconds) are those of acknowledgements, or of records that arrived."""
+    """One producer or consumer. `times` (monotonic seconds) are those of acknowledgements or received records."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -35,21 +35,21 @@ class Client:
         self.errors: list[str] = []
 
     def note(self, value: str) -> None:
-        """A record was acknowledged, or has arrived."""
+        """Record an acknowledgement or a received record."""
         self.times.append(time.monotonic())
         self.values[value] += 1
 
     def has(self, values: Collection[str]) -> bool:
-        """Whether it got all of these."""
+        """True if the client has all of these records."""
         return self.values.keys() >= set(values)
 
     def stop(self) -> None:
-        """Ask for no more, and return when all that is under way is over."""
+        """Stop, and wait until nothing is in flight."""
         raise NotImplementedError
 
 
 class JavaClient(Client):
-    """Kafka's VerifiableProducer, acks=all and idempotent, or its VerifiableConsumer in a group, as they come."""
+    """Kafka's VerifiableProducer (acks=all, idempotent) or VerifiableConsumer in a group, with default settings."""
 
     def __init__(self, role: str, servers: str, directory: Path) -> None:
         super().__init__(f"{role}-java")
@@ -63,7 +63,7 @@ class JavaClient(Client):
             group = ("--group-id", "rolling-java", "--reset-policy", "earliest", "--verbose")
             return start_tool("org.apache.kafka.tools.VerifiableConsumer", *common, *group)
         properties = directory / "producer.properties"
-        properties.write_text("enable.idempotence=true\nretries=2147483647\n")  # the tool itself sets none
+        properties.write_text("enable.idempotence=true\nretries=2147483647\n")  # the tool itself does not set this
         rest = ("--acks", "-1", "--throughput", str(PER_SECOND), "--command-config", str(properties))
         return start_tool("org.apache.kafka.tools.VerifiableProducer", *common, *rest)
 
@@ -76,14 +76,16 @@ class JavaClient(Client):
                 self.errors.append(line)
 
     def stop(self) -> None:
-        """SIGTERM, after which the tools close their clients."""
+        """Send SIGTERM. The tools then close their clients."""
         self._tool.stop(timeout=_TIMEOUT)
         self._thread.join()
 
 
 class LibrdkafkaProducer(Client):
-    """An even pace; acks=all and idempotent, or without `answers` acks=0. Errors are those of records: what `error_cb` tells
-    is for information."""
+    """Produces at an even rate; acks=all and idempotent, or acks=0 without `answers`.
+
+    Errors are those of records; `error_cb` is only informative.
+    """
 
     def __init__(self, servers: str, *, answers: bool = True) -> None:
         super().__init__("producer-librdkafka" if answers else "producer-without-answers")
@@ -109,16 +111,16 @@ class LibrdkafkaProducer(Client):
             self._producer.poll(0.005)
 
     def stop(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the requests in flight."""
         self._stopped.set()
         self._thread.join()
         if left := self._producer.flush(_TIMEOUT):
             self.errors.append(f"{left} records are not acknowledged")
-        del self._producer  # it would go on to connect
+        del self._producer  # stops its reconnects
 
 
 class LibrdkafkaConsumer(Client):
-    """In a group, from the beginning."""
+    """A consumer in a group that reads from the start of the log."""
 
     def __init__(self, servers: str) -> None:
         super().__init__("consumer-librdkafka")
@@ -146,7 +148,7 @@ class LibrdkafkaConsumer(Client):
 
 
 class AiokafkaClients:
-    """A producer (acks=all, idempotent) and a consumer in a group, in an event loop of their own."""
+    """A producer (acks=all, idempotent) and a consumer in a group, in their own event loop."""
 
     def __init__(self, servers: str) -> None:
         self.producer, self.consumer = _Half("producer-aiokafka"), _Half("consumer-aiokafka")
@@ -205,12 +207,12 @@ class AiokafkaClients:
         self.consumer.done.set()
 
     def join(self) -> None:
-        """Wait for the loop to end, once both were stopped."""
+        """Wait for the end of the loop, after both clients were stopped."""
         self._thread.join(_TIMEOUT)
 
 
 class _Half(Client):
-    """One of the two. Stopping it is asked for here and done there."""
+    """The producer or the consumer. `stop` passes the request to the event loop."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -218,12 +220,12 @@ class _Half(Client):
         self.done = threading.Event()
 
     def stop(self) -> None:
-        """Ask for no more, and wait for what is under way."""
+        """Stop, and wait for the requests in flight."""
         self.stopped.set()
         if not self.done.wait(_TIMEOUT):
-            self.errors.append("it does not end")
+            self.errors.append("the client does not stop")
 
 
 def topic(library: str) -> str:
-    """The topic that a library's producer fills and its consumer reads."""
+    """The topic of a library's producer and consumer."""
     return f"rolling-{library}"

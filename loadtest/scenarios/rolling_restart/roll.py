@@ -1,4 +1,4 @@
-"""Three gateways, one after the other restarted under load."""
+"""Restarts three gateways under load, one after the other."""
 
 import json
 import time
@@ -40,7 +40,7 @@ _SETTLE_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """The longest times of one client without an answer, in seconds: before the restarts, in each of them, and added up."""
+    """One client's longest times without a response, in seconds: before the restarts, in each restart, and their sum."""
 
     before: float
     restarts: tuple[float, ...]
@@ -49,12 +49,12 @@ class Pauses:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of it.
+    """The results.
 
-    `lost` records were acknowledged and are not in the log, `doubled` ones are there twice, `missed` ones are there and did not
-    get to the consumer, `again` ones got there more than once, which a group's members may see. `unanswered` ones were sent
-    with acks=0, of which `unanswered_lost` are not in the log. `refused` connections were sent by the balancer to a gateway
-    that took no more. `drained`, `cut` (connections) and `drain_seconds`: as the gateways say.
+    `lost` records were acknowledged but are not in the log; `doubled` ones are there twice. `missed` ones are in the log but
+    did not reach the consumer; `again` ones reached it more than once, which a consumer group allows. `unanswered` records
+    were sent with acks=0, and `unanswered_lost` of them are not in the log. The balancer sent `refused` connections to a
+    gateway that accepted no more. The gateways report `drained` and `cut` connections and `drain_seconds`.
     """
 
     restarts: int
@@ -80,7 +80,7 @@ def run(
     make: Callable[..., GatewayProcess] = GatewayProcess,
     config: dict[str, Any] | None = None,
 ) -> Report:
-    """Roll gateways before a cluster. `make` starts them, with `config` beside what is set here."""
+    """Restart the gateways in front of a cluster. `make` starts them; `config` extends their configuration."""
     with ExitStack() as open_then:
         gateways, balancer, servers = _replicas(open_then, cluster, directory, make, config or {})
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
@@ -100,7 +100,7 @@ def run(
             turns.append(time.monotonic())
             gateway.stop()
             gateway.start()
-            _wait_until(partial(getattr, backend, "ready"), "the balancer sees that it is ready")
+            _wait_until(partial(getattr, backend, "ready"), "the balancer sees the gateway as ready")
         restarted = time.monotonic()
         time.sleep(_SETTLE_SECONDS)
         turns.append(time.monotonic())
@@ -111,7 +111,7 @@ def run(
             _wait_until(partial(consumer.has, values), f"{consumer.name} has all records")
             consumer.stop()
         aiokafka.join()
-        unanswered_log = _log_of(cluster, topic(WITHOUT_ANSWERS))  # asked for last: nobody has said that they have arrived
+        unanswered_log = _log_of(cluster, topic(WITHOUT_ANSWERS))  # checked last, because acks=0 has no acknowledgements
         ends = [event for gateway in gateways for event in _events(gateway) if "drained" in event]
         pairs = list(zip(producers, consumers, written.values(), strict=True))
         return Report(
@@ -136,7 +136,7 @@ def run(
 def _replicas(
     open_then: ExitStack, cluster: KafkaCluster, directory: Path, make: Callable[..., GatewayProcess], config: dict[str, Any]
 ) -> tuple[list[GatewayProcess], Balancer, str]:
-    """Gateways on addresses of their own that tell clients the balancer's, and where clients begin."""
+    """Gateways on their own addresses that advertise the balancer's address, and the bootstrap address for clients."""
     first = free_port_range(1 + BROKER_PORTS)
     ports = {"bootstrap_port": first, "broker_ports": f"{first + 1}-{first + BROKER_PORTS}"}
     connections = {"drain_delay_seconds": DRAIN_DELAY_SECONDS}
@@ -150,12 +150,12 @@ def _replicas(
         gateways.append(open_then.enter_context(gateway))
         backends.append(Backend(host, gateway.config["admin"]["port"]))
     balancer = open_then.enter_context(Balancer(_HOST, range(first, first + 1 + BROKER_PORTS), backends))
-    _wait_until(lambda: all(backend.ready for backend in backends), "the balancer sees that all are ready")
+    _wait_until(lambda: all(backend.ready for backend in backends), "the balancer sees all gateways as ready")
     return gateways, balancer, f"{_HOST}:{first}"
 
 
 def _log_of(cluster: KafkaCluster, name: str) -> Counter[str]:
-    """How often each record is in a topic, as its brokers have it."""
+    """The number of times that each record is in a topic's log."""
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "log", "enable.auto.commit": False})
     partitions = [TopicPartition(name, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)]
     ends = sum(consumer.get_watermark_offsets(partition, timeout=_TIMEOUT)[1] for partition in partitions)
@@ -175,7 +175,7 @@ def _events(gateway: GatewayProcess) -> list[dict[str, Any]]:
 
 
 def _pauses(client: Client, settled: float, turns: Sequence[float]) -> Pauses:
-    """`turns`: when each restart began, and when the last one was over."""
+    """`turns` are the start times of the restarts, and the end of the last one."""
     before = _longest(client, settled, turns[0])
     each = tuple(_longest(client, begin, end) for begin, end in pairwise(turns))
     return Pauses(before, each, round(sum(each), 2))

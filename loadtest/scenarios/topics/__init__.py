@@ -1,1 +1,1 @@
-"""Idempotent and transactional producers through a topic quota that rejects them: every record once, in order per partition."""
+"""Idempotent and transactional producers whose requests a topic quota rejects: every record arrives once and in order."""

@@ -1,7 +1,7 @@
-"""`python -m loadtest.scenarios.topics`: a producer exceeds its topic's share. Every record has to arrive once, in order.
+"""`python -m loadtest.scenarios.topics`: a producer exceeds its topic's share. Each record must arrive once and in order.
 
-Four cold topics are written beside the hot one, so that a share is a fifth of the total; none of them may be rejected. What the
-meters say has to be what the broker's log segments hold, byte for byte.
+Producers also write to four cold topics, so that a share is a fifth of the total; Weir must reject none of them. The meters
+must equal the bytes in the broker's log segments.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _PATIENCE_SECONDS = 60.0
 
 
 class _ColdTopics(threading.Thread):
-    """Writes some 100 kB/s to each of the cold topics until it is stopped."""
+    """Writes about 100 kB/s to each of the cold topics until stopped."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         super().__init__(daemon=True)
@@ -51,7 +51,7 @@ class _ColdTopics(threading.Thread):
 
 
 def _arrived(bootstrap_servers: str) -> list[list[int]]:
-    """The numbers of the records in each partition of the hot topic."""
+    """The record numbers in each partition of the hot topic."""
     settings = {"bootstrap.servers": bootstrap_servers, "group.id": "check", "enable.partition.eof": True}
     consumer = Consumer({**settings, "isolation.level": "read_committed"})
     consumer.assign([TopicPartition(_HOT, partition, 0) for partition in range(_PARTITIONS)])
@@ -60,7 +60,7 @@ def _arrived(bootstrap_servers: str) -> list[list[int]]:
     while ends < _PARTITIONS:
         message = consumer.poll(_PATIENCE_SECONDS)
         if message is None:
-            raise RuntimeError("the partitions can't be read to their end")
+            raise RuntimeError("the consumer can't read the partitions to their end")
         if message.error():
             ends += 1
         else:
@@ -74,7 +74,7 @@ def _on_disk(directory: Path, topic: str) -> int:
 
 
 def measure(megabytes: int, total: int, meter: str, size: int, settings: list[str]) -> bool:
-    """Run it and print what came of it; whether all is as it has to be. Raises as its parts do."""
+    """Run the scenario and print the results; returns True if all checks hold."""
     RUN.mkdir(exist_ok=True)
     count = megabytes * 1_000_000 // size
     topics = {"total.bytes.in.per.sec.threshold": total, "meter": meter}
@@ -101,9 +101,9 @@ def measure(megabytes: int, total: int, meter: str, size: int, settings: list[st
     found = {
         "every record of the hot topic arrived once": sorted(partitions[0] + partitions[1]) == list(range(count)),
         "in order in each partition": all(numbers == sorted(numbers) for numbers in partitions),
-        "some were rejected on the way": hot["throttled_total"] > 0,
+        "the quota rejected some requests": hot["throttled_total"] > 0,
         "no cold topic was rejected": all(rows[topic]["throttled_total"] == 0 for topic in _COLD) and cold.failed == 0,
-        "the meters are what the logs hold": all(rows[topic]["appended_bytes"] == disk[topic] for topic in rows),
+        "the meters equal the logs": all(rows[topic]["appended_bytes"] == disk[topic] for topic in rows),
     }
     print(f"{count} records of {size} bytes in {seconds:.1f} s, {hot['appended_bytes'] / seconds / 1e6:.2f} MB/s")
     print(f"{hot['throttled_total']} requests, {hot['throttled_bytes'] / 1e6:.1f} MB rejected; {log_lines} lines of the log")
@@ -114,18 +114,19 @@ def measure(megabytes: int, total: int, meter: str, size: int, settings: list[st
 
 
 def main() -> int:
-    """Measure; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m loadtest.scenarios.topics", description=__doc__)
-    parser.add_argument("--megabytes", type=int, default=100, help="to send to the hot topic (default: 100)")
+    parser.add_argument("--megabytes", type=int, default=100, help="megabytes for the hot topic (default: 100)")
     parser.add_argument("--total", type=int, default=10_000_000, help="total threshold in bytes/s (default: 10000000)")
-    parser.add_argument("--meter", choices=["one_minute", "window"], default="window", help="of the rates (default: window)")
-    parser.add_argument("--size", type=int, default=1_000, help="of a record, in bytes (default: 1000)")
+    parser.add_argument(
+        "--meter", choices=["one_minute", "window"], default="window", help="algorithm of the rates (default: window)"
+    )
+    parser.add_argument("--size", type=int, default=1_000, help="size of a record in bytes (default: 1000)")
     parser.add_argument(
         "--producer", nargs="*", default=["enable.idempotence=true"], metavar="KEY=VALUE", help="settings of the Java producer"
     )
     options = parser.parse_args()
     if options.megabytes < 1 or options.total < 1 or options.size < 100:
-        parser.error("--megabytes and --total have to be at least 1, --size at least 100")
+        parser.error("--megabytes and --total must be at least 1, --size at least 100")
     try:
         held = measure(options.megabytes, options.total, options.meter, options.size, options.producer)
     except (JarsMissingError, NodeError, GatewayError, ToolError, RuntimeError) as error:

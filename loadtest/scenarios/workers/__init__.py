@@ -1,1 +1,1 @@
-"""How much more two workers carry than one, with a load that costs next to nothing itself."""
+"""Measures the throughput of two workers relative to one, with a load that costs almost no CPU itself."""

@@ -1,10 +1,10 @@
-"""`python -m loadtest.scenarios.workers`: requests a second through one worker and through two, and what they cost.
+"""`python -m loadtest.scenarios.workers`: the requests per second of one worker and of two, and their CPU cost.
 
-Both gateways stand before the same sink, a broker that takes no time, and are loaded in turn, round by round, so that noise
-falls on both alike. Clients have a quota that they don't reach, so every request is charged. The load sends many small requests
-in one write and looks at nothing, so that it takes little of the two processors that two workers want for themselves.
+Both gateways use the same sink, a broker that needs almost no CPU. They are loaded in turn, round by round, so that noise
+affects both alike. Clients have a quota that they do not reach, so every request is charged. The load sends many small
+requests in one write and parses nothing, so that it leaves the CPUs to the workers.
 
-Then, before a real broker, one quota for sixteen clients: what comes of it with one worker, and with two that share it.
+After that, sixteen clients share one quota with a real broker, with one worker and with two.
 """
 
 import argparse
@@ -36,11 +36,11 @@ _PLENTY = 10**12
 _QUOTAS = {"entities": [{"user": "<default>", "producer_byte_rate": _PLENTY}]}
 _SIZES = (100, 16 * 1024)
 _LOAD_PART = 0.5
-"""Of a processor, for either end of the load, where workers have parts: more than they need."""
+"""The part of a CPU for each end of the load, if workers have parts. It is more than they need."""
 
 
 def measure(size: int, rounds: int, seconds: float, connections: int, part: float) -> dict[int, list[Poured]]:
-    """Return what one worker and what two carried, round by round, by their number; `part` of a processor for each, 0: all."""
+    """The results of one worker and of two, round by round. `part` is the part of a CPU for each worker; 0 means all."""
     _, length = frames(size)
     port = free_port()
     found: dict[int, list[Poured]] = {1: [], 2: []}
@@ -50,7 +50,7 @@ def measure(size: int, rounds: int, seconds: float, connections: int, part: floa
         gateways = {}
         for workers in found:
             config: dict[str, Any] = {"workers": workers, "quotas": _QUOTAS, "sharing": None}
-            # Not /readyz: the sink does not tell who the brokers are.
+            # Not /readyz, because the sink does not answer Metadata.
             gateway = GatewayProcess(Path(directory, str(workers)), f"127.0.0.1:{port}", config, wait="/api/quotas")
             gateways[workers] = running.enter_context(gateway)
         pids = {workers: _pids(gateway, workers) for workers, gateway in gateways.items()}
@@ -133,16 +133,16 @@ def _table(results: list[dict[str, Any]]) -> Table:
 
 
 def main() -> int:
-    """Measure, print the table, and with --out write it down."""
+    """Measure, print the table, and write it with --out."""
     parser = argparse.ArgumentParser(prog="python -m loadtest.scenarios.workers", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of load, for each round and gateway")
-    parser.add_argument("--accuracy-seconds", type=int, default=40, help="for each number of workers; 0: leave it out")
+    parser.add_argument("--seconds", type=float, default=3.0, help="duration of the load, for each round and gateway")
     parser.add_argument(
-        "--part", type=float, default=0.0, help="of a processor, for each worker, where the machine is busy: needs root"
+        "--accuracy-seconds", type=int, default=40, help="duration of the accuracy test for each number of workers; 0 skips it"
     )
+    parser.add_argument("--part", type=float, default=0.0, help="part of a CPU for each worker, for busy machines; needs root")
     parser.add_argument("--connections", type=int, default=16)
-    parser.add_argument("--out", type=Path, help="a file for the result (loadtest/results/workers.json)")
+    parser.add_argument("--out", type=Path, help="file for the results, such as loadtest/results/workers.json")
     options = parser.parse_args()
     before = os.getloadavg()[0]
     results = [

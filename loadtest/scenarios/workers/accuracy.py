@@ -1,4 +1,4 @@
-"""What comes of one quota where its clients are spread over one worker, or two, by bytes in a real broker's log."""
+"""Checks one quota whose clients are spread over one worker or two, by the bytes in a real broker's log."""
 
 import tempfile
 import time
@@ -19,7 +19,7 @@ from loadtest.testkit.paths import RUN
 CLIENTS = 16
 QUOTA = 4_000_000
 SETTLING_SECONDS = 15
-"""The burst, two seconds of the quota: on a busy machine producers may take a while to be through with it."""
+"""The burst is two seconds of the quota. On a busy machine, producers may take a while to use it."""
 
 _CONFIG: dict[str, Any] = {
     "quotas": {
@@ -30,7 +30,7 @@ _CONFIG: dict[str, Any] = {
 
 
 def accuracy(seconds: int) -> dict[int, Phase]:
-    """Unpaced producers from a standing start, for so many seconds, by the number of workers."""
+    """Run unpaced producers from their start for some seconds, for each number of workers."""
     found = {}
     RUN.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="workers-", dir=RUN) as name, ExitStack() as stack:

@@ -1,7 +1,7 @@
-"""`python -m loadtest.scenarios.workers.pour JOB`, a `Job` as JSON: closed loops that only look at how much has come back.
+"""`python -m loadtest.scenarios.workers.pour JOB` (a `Job` as JSON): closed loops that only count the received bytes.
 
-Each connection has two writes of requests under way. Prints one JSON object: requests answered, and the CPU seconds
-of the processes that it was told of, over the same time.
+Each connection has two writes of requests in flight. Prints one JSON object: the answered requests, and the CPU seconds of
+the given processes over the same time.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from loadtest.bench.generator import cpu_seconds
 from loadtest.scenarios.workers.sink import CYCLE, answers
 
 WRITE_BYTES, WRITE_REQUESTS = 128 * 1024, 128
-"""A write holds as many requests as go into both. More would be cheaper still, and like no client that there is."""
+"""The limits on the requests of one write. Larger writes would cost less CPU, but no real client sends them."""
 
 _UNDER_WAY = 2
 _BUFFER_BYTES = 1 << 20
@@ -26,7 +26,7 @@ _BUFFER_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Job:
-    """`size` bytes of records a request. CPU time is told of `gateway` and of `load`, to which the generator adds its own."""
+    """`size` is the bytes of records in a request. CPU time is measured for `gateway` and for `load` plus the generator."""
 
     address: str
     size: int
@@ -39,7 +39,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Poured:
-    """`requests` answered within `seconds`; CPU seconds of the gateway, of the load (both ends of it), of the whole machine."""
+    """`requests` answered within `seconds`; CPU seconds of the gateway, of both ends of the load, and of the whole machine."""
 
     requests: int
     seconds: float
@@ -49,7 +49,7 @@ class Poured:
 
 
 class Pouring(asyncio.BufferedProtocol):
-    """One connection. Writes are of whole parts of a cycle of requests, the next one once as much has been answered."""
+    """One connection. A write is a fixed part of a cycle of requests; the next one follows as soon as as much is answered."""
 
     def __init__(self, cycle: bytes, length: int, failed: "asyncio.Future[None]") -> None:
         self._cycle = cycle
@@ -65,7 +65,7 @@ class Pouring(asyncio.BufferedProtocol):
 
     @property
     def answered(self) -> int:
-        """Requests whose answers are there as a whole."""
+        """The number of requests with complete responses."""
         return self._received // self._answer_length
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -91,7 +91,7 @@ class Pouring(asyncio.BufferedProtocol):
         self._sent += self._part
 
     def close(self) -> None:
-        """Leave without waiting for answers."""
+        """Close without waiting for responses."""
         self._transport.abort()
 
 
@@ -103,14 +103,14 @@ def frames(size: int) -> tuple[bytes, int]:
 
 
 def machine_cpu() -> float:
-    """Seconds for which the machine's processors have been busy, whoever it was."""
+    """The seconds of CPU time that all processes of the machine have used."""
     with open("/proc/stat") as file:  # noqa: PTH123 - not a path of anybody's
         user, nice, system, _, _, interrupt, soft, *_ = map(int, file.readline().split()[1:])
     return (user + nice + system + interrupt + soft) / 100
 
 
 async def pour(job: Job) -> Poured:
-    """Run it. Raises RuntimeError where a connection ends before its time."""
+    """Run the job. Raises `RuntimeError` if a connection ends early."""
     loop = asyncio.get_running_loop()
     failed: asyncio.Future[None] = loop.create_future()
     host, _, port = job.address.rpartition(":")

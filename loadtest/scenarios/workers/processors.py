@@ -1,7 +1,7 @@
-"""A part of a processor for each process, by Linux's cgroups: as on a machine that has nothing else to do, only slower.
+"""Limits each process to a part of a CPU with Linux cgroups, as on an idle but slower machine.
 
-On a busy machine a process gets what the others leave, and two get more than one whatever they are. With a part that is always
-there each worker has a processor of its own, if a small one.
+On a busy machine, a process gets the CPU time that others leave, so two processes always get more than one. With fixed
+parts, each worker has its own small CPU.
 """
 
 import os
@@ -12,14 +12,14 @@ from pathlib import Path
 _PERIOD_US = 20_000
 _V1 = Path("/sys/fs/cgroup/cpu")
 _SHARES = 16
-"""How much more than another process it counts, up to its part: so that the part is there."""
+"""The weight relative to other processes. It guarantees the part on a busy machine."""
 
 
 @contextmanager
 def part_of_a_processor(pid: int, part: float) -> Iterator[None]:
-    """Give a process `part` of a processor, no more, and no less even where others want it. Raises OSError; needs root.
+    """Give a process exactly `part` of a CPU, even if other processes compete. Raises `OSError`; needs root.
 
-    Where cgroups are of version 2, it is only the bound that is set.
+    With cgroups v2, it only sets the upper limit.
     """
     group = (_V1 if _V1.is_dir() else Path("/sys/fs/cgroup")) / f"weir-loadtest-{os.getpid()}-{pid}"
     group.mkdir()

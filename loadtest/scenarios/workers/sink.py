@@ -1,8 +1,8 @@
-"""`python -m loadtest.scenarios.workers.sink PORT LENGTH`: what a broker would be if it took no time.
+"""`python -m loadtest.scenarios.workers.sink PORT LENGTH`: a broker that needs almost no CPU.
 
-Every connection sends requests of LENGTH bytes, length prefix included, whose correlation ids count up to `CYCLE` and begin
-at 0 again. So what is due is known from the number of bytes alone: nothing is parsed, and answers are parts of one buffer. A
-connection that begins with anything else than a Produce, such as Weir's own look at the cluster, is closed.
+Every connection sends requests of LENGTH bytes, including the length prefix. Their correlation ids count up to `CYCLE` and
+then restart at 0. So the sink knows its responses from the number of bytes alone: it parses nothing, and sends slices of one
+buffer. It closes a connection that starts with any other request than Produce, such as Weir's own Metadata.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _PRODUCE = 0
 
 
 def answers() -> tuple[bytes, int]:
-    """The answers to a cycle of Produce v11 requests for one partition of the topic `t`, and the length of each."""
+    """The responses to a cycle of Produce v11 requests for one partition of the topic `t`, and the length of each."""
     body = (
         b"\x00"  # no tags in the header
         b"\x02\x02t\x02"  # one topic, "t", with one partition
@@ -35,12 +35,12 @@ def answers() -> tuple[bytes, int]:
 
 
 class Sink(asyncio.BufferedProtocol):
-    """Counts bytes and answers as many requests as they are."""
+    """Counts bytes, and sends as many responses as complete requests."""
 
     def __init__(self, length: int) -> None:
         self._length = length
         self._answers, self._answer_length = answers()
-        self._answers += self._answers  # so that no part of up to a cycle has to be put together of two
+        self._answers += self._answers  # so that any slice of up to a cycle is contiguous
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._received = 0
         self._answered = 0

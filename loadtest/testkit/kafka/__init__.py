@@ -1,4 +1,4 @@
-"""A real Apache Kafka on this machine: KRaft nodes and Kafka's own Java tools, from the jars of `make setup`."""
+"""Runs a real Apache Kafka on this machine: KRaft nodes and Kafka's Java tools, from the jars of `make setup`."""
 
 from loadtest.testkit.kafka.cluster import KafkaCluster
 from loadtest.testkit.kafka.jars import JarsMissingError

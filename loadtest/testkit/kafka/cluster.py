@@ -11,7 +11,7 @@ from loadtest.testkit.kafka.node import KafkaListener, KafkaNode
 
 
 def _properties(brokers: int) -> dict[str, str]:
-    """What differs from Kafka's defaults: small, quick to start, and as strict with durability as production."""
+    """Differences from Kafka's defaults: small and quick to start, but as durable as in production."""
     copies = str(min(brokers, 3))
     in_sync = "2" if brokers >= 3 else "1"
     return {
@@ -31,13 +31,13 @@ def _properties(brokers: int) -> dict[str, str]:
         "group.min.session.timeout.ms": "1000",
         "group.consumer.min.heartbeat.interval.ms": "1000",
         "group.consumer.heartbeat.interval.ms": "1000",
-        # A killed broker is missed after this long, and may register again only then.
+        # The controller fences a killed broker after this time; only then can the broker register again.
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
         "controller.quorum.election.timeout.ms": "500",
         "controller.quorum.fetch.timeout.ms": "1500",
         "controlled.shutdown.enable": "true",
-        # Nothing is deleted behind a test's back.
+        # No log segment is deleted during a test.
         "log.retention.ms": "-1",
         "log.segment.bytes": str(64 * 1024 * 1024),
         "num.network.threads": "2",
@@ -46,12 +46,13 @@ def _properties(brokers: int) -> dict[str, str]:
 
 
 class KafkaCluster:
-    """One or more combined KRaft nodes in `directory`. A context manager: started on entry, stopped on exit.
+    """One or more combined KRaft nodes in `directory`, as a context manager.
 
-    `properties` are added to every node's and win over this package's. Starting takes about 5 s (three nodes: 15 s) and
-    512 MB of heap a node. Everything is gone with this process, however it ends, except the files.
+    A cluster of one node starts in about 5 s, one of three in 15 s. Each node needs 512 MB of heap. The nodes end with this
+    process; the files stay.
 
-    Every node has `listeners` beside its plaintext one; `format_arguments` go to StorageTool, such as `--add-scram`.
+    `properties` apply to every node and override the defaults here. Every node has `listeners` besides its plaintext one.
+    `format_arguments` go to StorageTool, such as `--add-scram`.
     """
 
     def __init__(
@@ -74,15 +75,14 @@ class KafkaCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port,...` of every broker, as clients take it."""
         return ",".join(node.address for node in self.brokers)
 
     def bootstrap_servers_of(self, listener: str) -> str:
-        """`host:port,...` of every broker's further listener of that name."""
+        """`host:port,...` of the additional listener with this name, for all brokers."""
         return ",".join(node.address_of(listener) for node in self.brokers)
 
     def start(self, timeout: float = 90.0) -> None:
-        """Format, start and wait until every node knows all of them. Raises NodeError, JarsMissingError."""
+        """Format and start the nodes, and wait until each node sees all others. Raises `NodeError`, `JarsMissingError`."""
         try:
             for node, formatting in [(node, node.format(self.cluster_id)) for node in self.brokers]:
                 node.finish_format(formatting)
@@ -94,13 +94,13 @@ class KafkaCluster:
             raise
 
     def wait_until_ready(self, timeout: float = 90.0) -> None:
-        """Wait until every node is seen by each of them. Raises NodeError after `timeout` seconds a node."""
+        """Wait until each node sees all others. Raises `NodeError` after `timeout` seconds for a node."""
         everyone = frozenset(node.id for node in self.brokers)
         for node in self.brokers:
             node.wait_until_ready(timeout, everyone)
 
     def stop(self) -> None:
-        """Kill every node. (A clean shutdown of a quorum waits for peers that are going as well.)"""
+        """Kill every node. In a clean shutdown, the nodes of a quorum would wait for each other."""
         for node in self.brokers:
             if node.running:
                 node.kill()

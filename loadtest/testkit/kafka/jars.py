@@ -1,4 +1,4 @@
-"""Where Kafka's jars are: the one place that knows."""
+"""Finds Kafka's jars, and builds command lines for its Java classes."""
 
 import os
 from pathlib import Path
@@ -9,25 +9,25 @@ _LOGGING = Path(__file__).resolve().parent
 
 
 class JarsMissingError(RuntimeError):
-    """Kafka's jars are not where they are looked for; the message says where that is and what fetches them."""
+    """Kafka's jars are missing. The message has the expected folder and the remedy."""
 
 
 def libs() -> Path:
-    """Return the folder of Kafka's jars: the environment's WEIR_KAFKA_LIBS, else the checkout's .cache/kafka/libs.
+    """The folder of Kafka's jars: WEIR_KAFKA_LIBS, or the checkout's .cache/kafka/libs.
 
-    Raises JarsMissingError where that folder holds no kafka-clients jar.
+    Raises `JarsMissingError` if the folder has no kafka-clients jar.
     """
     folder = Path(os.environ.get("WEIR_KAFKA_LIBS") or CHECKOUT / ".cache" / "kafka" / "libs")
     if not any(folder.glob("kafka-clients-*.jar")):
-        remedy = "run `make setup`, or point WEIR_KAFKA_LIBS at the libs of a Kafka 4.3"
+        remedy = "run `make setup`, or set WEIR_KAFKA_LIBS to the libs folder of Kafka 4.3"
         raise JarsMissingError(f"no kafka-clients-*.jar in {folder}: {remedy}")
     return folder
 
 
 def java(*options: str, logging: str) -> list[str]:
-    """Return the start of a command line for a class of Kafka's: `java`, the JVM's options and the class path.
+    """The start of a command line for one of Kafka's classes: `java`, JVM options and class path.
 
-    `logging` is `node` or `tool`: which log4j2-*.properties of this folder applies.
+    `logging` is `node` or `tool`, and selects one of the log4j2-*.properties of this folder.
     """
     configuration = _LOGGING / f"log4j2-{logging}.properties"
     return ["java", *options, f"-Dlog4j2.configurationFile={configuration}", "-cp", f"{libs()}/*"]

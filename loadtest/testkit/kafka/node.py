@@ -1,4 +1,4 @@
-"""One KRaft node, broker and controller at once, as a child process."""
+"""Runs one KRaft node, which is both broker and controller, as a child process."""
 
 import signal
 import subprocess
@@ -18,15 +18,15 @@ _JVM = ("-Xmx512m", "-Xms256m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Dja
 
 
 class NodeError(RuntimeError):
-    """A node did not format, start or answer in time; the message holds the end of its log."""
+    """A node did not format, start or answer in time. The message has the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaListener:
-    """A further listener of every node, beside the plaintext one that the nodes themselves use.
+    """An additional listener of every node, besides the plaintext listener between the nodes.
 
-    `security_protocol` is Kafka's: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. `properties` are those of this listener
-    alone, without their prefix: `ssl.keystore.location`, `plain.sasl.jaas.config`. `host` is what it tells clients.
+    `security_protocol` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. `properties` apply to this listener only and have no
+    prefix: `ssl.keystore.location`, `plain.sasl.jaas.config`. `host` is the advertised host.
     """
 
     name: str
@@ -36,7 +36,7 @@ class KafkaListener:
 
 
 class KafkaNode:
-    """A node of a `KafkaCluster`. Its id, controller port and log directory stay; its client port may change.
+    """A node of a `KafkaCluster`. Its id, controller port and log directory never change; its client port may.
 
     `format_arguments` go to StorageTool, such as `--add-scram`.
     """
@@ -62,43 +62,41 @@ class KafkaNode:
 
     @property
     def address(self) -> str:
-        """`host:port` for clients."""
         return f"{HOST}:{self.port}"
 
     def address_of(self, listener: str) -> str:
-        """`host:port` of a further listener, by its name. Raises KeyError where there is no such listener."""
+        """`host:port` of an additional listener. Raises `KeyError` for an unknown name."""
         return f"{self._listeners[listener].host}:{self._listener_ports[listener]}"
 
     @property
     def log(self) -> Path:
-        """The node's own log file."""
         return self.directory / "node.log"
 
     @property
     def pid(self) -> int:
-        """The process id. Raises NodeError where the node does not run."""
+        """Raises `NodeError` if the node does not run."""
         return self._alive().pid
 
     @property
     def running(self) -> bool:
-        """Whether the process exists, frozen or not."""
+        """True if the process exists, even while frozen."""
         return self._process is not None and self._process.poll() is None
 
     def format(self, cluster_id: str) -> "subprocess.Popen[str]":
-        """Start formatting the log directory; `finish_format` waits for it. `voters` must be set by then."""
+        """Start to format the log directory; `finish_format` waits for it. `voters` must be set first."""
         self.directory.mkdir(parents=True, exist_ok=True)
         tool = [*java("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", logging="tool"), "kafka.tools.StorageTool"]
         command = [*tool, "format", f"--cluster-id={cluster_id}", "--config", str(self._write_properties())]
         return spawn([*command, *self._format_arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def finish_format(self, formatting: "subprocess.Popen[str]") -> None:
-        """Wait until the log directory is formatted. Raises NodeError with the tool's output where it can't be."""
+        """Wait until the log directory is formatted. Raises `NodeError` with the tool's output."""
         output, _ = formatting.communicate(timeout=120)
         if formatting.returncode != 0:
             raise NodeError(f"node {self.id} does not format {self.directory}: {output}")
 
     def start(self, wait: float = 90.0) -> None:
-        """Start the node on its port; with `wait` above 0 return when it serves clients. Raises NodeError."""
+        """Start the node. With `wait` above 0, return when it serves clients. Raises `NodeError`."""
         if self.running:
             raise NodeError(f"node {self.id} runs already")
         options = java(*_JVM, f"-Dweir.log={self.log}", logging="node")
@@ -108,7 +106,7 @@ class KafkaNode:
             self.wait_until_ready(wait)
 
     def wait_until_ready(self, timeout: float = 90.0, together: frozenset[int] = frozenset()) -> None:
-        """Wait until the node answers and knows itself, and all of `together`, to be alive. Raises NodeError."""
+        """Wait until the node answers, and sees itself and all of `together` as alive. Raises `NodeError`."""
         wanted = together | {self.id}
         deadline = time.monotonic() + timeout
         while True:
@@ -124,27 +122,27 @@ class KafkaNode:
             time.sleep(0.1)
 
     def kill(self) -> None:
-        """SIGKILL: no goodbye to clients, no clean shutdown. Returns when the process is gone."""
+        """Send SIGKILL, and wait until the process has ended."""
         process = self._alive()
         process.kill()
         process.wait()
 
     def freeze(self) -> None:
-        """SIGSTOP: connections stay open and nothing answers."""
+        """Send SIGSTOP: connections stay open, but nothing answers."""
         self._alive().send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT: go on after `freeze`."""
+        """Send SIGCONT."""
         self._alive().send_signal(signal.SIGCONT)
 
     def move(self, port: int | None = None, wait: float = 90.0) -> None:
-        """Stop cleanly, start again as the same node with the same logs on another client port (None: a free one)."""
+        """Stop cleanly, and start the same node with the same logs on another client port (None: a free one)."""
         self.stop()
         self.port = free_port() if port is None else port
         self.start(wait)
 
     def stop(self) -> None:
-        """Shut down cleanly, or kill after 30 s. Harmless where it does not run."""
+        """Shut down cleanly, or kill after 30 s. Does nothing if the node does not run."""
         if self._process is not None:
             stop(self._process, _STOP_TIMEOUT)
 

@@ -1,9 +1,9 @@
-"""Free TCP ports on the loopback interface.
+"""Reserves free TCP ports on the loopback interface.
 
-They are taken from below the range that the kernel uses for outgoing connections. A node that is down for a moment
-would otherwise find its port taken by somebody's outgoing connection, or a client that reconnects to it end up
-connected to itself. Test runs and load scenarios that go on side by side keep out of each other's way by a lock on each port
-that they hand out, which ends with their process.
+The ports are below the kernel's range for outgoing connections. Otherwise, an outgoing connection could take the port of a
+node that is down for a moment, or a client that reconnects could connect to itself.
+
+Test runs and load scenarios may run side by side: each process locks the ports that it reserves, until it ends.
 """
 
 import fcntl
@@ -15,10 +15,10 @@ from functools import cache
 from pathlib import Path
 
 _LOWEST = 22_000
-"""Below it are the addresses that unit tests name outright."""
+"""Unit tests use fixed ports below this one."""
 
 _LEAST_CHOICE = 1_000
-"""So many ports there are to choose from, wherever the kernel's range begins."""
+"""The least number of ports to choose from, even if the kernel's range starts lower."""
 
 _given: set[int] = set()
 
@@ -42,7 +42,7 @@ def _is_free(port: int) -> bool:
 
 @cache
 def _locks() -> int:
-    """A file of which each byte that is locked is a port that is taken."""
+    """A file with one lockable byte for each port."""
     path = Path(tempfile.gettempdir()) / f"weir-ports-{os.getuid()}.lock"
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
@@ -56,10 +56,7 @@ def _reserve(first: int, count: int) -> bool:
 
 
 def free_port_range(count: int) -> int:
-    """Return the first of `count` consecutive free ports. None of them is handed out twice as long as this process lives.
-
-    Raises OSError where no such range is found.
-    """
+    """The first of `count` consecutive free ports. Never returns a port twice in one process. Raises `OSError`."""
     highest = max(_ephemeral_start(), _LOWEST + _LEAST_CHOICE) - count
     for _ in range(1_000):
         first = random.randrange(_LOWEST, highest)
@@ -67,9 +64,9 @@ def free_port_range(count: int) -> int:
         if _given.isdisjoint(ports) and _reserve(first, count) and all(_is_free(port) for port in ports):
             _given.update(ports)
             return first
-    raise OSError(f"no {count} consecutive free ports between {_LOWEST} and {highest}: stop what listens there")
+    raise OSError(f"no {count} consecutive free ports between {_LOWEST} and {highest}: stop programs that listen there")
 
 
 def free_port() -> int:
-    """Return a free port; never the same one twice. Raises OSError where there is none."""
+    """A free port. Never returns a port twice in one process. Raises `OSError`."""
     return free_port_range(1)

@@ -1,4 +1,4 @@
-"""Child processes that never outlive their parent, however that one dies."""
+"""Child processes that never outlive their parent, even if the parent is killed."""
 
 import atexit
 import ctypes
@@ -15,10 +15,10 @@ _running: "weakref.WeakSet[subprocess.Popen[str]]" = weakref.WeakSet()
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """Return what the child does between fork and exec so that the kernel kills it with its parent (Linux only).
+    """A preexec function that makes the kernel kill the child with its parent (Linux only).
 
-    The kernel takes "parent" to be the thread that forked, so it is asked only where that thread lives as long as the
-    process does; elsewhere `atexit` alone has to do.
+    For the kernel, the parent is the thread that forked. So the function is used only in the main thread; in other threads,
+    `atexit` kills the child.
     """
     if threading.current_thread() is not threading.main_thread():
         return None
@@ -39,9 +39,9 @@ def spawn(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> "subprocess.Popen[str]":
-    """Start a process that is killed when this one ends. Text mode, line buffered. Raises OSError where it can't start.
+    """Start a process that is killed when this one ends. Text mode, line buffered. Raises `OSError`.
 
-    The child has its own session: Ctrl-C in the terminal reaches this process alone, which then stops the others.
+    The child has its own session, so Ctrl-C in the terminal reaches only this process, which then stops its children.
     """
     process = subprocess.Popen(
         command,
@@ -60,7 +60,7 @@ def spawn(
 
 
 def stop(process: "subprocess.Popen[str]", timeout: float = 20.0) -> int:
-    """Ask a process to end (SIGTERM; a frozen one wakes first), kill it after `timeout` seconds; its exit code."""
+    """Send SIGTERM (and SIGCONT to a frozen process), kill after `timeout` seconds, and return the exit code."""
     if process.poll() is None:
         process.send_signal(signal.SIGCONT)
         process.terminate()

@@ -1,4 +1,4 @@
-"""Is a node there? Asked in Kafka's own protocol: one Metadata request, by hand, with no client in between."""
+"""Checks that a node is ready with one hand-written Metadata request, without a client library."""
 
 import socket
 import struct
@@ -7,12 +7,12 @@ _METADATA, _VERSION, _CORRELATION_ID = 3, 1, 7
 
 
 def live_brokers(host: str, port: int, timeout: float = 5.0) -> frozenset[int]:
-    """Return the ids of the brokers that the one at host:port counts as alive.
+    """The ids of the brokers that the broker at host:port regards as alive.
 
-    `timeout` is in seconds, for connecting and for each read. Raises OSError while it does not answer yet.
+    `timeout` is in seconds, for the connection and for each read. Raises `OSError` until the broker answers.
     """
     client_id = b"weir-readiness"
-    # Metadata v1, no topics: an empty array (null would ask for all of them).
+    # Metadata v1 with an empty array of topics; null would request all topics.
     header = struct.pack(">hhih", _METADATA, _VERSION, _CORRELATION_ID, len(client_id)) + client_id
     request = header + struct.pack(">i", 0)
     with socket.create_connection((host, port), timeout) as connection:
@@ -23,9 +23,9 @@ def live_brokers(host: str, port: int, timeout: float = 5.0) -> frozenset[int]:
 
 
 def read_exactly(connection: socket.socket, count: int) -> bytes:
-    """The next `count` bytes, in however many pieces they come: MSG_WAITALL does not wait where a socket has a timeout.
+    """The next `count` bytes. MSG_WAITALL does not work on a socket with a timeout.
 
-    Raises ConnectionError where the connection is closed before that.
+    Raises `ConnectionError` if the connection is closed before that.
     """
     received = b""
     while len(received) < count:

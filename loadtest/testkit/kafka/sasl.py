@@ -1,4 +1,4 @@
-"""A listener with PLAIN, SCRAM and Kafka's unsecured OAUTHBEARER tokens, and what its clients need."""
+"""A listener with PLAIN, SCRAM and Kafka's unsecured OAUTHBEARER tokens, and the settings of its clients."""
 
 import base64
 import json
@@ -26,9 +26,9 @@ def sasl_listener(
     properties: Mapping[str, str] | None = None,
     max_reauth_ms: int | None = None,
 ) -> KafkaListener:
-    """All of MECHANISMS for these users; SCRAM needs `scram_arguments` as well.
+    """A listener with all of `MECHANISMS` for these users. SCRAM also needs `scram_arguments`.
 
-    Sessions end after `max_reauth_ms` unless clients authenticate anew (KIP-368).
+    Sessions end after `max_reauth_ms` unless clients authenticate again (KIP-368).
     """
     settings = {"sasl.enabled.mechanisms": ",".join(MECHANISMS)}
     options = {
@@ -44,7 +44,7 @@ def sasl_listener(
 
 
 def scram_arguments(passwords: Mapping[str, str]) -> Sequence[str]:
-    """What StorageTool's format takes to make these users' SCRAM credentials."""
+    """The arguments for StorageTool's format that create these users' SCRAM credentials."""
     credentials = [
         f"{mechanism}=[name={user},password={password}]"
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -54,7 +54,7 @@ def scram_arguments(passwords: Mapping[str, str]) -> Sequence[str]:
 
 
 def java_properties(mechanism: str, user: str, password: str, *, security_protocol: str = "SASL_PLAINTEXT") -> dict[str, str]:
-    """A Java client's properties. Whoever authenticates by OAUTHBEARER needs no password."""
+    """Properties of a Java client. OAUTHBEARER ignores the password."""
     options = (
         f'unsecuredLoginStringClaim_sub="{user}"' if mechanism == "OAUTHBEARER" else f'username="{user}" password="{password}"'
     )
@@ -68,7 +68,7 @@ def java_properties(mechanism: str, user: str, password: str, *, security_protoc
 def librdkafka_properties(
     mechanism: str, user: str, password: str, *, security_protocol: str = "SASL_PLAINTEXT"
 ) -> dict[str, str | bool]:
-    """librdkafka's properties for the same."""
+    """The same properties for librdkafka."""
     common: dict[str, str | bool] = {"security.protocol": security_protocol, "sasl.mechanism": mechanism}
     if mechanism == "OAUTHBEARER":
         return common | {"enable.sasl.oauthbearer.unsecure.jwt": True, "sasl.oauthbearer.config": f"principal={user}"}
@@ -76,8 +76,8 @@ def librdkafka_properties(
 
 
 def unsecured_token(user: str, lifetime_seconds: float = 3600) -> str:
-    """A bearer token that is not signed, which Kafka's brokers take by default for tests (KIP-255)."""
-    # Brokers count in whole ms, and refuse what was issued a part of one later than that.
+    """An unsigned bearer token, which Kafka's brokers accept by default for tests (KIP-255)."""
+    # Brokers compare in whole ms, and refuse a token that was issued a fraction of a ms in the future.
     now = int(time.time())
     parts = ({"alg": "none"}, {"sub": user, "iat": now, "exp": now + lifetime_seconds})
     return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts) + "."

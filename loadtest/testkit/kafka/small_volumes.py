@@ -1,4 +1,4 @@
-"""Clusters whose brokers have a small file system each, in memory: what fills up in earnest, and quickly."""
+"""Clusters with a small in-memory file system for each broker, to fill disks quickly."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 from loadtest.testkit.kafka.cluster import KafkaCluster
 
 _PROPERTIES = {
-    # What is deleted is gone from the disk within two seconds, and what is old is compacted as soon.
+    # Deleted records free the disk within two seconds, and compaction runs as often.
     "log.segment.bytes": str(1024 * 1024),
     "log.retention.check.interval.ms": "500",
     "log.initial.task.delay.ms": "500",
@@ -19,12 +19,12 @@ _PROPERTIES = {
 
 
 class CannotMountError(RuntimeError):
-    """A file system can't be mounted here, most likely for want of root's rights."""
+    """A file system can't be mounted here, most likely because the user is not root."""
 
 
 @contextmanager
 def _small_volume(path: Path, size: int) -> Iterator[Path]:
-    """A file system of `size` bytes in memory at `path`. Raises CannotMountError."""
+    """A file system of `size` bytes in memory at `path`. Raises `CannotMountError`."""
     path.mkdir(parents=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "weir", str(path)]
     mounted = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -38,7 +38,7 @@ def _small_volume(path: Path, size: int) -> Iterator[Path]:
 
 @contextmanager
 def cluster_on_small_volumes(directory: Path, brokers: int, size: int) -> Iterator[KafkaCluster]:
-    """A running cluster whose brokers each have a file system of `size` bytes for their logs. Raises CannotMountError."""
+    """A running cluster with `size` bytes for each broker's logs. Raises `CannotMountError`."""
     with ExitStack() as stack:
         cluster = KafkaCluster(directory, brokers, _PROPERTIES)
         for node in cluster.brokers:
@@ -47,6 +47,5 @@ def cluster_on_small_volumes(directory: Path, brokers: int, size: int) -> Iterat
 
 
 def used_bytes(path: Path) -> int:
-    """What is in use of a file system."""
     found = os.statvfs(path)
     return (found.f_blocks - found.f_bavail) * found.f_frsize

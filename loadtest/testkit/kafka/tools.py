@@ -1,4 +1,4 @@
-"""Kafka's own command line tools, run by class name: `run_tool("org.apache.kafka.tools.TopicCommand", ...)`."""
+"""Runs Kafka's command line tools by class name: `run_tool("org.apache.kafka.tools.TopicCommand", ...)`."""
 
 import subprocess
 import threading
@@ -16,11 +16,11 @@ _FULL_SPEED = ("-XX:+UseSerialGC", "-Xmx512m")
 
 
 class ToolError(RuntimeError):
-    """A tool ended with an exit code other than 0, or not in time; the message holds what it printed."""
+    """A tool failed or did not end in time. The message has its output."""
 
 
 class Tool:
-    """A running tool. Iterate over it for its lines of stdout as they come, without newline; stderr is kept apart."""
+    """A running tool. Iterating over it yields its lines of stdout as they arrive; stderr is in `errors`."""
 
     def __init__(self, command: Sequence[str], stdin: int = subprocess.DEVNULL) -> None:
         self.command = command
@@ -52,7 +52,7 @@ class Tool:
         self._lines.put(None)
 
     def finish(self, timeout: float = 120.0) -> str:
-        """Wait for the end; the stdout that was not iterated over. Raises ToolError, killing it after `timeout` s."""
+        """Wait for the end and return the rest of stdout. Kills the tool after `timeout` s. Raises `ToolError`."""
         try:
             code = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -68,7 +68,9 @@ class Tool:
         return output
 
     def stop(self, timeout: float = 20.0) -> int:
-        """SIGTERM (Kafka's tools then close their clients and print what is left), SIGKILL later; the exit code."""
+        """Send SIGTERM, so that Kafka's tools close their clients and print their results; later SIGKILL. Returns the exit
+        code.
+        """
         code = stop(self.process, timeout)
         for reader in self._readers:
             reader.join()
@@ -82,14 +84,14 @@ class Tool:
 
 
 def start_tool(main: str | Path, *arguments: str, full_speed: bool = False, stdin: int = subprocess.DEVNULL) -> Tool:
-    """Start a tool by its class's full name, or a Java source file on Kafka's class path. Raises JarsMissingError.
+    """Start a tool by its class's full name, or a Java source file on Kafka's class path. Raises `JarsMissingError`.
 
-    `full_speed` is for measurements: the optimising compiler and more heap, for a slower start.
+    `full_speed` is for measurements: the optimising compiler and more heap, but a slower start.
     """
     options = _FULL_SPEED if full_speed else _QUICK_START
     return Tool([*java(*options, logging="tool"), str(main), *arguments], stdin)
 
 
 def run_tool(main: str | Path, *arguments: str, timeout: float = 120.0) -> str:
-    """Run a tool to its end and return its stdout. Raises ToolError, JarsMissingError."""
+    """Run a tool to its end and return its stdout. Raises `ToolError`, `JarsMissingError`."""
     return start_tool(main, *arguments).finish(timeout)
