@@ -83,8 +83,9 @@ class Tally:
                 continue
             rate = f"{BYTES.text(mean)}/s" if mean is not None else "the run was too short"
             share = f" ({mean / role.quota:.1%})" if mean is not None else ""
-            held = f"{row['throttled_total']:,} requests throttled, {throttle_time.get(role.name, 0.0):.1f} s of throttle time in total"
-            lines.append(f"  {role.name:<13} {rate} of {BYTES.text(role.quota)}/s{share}: {held}")
+            waited = throttle_time.get(role.name, 0.0)
+            throttling = f"{row['throttled_total']:,} requests throttled, {waited:.1f} s of throttle time in total"
+            lines.append(f"  {role.name:<13} {rate} of {BYTES.text(role.quota)}/s{share}: {throttling}")
         return lines
 
 
