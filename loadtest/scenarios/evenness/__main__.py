@@ -148,7 +148,7 @@ def _report(outcomes: Sequence[Outcome], seconds: float) -> str:
         "is the default algorithm (token bucket); `weir window` is Kafka's (`algorithm: window`). All run at the same time "
         "with the same broker. A producer's bytes are those in its topic's log on the broker's disk. A consumer's bytes are "
         "those that the kernel has received on its connections (TCP_INFO). Samples are taken four times a second, over "
-        f"{seconds:.0f} s from a run's first bytes. The figures leave out the first {SETTLE_SECONDS:.0f} s, because of the burst. "
+        f"{seconds:.0f} s from a run's first bytes. The figures leave out the burst in the first {SETTLE_SECONDS:.0f} s. "
         "Deviation is the standard deviation of a second's rate. A second is empty with less than 2 % of the quota. Throttle "
         "times are the clients' own metrics; ? means that a client did not end in time. Warnings are the lines that the "
         "clients logged, such as a timeout or a disconnect.\n\n"
