@@ -10,6 +10,7 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.memory_records import MemoryRecords
 
+from gateway import clock
 from gateway.cluster.client import ClusterError, ClusterLook, TopicLook
 
 BROKER = {1: ("127.0.0.1", 9092)}
@@ -34,6 +35,7 @@ class KeptTopic:
         self.open = set()
         self._numbers = count()
         self._changed = asyncio.Event()
+        self._looked_at = float("-inf")
 
     def connect(self):
         number = next(self._numbers)
@@ -76,7 +78,11 @@ class KeptTopic:
         changed.set()
 
     async def _look(self, topic=None, *, max_age=0.0):
-        return ClusterLook(BROKER, TopicLook(bytes([self.generation]), (1,)) if self.exists else None)
+        now = clock.monotonic()
+        if max_age <= 0.0 or now - self._looked_at > max_age:
+            self._looked_at = now
+            self._last = ClusterLook(BROKER, TopicLook(bytes([self.generation]), (1,)) if self.exists else None)
+        return self._last
 
     async def _ask(self, node_id, request):
         match request:

@@ -106,7 +106,7 @@ async def test_foreign_change_in_recreated_topic_removes_nothing():
 
 async def test_own_change_while_topic_is_gone_removes_nothing(monkeypatch):
     monkeypatch.setattr(topic_log, "RETRY_SECONDS", 0.3)  # the reader notices late
-    monkeypatch.setattr(topic_log, "LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(topic_log, "MAX_AGE_SECONDS", 3600.0)
     topic = KeptTopic()
     both = {ALICE: RATE, BOB: RATE}
     put(topic, *changes({}, both), settled())
@@ -119,7 +119,7 @@ async def test_own_change_while_topic_is_gone_removes_nothing(monkeypatch):
 
 async def test_change_after_foreign_recreation_is_answered(monkeypatch):
     """Produce goes by name, so it arrives in a topic that the reader does not know of yet."""
-    monkeypatch.setattr(topic_log, "LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(topic_log, "MAX_AGE_SECONDS", 0.3)
     topic = KeptTopic()
     both = {ALICE: RATE, BOB: RATE}
     put(topic, *changes({}, both), settled())
