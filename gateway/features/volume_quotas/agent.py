@@ -1,4 +1,4 @@
-"""`weir volumes publish`: the agent beside a broker that tells the gateways how full its disks are."""
+"""`weir volumes publish`: the agent beside a broker that publishes the usage of its disks."""
 
 import asyncio
 import logging
@@ -30,10 +30,7 @@ _log = logging.getLogger("weir.volumes")
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """The agent's settings: its broker, the paths that it looks at, the way to the cluster, and its admin address.
-
-    `allowed_hosts` are the names under which clients may ask for metrics and probes, beside the usual ones.
-    """
+    """The agent's settings. `allowed_hosts` are additional Host headers for metrics and probes."""
 
     broker: int
     paths: tuple[str, ...]
@@ -44,7 +41,7 @@ class Agent:
 
 
 def agent_config(config: WeirConfig, source: Path, broker_id: int | None, paths: list[str] | None) -> Agent:
-    """The agent's part of a config file, in which the command line's options win. Raises ConfigError."""
+    """The agent's part of a config file; options of the command line override it. Raises ConfigError."""
     volumes = config.quotas.volumes or VolumesConfig()
     broker = volumes.agent.broker_id if broker_id is None else broker_id
     found = tuple(paths) if paths else volumes.agent.paths
@@ -72,7 +69,7 @@ def agent_config(config: WeirConfig, source: Path, broker_id: int | None, paths:
 
 
 async def publish_volumes(agent: Agent, once: bool) -> int:
-    """Publish until SIGTERM or SIGINT, or once; returns the exit code."""
+    """Publish once, or until SIGTERM or SIGINT; returns the exit code."""
     upstream = agent.upstream
     metadata = ClusterMetadata(upstream.brokers.anyone, upstream.client_options)
     log = TopicLog(metadata.connect, topic_spec(agent.volumes), lambda key, value: None)  # noqa: ARG005
@@ -93,7 +90,7 @@ async def publish_volumes(agent: Agent, once: bool) -> int:
     if not once:
         try:
             await server.start()
-        except AdminBindError as error:  # producers would be paused without this agent, and nobody without its metrics
+        except AdminBindError as error:  # without the agent producers would be paused; its metrics are less important
             _log.error("%s: the agent publishes without metrics and probes", error)
     stopped = asyncio.Event()
     stopping = asyncio.create_task(stopped.wait())
@@ -104,7 +101,7 @@ async def publish_volumes(agent: Agent, once: bool) -> int:
         while True:
             if upstream.live is not None:
                 upstream.live.refresh()
-            # Brokers that are silent are waited for up to a minute, and SIGTERM must not be.
+            # Silent brokers may take a minute, and SIGTERM must take effect at once.
             publishing = asyncio.create_task(publish_usage(source, log, agent.volumes))
             await asyncio.wait((publishing, stopping), return_when=asyncio.FIRST_COMPLETED)
             if not publishing.done():
@@ -113,7 +110,7 @@ async def publish_volumes(agent: Agent, once: bool) -> int:
                 return FAILED if once else OK
             try:
                 published = publishing.result()
-            except Exception:  # whatever it is, the gateways pause producers once they have not heard of a broker for long
+            except Exception:  # the gateways pause producers once a broker's usage is stale
                 _log.exception("the usage of broker %d could not be published", agent.broker)
                 published = False
             if once:

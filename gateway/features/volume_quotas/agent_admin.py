@@ -1,4 +1,4 @@
-"""The admin port of `weir volumes publish`: metrics and probes of one publisher of volume usage."""
+"""The admin port of `weir volumes publish`: metrics and probes of one publisher."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
@@ -23,7 +23,7 @@ READS: Mapping[str, Read] = {
     "weir_volume_publication_errors_total": lambda report: [report.publication_errors_total],
     "weir_volume_source_errors_total": lambda report: [report.source_errors_total],
 }
-"""The gateway's metrics of publishing that an agent has as well."""
+"""The metrics that an agent shares with the gateway."""
 
 
 class AgentServer(PageServer):
@@ -53,7 +53,7 @@ class AgentServer(PageServer):
 
 
 class _Families:
-    """A collector, as prometheus_client wants it."""
+    """A collector for prometheus_client."""
 
     def __init__(self, report: PublisherReport) -> None:
         self._report = report

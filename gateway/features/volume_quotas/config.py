@@ -1,4 +1,4 @@
-"""`quotas.volumes`: producers are slowed down before a volume of the cluster is full."""
+"""`quotas.volumes`: slow producers down before a volume of the cluster is full."""
 
 from typing import Annotated, Literal
 
@@ -12,7 +12,7 @@ _PERCENT = 100
 _MAX_PORT = 65_535
 
 _LEAST_CLIENT_TIMEOUT_MS = 30_000
-"""request.timeout.ms of the Java client, the shortest among the clients' defaults: nobody may be kept for as long."""
+"""request.timeout.ms of the Java client, the shortest among the clients' defaults: a delay must be shorter."""
 
 
 class LimitConfig(Section):
@@ -28,13 +28,11 @@ class LimitConfig(Section):
         return self
 
     def limit(self) -> Limit:
-        """The same for the arithmetic."""
         return Limit(LimitType(self.type), self.level)
 
 
 class AgentConfig(Section):
-    """`quotas.volumes.agent`: what `weir volumes publish` looks at, on a broker's machine, and the port of its own metrics and
-    probes, on `admin.host`."""
+    """`quotas.volumes.agent`: broker, paths and admin port of `weir volumes publish`; the host of the port is `admin.host`."""
 
     broker_id: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     paths: Annotated[tuple[str, ...], Field(strict=False)] = ()
@@ -42,10 +40,7 @@ class AgentConfig(Section):
 
 
 class VolumesConfig(Section):
-    """`quotas.volumes`. Times in seconds or milliseconds as the names say.
-
-    `enforce`: with false, volumes are watched and shown, and no producer is held. `quotas.enforce` has no effect on volumes.
-    """
+    """With `enforce: false` volumes are watched and shown, and no producer is delayed. `quotas.enforce` has no effect here."""
 
     enforce: bool = True
     source: Literal["log_dirs", "topic"] = "log_dirs"
@@ -70,7 +65,7 @@ class VolumesConfig(Section):
         if self.publish_interval_ms / 1000 >= self.freshness_seconds:
             raise invalid(
                 f"publish_interval_ms {self.publish_interval_ms} is no less than freshness_seconds {self.freshness_seconds:g}, "
-                "so that usage is stale before there is a new one",
+                "so usage is stale before the next message",
                 f"set freshness_seconds above {self.publish_interval_ms / 1000:g}, better three times as much",
             )
         return self

@@ -1,6 +1,6 @@
-"""The volume usage quota at work: usage is published to a topic and read from it, judged, and the producers' gate set.
+"""Volume quotas: publishes disk usage to a topic, reads it back, and sets the producers' gate by it.
 
-Every gateway decides for itself, of what all of them read.
+Each gateway decides for itself. All of them read the same topic.
 """
 
 import asyncio
@@ -20,8 +20,7 @@ from gateway.events import VolumeStateChanged
 from gateway.feature import Feature
 from gateway.features.volume_quotas.config import VolumesConfig
 from gateway.features.volume_quotas.metrics import METRICS
-from gateway.features.volume_quotas.report import VolumesReport
-from gateway.features.volume_quotas.report_json import volumes_json
+from gateway.features.volume_quotas.report import VolumesReport, volumes_json
 from gateway.features.volume_quotas.rules import ClusterVolumes, Verdict, VolumeState, WhenUnknown
 from gateway.features.volume_quotas.sources import LogDirs, VolumeSource
 from gateway.features.volume_quotas.usage_message import BadUsageError, encode_usage, parse_broker, parse_usage
@@ -32,15 +31,15 @@ from gateway.quotas.snapshot import ThrottleTotals
 
 JUDGE_SECONDS = 0.25
 HURRY = 6
-"""How many times as often usage is published while producers are throttled or paused."""
+"""While producers are throttled or paused, usage is published so many times as often."""
 
 LEARN_SECONDS = 5.0
-"""So long a watch that follows on another may take to read the topic and to ask for the brokers before it judges."""
+"""The maximum time that a watch that replaces another one reads the topic and the brokers before it judges."""
 
 _RETRY_SECONDS = 1.0
 
 TOPIC_CONFIGS = {
-    # Brokers compact only closed segments: with these a broker's old usage is gone after some ten minutes.
+    # Brokers compact only closed segments: with these settings old usage is gone after some ten minutes.
     "segment.ms": "600000",
     "min.cleanable.dirty.ratio": "0.01",
     "delete.retention.ms": "3600000",
@@ -52,12 +51,11 @@ _NOTEWORTHY = 0.05
 
 
 def topic_spec(config: VolumesConfig) -> TopicSpec:
-    """The usage topic as it is to be made."""
     return TopicSpec(config.topic, configs=TOPIC_CONFIGS)
 
 
 async def publish_usage(source: VolumeSource, log: TopicLog, config: VolumesConfig) -> bool:
-    """Look once at the volumes and publish what they hold; False where nothing was published, and it is logged why."""
+    """Publish the usage of the volumes once. Returns False, with the cause in the log, if nothing was published."""
     usages = await source.observe(config.hard.limit(), config.soft.limit())
     if not usages:
         return False
@@ -69,11 +67,10 @@ async def publish_usage(source: VolumeSource, log: TopicLog, config: VolumesConf
 
 
 class VolumeWatch:
-    """Reads usage, publishes it where `source` is `log_dirs`, and keeps the gate of the producers as the volumes ask for it.
+    """Reads usage, publishes it if `source` is `log_dirs`, and sets the producers' gate.
 
-    `on_release` is called when producers may send more than before. `outlet` gets a `VolumeStateChanged` when the state or
-    `enforce` changes or the factor changes by 0.05 or more, for a watch's first verdict, and when a watch opens the gate at its
-    end.
+    `on_release` is called when producers may send more than before. `outlet` gets a `VolumeStateChanged` for the first verdict,
+    for another state or `enforce`, for a factor that differs by 0.05 or more, and at the end if the gate opens.
     """
 
     def __init__(
@@ -96,17 +93,17 @@ class VolumeWatch:
         self._source = LogDirs(metadata.connect()) if config.source == "log_dirs" else None
         self._volumes = ClusterVolumes(config.freshness_seconds, WhenUnknown(config.when_unknown))
         self._skipped: Counter[str] = Counter()
-        self._told_outdated: set[int] = set()
+        self._outdated: set[int] = set()
         self._wake_publisher = asyncio.Event()
         self._verdict = Verdict(VolumeState.OPEN, 0.0)
-        self._told, self._told_enforced = self._verdict, True
+        self._reported, self._reported_enforced = self._verdict, True
         self._begun = False
         self._gives_way = False
 
     async def run(self, before: asyncio.Task[None] | None = None) -> None:
         """Watch until cancelled, then `end`. A failure leaves the gate as it is.
 
-        `before`: the task of another watch that ends by now.
+        `before` is the task of the watch that this one replaces. It is already cancelled.
         """
         try:
             if before is not None:
@@ -126,16 +123,16 @@ class VolumeWatch:
             raise
 
     def end(self) -> None:
-        """Open the gate and report that, unless another watch follows. Does not wait for the watch's own tasks to end."""
+        """Open the gate and report that, unless another watch follows. Does not wait for this watch's tasks."""
         if self._gives_way:
             return
-        if self._told.throttle > 0.0:
-            told, self._told = self._told, Verdict(VolumeState.OPEN, 0.0)
-            self._notify(told, self._told, enforced=self._told_enforced)
+        if self._reported.throttle > 0.0:
+            before, self._reported = self._reported, Verdict(VolumeState.OPEN, 0.0)
+            self._notify(before, self._reported, enforced=self._reported_enforced)
         self._set_gate(0.0, paused=False)
 
     async def _learn(self) -> None:
-        """Until there is something to judge by the gate stays as the watch before has left it: what is unknown may open it."""
+        """Leave the gate as it is until usage and brokers are known: a first verdict without them may open it."""
         try:
             async with asyncio.timeout(LEARN_SECONDS):
                 while not (self._log.status.caught_up and self._volumes.knows_brokers):
@@ -144,12 +141,11 @@ class VolumeWatch:
             pass
 
     def give_way(self) -> None:
-        """Another watch follows on this one, and until it has judged the gate is to stay as it is."""
+        """Leave the gate as it is at the end, because another watch follows."""
         self._gives_way = True
 
     def reconfigure(self, config: VolumesConfig) -> bool:
-        """Take over another configuration and keep what is known; False where the source or the topic is another one, so that
-        a new watch is needed."""
+        """Take over another section. Returns False if its source or topic differs: that needs a new watch."""
         if (config.source, config.topic) != (self.config.source, self.config.topic):
             return False
         self.config = config
@@ -158,7 +154,6 @@ class VolumeWatch:
         return True
 
     def report(self) -> VolumesReport:
-        """How things are."""
         status, source, gate, now = self._log.status, self._source, self._gate, clock.monotonic()
         return VolumesReport(
             verdict=self._verdict,
@@ -185,8 +180,6 @@ class VolumeWatch:
             totals=ThrottleTotals("volume", tuple(gate.totals.buckets), gate.totals.seconds),
         )
 
-    # What comes in.
-
     def _interval(self) -> float:
         return min(REFRESH_SECONDS, self.config.freshness_seconds / 4)
 
@@ -210,17 +203,15 @@ class VolumeWatch:
         skipped = self._volumes.usage(usage, clock.wall() - usage.snapshot_at, clock.monotonic())
         if skipped is not None:
             self._skipped[skipped] += 1
-        if skipped == "outdated" and broker not in self._told_outdated:
-            self._told_outdated.add(broker)
+        if skipped == "outdated" and broker not in self._outdated:
+            self._outdated.add(broker)
             _log.warning(
-                "a usage message of broker %d is skipped, and others may be: it tells of %s, and what is known is of %s — if"
-                " that goes on, set the clocks of those who publish usage",
+                "a usage message of broker %d from %s is skipped, because newer usage (%s) is known — if this"
+                " persists, synchronise the publishers' clocks",
                 broker,
                 _time(usage.snapshot_at),
                 _time(self._volumes.captured(broker)),
             )
-
-    # What goes out.
 
     async def _publish(self, source: LogDirs) -> None:
         try:
@@ -241,21 +232,19 @@ class VolumeWatch:
             await source.close()
             await self._log.close()
 
-    # What follows.
-
     def _judge(self) -> None:
         now = clock.monotonic()
-        before, verdict = self._verdict, self._volumes.judge(now)
+        previous, verdict = self._verdict, self._volumes.judge(now)
         self._verdict = verdict
         enforce = self.config.enforce
         delay = verdict.throttle * self.config.max_delay_ms / 1000 if enforce else 0.0
         self._set_gate(delay, paused=enforce and verdict.state is VolumeState.PAUSE)
-        if verdict.state is not before.state or verdict.unknown != before.unknown or not self._begun:
-            self._tell(before, verdict)
-        changed = verdict.state is not self._told.state or abs(verdict.throttle - self._told.throttle) >= _NOTEWORTHY
-        if changed or enforce is not self._told_enforced or not self._begun:
-            told, self._told, self._told_enforced = self._told, verdict, enforce
-            self._notify(told, verdict, enforced=enforce)
+        if verdict.state is not previous.state or verdict.unknown != previous.unknown or not self._begun:
+            self._log_state(previous, verdict)
+        changed = verdict.state is not self._reported.state or abs(verdict.throttle - self._reported.throttle) >= _NOTEWORTHY
+        if changed or enforce is not self._reported_enforced or not self._begun:
+            before, self._reported, self._reported_enforced = self._reported, verdict, enforce
+            self._notify(before, verdict, enforced=enforce)
         self._begun = True
 
     def _set_gate(self, delay: float, *, paused: bool) -> None:
@@ -286,7 +275,7 @@ class VolumeWatch:
             )
         )
 
-    def _tell(self, before: Verdict, verdict: Verdict) -> None:
+    def _log_state(self, before: Verdict, verdict: Verdict) -> None:
         level = logging.INFO if verdict.state is VolumeState.OPEN and not verdict.unknown else logging.WARNING
         _log.log(
             level,
@@ -371,5 +360,4 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
 
 
 def _time(seconds: float) -> str:
-    """Wall clock seconds for people."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

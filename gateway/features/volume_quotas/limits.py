@@ -1,4 +1,4 @@
-"""Limits of a volume's usage, and how far a volume has gone from the soft one to the hard one."""
+"""Limits of a volume's usage, and the throttle between the soft and the hard one."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,22 +7,22 @@ _PERCENT = 100.0
 
 
 class LimitType(StrEnum):
-    """What a limit's level means, by the proposal's names."""
+    """The unit of a limit's level, named as in the proposal."""
 
     CONSUMED_SPACE = "ConsumedSpace"  # bytes in use
-    MIN_FREE_BYTES = "MinFreeBytes"  # bytes that are to stay free
-    MIN_FREE_PERCENTAGE = "MinFreePercentage"  # percent of the capacity, 0 to 100, that are to stay free
+    MIN_FREE_BYTES = "MinFreeBytes"  # bytes that must stay free
+    MIN_FREE_PERCENTAGE = "MinFreePercentage"  # percent of the capacity that must stay free, 0 to 100
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit of one type; the level is bytes or percent, never negative."""
+    """The level is in bytes or percent, never negative."""
 
     type: LimitType
     level: float
 
     def reached_at(self, capacity: int) -> float:
-        """The consumed bytes at which a volume of that capacity reaches the limit; below 0 where it always has."""
+        """The consumed bytes at which a volume of this capacity reaches the limit; negative if it always does."""
         match self.type:
             case LimitType.CONSUMED_SPACE:
                 return self.level
@@ -37,10 +37,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A volume of a broker, in bytes. `consumed` is the capacity less what is free to be used.
-
-    `hard` and `soft` are its own limits; None: those of its broker hold.
-    """
+    """A volume of a broker, in bytes. `hard` and `soft` are its own limits; None means that the broker's limit applies."""
 
     name: str
     capacity: int
@@ -50,14 +47,13 @@ class Volume:
 
 
 def over_hard(volume: Volume, hard: Limit) -> bool:
-    """Whether a volume has reached its hard limit."""
     return volume.consumed >= hard.reached_at(volume.capacity)
 
 
 def throttle_of(volume: Volume, soft: Limit, hard: Limit) -> float:
-    """How far a volume is from its soft limit (0.0, no throttle) to its hard one (1.0), in proportion.
+    """0.0 up to the soft limit, rising in proportion to 1.0 at the hard limit.
 
-    Where soft comes not before hard, which can be when their types differ, there is nothing between the two.
+    Limits of different types may be in reverse order. There is nothing between the two then.
     """
     if over_hard(volume, hard):
         return 1.0

@@ -1,4 +1,4 @@
-"""The volumes of the cluster, and what is done for their sake."""
+"""Metrics of the cluster's volumes, and of producers held for them."""
 
 from collections.abc import Callable, Iterator
 
@@ -60,11 +60,11 @@ def _publication_age(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
 
 
 METRICS: tuple[Row, ...] = (
-    Value("gauge", "weir_volume_state", "1 for the state that the cluster's volumes ask for, 0 for the others.", ("state",),
+    Value("gauge", "weir_volume_state", "1 for the state of the cluster's volumes, 0 for the other states.", ("state",),
           _volume_state, merge="max"),
     Value("gauge", "weir_volume_factor", "Share of the producers' rate that the volumes let through: 1 open, 0 paused.", (),
           _volumes(lambda volumes: volumes.verdict.factor), merge="min"),
-    Value("gauge", "weir_volume_delay_seconds", "What each Produce request waits for the volumes' sake.", (),
+    Value("gauge", "weir_volume_delay_seconds", "Delay of each Produce request by the volume quota.", (),
           _volumes(lambda volumes: volumes.delay_seconds), merge="max"),
     Value("gauge", "weir_volume_data_missing", "1 while the state is PAUSE because some broker's usage is not known.", (),
           _volumes(lambda volumes: volumes.verdict.for_lack_of_data), merge="max"),
@@ -90,12 +90,12 @@ METRICS: tuple[Row, ...] = (
           _publication_age, merge="max"),
     Value("counter", "weir_volume_publication_errors_total", "Attempts to publish usage that failed.", (),
           _volumes(lambda volumes: volumes.publication_errors_total)),
-    Value("counter", "weir_volume_source_errors_total", "Brokers that did not tell their usage when they were asked.", (),
+    Value("counter", "weir_volume_source_errors_total", "Failed requests to brokers for their usage.", (),
           _volumes(lambda volumes: volumes.source_errors_total)),
     Value("counter", "weir_volume_messages_total", "Records read from the usage topic.", (),
           _volumes(lambda volumes: volumes.messages_total)),
     Value("counter", "weir_volume_messages_skipped_total", "Usage messages that could not be used.", ("reason",),
           reasons_of(VolumesReport, lambda volumes: volumes.skipped)),
-    Value("counter", "weir_volume_produce_requests_total", "Produce requests held for the volumes' sake, by what came of it.",
+    Value("counter", "weir_volume_produce_requests_total", "Produce requests held by the volume quota, by result.",
           ("result",), _volume_requests),
 )  # fmt: skip

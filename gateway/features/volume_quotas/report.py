@@ -1,7 +1,8 @@
-"""What metrics and the admin API show of the volume usage quota."""
+"""The state of the volume quotas, for metrics and the admin API."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from gateway.features.volume_quotas.rules import Verdict, WhenUnknown
 from gateway.quotas.snapshot import ThrottleTotals
@@ -9,7 +10,7 @@ from gateway.quotas.snapshot import ThrottleTotals
 
 @dataclass(frozen=True, slots=True)
 class PublisherReport:
-    """A publisher of usage. `age` is the seconds since its last publication, None before the first one."""
+    """State of a publisher. `age` is in seconds since its last publication, None before the first one."""
 
     connected: bool
     problem: str
@@ -21,9 +22,9 @@ class PublisherReport:
 
 @dataclass(frozen=True, slots=True)
 class VolumesReport:
-    """A look at it. `skipped` counts usage messages that could not be used, by reason; `publishes`: whether this gateway
-    publishes usage itself; `delay_seconds` is what each Produce request waits now. `ages` has the seconds since the capture of
-    each active broker's usage; after `freshness_seconds` the usage is unknown."""
+    """`publishes` is True if this gateway publishes usage itself. `delay_seconds` is the present delay of each Produce request.
+    `ages` has the seconds since the capture of each active broker's usage; after `freshness_seconds` the usage is unknown.
+    `skipped` counts unusable messages by reason."""
 
     verdict: Verdict
     enforced: bool
@@ -47,3 +48,37 @@ class VolumesReport:
     refused_total: int
     put_off_total: int
     totals: ThrottleTotals
+
+
+def volumes_json(report: VolumesReport) -> dict[str, Any]:
+    """The report for `/api/volumes` and the live page."""
+    verdict = report.verdict
+    return {
+        "state": verdict.state.value,
+        "factor": verdict.factor,
+        "reason": verdict.reason,
+        "why": verdict.why,
+        "enforced": report.enforced,
+        "delay_seconds": report.delay_seconds,
+        "freshness_seconds": report.freshness_seconds,
+        "usage_age_seconds": {str(broker): round(age, 3) for broker, age in report.ages.items()},
+        "unknown": [{"broker": broker, "usage": what} for broker, what in verdict.unknown],
+        "volumes": [
+            {
+                "broker": row.broker,
+                "volume": row.volume.name,
+                "capacity_bytes": row.volume.capacity,
+                "consumed_bytes": row.volume.consumed,
+                "soft": {"type": row.soft.type.value, "level": row.soft.level},
+                "hard": {"type": row.hard.type.value, "level": row.hard.level},
+                "factor": 1.0 - row.throttle,
+            }
+            for row in verdict.rows
+        ],
+        "reader": {"connected": report.reader_connected, "problem": report.reader_problem},
+        "publisher": {"connected": report.publisher_connected, "problem": report.publisher_problem}
+        if report.publishes
+        else None,
+        "source_problem": report.source_problem,
+        "skipped": dict(report.skipped),
+    }

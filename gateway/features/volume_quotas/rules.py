@@ -1,4 +1,4 @@
-"""What the volumes of all brokers together mean for producers: OPEN, THROTTLE or PAUSE."""
+"""The verdict on all brokers' volumes: OPEN, THROTTLE or PAUSE for producers."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -7,19 +7,19 @@ from gateway.features.volume_quotas.limits import Limit, Volume, throttle_of
 from gateway.features.volume_quotas.usage_message import VolumeUsage
 
 MAX_BROKERS = 10_000
-"""Whose usage is remembered; who comes later is passed over, so that garbage can't fill the memory."""
+"""The maximum number of brokers with remembered usage, so that garbage in the topic can't fill the memory."""
 
 
 class VolumeState(Enum):
-    """What producers may do."""
+    """The effect on producers."""
 
-    OPEN = "OPEN"  # whatever their quotas allow
-    THROTTLE = "THROTTLE"  # the same, after a delay for each request
-    PAUSE = "PAUSE"  # nothing
+    OPEN = "OPEN"
+    THROTTLE = "THROTTLE"  # a delay for each request
+    PAUSE = "PAUSE"  # no request is forwarded
 
 
 class Finding(Enum):
-    """What one look at a volume, or for one, gives."""
+    """The result for one volume, or for a broker without known volumes."""
 
     BELOW_SOFT = "below soft"
     OVER_SOFT = "over soft"
@@ -28,7 +28,7 @@ class Finding(Enum):
 
 
 class WhenUnknown(Enum):
-    """What to do where the usage of an active broker is not known."""
+    """The configured state if the usage of an active broker is not known."""
 
     PAUSE = "PAUSE"
     OPEN = "OPEN"
@@ -44,14 +44,14 @@ STATES: dict[tuple[Finding, WhenUnknown], VolumeState] = {
     (Finding.UNKNOWN, WhenUnknown.PAUSE): VolumeState.PAUSE,
     (Finding.UNKNOWN, WhenUnknown.OPEN): VolumeState.OPEN,
 }
-"""The state that each finding asks for by itself. The cluster's is the strictest of all."""
+"""The state for each finding. The cluster's state is the strictest one."""
 
 _STRICTNESS = {VolumeState.OPEN: 0, VolumeState.THROTTLE: 1, VolumeState.PAUSE: 2}
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeRow:
-    """A volume as it is judged: with the limits that hold for it, and how far it has gone from soft (0.0) to hard (1.0)."""
+    """A volume with its effective limits; `throttle` is 0.0 at the soft limit and 1.0 at the hard limit."""
 
     broker: int
     volume: Volume
@@ -61,7 +61,6 @@ class VolumeRow:
 
     @property
     def finding(self) -> Finding:
-        """What it means by itself."""
         if self.throttle >= 1.0:
             return Finding.OVER_HARD
         return Finding.OVER_SOFT if self.throttle > 0.0 else Finding.BELOW_SOFT
@@ -72,11 +71,10 @@ class VolumeRow:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The state of the cluster, and why.
+    """The state of the cluster, and its cause.
 
-    `throttle` is the largest of all volumes, 1.0 for PAUSE. `unknown` tells of each active broker whose usage is missing or
-    stale which of the two it is; the broker None is for the list of brokers itself. `worst` is the volume of the largest
-    throttle, None where nothing is known. `rows` holds every volume that was looked at.
+    `throttle` is the largest of all volumes, 1.0 for PAUSE. `unknown` has the active brokers without fresh usage, each with
+    `missing` or `stale`; the broker None stands for the list of brokers. `worst` is the volume with the largest throttle.
     """
 
     state: VolumeState
@@ -87,12 +85,12 @@ class Verdict:
 
     @property
     def factor(self) -> float:
-        """The share of the producers' rate that is let through, as the proposal counts: 1.0 where open, 0.0 where paused."""
+        """The proposal's share of the producers' rate: 1.0 open, 0.0 paused."""
         return 1.0 - self.throttle
 
     @property
     def reason(self) -> str:
-        """Why, in one word: `hard_limit`, `unknown`, `soft_limit` or `recovered`."""
+        """`hard_limit`, `unknown`, `soft_limit` or `recovered`."""
         if self.for_lack_of_data:
             return "unknown"
         if self.state is VolumeState.PAUSE:
@@ -101,14 +99,13 @@ class Verdict:
 
     @property
     def for_lack_of_data(self) -> bool:
-        """Whether the state is stricter than what is known asks for."""
+        """True if only unknown usage makes the state this strict."""
         if self.state is not VolumeState.PAUSE or not self.unknown:
             return False
         return self.worst is None or self.worst.finding is not Finding.OVER_HARD
 
     @property
     def why(self) -> str:
-        """The reason in words."""
         reasons = [f"broker {broker}'s usage is {what}" if broker is not None else what for broker, what in self.unknown]
         if self.worst is not None and self.worst.throttle > 0.0:
             limit = f"hard limit {self.worst.hard}" if self.worst.throttle >= 1.0 else f"soft limit {self.worst.soft}"
@@ -119,25 +116,25 @@ class Verdict:
 class ClusterVolumes:
     """The latest usage of each broker. Times are monotonic seconds.
 
-    A usage is stale `freshness` seconds after it was captured. A broker is active until `freshness` seconds after the last
-    Metadata answer that named it: one answer that leaves the broker out must not let producers fill its disk.
+    Usage is stale `freshness` seconds after its capture. A broker is active until `freshness` seconds after the last Metadata
+    answer that named it. So one answer without the broker does not let producers fill its disk.
     """
 
     def __init__(self, freshness: float, when_unknown: WhenUnknown) -> None:
         self.freshness = freshness
         self.when_unknown = when_unknown
-        self._usages: dict[int, tuple[VolumeUsage, float]] = {}  # with the time of its capture
-        self._captured: dict[int, float] = {}  # the same by the wall clock of its publisher
+        self._usages: dict[int, tuple[VolumeUsage, float]] = {}  # with the time of capture
+        self._captured: dict[int, float] = {}  # by the publisher's wall clock
         self._seen: dict[int, float] = {}  # each broker's last Metadata answer
         self._last_look = float("-inf")
 
     def configure(self, freshness: float, when_unknown: WhenUnknown) -> None:
-        """Change both settings; they hold for known usages and brokers as well."""
+        """Both settings hold for known usage and brokers as well."""
         self.freshness = freshness
         self.when_unknown = when_unknown
 
     def brokers(self, active: frozenset[int], now: float) -> None:
-        """Take over the brokers of a Metadata answer. An answer without brokers says nothing about the cluster."""
+        """Take over the brokers of a Metadata answer. An empty answer says nothing about the cluster."""
         if active:
             self._last_look = now
             self._seen |= dict.fromkeys(active, now)
@@ -149,9 +146,9 @@ class ClusterVolumes:
         return self._last_look > float("-inf")
 
     def usage(self, usage: VolumeUsage, age: float, now: float) -> str | None:
-        """Take over a usage that was captured `age` seconds ago; None, or the reason why it is passed over.
+        """Take over usage from `age` seconds ago; returns None, or the reason for skipping it.
 
-        A negative age, by a clock that is ahead, counts as none: one such message must not be newer than all right ones.
+        A clock that is ahead gives a negative age, which counts as 0: such a message must not outdate all correct ones.
         """
         known = self._usages.get(usage.broker)
         if known is None and len(self._usages) >= MAX_BROKERS:
@@ -163,23 +160,22 @@ class ClusterVolumes:
         return None
 
     def captured(self, broker: int) -> float:
-        """When the usage that is known of a broker was captured, as told but not later than it came (wall clock, s)."""
+        """The capture of a broker's usage by its publisher's clock, at most the time of arrival (wall clock, s)."""
         return self._captured[broker]
 
     def forget(self, broker: int) -> None:
-        """A broker's usage was taken back."""
         self._usages.pop(broker, None)
         self._captured.pop(broker, None)
 
     def ages(self, now: float) -> dict[int, float]:
-        """The seconds since the capture of each usage, by broker id, for the brokers in the last Metadata answer."""
+        """The seconds since each capture, by broker id, for the brokers of the last Metadata answer."""
         alive = sorted(broker for broker, seen in self._seen.items() if seen == self._last_look and broker in self._usages)
         return {broker: now - self._usages[broker][1] for broker in alive}
 
     def judge(self, now: float) -> Verdict:
-        """The state at this moment. A broker that is not active counts for nothing.
+        """The verdict now. A broker that is not active does not count.
 
-        While no list of brokers is known, every fresh usage counts: a full disk pauses producers even with `OPEN`.
+        While no list of brokers is known, all fresh usage counts: a full disk pauses producers even with `OPEN`.
         """
         active = self._active(now)
         unknown: list[tuple[int | None, str]] = [] if active else [(None, "the list of active brokers is not known")]

@@ -1,4 +1,4 @@
-"""Where a volume's usage is looked up: at the brokers, through Kafka's protocol, or in the file systems of this machine."""
+"""Sources of volume usage: the brokers by DescribeLogDirs, or the file systems of this machine."""
 
 import asyncio
 import logging
@@ -17,18 +17,18 @@ _log = logging.getLogger("weir.volumes")
 
 
 class VolumeSource(Protocol):
-    """Looks at volumes. `errors_total` counts the brokers or paths that could not be looked at."""
+    """Reads the usage of volumes. `errors_total` counts failed brokers or paths."""
 
     errors_total: int
     problem: str
 
     async def observe(self, hard: Limit, soft: Limit) -> Sequence[VolumeUsage]:
-        """The usage of each broker that could be looked at, with these limits. Never raises for one that can't be."""
+        """The usage of each broker that answers, with these limits. A failure is counted, not raised."""
         ...
 
 
 class LogDirs:
-    """Every broker that is alive, by DescribeLogDirs v4 (KIP-827, Kafka 3.3): no agent is needed."""
+    """Every active broker, by DescribeLogDirs v4 (KIP-827, Kafka 3.3). Needs no agent."""
 
     def __init__(self, client: OwnClient) -> None:
         self._client = client
@@ -36,11 +36,9 @@ class LogDirs:
         self.problem = ""
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._client.close()
 
     async def observe(self, hard: Limit, soft: Limit) -> Sequence[VolumeUsage]:
-        """Ask all brokers at once."""
         try:
             brokers = (await self._client.look(max_age=REFRESH_SECONDS)).brokers
         except ClusterError as error:
@@ -55,7 +53,7 @@ class LogDirs:
         ]
 
     async def _volumes(self, broker: int) -> tuple[Volume, ...] | str:
-        """A broker's volumes, or why they are not known."""
+        """A broker's volumes, or the problem."""
         try:
             answer = await self._client.ask(broker, describe_log_dirs())
             check_error(answer.error_code, f"broker {broker}: DescribeLogDirs")
@@ -69,26 +67,28 @@ class LogDirs:
         volumes = []
         for found in answer.results:
             code, log_dir, total = found.error_code, found.log_dir, found.total_bytes
-            if code != 0 or total < 0:  # it is offline: nothing can be written there, so it can't fill up
+            if code != 0 or total < 0:  # an offline directory can't fill up
                 _log.warning(
-                    "broker %d: log directory %s does not tell its size (error %d)", broker, log_dir, code,
+                    "broker %d: the size of log directory %s is not known (error %d)", broker, log_dir, code,
                     extra={"reason": f"log dir {broker} {log_dir}", "broker": broker},
                 )  # fmt: skip
                 continue
             volumes.append(Volume(log_dir, total, min(max(total - found.usable_bytes, 0), total)))
-        return tuple(volumes) if volumes else f"broker {broker}: no log directory tells its size"
+        return tuple(volumes) if volumes else f"broker {broker}: the size of no log directory is known"
 
     def _note(self, problems: list[str]) -> None:
         self.errors_total += len(problems)
         problem = "; ".join(problems)
         if problem and not self.problem:
-            hint = " — brokers older than Kafka 3.3 can't tell: run `weir volumes publish` beside them and set source: topic"
+            hint = (
+                " — brokers before Kafka 3.3 do not support this: run `weir volumes publish` beside them and set source: topic"
+            )
             _log.warning("volume usage is not known: %s%s", problem, hint if "DescribeLogDirs" in problem else "")
         self.problem = problem
 
 
 class LocalVolumes:
-    """File systems of this machine by `statvfs`, as the volumes of one broker: the source of `weir volumes publish`."""
+    """File systems of this machine by `statvfs`, as the volumes of one broker. The source of `weir volumes publish`."""
 
     def __init__(self, broker: int, paths: Iterable[str]) -> None:
         self._broker = broker
@@ -97,7 +97,7 @@ class LocalVolumes:
         self.problem = ""
 
     async def observe(self, hard: Limit, soft: Limit) -> Sequence[VolumeUsage]:
-        """Look at all paths; where one can't be looked at nothing is told, so that it does not pass unnoticed."""
+        """Nothing, if one path fails: so the gateways notice the failure."""
         try:
             volumes = await asyncio.to_thread(lambda: tuple(map(_statvfs, self._paths)))
         except OSError as error:

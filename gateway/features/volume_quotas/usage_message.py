@@ -1,14 +1,13 @@
-"""The usage message: what a broker's volumes hold, as JSON in a compacted topic whose keys are broker ids.
+"""The usage message of a broker's volumes: JSON in a compacted topic with broker ids as keys.
 
-The keys are the proposal's own, to the letter, and `Version`, which it lacks:
+The JSON keys are the proposal's, with `Version` in addition:
 
     {"Version": 1, "SnapshotAt": "2026-11-21T03:00:00.000Z",
      "Hard limit": {"type": "MinFreePercentage", "level": 5}, "Soft limit": {"type": "MinFreePercentage", "level": 15},
      "Volumes": [{"VolumeName": "/var/lib/kafka", "Capacity": 107374182400, "Consumed": 53687091200}]}
 
-A volume may have limits of its own under the same two keys. Read are the keys in any case and with or without the blank
-(`hardLimit` is what the proposal's first implementation wrote), and keys that are not known here are passed over; in values
-nothing is forgiven.
+A volume may have limits of its own under the same two keys. The reader accepts keys in any case, with or without the blank: the
+proposal's first implementation wrote `hardLimit`. It skips unknown keys, and refuses any wrong value.
 """
 
 import json
@@ -22,7 +21,7 @@ from gateway.features.volume_quotas.limits import Limit, LimitType, Volume
 VERSION = 1
 MAX_MESSAGE_BYTES = 1024 * 1024
 MAX_VOLUMES = 1_000
-"""Of one broker; Kafka's own users have some tens."""
+"""Of one broker. Real brokers have some tens."""
 
 _MAX_BROKER_ID = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
@@ -33,7 +32,7 @@ Fields = dict[str, object]
 
 
 class BadUsageError(ValueError):
-    """A usage message that can't be used: `reason` is one of few words, for a metric; the text says more."""
+    """An unusable message. `reason` is a label value for a metric; the text has the details."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -42,7 +41,7 @@ class BadUsageError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class VolumeUsage:
-    """What one broker's volumes held at `snapshot_at` (seconds since the epoch), and the limits that it has for them."""
+    """A broker's volumes at `snapshot_at` (seconds since the epoch), and the broker's limits."""
 
     broker: int
     snapshot_at: float
@@ -52,7 +51,7 @@ class VolumeUsage:
 
 
 def encode_usage(usage: VolumeUsage) -> tuple[bytes, bytes]:
-    """Key and value of the record that tells a broker's usage."""
+    """The record's key and value."""
     when = datetime.fromtimestamp(usage.snapshot_at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     message: dict[str, object] = {
         "Version": VERSION,
@@ -79,7 +78,7 @@ def _volume_fields(volume: Volume) -> dict[str, object]:
 
 
 def parse_broker(key: bytes | None) -> int:
-    """The broker id that a record's key names. Raises BadUsageError."""
+    """Raises BadUsageError."""
     text = (key or b"").decode("ascii", "replace")
     if not text.isdigit() or len(text) > 10 or int(text) > _MAX_BROKER_ID:
         raise BadUsageError("bad_key", f"the key {text[:40]!r} is not a broker id")
@@ -87,7 +86,7 @@ def parse_broker(key: bytes | None) -> int:
 
 
 def parse_usage(broker: int, value: bytes) -> VolumeUsage:
-    """The usage that a record's value tells of a broker. Raises BadUsageError."""
+    """Raises BadUsageError."""
     if len(value) > MAX_MESSAGE_BYTES:
         raise BadUsageError("too_large", f"{len(value)} bytes, more than {MAX_MESSAGE_BYTES}")
     message = _fields(_json(value), "the message")
@@ -112,7 +111,7 @@ def parse_usage(broker: int, value: bytes) -> VolumeUsage:
 
 def _json(value: bytes) -> object:
     def refuse(constant: str) -> object:
-        raise BadUsageError("bad_json", f"{constant} is no JSON")
+        raise BadUsageError("bad_json", f"{constant} is not JSON")
 
     try:
         return json.loads(value.decode("utf-8"), parse_constant=refuse)
@@ -188,7 +187,7 @@ def _time(value: object) -> float:
     try:
         return when.astimezone(UTC).timestamp()
     except OverflowError:
-        raise BadUsageError("bad_time", f"SnapshotAt {value!r} is no time of this calendar") from None
+        raise BadUsageError("bad_time", f"SnapshotAt {value!r} is out of range") from None
 
 
 def _fields(value: object, what: str) -> Fields:
