@@ -10,7 +10,6 @@ from typing import NamedTuple
 from gateway import clock
 from gateway.alterations import UNKNOWN_SERVER_ERROR, Alteration, AlterTask, Change, QuotaApiError
 from gateway.features.quota_api.alter_queue import AlterQueue
-from gateway.features.quota_api.quota_store import NotSavedError, QuotaStore
 from gateway.features.quota_api.rules import (
     alteration,
     altered,
@@ -20,6 +19,7 @@ from gateway.features.quota_api.rules import (
     undone,
     without_topics,
 )
+from gateway.features.quota_api.state_file import NotSavedError, QuotaStore
 from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas, QuotaTable

@@ -1,6 +1,6 @@
-"""The quotas of the API in a compacted topic, so that each of several gateways has them all, whoever set them.
+"""The quotas of the API in a compacted topic that several gateways share.
 
-The state file is this gateway's copy, for a start while Kafka is out of reach. As soon as the topic has been read, it decides.
+The state file is a copy, for a start while Kafka can't be reached. Once the topic has been read, it overrides the copy.
 """
 
 import asyncio
@@ -11,16 +11,16 @@ from collections.abc import Callable
 from gateway import clock
 from gateway.cluster.client import ClusterError, OwnClient
 from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog, TopicSpec
-from gateway.features.quota_api.quota_store import NotSavedError, QuotaStore
 from gateway.features.quota_api.records import SKIPPED, LoggedQuotas, QuotaLogReport, Record, changes, claim, rebased, settled
+from gateway.features.quota_api.state_file import NotSavedError, QuotaStore
 from gateway.quotas.entity import DynamicQuotas
 
 SAVE_SECONDS = 15.0
-"""So long a change may take until it is acknowledged and read back."""
+"""The maximum time for a change to be acknowledged and read back."""
 
 TOPIC_CONFIGS = {
-    # A gateway that runs and is cut off from the brokers goes on where it was: so long must be remembered what was removed.
-    # One that starts reads everything.
+    # A gateway that was cut off from the brokers continues at its offset, so removals must be kept that long.
+    # A gateway that starts reads everything.
     "delete.retention.ms": "604800000",
     "min.cleanable.dirty.ratio": "0.1",
     "segment.ms": "86400000",
@@ -33,9 +33,9 @@ _log = logging.getLogger("weir.quota_api")
 
 
 class QuotaLog:
-    """A `QuotaStore`. `on_change` gets all quotas whenever they are others than those that were loaded or told before.
+    """A `QuotaStore`. `on_change` gets all quotas after each change by another gateway.
 
-    Of the gateways that have one `copy`, all but one have it for reading only (`writes_copy`).
+    If several workers share one `copy`, only one of them writes it (`writes_copy`).
     """
 
     def __init__(
@@ -64,32 +64,31 @@ class QuotaLog:
 
     @property
     def topic(self) -> str:
-        """Its name."""
         return self._log.spec.name
 
     @property
     def whole(self) -> bool:
-        """Whether the topic has been read, so that the quotas are not only those of the copy."""
+        """True once the topic has been read, so that the quotas are not only those of the copy."""
         return self._whole.is_set()
 
     async def load(self) -> DynamicQuotas:
-        """The copy's quotas. Raises ConfigError where it can't be made out."""
+        """The copy's quotas. Raises ConfigError if the copy can't be read."""
         self._known = self._copied = await self._copy.load()
         return self._known
 
     async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:
-        """Publish what is different, and wait until it is read back: what is returned then is what the log says."""
+        """Publish the difference and wait until it is read back; returns the quotas of the topic. Raises NotSavedError."""
         topic, begun = self.topic, False
         try:
             async with asyncio.timeout(SAVE_SECONDS):
                 await self._read_whole()
-                # `before` may be what the copy said, and an entity's record has all its limits.
+                # `before` may come from the copy, and an entity's record has all its limits.
                 records = changes(self._table.quotas, rebased(before, after, self._table.quotas))
                 if not self._table.settled:
                     records.append(settled())
                 begun = True
                 await self._publish(records)
-                await self._whole.wait()  # it may be a new topic, which has nothing but this change yet
+                await self._whole.wait()  # a new topic may have nothing but this change yet
         except (ClusterError, TimeoutError) as error:
             if not begun:
                 raise NotSavedError(f"topic {topic} has not been read yet: {error or 'it takes too long'}", _REMEDY) from None
@@ -112,7 +111,6 @@ class QuotaLog:
             await self._log.close()
 
     def report(self) -> QuotaLogReport:
-        """How things are."""
         status = self._log.status
         return QuotaLogReport(
             topic=self.topic,
@@ -125,7 +123,7 @@ class QuotaLog:
         )
 
     async def _follow(self) -> None:
-        """All that there was at the last look has been read."""
+        """Called each time when the whole topic has been read."""
         if not self._table.settled and self._known:
             await self._migrate()
         if not self._table.settled and (self._known or self._table.claimant(clock.monotonic()) is not None):
@@ -139,7 +137,7 @@ class QuotaLog:
             self._take_over()
 
     async def _migrate(self) -> None:
-        """The topic is new: put the quotas there that are known here, unless another gateway is about to."""
+        """Fill a new topic with the known quotas, unless another gateway has claimed that."""
         claimant = self._table.claimant(clock.monotonic())
         try:
             if claimant is None:
@@ -147,21 +145,21 @@ class QuotaLog:
                     await self._publish([claim(self._gateway)])
             elif claimant == self._gateway:
                 await self._publish_missing([settled()])
-        except (ClusterError, TimeoutError):  # which the log has said
+        except (ClusterError, TimeoutError):  # TopicLog has logged it
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _put_back(self) -> bool:
-        """The topic was made again, and somebody's change was in it before what had been known: that is put there now."""
+        """Add the known quotas to a recreated topic that already has another gateway's change."""
         try:
             await self._publish_missing([])
-        except (ClusterError, TimeoutError):  # which the log has said
+        except (ClusterError, TimeoutError):  # TopicLog has logged it
             await asyncio.sleep(RETRY_SECONDS)
             return False
         self._to_put_back = False
         return True
 
     async def _publish_missing(self, end: list[Record]) -> None:
-        """Put there what is known and what the topic says nothing of."""
+        """Publish the known quotas that the topic lacks."""
         missing = changes(self._table.quotas, self._table.with_missing(self._known))
         async with asyncio.timeout(SAVE_SECONDS):
             await self._publish([*missing, *end])
@@ -169,18 +167,18 @@ class QuotaLog:
             _log.info("%d entities' quotas were put into topic %s", len(missing), self.topic)
 
     async def _read_whole(self) -> None:
-        """Return once the topic has been read, or raise ClusterError if that is not going to be soon."""
+        """Wait until the topic has been read. Raises ClusterError if it can't be read now."""
         if not self._whole.is_set() and self._log.status.reader_problem:
             raise ClusterError(self._log.status.reader_problem)
         await self._whole.wait()
 
     async def _publish(self, records: list[Record]) -> None:
-        """Returns once they have been read back."""
+        """Returns once the records have been read back."""
         if records:
             await self._log.read_up_to(await self._log.publish(records, look=True))
 
     def _take_over(self) -> None:
-        """Tell what the log says by now, and have it copied."""
+        """Report the topic's quotas, and copy them."""
         self._dirty = False
         if self._table.quotas != self._known:
             self._known = dict(self._table.quotas)
@@ -209,10 +207,10 @@ class QuotaLog:
             self._dirty = True
         elif self._skipped[reason] == 1:
             name = self.topic
-            _log.warning("a record of topic %s is skipped (%s), and others like it may be: %.200r", name, reason, key)
+            _log.warning("a record of topic %s is skipped (%s), as others like it: %.200r", name, reason, key)
 
     def _on_new_topic(self) -> None:
-        """The topic has been deleted and made again: what is known here is put there, as into any that is new."""
+        """The topic has been deleted and created again: fill it with the known quotas, as any new topic."""
         self._table = LoggedQuotas()
         self._table.skipped = self._skipped
         self._to_put_back = True

@@ -1,11 +1,10 @@
-"""The quotas of the API as records of a compacted topic, one for each entity, and what a gateway makes of them.
+"""The quotas of the API as records of a compacted topic, one for each entity.
 
     key:   {"client-id": null, "user": "alice"}                   the entity, null for the default; keys in order
-    value: {"version": 1, "quotas": {"producer_byte_rate": 1e6}}   all its quotas; no value: it has none any more
+    value: {"version": 1, "quotas": {"producer_byte_rate": 1e6}}   all its quotas; without a value it has none
 
-The order of the log decides. Before there are any, one gateway may put the quotas of its state file there: it says so with a
-`claim`, and whose claim stands first in the log does it. From the record `settled` on, what the topic holds is all there is;
-where nobody has claimed anything, from the first record of an entity on.
+The order of the log decides. The gateway with the first `claim` in the log fills an empty topic from its state file.
+After the record `settled` the topic is complete. Without any claim, the first record of an entity settles the topic as well.
 
     key: migration   value: {"version": 1, "claimed_by": "0f3a..."}, then {"version": 1, "claimed_by": null}
 """
@@ -23,10 +22,10 @@ from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas
 
 VERSION: Final = 1
 CLAIM_SECONDS: Final = 10.0
-"""A gateway that has claimed to put its quotas there, and has not done so by then, never will."""
+"""A claim expires after this time."""
 
 SKIPPED: Final = ("damaged", "version", "too_many_entities")
-"""Why a record may be of no use."""
+"""Reasons for skipping a record."""
 
 _MIGRATION: Final = b"migration"
 
@@ -54,23 +53,23 @@ _PARTS = TypeAdapter(Annotated[dict[str, str | None], Field(min_length=1)])
 
 
 def entity_record(entity: ClientQuotaEntity, limits: dict[str, float]) -> Record:
-    """The record that gives an entity these quotas and no others; none at all where there are none."""
+    """The record that replaces all quotas of an entity. Without limits it removes them."""
     key = json.dumps(parts_of(entity), sort_keys=True).encode()
     return key, json.dumps({"version": VERSION, "quotas": limits}, allow_nan=False).encode() if limits else None
 
 
 def claim(gateway: str) -> Record:
-    """The record by which a gateway wants to be the one that puts its quotas there."""
+    """The record by which a gateway claims to fill the topic."""
     return _MIGRATION, json.dumps({"version": VERSION, "claimed_by": gateway}).encode()
 
 
 def settled() -> Record:
-    """The record from which on the topic has all quotas."""
+    """The record after which the topic is complete."""
     return _MIGRATION, json.dumps({"version": VERSION, "claimed_by": None}).encode()
 
 
 class LoggedQuotas:
-    """What the log says so far. Times are monotonic seconds of this gateway's own."""
+    """The table of the records read so far. Times are this gateway's monotonic seconds."""
 
     def __init__(self) -> None:
         self.quotas: dict[ClientQuotaEntity, dict[str, float]] = {}
@@ -80,14 +79,14 @@ class LoggedQuotas:
         self._claim: tuple[str, float] | None = None
 
     def receive(self, key: bytes | None, value: bytes | None, now: float) -> str | None:
-        """Take over the next record. One that can't be used changes nothing: it is counted, and the reason returned."""
+        """Take over the next record. An unusable one changes nothing; its reason is counted and returned."""
         reason = self._migration(value, now) if key == _MIGRATION else self._entity(key, value)
         if reason is not None:
             self.skipped[reason] += 1
         return reason
 
     def claimant(self, now: float) -> str | None:
-        """The gateway that is about to put its quotas there."""
+        """The gateway that is filling the topic, if any."""
         if self._claim is None or now - self._claim[1] > CLAIM_SECONDS:
             return None
         return self._claim[0]
@@ -112,7 +111,7 @@ class LoggedQuotas:
                 self.quotas.pop(entity, None)
                 if len(self.removed) < MAX_ENTITIES:
                     self.removed[entity] = None
-                self._heard_of_entity()
+                self._settle_unless_claimed()
                 return None
             if _Version.model_validate_json(value).version != VERSION:
                 return "version"
@@ -123,23 +122,23 @@ class LoggedQuotas:
             return "too_many_entities"
         self.quotas[entity] = limits
         self.removed.pop(entity, None)
-        self._heard_of_entity()
+        self._settle_unless_claimed()
         return None
 
-    def _heard_of_entity(self) -> None:
-        """The topic is not new then; unless it is just being filled, in several batches, of which some may never come."""
+    def _settle_unless_claimed(self) -> None:
+        """Settle the topic, unless a gateway is filling it: some of the batches may never come."""
         if self._claim is None:
             self.settled = True
 
     def with_missing(self, known: DynamicQuotas) -> DynamicQuotas:
-        """What the log says, and of the entities that it says nothing of what is known otherwise."""
+        """The quotas of the topic, and the known quotas of entities that the topic lacks."""
         missing = {entity: limits for entity, limits in known.items() if entity not in self.removed}
         return {**missing, **self.quotas}
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaLogReport:
-    """How the topic of the API's quotas does. `skipped` counts records by reason; `connected`: it can be read."""
+    """State of the topic. `skipped` counts records by reason; `connected` is True if the topic can be read."""
 
     topic: str
     connected: bool
@@ -151,13 +150,13 @@ class QuotaLogReport:
 
 
 def changes(before: DynamicQuotas, after: DynamicQuotas) -> list[Record]:
-    """The records that make one of the other."""
+    """The records that turn `before` into `after`."""
     entities = [entity for entity in {**before, **after} if before.get(entity) != after.get(entity)]
     return [entity_record(entity, dict(after.get(entity, {}))) for entity in entities]
 
 
 def rebased(before: DynamicQuotas, after: DynamicQuotas, now: DynamicQuotas) -> DynamicQuotas:
-    """What becomes of the quotas that there are `now` where the limits that differ between the other two are changed."""
+    """`now` with the limits that differ between `before` and `after` changed in the same way."""
     result = dict(now)
     for entity in {**before, **after}:
         old, new = before.get(entity, {}), after.get(entity, {})

@@ -1,4 +1,4 @@
-"""The quotas of the API in a file: JSON with a version, replaced as a whole.
+"""Storage for the quotas of the API, and its form for one gateway: a JSON file, replaced as a whole.
 
     {"version": 1, "client_quotas": [{"entity": {"user": "alice", "client-id": null}, "quotas": {"producer_byte_rate": 1e6}}]}
 
@@ -8,19 +8,40 @@ As in Kafka's protocol, null is the default entity.
 import asyncio
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gateway.alterations import entity_of
 from gateway.config.problems import ConfigError, Problem
-from gateway.features.quota_api.quota_store import NotSavedError
 from gateway.features.quota_api.rules import parts_of
 from gateway.files.file_lock import FileLock
 from gateway.files.whole_file import replace_file
 from gateway.quotas.entity import DynamicQuotas
 
 VERSION = 1
+
+
+class NotSavedError(Exception):
+    """A change is not saved. `reason` and `outcome` are for the client, `remedy` is for the operator."""
+
+    def __init__(self, reason: str, remedy: str, outcome: str = "so nothing is changed") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.remedy = remedy
+        self.outcome = outcome
+
+
+class QuotaStore(Protocol):
+    """Keeps the quotas of the API over restarts, for one gateway or for several."""
+
+    async def load(self) -> DynamicQuotas:
+        """The quotas of the last `save`, if any. Raises ConfigError if they can't be read."""
+        ...
+
+    async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:
+        """Save the difference durably; returns the saved quotas, with the changes of other gateways. Raises NotSavedError."""
+        ...
 
 
 class _Saved(BaseModel):
@@ -40,9 +61,9 @@ class _State(_Saved):
 
 
 class StateFile:
-    """A `QuotaStore` in a file at `path`, whose folder has to exist.
+    """A `QuotaStore` in a file. The folder of `path` must exist.
 
-    `lock`: nothing is saved without it. None: somebody else sees to it that nobody else writes the file.
+    `save` takes `lock` first. None means that the owner has made sure of being the only writer.
     """
 
     def __init__(self, path: Path, lock: FileLock | None = None) -> None:
@@ -50,10 +71,10 @@ class StateFile:
         self._lock = lock
 
     async def load(self) -> DynamicQuotas:
-        """What was saved last. Raises ConfigError where the file is damaged, of a later version or unreadable."""
+        """Raises ConfigError if the file is damaged, of another version or unreadable."""
         return await asyncio.to_thread(self._load)
 
-    async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:  # noqa: ARG002 -- it is written whole
+    async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:  # noqa: ARG002 -- the whole file is written
         """Replace the file. Raises NotSavedError."""
         try:
             if self._lock is not None and not self._lock.take():
@@ -75,7 +96,7 @@ class StateFile:
             version = json.loads(text)["version"]
             if version != VERSION:
                 remedy = "run the version of Weir that wrote it, or move it away and set the quotas again"
-                raise self._refused(f"{self.path} is of version {version}, this Weir knows version {VERSION}", remedy)
+                raise self._refused(f"{self.path} has version {version}, this Weir reads version {VERSION}", remedy)
             state = _State.model_validate_json(text)
             return {entity_of(row.entity): row.quotas for row in state.client_quotas}
         except (ValueError, TypeError, KeyError) as error:

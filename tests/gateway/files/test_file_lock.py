@@ -7,8 +7,7 @@ import pytest
 
 from gateway.config.problems import ConfigError
 from gateway.features.quota_api.config import StateConfig
-from gateway.features.quota_api.quota_store import NotSavedError
-from gateway.features.quota_api.state_file import StateFile
+from gateway.features.quota_api.state_file import NotSavedError, StateFile
 from gateway.files import file_lock
 from gateway.files.file_lock import FileLock, StateLocks
 from gateway.files.whole_file import replace_file

@@ -7,7 +7,7 @@ import pytest
 from gateway.features.quota_api import quota_admin as module
 from gateway.features.quota_api.alter_queue import AlterQueue
 from gateway.features.quota_api.quota_admin import QuotaAdmin
-from gateway.features.quota_api.quota_store import NotSavedError
+from gateway.features.quota_api.state_file import NotSavedError
 from gateway.features.topic_quotas.thresholds import KEY as TOPIC_KEY
 from gateway.features.topic_quotas.thresholds import Threshold, TopicLimits, TopicThresholds, thresholds
 from gateway.observer import Outlet

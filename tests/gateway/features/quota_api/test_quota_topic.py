@@ -11,9 +11,9 @@ import pytest
 from gateway.cluster import topic_log
 from gateway.cluster.topic_log import _batches
 from gateway.features.quota_api import quota_topic as quota_log
-from gateway.features.quota_api.quota_store import NotSavedError
 from gateway.features.quota_api.quota_topic import QuotaLog
 from gateway.features.quota_api.records import LoggedQuotas, changes, settled
+from gateway.features.quota_api.state_file import NotSavedError
 from gateway.quotas.entity import ClientQuotaEntity
 from tests.gateway.cluster.kept_topic import KeptTopic
 

@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.config.problems import ConfigError
-from gateway.features.quota_api.quota_store import NotSavedError
-from gateway.features.quota_api.state_file import StateFile
+from gateway.features.quota_api.state_file import NotSavedError, StateFile
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity
 
 ALICE = {ClientQuotaEntity("alice", DEFAULT): {"producer_byte_rate": 1e6, "controller_mutation_rate": 0.25}}
@@ -83,7 +82,7 @@ DAMAGED = {
     "not UTF-8": (b"\xff\xfe", "is damaged"),
     "a list": ("[]", "is damaged"),
     "no version": ('{"client_quotas": []}', "is damaged"),
-    "a later version": ('{"version": 2, "client_quotas": []}', "is of version 2, this Weir knows version 1"),
+    "a later version": ('{"version": 2, "client_quotas": []}', "has version 2, this Weir reads version 1"),
     "an unknown key": ('{"version": 1, "client_quotas": [], "more": 1}', "is damaged"),
     "an entity of nobody": ('{"version": 1, "client_quotas": [{"entity": {}, "quotas": {"k": 1}}]}', "is damaged"),
     "a quota of nothing": (f'{{"version": 1, "client_quotas": [{ROW.replace("1", "0")}]}}', "is damaged"),
