@@ -176,8 +176,8 @@ def _topics(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
             continue
         first = seen.setdefault(name, tuple(path))
         if first != tuple(path):
-            message = f"is the topic of {key_path(first)} as well"
-            yield problem(document, (*path, key), message, "give each its own topic", value=name)
+            message = f"is a topic that {key_path(first)} uses as well"
+            yield problem(document, (*path, key), message, "give each a topic of its own", value=name)
 
 
 def _valid(raw: object, model: type[_Model]) -> _Model | None:
