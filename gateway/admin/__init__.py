@@ -1,1 +1,1 @@
-"""What operators see: metrics, the admin server, logs, tables."""
+"""The admin port: metrics, probes, the live page, and JSON for operators and `weir quotas`."""

@@ -1,4 +1,4 @@
-"""`POST /api/quotas/forgive`: the admin server's only request that changes something. It is for the gateway's own host."""
+"""`POST /api/quotas/forgive`: the only admin request that changes something. Only the gateway's own host may send it."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ from gateway.quotas.debts import KEYS, ClearedDebt, DebtFilter, DebtFilterError
 PATH: Final = "/api/quotas/forgive"
 
 MAX_BODY_BYTES: Final = 128 * 1024
-"""Kafka lets a client-id have 32 767 bytes, and JSON may write each of them as six."""
+"""A client-id may have 32 767 bytes in Kafka, and JSON may escape each byte with six characters."""
 
 Forgive = Callable[[DebtFilter], Sequence[ClearedDebt]]
 
@@ -23,10 +23,10 @@ _log = logging.getLogger("weir.admin")
 
 
 async def read_filter(request: web.Request) -> DebtFilter:
-    """The clients that a request names. Raises web.HTTPException with the text that the operator reads.
+    """Raises web.HTTPException with a text for the operator.
 
-    The admin port knows no users, so only processes of its own host may change something. A browser on this host is kept out
-    by the content type: pages of other sites may not send it without asking.
+    The admin port knows no users, so only processes of its own host may change something. The content type excludes browsers
+    on this host: pages of other sites may not send JSON without a preflight request.
     """
     if request.remote and not is_loopback(request.remote):
         raise web.HTTPForbidden(
@@ -35,7 +35,7 @@ async def read_filter(request: web.Request) -> DebtFilter:
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType(text="send the content type application/json\n")
     body = b""
-    while chunk := await request.content.readany():  # one read may return a part of the body
+    while chunk := await request.content.readany():  # one read may return only a part of the body
         body += chunk
         if len(body) > MAX_BODY_BYTES:
             raise web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES, len(body))
@@ -45,12 +45,11 @@ async def read_filter(request: web.Request) -> DebtFilter:
         raise web.HTTPBadRequest(text=f"{error}\n") from None
     except (ValueError, RecursionError) as error:
         raise web.HTTPBadRequest(
-            text=f"the body is no JSON: {error}: send an object with some of {', '.join(KEYS)}\n"
+            text=f"the body is not JSON: {error}: send an object with some of {', '.join(KEYS)}\n"
         ) from None
 
 
 def forgive_page(forgive: Forgive) -> Page:
-    """The page of one gateway; each debt that is cleared is logged."""
 
     async def page(request: web.Request) -> web.Response:
         cleared = forgive(await read_filter(request))

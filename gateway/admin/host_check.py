@@ -1,7 +1,7 @@
 """The Host header of admin requests, against DNS rebinding.
 
-A web page may have its own name resolve to the gateway's address. The browser then takes the admin server for a part of that
-page's site, and lets the page read it. Only the Host header tells such a request apart: it carries the page's name.
+A web page's own name may resolve to the gateway's address. The browser then treats the admin server as part of that page's
+site, and lets the page read it. Only the Host header identifies such a request: the header carries the page's name.
 """
 
 import logging
@@ -41,7 +41,7 @@ class HostCheck:
         self._own = _LOOPBACK | {_plain(bound), _plain(socket.gethostname())}
 
     def learn_full_name(self) -> threading.Thread:
-        """Look up the machine's name with its domain, in a thread that nothing waits for: DNS may not answer."""
+        """Look up the machine's name with its domain, in a thread of its own because DNS may not answer."""
 
         def learn() -> None:
             self._own |= {_plain(socket.getfqdn())}
@@ -51,7 +51,6 @@ class HostCheck:
         return thread
 
     def allows(self, host: str) -> bool:
-        """Return True if a request with this Host header gets its page."""
         name = _plain(_without_port(host))
         if not name or name in self._own or name.endswith(".localhost") or _is_address(name):
             return True
@@ -61,7 +60,7 @@ class HostCheck:
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer 421 instead of a page. A probe keeps its status, but not the reason: it may name brokers."""
+        """Answers 421 to unknown names. A probe keeps its status without the reason, because reasons may name brokers."""
         refused = next((host for host in request.headers.getall(hdrs.HOST, ()) if not self.allows(host)), None)
         if refused is None:
             return await handler(request)
@@ -69,7 +68,7 @@ class HostCheck:
             return web.Response(status=(await handler(request)).status)
         shown = repr(refused[:_LONGEST_SHOWN])
         _log.warning(
-            "admin request refused: the Host header names %s — if that is this server, add it to admin.allowed_hosts",
+            "admin request refused: the Host header names %s — if this name is the server's own, add it to admin.allowed_hosts",
             shown,
             extra={"reason": "admin_host", "peer": f"{request.remote}:0"},
         )
@@ -81,7 +80,7 @@ class HostCheck:
 
 
 def _covers(pattern: str, name: str) -> bool:
-    """Return True if a pattern stands for the name: the same name or, if the pattern begins with a dot, one above it."""
+    """True if the pattern is the name or, with a leading dot, a domain above the name."""
     return name == pattern.removeprefix(".") or (pattern.startswith(".") and name.endswith(pattern))
 
 

@@ -1,4 +1,4 @@
-"""The server behind the admin port, whatever its pages tell of: one gateway, or several."""
+"""The HTTP server of the admin port, for the pages of one gateway or of several workers."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ _HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-"""On every answer that does not say otherwise: answers name users, and nothing but the live page is to run or be framed."""
+"""Defaults for every answer, because answers name users, and no page except the live page may run or be framed."""
 
 _LONGEST_CAUSE: Final = 200
 
@@ -41,13 +41,12 @@ _TEXT, _OPEN_METRICS = "text/plain; version=0.0.4", "application/openmetrics-tex
 
 
 class BadRequests(logging.Filter):
-    """Makes a short warning of a request that is no proper HTTP, with a reason and a peer, so that repetitions are folded.
+    """Turns aiohttp's error about invalid HTTP into a short warning with a reason and a peer, so that repetitions are folded.
 
-    aiohttp logs an error with a traceback for each: 20 bytes of anybody would fill the log with 1.5 KB.
+    aiohttp logs a traceback for each such request: 20 bytes of a stranger would add 1.5 KB to the log.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return True; records of other events stay as they are."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, HttpProcessingError | web.RequestPayloadError):
             remote = record.args[0] if isinstance(record.args, tuple) and record.args else ""
@@ -69,10 +68,10 @@ class AdminBindError(Exception):
 
 
 class PageServer:
-    """Serves `pages` by path, `/livez` and, if there is a `live` feed, the live page on a host and port, or on a Unix socket.
+    """Serves `pages` by path, `/livez` and, with a `live` feed, the live page, on a host and port or on a Unix socket.
 
-    On a port, requests have to name an allowed host (`HostCheck`); `allowed_hosts` gives the configured ones as they are now.
-    `port_key` is the config key that an error message names. `actions` are what POST requests may ask for, by path.
+    On a port, requests must name an allowed host (`HostCheck`); `allowed_hosts` returns the current configured names.
+    `port_key` is the config key for error messages. `actions` are POST requests by path.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class PageServer:
 
     @property
     def port(self) -> int:
-        """The port that it listens on, which the system has chosen where 0 was asked for."""
+        """The bound port; if 0 was requested, the system has chosen one."""
         if self._runner is not None and isinstance(self._at, tuple):
             return int(self._runner.addresses[0][1])
         return self._at[1] if isinstance(self._at, tuple) else 0
@@ -129,7 +128,7 @@ class PageServer:
         self._runner = runner
 
     async def stop(self) -> None:
-        """Close all of it; without effect where it is not running."""
+        """Close the server. No effect if it is not running."""
         runner, self._runner = self._runner, None
         if runner is not None:
             if self._live is not None:
@@ -145,7 +144,7 @@ class PageServer:
 
 
 def shared(make: Callable[[], Awaitable[web.Response]]) -> Page:
-    """A page that is made once for all who ask at the same time; see `SingleFlight`."""
+    """A page that simultaneous requests share; see `SingleFlight`."""
     flight = SingleFlight(make)
 
     async def page(_: web.Request) -> web.Response:
@@ -156,7 +155,7 @@ def shared(make: Callable[[], Awaitable[web.Response]]) -> Page:
 
 
 def shared_metrics(make: Callable[[str], Awaitable[web.Response]]) -> Page:
-    """The same for metrics, in each of the two formats; `make` is given an Accept header that asks for one."""
+    """The same for metrics in two formats. `make` takes the Accept header of one of them."""
     text, open_metrics = shared(partial(make, _TEXT)), shared(partial(make, _OPEN_METRICS))
 
     async def page(request: web.Request) -> web.StreamResponse:
@@ -167,7 +166,7 @@ def shared_metrics(make: Callable[[str], Awaitable[web.Response]]) -> Page:
 
 
 async def json_page(body: Mapping[str, Any]) -> web.Response:
-    """An answer as JSON, dataclasses as objects. It is written in a thread: thousands of rows take a while."""
+    """An answer as JSON, with dataclasses as objects. A thread encodes it, because thousands of rows take long."""
     text = await asyncio.to_thread(_strict_json, body)
     return web.Response(text=text, content_type="application/json")
 
@@ -178,7 +177,7 @@ async def _protect(_: web.Request, response: web.StreamResponse) -> None:
 
 
 def _policy(page: str) -> str:
-    """The Content-Security-Policy of the live page: its own scripts and nothing from elsewhere."""
+    """The Content-Security-Policy of the live page: its own scripts, and none of other origins."""
     hashes = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in _SCRIPT.findall(page))
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; connect-src 'self';"
@@ -191,11 +190,11 @@ def _site(runner: web.AppRunner, at: Address | Path) -> web.BaseSite:
 
 
 def _strict_json(value: object) -> str:
-    """JSON as the standard has it: a NaN or an infinity raises ValueError instead of breaking every other parser."""
+    """Standard JSON: a NaN or an infinity raises ValueError, because other parsers would refuse it."""
     return json.dumps(value, allow_nan=False, default=_object)
 
 
 def _object(value: object) -> dict[str, Any]:
     if not is_dataclass(value) or isinstance(value, type):
-        raise TypeError(f"{value!r} is no dataclass")
+        raise TypeError(f"{value!r} is not a dataclass")
     return asdict(value)

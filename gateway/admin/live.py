@@ -1,4 +1,4 @@
-"""What the live page shows: a picture a second for whoever looks, and the last minutes for whoever begins to look."""
+"""The live page: a snapshot each second for its viewers, and the last minutes for new viewers."""
 
 import asyncio
 import json
@@ -15,37 +15,37 @@ from gateway.quotas.kinds import KINDS
 from gateway.quotas.snapshot import UsageRow
 from gateway.version import weir_version
 
-PICTURE_SECONDS = 1.0
+SNAPSHOT_SECONDS = 1.0
 HISTORY_SECONDS = 300
 MAX_THROTTLED = 1_000
 MAX_TOP = 20
 MAX_VIEWERS = 64
-"""Each is a connection and some KiB a second; who comes past that is told so."""
+"""Each viewer is a connection and some KiB a second. Further viewers get 503."""
 
-_WAITING_PICTURES = 2
+_WAITING_SNAPSHOTS = 2
 
 Point = dict[str, float]
 """A second: `at` (wall clock, seconds), `muted` connections, `throttles` in that second."""
 
 
-class Painter(Protocol):
-    """Who knows what there is to see."""
+class SnapshotSource(Protocol):
+    """The source of the live page's data."""
 
-    def look(self) -> None:
-        """Remember this second; called once in each, whether or not anybody looks at the page."""
+    def record_second(self) -> None:
+        """Called once a second, also without viewers."""
         ...
 
-    async def paint(self) -> tuple[list[Point], dict[str, Any]]:
-        """The last minutes, a point for each second, and the picture of now: plain values."""
+    async def snapshot_with_history(self) -> tuple[list[Point], dict[str, Any]]:
+        """The last minutes, a point for each second, and the current snapshot: plain values."""
         ...
 
 
 class LiveFeed:
-    """Sends pictures as server-sent events. Nothing is drawn while nobody looks."""
+    """Sends snapshots as server-sent events. Without viewers, no snapshot is made."""
 
-    def __init__(self, painter: Painter) -> None:
-        self._painter = painter
-        self._first = SingleFlight(painter.paint)  # for viewers that begin to look
+    def __init__(self, source: SnapshotSource) -> None:
+        self._source = source
+        self._first = SingleFlight(source.snapshot_with_history)  # for new viewers
         self._viewers: set[asyncio.Queue[bytes | None]] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -63,17 +63,17 @@ class LiveFeed:
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """`GET /api/stream`: server-sent events, first `history`, then `picture` again and again."""
         if len(self._viewers) >= MAX_VIEWERS:
-            return web.Response(status=503, text=f"{MAX_VIEWERS} are looking already; /api/throttles and /metrics answer\n")
+            return web.Response(status=503, text=f"{MAX_VIEWERS} viewers are the maximum; use /api/throttles or /metrics\n")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        viewer: asyncio.Queue[bytes | None] = asyncio.Queue(_WAITING_PICTURES)
+        viewer: asyncio.Queue[bytes | None] = asyncio.Queue(_WAITING_SNAPSHOTS)
         self._viewers.add(viewer)
         try:
-            history, picture = await self._first.get()
-            await response.write(_event("history", history) + _event("picture", picture))
+            history, snapshot = await self._first.get()
+            await response.write(_event("history", history) + _event("picture", snapshot))
             while (event := await viewer.get()) is not None:
                 await response.write(event)
-        except ConnectionError:  # who looked is gone
+        except ConnectionError:  # the viewer has left
             pass
         finally:
             self._viewers.discard(viewer)
@@ -81,25 +81,24 @@ class LiveFeed:
 
     async def _run(self) -> None:
         while True:
-            self._painter.look()
+            self._source.record_second()
             if self._viewers:
-                _, picture = await self._painter.paint()
-                event = _event("picture", picture)
+                _, snapshot = await self._source.snapshot_with_history()
+                event = _event("picture", snapshot)
                 for viewer in self._viewers:
                     _offer(viewer, event)
-            await asyncio.sleep(PICTURE_SECONDS)
+            await asyncio.sleep(SNAPSHOT_SECONDS)
 
 
-class GatewayPainter:
-    """Paints one gateway."""
+class GatewaySnapshots:
+    """Snapshots of one gateway."""
 
     def __init__(self, view: AdminView) -> None:
         self._view = view
         self._history: deque[Point] = deque(maxlen=HISTORY_SECONDS)
         self._throttled_before: float | None = None
 
-    def look(self) -> None:
-        """Remember this second."""
+    def record_second(self) -> None:
         view = self._view
         throttled = float(sum(sum(total.buckets) for total in view.engine.throttle_totals()))
         before, self._throttled_before = self._throttled_before, throttled
@@ -111,16 +110,15 @@ class GatewayPainter:
             }
         )
 
-    async def paint(self) -> tuple[list[Point], dict[str, Any]]:
-        """The last minutes and the picture of now."""
-        return list(self._history), self.picture()
+    async def snapshot_with_history(self) -> tuple[list[Point], dict[str, Any]]:
+        return list(self._history), self.snapshot()
 
-    def picture(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Everything on the page, as plain values. Rates are units per second, times ISO 8601 or seconds as named."""
         return {**self.facts(), **ranked(self._view.engine.snapshot(self._view.monotonic()))}
 
     def facts(self) -> dict[str, Any]:
-        """The picture without the entities."""
+        """The snapshot without the entities."""
         view = self._view
         effective = view.effective
         return {
@@ -149,7 +147,7 @@ class GatewayPainter:
         }
 
     def facts_with_history(self) -> dict[str, Any]:
-        """The page `/api/facts`, of which a supervisor makes the picture of several gateways."""
+        """The page `/api/facts`, from which a supervisor makes the snapshot of all workers."""
         return {"history": list(self._history), "facts": self.facts()}
 
 
@@ -172,7 +170,7 @@ def kinds() -> dict[str, dict[str, Any]]:
 
 
 def ranked(rows: Sequence[UsageRow]) -> dict[str, Any]:
-    """The entities of a picture: who is throttled, the longest first, and who is nearest to a limit."""
+    """The entities of a snapshot: throttled entities, the longest first, and entities near a limit."""
     throttled = sorted((row for row in rows if row.throttle_left > 0.0), key=lambda row: -row.throttle_left)
     busiest = sorted((row for row in rows if row.rate > 0.0), key=lambda row: (-row.used_ratio, -row.rate))
     return {

@@ -1,4 +1,4 @@
-"""The admin server: metrics, health, and what operators and `weir quotas` ask as JSON."""
+"""The admin server of one gateway: metrics, probes, the live page and JSON."""
 
 import asyncio
 from dataclasses import asdict
@@ -9,7 +9,7 @@ from aiohttp import web
 
 from gateway.admin.forgive import PATH, forgive_page
 from gateway.admin.http import Address, AdminBindError, Page, PageServer, json_page, shared, shared_metrics
-from gateway.admin.live import GatewayPainter, LiveFeed, units
+from gateway.admin.live import GatewaySnapshots, LiveFeed, units
 from gateway.admin.metrics.registry import exposition
 from gateway.admin.metrics.scrape import Scrape
 from gateway.admin.view import AdminView
@@ -21,11 +21,11 @@ __all__ = ["AdminBindError", "AdminServer"]
 
 
 class AdminServer(PageServer):
-    """Serves `view` on `at`; with port 0 the system chooses one, which `port` tells after `start`."""
+    """Serves `view` on `at`. With port 0 the system chooses one; `port` has it after `start`."""
 
     def __init__(self, view: AdminView, at: Address | Path) -> None:
         self._view = view
-        painter = GatewayPainter(view)
+        snapshots = GatewaySnapshots(view)
         pages: dict[str, Page] = {
             "/metrics": shared_metrics(self._metrics),
             "/readyz": self._readyz,
@@ -35,13 +35,13 @@ class AdminServer(PageServer):
             "/api/facts": shared(self._facts),
         }
         pages |= {f"/api/{feature.page}": self._report(feature.page) for feature in FEATURES if feature.page}
-        self._painter = painter
+        self._snapshots = snapshots
         actions = {PATH: forgive_page(view.forgive)}
-        super().__init__(pages, LiveFeed(painter), at, lambda: view.effective.config.admin.allowed_hosts, actions=actions)
+        super().__init__(pages, LiveFeed(snapshots), at, lambda: view.effective.config.admin.allowed_hosts, actions=actions)
 
     async def _metrics(self, accept: str) -> web.Response:
         scrape = Scrape.of(self._view)
-        # Thousands of samples take a tenth of a second to write down, which connections should not wait for.
+        # Thousands of samples take a tenth of a second to format, so a thread does it: connections should not wait.
         body, content_type = await asyncio.to_thread(exposition, scrape, accept)
         return web.Response(body=body, headers={"Content-Type": content_type})
 
@@ -94,7 +94,7 @@ class AdminServer(PageServer):
         )
 
     async def _facts(self) -> web.Response:
-        return await json_page(self._painter.facts_with_history())
+        return await json_page(self._snapshots.facts_with_history())
 
     async def _json(self, answer: dict[str, Any]) -> web.Response:
         return await json_page({"generated_at": iso(self._view.wall()), **answer})

@@ -1,4 +1,4 @@
-"""One run of something costly for everybody who asks for it at the same time."""
+"""Shares one run of a costly function among simultaneous requests."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,10 +13,10 @@ _Result = TypeVar("_Result")
 
 
 class SingleFlight(Generic[_Result]):
-    """Runs `make` one at a time, and shares each result among all that have asked before that run began.
+    """Runs `make` one at a time. All requests before a run begins share its result, so no result is older than its request.
 
-    A result is therefore never older than the request for it. Between two runs there is a pause of `PAUSE_FACTOR` times as
-    long as the last run took, up to `MAX_PAUSE_SECONDS`: requests in a loop get a fifth of the time, and wait for their turn.
+    Between two runs there is a pause of `PAUSE_FACTOR` times the last run, up to `MAX_PAUSE_SECONDS`. So requests in a loop
+    get a fifth of the time.
     """
 
     def __init__(self, make: Callable[[], Awaitable[_Result]]) -> None:
@@ -34,7 +34,7 @@ class SingleFlight(Generic[_Result]):
     async def _run(self) -> _Result:
         async with self._running:
             await asyncio.sleep(self._not_before - clock.monotonic())
-            self._next = None  # requests that come from now on share the next run
+            self._next = None  # later requests share the next run
             begun = clock.monotonic()
             try:
                 return await self._make()

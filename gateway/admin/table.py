@@ -1,4 +1,4 @@
-"""`weir quotas`: who uses how much of which quota, as a table in the terminal."""
+"""`weir quotas`: the use of each quota, as a table in the terminal."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ REFRESH_SECONDS = 1.0
 _TIMEOUT = aiohttp.ClientTimeout(total=5)
 _BAR_WIDTH = 20
 _REFUSALS = frozenset({HTTPStatus.MISDIRECTED_REQUEST, HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN})
-"""Answers whose text tells the operator what to do."""
+"""Answers with a remedy in their text."""
 
 Answer = Mapping[str, Any]
 
@@ -46,7 +46,7 @@ async def show_quotas(admin: str, *, once: bool, as_json: bool, console: Console
 
 
 async def forgive_debts(admin: str, wanted: Mapping[str, str], console: Console) -> None:
-    """Have the gateway clear the debts of the clients that `wanted` names, and print them. Raises AdminUnreachableError."""
+    """Clear the debts of the clients that `wanted` names, and print the debts. Raises AdminUnreachableError."""
     async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
         answer = await _ask(session, admin, "/api/quotas/forgive", "cleared", wanted)
     for debt in answer["cleared"]:
@@ -65,7 +65,7 @@ async def _ask(
     holds: str = "rows",
     body: Mapping[str, str] | None = None,
 ) -> Answer:
-    """The answer to a GET, or to a POST of `body`, which has a list under the name `holds`. Raises AdminUnreachableError."""
+    """Send a GET, or a POST of `body`. The answer has a list under the name `holds`. Raises AdminUnreachableError."""
     url = f"{admin.rstrip('/')}{path}"
     try:
         async with session.request("GET" if body is None else "POST", url, json=body) as response:
@@ -83,14 +83,14 @@ async def _ask(
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         reason = str(error) or "no answer in time"
         if type(error) is aiohttp.ClientConnectorError and (number := error.os_error.errno) and number > 0:
-            reason = os.strerror(number)  # not of TLS or of names, which have causes of their own
+            reason = os.strerror(number)  # errors of TLS and of names have their own texts
         raise AdminUnreachableError(
             f"{url} can't be reached: {reason} — start the gateway, or name its admin.host and admin.port with --admin"
         ) from None
 
 
 def quota_table(answer: Answer, width: int) -> Group:
-    """What `/api/quotas` answers, as a table with the greediest first, of the columns that `width` characters have room for."""
+    """The answer of `/api/quotas` as a table of at most `width` characters, with the highest used ratio first."""
     rows = sorted(answer["rows"], key=lambda row: (-row["used_ratio"], -row["rate"], row["kind"], row["user"]))
     lines = [_cells(row, _formatter(row["kind"])) for row in rows]
     widths = {name: max([len(name), *(len(line[name]) for line in lines)]) for name in _COLUMNS}
@@ -109,14 +109,14 @@ def quota_table(answer: Answer, width: int) -> Group:
     if not answer["rows"]:
         notes.append(Text("No client has used a quota yet."))
     if not answer["enforce"]:
-        notes.append(Text("quotas.enforce is false: nobody is delayed; throttled is what would have been.", style="yellow"))
+        notes.append(Text("quotas.enforce is false: no client is delayed; throttles are only counted.", style="yellow"))
     if answer.get("shared"):
         notes.append(Text("Gateways share these quotas: rate is the use through this gateway, used that of all gateways."))
     return Group(table, *notes)
 
 
 def _left_out(widths: Mapping[str, int], width: int) -> set[str]:
-    """What a terminal of that many characters has no room for, so that there is room for who it is."""
+    """Columns to drop in a narrow terminal, so that the entity stays visible."""
     needed = {name: _least(name, longest) + _BORDER for name, longest in widths.items()} | {_BAR: _BAR_WIDTH + 1}
     left_out: set[str] = set()
     for name in _DISPENSABLE:
@@ -143,12 +143,13 @@ _COLUMNS: dict[str, JustifyMethod] = {
     "limit from": "left",
 }
 _BAR = "bar"
-"""That of `used`, which has the percentage beside it."""
+"""The bar in the column `used`, beside the percentage."""
 _DISPENSABLE = ("limit from", "early", _BAR, "throttled", "time left", "limit")
-"""What is left out of a terminal that is too narrow, in this order."""
+"""Columns that a narrow terminal drops, in this order."""
 _FOLDED = frozenset({"kind", "user", "client-id or ip", "limit from"})
-"""Columns whose cells may take several lines, and what they have then at the least (characters)."""
+"""Columns with cells of several lines."""
 _FOLDED_WIDTH = 12
+"""The minimum width of these columns, in characters."""
 _BORDER = 3
 
 
@@ -180,7 +181,7 @@ def _bar(ratio: float, percent: str) -> Table:
 
 
 def printable(name: str) -> str:
-    """A client's name without the control characters by which it could take over the terminal."""
+    """A client's name without control characters, which could take over the terminal."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in name)
 
 

@@ -1,4 +1,4 @@
-"""What metrics and the admin API see of a running gateway."""
+"""The view of a running gateway for metrics and the admin API."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,24 +12,24 @@ from gateway.quotas.snapshot import ThrottleTotals, UsageRow
 
 
 class EngineView(Protocol):
-    """The part of the quota engine that is looked at."""
+    """The part of the quota engine that the admin port reads."""
 
     @property
     def overflowed(self) -> int:
-        """How often a client had to share a bucket because there are too many."""
+        """How often a client had to share a bucket, because of `quotas.max_entities`."""
 
     def small_quotas(self) -> dict[str, int]:
-        """How many entities of each kind have a quota so small that a mute may outlast a client's session."""
+        """By kind: the number of entities with a quota so small that a mute may outlast a client's session."""
 
     def snapshot(self, now: float) -> list[UsageRow]:
-        """A row for each bucket that is shown by name; the number of rows is bounded. `now` is monotonic, in seconds."""
+        """A row for each bucket with its own name; the number of rows is bounded. `now` is monotonic, in seconds."""
 
     def throttle_totals(self) -> list[ThrottleTotals]:
         """The throttle decisions of each kind."""
 
 
 class FeatureView(Protocol):
-    """The part of a feature that is looked at; see `gateway.feature.Feature`."""
+    """The part of a feature that the admin port reads; see `gateway.feature.Feature`."""
 
     @property
     def page(self) -> str: ...
@@ -43,9 +43,9 @@ class FeatureView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AdminView:
-    """A running gateway. `not_ready` gives the reason why clients should not be sent here, None once they should.
+    """A running gateway. `not_ready` returns the reason if balancers should send no clients here, otherwise None.
 
-    `brokers` gives the address of each broker by node id. `forgive` clears debts.
+    `brokers` returns the address of each broker by node id. `forgive` clears debts.
     """
 
     engine: EngineView

@@ -1,1 +1,1 @@
-"""Several gateway processes on one host that share its ports: who runs them, and how they look like one."""
+"""Several gateway processes on one host that share its ports, under a supervisor that shows them as one gateway."""

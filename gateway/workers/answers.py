@@ -1,4 +1,4 @@
-"""What several workers answer to the same question, as one answer: pure functions over parsed JSON."""
+"""Merges the JSON answers of several workers: pure functions."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -31,11 +31,11 @@ _ROW: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "throttle_left": max,
     "connections": add,
 }
-"""How the fields of a bucket's rows become one; the others say which bucket it is and are alike."""
+"""The merge of each field of a bucket's rows. All other fields identify the bucket and are equal."""
 
 
 def merge_rows(answers: Iterable[Iterable[UsageRow]]) -> list[UsageRow]:
-    """A row for each bucket that any worker has: what it uses in all of them, and the most that any of them holds it."""
+    """A row for each bucket of any worker, with the sum of its use and its longest throttle."""
     merged: dict[tuple[str, str, str, str], UsageRow] = {}
     for rows in answers:
         for row in rows:
@@ -54,9 +54,9 @@ def _merge_row(one: UsageRow, other: UsageRow) -> UsageRow:
 
 
 def merge_topics(answers: Sequence[Answer]) -> Answer:
-    """`/api/topics`: the bytes appended through all of them; a topic is rejected where any of them rejects it.
+    """`/api/topics`: bytes are added; a topic is rejected if any worker rejects it.
 
-    A rate is the highest that any of them knows: where they share the thresholds, each knows the others' as well.
+    A rate is the highest of all, because workers that share the thresholds know the sum of their rates.
     """
     configured = [answer for answer in answers if answer["configured"]]
     if not configured:
@@ -78,7 +78,7 @@ def merge_topics(answers: Sequence[Answer]) -> Answer:
 
 
 def merge_volumes(answers: Sequence[Answer]) -> Answer:
-    """`/api/volumes`: all look at the same volumes, so the one that lets the least through speaks for them."""
+    """`/api/volumes`: all workers watch the same volumes, so the strictest answer counts."""
     configured = [answer for answer in answers if answer["configured"]]
     if not configured:
         return {"configured": False}
@@ -86,7 +86,7 @@ def merge_volumes(answers: Sequence[Answer]) -> Answer:
 
 
 def merge_sharing(answers: Sequence[Answer]) -> Answer:
-    """`/api/sharing`: each worker is a member of its own; the one that hears least speaks for them."""
+    """`/api/sharing`: each worker is a member, and the answer with the fewest peers counts."""
     configured = [answer for answer in answers if answer["configured"]]
     if not configured:
         return {"configured": False}
@@ -94,12 +94,12 @@ def merge_sharing(answers: Sequence[Answer]) -> Answer:
 
 
 def merge_config(answers: Sequence[Answer]) -> Answer:
-    """`/api/config`: of those that have taken over the latest version, the one that was reloaded most often."""
+    """`/api/config`: among the answers with the latest version, the one with the most reloads."""
     return max(answers, key=lambda answer: (answer["version"], sum(answer["reloads"].values()), answer["loaded_at"]))
 
 
 def merge_facts(answers: Sequence[Answer]) -> Answer:
-    """A picture of the live page without its entities, and without its history."""
+    """A snapshot of the live page without its entities and its history."""
     latest = max(answers, key=lambda answer: answer["config"]["version"])
     now = merge_histories([[answer["now"]] for answer in answers if answer["now"] is not None])
     volumes = [{"configured": True, **answer["volumes"]} for answer in answers if answer["volumes"] is not None]
@@ -114,7 +114,7 @@ def merge_facts(answers: Sequence[Answer]) -> Answer:
 
 
 def merge_histories(histories: Sequence[Sequence[Mapping[str, float]]]) -> list[dict[str, float]]:
-    """The live page's last minutes, added up: each worker has looked once a second, if not at the same moments."""
+    """The sum of the live page's last minutes. Each worker has a point for each second, but not for the same moments."""
     merged = []
     for age in range(max(map(len, histories), default=0), 0, -1):
         points = [history[-age] for history in histories if len(history) >= age]
@@ -129,7 +129,6 @@ def merge_histories(histories: Sequence[Sequence[Mapping[str, float]]]) -> list[
 
 
 def merge_counts(counts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Counts by name, added up."""
     merged: dict[str, float] = {}
     for each in counts:
         for name, count in each.items():

@@ -1,24 +1,26 @@
-"""The metrics of several workers as those of one gateway: pure functions over what Prometheus's parser makes of their pages."""
+"""Merges the parsed metrics of several workers into those of one gateway, and adds metrics of the workers themselves."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from gateway.admin.metrics.registry import METRICS
 from gateway.admin.metrics.row import Merge, Value
+from gateway.workers.place import WorkerPlace
 
 Families = Sequence[Metric]
 _Key = tuple[str, tuple[tuple[str, str], ...]]
 
 MAX_KEPT: Final = 50_000
-"""Samples of counters that are kept of workers that are gone; what is past it begins anew, as after a restart."""
+"""Samples kept of ended workers. Beyond it, the counters of the next ended worker are lost, as after a restart."""
 
 MERGE: Final[Mapping[str, Merge]] = {
     **{row.name.removesuffix("_total"): row.merge for row in METRICS if isinstance(row, Value)},
     "process_start_time_seconds": "min",
 }
-"""How families are merged, by their names without `_total`; all others, those of processes among them, are added."""
+"""The merge of families by their names without `_total`. All others, such as those of processes, are added."""
 
 _OPERATIONS: Final[Mapping[Merge, Callable[[float, float], float]]] = {
     "sum": lambda one, other: one + other,
@@ -28,7 +30,7 @@ _OPERATIONS: Final[Mapping[Merge, Callable[[float, float], float]]] = {
 
 
 def merge_families(pages: Iterable[Families], merge: Mapping[str, Merge] = MERGE) -> list[Metric]:
-    """One family for each that any of the pages has, as they are met; samples with the same labels are one."""
+    """All families of all pages, in the order of their first occurrence. Samples with equal labels are merged."""
     merged: dict[str, tuple[Metric, dict[_Key, float]]] = {}
     for page in pages:
         for family in page:
@@ -41,10 +43,10 @@ def merge_families(pages: Iterable[Families], merge: Mapping[str, Merge] = MERGE
 
 
 class Totals:
-    """Counters that don't fall when a worker dies: what it had counted is kept.
+    """Counters that do not fall when a worker dies, because its last counts are kept.
 
-    Prometheus takes a counter that falls for one that began at 0 again: of a sum, all that the others have ever counted
-    would look like news. What a worker counted after its last scrape is lost with it.
+    Prometheus treats a falling counter as restarted at 0, and would count all other workers' counts again. Counts after a
+    worker's last scrape are lost with the worker.
     """
 
     def __init__(self) -> None:
@@ -52,11 +54,11 @@ class Totals:
         self._last: dict[int, Families] = {}
 
     def seen(self, process: int, page: Families) -> None:
-        """What a process, by its id, shows now."""
+        """Record the current page of a process."""
         self._last[process] = page
 
     def merged(self, processes: Iterable[int], answered: Iterable[int]) -> list[Metric]:
-        """One page of those that have `answered`, with the counters of the other `processes` and of those that are gone."""
+        """One page from the processes that `answered`, with the last counters of silent and of ended processes."""
         running, fresh = set(processes), set(answered)
         for process in self._last.keys() - running:
             gone = merge_families([self._gone, _added(self._last.pop(process))])
@@ -67,7 +69,7 @@ class Totals:
 
 
 def _added(page: Families) -> list[Metric]:
-    """What of a page only ever grows and is added up."""
+    """The families of a page that only grow and are added."""
     return [family for family in page if family.type in {"counter", "histogram"} and MERGE.get(family.name, "sum") == "sum"]
 
 
@@ -76,3 +78,41 @@ def _family(like: Metric, values: Mapping[_Key, float]) -> Metric:
     for (name, labels), value in values.items():
         family.add_sample(name, dict(labels), value)
     return family
+
+
+Page = Families | None
+"""A worker's metrics. None: the worker does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerValue:
+    """A counter or a gauge, read from a worker's place and its page."""
+
+    kind: Literal["counter", "gauge"]
+    name: str
+    help: str
+    read: Callable[[WorkerPlace, Page], float]
+
+    def family(self, places: Iterable[WorkerPlace], pages: Mapping[int, Families]) -> Metric:
+        """The metric with a sample for each worker. `pages` by process number."""
+        make = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
+        family = make(self.name, self.help, labels=("worker",))
+        for place in places:
+            family.add_metric((str(place.number),), self.read(place, pages.get(place.process)))
+        return family
+
+
+def _sum_of(name: str) -> Callable[[WorkerPlace, Page], float]:
+    return lambda _, page: sum(sample.value for family in page or () for sample in family.samples if sample.name == name)
+
+
+WORKER_METRICS: tuple[WorkerValue, ...] = (
+    WorkerValue("gauge", "weir_worker_up", "1 while a worker answers.", lambda _, page: float(page is not None)),
+    WorkerValue("counter", "weir_worker_restarts_total", "Workers that died and were replaced.",
+                lambda place, _: place.restarts),
+    WorkerValue("gauge", "weir_worker_connections", "Client connections of a worker, as the kernel spreads them.",
+                _sum_of("weir_connections")),
+    WorkerValue("counter", "weir_worker_cpu_seconds_total", "CPU time of a worker's process.",
+                _sum_of("process_cpu_seconds_total")),
+)  # fmt: skip
+"""Metrics by worker. With `workers: 1` there are none."""

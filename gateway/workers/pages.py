@@ -1,4 +1,4 @@
-"""The admin port of several workers: the pages of one gateway, each put together from what all of them answer."""
+"""The admin port of several workers: each page is merged from the answers of all workers."""
 
 import asyncio
 import json
@@ -29,8 +29,7 @@ from gateway.workers.answers import (
     merge_topics,
     merge_volumes,
 )
-from gateway.workers.families import Families, Totals
-from gateway.workers.metrics import WORKER_METRICS
+from gateway.workers.families import WORKER_METRICS, Families, Totals
 from gateway.workers.place import WorkerPlace, WorkerUnreachableError
 
 _READY = "weir_ready"
@@ -45,16 +44,16 @@ NO_FACTS: Answer = {
     "volumes": None,
     "config": {"version": 1, "loaded_at": iso(clock.wall()), "reloads": {}, "last_reload": None},
 }
-"""What the live page shows until any worker has answered."""
+"""The content of the live page until a worker has answered."""
 
 _SUPERVISOR = -1
-"""Its number among processes, for what it uses itself."""
+"""The process number of the supervisor, for its own CPU and memory."""
 
 
 class WorkersServer(PageServer):
-    """Serves the workers' pages as one; `not_ready` is why clients should not be sent to this host at all.
+    """Serves the merged pages of the workers. `not_ready` returns the reason if balancers should send no clients here.
 
-    A worker that does not answer is left out, of metrics but for its counters. Where none does, pages answer 503.
+    Pages leave out silent workers, except for their counters in metrics. If no worker answers, pages answer 503.
     """
 
     def __init__(
@@ -85,14 +84,13 @@ class WorkersServer(PageServer):
         }
         super().__init__(pages, LiveFeed(self), at, allowed_hosts, actions={PATH: self._forgive})
 
-    def look(self) -> None:
-        """Nothing: the workers remember what there was to see."""
+    def record_second(self) -> None:
+        """No effect: the workers have the history."""
 
-    async def paint(self) -> tuple[list[Point], dict[str, Any]]:
-        """The last minutes and the picture of now, of all workers."""
+    async def snapshot_with_history(self) -> tuple[list[Point], dict[str, Any]]:
         try:
             facts, rows = await asyncio.gather(self._ask("/api/facts"), self._rows())
-        except _NobodyAnswersError:
+        except _NoAnswerError:
             facts, rows = [], []
         if facts:
             self._facts = merge_facts([answer["facts"] for answer in facts])
@@ -100,20 +98,20 @@ class WorkersServer(PageServer):
         return merge_histories([answer["history"] for answer in facts]), {**self._facts, **ranked(rows), **own}
 
     async def _forgive(self, request: web.Request) -> web.Response:
-        """Have every worker clear the debts, as each has a bucket of its own for a client."""
+        """Every worker clears the debts, because each has its own bucket for a client."""
         wanted = await read_filter(request)
         answers = await self._bodies(PATH, wanted.body())
         return web.json_response({"cleared": [debt for _, answer in answers for debt in json.loads(answer)["cleared"]]})
 
     async def _ask(self, path: str) -> list[Answer]:
-        """What each worker that answers does, parsed. Raises _NobodyAnswersError."""
+        """The parsed answers of all workers that answer. Raises _NoAnswerError."""
         answers = [json.loads(body) for _, body in await self._bodies(path)]
         if not answers:
-            raise _NobodyAnswersError
+            raise _NoAnswerError
         return answers
 
     async def _bodies(self, path: str, body: bytes | None = None) -> list[tuple[int, bytes]]:
-        """The answers of those that give one, each with the number of its process."""
+        """(process number, answer) of each worker that answers."""
         processes = [(place.process, place) for place in self._places if place.process]
         answers = await asyncio.gather(*(place.ask(path, body) for _, place in processes), return_exceptions=True)
         found = []
@@ -125,12 +123,12 @@ class WorkersServer(PageServer):
         return found
 
     def _answered(self, answer: Callable[[], Awaitable[Answer]]) -> Page:
-        """The page that gives an answer, with the time; 503 where there is nobody to ask."""
+        """The page of an answer with the time, or 503 if no worker answers."""
 
         async def make() -> web.Response:
             try:
                 return await json_page({"generated_at": iso(clock.wall()), **await answer()})
-            except _NobodyAnswersError:
+            except _NoAnswerError:
                 return web.Response(status=503, text="no worker answers\n")
 
         return shared(make)
@@ -181,7 +179,7 @@ class WorkersServer(PageServer):
     async def _metrics(self, accept: str) -> web.Response:
         bodies = await self._bodies("/metrics")
         encode, content_type = choose_encoder(accept)
-        # In a thread, because a probe should not wait for thousands of samples.
+        # A thread formats thousands of samples, because probes should not wait.
         async with self._scraping:
             body = await asyncio.to_thread(self._page, bodies, encode)
         return web.Response(body=body, headers={"Content-Type": content_type})
@@ -192,9 +190,7 @@ class WorkersServer(PageServer):
         for process, page in pages.items():
             self._totals.seen(process, page)
         merged = self._totals.merged([_SUPERVISOR, *(place.process for place in self._places)], pages)
-        ready = GaugeMetricFamily(
-            _READY, "1 while clients may be sent here, as /readyz says.", float(self._not_ready() is None)
-        )
+        ready = GaugeMetricFamily(_READY, "1 while /readyz says yes.", float(self._not_ready() is None))
         workers = [row.family(self._places, pages) for row in WORKER_METRICS]
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Page([*(family for family in merged if family.name != _READY), ready, *workers]))
@@ -208,16 +204,15 @@ class WorkersServer(PageServer):
         return family
 
 
-class _NobodyAnswersError(Exception):
-    """There is no worker that answers."""
+class _NoAnswerError(Exception):
+    """No worker answers."""
 
 
 class _Page:
-    """Metric families that are there, as a registry takes them."""
+    """A collector of given families."""
 
     def __init__(self, families: Families) -> None:
         self._families = families
 
     def collect(self) -> Families:
-        """All of them."""
         return self._families

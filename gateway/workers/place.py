@@ -1,4 +1,4 @@
-"""One worker's place: the process in it, how it does, and who comes after it."""
+"""One worker's place: its process, and the replacement if the process dies."""
 
 import asyncio
 import logging
@@ -15,10 +15,10 @@ from gateway.backoff import Backoff
 LOOK_SECONDS = 1.0
 LOOK_WHILE_NOT_READY_SECONDS = 0.1
 HUNG_SECONDS = 60.0
-"""Who has not answered for so long is killed and replaced: half of the new clients may be his."""
+"""A worker that is silent for so long is killed and replaced, because the kernel goes on giving it new connections."""
 
 START_SECONDS = 120.0
-"""So long a worker may take to its first answer. A large config or file of recent usage makes a start slow."""
+"""Maximum time to a worker's first answer. A large config or file of recent usage makes a start slow."""
 
 ASK_SECONDS = 5.0
 
@@ -33,9 +33,10 @@ class WorkerUnreachableError(Exception):
 
 
 class WorkerPlace:
-    """Keeps one process running. `process` counts those that there have been, over all places; 0: there is none now.
+    """Keeps one process running. `process` is its number among all processes of all places; 0: no process runs now.
 
-    `not_ready` is why the one that runs should get no clients, None where it may; `was_ready` whether any was, ever.
+    `not_ready` is the reason if the process should get no clients, otherwise None. `was_ready`: a process of this place was
+    ready once.
     """
 
     def __init__(self, number: int, command: Sequence[str], socket: Path, next_process: Callable[[], int]) -> None:
@@ -47,7 +48,7 @@ class WorkerPlace:
         self.not_ready: str | None = "starting"
         self.was_ready = False
         self.started = asyncio.Event()
-        """Set once a process has bound what it has to, and answers."""
+        """Set when the first process has bound its ports and answers."""
         self._command = command
         self._socket = socket
         self._next_process = next_process
@@ -57,11 +58,11 @@ class WorkerPlace:
         self._backoff = Backoff()
 
     async def run(self) -> int:
-        """Start, watch and replace until `stop`. Returns the exit code of one that ended by itself before any was started."""
+        """Start, watch and replace the process until `stop`. Returns an exit code if the first process could not start."""
         while not self._stopping.is_set():
             try:
                 code = await self._run_once()
-            except OSError as error:  # no memory, no process, no file descriptor is left
+            except OSError as error:  # no memory, process or file descriptor is left
                 _log.error("worker %d can't be started: %s", self.number, error.strerror)
                 code = _NO_PROCESS
             if self._stopping.is_set():
@@ -78,30 +79,29 @@ class WorkerPlace:
         return 0
 
     def stop(self) -> None:
-        """SIGTERM: it drains and ends, and nobody comes after it."""
+        """Send SIGTERM: the process drains, and is not replaced."""
         self._stopping.set()
         self.send(signal.SIGTERM)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to the process, if there is one."""
         if self._running is not None and self._running.returncode is None:
             with suppress(ProcessLookupError):
                 self._running.send_signal(number)
 
     def reload(self) -> None:
-        """SIGHUP; one that has not answered yet reads the config anyway."""
+        """Send SIGHUP. A process that has not answered yet reads the config anyway."""
         if self._answered_at is not None:
             self.send(signal.SIGHUP)
 
     async def ask(self, path: str, body: bytes | None = None) -> bytes:
-        """Its admin server's answer to a GET, or to a POST of a JSON `body`. Raises WorkerUnreachableError."""
+        """The worker's answer to a GET, or to a POST of a JSON `body`. Raises WorkerUnreachableError."""
         _, answer = await self._ask(path, body)
         return answer
 
     async def _run_once(self) -> int:
         self._socket.unlink(missing_ok=True)
         self._answered_at = None
-        # A session of its own, so that a terminal's Ctrl-C reaches the supervisor alone; a standard input that ends with it.
+        # Its own session, so that Ctrl-C reaches only the supervisor; its standard input closes with the supervisor.
         self._running = process = await asyncio.create_subprocess_exec(
             *self._command, stdin=asyncio.subprocess.PIPE, start_new_session=True
         )
@@ -116,7 +116,7 @@ class WorkerPlace:
             self.process, self.not_ready = 0, "starting"
 
     async def _watch(self) -> None:
-        """Look whether it is ready, and whether it answers at all."""
+        """Poll `/readyz`, and kill a silent process."""
         answered = clock.monotonic()
         while True:
             try:
@@ -148,5 +148,5 @@ class WorkerPlace:
                 ) as response,
             ):
                 return response.status, await response.read()
-        except Exception as error:  # aiohttp's errors, and anything that an odd answer leads to: the watch has to go on
+        except Exception as error:  # also errors of unexpected answers: the watch must go on
             raise WorkerUnreachableError(f"worker {self.number}: {error!r}") from error

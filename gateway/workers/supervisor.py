@@ -1,4 +1,4 @@
-"""`workers: N`: one process that carries no traffic and keeps N gateways running, which share its ports."""
+"""`workers: N`: a process without traffic of its own that keeps N gateways with shared ports running."""
 
 import asyncio
 import fcntl
@@ -29,24 +29,24 @@ from gateway.workers.worker import CUT, Worker
 OK, CANNOT_KEEP, CANNOT_BIND = 0, 1, 3
 
 GRACE_SECONDS = 10.0
-"""What a worker has beyond the time to drain to write its ledger and end."""
+"""A worker's time after its drain, to write its ledger and end."""
 
 CUT_SECONDS = 5.0
-"""What a worker has after a second signal: its connections are cut at once, and what it knows still wants writing down."""
+"""A worker's time after a second signal: it closes its connections at once, but still writes its ledger and state."""
 
 _log = logging.getLogger("weir.workers")
 
 
 async def supervise(path: Path, config: WeirConfig, options: Sequence[str] = ()) -> int:
-    """Run `config.workers` gateways until SIGTERM or SIGINT; returns the exit code. `path` is the config file.
+    """Run `config.workers` gateways until SIGTERM or SIGINT. Returns the exit code. `path` is the config file.
 
-    `options` are what else `weir serve` has been given, which is handed on to them.
+    `options` are further options of `weir serve`, passed on to the workers.
     """
     with ExitStack() as stack:
         try:
             directory = stack.enter_context(_private_directory())
         except OSError as error:
-            _log.error("no directory for the workers: %s — make room there, or name another folder in TMPDIR", error)
+            _log.error("no directory for the workers: %s — free space there, or name another folder in TMPDIR", error)
             return CANNOT_KEEP
         return await Supervisor(path, config, directory, options).run()
 
@@ -89,12 +89,12 @@ class Supervisor:
             self._common.keep(self._config)
             self._common.ports_directory.mkdir()
         except OSError as error:
-            _log.error("%s can't be written: %s — make room there, or name another folder in TMPDIR", directory, error)
+            _log.error("%s can't be written: %s — free space there, or name another folder in TMPDIR", directory, error)
             return CANNOT_KEEP
         try:
             await self._admin.start()
             for listener in self._config.listeners:
-                # All workers may bind a port that is taken by another Weir with workers, so it is looked at here first.
+                # SO_REUSEPORT would let workers bind a port of another Weir with workers, so it is bound without it first.
                 bind_bootstrap_port(listener, reuse_port=False).close()
         except (BindError, AdminBindError) as error:
             _log.error("%s", error)
@@ -114,7 +114,7 @@ class Supervisor:
         return self._exit_code
 
     def not_ready(self) -> str | None:
-        """Why clients should not be sent here. At the start all workers have to be ready, later one is enough."""
+        """The reason if balancers should send no clients here. At the start all workers must be ready, later one is enough."""
         if self._stopping.is_set():
             return "draining"
         reasons = {place.number: place.not_ready for place in self._places if place.not_ready is not None}
@@ -123,7 +123,7 @@ class Supervisor:
         return "; ".join(f"worker {number}: {reason}" for number, reason in reasons.items()) or None
 
     async def _run_workers(self) -> None:
-        """The first alone, so that what keeps all of them from starting is said once; then the others."""
+        """Start the first worker alone, so that an error that stops all workers is logged once; then start the others."""
         first, *others = self._places
         async with asyncio.TaskGroup() as group:
             group.create_task(self._run_worker(first))
@@ -145,15 +145,15 @@ class Supervisor:
             place.stop()
         done, _ = await asyncio.wait([running], timeout=seconds + GRACE_SECONDS)
         if not done:
-            _log.error("some workers have not ended %g s after their time to drain and are killed", GRACE_SECONDS)
+            _log.error("some workers have not ended %g s after their time to drain; the supervisor kills them", GRACE_SECONDS)
             self._kill()
 
     def _signalled(self) -> None:
-        """The first time: drain. After that: cut what is still there."""
+        """The first signal drains, the second closes all connections."""
         self._signals += 1
         self._stopping.set()
         if self._signals > 1:
-            _log.warning("told to end once more: connections are cut")
+            _log.warning("received a second signal to end: workers close their connections")
             for place in self._places:
                 place.send(CUT)
             asyncio.get_running_loop().call_later(CUT_SECONDS, self._kill)
@@ -169,7 +169,7 @@ class Supervisor:
             place.reload()
 
     def _reloaded(self, result: ReloadResult) -> None:
-        """A worker that is replaced starts with what is in effect, also where the file has been refused since."""
+        """A replacement starts with the config in effect, even if the file has been refused since."""
         if result.success:
             self._config = result.config
             self._keep_new()
@@ -180,15 +180,15 @@ class Supervisor:
         except OSError as error:
             self._unkept = True
             _log.error(
-                "the config in effect can't be kept, a worker that is replaced begins with the one before: %s: %s"
-                " — make room there, then send SIGHUP", self._common.config_file, error.strerror,
+                "the config in effect can't be saved, so a replaced worker begins with the config before: %s: %s"
+                " — free space there, then send SIGHUP", self._common.config_file, error.strerror,
             )  # fmt: skip
         else:
             self._unkept = False
 
 
 def _command(path: Path, worker: Worker, options: Sequence[str]) -> list[str]:
-    # Not what is called gateway in the working directory, unless that is where this one is from.
+    # -P: do not import a package `gateway` of the working directory, unless this process did.
     here = [] if Path(gateway.__file__).parents[1] == Path.cwd() else ["-P"]
     own = ["--worker", str(worker.number), "--worker-directory", str(worker.directory)]
     return [sys.executable, *here, "-m", "gateway", "serve", "--config", str(path), *own, *options]
@@ -200,7 +200,7 @@ def _private_directory() -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="weir-workers-"))
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)  # systemd-tmpfiles leaves alone what is locked, however old it is
+        fcntl.flock(descriptor, fcntl.LOCK_SH)  # systemd-tmpfiles keeps locked directories, however old they are
         yield directory
     finally:
         os.close(descriptor)

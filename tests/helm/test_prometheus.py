@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from gateway.admin.metrics.registry import METRICS
 from gateway.admin.metrics.row import Distribution
-from gateway.workers.metrics import WORKER_METRICS
+from gateway.workers.families import WORKER_METRICS
 from loadtest.testkit.kafka import KafkaCluster
 from tests.helm.prometheus_process import Prometheus, program
 from tests.helm.queries import (

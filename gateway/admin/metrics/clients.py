@@ -1,4 +1,4 @@
-"""Clients: their connections, how they get in, and what they ask for."""
+"""Metrics of clients: connections, handshakes, authentication, requests."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -34,18 +34,18 @@ def _latencies(scrape: Scrape) -> Iterator[tuple[Labels, Histogram]]:
 
 
 METRICS: tuple[Row, ...] = (
-    Value("gauge", "weir_muted_connections", "Client connections that are not read from now, because of a quota.", (),
+    Value("gauge", "weir_muted_connections", "Client connections that are muted now, because of a quota.", (),
           one(lambda scrape: scrape.counters.muted)),
     Value("gauge", "weir_connections", "Client connections open now.", (), one(lambda scrape: scrape.counters.connections)),
     Value("counter", "weir_connections_accepted_total", "Client connections accepted.", (),
           one(lambda scrape: scrape.counters.connections_total)),
-    Value("counter", "weir_protocol_errors_total", "Client connections closed for what they sent.", ("reason",),
+    Value("counter", "weir_protocol_errors_total", "Client connections closed because of invalid requests.", ("reason",),
           reasons(lambda scrape: scrape.protocol_errors)),
-    Value("gauge", "weir_tls_handshakes", "TLS handshakes with clients that are under way now.", (),
+    Value("gauge", "weir_tls_handshakes", "TLS handshakes with clients in progress now.", (),
           one(lambda scrape: scrape.counters.handshakes)),
     Value("counter", "weir_tls_handshake_failures_total", "TLS handshakes with clients that failed.", ("reason",),
           reasons(lambda scrape: scrape.handshake_failures)),
-    Value("counter", "weir_tls_reloads_total", "Changed certificate files, by what came of them.", ("result",),
+    Value("counter", "weir_tls_reloads_total", "Changed certificate files, by result.", ("result",),
           reasons(lambda scrape: scrape.certificate_reloads), merge="max"),
     Value("counter", "weir_authentications_total", "SASL authentications that a broker accepted.", ("mechanism",),
           reasons(lambda scrape: scrape.authentications)),

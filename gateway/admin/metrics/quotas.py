@@ -1,4 +1,4 @@
-"""Quotas of clients and addresses: use, limits, throttling."""
+"""Metrics of quotas of clients and addresses: use, limits, throttling."""
 
 from collections.abc import Callable, Iterator
 
@@ -8,7 +8,7 @@ from gateway.quotas.kinds import BYTES, KINDS, Unit
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, UsageRow
 
 _BUCKET: Labels = ("kind", "user", "client_id", "ip")
-"""`ip` is there for addresses alone: a sample of a client's bucket has the other three, as if there were no addresses."""
+"""Only addresses have the label `ip`: samples of clients keep the labels that they had before there were addresses."""
 
 
 def _per_bucket(read: Callable[[UsageRow], float | None], *, unit: Unit | None = None) -> Read:
@@ -41,27 +41,27 @@ def _throttle_times(scrape: Scrape) -> Iterator[tuple[Labels, Histogram]]:
 METRICS: tuple[Row, ...] = (
     Value("counter", "weir_quota_bytes_total", "Bytes charged to a bucket of a byte quota.", _BUCKET,
           _per_bucket(lambda row: row.amount_total, unit=BYTES)),
-    Value("gauge", "weir_quota_usage", "What a bucket uses now through this gateway, in units per second.", _BUCKET,
+    Value("gauge", "weir_quota_usage", "Current use of a bucket through this gateway, in units per second.", _BUCKET,
           _per_bucket(lambda row: row.rate)),
-    Value("gauge", "weir_quota_limit", "What a bucket may use, in units per second; absent where it is unlimited.", _BUCKET,
+    Value("gauge", "weir_quota_limit", "Limit of a bucket, in units per second; absent if unlimited.", _BUCKET,
           _per_bucket(lambda row: row.limit), merge="max"),
     Value("gauge", "weir_quota_used_ratio", "Fraction of the quota used (KIP-13), by all gateways that share it. Throttling"
           " begins at 1.0.", _BUCKET, _per_bucket(lambda row: None if row.limit is None else row.used_ratio), merge="max"),
     Value("gauge", "weir_quota_tokens", "Tokens left in a bucket, below 0 while it is throttled.", _BUCKET,
           _per_bucket(lambda row: row.tokens), merge="min"),
-    Value("counter", "weir_throttled_requests_total", "Requests answered with a throttle time of Weir's own.", _BUCKET,
+    Value("counter", "weir_throttled_requests_total", "Requests that Weir throttled.", _BUCKET,
           _per_bucket(lambda row: row.throttled_total)),
     Value("counter", "weir_throttle_seconds_total", "Sum of these throttle times in seconds.", _BUCKET,
           _per_bucket(lambda row: row.throttle_seconds_total)),
     Distribution("weir_throttle_time_seconds", "Throttle times in seconds.", ("kind",), _throttle_times),
-    Value("counter", "weir_early_requests_total", "Requests that came before the client's throttle time was over.",
+    Value("counter", "weir_early_requests_total", "Requests that arrived before the client's throttle time was over.",
           ("user", "client_id"), _early(lambda row: row.early_total)),
-    Value("counter", "weir_early_request_seconds_total", "By how much they came before it was over, at least.",
+    Value("counter", "weir_early_request_seconds_total", "Seconds by which these requests arrived early, at least.",
           ("user", "client_id"), _early(lambda row: row.early_seconds_total)),
     Value("gauge", "weir_small_quotas", "Entities whose quota is so small that a full request mutes for longer than the usual"
           " session timeout.", ("kind",), reasons(lambda scrape: scrape.small_quotas), merge="max"),
-    Value("counter", "weir_quota_overflowed_total", "Times a client had to share a bucket because there are too many.", (),
+    Value("counter", "weir_quota_overflowed_total", "Times a client had to share a bucket, because of quotas.max_entities.", (),
           one(lambda scrape: scrape.overflowed)),
-    Value("gauge", "weir_quota_enforced", "1 where quotas are enforced, 0 where they are only measured.", (),
+    Value("gauge", "weir_quota_enforced", "1 if quotas are enforced, 0 if they are only measured.", (),
           one(lambda scrape: scrape.effective.config.quotas.enforce), merge="min"),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a metric is: a row of `METRICS`, which says how its samples are read from a scrape."""
+"""The definition of a metric: a row of `METRICS` with a function that reads its samples from a scrape."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from gateway.admin.metrics.scrape import Scrape
 
 Labels = tuple[str, ...]
 Read = Callable[[Scrape], Iterable[tuple[Labels, float]]]
-"""Gives each sample's labels and value."""
+"""Returns each sample's labels and value."""
 
 Merge = Literal["sum", "max", "min"]
 
@@ -23,7 +23,7 @@ _MAX_LABEL = 200
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """`counts[i]` values up to `bounds[i]`, not cumulative; the last count, without a bound, is of what was larger."""
+    """`counts[i]` values up to `bounds[i]`, not cumulative. The last count, without a bound, has all larger values."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
@@ -41,10 +41,9 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A counter or a gauge: its name, what it means, and how it is read from a scrape. A sample may lack the last labels.
+    """A counter or a gauge. A sample may lack the last labels.
 
-    `merge` makes one value of those of several workers: what each has a part of is added; of what each should say alike, the
-    highest or the lowest holds.
+    `merge` makes one value from several workers' values: the sum of parts, or the extreme of values that should be equal.
     """
 
     kind: Literal["counter", "gauge"]
@@ -55,7 +54,7 @@ class Value:
     merge: Merge = "sum"
 
     def family(self, scrape: Scrape) -> Metric:
-        """The metric with all its samples. Samples whose labels are the same are one: Prometheus refuses a page with two."""
+        """The metric with all its samples. Samples with equal labels are merged, because Prometheus refuses a page with two."""
         merged: dict[Labels, float] = {}
         for labels, value in self.read(scrape):
             key = tuple(map(label, labels))
@@ -72,7 +71,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A histogram: its name, what it means, and how it is read from a scrape."""
+    """A histogram."""
 
     name: str
     help: str
@@ -80,7 +79,6 @@ class Distribution:
     read: Callable[[Scrape], Iterable[tuple[Labels, Histogram]]]
 
     def family(self, scrape: Scrape) -> Metric:
-        """The metric with all its samples."""
         family = HistogramMetricFamily(self.name, self.help, labels=self.labels)
         for labels, histogram in self.read(scrape):
             family.add_metric(labels, histogram.buckets(), histogram.total)
@@ -91,7 +89,7 @@ Row = Value | Distribution
 
 
 def label(text: str) -> str:
-    """A label value that can't hurt: a client chooses its own name, of up to 32 KiB and any bytes."""
+    """A harmless label value: a client chooses its own name, of up to 32 KiB and any bytes."""
     text = text.encode("utf-8", "backslashreplace").decode()
     if len(text) <= _MAX_LABEL:
         return text
@@ -104,7 +102,7 @@ def one(read: Callable[[Scrape], float]) -> Read:
 
 
 def reasons(read: Callable[[Scrape], Mapping[str, int]]) -> Read:
-    """A sample for each reason, result or other name."""
+    """One sample for each reason, result or other name."""
 
     def samples(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
         for reason, count in sorted(read(scrape).items()):

@@ -1,4 +1,4 @@
-"""What one scrape shows."""
+"""The state of a gateway for one scrape."""
 
 from dataclasses import dataclass
 from itertools import chain
@@ -14,10 +14,10 @@ Report = TypeVar("Report")
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """Everything that one scrape shows, read in the event loop; the text is made of it in a thread.
+    """All values of one scrape, read in the event loop, so that a thread can format them.
 
-    What can change its size meanwhile is copied; the plain integers of `counters` may go on counting. Reasons whose first
-    occurrence is worth an alert are there from the start, at 0: Prometheus's `increase` does not see a series begin at 1.
+    Collections that may change their size are copied; the plain integers of `counters` may go on counting. Reasons that
+    deserve an alert begin at 0, because Prometheus's `increase` does not see a series begin at 1.
     """
 
     rows: list[UsageRow]
@@ -45,7 +45,6 @@ class Scrape:
 
     @classmethod
     def of(cls, view: AdminView) -> "Scrape":
-        """Read a gateway."""
         return cls(
             rows=view.engine.snapshot(view.monotonic()),
             totals=[*view.engine.throttle_totals(), *chain(*(feature.throttle_totals() for feature in view.features))],

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from gateway.admin import live
-from gateway.admin.live import MAX_THROTTLED, GatewayPainter
+from gateway.admin.live import MAX_THROTTLED, GatewaySnapshots
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
@@ -23,7 +23,7 @@ PAGE = files("gateway.admin").joinpath("dashboard.html").read_text()
 
 @pytest.fixture
 async def server(view: AdminView, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AdminServer]:
-    monkeypatch.setattr(live, "PICTURE_SECONDS", 0.01)
+    monkeypatch.setattr(live, "SNAPSHOT_SECONDS", 0.01)
     server = AdminServer(replace(view, brokers=lambda: {2: ("b2", 9092), 1: ("b1", 9092)}), ("127.0.0.1", 0))
     await server.start()
     yield server
@@ -88,7 +88,7 @@ def test_picture_holds_no_more_than_the_page_shows(view: AdminView) -> None:
     engine = QuotaEngine(QuotaSettings((quota,)), NOW, max_labelled=5_000)
     for number in range(MAX_THROTTLED + 5):
         engine.acquire("produce", f"user-{number}", "app", NOW).charge(20_000 + number, NOW)
-    picture = GatewayPainter(replace(view, engine=engine)).picture()
+    picture = GatewaySnapshots(replace(view, engine=engine)).snapshot()
     assert picture["throttled_count"] == MAX_THROTTLED + 5
     assert len(picture["throttled"]) == MAX_THROTTLED
     assert picture["throttled"][0]["user"] == f"user-{MAX_THROTTLED + 4}"

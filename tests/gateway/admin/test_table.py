@@ -137,7 +137,7 @@ def test_empty_table_and_unenforced_quotas_are_explained() -> None:
     screen = Screen()
     screen.console.print(quota_table({"generated_at": "now", "enforce": False, "units": {}, "rows": []}, 180))
     assert "No client has used a quota yet." in screen.text
-    assert "nobody is delayed" in screen.text
+    assert "no client is delayed" in screen.text
     assert "share" not in screen.text
 
 

@@ -160,7 +160,7 @@ class TestAtWork:
         in_the_way = private_directory(one) / "config.json.new"
         in_the_way.mkdir()
         weir.write_config({**weir.config, "quotas": {**QUOTAS, "enforce": False}})
-        wait_until(lambda: "can't be kept" in weir.log(), "it is said")
+        wait_until(lambda: "can't be saved" in weir.log(), "it is said")
         wait_until(lambda: weir.metric("weir_quota_enforced") == 0, "both have taken it over")
         assert pids(weir) == [one, other]
         in_the_way.rmdir()

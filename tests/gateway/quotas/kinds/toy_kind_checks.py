@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 from rich.console import Console
 
-from gateway.admin.live import GatewayPainter
+from gateway.admin.live import GatewaySnapshots
 from gateway.admin.metrics.registry import exposition
 from gateway.admin.metrics.scrape import Scrape
 from gateway.admin.table import quota_table
@@ -101,7 +101,7 @@ def test_quota_api_alters_it(value: float, error: str | None) -> None:
 
 
 def test_live_page_is_sent_its_unit_and_sum(spoon_view: AdminView) -> None:
-    picture = json.loads(json.dumps(GatewayPainter(spoon_view).picture()))
+    picture = json.loads(json.dumps(GatewaySnapshots(spoon_view).snapshot()))
     assert picture["kinds"]["spoon"] == {
         "title": "Spoon",
         "unit": "teaspoons",
