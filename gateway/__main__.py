@@ -24,25 +24,25 @@ from gateway.version import weir_version
 from gateway.workers.worker import Worker
 
 OK, CONFIG_ERROR, USAGE, CANNOT_BIND = 0, 1, 2, 3
-"""Exit codes. `weir quotas` exits with 1 where the gateway can't be reached; argparse itself exits with 2."""
+"""Exit codes. `weir quotas` exits with 1 if the gateway can't be reached; argparse itself exits with 2."""
 
 _PIPE_WIDTH = 180
 DEFAULT_ADMIN = "http://127.0.0.1:9644"
 
 _ABOUT = """\
-Weir stands in front of Apache Kafka. Clients connect to it as if it were the broker; it measures what
-each of them uses and slows down whoever goes over a quota, evenly and politely (KIP-219).
+Weir is a gateway in front of Apache Kafka. Clients connect to Weir as if it were the broker. Weir measures
+the use of each client and throttles clients over their quota, evenly (KIP-219).
 """
 
 _EXAMPLES = """\
 examples:
-  weir check --config weir.yaml      is the file right? lists everything that is wrong with it
+  weir check --config weir.yaml      validate the file and list all errors
   weir serve --config weir.yaml      run the gateway; edits of the file take effect while it runs
-  weir quotas                        who uses how much now (press Ctrl-C to stop)
+  weir quotas                        show each client's use now (press Ctrl-C to stop)
   weir quotas --json | jq .rows      the same for scripts
-  weir quotas forgive --client-id etl    clear its debt, so that it need not wait for it
-  weir volumes publish --config weir.yaml    beside a broker: tell the gateways how full its disks are
-  weir report --events ./throttle-ledger --out ./report    what happened: who was throttled, by what, who suffered
+  weir quotas forgive --client-id etl    clear a client's debt, which ends its mute
+  weir volumes publish --config weir.yaml    beside a broker: publish the usage of its disks
+  weir report --events ./throttle-ledger --out ./report    report throttles: clients, quotas, affected neighbours
 
 the smallest weir.yaml:
   upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
@@ -55,53 +55,54 @@ exit codes: 0 clean, 1 config error or gateway not reached, 2 wrong usage, 3 an 
 """
 
 _SERVE = """\
-Runs the gateway in the foreground until SIGTERM or Ctrl-C, then drains: /readyz says 503, after
-connections.drain_delay_seconds no new connections are taken, and open ones finish what is in flight for up to
-connections.drain_seconds. A second signal ends it at once.
+Runs the gateway in the foreground until SIGTERM or Ctrl-C, then drains: /readyz answers 503. After
+connections.drain_delay_seconds it accepts no new connections. Open connections have connections.drain_seconds
+for their requests in flight. A second signal ends the gateway at once.
 
-A changed file (and SIGHUP) reloads it: quotas and limits change on open connections. A file with an error,
-or one that changes upstream, listeners or admin, is refused as a whole; what is in effect stays, and the log,
-/api/config and weir_config_reloads_total say so. Of these, only admin.allowed_hosts takes effect at once.
+A change of the file, and SIGHUP, reload it: quotas and limits change on open connections. A file with an error,
+or with another upstream, listeners or admin, is refused as a whole. The config in effect stays, and the log,
+/api/config and weir_config_reloads_total say so. Of these keys, only admin.allowed_hosts takes effect at once.
 
-With `workers` above 1 there are so many processes, which share the listeners' ports, and one before them that replaces
-those that die. Signals go to that one; the admin server shows them as one gateway.
+With `workers` above 1, a supervisor starts that many processes, which share the listeners' ports, and replaces
+processes that die. Send signals to the supervisor. The admin server shows the workers as one gateway.
 
-Logs go to stderr. Metrics, health and the admin API are served at admin.host:admin.port (127.0.0.1:9644).
+Logs go to stderr. Metrics, probes and the admin API are at admin.host:admin.port (127.0.0.1:9644).
 """
 
 _CHECK = """\
 Reads the file as `weir serve` would and prints one line for each error, with the key's path, the value, the line
-and the remedy. It reads the certificates and keys that the file names, too; a relative name starts at the config
-file's directory. Exits with 0 if it is valid, with 1 if not. Connects to nothing and changes nothing.
+and the remedy. It also reads the certificates and keys that the file names; a relative name starts at the config
+file's directory. Exits with 0 if the file is valid, with 1 if not. Makes no connections and no changes.
 """
 
 _VOLUMES = """\
-Runs beside a broker and publishes how full its file systems are, at start and every quotas.volumes.publish_interval_ms, to
-the compacted topic quotas.volumes.topic, which is made if it is missing. Gateways with `quotas.volumes: {source: topic}`
-read it, delay producers past the soft limit and pause them past the hard one. The limits are those of this file.
+Runs beside a broker and publishes the usage of its file systems, at start and every quotas.volumes.publish_interval_ms.
+It writes to the compacted topic quotas.volumes.topic, and creates a missing topic. Gateways with
+`quotas.volumes: {source: topic}` read the topic. They delay producers above the soft limit and pause them above the
+hard limit. The limits are those of this file.
 
 Its metrics and probes (/metrics, /livez, /readyz) are on admin.host, port quotas.volumes.agent.admin_port (9645). If the
 port is taken, it logs an error and publishes without them.
 
-It is not needed where brokers are Kafka 3.3 or later: with `source: log_dirs` gateways ask them directly.
+Brokers of Kafka 3.3 or later do not need it: with `source: log_dirs` gateways ask them directly.
 
 example:
   weir volumes publish --config weir.yaml --broker-id 3 --path /var/lib/kafka-1 --path /var/lib/kafka-2
 """
 
 _QUOTAS = """\
-Shows each client's rate beside its limit, the greediest first, from a running gateway. On a terminal the table
-is drawn again each second; written to a file or a pipe it is printed once.
+Shows each client's rate beside its limit, the highest use first, from a running gateway. On a terminal the table
+is updated each second; in a file or a pipe it is printed once.
 """
 
 
 _FORGIVE = """\
-Clears the debt of a client that has used far more than its quota, and unmutes its connections. What it uses from now on
-counts as ever. Gateways that share quotas have balances of their own: run the command for each of them.
+Clears the debt of a client that has used far more than its quota, and unmutes its connections. Later use counts as
+always. Gateways that share quotas have separate balances: run the command for each gateway.
 
-Names are those that `weir quotas` shows; "<other>" is the bucket that all clients past quotas.max_entities share.
+Use the names of `weir quotas`; "<other>" is the shared bucket of all clients beyond quotas.max_entities.
 
-Run it on the gateway's own host, or in its pod: other machines are refused.
+Run it on the gateway's own host, or in its pod: the gateway refuses other machines.
 
 examples:
   weir quotas forgive --client-id etl --kind produce
@@ -110,12 +111,12 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code."""
+    """Run a command. Returns its exit code."""
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))
     except ConfigError as error:
-        # For `weir check` they are what was asked for, for `weir serve` they are what went wrong.
+        # For `weir check` the problems are the result, for other commands they are the cause of the failure.
         for problem in error.problems:
             print(problem, file=sys.stdout if options.run is _check else sys.stderr)
         plural = "error" if len(error.problems) == 1 else "errors"
@@ -123,13 +124,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return CONFIG_ERROR
     except KeyboardInterrupt:
         return OK
-    except BrokenPipeError:  # the reader of a pipe has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes there
+    except BrokenPipeError:  # the reader of the pipe has closed it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards the rest of the buffer
         return OK
 
 
 def _serve(options: argparse.Namespace) -> int:
-    # Its default would end a gateway that starts. Nothing is missed: whoever takes it later looks at the file first.
+    # The default action would end a starting gateway. No change is lost: the reloader reads the file when it starts.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     path: Path = options.config
     worker = None if options.worker is None else Worker(options.worker, options.worker_directory)
@@ -144,7 +145,7 @@ def _serve(options: argparse.Namespace) -> int:
 
             further = ["--log-format", options.log_format, *(["--verbose"] if options.verbose else [])]
             return uvloop.run(supervise(path, config, further))
-    from gateway.app import serve  # here, so that `weir check` and `weir quotas` start without all of the gateway
+    from gateway.app import serve  # here, so that `weir check` and `weir quotas` start without the whole gateway
 
     return uvloop.run(serve(path, config, worker))
 
@@ -189,7 +190,7 @@ def _quotas(options: argparse.Namespace) -> int:
 
     from gateway.admin.table import AdminUnreachableError, show_quotas
 
-    # Rich takes a pipe for 80 columns wide, too narrow for the table.
+    # Rich assumes 80 columns for a pipe, too few for the table.
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
     try:
         asyncio.run(show_quotas(options.admin, once=options.once, as_json=options.json, console=console))
@@ -226,7 +227,7 @@ def _url(text: str) -> str:
     parts = urlsplit(text)
     try:
         valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # of a port that can't be one
+    except ValueError:  # an invalid port
         valid = False
     if not valid:
         raise argparse.ArgumentTypeError(f"{text!r} is not an address such as {DEFAULT_ADMIN}")
@@ -241,8 +242,8 @@ def _parser() -> argparse.ArgumentParser:
 
     serve = commands.add_parser("serve", help="run the gateway", description=_SERVE, formatter_class=layout)
     serve.add_argument("--log-format", choices=["json", "text"], default="json", help="of the log (default: json)")
-    serve.add_argument("--verbose", action="store_true", help="log what each connection does")
-    # For the supervisor of several workers alone.
+    serve.add_argument("--verbose", action="store_true", help="log the events of each connection")
+    # Only for the supervisor of several workers.
     serve.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     serve.add_argument("--worker-directory", type=Path, help=argparse.SUPPRESS)
     serve.set_defaults(run=_serve)
@@ -251,37 +252,41 @@ def _parser() -> argparse.ArgumentParser:
     for command in (serve, check):
         command.add_argument("--config", type=Path, required=True, metavar="FILE", help="the config file, such as weir.yaml")
 
-    volumes = commands.add_parser("volumes", help="publish how full a broker's disks are")
+    volumes = commands.add_parser("volumes", help="publish the usage of a broker's disks")
     publish = volumes.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser(
-        "publish", help="publish them, as an agent beside a broker", description=_VOLUMES, formatter_class=layout
+        "publish", help="publish the usage, as an agent beside a broker", description=_VOLUMES, formatter_class=layout
     )
     publish.add_argument("--config", type=Path, required=True, metavar="FILE", help="the config file, such as weir.yaml")
     publish.add_argument("--broker-id", type=int, metavar="ID", help="node.id of the broker (quotas.volumes.agent.broker_id)")
     publish.add_argument(
         "--path", action="append", metavar="DIR", help="one of its log.dirs; may be repeated (quotas.volumes.agent.paths)"
     )
-    publish.add_argument("--once", action="store_true", help="publish once, then end: 0 if that worked, else 1")
+    publish.add_argument("--once", action="store_true", help="publish once, then exit: 0 on success, otherwise 1")
     publish.add_argument("--log-format", choices=["json", "text"], default="json", help="of the log (default: json)")
     publish.set_defaults(run=_publish_volumes)
 
-    quotas = commands.add_parser("quotas", help="show who uses what now", description=_QUOTAS, formatter_class=layout)
+    quotas = commands.add_parser("quotas", help="show each client's use now", description=_QUOTAS, formatter_class=layout)
     quotas.add_argument("--admin", type=_url, default=DEFAULT_ADMIN, metavar="URL", help=f"of the gateway ({DEFAULT_ADMIN})")
     quotas.add_argument("--once", action="store_true", help="print the table once, also on a terminal")
-    quotas.add_argument("--json", action="store_true", help="print what the gateway answers, once, as JSON")
+    quotas.add_argument("--json", action="store_true", help="print the gateway's answer once, as JSON")
     quotas.set_defaults(run=_quotas)
     forgive = quotas.add_subparsers(title="commands", metavar="COMMAND").add_parser(
         "forgive", help="clear a client's debt, on the gateway's own host", description=_FORGIVE, formatter_class=layout
     )
     forgive.add_argument("--user", metavar="NAME", help="the user, as `weir quotas` shows it")
     forgive.add_argument("--client-id", metavar="NAME", help="the client-id, as `weir quotas` shows it")
-    forgive.add_argument("--kind", choices=CLIENT_KINDS, help="one kind of quota alone (default: every kind)")
+    forgive.add_argument("--kind", choices=CLIENT_KINDS, help="only one kind of quota (default: every kind)")
     forgive.add_argument(
         "--admin", type=_url, default=argparse.SUPPRESS, metavar="URL", help=f"of the gateway ({DEFAULT_ADMIN})"
     )
     forgive.set_defaults(run=_forgive)
 
     report = commands.add_parser(
-        "report", help="tell what happened", description=reports.ABOUT, epilog=reports.EXAMPLES, formatter_class=layout
+        "report",
+        help="report from the ledger",
+        description=reports.ABOUT,
+        epilog=reports.EXAMPLES,
+        formatter_class=layout,
     )
     reports.add_options(report)
     report.set_defaults(run=reports.run)

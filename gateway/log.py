@@ -13,7 +13,7 @@ from gateway import clock
 LogFormat = Literal["json", "text"]
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""What every log record has; the rest of its attributes came by `extra`."""
+"""Attributes of every log record. All others are from `extra`."""
 
 
 def iso(seconds: float) -> str:
@@ -22,10 +22,9 @@ def iso(seconds: float) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as a line of JSON: ts (ISO 8601, UTC), level, logger, msg, the fields of `extra`, error with a traceback."""
+    """A line of JSON: ts (ISO 8601, UTC), level, logger, msg, the fields of `extra`, error with a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end."""
         line: dict[str, object] = {
             "ts": iso(record.created),
             "level": record.levelname.lower(),
@@ -39,10 +38,9 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """A record as a line that people read: time (UTC), level, message, and of the fields of `extra` what that does not say."""
+    """A line for people: time (UTC), level, message, and the fields of `extra` that the message does not contain."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, followed by a traceback where there is one."""
         worker = f"[worker {record.worker}] " if hasattr(record, "worker") else ""
         message = record.getMessage()
         fields = [
@@ -56,7 +54,7 @@ class TextFormatter(logging.Formatter):
 
 
 def _harmless(text: str) -> str:
-    """Text without the control characters by which a client's name could take over the terminal or pass for another line."""
+    """Text without control characters: a client's name could take over the terminal or forge a line."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else "\n    " if char == "\n" else repr(char)[1:-1] for char in text)
@@ -67,12 +65,11 @@ _OF_BROKERS = "broker_"
 
 
 class OncePerPeer(logging.Filter):
-    """Lets a peer that misbehaves in a loop be logged once in `seconds`, with how often it was passed over.
+    """Passes one record per reason and peer in `seconds`, so that a misbehaving peer cannot fill the log.
 
-    It looks at records that have a `reason`, by that and by the host of their `peer`. Reasons that begin with `broker_` are
-    told apart by their `broker` instead: a broker that closes all connections is one peer, however many clients it cuts. An
-    ERROR is folded only if it has a `peer`, which can cause it again and again. At most `size` keys are told apart in
-    `seconds`; the further ones of a reason count as one peer. `now` is monotonic.
+    The key is a record's `reason` and the host of its `peer`. For reasons that begin with `broker_` it is the `broker`: a
+    broker that closes all connections is one peer. Records without a `reason` pass, and so do errors without a `peer`. At
+    most `size` keys exist in `seconds`; further peers of a reason count as one. `now` is monotonic.
     """
 
     def __init__(self, seconds: float = 60.0, size: int = 1_000, now: Callable[[], float] = clock.monotonic) -> None:
@@ -84,7 +81,7 @@ class OncePerPeer(logging.Filter):
         self._repeated: dict[tuple[str, str], int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is news; `repeated` is added to it where others like it were passed over."""
+        """True if the record is logged, with the number of suppressed records in `repeated`."""
         reason, peer = getattr(record, "reason", None), str(getattr(record, "peer", ""))
         if reason is None or (record.levelno >= logging.ERROR and not peer):
             return True
@@ -105,7 +102,7 @@ class OncePerPeer(logging.Filter):
         return True
 
     def _forget(self, now: float) -> None:
-        """Make room: forget the oldest keys that hold back nothing any more."""
+        """Drop the oldest keys if they are older than `seconds`."""
         while len(self._since) >= self._size:
             oldest, since = next(iter(self._since.items()))
             if now - since < self._seconds:
@@ -114,14 +111,13 @@ class OncePerPeer(logging.Filter):
 
 
 class OfWorker(logging.Filter):
-    """Adds to each record the `worker` that it is from."""
+    """Adds the `worker` to each record."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
         self._number = number
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Always true."""
         record.worker = self._number
         return True
 
@@ -129,7 +125,7 @@ class OfWorker(logging.Filter):
 def configure_logging(
     log_format: LogFormat, *, level: int = logging.INFO, stream: TextIO | None = None, worker: int | None = None
 ) -> None:
-    """Send all logs of the process to `stream` (stderr), and nowhere else; with the number of the `worker` that it is."""
+    """Send all logs of the process to `stream` (stderr) only. `worker` is the number in each record."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.addFilter(OncePerPeer())
     if worker is not None:
@@ -137,10 +133,9 @@ def configure_logging(
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.captureWarnings(capture=True)
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    # It reports every change in the config file's directory, whether or not it concerns the file.
+    # watchfiles logs every change in the config file's directory, also of other files.
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
-    # Its client tells of each attempt to look at the cluster, about once a second; `cluster.discovery` says it once, and why.
-    # The client's logger is the library's own one: switched off and not set to a level, which its other modules would inherit.
-    # Its connections log a traceback for each odd answer, and the cluster's metadata a warning: Weir's own code reports both.
+    # aiokafka logs each failed attempt, about once a second, and a traceback for each unexpected answer. Weir's own code
+    # reports both once, with the cause. The loggers are disabled instead of set to a level, which other modules would inherit.
     for name in ("aiokafka", "aiokafka.conn", "aiokafka.cluster"):
         logging.getLogger(name).disabled = True

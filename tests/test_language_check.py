@@ -33,6 +33,7 @@ LONG = " ".join(["word"] * 26)
         ("a.py", "# The reason is long,\n# and here. Whoever comes waits.\n", [(2, "clause")]),
         ("a.py", 'print("the client is told about its throttle time")\n', [(1, "name")]),
         ("a.py", 'raise OSError(f"{x} is what the broker said to us")\n', []),
+        ("a.py", 'HELP = """These are examples of commands:\n  weir what ever it is\n"""\n', []),
         ("a.py", "class Painter: ...\n", [(1, "name")]),
         ("a.py", "def test_" + 56 * "a" + "(): ...\n", [(1, "test name")]),
         ("a.py", "def test_what_is_left_is_kept(): ...\n", [(1, "test name")]),

@@ -1,1 +1,1 @@
-"""What a gateway keeps on its own disk over a restart."""
+"""Files that survive a restart: atomic replacement, and locks against a second gateway."""

@@ -1,4 +1,4 @@
-"""Locks of the state files: of several gateways that name one file, only the first may start."""
+"""Locks of the state files: of several gateways with one file, only the first may start."""
 
 import asyncio
 import errno
@@ -13,7 +13,7 @@ from gateway.features.quota_api.config import StateConfig
 from gateway.files.whole_file import real_path
 
 WAIT_SECONDS = 1.0
-"""How long to wait for the lock of a gateway that is just ending, for example after a kill."""
+"""Time to wait for the lock of a gateway that is just ending, for example after a kill."""
 
 _AGAIN_SECONDS = 0.05
 _HELD = frozenset({errno.EWOULDBLOCK, errno.EACCES})
@@ -34,9 +34,9 @@ class FileLock:
         self._descriptor: int | None = None
 
     def take(self) -> bool:
-        """Take the lock, if it is not taken yet; False where another process has it.
+        """Take the lock, unless it is taken already. False if another process has it.
 
-        Raises OSError where the lock's file can't be made: then nobody can save there either.
+        Raises OSError if the lock's file can't be made. Then no gateway can save there either.
         """
         if self._descriptor is not None:
             return True
@@ -53,17 +53,15 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Let another process take the lock."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     @property
     def problem(self) -> Problem:
-        """The error message for a gateway that can't take the lock."""
         return Problem(
             self.key,
-            "another gateway uses the file, and each would overwrite changes that the other has answered as saved",
+            "another gateway uses the file, and each would overwrite the other's saved changes",
             f"stop the other gateway, or give each gateway a {self.key} of its own",
             value=str(self.path),
         )
@@ -78,7 +76,7 @@ class StateLocks:
         self._config_file = config_file
 
     async def take(self) -> None:
-        """Take both. Raises ConfigError where another process has one of them and keeps it for `WAIT_SECONDS`."""
+        """Take both. Raises ConfigError if another process keeps one of them for `WAIT_SECONDS`."""
         deadline = clock.monotonic() + WAIT_SECONDS
         for lock in (self.quotas, self._usage):
             while not _try(lock):
@@ -87,7 +85,6 @@ class StateLocks:
                 await asyncio.sleep(_AGAIN_SECONDS)
 
     def release(self) -> None:
-        """Let go of both."""
         self.quotas.release()
         self._usage.release()
 
@@ -95,5 +92,5 @@ class StateLocks:
 def _try(lock: FileLock) -> bool:
     try:
         return lock.take()
-    except OSError:  # nothing can be saved there; a later save that works takes the lock first
+    except OSError:  # no save works there; a later save that works takes the lock first
         return True

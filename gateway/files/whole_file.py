@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Atomic replacement of files."""
 
 import os
 from collections.abc import Iterable
@@ -6,15 +6,15 @@ from pathlib import Path
 
 
 def real_path(path: Path) -> Path:
-    """The file that a path leads to through symbolic links, whether or not it exists."""
+    """The target of a path through symbolic links. It need not exist."""
     return Path(os.path.realpath(path))
 
 
 def replace_file(path: Path, lines: Iterable[str], *, durable: bool) -> None:
-    """Write a file beside `path` and give it that name. Raises OSError, and then what was there before stands.
+    """Write a file beside `path` and rename it. Raises OSError; the earlier content stays then.
 
-    A symbolic link stays: the file that it leads to is replaced. A kill leaves the one file or the other. `durable`: so does a
-    loss of power, from the return on.
+    A symbolic link stays: its target is replaced. After a kill, the file is either the old or the new one. `durable`: after
+    the return, the new file survives a loss of power.
     """
     path = real_path(path)
     new = path.with_name(f"{path.name}.new")

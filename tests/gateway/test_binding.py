@@ -13,7 +13,7 @@ from gateway.binding import why_not
     [
         (
             OSError(errno.EADDRINUSE, "error while attempting to bind on address ('127.0.0.1', 1): address already in use"),
-            "Address already in use — stop what listens there, or choose another port",
+            "Address already in use — stop the other process on this port, or choose another port",
         ),
         (OSError(errno.EACCES, "Permission denied"), "Permission denied — choose a port above 1023, or give Weir the right"),
         (OSError(errno.EADDRNOTAVAIL, "no"), "Cannot assign requested address — set admin.host to an address of this machine"),

@@ -80,7 +80,7 @@ async def test_viewer_over_the_limit_is_refused(server: AdminServer, monkeypatch
         await events(one, 1)
         async with session.get("/api/stream") as other:
             assert other.status == 503
-            assert "looking already" in await other.text()
+            assert "viewers are the maximum" in await other.text()
 
 
 def test_picture_holds_no_more_than_the_page_shows(view: AdminView) -> None:
