@@ -1,4 +1,4 @@
-"""The gateway as its users run it, with what tests look at."""
+"""A gateway process, with the figures that tests check."""
 
 import json
 import signal
@@ -17,7 +17,7 @@ __all__ = ["BROKER_PORTS", "Weir", "wait_until"]
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout: float = 60.0) -> Any:
-    """Return the first true value of `condition`, asked again and again. Fails naming `what` after `timeout` seconds."""
+    """Evaluate `condition` until it is true and return its value. Fails naming `what` after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {what}"
@@ -26,10 +26,10 @@ def wait_until(condition: Callable[[], object], what: str, timeout: float = 60.0
 
 
 class Weir(GatewayProcess):
-    """A gateway that has to end as it should: see `stop`."""
+    """A gateway whose exit is checked: see `stop`."""
 
     def not_ready(self) -> str:
-        """What /readyz says against sending clients here; empty once it says nothing."""
+        """Return the reason that /readyz gives, or an empty string if the gateway is ready."""
         try:
             self.get("/readyz")
         except urllib.error.HTTPError as error:
@@ -38,7 +38,7 @@ class Weir(GatewayProcess):
         return ""
 
     def stop(self) -> int:
-        """SIGTERM; fails unless it drains, ends with exit code 0 and never had an exception that nobody expected."""
+        """Send SIGTERM. Fails unless the exit code is 0 and the log has no traceback."""
         code = stop(self.process, timeout=30.0)
         log = self.log()
         assert code == 0, f"weir ended with exit code {code}: {log[-4000:]}"
@@ -46,15 +46,34 @@ class Weir(GatewayProcess):
         return code
 
     def reload(self) -> None:
-        """SIGHUP: read the config file again."""
+        """Send SIGHUP, so that the gateway reads its config file again."""
         self.process.send_signal(signal.SIGHUP)
 
+    def apply(self, **sections: Any) -> None:
+        """Replace sections of the config file and wait until the gateway has applied them."""
+        before = self.api("config")["version"]
+        self.write_config(self.config | sections)
+        self.reload()
+        wait_until(lambda: self.api("config")["version"] > before, "the config is reloaded")
+
+    def api(self, name: str) -> Any:
+        """Return the JSON of an admin page below /api/."""
+        return json.loads(self.get(f"/api/{name}"))
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time (user and system) that the process has used so far."""
+        return time.clock_gettime((~self.pid << 3) | 2)
+
+    def wait_for_volumes(self, state: str) -> None:
+        """Wait until the volumes are in `state`: OPEN, THROTTLE or PAUSE."""
+        wait_until(lambda: self.api("volumes")["state"] == state, f"volumes in state {state}")
+
     def events(self) -> list[dict[str, Any]]:
-        """The lines of its log, but for one that is being written."""
+        """Return the complete lines of the log."""
         return [json.loads(line) for line in self.log().splitlines(keepends=True) if line.endswith("\n")]
 
     def metric(self, name: str, **labels: str) -> float:
-        """The sum of all samples of a metric that carry these labels; 0 where there is none."""
+        """Return the sum of all samples of a metric with these labels, or 0."""
         return sum(
             sample.value
             for family in text_string_to_metric_families(self.get("/metrics"))
@@ -63,7 +82,7 @@ class Weir(GatewayProcess):
         )
 
     def label_values(self, name: str, label: str) -> set[str]:
-        """The values of a label among the samples of a metric that are above 0."""
+        """Return the values of a label in the samples of a metric that are above 0."""
         return {
             sample.labels[label]
             for family in text_string_to_metric_families(self.get("/metrics"))
@@ -72,7 +91,7 @@ class Weir(GatewayProcess):
         }
 
     def client_sockets(self) -> int:
-        """How many client connections it holds open as the kernel counts them, dead ones that it keeps included."""
+        """Return the number of client connections by the kernel's count, half-closed ones included."""
         mine, ports = self.sockets(), {f"{port:04X}" for port in self.ports}
         rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
         listening = "0A"

@@ -1,7 +1,6 @@
 """Quotas that are changed through the gateway with Kafka's own tools: as through a broker, felt at once, and kept."""
 
 import base64
-import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
@@ -220,7 +219,7 @@ def produce(client: RequestClient, topic: str) -> int:
 
 
 def row(gateway: Weir, client_id: str) -> dict[str, Any]:
-    rows = json.loads(gateway.get("/api/quotas"))["rows"]
+    rows = gateway.api("quotas")["rows"]
     found: dict[str, Any] = next(each for each in rows if (each["kind"], each["client_id"]) == ("produce", client_id))
     return found
 

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import hmac
-import json
 import re
 import socket
 import struct
@@ -109,7 +108,7 @@ def authenticated(gateway: Weir, mechanism: str) -> float:
 
 
 def usage(gateway: Weir, user: str) -> dict[str, Any] | None:
-    rows = [row for row in json.loads(gateway.get("/api/quotas"))["rows"] if row["user"] == user and row["kind"] == "produce"]
+    rows = [row for row in gateway.api("quotas")["rows"] if row["user"] == user and row["kind"] == "produce"]
     return rows[0] if rows else None
 
 

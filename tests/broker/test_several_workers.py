@@ -1,6 +1,5 @@
 """Two workers before a real broker: one is killed under load, and what all of them did is on one admin port."""
 
-import json
 import os
 import signal
 import threading
@@ -98,7 +97,7 @@ def written(cluster: KafkaCluster, topic: str) -> int:
 
 
 def workers(weir: Weir) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(weir.get("/api/workers"))["workers"]
+    found: list[dict[str, Any]] = weir.api("workers")["workers"]
     return found
 
 
@@ -170,7 +169,7 @@ def test_admin_port_shows_all_workers(two_workers: Weir) -> None:
         )
         for row in with_rate:
             assert weir.metric("weir_quota_bytes_total", kind="produce", client_id=row["client_id"]) >= row["amount_total"]
-    assert json.loads(weir.get("/api/config"))["config"]["workers"] == 2
+    assert weir.api("config")["config"]["workers"] == 2
 
 
 def test_workers_share_one_quota(kafka: KafkaCluster, two_workers: Weir) -> None:

@@ -1,6 +1,5 @@
 """Four gateways hold one quota together, on a real Kafka: whoever of them its clients use, and whoever of them dies."""
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import groupby, pairwise
@@ -139,7 +138,7 @@ def test_deleted_usage_topic_is_created_again(fleet: Fleet) -> None:
 
 
 def test_stopping_gateway_publishes_its_farewell(fleet: Fleet) -> None:
-    identity = json.loads(fleet.gateways[0].get("/api/sharing"))["identity"].encode()
+    identity = fleet.gateways[0].api("sharing")["identity"].encode()
     assert fleet.gateways[0].stop() == 0
     values = values_of(fleet.cluster.bootstrap_servers, USAGE_TOPIC, identity)
     assert values[-1] is None

@@ -1,7 +1,6 @@
 """Topic quotas before a real Kafka: shares, rejections, byte counts; and rejected producers lose and reorder nothing."""
 
 import asyncio
-import json
 import re
 import socket
 import time
@@ -74,7 +73,7 @@ def topics(cluster: KafkaCluster) -> Iterator[Callable[..., None]]:
 
 
 def report(gateway: Weir) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(gateway.get("/api/topics"))
+    answer: dict[str, Any] = gateway.api("topics")
     answer["rows"] = {row["topic"]: row for row in answer["rows"]}
     return answer
 

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from loadtest.testkit.kafka import KafkaCluster, start_tool, used_bytes
 from tests.broker.topics import create_topic
-from tests.broker.volumes import MIB, VOLUME_BYTES, UsageTopic, small_cluster, state, usage, wait_for_state
+from tests.broker.volumes import MIB, VOLUME_BYTES, UsageTopic, small_cluster, state, usage
 from tests.weir_process import Weir, wait_until
 
 pytestmark = pytest.mark.broker
@@ -140,7 +140,7 @@ def test_volume_never_fills_up(cluster: KafkaCluster, start: Callable[..., tuple
         hard={"type": "MinFreePercentage", "level": HARD_FREE},
         max_delay_ms=100,
     )
-    wait_for_state(gateway, "OPEN")
+    gateway.wait_for_volumes("OPEN")
     filled, other = topic_on(cluster, 0), topic_on(cluster, 1)
     volume = cluster.brokers[0].directory / "data"
     seen: dict[str, int] = {}
@@ -189,7 +189,7 @@ def test_volume_never_fills_up(cluster: KafkaCluster, start: Callable[..., tuple
         for name in (filled, other):
             records = TopicPartition(name, 0, end_offset(cluster.bootstrap_servers, name))
             admin.delete_records([records])[records].result(TIMEOUT)
-        wait_for_state(gateway, "OPEN")
+        gateway.wait_for_volumes("OPEN")
         before = bystander.acknowledged
         wait_until(lambda: bystander.acknowledged > before + 4, "the bystander goes on")
     assert (filling.failed, bystander.failed) == ([], [])
@@ -213,7 +213,7 @@ def test_usage_topic_is_compacted_to_one_message_a_broker(
     cluster: KafkaCluster, start: Callable[..., tuple[Weir, UsageTopic]]
 ) -> None:
     gateway, topic = start(publish_interval_ms=100)
-    wait_for_state(gateway, "OPEN")
+    gateway.wait_for_volumes("OPEN")
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     resource = ConfigResource(ResourceType.TOPIC, topic.topic)
     configs = admin.describe_configs([resource])[resource].result(TIMEOUT)
@@ -260,7 +260,7 @@ def test_missing_usage_pauses_in_time_and_recovers(
 
     def check_unknown(what: str) -> None:
         wait_until(lambda: gateway.metric("weir_volume_unknown_brokers") > 0, what)
-        wait_for_state(gateway, when_unknown)
+        gateway.wait_for_volumes(when_unknown)
         assert gateway.metric("weir_volume_data_missing") == lacking
 
     wait_until_known()
@@ -315,18 +315,18 @@ GARBAGE: dict[str, tuple[bytes, bytes, str]] = {
 def test_invalid_messages_are_skipped_and_counted(start: Callable[..., tuple[Weir, UsageTopic]]) -> None:
     gateway, topic = start(source="topic", freshness_seconds=600)
     topic.publish(usage(100), brokers=tuple(range(BROKERS)))
-    wait_for_state(gateway, "OPEN")
+    gateway.wait_for_volumes("OPEN")
     expected: Counter[str] = Counter()
     for key, value, reason in GARBAGE.values():
         if reason != "too_large":  # what the brokers themselves refuse
             topic.publish(value, key=key)
             expected[reason] += 1
     topic.publish(usage(501), brokers=(2,))
-    wait_for_state(gateway, "THROTTLE")
+    gateway.wait_for_volumes("THROTTLE")
     skipped = {reason: gateway.metric("weir_volume_messages_skipped_total", reason=reason) for reason in expected}
     assert skipped == dict(expected)
     topic.publish(usage(100), brokers=(2,))
-    wait_for_state(gateway, "OPEN")
+    gateway.wait_for_volumes("OPEN")
 
 
 def test_producers_outlast_a_pause(cluster: KafkaCluster, start: Callable[..., tuple[Weir, UsageTopic]]) -> None:
@@ -335,7 +335,7 @@ def test_producers_outlast_a_pause(cluster: KafkaCluster, start: Callable[..., t
     gateway, usage_topic = start(source="topic", freshness_seconds=600)
     everyone = tuple(range(BROKERS))
     usage_topic.publish(usage(950), brokers=everyone)
-    wait_for_state(gateway, "PAUSE")
+    gateway.wait_for_volumes("PAUSE")
     names = ("java", "librdkafka", "acks0", "aiokafka")
     topics = {
         name: create_topic(cluster.bootstrap_servers, f"{name}-{uuid4().hex[:8]}", partitions=1, replicas=3) for name in names
@@ -385,7 +385,7 @@ def test_transaction_and_exempt_clients_survive_a_pause(cluster: KafkaCluster, s
     wait_until(lambda: gateway.metric("weir_volume_connected", role="reader") == 1, "the topic is read")
     assert state(gateway) == "PAUSE"
     usage_topic.publish(usage(100), brokers=tuple(range(BROKERS)))
-    wait_for_state(gateway, "OPEN")
+    gateway.wait_for_volumes("OPEN")
     topic = create_topic(cluster.bootstrap_servers, f"txn-{uuid4().hex[:8]}", partitions=1, replicas=3)
     producer = Producer({"bootstrap.servers": gateway.bootstrap_servers, "transactional.id": topic, "linger.ms": 0})
     producer.init_transactions(TIMEOUT)
@@ -393,7 +393,7 @@ def test_transaction_and_exempt_clients_survive_a_pause(cluster: KafkaCluster, s
     producer.produce(topic, b"first")
     producer.flush(TIMEOUT)
     usage_topic.publish(usage(950), brokers=(0,))
-    wait_for_state(gateway, "PAUSE")
+    gateway.wait_for_volumes("PAUSE")
     producer.commit_transaction(TIMEOUT)
     assert state(gateway) == "PAUSE"
 

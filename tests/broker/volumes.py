@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from loadtest.testkit.kafka import CannotMountError, KafkaCluster, cluster_on_small_volumes
-from tests.weir_process import Weir, wait_until
+from tests.weir_process import Weir
 
 MIB = 1024 * 1024
 VOLUME_BYTES = 96 * MIB
@@ -82,9 +82,4 @@ class UsageTopic:
 
 def state(gateway: Weir) -> str:
     """The state that the gateway shows."""
-    return str(json.loads(gateway.get("/api/volumes"))["state"])
-
-
-def wait_for_state(gateway: Weir, wanted: str) -> None:
-    """Wait until the gateway shows a state."""
-    wait_until(lambda: state(gateway) == wanted, f"the state {wanted}: {gateway.get('/api/volumes')}")
+    return str(gateway.api("volumes")["state"])

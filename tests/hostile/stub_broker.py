@@ -201,6 +201,12 @@ def produced(request: Request) -> bytes | None:
     return request.answer(responses=[topic | {"partition_responses": [{"index": 0, "error_code": 0, "base_offset": 7}]}])
 
 
+def produce_outcome(frame: bytes, version: int = 9) -> tuple[int, int]:
+    """Return the error code of the first partition of a Produce response, and its throttle time in ms."""
+    response = codec.decode_response(ApiKey.PRODUCE, version, frame)
+    return response["responses"][0]["partition_responses"][0]["error_code"], response["throttle_time_ms"]
+
+
 def fetched_nothing(request: Request) -> bytes:
     """Answer a Fetch with no records."""
     return request.answer(responses=[])

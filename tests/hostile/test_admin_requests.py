@@ -10,7 +10,6 @@ from contextlib import suppress
 import pytest
 
 from protocol.api_keys import ApiKey
-from tests.hostile.processor import cpu_seconds
 from tests.protocol import codec
 
 DESCRIBE, ALTER = ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS
@@ -78,12 +77,12 @@ def test_large_quota_request_costs_nothing(broker, start_weir, connect, make):
     weir = start_weir(broker.bootstrap_servers)
     clients = [connect(weir) for _ in range(3)]
     frame = make(7_000_000)
-    before = cpu_seconds(weir)
+    before = weir.cpu_seconds()
     for client in clients:
         send_all(client, frame)
     weir.get("/livez")
     assert all(client.is_closed() for client in clients)
-    assert cpu_seconds(weir) - before < CPU_SECONDS
+    assert weir.cpu_seconds() - before < CPU_SECONDS
     assert weir.metric("weir_protocol_errors_total", reason="frame_too_large") == 3
     assert weir.resident_bytes() < RESIDENT_BYTES
 
@@ -91,9 +90,9 @@ def test_large_quota_request_costs_nothing(broker, start_weir, connect, make):
 def test_client_without_rights_gets_short_refusal(broker, start_weir, connect):
     weir = start_weir(broker.bootstrap_servers)
     client, frame = connect(weir), alter(25_000)
-    before = cpu_seconds(weir)
+    before = weir.cpu_seconds()
     answer, _ = client.ask(frame)
-    assert cpu_seconds(weir) - before < CPU_SECONDS
+    assert weir.cpu_seconds() - before < CPU_SECONDS
     assert len(answer) < 1.2 * len(frame)
     entries = codec.decode_response(ALTER, 1, answer)["entries"]
     assert (len(entries), {entry["error_code"] for entry in entries}) == (25_000 // 17, {CLUSTER_AUTHORIZATION_FAILED})
@@ -105,10 +104,10 @@ def test_client_without_rights_gets_short_refusal(broker, start_weir, connect):
 def test_oversized_request_of_an_admin_is_refused(broker, start_weir, connect):
     weir = start_weir(broker.bootstrap_servers, quota_admins=["User:ANONYMOUS"])
     client = connect(weir)
-    before = cpu_seconds(weir)
+    before = weir.cpu_seconds()
     send_all(client, alter(1_000_000))
     assert client.is_closed()
-    assert cpu_seconds(weir) - before < CPU_SECONDS
+    assert weir.cpu_seconds() - before < CPU_SECONDS
     answer, _ = connect(weir).ask(alter(25_000))
     assert {entry["error_code"] for entry in codec.decode_response(ALTER, 1, answer)["entries"]} == {0}
     assert weir.metric("weir_protocol_errors_total", reason="too_many_elements") == 1
@@ -118,11 +117,11 @@ def test_mutations_without_quota_pass_unopened(broker, start_weir, connect):
     broker.answers[ApiKey.DELETE_TOPICS] = deleted
     weir = start_weir(broker.bootstrap_servers)
     client, frame = connect(weir), delete(900_000)
-    before = cpu_seconds(weir)
+    before = weir.cpu_seconds()
     for _ in range(10):
         client.ask(frame)
     assert all(request.frame == frame for request in broker.received)
-    assert cpu_seconds(weir) - before < CPU_SECONDS
+    assert weir.cpu_seconds() - before < CPU_SECONDS
     assert weir.resident_bytes() < RESIDENT_BYTES
 
 
@@ -130,7 +129,7 @@ def test_mutations_under_quota_are_bounded(broker, start_weir, connect):
     broker.answers[ApiKey.DELETE_TOPICS] = deleted
     quotas = {"entities": [{"client-id": "etl", "controller_mutation_rate": 1_000_000}]}
     weir = start_weir(broker.bootstrap_servers, quotas=quotas)
-    before = cpu_seconds(weir)
+    before = weir.cpu_seconds()
     for size, reason in ((2_000_000, "frame_too_large"), (900_000, "too_many_elements")):
         client = connect(weir)
         send_all(client, delete(size))
@@ -138,7 +137,7 @@ def test_mutations_under_quota_are_bounded(broker, start_weir, connect):
         assert weir.metric("weir_protocol_errors_total", reason=reason) == 1
     assert broker.received == []
     connect(weir).ask(delete(4_900 * 24))
-    assert cpu_seconds(weir) - before < CPU_SECONDS
+    assert weir.cpu_seconds() - before < CPU_SECONDS
     assert broker.count(ApiKey.DELETE_TOPICS) == 1
 
 

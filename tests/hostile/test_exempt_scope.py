@@ -1,15 +1,12 @@
 """`exempt` and `quotas.enforce` apply to rates. Topic and volume quotas have their own exemptions and switches."""
 
-import json
-
 import pytest
 
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
 from tests.hostile.raw_client import RawClient
-from tests.hostile.stub_broker import StubBroker
-from tests.protocol import codec
-from tests.weir_process import Weir, wait_until
+from tests.hostile.stub_broker import StubBroker, produce_outcome
+from tests.weir_process import Weir
 
 NOT_ENOUGH_REPLICAS = 19
 RATE_ONLY, RATES, ALL = "rate-only", "listed-rates", "listed-all"
@@ -24,13 +21,11 @@ PAUSED = {"max_delay_ms": 20}
 
 def error_of(client: RawClient, client_id: str) -> int:
     """Send a Produce and return the error code of its only partition."""
-    answer, _ = client.ask(m.produce(1, client_id=client_id))
-    response = codec.decode_response(ApiKey.PRODUCE, 9, answer)
-    return int(response["responses"][0]["partition_responses"][0]["error_code"])
+    return produce_outcome(client.ask(m.produce(1, client_id=client_id))[0])[0]
 
 
 def paused(weir: Weir) -> Weir:
-    wait_until(lambda: json.loads(weir.get("/api/volumes"))["state"] == "PAUSE", "producers are paused")
+    weir.wait_for_volumes("PAUSE")
     return weir
 
 
@@ -45,7 +40,7 @@ def test_volumes_have_their_own_enforce(broker: StubBroker, start_weir, connect,
     weir = paused(start_weir(broker.bootstrap_servers, quotas={**quotas, "volumes": {**PAUSED, **volumes}}))
     assert error_of(connect(weir), "app") == error
     assert broker.count(ApiKey.PRODUCE) == (error == 0)
-    assert json.loads(weir.get("/api/volumes"))["enforced"] is (error != 0)
+    assert weir.api("volumes")["enforced"] is (error != 0)
 
 
 def test_exempt_true_does_not_pass_a_pause(broker: StubBroker, start_weir, connect):

@@ -1,13 +1,10 @@
 """Traffic to Weir's own topics is not counted, throttled or paused."""
 
-import json
-
 import pytest
 
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
-from tests.hostile.stub_broker import TOPIC, Request, StubBroker
-from tests.protocol import codec
+from tests.hostile.stub_broker import TOPIC, Request, StubBroker, produce_outcome
 from tests.weir_process import Weir, wait_until
 
 USAGE, LEDGER = "__weir_volume_usage", "__weir_throttles"
@@ -22,12 +19,6 @@ def appended(request: Request) -> bytes | None:
     return request.answer(responses=[topic | {"partition_responses": [partition]} for topic in topics])
 
 
-def outcome(frame: bytes, version: int = 9) -> tuple[int, int]:
-    """Return the error code and the throttle time of a Produce response."""
-    response = codec.decode_response(ApiKey.PRODUCE, version, frame)
-    return response["responses"][0]["partition_responses"][0]["error_code"], response["throttle_time_ms"]
-
-
 @pytest.fixture
 def weir(broker: StubBroker, start_weir, tmp_path) -> Weir:
     """A gateway that pauses producers, because it has no usage, with a quota of 1 byte/s for every client."""
@@ -40,31 +31,29 @@ def weir(broker: StubBroker, start_weir, tmp_path) -> Weir:
     }
     ledger = {"path": str(tmp_path / "ledger"), "topic": LEDGER}
     gateway = start_weir(broker.bootstrap_servers, quotas=quotas, ledger=ledger)
-    wait_until(lambda: json.loads(gateway.get("/api/volumes"))["state"] == "PAUSE", "producers are paused")
+    gateway.wait_for_volumes("PAUSE")
     return gateway
 
 
 @pytest.mark.parametrize("version", [9, 13], ids=["by name", "by id"])
 def test_own_topics_are_neither_charged_nor_gated(weir: Weir, connect, version):
-    wait_until(lambda: json.loads(weir.get("/api/topics"))["total"]["defaulted"], "the topics are listed")
+    wait_until(lambda: weir.api("topics")["total"]["defaulted"], "the topics are listed")
     client = connect(weir)
     for topic in (USAGE, LEDGER, USAGE):
         answer, _ = client.ask(m.produce(1, version=version, size=50_000, topics=(topic,)))
-        assert outcome(answer, version) == (0, 0), topic
+        assert produce_outcome(answer, version) == (0, 0), topic
     assert not [row for row in weir.usage() if row["amount_total"] > 0]
 
 
 def test_own_topic_beside_another_gives_no_privilege(weir: Weir, broker: StubBroker, connect):
     answer, _ = connect(weir).ask(m.produce(1, topics=(USAGE, TOPIC)))
-    assert outcome(answer)[0] == 19
+    assert produce_outcome(answer)[0] == 19
     assert broker.count(ApiKey.PRODUCE) == 0
 
 
 def test_topic_quotas_do_not_count_own_topics(weir: Weir, connect):
     assert connect(weir).ask(m.produce(1, size=50_000, topics=(USAGE,)))
-    topics = wait_until(
-        lambda: (found := json.loads(weir.get("/api/topics")))["total"]["defaulted"] and found, "the topics are listed"
-    )
+    topics = wait_until(lambda: (found := weir.api("topics"))["total"]["defaulted"] and found, "the topics are listed")
     assert [(row["topic"], row["threshold"]) for row in topics["rows"]] == [(TOPIC, TOTAL)]
     assert topics["total"]["defaulted"] == 1
     assert topics["total"]["rate"] == 0

@@ -2,6 +2,8 @@
 
 from uuid import UUID
 
+import pytest
+
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
 from tests.hostile.stub_broker import Request
@@ -22,28 +24,6 @@ def created(request: Request) -> bytes:
     return request.answer(topics=[{"name": name, "error_code": 0} for name in names])
 
 
-def flood(weir, connect, frames):
-    """Send each frame on its own connection; return once the gateway defers all of them."""
-    for frame in frames:
-        connect(weir).send(frame)
-    wait_until(lambda: weir.metric("weir_muted_connections") == len(frames) + 1, "all connections are muted")
-
-
-def test_new_connections_wait_for_produce_debt(broker, start_weir, connect):
-    weir = start_weir(broker.bootstrap_servers, quotas={"entities": [{"client-id": "etl", "producer_byte_rate": 1024}]})
-    connect(weir).ask(m.produce(1, size=500_000))
-    flood(weir, connect, [m.produce(1, size=10_000)] * CONNECTIONS)
-    assert broker.count(ApiKey.PRODUCE) == 1
-
-
-def test_new_connections_wait_for_mutation_debt(broker, start_weir, connect):
-    broker.answers[ApiKey.CREATE_TOPICS] = created
-    weir = start_weir(broker.bootstrap_servers, quotas={"entities": [{"client-id": "etl", "controller_mutation_rate": 1}]})
-    connect(weir).ask(create_topics(1, "first", 500))
-    flood(weir, connect, [create_topics(1, f"topic-{number}", 10) for number in range(CONNECTIONS)])
-    assert broker.count(ApiKey.CREATE_TOPICS) == 1
-
-
 def share_fetch(correlation_id: int) -> bytes:
     values = {"group_id": "g", "member_id": "m", "topics": []}
     return codec.encode_request(ApiKey.SHARE_FETCH, 1, values, correlation_id, "etl")
@@ -56,12 +36,23 @@ def shared(request: Request) -> bytes:
     return request.answer(responses=[{"topic_id": UUID(int=1), "partitions": [partition]}])
 
 
-def test_new_connections_wait_for_share_fetch_debt(broker, start_weir, connect):
-    broker.answers[ApiKey.SHARE_FETCH] = shared
-    weir = start_weir(broker.bootstrap_servers, quotas={"entities": [{"client-id": "etl", "consumer_byte_rate": 1024}]})
-    connect(weir).ask(share_fetch(1))
-    flood(weir, connect, [share_fetch(1)] * CONNECTIONS)
-    assert broker.count(ApiKey.SHARE_FETCH) == 1
+DEBTS = {
+    "produce": ("producer_byte_rate", 1024, m.produce(1, size=500_000), lambda number: m.produce(1, size=10_000)),
+    "mutation": ("controller_mutation_rate", 1, create_topics(1, "first", 500), lambda n: create_topics(1, f"topic-{n}", 10)),
+    "share fetch": ("consumer_byte_rate", 1024, share_fetch(1), lambda number: share_fetch(1)),
+}
+
+
+@pytest.mark.parametrize("debt", DEBTS)
+def test_new_connections_wait_for_debt(debt, broker, start_weir, connect):
+    key, rate, first, later = DEBTS[debt]
+    broker.answers |= {ApiKey.CREATE_TOPICS: created, ApiKey.SHARE_FETCH: shared}
+    weir = start_weir(broker.bootstrap_servers, quotas={"entities": [{"client-id": "etl", key: rate}]})
+    connect(weir).ask(first)
+    for number in range(CONNECTIONS):
+        connect(weir).send(later(number))
+    wait_until(lambda: weir.metric("weir_muted_connections") == CONNECTIONS + 1, "all connections are muted")
+    assert broker.count(int.from_bytes(first[4:6], "big")) == 1
 
 
 def test_pipelined_share_fetches_are_forwarded_singly(broker, start_weir, connect):

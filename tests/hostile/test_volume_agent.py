@@ -1,6 +1,5 @@
 """`weir volumes publish` as a process: its admin port, and the usage ages that a gateway shows."""
 
-import json
 import sys
 import urllib.error
 import urllib.request
@@ -78,7 +77,7 @@ def test_gateway_shows_the_age_of_each_usage(broker, start_weir):
     weir = start_weir(broker.bootstrap_servers, quotas={"volumes": settings})
 
     def ages():
-        found = json.loads(weir.get("/api/volumes"))["usage_age_seconds"]
+        found = weir.api("volumes")["usage_age_seconds"]
         return found if found.keys() == {str(NODE_ID), "2"} else None
 
     shown = wait_until(ages, "the ages of both brokers")

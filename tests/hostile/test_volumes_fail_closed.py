@@ -1,12 +1,12 @@
 """Producers stay paused when the cluster's answers omit brokers or their disks."""
 
 from tests.gateway.proxy import messages as m
-from tests.hostile.stub_broker import NODE_ID
-from tests.hostile.usage_topic import FULL, ROOM, UsageTopic, wait_for_state
+from tests.hostile.stub_broker import NODE_ID, produce_outcome
+from tests.hostile.usage_topic import FULL, ROOM, UsageTopic
 from tests.weir_process import wait_until
 
 VOLUMES = {"source": "topic", "freshness_seconds": 600, "publish_interval_ms": 100, "max_delay_ms": 300}
-NOT_ENOUGH_REPLICAS = (19).to_bytes(2, "big")
+NOT_ENOUGH_REPLICAS = 19
 
 
 def volumes(**changes):
@@ -14,7 +14,7 @@ def volumes(**changes):
 
 
 def is_refused(client):
-    return NOT_ENOUGH_REPLICAS in client.ask(m.produce(1))[0]
+    return produce_outcome(client.ask(m.produce(1))[0])[0] == NOT_ENOUGH_REPLICAS
 
 
 def test_no_brokers_in_metadata_keeps_producers_paused(broker, start_weir, connect):
@@ -27,7 +27,7 @@ def test_no_brokers_in_metadata_keeps_producers_paused(broker, start_weir, conne
     assert weir.metric("weir_volume_state", state="PAUSE") == 1
     assert is_refused(connect(weir))
     usage.alive = [NODE_ID]
-    wait_for_state(weir, "OPEN")
+    weir.wait_for_volumes("OPEN")
 
 
 def test_broker_missing_from_metadata_still_counts(broker, start_weir, connect):
@@ -37,7 +37,7 @@ def test_broker_missing_from_metadata_still_counts(broker, start_weir, connect):
     usage.publish(FULL, broker=2)
     # Weir looks up the brokers every quarter of this freshness: 0.5 s.
     weir = start_weir(broker.bootstrap_servers, quotas=volumes(freshness_seconds=2))
-    wait_for_state(weir, "PAUSE")
+    weir.wait_for_volumes("PAUSE")
     usage.alive = [NODE_ID]
     looks = usage.looks
 
@@ -61,8 +61,7 @@ def test_shorter_freshness_holds_for_known_usage(broker, start_weir, connect):
     usage = UsageTopic(broker)
     usage.publish(ROOM, age=300)
     weir = start_weir(broker.bootstrap_servers, quotas=volumes())
-    wait_for_state(weir, "OPEN")
-    weir.write_config(weir.config | {"quotas": volumes(freshness_seconds=200)})
-    weir.reload()
-    wait_for_state(weir, "PAUSE")
+    weir.wait_for_volumes("OPEN")
+    weir.apply(quotas=volumes(freshness_seconds=200))
+    weir.wait_for_volumes("PAUSE")
     assert is_refused(connect(weir))

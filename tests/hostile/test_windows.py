@@ -1,6 +1,5 @@
 """Each kind uses its configured quota window, and a changed window forgives no debt."""
 
-import json
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from protocol.api_keys import ApiKey
 from tests.gateway.features.controller_mutations import mutation_session as mutations
 from tests.gateway.proxy import messages as m
 from tests.hostile.stub_broker import Request
-from tests.weir_process import Weir, wait_until
+from tests.weir_process import Weir
 
 
 def created(request: Request) -> bytes:
@@ -30,13 +29,6 @@ def quotas(samples: int, **entity: Any) -> dict[str, Any]:
     return {"window": window, "mutations": {"window": window}, "entities": [{"client-id": "etl", **entity}]}
 
 
-def reload(weir: Weir, sections: dict[str, Any]) -> None:
-    before = json.loads(weir.get("/api/config"))["version"]
-    weir.write_config(weir.config | {"quotas": sections})
-    weir.reload()
-    wait_until(lambda: json.loads(weir.get("/api/config"))["version"] > before, "the config is reloaded")
-
-
 @pytest.mark.parametrize("samples", [100, 200])
 def test_mutations_window_counts_in_used_ratio(broker, start_weir, connect, samples):
     """The byte window stays at its default of 11 s and must not be used for partitions."""
@@ -52,7 +44,7 @@ def test_longer_window_forgives_no_mutation_debt(broker, start_weir, connect):
     weir = start_weir(broker.bootstrap_servers, quotas=quotas(100, controller_mutation_rate=5))
     connect(weir).ask(mutations.create(1, {"orders": 912}))
     assert used(weir, "controller_mutation")["tokens"] == pytest.approx(-412, abs=50)
-    reload(weir, quotas(101, controller_mutation_rate=5))
+    weir.apply(quotas=quotas(101, controller_mutation_rate=5))
     row = used(weir, "controller_mutation")
     assert row["tokens"] == pytest.approx(-412, abs=100)
     assert row["throttle_left"] > 50
@@ -62,7 +54,7 @@ def test_changed_window_keeps_byte_debt_and_use(broker, start_weir, connect):
     weir = start_weir(broker.bootstrap_servers, quotas=quotas(11, producer_byte_rate=1_000))
     connect(weir).ask(m.produce(1, size=110_000))
     for samples in (300, 6):
-        reload(weir, quotas(samples, producer_byte_rate=1_000))
+        weir.apply(quotas=quotas(samples, producer_byte_rate=1_000))
         row = used(weir, "produce")
         assert row["tokens"] == pytest.approx(-100_000, abs=20_000)
         assert row["rate"] > 300

@@ -10,7 +10,6 @@ from gateway.features.volume_quotas.usage_message import VolumeUsage, encode_usa
 from protocol.api_keys import ApiKey
 from tests.gateway.cluster.kept_topic import KeptTopic
 from tests.hostile.stub_broker import HOST, NODE_ID, Request, StubBroker, produced
-from tests.weir_process import Weir, wait_until
 
 TOPIC = "__weir_volume_usage"
 HARD, SOFT = Limit(LimitType.CONSUMED_SPACE, 900), Limit(LimitType.CONSUMED_SPACE, 500)
@@ -90,7 +89,3 @@ class UsageTopic:
         first = self._records.append(batch, int.from_bytes(batch[57:61], "big"))
         answer = {"index": 0, "error_code": 0, "base_offset": first}
         return request.answer(responses=[{"name": TOPIC, "partition_responses": [answer]}])
-
-
-def wait_for_state(weir: Weir, wanted: str) -> None:
-    wait_until(lambda: weir.metric("weir_volume_state", state=wanted) == 1, f"the state {wanted}")

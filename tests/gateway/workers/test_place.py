@@ -1,4 +1,4 @@
-"""One worker's place, with a real gateway in it."""
+"""One worker's place: the process in it is replaced if it hangs."""
 
 import asyncio
 import json
@@ -14,6 +14,8 @@ from gateway.workers import place
 from gateway.workers.place import WorkerPlace
 from gateway.workers.worker import Worker
 from loadtest.testkit.kafka import free_port, free_port_range
+
+HANGS = "import time; time.sleep(600)"
 
 
 async def test_worker_that_hangs_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,3 +43,24 @@ async def test_worker_that_hangs_is_killed_and_replaced(tmp_path: Path, monkeypa
     finally:
         of_worker.stop()
         assert await asyncio.wait_for(running, 60) == 0
+
+
+async def test_worker_that_hangs_at_its_start_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "START_SECONDS", 0.3)
+    started: list[bool] = []
+    second = asyncio.Event()
+
+    def next_process() -> int:
+        started.append(True)
+        if len(started) == 2:
+            second.set()
+        return len(started)
+
+    worker = WorkerPlace(0, [sys.executable, "-c", HANGS], tmp_path / "socket", next_process)
+    running = asyncio.create_task(worker.run())
+    try:
+        await asyncio.wait_for(second.wait(), 20)
+        assert worker.restarts == 1
+    finally:
+        worker.stop()
+        assert await asyncio.wait_for(running, 20) == 0

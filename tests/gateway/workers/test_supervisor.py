@@ -32,7 +32,7 @@ def gateway(directory: Path, upstream: str = "", **config: Any) -> Weir:
 
 
 def workers(weir: Weir) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(weir.get("/api/workers"))["workers"]
+    found: list[dict[str, Any]] = weir.api("workers")["workers"]
     return found
 
 
@@ -90,11 +90,11 @@ class TestAtWork:
         pids(weir)
         assert weir.get("/livez") == "live\n"
         assert "<title>Weir</title>" in weir.get("/")
-        assert json.loads(weir.get("/api/quotas"))["rows"] == []
-        assert json.loads(weir.get("/api/throttles"))["muted_connections"] == 0
-        assert json.loads(weir.get("/api/topics")).keys() == {"generated_at", "configured"}
-        assert json.loads(weir.get("/api/volumes"))["configured"] is False
-        assert json.loads(weir.get("/api/config"))["config"]["workers"] == 2
+        assert weir.api("quotas")["rows"] == []
+        assert weir.api("throttles")["muted_connections"] == 0
+        assert weir.api("topics").keys() == {"generated_at", "configured"}
+        assert weir.api("volumes")["configured"] is False
+        assert weir.api("config")["config"]["workers"] == 2
 
     def test_foreign_host_is_refused(self, weir: Weir) -> None:
         request = urllib.request.Request(f"{weir.admin}/api/config", headers={"Host": "rebound.example"})
@@ -150,7 +150,7 @@ class TestAtWork:
         os.kill(other, signal.SIGKILL)
         wait_until(lambda: workers(weir)[1]["pid"] not in {other, None}, "another process in its place")
         pids(weir)
-        config = json.loads(weir.get("/api/config"))["config"]
+        config = weir.api("config")["config"]
         assert (config["workers"], config["quotas"]["enforce"]) == (2, False)
         assert weir.metric("weir_quota_enforced") == 0
         weir.write_config(weir.config)

@@ -1,0 +1,91 @@
+"""Clients whose names are shown, and those that share the label `<other>`."""
+
+import pytest
+
+from gateway.quotas.engine import TOGETHER, QuotaEngine, QuotaSettings
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, short_name
+
+
+def engine_of(*clients: str, **bounds: int) -> QuotaEngine:
+    """An engine with a quota for each of `clients` and a default quota."""
+    names = (DEFAULT, *clients)
+    quotas = tuple(EntityQuota(ClientQuotaEntity(client_id=name), {"producer_byte_rate": 1_000.0}) for name in names)
+    return QuotaEngine(QuotaSettings(quotas), 0.0, **bounds)
+
+
+def visit(engine: QuotaEngine, names: list[str], now: float) -> None:
+    """Let each client acquire a bucket, charge 100 bytes and leave."""
+    for name in names:
+        bucket = engine.acquire("produce", "u", name, now)
+        bucket.charge(100, now)
+        engine.release(bucket, now)
+
+
+def shown(engine: QuotaEngine, now: float) -> set[str]:
+    """Return the client names in the snapshot."""
+    return {row.client_id for row in engine.snapshot(now)}
+
+
+def test_label_slots_are_handed_out_slowly():
+    """Names that change with every scrape do not create new series with every scrape."""
+    engine = engine_of("known", max_labelled=1_000)
+    seen: set[str] = set()
+    new = []
+    now = 0.0
+    for scrape in range(5):
+        visit(engine, [f"{scrape}-{number}" for number in range(6_000)], now)
+        names = shown(engine, now)
+        new.append(len(names - seen))
+        seen |= names
+        for _ in range(15):
+            now += 1.0
+            engine.tick(now)
+    assert new[0] == 1_001
+    assert sum(new[1:]) < 50
+    visit(engine, ["known"], now)
+    assert "known" in shown(engine, now)
+
+
+def test_configured_entity_gets_a_label_first():
+    engine = engine_of("known", max_labelled=3)
+    visit(engine, ["a", "b", "c", "d", "known"], 0.0)
+    rows = {row.client_id: row.amount_total for row in engine.snapshot(0.0)}
+    assert rows.keys() == {"known", "b", "c", "<other>"}
+    visit(engine, ["a", "d"], 1.0)
+    rows = {row.client_id: row.amount_total for row in engine.snapshot(1.0)}
+    assert rows["<other>"] == 300, "bytes already shown under a name are not counted again"
+
+
+def test_client_that_stays_gets_a_free_label():
+    """Earlier bytes stay in `<other>`, so that no counter falls."""
+    engine = engine_of(max_labelled=2)
+    visit(engine, ["a", "b"], 0.0)
+    stays = engine.acquire("produce", "u", "stays", 0.0)
+    stays.charge(500, 0.0)
+    assert shown(engine, 0.0) == {"a", "b", "<other>"}
+    for hour in range(1, 3):
+        engine.tick(hour * 4_000.0)
+    stays.charge(50, 8_000.0)
+    assert {row.client_id: row.amount_total for row in engine.snapshot(8_000.0)} == {"stays": 50, "<other>": 500}
+
+
+def test_tick_of_many_entities_comes_in_parts():
+    engine = engine_of(max_buckets=20_000)
+    names = [f"client-{number}" for number in range(20_000)]
+    buckets = [engine.acquire("produce", "u", name, 0.0) for name in names]
+    assert engine.overflowed == 0
+    for bucket in buckets:
+        bucket.charge(100, 0.5)
+    marked = []
+    for _ in engine.tick_in_parts(1.0):
+        marked.append(sum(bucket.marks[bucket.policy.newest] > 0 for bucket in buckets))
+        visit(engine, [f"new-{len(marked)}"], 1.0)  # clients join and leave between the parts
+    assert [after - before for before, after in zip([0, *marked], marked, strict=False) if after > before] == [TOGETHER] * 20
+    (other,) = [row for row in engine.snapshot(1.0) if row.client_id == "<other>"]
+    assert other.amount_total >= 19_000 * 100
+    assert other.rate == pytest.approx(19_000 * 10)
+
+
+@pytest.mark.parametrize("name", ["", "a" * 255, "a" * 160 + "..." + "b" * 20, "é" * 200])
+def test_usual_names_stay_as_they_are(name):
+    assert short_name(name) == name
