@@ -115,7 +115,7 @@ class Reader:
 
         A compact length is an unsigned varint of length + 1. Otherwise `wide` selects 32 bits (arrays, byte strings) instead
         of 16 bits (strings). Raises `InvalidFrame` if the length exceeds the bytes left in the frame, or Kafka's 32767 for
-        strings, so that the caller never waits for a string that is too long.
+        strings. So the caller never waits for a string that is too long.
         """
         count = self.uvarint() - 1 if compact else self.int32() if wide else self.int16()
         if count < -1 or count > self.end - self.pos or (count > _MAX_STRING_BYTES and not wide):

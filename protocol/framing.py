@@ -20,8 +20,8 @@ _TLS_HANDSHAKE = 0x16
 class Framing:
     """The position in one direction of a connection.
 
-    `skip` counts the bytes of the current frame that have not arrived. `head` holds the start of a frame that is still too
-    short to decode.
+    `skip` is the number of missing bytes of the current frame. `head` holds the start of a frame that is still too short to
+    decode.
     """
 
     __slots__ = ("_max_bytes", "_min_bytes", "_wanted", "head", "skip")

@@ -37,9 +37,11 @@ def parse_request_header(buf: Buffer, start: int, end: int, frame_end: int = sys
     """Decode the header at `start` (behind the frame's length) from the bytes of `buf` before `end`.
 
     `frame_end` is the offset behind the frame's last byte, if known. Raises `Incomplete` if the header continues behind
-    `end`, `InvalidFrame` if it continues behind `frame_end` or is malformed, and `UnsupportedVersion` for a key or version
-    that the gateway never advertises. ApiVersions is accepted in every version: the answer tells a newer client the
-    supported versions (KIP-511).
+    `end`, and `InvalidFrame` if it is malformed or continues behind `frame_end`. Raises `UnsupportedVersion` for a key or
+    version that the gateway never advertises.
+
+    ApiVersions is accepted in every version, because a newer client learns the supported versions from the response
+    (KIP-511).
     """
     seen = end if end < frame_end else frame_end
     pos = start + _FIXED.size

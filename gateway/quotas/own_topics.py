@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from gateway.quotas.token_bucket import TokenBucket
-from protocol.bodies.produce_refusal import TOPIC_ID_SINCE, array_count, topic_field
+from protocol.bodies.addresses import array_count
+from protocol.bodies.produce_refusal import TOPIC_ID_SINCE, topic_field
 
 FREE_BYTES_PER_SECOND: Final = 1 << 20
 FREE_BURST_SECONDS: Final = 16.0

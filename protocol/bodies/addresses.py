@@ -57,8 +57,8 @@ def _read_broker(reader: Reader, shape: BrokerShape) -> Broker:
 def replaced(buf: Buffer, brokers: Iterable[Broker], shape: BrokerShape, translate: Translate) -> bytes:
     """Encode the array of `brokers` with the addresses from `translate`, without the brokers that map to None.
 
-    `brokers` come from `buf`. `translate` is called in the order of the node ids, so the ports that it assigns do not depend
-    on the order of the array.
+    `buf` is the buffer that the brokers were decoded from. Brokers are translated in the order of their node ids, so that
+    assigned ports do not depend on the order of the array.
     """
     in_order = list(brokers)
     translated: dict[int, tuple[str, int] | None] = {}
@@ -78,7 +78,7 @@ def replaced(buf: Buffer, brokers: Iterable[Broker], shape: BrokerShape, transla
             bytes(buf[broker.rest : broker.end]),
         )
         count += 1
-    parts[0] = encode_uvarint(count + 1) if shape.compact else INT32.pack(count)
+    parts[0] = array_count(count, compact=shape.compact)
     return b"".join(parts)
 
 
@@ -87,7 +87,7 @@ def _node_id(broker: Broker) -> int:
 
 
 def spliced(frame: Buffer, pieces: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """`frame` with its bytes from..to replaced for each (from, to, new bytes), and its length field updated.
+    """`frame` with new bytes for each (start, end, new bytes), and with its length field updated.
 
     The pieces must be in ascending order.
     """
@@ -110,6 +110,10 @@ def encode_uvarint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+def array_count(count: int, *, compact: bool) -> bytes:
+    return encode_uvarint(count + 1) if compact else INT32.pack(count)
 
 
 def encode_string(text: str, *, compact: bool) -> bytes:

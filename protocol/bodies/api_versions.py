@@ -1,7 +1,7 @@
-"""ApiVersions: what a client may use is what both its broker and this gateway know (KIP-511, ``ApiVersionsResponse.json``).
+"""ApiVersions: limits the advertised versions to those that the broker and this gateway support (KIP-511).
 
-The response's header has version 0 always, and its body the layout of v0 where the error is UNSUPPORTED_VERSION: so a
-client can read it before it knows what the broker speaks.
+The response's header always has version 0. With the error UNSUPPORTED_VERSION, the body has the layout of v0. So a client
+can decode the response before it knows the broker's versions.
 """
 
 from struct import Struct
@@ -9,24 +9,24 @@ from typing import Final
 
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import addresses
-from protocol.cursor import INT32, Buffer, Reader
+from protocol.cursor import Buffer, Reader
 from protocol.headers import RequestHeader, encode_request
 
 UNSUPPORTED_VERSION: Final = 35
 """Kafka's error code."""
 
 ASKED: Final = 0
-"""The version in which the gateway itself asks: every broker knows it."""
+"""The version of the gateway's own requests. Every broker supports it."""
 
 _RANGE: Final = Struct(">hhh")  # key, min version, max version
 _SPEC: Final = APIS[ApiKey.API_VERSIONS]
 
 
 def rewrite_response(version: int, frame: Buffer) -> bytes:
-    """The whole response frame with each API's versions cut to those in `APIS`, other APIs left out.
+    """The whole response frame with the versions limited to those in `APIS`, and without other APIs.
 
-    APIs that only controllers or brokers among themselves use are left out too. The features in the tagged fields, and
-    what is unknown there, stay. Raises `InvalidFrame`.
+    APIs between brokers and controllers are left out too. The features in the tagged fields, and unknown tagged fields,
+    stay. Raises `InvalidFrame`.
     """
     reader = Reader.of_whole_response(frame, header_version=0)
     compact = reader.int16() != UNSUPPORTED_VERSION and version >= _SPEC.flexible_since
@@ -40,7 +40,7 @@ def rewrite_response(version: int, frame: Buffer) -> bytes:
         if common:
             kept.append(_RANGE.pack(*common) + bytes(frame[at + _RANGE.size : reader.pos]))
     count = len(kept) - 1
-    kept[0] = addresses.encode_uvarint(count + 1) if compact else INT32.pack(count)
+    kept[0] = addresses.array_count(count, compact=compact)
     return addresses.spliced(frame, [(start, reader.pos, b"".join(kept))])
 
 
@@ -50,7 +50,7 @@ def ask(correlation_id: int, client_id: str | None) -> bytes:
 
 
 def max_version(version: int, frame: Buffer, api_key: int) -> int:
-    """The newest version of an API that the broker offers in a whole response frame, -1 for none. Raises `InvalidFrame`."""
+    """The broker's newest version of an API in a whole response frame; -1 if it has none. Raises `InvalidFrame`."""
     reader = Reader.of_whole_response(frame, header_version=0)
     compact = reader.int16() != UNSUPPORTED_VERSION and version >= _SPEC.flexible_since
     for _ in range(reader.count(compact=compact)):

@@ -1,13 +1,13 @@
-"""DescribeClientQuotas and AlterClientQuotas, read and written whole (KIP-546, ``*ClientQuotas*.json``, v0-1).
+"""DescribeClientQuotas and AlterClientQuotas, decoded and encoded completely (KIP-546, ``*ClientQuotas*.json``, v0-1).
 
-They are an administrator's rare requests. What nobody here knows, unknown tagged fields, is left out of what is written.
+Administrators send these requests rarely. Unknown tagged fields are dropped.
 """
 
 from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final, NamedTuple, TypeVar
 
-from protocol.bodies.addresses import encode_string, encode_uvarint
+from protocol.bodies.addresses import array_count, encode_string
 from protocol.cursor import INT16, INT32, MAX_ELEMENTS, Buffer, Reader
 from protocol.errors import InvalidFrame
 from protocol.headers import RequestHeader
@@ -15,7 +15,7 @@ from protocol.headers import RequestHeader
 MATCH_EXACT: Final = 0
 MATCH_DEFAULT: Final = 1
 MATCH_SPECIFIED: Final = 2
-"""``DescribeClientQuotasRequest.MATCH_TYPE_*``: that name, the default entity, any entity that has this type."""
+"""``DescribeClientQuotasRequest.MATCH_TYPE_*``: the given name, the default entity, or any entity of this type."""
 
 _FLEXIBLE_SINCE: Final = 1
 _FLOAT64 = Struct(">d")
@@ -24,21 +24,21 @@ _T = TypeVar("_T")
 
 
 class EntityPart(NamedTuple):
-    """One type and name of an entity, such as `user` and `alice`; the name None is the default entity."""
+    """One type and name of an entity, such as `user` and `alice`. The name None means the default entity."""
 
     entity_type: str
     name: str | None
 
 
 class Op(NamedTuple):
-    """A quota to set, or to remove where the value is None."""
+    """A quota to set, or to remove if the value is None."""
 
     key: str
     value: float | None
 
 
 class AlterEntry(NamedTuple):
-    """What is to become of one entity's quotas."""
+    """The changes of one entity's quotas."""
 
     entity: tuple[EntityPart, ...]
     ops: tuple[Op, ...]
@@ -52,7 +52,7 @@ class AlterRequest(NamedTuple):
 
 
 class AlterResult(NamedTuple):
-    """What became of one entity's quotas. The message is None where the code is 0."""
+    """The result of one entity's changes. The message is None if the code is 0."""
 
     error_code: int
     message: str | None
@@ -60,7 +60,7 @@ class AlterResult(NamedTuple):
 
 
 class Component(NamedTuple):
-    """A part of a filter: what the entity's name of that type has to be. `match_type` is one of `MATCH_*`, or wrong."""
+    """A part of a filter: the condition on the name of one entity type. `match_type` is a `MATCH_*`, or invalid."""
 
     entity_type: str
     match_type: int
@@ -68,21 +68,21 @@ class Component(NamedTuple):
 
 
 class DescribeRequest(NamedTuple):
-    """The body of a DescribeClientQuotas request. `strict`: entities may have no types that the filter does not name."""
+    """The filter of a DescribeClientQuotas. With `strict`, entities must not have types outside the filter."""
 
     components: tuple[Component, ...]
     strict: bool
 
 
 class DescribedEntity(NamedTuple):
-    """An entity and its quotas: keys and values."""
+    """An entity and its quotas as keys and values."""
 
     entity: tuple[EntityPart, ...]
     values: tuple[tuple[str, float], ...]
 
 
 class DescribeResponse(NamedTuple):
-    """The body of a DescribeClientQuotas response. `entries` is None where there is an error."""
+    """`entries` is None after an error."""
 
     throttle_time_ms: int
     error_code: int
@@ -98,7 +98,7 @@ class AlterResponse(NamedTuple):
 
 
 def read_alter_request(frame: Buffer, header: RequestHeader) -> AlterRequest:
-    """The body of a whole request frame whose header that is. Raises `InvalidFrame`."""
+    """Decode the body of a whole request frame with this header. Raises `InvalidFrame`."""
     fields = _Fields.of_request(frame, header)
     entries = fields.array(lambda: fields.struct(lambda: AlterEntry(_read_entity(fields), tuple(fields.array(fields.op)))))
     request = AlterRequest(tuple(entries), fields.boolean())
@@ -107,14 +107,14 @@ def read_alter_request(frame: Buffer, header: RequestHeader) -> AlterRequest:
 
 
 def write_alter_request(frame: Buffer, header: RequestHeader, request: AlterRequest) -> bytes:
-    """The request frame that has the header of `frame`, which `header` is read from, and another body."""
+    """A request frame with the header of `frame` and a new body. `header` is the decoded header of `frame`."""
     to = _Encoding(header.api_version)
     entries = to.array(request.entries, lambda entry: to.entity(entry.entity) + to.array(entry.ops, to.op))
     return to.frame(bytes(frame[INT32.size : header.body_offset]), entries + _boolean(request.validate_only))
 
 
 def read_alter_response(version: int, frame: Buffer) -> AlterResponse:
-    """The body of a whole response frame. Raises `InvalidFrame`."""
+    """Decode the body of a whole response frame. Raises `InvalidFrame`."""
     fields = _Fields.of_response(frame, version)
     throttle = fields.reader.int32()
     results = fields.array(
@@ -125,7 +125,6 @@ def read_alter_response(version: int, frame: Buffer) -> AlterResponse:
 
 
 def write_alter_response(version: int, correlation_id: int, response: AlterResponse) -> bytes:
-    """A whole response frame."""
     to = _Encoding(version)
     results = to.array(
         response.results,
@@ -135,7 +134,7 @@ def write_alter_response(version: int, correlation_id: int, response: AlterRespo
 
 
 def read_describe_request(frame: Buffer, header: RequestHeader) -> DescribeRequest:
-    """The body of a whole request frame whose header that is. Raises `InvalidFrame`."""
+    """Decode the body of a whole request frame with this header. Raises `InvalidFrame`."""
     fields = _Fields.of_request(frame, header)
     components = fields.array(
         lambda: fields.struct(lambda: Component(fields.string(), fields.int8(), fields.nullable_string()))
@@ -146,7 +145,7 @@ def read_describe_request(frame: Buffer, header: RequestHeader) -> DescribeReque
 
 
 def read_describe_response(version: int, frame: Buffer) -> DescribeResponse:
-    """The body of a whole response frame. Raises `InvalidFrame`."""
+    """Decode the body of a whole response frame. Raises `InvalidFrame`."""
     fields = _Fields.of_response(frame, version)
     head = fields.reader.int32(), fields.reader.int16(), fields.nullable_string()
     entries = fields.nullable_array(
@@ -157,7 +156,6 @@ def read_describe_response(version: int, frame: Buffer) -> DescribeResponse:
 
 
 def write_describe_response(version: int, correlation_id: int, response: DescribeResponse) -> bytes:
-    """A whole response frame."""
     to = _Encoding(version)
     head = INT32.pack(response.throttle_time_ms) + INT16.pack(response.error_code) + to.nullable_string(response.message)
     entries = to.array(response.entries, lambda each: to.entity(each.entity) + to.array(each.values, to.value))
@@ -169,7 +167,7 @@ def _read_entity(fields: "_Fields") -> tuple[EntityPart, ...]:
 
 
 class _Fields:
-    """Reads a body's fields, in either encoding."""
+    """Decodes a body's fields in both encodings, compact and not."""
 
     def __init__(self, reader: Reader, version: int) -> None:
         self.reader = reader
@@ -201,7 +199,7 @@ class _Fields:
     def string(self) -> str:
         text = self.nullable_string()
         if text is None:
-            raise InvalidFrame("bad_count", f"a string that ends at byte {self.reader.pos} is null, which it must not be")
+            raise InvalidFrame("bad_count", f"the string that ends at byte {self.reader.pos} must not be null")
         return text
 
     def op(self) -> Op:
@@ -223,14 +221,14 @@ class _Fields:
         return None if size < 0 else [element() for _ in range(size)]
 
     def struct(self, read: Callable[[], _T]) -> _T:
-        """The fields of an array's element, and the tagged ones behind them."""
+        """Decode the fields of an array's element, and skip its tagged fields."""
         value = read()
         if self._flexible:
             self.reader.skip_tags()
         return value
 
     def end(self) -> None:
-        """The body's own tagged fields, behind which nothing may stand."""
+        """Skip the body's tagged fields. Raises `InvalidFrame` if bytes follow."""
         if self._flexible:
             self.reader.skip_tags()
         left = self.reader.end - self.reader.pos
@@ -239,7 +237,7 @@ class _Fields:
 
 
 class _Encoding:
-    """A body's fields as bytes, in either encoding."""
+    """Encodes a body's fields in both encodings, compact and not."""
 
     def __init__(self, version: int) -> None:
         self._flexible = version >= _FLEXIBLE_SINCE
@@ -262,18 +260,16 @@ class _Encoding:
         return self.string(pair[0]) + _FLOAT64.pack(pair[1])
 
     def array(self, elements: Sequence[_T] | None, encode: Callable[[_T], bytes]) -> bytes:
-        """Elements that are structs; None is a null array."""
+        """The elements are structs; None is a null array."""
         size = -1 if elements is None else len(elements)
-        parts = [encode_uvarint(size + 1) if self._flexible else INT32.pack(size)]
+        parts = [array_count(size, compact=self._flexible)]
         parts += [encode(element) + self._no_tags for element in elements or ()]
         return b"".join(parts)
 
     def frame(self, header: bytes, body: bytes) -> bytes:
-        """A whole frame."""
         return INT32.pack(len(header) + len(body) + len(self._no_tags)) + header + body + self._no_tags
 
     def response(self, correlation_id: int, body: bytes) -> bytes:
-        """A whole response frame."""
         return self.frame(INT32.pack(correlation_id) + self._no_tags, body)
 
     @property

@@ -1,4 +1,5 @@
-"""Configs of topics, taken out of IncrementalAlterConfigs and AlterConfigs and put into answers to DescribeConfigs by splicing.
+"""Reads and edits topic configs in IncrementalAlterConfigs, AlterConfigs and DescribeConfigs; all other bytes stay
+unchanged.
 
 Layouts: ``IncrementalAlterConfigs*.json`` v0-1, ``AlterConfigs*.json`` v0-2, ``DescribeConfigs*.json`` v0-4 of Kafka 4.3.
 """
@@ -8,7 +9,7 @@ from typing import Final, NamedTuple
 
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import topic_lists
-from protocol.bodies.addresses import encode_string, encode_uvarint, spliced
+from protocol.bodies.addresses import array_count, encode_string, spliced
 from protocol.bodies.topic_lists import TopicResult, TopicsResponse
 from protocol.cursor import INT16, INT32, MAX_ELEMENTS, Buffer, Reader
 
@@ -17,11 +18,11 @@ TOPIC: Final = 2
 
 SET: Final = 0
 DELETE: Final = 1
-"""``AlterConfigOp.OpType``. AlterConfigs knows only SET."""
+"""``AlterConfigOp.OpType``. AlterConfigs supports only SET."""
 
 DYNAMIC_TOPIC: Final = 1
 STATIC_BROKER: Final = 4
-"""``DescribeConfigsResponse.ConfigSource``: set for the topic, or in the file of the server."""
+"""``DescribeConfigsResponse.ConfigSource``: set for the topic, or in the server's config file."""
 
 _LONG: Final = 5  # DescribeConfigsResponse.ConfigType
 _SOURCE_SINCE: Final = 1
@@ -30,7 +31,7 @@ _NO_ERROR: Final = 0
 
 
 class ConfigOp(NamedTuple):
-    """A change of one config, from `start` to `end` in its frame."""
+    """A change of one config, at `start` to `end` in its frame."""
 
     name: str
     operation: int
@@ -40,7 +41,7 @@ class ConfigOp(NamedTuple):
 
 
 class AlteredResource(NamedTuple):
-    """A resource from `start` to `end` in its frame, with the array of its changes from `ops_start` to `ops_end`."""
+    """A resource at `start` to `end` in its frame. The array of its changes spans `ops_start` to `ops_end`."""
 
     resource_type: int
     name: str
@@ -52,7 +53,7 @@ class AlteredResource(NamedTuple):
 
 
 class AlterRequest(NamedTuple):
-    """The resources of a request, whose array goes from `start` to `end`. `validate_only`: nothing is to be changed."""
+    """The resources of a request. Their array spans `start` to `end`."""
 
     resources: Sequence[AlteredResource]
     validate_only: bool
@@ -61,28 +62,28 @@ class AlterRequest(NamedTuple):
 
 
 class ResourceResult(NamedTuple):
-    """The broker's answer for one resource, as its bytes and as the error code in them."""
+    """The broker's result for one resource: its error code and its encoded bytes."""
 
     error: int
     encoded: bytes
 
 
 class DescribeRequest(NamedTuple):
-    """The topics of a DescribeConfigs, each with the names of its configs that are asked for; None asks for all."""
+    """The topics of a DescribeConfigs with the names of the requested configs; None requests all configs."""
 
     topics: Mapping[str, Sequence[str] | None]
     synonyms: bool
 
 
 class DescribedThreshold(NamedTuple):
-    """A config of type LONG: its value for the topic, and the one in the server's file. None: it has none there."""
+    """The values of a config of type LONG: for the topic, and in the server's config file. None if not set there."""
 
     dynamic: str | None
     static: str | None
 
 
 def read_alter_request(api_key: int, version: int, frame: Buffer, body_offset: int) -> AlterRequest:
-    """The body of a whole IncrementalAlterConfigs or AlterConfigs. Raises `InvalidFrame`."""
+    """Decode the body of a whole IncrementalAlterConfigs or AlterConfigs. Raises `InvalidFrame`."""
     compact = version >= APIS[api_key].flexible_since
     incremental = api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS
     reader = Reader(frame, body_offset, len(frame), len(frame))
@@ -116,19 +117,19 @@ def _read_resource(reader: Reader, compact: bool, incremental: bool) -> AlteredR
 def keep(
     api_key: int, version: int, frame: Buffer, request: AlterRequest, kept: Sequence[tuple[AlteredResource, Sequence[ConfigOp]]]
 ) -> bytes:
-    """The request frame with only these resources, and only these changes of each."""
+    """The request frame with only these resources, and only these changes for each."""
     compact = version >= APIS[api_key].flexible_since
     view = memoryview(frame)
-    parts: list[Buffer] = [_count(len(kept), compact)]
+    parts: list[Buffer] = [array_count(len(kept), compact=compact)]
     for resource, ops in kept:
-        parts += (view[resource.start : resource.ops_start], _count(len(ops), compact))
+        parts += (view[resource.start : resource.ops_start], array_count(len(ops), compact=compact))
         parts += [view[op.start : op.end] for op in ops]
         parts.append(view[resource.ops_end : resource.end])
     return spliced(frame, [(request.start, request.end, b"".join(parts))])
 
 
 def read_alter_response(api_key: int, version: int, frame: bytes) -> dict[tuple[int, str], ResourceResult]:
-    """The results of a whole response frame by the type and name of their resources. Raises `InvalidFrame`."""
+    """The results of a whole response frame by resource type and name. Raises `InvalidFrame`."""
     response = _read_results(api_key, version, frame)
     return {
         (each.partitions, each.name or ""): ResourceResult(each.error, frame[each.start : each.end])
@@ -137,17 +138,16 @@ def read_alter_response(api_key: int, version: int, frame: bytes) -> dict[tuple[
 
 
 def with_results(api_key: int, version: int, frame: bytes, results: Sequence[bytes]) -> bytes:
-    """The response frame with other results."""
+    """The response frame with these results instead of its own."""
     return topic_lists.answer_with(ApiKey(api_key), version, frame, _read_results(api_key, version, frame), results)
 
 
 def make_answer(api_key: int, version: int, correlation_id: int, results: Sequence[bytes]) -> bytes:
-    """A response frame of these results, without a throttle time."""
+    """A response frame with these results and no throttle time."""
     return topic_lists.make_answer(ApiKey(api_key), version, correlation_id, results)
 
 
 def result(api_key: int, version: int, error: int, message: str | None, resource: AlteredResource) -> bytes:
-    """The result of one resource."""
     compact = version >= APIS[api_key].flexible_since
     text = topic_lists.nullable_string(message, compact=compact)
     name = encode_string(resource.name, compact=compact)
@@ -161,7 +161,7 @@ def _read_results(api_key: int, version: int, frame: Buffer) -> TopicsResponse:
 
 
 def _read_result(reader: Reader, compact: bool) -> TopicResult:
-    """A result; the type of its resource stands in the place of `partitions`."""
+    """Decode a result. `partitions` holds the type of its resource."""
     start = reader.pos
     error = reader.int16()
     reader.skip_string(compact=compact)
@@ -192,7 +192,7 @@ def read_describe_request(version: int, frame: Buffer, body_offset: int) -> Desc
 
 
 def with_configs(version: int, frame: bytes, key: str, added: Mapping[str, DescribedThreshold], *, synonyms: bool) -> bytes:
-    """The response frame with a further config `key` of those topics that the broker has described. Raises `InvalidFrame`."""
+    """The response frame with an additional config `key` for topics that the broker has described. Raises `InvalidFrame`."""
     compact = version >= APIS[ApiKey.DESCRIBE_CONFIGS].flexible_since
     reader = Reader.of_whole_response(frame, header_version=int(compact))
     reader.skip(INT32.size)
@@ -209,7 +209,7 @@ def with_configs(version: int, frame: bytes, key: str, added: Mapping[str, Descr
             _skip_config(reader, version, compact)
         value = added.get(name)
         if error == _NO_ERROR and resource_type == TOPIC and value is not None:
-            pieces.append((start, first, _count(count + 1, compact)))
+            pieces.append((start, first, array_count(count + 1, compact=compact)))
             pieces.append((reader.pos, reader.pos, _config(version, compact, key, value, synonyms=synonyms)))
         if compact:
             reader.skip_tags()
@@ -244,11 +244,9 @@ def _config(version: int, compact: bool, key: str, value: DescribedThreshold, *,
     encoded = name + text + place
     if version >= _SOURCE_SINCE:
         listed = known if synonyms else []
-        encoded += _count(len(listed), compact) + b"".join(name + each + bytes((of,)) + tags for each, of in listed)
+        encoded += array_count(len(listed), compact=compact) + b"".join(
+            name + each + bytes((of,)) + tags for each, of in listed
+        )
     if version >= _DOCUMENTATION_SINCE:
         encoded += bytes((_LONG,)) + topic_lists.nullable_string(None, compact=compact)
     return encoded + tags
-
-
-def _count(number: int, compact: bool) -> bytes:
-    return encode_uvarint(number + 1) if compact else INT32.pack(number)

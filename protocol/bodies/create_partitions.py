@@ -1,4 +1,4 @@
-"""CreatePartitions: how many partitions topics are to have, and what became of it (``CreatePartitions*.json``, v0-3)."""
+"""CreatePartitions: the new partition counts of topics, and the result of each (``CreatePartitions*.json``, v0-3)."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from protocol.cursor import INT16, Buffer, Reader
 
 KEY: Final = ApiKey.CREATE_PARTITIONS
 STRICT_SINCE: Final = 3
-"""The first version whose clients know THROTTLING_QUOTA_EXCEEDED."""
+"""The first version with THROTTLING_QUOTA_EXCEEDED."""
 
 _FLEXIBLE_SINCE: Final = 2
 
@@ -27,11 +27,11 @@ def read_response(version: int, frame: Buffer) -> TopicsResponse:
 def refuse(
     version: int,
     name_field: bytes,
-    topic_id: bytes,  # noqa: ARG001 - it has no topic ids
+    topic_id: bytes,  # noqa: ARG001 - this API has no topic ids
     error: int,
     message: str | None = None,
 ) -> bytes:
-    """The result of a topic that was refused."""
+    """The result of a refused topic."""
     compact = version >= _FLEXIBLE_SINCE
     return name_field + INT16.pack(error) + topic_lists.nullable_string(message, compact=compact) + (b"\0" if compact else b"")
 

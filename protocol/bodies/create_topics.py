@@ -1,4 +1,4 @@
-"""CreateTopics: which topics, with how many partitions, and what became of each (``CreateTopics*.json``, v0-7)."""
+"""CreateTopics: the requested topics with their partitions, and the result of each (``CreateTopics*.json``, v0-7)."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from protocol.cursor import INT16, INT32, Buffer, Reader
 
 KEY: Final = ApiKey.CREATE_TOPICS
 STRICT_SINCE: Final = 6
-"""The first version whose clients know THROTTLING_QUOTA_EXCEEDED."""
+"""The first version with THROTTLING_QUOTA_EXCEEDED."""
 
 _MESSAGE_SINCE: Final = 1
 _VALIDATE_SINCE: Final = 1
@@ -24,7 +24,7 @@ def read_request(version: int, frame: Buffer, body_offset: int) -> TopicsRequest
 
 
 def read_response(version: int, frame: Buffer) -> TopicsResponse:
-    """The results in a whole response frame; from v5 on they tell the partitions of a new topic. Raises `InvalidFrame`."""
+    """The results in a whole response frame, from v5 on with partition counts. Raises `InvalidFrame`."""
     return topic_lists.read_response(KEY, _read_result, version, frame)
 
 
@@ -35,7 +35,7 @@ def refuse(
     error: int,
     message: str | None = None,
 ) -> bytes:
-    """The result of a topic that was refused."""
+    """The result of a refused topic."""
     compact = version >= _FLEXIBLE_SINCE
     result = name_field + (NO_ID if version >= _TOPIC_ID_SINCE else b"") + INT16.pack(error)
     if version >= _MESSAGE_SINCE:

@@ -1,4 +1,4 @@
-"""DeleteTopics: which topics, by name or from v6 by id, and what became of each (``DeleteTopics*.json``, v0-6)."""
+"""DeleteTopics: the topics, by name or from v6 by id, and the result of each (``DeleteTopics*.json``, v0-6)."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from protocol.cursor import INT16, Buffer, Reader
 
 KEY: Final = ApiKey.DELETE_TOPICS
 STRICT_SINCE: Final = 5
-"""The first version whose clients know THROTTLING_QUOTA_EXCEEDED."""
+"""The first version with THROTTLING_QUOTA_EXCEEDED."""
 
 _FLEXIBLE_SINCE: Final = 4
 _MESSAGE_SINCE: Final = 5
@@ -27,7 +27,7 @@ def read_response(version: int, frame: Buffer) -> TopicsResponse:
 
 
 def refuse(version: int, name_field: bytes, topic_id: bytes, error: int, message: str | None = None) -> bytes:
-    """The result of a topic that was refused."""
+    """The result of a refused topic."""
     result = name_field + (topic_id if version >= _TOPIC_ID_SINCE else b"") + INT16.pack(error)
     if version >= _MESSAGE_SINCE:
         result += topic_lists.nullable_string(message, compact=True)

@@ -12,14 +12,8 @@ _THROTTLE_AND_ERROR_BYTES: Final = 6
 _CONTROLLER_BYTES: Final = 4
 
 
-def read_brokers(version: int, frame: Buffer) -> list[tuple[int, str, int]]:
-    """(node id, host, port) of every broker in a whole response frame. Raises `InvalidFrame`."""
-    _, brokers, _ = _scan(version, frame)
-    return [(broker.node_id, broker.host, broker.port) for broker in brokers]
-
-
 def rewrite_response(version: int, frame: Buffer, translate: Translate) -> bytes:
-    """The whole response frame with the brokers' addresses translated, without those that `translate` gives None for.
+    """The whole response frame with translated addresses, without the brokers that `translate` maps to None.
 
     Raises `InvalidFrame`.
     """

@@ -1,7 +1,7 @@
-"""FindCoordinator: where a group's or transaction's coordinator is (``FindCoordinatorResponse.json``, v0-6).
+"""FindCoordinator: the addresses of the coordinators of groups and transactions (``FindCoordinatorResponse.json``, v0-6).
 
-One coordinator per response up to v3, an array of them from v4 (KIP-699). A coordinator that isn't known has node id -1,
-an empty host and port -1.
+A response has one coordinator up to v3, and an array from v4 (KIP-699). An unknown coordinator has node id -1, an empty host
+and port -1.
 """
 
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ from protocol.bodies.addresses import Translate
 from protocol.cursor import INT16, INT32, MAX_ELEMENTS, Buffer, Reader
 
 COORDINATOR_NOT_AVAILABLE: Final = 15
-"""Kafka's error code; clients ask again."""
+"""Kafka's error code. Clients retry."""
 
 _THROTTLE_SINCE: Final = 1
 _ERROR_MESSAGE_SINCE: Final = 1
@@ -21,7 +21,7 @@ _NO_NODE: Final = -1
 
 
 class _Coordinator(NamedTuple):
-    """A coordinator's address, from `start` to `end` in the frame, and where its error code stands."""
+    """A coordinator's address at `start` to `end` in the frame, and the offset of its error code."""
 
     node_id: int
     host: str
@@ -32,26 +32,21 @@ class _Coordinator(NamedTuple):
 
 
 def check_request(version: int, buf: Buffer, body_offset: int, seen: int, frame_end: int) -> None:
-    """Raise `InvalidFrame` for a request with more keys than an answer can be rewritten for in one go.
+    """Raises `InvalidFrame` for a request with so many keys that its response would be too expensive to rewrite.
 
-    Raises `Incomplete` while the number of keys lies behind `seen`.
+    Raises `Incomplete` if the number of keys lies behind `seen`.
     """
     if version >= _ARRAY_SINCE:
         reader = Reader(buf, body_offset, seen, frame_end)
         reader.elements_left = MAX_ELEMENTS
-        reader.byte()  # the type of the keys
+        reader.byte()  # key_type
         reader.count(compact=True)
-
-
-def read_brokers(version: int, frame: Buffer) -> list[tuple[int, str, int]]:
-    """(node id, host, port) of every known coordinator in a whole response frame. Raises `InvalidFrame`."""
-    return [(found.node_id, found.host, found.port) for found in _scan(version, frame) if found.host]
 
 
 def rewrite_response(version: int, frame: Buffer, translate: Translate) -> bytes:
     """The whole response frame with the coordinators' addresses translated.
 
-    One that `translate` gives None for becomes "not available": error code 15 and no node. Raises `InvalidFrame`.
+    A coordinator that `translate` maps to None becomes unavailable: error code 15 and no node. Raises `InvalidFrame`.
     """
     compact = version >= _FLEXIBLE_SINCE
     pieces: list[tuple[int, int, bytes]] = []

@@ -1,4 +1,4 @@
-"""Metadata: the brokers' addresses, which stand before everything that grows (``MetadataResponse.json``, v0-13)."""
+"""Metadata: translates the brokers' addresses, which are near the start of the response (``MetadataResponse.json``, v0-13)."""
 
 from typing import Final
 
@@ -12,17 +12,11 @@ _FLEXIBLE_SINCE: Final = 9
 _THROTTLE_BYTES: Final = 4
 
 
-def read_brokers(version: int, frame: Buffer) -> list[tuple[int, str, int]]:
-    """(node id, host, port) of every broker in a whole response frame. Raises `InvalidFrame`."""
-    _, brokers, _ = _scan(version, frame)
-    return [(broker.node_id, broker.host, broker.port) for broker in brokers]
-
-
 def rewrite_response(version: int, frame: Buffer, translate: Translate) -> bytes:
-    """The whole response frame with the brokers' addresses translated; the rest is copied, not decoded.
+    """The whole response frame with the brokers' addresses translated; all other bytes are copied.
 
-    A broker that `translate` gives None for is left out; its partitions keep their leader's id, which clients take as a
-    leader that is not available yet. Raises `InvalidFrame`.
+    A broker that `translate` maps to None is left out. Its partitions keep their leader's id, and clients treat the leader
+    as not available yet. Raises `InvalidFrame`.
     """
     start, brokers, end = _scan(version, frame)
     return addresses.spliced(frame, [(start, end, addresses.replaced(frame, brokers, _shape(version), translate))])

@@ -4,7 +4,7 @@ A broker adds them if a partition has moved. The gateway must rewrite them, or t
 They are tagged field 0 of Produce v10+ and Fetch v16+, and the last regular field of the share APIs.
 
 Fetch and ShareFetch responses are too large to hold. A `TailScanner` finds the start of the endpoints while the records
-stream by; the gateway holds and rewrites only the tail behind that. The frame's length has been sent by then, so
+stream by; the gateway holds and rewrites only the tail behind that. By then, the frame's length has been sent. So
 `rewrite_tail` pads the new tail to the old length with a tagged field that no client knows.
 """
 

@@ -6,7 +6,7 @@ Layouts: ``ProduceRequest.json`` and ``ProduceResponse.json`` of Kafka 4.3 (v3-1
 from struct import Struct
 from typing import Final
 
-from protocol.bodies.addresses import encode_uvarint
+from protocol.bodies.addresses import array_count, encode_uvarint
 from protocol.bodies.produce import peek_acks
 from protocol.cursor import INT16, INT32, Buffer, Reader
 
@@ -98,10 +98,6 @@ def failed_partition(version: int, index: int, error_code: int, message: str) ->
 def topic_field(version: int, topic: bytes) -> bytes:
     """A topic's encoded name or, from v13, its id."""
     return topic if version >= TOPIC_ID_SINCE else _string(topic, version >= _FLEXIBLE_SINCE)
-
-
-def array_count(number: int, *, compact: bool) -> bytes:
-    return encode_uvarint(number + 1) if compact else INT32.pack(number)
 
 
 def read_topic(reader: Reader, version: int) -> bytes:

@@ -7,9 +7,9 @@ from collections.abc import Container, Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from protocol.bodies.addresses import spliced
+from protocol.bodies.addresses import array_count, spliced
 from protocol.bodies.produce import partition_bytes, skip_errors
-from protocol.bodies.produce_refusal import array_count, failed_partition, read_topic, topic_field
+from protocol.bodies.produce_refusal import failed_partition, read_topic, topic_field
 from protocol.cursor import Buffer, Reader
 from protocol.errors import Incomplete, InvalidFrame
 

@@ -1,6 +1,6 @@
-"""SaslHandshake and SaslAuthenticate: how a client and a broker agree on a mechanism and pass its tokens (KIP-43, KIP-152).
+"""SaslHandshake and SaslAuthenticate: the choice of a mechanism, and the transport of its tokens (KIP-43, KIP-152).
 
-What is in the tokens is the mechanism's affair. They may hold passwords: nothing here keeps or quotes them.
+The tokens may contain passwords. This module does not interpret, store or quote them.
 """
 
 from typing import Final, NamedTuple
@@ -18,30 +18,30 @@ ILLEGAL_SASL_STATE: Final = 34
 SASL_AUTHENTICATION_FAILED: Final = 58
 
 RAW_TOKENS: Final = 0
-"""The version of SaslHandshake after which tokens pass as they are, each behind its length; later ones use SaslAuthenticate."""
+"""After this version of SaslHandshake, clients send raw tokens with a length prefix; later ones use SaslAuthenticate."""
 
 MAX_FRAME_BYTES: Final = 512 * 1024
-"""Kafka's default of sasl.server.max.receive.size: what a broker takes before authentication, without the length field."""
+"""Kafka's default of sasl.server.max.receive.size: the limit on a frame before authentication, without the length field."""
 
 _FLEXIBLE_SINCE: Final = 2  # SaslAuthenticate
 
 
 class Handshaken(NamedTuple):
-    """What a broker answers to a handshake: Kafka's error code, and the mechanisms that it offers."""
+    """A broker's response to a handshake: Kafka's error code, and the broker's mechanisms."""
 
     error_code: int
     mechanisms: tuple[str, ...]
 
 
 class Authenticated(NamedTuple):
-    """What a broker answers to a token: Kafka's error code, and its own token."""
+    """A broker's response to a token: Kafka's error code, and the broker's own token."""
 
     error_code: int
     token: bytes
 
 
 def read_handshake_request(frame: Buffer, body: int) -> str:
-    """The mechanism that a whole request frame asks for, whose body begins at offset `body`. Raises `InvalidFrame`."""
+    """The mechanism in a whole request frame with its body at offset `body`. Raises `InvalidFrame`."""
     reader = Reader(frame, body, len(frame), len(frame))
     mechanism = reader.string(compact=False) or ""
     _require_end(reader)
@@ -49,7 +49,7 @@ def read_handshake_request(frame: Buffer, body: int) -> str:
 
 
 def read_handshake_response(frame: Buffer) -> Handshaken:
-    """A whole response frame. Raises `InvalidFrame`."""
+    """Decode a whole response frame. Raises `InvalidFrame`."""
     reader = Reader.of_whole_response(frame, header_version=0)
     error_code = reader.int16()
     count = reader.count(compact=False)
@@ -57,7 +57,7 @@ def read_handshake_response(frame: Buffer) -> Handshaken:
 
 
 def read_authenticate_request(version: int, frame: Buffer, body: int) -> bytes:
-    """The token in a whole request frame, whose body begins at offset `body`. Raises `InvalidFrame`."""
+    """The token in a whole request frame with its body at offset `body`. Raises `InvalidFrame`."""
     compact = version >= _FLEXIBLE_SINCE
     reader = Reader(frame, body, len(frame), len(frame))
     token = _bytes(reader, compact=compact)
@@ -68,7 +68,7 @@ def read_authenticate_request(version: int, frame: Buffer, body: int) -> bytes:
 
 
 def read_authenticate_response(version: int, frame: Buffer) -> Authenticated:
-    """A whole response frame. Raises `InvalidFrame`."""
+    """Decode a whole response frame. Raises `InvalidFrame`."""
     compact = version >= _FLEXIBLE_SINCE
     reader = Reader.of_whole_response(frame, header_version=response_header_version(SASL_AUTHENTICATE, version))
     error_code = reader.int16()

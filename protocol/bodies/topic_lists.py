@@ -1,7 +1,6 @@
-"""Requests that name topics, and answers with a result for each: topics are left out and results put in by splicing.
+"""Reads and edits lists of topics in CreateTopics, DeleteTopics and CreatePartitions; all other bytes stay unchanged.
 
-What is common to CreateTopics, DeleteTopics and CreatePartitions. Elements are copied as they came, so tagged fields that
-nobody here knows survive.
+List elements are copied as bytes, so unknown tagged fields survive.
 """
 
 import re
@@ -14,21 +13,21 @@ from protocol.cursor import INT16, INT32, MAX_ELEMENTS, Buffer, Reader
 from protocol.errors import InvalidFrame
 
 THROTTLING_QUOTA_EXCEEDED: Final = 89
-"""Kafka's error code. Its default message is left out on the wire, and put in again by clients."""
+"""Kafka's error code. Brokers omit its default message, and clients add it."""
 
 NO_ID: Final = bytes(16)
-"""The topic id of a topic that is named instead."""
+"""The topic id of a topic that the message identifies by name."""
 
 _TIMEOUT_BYTES: Final = 4
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class RequestedTopic(NamedTuple):
-    """A topic of a request, from `start` to `end` in its frame.
+    """A topic of a request, at `start` to `end` in its frame.
 
-    `name` is None where the topic is named by its id; `name_field` is how the name stands there. `partitions` is what the
-    request says of them (0 for DeleteTopics); `assignments` the number of partitions whose replicas are assigned by hand, -1
-    for none; `replication_factor` is that of CreateTopics.
+    `name` is None if the request has the topic's id. `name_field` is the encoded name. `partitions` is the requested number
+    (0 for DeleteTopics). `assignments` is the number of partitions with a manual replica assignment, -1 for none.
+    `replication_factor` is for CreateTopics.
     """
 
     name: str | None
@@ -42,7 +41,7 @@ class RequestedTopic(NamedTuple):
 
 
 class TopicsRequest(NamedTuple):
-    """The topics of a request, whose array goes from `start` to `end`. `validate_only`: nothing is to be changed."""
+    """The topics of a request. Their array spans `start` to `end`."""
 
     topics: Sequence[RequestedTopic]
     validate_only: bool
@@ -51,7 +50,7 @@ class TopicsRequest(NamedTuple):
 
 
 class TopicResult(NamedTuple):
-    """What a broker says of one topic, from `start` to `end` in its frame. `partitions` is -1 where it does not tell."""
+    """A broker's result for one topic, at `start` to `end` in its frame. `partitions` is -1 if the result has none."""
 
     name: str | None
     topic_id: bytes
@@ -62,7 +61,7 @@ class TopicResult(NamedTuple):
 
 
 class TopicsResponse(NamedTuple):
-    """The results of a response, whose array goes from `start` to `end`."""
+    """The results of a response. Their array spans `start` to `end`."""
 
     results: Sequence[TopicResult]
     start: int
@@ -76,7 +75,7 @@ ReadResult = Callable[[Reader, int], TopicResult]
 def read_request(
     api_key: ApiKey, read: ReadTopic, version: int, frame: Buffer, body_offset: int, *, validate_since: int = NEVER
 ) -> TopicsRequest:
-    """The topics of a whole request frame, whose body begins with them; a timeout and perhaps the flag follow.
+    """Decode a whole request frame: the topics, a timeout, and from `validate_since` on the flag validate_only.
 
     Raises `InvalidFrame`.
     """
@@ -102,20 +101,20 @@ def read_response(api_key: ApiKey, read: ReadResult, version: int, frame: Buffer
 
 
 def keep(api_key: ApiKey, version: int, frame: Buffer, request: TopicsRequest, topics: Iterable[RequestedTopic]) -> bytes:
-    """The request frame with only those of its topics."""
+    """The request frame with only these topics."""
     compact = request_header_version(api_key, version) >= 2
     elements = [bytes(frame[topic.start : topic.end]) for topic in topics]
     return addresses.spliced(frame, [(request.start, request.end, _array(elements, compact))])
 
 
 def answer_with(api_key: ApiKey, version: int, frame: Buffer, response: TopicsResponse, results: Sequence[bytes]) -> bytes:
-    """The response frame with other results; all else in it stays."""
+    """The response frame with these results instead of its own."""
     compact = response_header_version(api_key, version) >= 1
     return addresses.spliced(frame, [(response.start, response.end, _array(results, compact))])
 
 
 def make_answer(api_key: ApiKey, version: int, correlation_id: int, results: Sequence[bytes]) -> bytes:
-    """A response frame of these results, without a throttle time."""
+    """A response frame with these results and no throttle time."""
     compact = response_header_version(api_key, version) >= 1
     body = [INT32.pack(correlation_id), b"\0" if compact else b""]
     if version >= APIS[api_key].throttle_since:
@@ -126,36 +125,34 @@ def make_answer(api_key: ApiKey, version: int, correlation_id: int, results: Seq
 
 
 def is_legal_name(name: str) -> bool:
-    """Follows Kafka's `Topic.validate`: no cluster has a topic with another name."""
+    """The same rule as Kafka's `Topic.validate`: no cluster has a topic with another name."""
     return _LEGAL_NAME.fullmatch(name) is not None and name not in {".", ".."}
 
 
 def nullable_string(text: str | None, *, compact: bool) -> bytes:
-    """A string, or null."""
     if text is not None:
         return addresses.encode_string(text, compact=compact)
     return b"\0" if compact else INT16.pack(-1)
 
 
 def read_name(reader: Reader, *, compact: bool) -> tuple[str | None, bytes]:
-    """A topic's name, and the bytes in which it stands."""
+    """A topic's name, and its encoded bytes."""
     start = reader.pos
     name = reader.string(compact=compact)
     return name, bytes(reader.buf[start : reader.pos])
 
 
 def _array(elements: Sequence[bytes], compact: bool) -> bytes:
-    count = len(elements)
-    return (addresses.encode_uvarint(count + 1) if compact else INT32.pack(count)) + b"".join(elements)
+    return addresses.array_count(len(elements), compact=compact) + b"".join(elements)
 
 
 def skip_int32s(reader: Reader, *, compact: bool) -> None:
-    """Step over an array of 32-bit integers."""
+    """Skip an array of 32-bit integers."""
     reader.skip(INT32.size * max(reader.size(compact=compact, wide=True), 0))
 
 
 def required(name: str | None) -> str:
-    """A name that must not be null. Raises `InvalidFrame`."""
+    """Raises `InvalidFrame` if the name is null."""
     if name is None:
         raise InvalidFrame("bad_count", "a topic without a name")
     return name

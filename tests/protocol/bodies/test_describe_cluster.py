@@ -40,13 +40,6 @@ def test_only_addresses_change(version, frame, translate):
         assert describe_cluster.rewrite_response(version, tagged, same) == tagged
 
 
-@pytest.mark.parametrize(("version", "frame"), FRAMES)
-def test_brokers_are_read(version, frame):
-    brokers = codec.decode_response(ApiKey.DESCRIBE_CLUSTER, version, frame)["brokers"]
-    read = describe_cluster.read_brokers(version, frame)
-    assert read == [(b["broker_id"], b["host"], b["port"]) for b in brokers] != []
-
-
 @pytest.mark.parametrize("real", GOLDEN, ids=str)
 def test_truncated_frame_is_invalid_or_rewritten(real):
     for cut in range(len(real.frame)):
