@@ -1,1 +1,1 @@
-"""Quota arithmetic: pure, every function is told the time."""
+"""The quota engine: arithmetic without I/O or clocks. Each function gets the time as an argument."""

@@ -1,4 +1,4 @@
-"""Debts that an operator clears: which buckets a request names, and what became of them."""
+"""Debts that an operator clears: the request's filter, and the cleared debts."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -12,12 +12,12 @@ KEYS = ("user", "client-id", "kind")
 
 
 class DebtFilterError(ValueError):
-    """A request names no buckets, or names them wrongly. The message has key, value and remedy."""
+    """The filter of a request is empty or wrong. The message has key, value and remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class DebtFilter:
-    """The buckets of a user, of a client-id, or of both; of one kind of quota, or (None) of every kind."""
+    """The buckets of a user, of a client-id, or of both. `kind` None: of every kind."""
 
     user: str | None = None
     client_id: str | None = None
@@ -27,7 +27,7 @@ class DebtFilter:
     def parse(cls, values: object) -> "DebtFilter":
         """Read the JSON object of a request, with the keys `KEYS`. Raises DebtFilterError."""
         if not isinstance(values, Mapping) or not values:
-            raise DebtFilterError(f"the request names nobody: send a JSON object with some of {', '.join(KEYS)}")
+            raise DebtFilterError(f"the request names no client: send a JSON object with some of {', '.join(KEYS)}")
         for key, value in values.items():
             if key not in KEYS:
                 raise DebtFilterError(f"{key}: there is no such key: use some of {', '.join(KEYS)}")
@@ -41,12 +41,12 @@ class DebtFilter:
         return cls(user, client_id, kind)
 
     def body(self) -> bytes:
-        """The filter as a request has it."""
+        """The request's JSON object."""
         values = zip(KEYS, (self.user, self.client_id, self.kind), strict=True)
         return json.dumps({key: value for key, value in values if value is not None}).encode()
 
     def covers(self, bucket: Bucket) -> bool:
-        """Return True if the bucket belongs to the client; a part that is not given may be anything.
+        """True if the bucket belongs to the client. A missing part of the filter matches every name.
 
         `<other>` is the shared bucket of the clients past `quotas.max_entities`, as in tables.
         """
@@ -60,7 +60,7 @@ class DebtFilter:
 
 
 def _names(wanted: str | None, name: str | None, shown: str) -> bool:
-    """Return True if `wanted` is not given, is the name as tables show it, or is the whole of a long name."""
+    """True if `wanted` is None, the name in tables, or the complete form of a shortened name."""
     if wanted is None:
         return True
     return name is not None and (wanted == shown or (len(wanted) > MAX_NAME and short_name(wanted) == name))
@@ -68,7 +68,7 @@ def _names(wanted: str | None, name: str | None, shown: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ClearedDebt:
-    """One bucket's debt that was cleared. `seconds` is how long its clients would have had to wait for it."""
+    """A bucket's cleared debt. `seconds` is the throttle time that its clients no longer wait."""
 
     kind: str
     user: str
@@ -77,9 +77,9 @@ class ClearedDebt:
 
 
 def clear_debts(buckets: Iterable[Bucket], wanted: DebtFilter, now: float) -> tuple[set[Bucket], list[ClearedDebt]]:
-    """Clear the debts of the buckets that `wanted` covers, here and not at other gateways that share the quota.
+    """Clear the debts of the buckets that `wanted` covers, at this gateway only.
 
-    Returns all buckets that it covers, whose clients are to be unmuted, and the debts that there were.
+    Returns all covered buckets, whose clients have to be unmuted, and the cleared debts.
     """
     covered = {bucket for bucket in buckets if bucket.meter is not None and wanted.covers(bucket)}
     cleared = []

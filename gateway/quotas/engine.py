@@ -1,4 +1,4 @@
-"""All buckets of a gateway: found by a client's entity, changed live, bounded in number."""
+"""All buckets of a gateway: looked up by a client's entity, changed live, bounded in number."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
@@ -14,18 +14,18 @@ from gateway.quotas.shared_meter import SharedMeter, UsageAccount
 from gateway.quotas.snapshot import Tally, ThrottleTotals, UsageRow
 
 BUCKET_IDLE_SECONDS = 3600.0
-"""Kafka's: a bucket that nobody used for an hour is dropped."""
+"""The engine drops a bucket that was unused for that long, as Kafka does."""
 
 MAX_BUCKETS = 10_000
-"""Of a kind."""
+"""For each kind."""
 
 TOGETHER = 1_000
-"""The buckets that one part of a tick, or one look at metrics, goes through: some milliseconds' work."""
+"""The buckets that one part of a tick, or one scrape, reads: some milliseconds of work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metering:
-    """How the use of a kind is reckoned: one of its `meters` by name, and the quota window."""
+    """The algorithm of a kind, by its name in the kind's `meters`, and the quota window."""
 
     algorithm: str = "token_bucket"
     window: Window = field(default_factory=Window)
@@ -33,10 +33,10 @@ class Metering:
 
 @dataclass(frozen=True, slots=True)
 class QuotaSettings:
-    """Everything that can be changed while the gateway runs.
+    """The settings that can be changed while the gateway runs.
 
-    `quotas` are the config file's, `dynamic` what has been set through the quota API. `algorithm` (`token_bucket` or `window`)
-    and `window` are for bytes, and for each kind that `metering` does not name.
+    `quotas` are the config file's, `dynamic` are the quota API's. `algorithm` (`token_bucket` or `window`) and `window` hold
+    for each kind that is not in `metering`.
     """
 
     quotas: tuple[EntityQuota, ...] = ()
@@ -47,7 +47,7 @@ class QuotaSettings:
     metering: Mapping[str, Metering] = field(default_factory=dict)
 
     def metering_of(self, kind: QuotaKind) -> Metering:
-        """How a kind is reckoned; by its own default algorithm where it does not have the one that is set for all."""
+        """The metering of a kind. A kind without the common algorithm has its own default algorithm."""
         own = self.metering.get(kind.name)
         if own is not None:
             return own
@@ -55,11 +55,11 @@ class QuotaSettings:
 
 
 class QuotaEngine:
-    """Hands out buckets. A session keeps the bucket until `generation` changes, then releases it and asks again.
+    """Hands out buckets. A session keeps its bucket until `generation` changes, then releases it and acquires another.
 
-    At most `max_buckets` buckets per kind exist; a client past that shares a bucket with the others of its quota level
-    (`overflowed` counts them). At most `max_labelled` per kind are shown by name (`LabelSlots`), the rest as one row. Meters
-    of a `shared` engine can be charged with what other gateways let through (`quotas.sharing`).
+    At most `max_buckets` buckets per kind exist. A later client shares one bucket with the others of its quota level
+    (`overflowed` counts such clients). At most `max_labelled` per kind are shown by name (`LabelSlots`), the others as one row.
+    The meters of a `shared` engine can be charged with the use of peers (`quotas.sharing`).
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class QuotaEngine:
         self.settings = settings
         self._shared = shared
         self._on_forgotten = on_forgotten
-        self.share_of_new = (1.0, 0.0)  # what a shared meter begins with: its share and horizon
+        self.share_of_new = (1.0, 0.0)  # share and horizon of a new shared meter
         self.generation = 0
         self.overflowed = 0
         self.max_buckets = max_buckets
@@ -88,43 +88,41 @@ class QuotaEngine:
         self._buckets: dict[str, dict[Tags, Bucket]] = {name: {} for name in KINDS}
         self._labelled = {name: LabelSlots(max_labelled, now) for name in KINDS}
         self._totals = {name: KindTotals() for name in KINDS}
-        self._gone = {name: Tally() for name in KINDS}  # counts of buckets that are no longer among the unnamed
+        self._gone = {name: Tally() for name in KINDS}  # counters of buckets that were dropped or got a name
         self._rests: dict[str, UsageRow] = {}  # the row of the unnamed at the last tick
         self.internal = Bucket(
             PRODUCE, Resolution(Tags(None, None), None, None), None, self._policies[PRODUCE.name], KindTotals(), now
         )
-        """Measures the Produce requests that are charged to nobody (`OwnTopics`); it never holds a client, and is not shown."""
+        """Measures the Produce requests that no client is charged for (`OwnTopics`); no client is throttled by it."""
 
     def acquire(self, kind: str, user: str, client_id: str, now: float, *, used: float = 0) -> Bucket:
-        """The bucket of a client; the caller gives it back with `release`.
+        """The bucket of a client. The caller gives it back with `release`.
 
-        `used` is what the client has used lately of another bucket: a new one does not begin with a burst on top of it.
+        `used` is the client's recent use of another bucket. A new bucket starts with that use, not with a full burst.
         """
         return self._acquire(kind, self._table.resolve(KINDS[kind].config_key, user, client_id), used, now)
 
     def exempts(self, name: str, user: str, client_id: str) -> bool:
-        """See `QuotaTable.exempts`."""
         return self._table.exempts(name, user, client_id)
 
     def acquire_ip(self, kind: str, ip: str, now: float) -> Bucket | None:
-        """The bucket of an address; None where no quota holds for it, and then nothing is kept of it."""
+        """The bucket of an address. None if the address has no quota; then the engine keeps nothing of it."""
         resolution = self._table.resolve_ip(KINDS[kind].config_key, ip)
         return None if resolution.limit is None else self._acquire(kind, resolution, 0, now)
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of quotas that its buckets are of."""
         return frozenset(self._buckets)
 
     def accounts(self) -> Iterator[tuple[tuple[str, Tags | str], UsageAccount]]:
-        """Every bucket that is one entity's own, as sharing sees it."""
+        """Every bucket of a single entity. The engine may not change meanwhile."""
         for kind, buckets in self._buckets.items():
             for tags, bucket in buckets.items():
                 if not tags.overflow:
                     yield (kind, tags), bucket
 
     def changed(self) -> list[tuple[tuple[str, Tags | str], UsageAccount]]:
-        """Of those, the ones that have been used since sharing has taken note of them."""
+        """The accounts whose use has not been published yet."""
         found: list[tuple[tuple[str, Tags | str], UsageAccount]] = []
         for kind, buckets in self._buckets.items():
             for tags, bucket in buckets.items():
@@ -133,9 +131,9 @@ class QuotaEngine:
         return found
 
     def peer_account(self, kind: str, tags: Tags | str, now: float) -> Bucket | None:
-        """The bucket here of what another gateway calls by these tags, made if it is missing, held by nobody.
+        """The bucket of the entity that a peer names by these tags. The engine makes a missing bucket, without connections.
 
-        A client that comes here later finds it charged. None where there is no quota for it here, or no room.
+        A client that connects later finds the bucket charged. None if the entity has no quota here, or if there is no room.
         """
         buckets = self._buckets.get(kind)
         if buckets is None or isinstance(tags, str) or tags.overflow:
@@ -149,14 +147,14 @@ class QuotaEngine:
         return bucket if bucket is not None and bucket.meter is not None else None
 
     def meter(self, kind: str, limit: float, now: float) -> Meter:
-        """A meter of its own, also for what no entity has a quota for: `limit` per second, by the algorithm of the kind."""
+        """A new meter of `limit` per second, by the algorithm of the kind. A listener's rate has a meter without a bucket."""
         meter = self._unshared_meter(kind, limit, now)
         return SharedMeter(meter, limit, *self.share_of_new) if self._shared else meter
 
     def changed_meter(self, kind: str, meter: Meter | None, limit: float, before: Metering, now: float) -> Meter:
-        """The meter that follows on `meter`, which was reckoned as `before`, once the settings have changed.
+        """The meter that replaces `meter`, of the metering `before`, after a change of the settings.
 
-        Use and debt are kept, whatever the limit and the window are now. Another algorithm begins with a new meter.
+        A new limit or window keeps use and debt. Another algorithm begins with a new meter.
         """
         after = self.settings.metering_of(KINDS[kind])
         if meter is None or before.algorithm != after.algorithm:
@@ -190,17 +188,17 @@ class QuotaEngine:
         return bucket
 
     def release(self, bucket: Bucket, now: float) -> None:
-        """A session no longer uses the bucket."""
+        """Give a bucket back. Raises ValueError if it was not acquired."""
         if bucket.connections <= 0:
             raise ValueError(f"bucket {bucket.resolution} was released more often than acquired")
         bucket.connections -= 1
         bucket.last_used = now
 
     def apply(self, settings: QuotaSettings, now: float) -> None:
-        """Change the configuration under live traffic.
+        """Change the configuration under live traffic. It takes effect on the next request: sessions see `generation` change.
 
-        A changed limit takes effect on the next request; usage is kept wherever a client keeps its bucket. Sessions find
-        out by `generation`. A change of the window keeps use and debts; one of the algorithm keeps recent use and no debt.
+        A client that keeps its bucket keeps its use. A new window keeps use and debts. A new algorithm keeps recent use and no
+        debt.
         """
         before, self.settings = self.settings, settings
         old, self._table = self._table, QuotaTable(settings.quotas, settings.dynamic)
@@ -216,7 +214,7 @@ class QuotaEngine:
         self.recall()
 
     def _buckets_of(self, kind: str, entities: Set[ClientQuotaEntity]) -> Iterable[Bucket]:
-        """The buckets whose quota may follow from one of these entities: all of them where one is a default."""
+        """The buckets that may have the quota of one of these entities: all buckets if one entity is a default."""
         buckets = self._buckets[kind]
         if not all(entity.names_only for entity in entities):
             return buckets.values()
@@ -224,16 +222,16 @@ class QuotaEngine:
         return [bucket for each in tags if (bucket := buckets.get(each)) is not None]
 
     def recall(self) -> None:
-        """Have every session ask for its buckets again before it charges them, and so look at what has changed around it."""
+        """Make every session look up its buckets, and other changed settings, before its next charge."""
         self.generation += 1
 
     def tick(self, now: float) -> None:
-        """To be called once a second: rates move on, buckets that hold nothing are dropped."""
+        """To be called once a second: marks totals and drops idle buckets."""
         for _ in self.tick_in_parts(now):
             pass
 
     def tick_in_parts(self, now: float) -> Iterator[None]:
-        """A tick that stops after each `TOGETHER` buckets, so that the caller can let clients have their turn."""
+        """A tick that yields after each `TOGETHER` buckets, so that the caller can serve clients in between."""
         for name, buckets in self._buckets.items():
             marking = self._policies[name].tick(now)
             crowded = len(buckets) > self.max_buckets // 2
@@ -256,8 +254,10 @@ class QuotaEngine:
             self._rests[name] = rest.row(KINDS[name], self._gone[name])
 
     def snapshot(self, now: float) -> list[UsageRow]:
-        """A row for each bucket that is shown by name, and one per kind for all others: as of the last tick where they are
-        very many."""
+        """A row for each bucket with a label slot, and one row per kind for all others.
+
+        With more than `TOGETHER` others, their row is as of the last tick.
+        """
         rows: list[UsageRow] = []
         for name, buckets in self._buckets.items():
             labelled = self._labelled[name].buckets
@@ -276,16 +276,15 @@ class QuotaEngine:
         return rows
 
     def buckets(self) -> Iterator[Bucket]:
-        """Every bucket, those that are not shown by name as well. Nothing may be changed meanwhile."""
+        """Every bucket. The engine may not change meanwhile."""
         for buckets in self._buckets.values():
             yield from buckets.values()
 
     def small_quotas(self) -> dict[str, int]:
-        """How many entities of each kind have a quota so small that a mute may outlast a client's session."""
+        """The number of entities, by kind, whose quota is so small that a mute may outlast a client's session."""
         return dict(self._small_quotas)
 
     def throttle_totals(self) -> list[ThrottleTotals]:
-        """The throttle decisions of each kind."""
         return [ThrottleTotals(name, tuple(total.buckets), total.seconds) for name, total in self._totals.items()]
 
     def _create(self, kind: QuotaKind, resolution: Resolution, now: float) -> Bucket:
@@ -338,11 +337,11 @@ def _small_quotas(table: QuotaTable) -> dict[str, int]:
 
 
 def _overflow_tags(entity: ClientQuotaEntity | None) -> Tags:
-    """Those of the bucket for all clients of a quota level that found no room."""
+    """The tags of the bucket for all clients of a quota level that found no room."""
     return Tags(OTHER, str(entity or OTHER), overflow=True)
 
 
 def _precharge(meter: Meter | None, used: float, now: float) -> None:
-    """Take off a new meter what its client has used lately, but leave it no debt from a time without a quota."""
+    """Charge a new meter with its client's recent use, but without a debt from a time without a quota."""
     if meter is not None:
         meter.charge(min(used, meter.capacity), now)

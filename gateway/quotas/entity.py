@@ -1,7 +1,7 @@
-"""Who has which quota: Kafka's client quota entities and their eight levels of precedence.
+"""The quotas of clients: Kafka's client quota entities and their eight levels of precedence.
 
-A limit comes from the config file or from the quota API (AlterClientQuotas), whose value goes before the file's for the same
-entity and key, as Kafka's dynamic configs do.
+A limit comes from the config file or from the quota API (AlterClientQuotas). For the same entity and key, the API's value
+overrides the file's, as Kafka's dynamic configs do.
 
 Source: `ClientQuotaManager.DefaultQuotaCallback.quotaMetricTags` and `quotaLimit` (KIP-13, KIP-55, KIP-546).
 """
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 
 class Default(Enum):
-    """The default entity, which is not an entity that happens to be named `<default>`."""
+    """The default entity. A client named `<default>` is another entity."""
 
     DEFAULT = "<default>"
 
@@ -22,12 +22,13 @@ class Default(Enum):
 DEFAULT: Final = Default.DEFAULT
 
 OTHER: Final = "<other>"
-"""What stands in place of the names of all who have no bucket or no row of their own."""
+"""The name that stands for all clients without a bucket or row of their own."""
 
 TOPIC: Final = "topic"
-"""The entity type of topics, which is Weir's own."""
+"""The entity type of topics. Kafka has no such type."""
+
 MAX_NAME: Final = 255
-"""Characters of a name that buckets, metrics and files carry as it is. Kafka itself lets a client-id have 32 767 bytes."""
+"""The longest name, in characters, that buckets, metrics and files keep unchanged. Kafka allows a client-id of 32 767 bytes."""
 
 _KEPT: Final = 160
 _MARK: Final = "..."
@@ -36,9 +37,9 @@ _SHORT: Final = _KEPT + len(_MARK) + 2 * _DIGEST_BYTES
 
 
 def short_name(name: str) -> str:
-    """A client's name as buckets carry it: its beginning and a hash in place of more than `MAX_NAME` characters.
+    """A client's name in buckets: the beginning and a hash of a name of more than `MAX_NAME` characters.
 
-    A name that looks like such a result is hashed as well, so nobody can take the bucket of a long name by its short form.
+    A name that looks like such a result is hashed as well. So no client gets the bucket of a long name by its short form.
     """
     looks_short = len(name) == _SHORT and name[_KEPT : _KEPT + len(_MARK)] == _MARK
     return _hashed(name) if looks_short or len(name) > MAX_NAME else name
@@ -54,11 +55,11 @@ def _hashed(name: str) -> str:
 
 
 EntityName = str | Default | None
-"""A name, the default entity, or None where the entity has no part of this type."""
+"""A name, the default entity, or None if the entity has no part of this type."""
 
 
 class Source(Enum):
-    """Where a limit comes from."""
+    """The origin of a limit."""
 
     FILE = "file"
     API = "api"
@@ -66,9 +67,9 @@ class Source(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClientQuotaEntity:
-    """What a quota is configured for: a user, a client-id, a pair of them, or an ip; each by name or as the default.
+    """A user, a client-id, a pair of them, or an ip; each by name or as the default.
 
-    `topic` is the name of a topic whose threshold was set as its config (`quotas.topic_thresholds`); it stands alone.
+    `topic` is a topic with a threshold in its topic config. Such an entity has no other part.
     """
 
     user: EntityName = None
@@ -80,25 +81,25 @@ class ClientQuotaEntity:
         return ", ".join(f"{kind}={name.value if isinstance(name, Default) else name}" for kind, name in self.parts().items())
 
     def parts(self) -> dict[str, str | Default]:
-        """Its names by Kafka's entity types."""
+        """The names by Kafka's entity types."""
         every = (("user", self.user), ("client-id", self.client_id), ("ip", self.ip), (TOPIC, self.topic))
         return {kind: name for kind, name in every if name is not None}
 
     def shortened(self) -> "ClientQuotaEntity":
-        """The entity by its names as buckets carry them."""
+        """The entity with the names of buckets, see `short_name`."""
         user = short_name(self.user) if isinstance(self.user, str) else self.user
         client_id = short_name(self.client_id) if isinstance(self.client_id, str) else self.client_id
         return self if (user, client_id) == (self.user, self.client_id) else ClientQuotaEntity(user, client_id, self.ip)
 
     @property
     def tags(self) -> "Tags":
-        """Those of the only bucket that follows from it, if no part of it is a default."""
+        """The tags of the entity's only bucket. An entity with a default part has many buckets."""
         user, client_id, ip = (None if isinstance(name, Default) else name for name in (self.user, self.client_id, self.ip))
         return Tags(user, client_id, ip=ip)
 
     @property
     def names_only(self) -> bool:
-        """Whether no part of it is a default."""
+        """True if no part is a default."""
         return self.user is not DEFAULT and self.client_id is not DEFAULT and self.ip is not DEFAULT
 
 
@@ -106,8 +107,7 @@ class ClientQuotaEntity:
 class EntityQuota:
     """One entity of the config file: its limits by quota key (`producer_byte_rate`: bytes/s), and its exemptions.
 
-    `exempt`: from all rates; there are no limits then. `exempt_from` lists what the file exempts the entity from, empty if the
-    file says no more than true.
+    `exempt`: from all rates; there are no limits then. `exempt_from`: the list in the file, empty if the file says `true`.
     """
 
     entity: ClientQuotaEntity
@@ -123,18 +123,18 @@ RATES: Final = "rates"
 TOPICS: Final = "topics"
 VOLUMES: Final = "volumes"
 EXEMPTIONS: Final = (RATES, TOPICS, VOLUMES)
-"""The quotas that an entity can be exempt from: those by entity, `quotas.topics` and `quotas.volumes`."""
+"""The quotas that an entity can be exempt from: quotas of entities, `quotas.topics` and `quotas.volumes`."""
 
 DynamicQuotas = Mapping[ClientQuotaEntity, Mapping[str, float]]
-"""What has been set through the quota API: each entity's limits by quota key, per second."""
+"""The quota API's limits per second, by entity and quota key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """What tells one bucket from another. None: the level does not look at it (Kafka's metrics show that as "", which we can't
-    do: a client-id may be empty). Connections are told apart by `ip` alone, requests never by it.
+    """The key of a bucket: Kafka's metric tags.
 
-    `overflow`: the bucket is no client's own, but that of all who found no room for one; its names are no client's either.
+    None: the quota's level ignores the name. (Kafka's metrics have "" instead, but a client-id may be empty.) Connections have
+    an `ip` only, requests never have one. `overflow`: the bucket of all clients that found no room for their own.
     """
 
     user: str | None
@@ -143,16 +143,16 @@ class Tags:
     ip: str | None = None
 
     def bounded(self) -> "Tags":
-        """The same with short names: an older gateway or its file may tell of long ones."""
+        """The tags with short names. Messages and files of an older gateway may have long names."""
         if len(self.user or "") <= MAX_NAME and len(self.client_id or "") <= MAX_NAME:
             return self
         return Tags(_bounded(self.user), _bounded(self.client_id), self.overflow, self.ip)
 
     @property
     def shown(self) -> tuple[str, str]:
-        """The user and the client-id as metrics and tables name them.
+        """The user and the client-id in metrics and tables.
 
-        Anybody may call himself `<other>`: such a name gets a backslash in front, so that it is not taken for the others.
+        A client may have the name `<other>`. A backslash in front tells it apart from the unnamed clients.
         """
         if self.overflow:
             return self.user or "", self.client_id or ""
@@ -161,9 +161,9 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The quota that applies to a client: its bucket's tags, the limit per second (None: unlimited) and where it is from.
+    """The quota of a client: the tags of its bucket, the limit per second (None: unlimited), the limit's entity and source.
 
-    `source` is None where nothing is configured.
+    `source` is None if nothing is configured.
     """
 
     tags: Tags
@@ -173,22 +173,22 @@ class Resolution:
     source: Source | None = None
 
 
-class Limit(NamedTuple):
-    """One limit per second, and who has set it."""
+class QuotaLimit(NamedTuple):
+    """One limit and its origin."""
 
     per_second: float
     source: Source
 
 
 class QuotaTable:
-    """All configured entities: the file's `quotas`, and what the quota API has set. Immutable: a change makes a new table.
+    """All configured entities of the file and of the quota API. Immutable: a change makes a new table.
 
-    An entity that the file exempts is exempt from every quota but those that the API gives it.
+    An entity that the file exempts is exempt from every quota except those that the API sets for it.
     """
 
     def __init__(self, quotas: Iterable[EntityQuota] = (), dynamic: DynamicQuotas | None = None) -> None:
-        self._limits: dict[str, dict[ClientQuotaEntity, Limit]] = {}  # by their names as buckets carry them
-        self._exact: dict[ClientQuotaEntity, ClientQuotaEntity] = {}  # those that have longer ones
+        self._limits: dict[str, dict[ClientQuotaEntity, QuotaLimit]] = {}  # by their names in buckets
+        self._exact: dict[ClientQuotaEntity, ClientQuotaEntity] = {}  # the entities with longer names
         file = list(quotas)
         self._exempt = {quota.entity for quota in file if quota.exempt}
         self._exempt_from = {
@@ -206,29 +206,28 @@ class QuotaTable:
         if short is not entity:
             self._exact[short] = entity
         for key, limit in limits.items():
-            self._limits.setdefault(key, {})[short] = Limit(limit, source)
+            self._limits.setdefault(key, {})[short] = QuotaLimit(limit, source)
 
-    def entities(self) -> dict[ClientQuotaEntity, dict[str, Limit]]:
-        """What is in effect: the limits of each entity that has any, by quota key."""
-        found: dict[ClientQuotaEntity, dict[str, Limit]] = {}
+    def entities(self) -> dict[ClientQuotaEntity, dict[str, QuotaLimit]]:
+        """The limits in effect, by entity and quota key."""
+        found: dict[ClientQuotaEntity, dict[str, QuotaLimit]] = {}
         for key, limits in self._limits.items():
             for entity, limit in limits.items():
                 found.setdefault(self._exact.get(entity, entity), {})[key] = limit
         return found
 
     def changed(self, key: str, before: "QuotaTable") -> Set[ClientQuotaEntity]:
-        """The entities whose quota `key` or exemption is not that of another table."""
+        """The entities whose quota `key` or exemption differs between this table and `before`."""
         old, new = before._limits.get(key, {}), self._limits.get(key, {})
         return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)} | (before._exempt ^ self._exempt)
 
     def resolve(self, key: str, user: str, client_id: str) -> Resolution:
         """The quota `key` of a client.
 
-        The first configured of the eight levels wins, as in Kafka. An exemption stands at its entity's own level; besides, one
-        that names its client beats a limit that is some default's, for that is what an operator means who writes both.
+        The first configured of the eight levels wins, as in Kafka. An exemption has its entity's level. An exemption that names
+        its client also overrides a default limit of a higher level: an operator who writes both means that.
 
-        Unlike Kafka, an empty client-id is a client-id like any other, so that nobody escapes a default by sending none
-        (KAFKA-13341).
+        Unlike in Kafka, an empty client-id is a client-id, so that no client escapes a default without one (KAFKA-13341).
         """
         user, client_id = short_name(user), short_name(client_id)
         pair, whole_user, whole_client = Tags(user, client_id), Tags(user, None), Tags(None, client_id)
@@ -241,9 +240,9 @@ class QuotaTable:
         return self._first(key, levels) or Resolution(whole_client, None, None)
 
     def exempts(self, name: str, user: str, client_id: str) -> bool:
-        """Return True if a client is exempt from topic quotas or volume quotas (`TOPICS`, `VOLUMES`).
+        """True if a client is exempt from topic quotas or volume quotas (`TOPICS`, `VOLUMES`).
 
-        No entity has a limit of this kind that could go first, so each of the client's eight levels can give the exemption.
+        No entity has a limit of these quotas that could override the exemption. So each of the eight levels can give it.
         """
         entities = self._exempt_from[name]
         if not entities:
@@ -253,12 +252,12 @@ class QuotaTable:
         return any(ClientQuotaEntity(one, other) in entities for one in users for other in client_ids)
 
     def resolve_ip(self, key: str, ip: str) -> Resolution:
-        """The quota `key` of an address: its own, else the default ip's; an exemption stands at its entity's own level."""
+        """The quota `key` of an address: its own, else the default ip's. An exemption has its entity's level."""
         tags = Tags(None, None, ip=ip)
         return self._first(key, _levels(tags)) or Resolution(tags, None, None)
 
     def again(self, key: str, bucket: Resolution) -> Resolution:
-        """The quota `key` of a bucket that another table gave: its levels are those that lead to its tags."""
+        """The quota `key` of a bucket that another table gave. Only levels that lead to the bucket's tags count."""
         tags, entity = bucket.tags, bucket.entity
         if not tags.overflow:
             return self._first(key, _levels(tags)) or Resolution(tags, None, None)
@@ -282,7 +281,7 @@ class QuotaTable:
 
 
 def _levels(tags: Tags) -> Sequence[tuple[ClientQuotaEntity, Tags]]:
-    """The entities whose quota gives a client these tags, most specific first: Kafka's eight levels, and two of ips."""
+    """The entities whose quota leads to these tags, most specific first: Kafka's eight levels, and two levels of ips."""
     if tags.ip is not None:
         return [(ClientQuotaEntity(ip=tags.ip), tags), (ClientQuotaEntity(ip=DEFAULT), tags)]
     users: tuple[EntityName, ...] = (None,) if tags.user is None else (tags.user, DEFAULT)

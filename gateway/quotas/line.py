@@ -1,7 +1,7 @@
-"""The consumers that wait for one bucket, in the order in which it will serve them, and the bytes set aside for their answers.
+"""The consumers that wait for one bucket, in the order of their turns, and the bytes that are reserved for their responses.
 
-The line is measured in bytes: each consumer takes as many as its next answer is expected to have. So the time until its turn is
-the time in which the quota pays the bucket's debt and the bytes ahead of it.
+The line is measured in bytes: the place of a consumer is as long as its next response is expected to be. So the time until its
+turn is the time in which the quota pays the bucket's debt and the bytes ahead of the consumer.
 """
 
 from math import ceil
@@ -10,25 +10,25 @@ from typing import Final
 from gateway.quotas.meter import FETCH_SLICE_SECONDS, Meter
 
 LONGEST_TURN_SECONDS: Final = 15.0
-"""The gateway divides a longer wait for other consumers into equal parts: some clients give a connection up after 30 s."""
+"""The gateway divides a longer wait for other consumers into equal parts. Some clients give up a connection after 30 s."""
 
 GENERATION_SECONDS: Final = 0.5
-"""A reservation whose Fetch is not answered ends after one to two generations."""
+"""A reservation whose Fetch gets no response ends after one to two generations."""
 
 _GRACE_SECONDS: Final = 0.5
-"""A consumer that comes later than that after its turn is no longer counted. It may be gone."""
+"""A consumer that comes later than that after its turn is no longer counted, since it may be gone."""
 
 _LEAST_SPACE: Final = 0.02
-"""Of a portion: one millisecond of the quota, so that no two consumers are told the same time."""
+"""Of a portion: one millisecond of the quota, so that no two consumers get the same time."""
 
 _UNKNOWN: Final = -1
 
 
 class Consumer:
-    """One connection as the line sees it.
+    """One connection that fetches.
 
-    `batch_bytes` is the size of the first batch in its last answer with records, 0 before there is one. `expected` is the size
-    of its last answer, 0 where that had no records.
+    `batch_bytes` is the size of the first batch in its last response with records, 0 before there is one. `expected` is the
+    size of its last response, 0 if that had no records.
     """
 
     __slots__ = ("_line", "_place", "_round", "_space", "batch_bytes", "expected")
@@ -43,13 +43,13 @@ class Consumer:
 
     @property
     def unknown(self) -> bool:
-        """The consumer has had no answer yet."""
+        """True before the first response."""
         return self.expected == _UNKNOWN
 
     def reservation(self, asked: int, consumers: int) -> int:
-        """The bytes to set aside for a Fetch that asks for `asked`. An idle consumer sets nothing aside, so it blocks nobody.
+        """The bytes to reserve for a Fetch that asks for `asked` bytes. An idle consumer reserves nothing, so it blocks none.
 
-        A consumer that is alone may ask for the whole balance at first. Half of that stays free for consumers that come later.
+        A consumer that is alone may first ask for the whole balance. Half of the balance stays free for later consumers.
         """
         if self.unknown:
             return asked if consumers > 1 else asked // 2
@@ -57,11 +57,11 @@ class Consumer:
 
 
 class Line:
-    """The waiting consumers of one bucket, without a list of them.
+    """The waiting consumers of one bucket. There is no list of them, so that a Fetch costs the same in a line of any length.
 
     A place is the number of bytes of all consumers that joined before. `_head` is the number of bytes of all consumers that
-    were served or did not come in time. Turns and reservations expire by halves: the older half is dropped as a whole, so that
-    nothing has to be searched for. `_round` counts the halves of the turns, `generation` those of the reservations.
+    were served or did not come in time. Turns and reservations expire by halves: the older half is dropped as a whole. `_round`
+    counts the halves of the turns, `generation` the halves of the reservations.
     """
 
     __slots__ = (
@@ -82,12 +82,12 @@ class Line:
         self._head = 0.0
         self._tail = 0.0
         self._round = 0
-        self._due = now  # when the last turn is that was told in this round
-        self._late = 0.0  # bytes of the consumers of the round before that have not come
+        self._due = now  # the last turn that was given out in this round
+        self._late = 0.0  # bytes of consumers of the previous round that have not come
         self._late_due = now
-        self._usual = 0  # bytes of the last answer with records
+        self._usual = 0  # bytes of the last response with records
         self._fresh = 0  # reserved in this generation
-        self._aging = 0  # reserved in the one before
+        self._aging = 0  # reserved in the previous generation
         self._since = now
         self.generation = 0
 
@@ -97,21 +97,20 @@ class Line:
         return self._tail - self._head
 
     def wait(self, consumer: Consumer, meter: Meter, now: float, *, served: bool, alone: bool) -> float:
-        """The seconds until the consumer's turn; a consumer without a place would take the last one. If it is `alone`, all that
-        is reserved is its own.
+        """The seconds until the consumer's turn. A consumer without a place would take the last one.
 
-        A consumer that has just been `served` waits for all others even if the balance would do for everybody: else it would
-        use up the burst while the others wait. The larger the balance, the faster the line moves.
+        If the consumer is `alone`, all reservations are its own. A consumer that was just `served` waits for all others even if
+        the balance is large. Otherwise it would use up the burst while the others wait. A larger balance moves the line faster.
         """
         if now > self._late_due + _GRACE_SECONDS:
             self._give_up_late(now)
         ahead = (consumer._place if consumer._line is self else self._tail) - self._head
         reserved = 0 if alone else self.reserved(now)
-        if ahead <= 0.0 or (reserved == 0 and meter.idle(now)):  # a full bucket has enough for everybody
+        if ahead <= 0.0 or (reserved == 0 and meter.idle(now)):  # a full bucket has enough for all consumers
             ahead = 0.0
         delay = meter.delay(now, 0.0, ahead)
         if reserved > 0:
-            # Perhaps the answers on their way have no records, and their reservations end soon.
+            # Perhaps the pending responses have no records, and their reservations end soon.
             more = meter.delay(now, reserved + min(self._needs(consumer, meter), meter.portion), ahead) - delay
             over = more - GENERATION_SECONDS
             delay += more if over <= 0.0 else GENERATION_SECONDS * (1.0 + over / (1.0 + over))
@@ -123,7 +122,7 @@ class Line:
         return delay
 
     def join(self, consumer: Consumer, meter: Meter, due: float) -> None:
-        """Take the last place until `due`. A consumer that has a place keeps it, and is the next if it came late."""
+        """Take the last place until `due`. A consumer that has a place keeps it; a late consumer is the next."""
         if consumer._line is not self:
             consumer._line = self
             consumer._place = self._tail
@@ -147,11 +146,11 @@ class Line:
                     self._late -= consumer._space
 
     def answered(self, amount: int) -> None:
-        """An answer with records has come: new consumers are expected to get as many bytes."""
+        """A response with records has `amount` bytes; the next new consumer is expected to get as many."""
         self._usual = amount
 
     def reserve(self, amount: int) -> None:
-        """Set bytes aside, in the current `generation`. Ask for `reserved` first."""
+        """Reserve bytes in the current `generation`. Call `reserved` first."""
         self._fresh += amount
 
     def release(self, amount: int, generation: int) -> None:
@@ -162,7 +161,7 @@ class Line:
             self._aging -= amount
 
     def reserved(self, now: float) -> int:
-        """The bytes that are set aside; begins a new generation if it is time."""
+        """The reserved bytes. Begins a new generation if the current one is over."""
         age = now - self._since
         if age >= GENERATION_SECONDS:
             recent = age < 2 * GENERATION_SECONDS
@@ -174,11 +173,11 @@ class Line:
 
     @property
     def promised(self) -> int:
-        """The bytes that were set aside when `reserved` was last asked, and since."""
+        """The reserved bytes as of the last call of `reserved`, and later ones."""
         return self._fresh + self._aging
 
     def _give_up_late(self, now: float) -> None:
-        """Begin a new round. The consumers of the round before that have not come are no longer counted."""
+        """Begin a new round. The consumers of the previous round that have not come are no longer counted."""
         all_late = now > self._due + _GRACE_SECONDS
         self._head = self._tail if all_late else self._head + self._late
         self._late = self.length

@@ -1,4 +1,4 @@
-"""The topics that Weir itself keeps things in: they are no client's traffic, so no quota counts them."""
+"""The topics in which Weir keeps its own data. No quota counts their traffic, because no client causes it."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -9,20 +9,20 @@ from protocol.bodies.produce_refusal import TOPIC_ID_SINCE, topic_field
 
 FREE_BYTES_PER_SECOND: Final = 1 << 20
 FREE_BURST_SECONDS: Final = 16.0
-"""The amount of Produce to Weir's own topics that is charged to nobody, all clients of a gateway together."""
+"""The amount of Produce to Weir's own topics that is charged to no client, for all clients of a gateway together."""
 
 _FLEXIBLE_SINCE: Final = 9
 
 
 def mark_at(version: int) -> int:
-    """The place in `prefixes` of the first byte of the topic's name or id; of long names, of the byte before it."""
+    """The offset in `prefixes` of the first byte of the topic's name or id; of long names, of the byte before that byte."""
     return 1 if version >= TOPIC_ID_SINCE else 2 if version >= _FLEXIBLE_SINCE else 6
 
 
 class OwnTopics:
-    """Weir's own topics by name, and by id once they have been looked at.
+    """Weir's own topics by name, and by id as soon as the id is known.
 
-    `on_change` is called after a change; `keys` are the names' bytes and the ids, as Produce names topics on the wire.
+    `on_change` is called after a change. `keys` are the bytes of the names and the ids, as in Produce requests.
     """
 
     __slots__ = ("_free", "_ids", "_on_change", "_prefixes", "keys", "names")
@@ -37,24 +37,22 @@ class OwnTopics:
         self._collect()
 
     def rename(self, names: Iterable[str]) -> None:
-        """Take over the names of another configuration."""
         if frozenset(names) != self.names:
             self.names = frozenset(names)
             self._ids = {name: topic_id for name, topic_id in self._ids.items() if name in self.names}
             self._changed()
 
     def identify(self, name: str, topic_id: bytes) -> None:
-        """Learn the id of a topic; without effect for a topic that is not Weir's own, and for an id of zeros."""
+        """Learn the id of a topic. Another topic's id and an id of zeros are ignored."""
         if name in self.names and any(topic_id) and self._ids.get(name) != topic_id:
             self._ids[name] = topic_id
             self._changed()
 
     def is_own(self, key: bytes) -> bool:
-        """Return True for the name or the id of a topic of Weir's own."""
         return key in self.keys
 
     def prefixes(self, version: int) -> tuple[bytes, ...]:
-        """The bytes behind the timeout of each Produce request of that version whose only topic is one of Weir's own."""
+        """The bytes after the timeout, of each Produce request of that version whose only topic is Weir's own."""
         found = self._prefixes.get(version)
         if found is None:
             one = array_count(1, compact=version >= _FLEXIBLE_SINCE)
@@ -63,20 +61,20 @@ class OwnTopics:
         return found
 
     def marks(self, version: int) -> bytes:
-        """For each value of the byte at `mark_at` in a Produce request: 1 if one of `prefixes` has it there, else 0.
+        """For each value of the byte at `mark_at`: 1 if one of `prefixes` has that value there, else 0.
 
-        A look at one byte spares nearly all requests the comparison with the prefixes.
+        Nearly all requests are recognized by this byte, without a comparison with the prefixes.
         """
         at = mark_at(version)
         found = {prefix[at] for prefix in self.prefixes(version)}
         return bytes([value in found for value in range(256)])
 
     def has_room(self, size: int, now: float) -> bool:
-        """Return True if a Produce request of `size` bytes would be charged to nobody."""
+        """True if a Produce request of `size` bytes would be charged to no client."""
         return self._free.tokens(now) >= size
 
     def free(self, size: int, now: float) -> bool:
-        """Return True if a Produce request of `size` bytes is charged to nobody; this uses up some of what is free."""
+        """True if a Produce request of `size` bytes is charged to no client. The bytes count for the free amount."""
         if not self.has_room(size, now):
             return False
         self._free.charge(size, now)

@@ -18,7 +18,7 @@ class SharedMeter(Meter):
     """A meter of which peers use a part.
 
     `share` in (0, 1] is this gateway's part; 1.0 presumes nothing. The presumed amount is at most the balance and the refill of
-    `horizon` seconds, so that no client waits for longer than `horizon` because of presumed use.
+    `horizon` seconds. So no client waits for longer than `horizon` because of presumed use.
     """
 
     __slots__ = ("_extra", "_horizon", "_inner", "_older", "_presumed")

@@ -59,8 +59,8 @@ def test_empty_client_id_does_not_match_whole_user():
 
 
 WRONG = {
-    "nothing": ({}, "names nobody"),
-    "a list": (["etl"], "names nobody"),
+    "nothing": ({}, "names no client"),
+    "a list": (["etl"], "names no client"),
     "a kind alone": ({"kind": "produce"}, "neither user nor client-id"),
     "an unknown key": ({"client_id": "etl"}, "client_id: there is no such key"),
     "an unknown kind": ({"user": "a", "kind": "bytes"}, "kind: there is no 'bytes'"),

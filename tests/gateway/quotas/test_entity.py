@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Limit, QuotaTable, Resolution, Source, Tags
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, QuotaLimit, QuotaTable, Resolution, Source, Tags
 
 KEY = "producer_byte_rate"
 
@@ -140,7 +140,7 @@ def test_api_limit_of_exempt_entity_covers_its_key_only():
 def test_entities_with_limits_are_listed():
     user, client = ClientQuotaEntity("U", None), ClientQuotaEntity(None, "C")
     quotas = QuotaTable([EntityQuota(user, {KEY: 5.0}), EntityQuota(client, exempt=True)], {user: {"other": 6.0}})
-    assert quotas.entities() == {user: {KEY: Limit(5.0, Source.FILE), "other": Limit(6.0, Source.API)}}
+    assert quotas.entities() == {user: {KEY: QuotaLimit(5.0, Source.FILE), "other": QuotaLimit(6.0, Source.API)}}
 
 
 @pytest.mark.parametrize(

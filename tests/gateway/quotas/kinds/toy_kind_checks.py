@@ -1,7 +1,7 @@
 """Checks that each consumer of the registry finds the toy kind `spoon`. `test_contract.py` runs them."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from unittest.mock import Mock
 
 import pytest
@@ -116,7 +116,7 @@ def test_live_page_is_sent_its_unit_and_sum(spoon_view: AdminView) -> None:
 
 def test_table_has_a_row_for_it(engine: QuotaEngine, bucket: Bucket) -> None:
     console = Console(width=160, color_system=None)
-    rows = [{name: getattr(row, name) for name in row.__slots__} for row in engine.snapshot(NOW)]
+    rows = [asdict(row) for row in engine.snapshot(NOW)]
     with console.capture() as capture:
         console.print(quota_table({"generated_at": "now", "enforce": True, "units": {}, "rows": rows}, 160))
     (line,) = [line for line in capture.get().splitlines() if "alice" in line]
