@@ -11,7 +11,7 @@ KIND = QuotaKind(
     unit=Unit("partitions"),
     description="partitions per second that the entity may create or delete",
     order=2,
-    charge=Charge(frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS}), by="request", cost=None),
+    charge=Charge(frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS}), by="request"),
     integral=False,
     meters={"token_bucket": TokenBucket.for_mutations, "rate": SpreadRate},
     full_request=FullRequest(50, "one topic of 50 partitions", "create topics with fewer partitions"),

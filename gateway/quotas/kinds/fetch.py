@@ -1,6 +1,6 @@
 """Bytes that a client fetches (KIP-13, KIP-55): four bytes and the body of every response to Fetch and ShareFetch."""
 
-from gateway.quotas.kinds.kind import BYTES, Charge, FullRequest, QuotaKind, cost_of_bytes
+from gateway.quotas.kinds.kind import BYTES, Charge, FullRequest, QuotaKind
 from protocol.api_keys import ApiKey
 
 KIND = QuotaKind(
@@ -9,7 +9,7 @@ KIND = QuotaKind(
     unit=BYTES,
     description="bytes per second that the entity may fetch",
     order=1,
-    charge=Charge(frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH}), by="response", cost=cost_of_bytes),
+    charge=Charge(frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH}), by="response", per_byte=1),
     full_request=FullRequest(1_048_576, "one full batch of 1 MiB", "lower batch.size at who produces what it reads"),
     in_overview=True,
 )

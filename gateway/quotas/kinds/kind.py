@@ -49,17 +49,17 @@ BYTES: Final = Unit("bytes", ("B", "KiB", "MiB", "GiB", "TiB"), "Bps")
 class Charge:
     """The Kafka messages that use up a quota: requests of `apis`, or the responses to them.
 
-    `cost` gives the units that a message of so many bytes costs. None: the handler of the API counts the units.
+    A message costs `per_message` units, and `per_byte` units for each byte. With both 0, the handler of the API counts units.
     """
 
     apis: frozenset[ApiKey]
     by: Literal["request", "response"]
-    cost: Callable[[int], int] | None
+    per_message: int = 0
+    per_byte: int = 0
 
-
-def cost_of_bytes(size: int) -> int:
-    """One unit for each byte."""
-    return size
+    def cost(self, size: int) -> int:
+        """The units for a message of `size` bytes."""
+        return self.per_message + self.per_byte * size
 
 
 @dataclass(frozen=True, slots=True)

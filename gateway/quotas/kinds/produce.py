@@ -1,6 +1,6 @@
 """Bytes that a client produces (KIP-13, KIP-55): the length field of every Produce request."""
 
-from gateway.quotas.kinds.kind import BYTES, Charge, FullRequest, QuotaKind, cost_of_bytes
+from gateway.quotas.kinds.kind import BYTES, Charge, FullRequest, QuotaKind
 from protocol.api_keys import ApiKey
 
 KIND = QuotaKind(
@@ -9,7 +9,7 @@ KIND = QuotaKind(
     unit=BYTES,
     description="bytes per second that the entity may produce",
     order=0,
-    charge=Charge(frozenset({ApiKey.PRODUCE}), by="request", cost=cost_of_bytes),
+    charge=Charge(frozenset({ApiKey.PRODUCE}), by="request", per_byte=1),
     full_request=FullRequest(1_048_576, "one full request of 1 MiB", "lower max.request.size at the client"),
     in_overview=True,
 )

@@ -11,6 +11,7 @@ from gateway.features.controller_mutations.known_topics import RECENT_SECONDS, K
 from gateway.features.ledger.fold import ThrottleFolds
 from gateway.quotas.engine import Metering, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.kinds.controller_mutation import KIND
 from gateway.quotas.meter import Window
 from protocol.api_keys import ApiKey
 from protocol.cursor import MAX_ELEMENTS
@@ -55,6 +56,10 @@ def asked_and_told(t, names, topics):
     t.broker_got(m.question(1, names))
     t.broker_answers(m.told(1, {name: topics.get(name, 0) for name in names}))
     t.goes_on()
+
+
+def test_each_charged_api_has_a_handler():
+    assert mutations.openers(KnownTopics()).keys() == KIND.charge.apis
 
 
 # Strict and permissive.

@@ -23,7 +23,7 @@ KIND = QuotaKind(
     unit=Unit("teaspoons", grafana="none"),
     description="teaspoons per second that the entity may stir",
     order=99,
-    charge=Charge(frozenset({ApiKey.HEARTBEAT}), by="request", cost=lambda size: 2),
+    charge=Charge(frozenset({ApiKey.HEARTBEAT}), by="request", per_message=2),
     largest=1_000,
     in_overview=True,
 )
