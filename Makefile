@@ -1,54 +1,58 @@
 # Everything is made inside the checkout: .venv (Python), .cache/kafka/libs (Kafka's jars), .cache/tools (kcat, HAProxy and
-# Prometheus where the machine has none). `make help` lists the targets.
+# Prometheus where the machine has none), build/compiled (the hot path as mypyc compiles it, for the bench and the tests). The
+# checkout itself always runs its sources. `make help` lists the targets.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test hostile lint bench rivals charttools interpreted clean
+.PHONY: help setup demo test quick compiled hostile lint bench rivals charttools clean
 
-# The hot path is plain typed Python that runs as it is; mypyc compiles it where there is a C compiler, for up to a quarter less CPU.
-# Compiled modules lie beside their sources and win over them, so everything that runs the project depends on this stamp.
-COMPILED := $(wildcard protocol/[a-z]*.py protocol/bodies/[a-z]*.py gateway/quotas/[a-z]*.py gateway/proxy/[a-z]*.py gateway/proxy/handlers/[a-z]*.py gateway/features/*/rules.py gateway/features/topic_quotas/one_minute_rate.py)
 STAMPS := .cache/stamps
 BIN := .venv/bin
+LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/python .ci/check-language @.ci/plain-english
+# Runs a command over the compiled build, which is made first if a source has changed; over the sources without a C compiler.
+COMPILED := $(BIN)/python -m loadtest.testkit.compiled_build
+COMPILED_TESTS := tests/test_compiled_build.py tests/protocol tests/gateway/quotas tests/gateway/proxy tests/gateway/features tests/hostile
 export PATH := $(PATH):$(CURDIR)/.cache/tools/bin
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-help: ## this list
+help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
-setup: $(STAMPS)/compiled $(STAMPS)/kafka $(STAMPS)/tools ## .venv with the project and its tools, Kafka's jars, kcat, HAProxy and Prometheus
+setup: $(STAMPS)/prerequisites ## install .venv with the project and its tools, Kafka's jars, kcat, HAProxy and Prometheus
+	@$(MAKE) --no-print-directory --jobs=3 $(STAMPS)/venv $(STAMPS)/kafka $(STAMPS)/tools
 
-demo: setup ## a real Kafka, the gateway and traffic over its quota, until Ctrl-C or DEMO_SECONDS=30
+demo: setup ## show a throttled client with a real Kafka, until Ctrl-C or for DEMO_SECONDS=30
 	@exec $(BIN)/python -m loadtest.demo
 
-test: lint $(STAMPS)/helm ## all the checks and tests, the ones against the real Kafka included
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+quick: $(STAMPS)/venv ## run lint and the tests that start no other process, in under a minute
+	@lint=$$(mktemp); { $(LINT); } > $$lint 2>&1 & failed=0; \
+	$(BIN)/python -m pytest -n 2 -m "not process" || failed=1; \
+	wait $$! || { cat $$lint; failed=1; }; rm $$lint; exit $$failed
 
-hostile: $(STAMPS)/venv ## the tests with hostile clients and odd brokers (they wait more than they compute: three at once on two cores)
+test: setup lint $(STAMPS)/helm ## run all checks and tests; the tests against Kafka run the compiled build
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not broker"
+	$(COMPILED) $(BIN)/python -m pytest --import-mode=append -n 2 --dist loadfile $(COMPILED_TESTS) tests/broker
+
+compiled: $(STAMPS)/venv ## compile the hot path into build/compiled and run the tests of the proxy and the quotas over it
+	$(COMPILED) $(BIN)/python -m pytest --import-mode=append -n 3 --dist worksteal $(COMPILED_TESTS)
+
+hostile: $(STAMPS)/venv ## run the tests with hostile clients and faulty brokers
+	@# They wait more than they compute, so that two cores run three at a time.
 	$(BIN)/python -m pytest tests/hostile -n 3 --dist worksteal
 
-lint: setup ## ruff, mypy --strict, import directions, plain English
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/python .ci/check-language @.ci/plain-english
+lint: $(STAMPS)/venv ## run ruff, mypy --strict, the import contracts and the check for plain English
+	$(LINT)
 
-bench: setup ## the paired performance comparison
+bench: setup ## compare the CPU time of Weir, compiled, with that of other proxies in paired rounds
 	@exec $(BIN)/python -m loadtest.bench
 
-rivals: setup ## kafka-proxy (built with Go) and Kroxylicious (with Maven), which `make bench` then compares as well
+rivals: setup ## fetch kafka-proxy (built with Go) and Kroxylicious (with Maven), which `make bench` then compares as well
 	@.ci/fetch-rivals .cache/tools
 
-charttools: $(STAMPS)/helm ## Helm for the tests of helm/weir, built with Go from its module proxy (make test does so)
-	@command -v helm || { echo "charttools: there is no Helm; what is missing stands above" >&2; exit 1; }
-
-interpreted: $(STAMPS)/venv ## run the sources as they are, until the next of the other targets compiles them again
-	@find . -maxdepth 1 -name '*__mypyc*.so' -delete
-	@find gateway protocol -name '*.so' -delete
-	@rm -f $(STAMPS)/compiled
+charttools: $(STAMPS)/helm ## build Helm with Go, for the tests of helm/weir (`make test` does so)
+	@command -v helm || { echo "charttools: Helm is missing; see the message above" >&2; exit 1; }
 
 clean: ## remove everything that the other targets have made
 	rm -rf .venv .cache .run build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -63,22 +67,11 @@ $(STAMPS)/prerequisites: .ci/check-prerequisites
 $(STAMPS)/venv: pyproject.toml | $(STAMPS)/prerequisites
 	@echo "setup: making .venv and installing the project and its development tools (a minute or two) ..."
 	@"$$(cat $(STAMPS)/prerequisites)" -m venv .venv
-	@# mypyc reads pyproject.toml with the virtual environment's own setuptools, which is old in Python 3.11 and absent later.
+	@# The compiled build is made with the virtual environment's own setuptools, which is old in Python 3.11 and absent later.
 	@$(BIN)/python -m pip install --quiet 'setuptools>=77'
 	@$(BIN)/python -m pip install --quiet --editable '.[dev]' --config-settings editable_mode=compat
-	@touch $@
-
-$(STAMPS)/compiled: $(COMPILED) $(STAMPS)/venv
-	@find . -maxdepth 1 -name '*__mypyc*.so' -delete
-	@find gateway protocol -name '*.so' -delete
-	@headers=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))'); \
-	if command -v "$${CC:-cc}" > /dev/null && [ -e "$$headers/Python.h" ]; then \
-	  echo "setup: compiling the hot path with mypyc (one to three minutes) ..."; \
-	  $(BIN)/mypyc $(COMPILED) > .cache/mypyc.log 2>&1 || { tail -n 20 .cache/mypyc.log; exit 1; }; \
-	else \
-	  echo "setup: no C compiler (cc) or no Python.h: Weir runs interpreted, with up to a third more CPU."; \
-	  echo "       To change that: apt-get install gcc python3-dev, then make clean setup"; \
-	fi
+	@# Weir up to 0.1.0 compiled in place. Those extensions would win over their sources.
+	@find . -maxdepth 1 -name '*__mypyc*.so' -delete; find gateway protocol -name '*.so' -delete
 	@touch $@
 
 $(STAMPS)/kafka: loadtest/testkit/kafka/pom.xml | $(STAMPS)/prerequisites

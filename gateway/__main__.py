@@ -20,7 +20,7 @@ from gateway.config.problems import ConfigError
 from gateway.log import configure_logging
 from gateway.quotas.kinds import CLIENT_KINDS
 from gateway.reports.job import command as reports
-from gateway.version import weir_version
+from gateway.version import weir_build, weir_version
 from gateway.workers.worker import Worker
 
 OK, CONFIG_ERROR, USAGE, CANNOT_BIND = 0, 1, 2, 3
@@ -237,7 +237,7 @@ def _url(text: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="weir", description=_ABOUT, epilog=_EXAMPLES, formatter_class=layout)
-    parser.add_argument("--version", action="version", version=f"weir {weir_version()}")
+    parser.add_argument("--version", action="version", version=f"weir {weir_version()} ({weir_build()})")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     serve = commands.add_parser("serve", help="run the gateway", description=_SERVE, formatter_class=layout)

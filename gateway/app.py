@@ -55,6 +55,7 @@ from gateway.proxy.tls.contexts import follow_files
 from gateway.quotas.debts import ClearedDebt, DebtFilter, clear_debts
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.own_topics import OwnTopics
+from gateway.version import weir_build
 from gateway.workers.worker import CUT, Worker, ledger_of
 from protocol.bodies.addresses import Translate
 
@@ -224,7 +225,8 @@ class Gateway:
         files = _allow_open_files()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD, 20, 50)
-        _log.info("serving", extra={"listeners": [listener.name for listener in self._config.listeners], "open_files": files})
+        listeners = [listener.name for listener in self._config.listeners]
+        _log.info("serving", extra={"listeners": listeners, "open_files": files, "build": weir_build()})
 
     async def run(self, stopping: Stopping) -> None:
         """Serve until `stopping`, then drain and stop."""

@@ -1,6 +1,10 @@
 """Which Weir this is."""
 
+from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import PackageNotFoundError, version
+from typing import Literal
+
+from protocol import framing
 
 
 def weir_version() -> str:
@@ -9,3 +13,8 @@ def weir_version() -> str:
         return version("weir-gateway")
     except PackageNotFoundError:
         return "unknown"
+
+
+def weir_build() -> Literal["compiled", "interpreted"]:
+    """`compiled` if mypyc's extension modules are loaded, which wheels made with WEIR_COMPILE=1 contain."""
+    return "compiled" if framing.__file__.endswith(tuple(EXTENSION_SUFFIXES)) else "interpreted"

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from gateway.version import weir_build
 from loadtest.testkit.kafka import KafkaCluster
+from protocol import framing
 from tests.weir_process import Weir
 
 # Where the machine forbids bytecode files, each gateway that a test starts would compile all its sources again: 0.3 s of CPU.
@@ -21,6 +24,38 @@ sys.dont_write_bytecode = False
 # How long an example takes says something of the machine, not of the code.
 settings.register_profile("weir", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("weir")
+
+
+def pytest_configure() -> None:
+    """Stop unless the tests import the sources, or the compiled build where WEIR_BUILD=compiled asks for it."""
+    wanted = os.environ.get("WEIR_BUILD", "interpreted")
+    if weir_build() != wanted:
+        pytest.exit(f"the tests import {framing.__file__}, which is not {wanted} — delete extensions beside their sources", 4)
+
+
+NEEDS_PROCESSES = {"kafka", "kafka3", "weir", "weir3", "start_weir"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests as `process` that ask for a fixture of `NEEDS_PROCESSES` or are marked `broker` or `spark`."""
+    for item in items:
+        needs = NEEDS_PROCESSES.intersection(getattr(item, "fixturenames", ()))
+        if needs or item.get_closest_marker("broker") or item.get_closest_marker("spark"):
+            item.add_marker("process")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test that starts a process fails unless it is marked `process`, so that `make quick` stays quick."""
+    if item.get_closest_marker("process"):
+        return (yield)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess.Popen, "_execute_child", _refuse)
+        return (yield)
+
+
+def _refuse(*_: object, **__: object) -> None:
+    raise AssertionError("this test starts a process: mark it with pytest.mark.process")
 
 
 @pytest.fixture(scope="session")

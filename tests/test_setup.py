@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 SCRIPT = Path(__file__).parents[1] / ".ci" / "check-prerequisites"
 JDK_17 = 'if [ "$1" = -version ]; then echo \'openjdk version "17.0.15" 2025-04-15\' >&2; else echo jdk.compiler@17; fi'
 

@@ -22,6 +22,7 @@ from gateway.config.model import WeirConfig
 from gateway.config.reload import Reloader
 from gateway.files.file_lock import StateLocks
 from gateway.proxy.listeners.listener import BindError, bind_bootstrap_port
+from gateway.version import weir_build
 from gateway.workers.pages import WorkersServer
 from gateway.workers.place import WorkerPlace
 from gateway.workers.worker import CUT, Worker
@@ -103,7 +104,8 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled)
-        _log.info("%d workers", len(self._places), extra={"admin": f"{self._config.admin.host}:{self._config.admin.port}"})
+        admin = f"{self._config.admin.host}:{self._config.admin.port}"
+        _log.info("%d workers", len(self._places), extra={"admin": admin, "build": weir_build()})
         async with BackgroundTasks(self._restarts) as tasks, asyncio.TaskGroup() as group:
             tasks.start("reload the config", self._reloader.run)
             running = group.create_task(self._run_workers(), name="run the workers")

@@ -61,7 +61,8 @@ def _options() -> argparse.Namespace:
     except ValueError:
         parser.error(f"--sizes {options.sizes}: give numbers of bytes, such as 100,16384")
     ways = TLS_WAYS if options.tls else tuple(name for name in WAYS if name != "weir-before")
-    WeirBefore.checkout = options.baseline.resolve() if options.baseline is not None else None
+    if options.baseline is not None:
+        WeirBefore.checkout = options.baseline.resolve()
     options.proxies = tuple(options.proxies.split(",")) if options.proxies else ways
     if options.baseline is not None and "weir-before" not in options.proxies:
         options.proxies = ("weir-before", *options.proxies)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from gateway.proxy import request_stream as requests
 from loadtest.testkit.certificates import LOOPBACK, Authority, Files
+from loadtest.testkit.compiled_build import BUILD, build_of, compiled_build
 from loadtest.testkit.gateway_process import HOST, GatewayProcess
 from loadtest.testkit.kafka import free_port, free_port_range, spawn, stop
 from loadtest.testkit.paths import CHECKOUT
@@ -58,6 +58,11 @@ class Way(ABC):
     def __init__(self, tls: Tls | None = None) -> None:
         self.tls = tls
 
+    @classmethod
+    def description(cls) -> str:
+        """Its setting, for the report."""
+        return cls.about
+
     @abstractmethod
     def start(self, broker: str, directory: Path) -> None:
         """Start the proxy in front of `broker` (`host:port`). Raises `ProxyUnavailableError`."""
@@ -82,12 +87,18 @@ class Direct(Way):
 class Weir(Way):
     """Weir with all kinds of quotas for the clients, too high to throttle them."""
 
-    about = (
-        "produce and fetch quotas measured and enforced, none exceeded; rows at all eight levels of precedence; hot path "
-        + ("compiled by mypyc" if requests.__file__.endswith(".so") else "interpreted")
-    )
-    checkout: ClassVar[Path | None] = None
+    about = "produce and fetch quotas measured and enforced, none exceeded; rows at all eight levels of precedence"
     _gateway: GatewayProcess | None = None
+
+    @classmethod
+    def packages(cls) -> Path:
+        """The folder with the packages that it runs. Raises BuildError."""
+        return compiled_build()
+
+    @classmethod
+    def description(cls) -> str:
+        """Its setting, and `compiled` or `interpreted`."""
+        return f"{cls.about}; {build_of(cls.packages())}"
 
     def sections(self, directory: Path) -> dict[str, Any]:  # noqa: ARG002
         return {}
@@ -97,7 +108,7 @@ class Weir(Way):
         keys = {} if self.tls is None else {"tls": {"cert": str(self.tls.files.cert), "key": str(self.tls.files.key)}}
         config = {"quotas": {"entities": quota_rows()}, "connections": {"max_per_ip": 1_000}, **self.sections(directory)}
         # Not /readyz, because a null broker does not answer Metadata.
-        self._gateway = gateway = GatewayProcess(directory, broker, config, keys, "/livez", self.checkout)
+        self._gateway = gateway = GatewayProcess(directory, broker, config, keys, "/livez", self.packages())
         gateway.start()
         wait_listening(gateway.process, gateway.ports[0], _NOT_STARTED, gateway.log_file)
         self.address = gateway.bootstrap_servers
@@ -109,9 +120,16 @@ class Weir(Way):
 
 
 class WeirBefore(Weir):
-    """Weir from the checkout of another commit, which `--baseline` sets. It must be compiled there."""
+    """Weir of another commit. `--baseline` sets `checkout`, which has a compiled build or extensions in place."""
 
-    about = "Weir from the checkout that --baseline names, compiled by mypyc if that checkout is compiled"
+    about = "Weir from the checkout that --baseline names"
+    checkout: ClassVar[Path]
+
+    @classmethod
+    def packages(cls) -> Path:
+        """The checkout's compiled build if there is one, else the checkout itself."""
+        build = cls.checkout / BUILD.relative_to(CHECKOUT)
+        return build if build.is_dir() else cls.checkout
 
 
 class WeirObserved(Weir):

@@ -194,7 +194,7 @@ def machine() -> str:
 
 
 def markdown(measured: Measured, grids_: Sequence[Grid], rounds: int, turn: float, day: str) -> str:
-    ways = "\n".join(f"- `{name}`: {WAYS[name].about}" for name in measured.ways)
+    ways = "\n".join(f"- `{name}`: {WAYS[name].description()}" for name in measured.ways)
     absent = "".join(f"- `{name}`: {why}\n" for name, why in measured.absent.items())
     return (
         f"# Paired performance comparison, {day}\n\n"

@@ -20,7 +20,7 @@ from rich.table import Table
 from loadtest.bench.generator import Job
 from loadtest.bench.rounds import saturated
 from loadtest.demo.clients import Client, Role
-from loadtest.testkit.gateway_process import GatewayError, GatewayProcess
+from loadtest.testkit.gateway_process import CompiledGateway, GatewayError, GatewayProcess
 from loadtest.testkit.kafka import JarsMissingError, KafkaCluster, NodeError, run_tool
 from loadtest.testkit.paths import RUN
 
@@ -61,7 +61,7 @@ def measure(pairs: int, seconds: float, size: int) -> list[tuple[float, float]]:
     with (
         tempfile.TemporaryDirectory(prefix="bystander-", dir=RUN) as directory,
         KafkaCluster(Path(directory)) as kafka,
-        GatewayProcess(
+        CompiledGateway(
             Path(directory) / "weir", kafka.bootstrap_servers, {"quotas": {"entities": [_HELD.entity()]}}
         ) as gateway,
     ):

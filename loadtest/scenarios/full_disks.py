@@ -18,7 +18,7 @@ from pathlib import Path
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from loadtest.testkit.gateway_process import GatewayError, GatewayProcess
+from loadtest.testkit.gateway_process import CompiledGateway, GatewayError, GatewayProcess
 from loadtest.testkit.kafka import CannotMountError, JarsMissingError, NodeError, cluster_on_small_volumes, used_bytes
 from loadtest.testkit.paths import RUN
 
@@ -87,7 +87,7 @@ def measure(seconds: float, volume_mib: int) -> dict[str, object]:
     ):
         disks = [node.directory / "data" for node in cluster.brokers]
         config = {"quotas": {"volumes": volumes}}
-        gateway = GatewayProcess(Path(folder) / "weir", cluster.bootstrap_servers, config)
+        gateway = CompiledGateway(Path(folder) / "weir", cluster.bootstrap_servers, config)
         with gateway:
             admin = AdminClient({"bootstrap.servers": gateway.bootstrap_servers})
             topics = [

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from loadtest.testkit.gateway_process import GatewayError, GatewayProcess
+from loadtest.testkit.gateway_process import CompiledGateway, GatewayError
 from loadtest.testkit.kafka import JarsMissingError, KafkaCluster, NodeError
 from loadtest.testkit.paths import RUN
 
@@ -66,7 +66,7 @@ def measure(count: int) -> tuple[int, int]:
     with (
         tempfile.TemporaryDirectory(prefix="idle-", dir=RUN) as directory,
         KafkaCluster(Path(directory)) as kafka,
-        GatewayProcess(Path(directory) / "weir", kafka.bootstrap_servers, config) as gateway,
+        CompiledGateway(Path(directory) / "weir", kafka.bootstrap_servers, config) as gateway,
     ):
         before = gateway.resident_bytes()
         connections = []

@@ -20,7 +20,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Pro
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from loadtest.testkit.gateway_process import GatewayProcess
+from loadtest.testkit.gateway_process import CompiledGateway
 from loadtest.testkit.kafka import KafkaCluster, Tool, start_tool
 from loadtest.testkit.kafka.sasl import MECHANISMS, java_properties, librdkafka_properties, sasl_listener, scram_arguments
 
@@ -219,7 +219,7 @@ def main() -> None:
             sasl = {"mechanism": "SCRAM-SHA-512", "username": "weir", "password_file": str(directory / "password")}
             servers = cluster.bootstrap_servers_of(LISTENER)
             upstream = {"bootstrap_servers": [servers], "sasl": sasl}
-            with GatewayProcess(directory / "weir", servers, {"upstream": upstream}) as gateway:
+            with CompiledGateway(directory / "weir", servers, {"upstream": upstream}) as gateway:
                 print(run(cluster, gateway, seconds, directory))
 
 

@@ -19,7 +19,7 @@ from loadtest.bench.report import machine
 from loadtest.scenarios.evenness.figures import per_second
 from loadtest.scenarios.evenness.logs import LogCounter
 from loadtest.testkit.fleet import AUTHORIZER, CLIENT_ID, Load, UsageTopicAccess, start_fleet
-from loadtest.testkit.gateway_process import GatewayProcess
+from loadtest.testkit.gateway_process import CompiledGateway
 from loadtest.testkit.kafka import KafkaCluster
 from loadtest.testkit.paths import RESULTS, RUN
 
@@ -86,7 +86,7 @@ class Experiment:
             "entities": [{"client-id": CLIENT_ID, "producer_byte_rate": QUOTA}],
             "window": {"samples": SAMPLES, "seconds": 1},
         }
-        self.gateways = start_fleet(stack, GatewayProcess, directory, cluster.bootstrap_servers, GATEWAYS, {"quotas": quotas})
+        self.gateways = start_fleet(stack, CompiledGateway, directory, cluster.bootstrap_servers, GATEWAYS, {"quotas": quotas})
         self.access = UsageTopicAccess(cluster.bootstrap_servers)
         self.load = Load(self.gateways, _TOPIC)
         stack.callback(self.load.close)

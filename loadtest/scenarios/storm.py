@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loadtest.testkit.gateway_process import GatewayError, GatewayProcess
+from loadtest.testkit.gateway_process import CompiledGateway, GatewayError, GatewayProcess
 from loadtest.testkit.kafka import JarsMissingError, KafkaCluster, NodeError, read_exactly
 from loadtest.testkit.paths import RUN
 
@@ -141,7 +141,7 @@ def measure(per_second: int, limit: int, seconds: float) -> tuple[Watch, Watch, 
     with (
         tempfile.TemporaryDirectory(prefix="storm-", dir=RUN) as directory,
         KafkaCluster(Path(directory)) as kafka,
-        GatewayProcess(Path(directory) / "weir", kafka.bootstrap_servers, config) as gateway,
+        CompiledGateway(Path(directory) / "weir", kafka.bootstrap_servers, config) as gateway,
     ):
         host, _, port = gateway.bootstrap_servers.rpartition(":")
         with watching(gateway):

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import yaml
 
+from loadtest.testkit.compiled_build import compiled_build, environment
 from loadtest.testkit.kafka import free_port, free_port_range, spawn, stop
 
 HOST = "127.0.0.1"
@@ -29,7 +30,8 @@ class GatewayProcess:
     """A context manager that runs a gateway on free ports in front of `upstream` (`host:port,...`).
 
     `config` replaces whole sections of the generated config file; `listener` adds keys to the listener. The gateway is ready
-    once its admin server answers `wait` with 200. `checkout` is the folder with the sources to run; default: this one.
+    once its admin server answers `wait` with 200. `packages` is the folder of the packages `gateway` and
+    `protocol` to run; default: those that this process imports.
     """
 
     def __init__(
@@ -39,13 +41,13 @@ class GatewayProcess:
         config: Mapping[str, Any] | None = None,
         listener: Mapping[str, Any] | None = None,
         wait: str = "/readyz",
-        checkout: Path | None = None,
+        packages: Path | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         first = free_port_range(1 + BROKER_PORTS)
         admin_port = free_port()
         self._wait = wait
-        self._checkout = checkout
+        self._packages = packages
         self.bootstrap_servers = f"{HOST}:{first}"
         self.ports = range(first, first + 1 + BROKER_PORTS)
         self.admin = f"http://{HOST}:{admin_port}"
@@ -81,8 +83,9 @@ class GatewayProcess:
 
     def launch(self) -> None:
         """Start the gateway without waiting for it."""
+        environ = None if self._packages is None else environment(self._packages)
         with self.log_file.open("a") as log:
-            self.process = spawn(self.command(), stdout=log, stderr=log, cwd=self._checkout)
+            self.process = spawn(self.command(), stdout=log, stderr=log, env=environ)
 
     def start(self, timeout: float = 60.0) -> None:
         """Start the gateway and wait until it is ready. Raises `GatewayError`."""
@@ -146,3 +149,20 @@ class GatewayProcess:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.stop()
+
+
+class CompiledGateway(GatewayProcess):
+    """A gateway whose figures are measured: it runs the compiled build, which is made first if a source has changed.
+
+    Raises BuildError if that fails.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        upstream: str,
+        config: Mapping[str, Any] | None = None,
+        listener: Mapping[str, Any] | None = None,
+        wait: str = "/readyz",
+    ) -> None:
+        super().__init__(directory, upstream, config, listener, wait, compiled_build())

@@ -14,6 +14,8 @@ import pytest
 from tests.gateway.proxy import messages as m
 from tests.weir_process import Weir, wait_until
 
+pytestmark = pytest.mark.process
+
 LONG = 3_600
 TIMEOUT = 60.0
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gateway.__main__ import main
+from gateway.version import weir_build
 from loadtest.testkit.kafka import free_port_range
 
 ADMIN_PORT = free_port_range(10)
@@ -123,10 +124,11 @@ class TestUsage:
         path.write_text("\n".join(line[2:] for line in example[1].splitlines()))
         assert main(["check", "--config", str(path)]) == 0
 
+    @pytest.mark.process
     def test_version_is_printed(self) -> None:
         result = weir("--version")
         assert result.returncode == 0
-        assert result.stdout.startswith("weir ")
+        assert re.fullmatch(rf"weir \S+ \({weir_build()}\)\n", result.stdout)
 
 
 class TestQuotasWithoutGateway:
@@ -171,6 +173,7 @@ def serving(path: Path) -> Iterator[Served]:
             process.kill()
 
 
+@pytest.mark.process
 class TestServe:
     def test_gateway_serves_reloads_and_exits_cleanly(self, path: Path) -> None:
         with serving(path) as served:

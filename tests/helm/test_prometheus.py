@@ -123,6 +123,7 @@ def test_panels_have_description_and_unit(file: Path) -> None:
         taken |= cells
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("arguments", [["check", "rules", str(ALERTS)], ["test", "rules", str(TESTS)]], ids=["check", "test"])
 def test_promtool_accepts_rules(arguments: list[str]) -> None:
     done = subprocess.run([program("promtool"), *arguments], capture_output=True, text=True, check=False, timeout=120)

@@ -1,5 +1,6 @@
 """The fixtures of tests that run a whole gateway process before a broker that the test controls. No JVM."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -36,7 +37,7 @@ def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, fl
     folder = tmp_path / "faults"
     folder.mkdir()
     monkeypatch.setenv("WEIR_FAULTS", str(folder))
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "faults"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "faults"), prepend=os.pathsep)
 
     def begin(name: str, value: float) -> None:
         new = folder / "new"

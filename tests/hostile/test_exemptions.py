@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+pytestmark = pytest.mark.process
 README = Path(__file__).parents[2] / "README.md"
 
 

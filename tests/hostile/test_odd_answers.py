@@ -88,6 +88,7 @@ def test_truncated_answers_are_logged_once(broker, start_weir):
     assert sum(event["level"] == "warning" and "reached" in event["msg"] for event in weir.events()) == 1
 
 
+@pytest.mark.process
 def test_null_arrays_do_not_end_the_agent(broker, tmp_path):
     asked = answered_oddly(broker, ApiKey.METADATA, null_arrays)
     config = tmp_path / "weir.yaml"

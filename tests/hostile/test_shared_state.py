@@ -10,6 +10,8 @@ from loadtest.testkit.gateway_process import GatewayError
 from tests.gateway.features.quota_api.test_handlers import alter, altered
 from tests.weir_process import Weir
 
+pytestmark = pytest.mark.process
+
 KEY = "producer_byte_rate"
 ADMINS = {"quota_admins": ["User:ANONYMOUS"]}
 

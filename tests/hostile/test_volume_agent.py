@@ -5,12 +5,15 @@ import urllib.error
 import urllib.request
 from contextlib import contextmanager
 
+import pytest
 import yaml
 
 from loadtest.testkit.kafka import free_port, spawn, stop
 from tests.hostile.stub_broker import NODE_ID
 from tests.hostile.usage_topic import UsageTopic
 from tests.weir_process import wait_until
+
+pytestmark = pytest.mark.process
 
 
 def get(port, path):

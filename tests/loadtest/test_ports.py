@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from loadtest.testkit.kafka import ports
 
 CHOICE = 20
@@ -13,6 +15,7 @@ print(ports.free_port())
 """
 
 
+@pytest.mark.process
 def test_port_of_another_process_is_not_free() -> None:
     taken = ports.free_port_range(CHOICE)  # all that the other one may choose from
     found = subprocess.run([sys.executable, "-c", ASK.format(taken, CHOICE)], capture_output=True, text=True, check=False)

@@ -4,6 +4,8 @@ import os
 import socket
 import time
 
+import pytest
+
 from loadtest.scenarios.evenness.sockets import Counted, ReceivedCounter, parse
 
 PRINTED = """\
@@ -28,6 +30,7 @@ def until_counted(counter: ReceivedCounter, least: int) -> int:
         time.sleep(0.05)
 
 
+@pytest.mark.process
 def test_received_bytes_stay_counted_after_close() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         counter = ReceivedCounter([server.getsockname()[1]])

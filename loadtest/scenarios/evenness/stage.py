@@ -13,7 +13,7 @@ from loadtest.scenarios.evenness.logs import LogCounter
 from loadtest.scenarios.evenness.sampling import Series
 from loadtest.scenarios.evenness.scenarios import BROKER, PRODUCE, RECORD_BYTES, SOURCE_TOPIC, WEIR, WINDOW, Run, start
 from loadtest.scenarios.evenness.sockets import ReceivedCounter
-from loadtest.testkit.gateway_process import GatewayProcess
+from loadtest.testkit.gateway_process import CompiledGateway
 from loadtest.testkit.kafka import KafkaCluster, Tool, run_tool, start_tool
 
 _TOOLS = "org.apache.kafka.tools."
@@ -47,7 +47,7 @@ class Stage:
             entities = [{"client-id": run.name, run.scenario.quota_key: run.scenario.quota} for run in runs if run.way == way]
             folder = directory / way.replace(" ", "-")
             gateway = stack.enter_context(
-                GatewayProcess(folder, kafka.bootstrap_servers, {"quotas": {"entities": entities, **quotas}})
+                CompiledGateway(folder, kafka.bootstrap_servers, {"quotas": {"entities": entities, **quotas}})
             )
             self._servers[way] = gateway.bootstrap_servers
             ports += gateway.ports

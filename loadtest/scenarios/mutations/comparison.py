@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loadtest.scenarios.mutations.raw import Answer, RawAdmin
 from loadtest.scenarios.mutations.script import NUM_PARTITIONS, RATE, SAMPLES, SCENARIOS, THROTTLED, Scenario, Side, Steps
-from loadtest.testkit.gateway_process import GatewayProcess
+from loadtest.testkit.gateway_process import CompiledGateway
 from loadtest.testkit.kafka import KafkaCluster
 
 TOLERANCE = 0.1
@@ -129,7 +129,7 @@ class Stage:
         java = [f"{JAVA}-{number}" for number in range(_JAVA_CLIENTS)]
         entities = weir_entities(map(weir_client, SCENARIOS)) + weir_entities((f"weir-{name}" for name in java), JAVA_RATE)
         gateway = stack.enter_context(
-            GatewayProcess(directory / "weir", kafka.bootstrap_servers, {"quotas": {"entities": entities}})
+            CompiledGateway(directory / "weir", kafka.bootstrap_servers, {"quotas": {"entities": entities}})
         )
         set_broker_quotas(kafka.bootstrap_servers, map(broker_client, SCENARIOS))
         set_broker_quotas(kafka.bootstrap_servers, (f"broker-{name}" for name in java), JAVA_RATE)

@@ -16,7 +16,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtest.testkit.gateway_process import GatewayError, GatewayProcess
+from loadtest.testkit.gateway_process import CompiledGateway, GatewayError, GatewayProcess
 from loadtest.testkit.kafka import JarsMissingError, KafkaCluster, NodeError, run_tool, spawn
 from loadtest.testkit.kafka.jars import java
 from loadtest.testkit.paths import RUN
@@ -162,7 +162,7 @@ def main() -> int:
         with (
             tempfile.TemporaryDirectory(prefix="pause-", dir=RUN) as folder,
             KafkaCluster(Path(folder) / "kafka") as kafka,
-            GatewayProcess(Path(folder) / "weir", kafka.bootstrap_servers, {"quotas": {"volumes": volumes}}) as gateway,
+            CompiledGateway(Path(folder) / "weir", kafka.bootstrap_servers, {"quotas": {"volumes": volumes}}) as gateway,
         ):
             for name in options.clients:
                 settings = options.java if name == "java" else []

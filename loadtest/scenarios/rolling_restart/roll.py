@@ -25,7 +25,7 @@ from loadtest.scenarios.rolling_restart.clients import (
     LibrdkafkaProducer,
     topic,
 )
-from loadtest.testkit.gateway_process import BROKER_PORTS, GatewayProcess
+from loadtest.testkit.gateway_process import BROKER_PORTS, CompiledGateway, GatewayProcess
 from loadtest.testkit.kafka import KafkaCluster, free_port_range
 
 REPLICAS = 3
@@ -77,7 +77,7 @@ class Report:
 def run(
     cluster: KafkaCluster,
     directory: Path,
-    make: Callable[..., GatewayProcess] = GatewayProcess,
+    make: Callable[..., GatewayProcess] = CompiledGateway,
     config: dict[str, Any] | None = None,
 ) -> Report:
     """Restart the gateways in front of a cluster. `make` starts them; `config` extends their configuration."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from loadtest.testkit.gateway_process import GatewayError, GatewayProcess
+from loadtest.testkit.gateway_process import CompiledGateway, GatewayError
 from loadtest.testkit.kafka import JarsMissingError, KafkaCluster, NodeError, ToolError, run_tool
 from loadtest.testkit.paths import RUN
 
@@ -81,7 +81,7 @@ def measure(megabytes: int, total: int, meter: str, size: int, settings: list[st
     with (
         tempfile.TemporaryDirectory(prefix="topics-", dir=RUN) as directory,
         KafkaCluster(Path(directory) / "kafka") as kafka,
-        GatewayProcess(Path(directory) / "weir", kafka.bootstrap_servers, {"quotas": {"topics": topics}}) as gateway,
+        CompiledGateway(Path(directory) / "weir", kafka.bootstrap_servers, {"quotas": {"topics": topics}}) as gateway,
     ):
         for topic in (_HOT, *_COLD):
             arguments = ["--bootstrap-server", kafka.bootstrap_servers, "--create", "--topic", topic]

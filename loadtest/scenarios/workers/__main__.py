@@ -25,11 +25,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from gateway.proxy import request_stream as requests
 from loadtest.scenarios.workers.accuracy import accuracy
 from loadtest.scenarios.workers.pour import Job, Poured, frames
 from loadtest.scenarios.workers.processors import part_of_a_processor
-from loadtest.testkit.gateway_process import GatewayProcess
+from loadtest.testkit.compiled_build import build_of, compiled_build
+from loadtest.testkit.gateway_process import CompiledGateway, GatewayProcess
 from loadtest.testkit.kafka import free_port, spawn, stop
 
 _PLENTY = 10**12
@@ -51,7 +51,7 @@ def measure(size: int, rounds: int, seconds: float, connections: int, part: floa
         for workers in found:
             config: dict[str, Any] = {"workers": workers, "quotas": _QUOTAS, "sharing": None}
             # Not /readyz, because the sink does not answer Metadata.
-            gateway = GatewayProcess(Path(directory, str(workers)), f"127.0.0.1:{port}", config, wait="/api/quotas")
+            gateway = CompiledGateway(Path(directory, str(workers)), f"127.0.0.1:{port}", config, wait="/api/quotas")
             gateways[workers] = running.enter_context(gateway)
         pids = {workers: _pids(gateway, workers) for workers, gateway in gateways.items()}
         for pid in (*pids[1], *pids[2]) if part else ():
@@ -158,7 +158,7 @@ def main() -> int:
             "processors": os.cpu_count(),
             "load_average_before": before,
             "python": platform.python_version(),
-            "compiled": not str(requests.__file__).endswith(".py"),
+            "compiled": build_of(compiled_build()) == "compiled",
             "connections": options.connections,
             "processor_part_of_a_worker": options.part or None,
         }

@@ -12,7 +12,7 @@ from loadtest.scenarios.evenness.figures import per_second
 from loadtest.scenarios.evenness.logs import LogCounter
 from loadtest.scenarios.sharing import Phase, phase
 from loadtest.testkit.fleet import CLIENT_ID, Load
-from loadtest.testkit.gateway_process import GatewayProcess
+from loadtest.testkit.gateway_process import CompiledGateway, GatewayProcess
 from loadtest.testkit.kafka import KafkaCluster
 from loadtest.testkit.paths import RUN
 
@@ -40,7 +40,7 @@ def accuracy(seconds: int) -> dict[int, Phase]:
             topic = f"workers-{workers}"
             admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
             config = {**_CONFIG, "workers": workers}
-            with GatewayProcess(Path(name, topic), cluster.bootstrap_servers, config) as gateway:
+            with CompiledGateway(Path(name, topic), cluster.bootstrap_servers, config) as gateway:
                 found[workers] = _watch(cluster, gateway, topic, seconds)
     return found
 

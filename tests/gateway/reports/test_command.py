@@ -14,6 +14,7 @@ from gateway.reports.job import command
 ARGUMENTS = ["report", "--events", "ledger", "--out", "report"]
 
 
+@pytest.mark.process
 def test_command_line_works_without_pyspark(tmp_path: Path) -> None:
     """Nothing of it is imported before a report runs: here an import would fail."""
     for name in ("pyspark", "plotly"):
@@ -84,6 +85,7 @@ def test_from_after_to_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--from is after --to" in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_java_start_failure_is_one_line(tmp_path: Path) -> None:
     """In a process of its own: PySpark keeps a session that another test has started."""
     command = [
@@ -104,6 +106,7 @@ def test_java_start_failure_is_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.process
 def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
     hour = tmp_path / "ledger/date=2026-11-21/hour=15"
     hour.mkdir(parents=True)
@@ -128,6 +131,7 @@ def test_unreadable_properties_are_named(tmp_path: Path, capsys: pytest.CaptureF
     assert f"weir report: --kafka-properties {missing}: [Errno 2] No such file" in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_script_for_spark_submit_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--where"]) == 0
     script = Path(capsys.readouterr().out.strip())

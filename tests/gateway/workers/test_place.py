@@ -18,6 +18,7 @@ from loadtest.testkit.kafka import free_port, free_port_range
 HANGS = "import time; time.sleep(600)"
 
 
+@pytest.mark.process
 async def test_worker_that_hangs_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "ASK_SECONDS", 0.5)
     worker = Worker(0, tmp_path)

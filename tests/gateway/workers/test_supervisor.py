@@ -22,6 +22,8 @@ from gateway.workers.supervisor import Supervisor, supervise
 from loadtest.testkit.kafka import free_port
 from tests.weir_process import Weir, wait_until
 
+pytestmark = pytest.mark.process
+
 API_VERSIONS = bytes.fromhex("00120000000000010000")
 REQUEST = len(API_VERSIONS).to_bytes(4, "big") + API_VERSIONS
 QUOTAS = {"entities": [{"user": "<default>", "producer_byte_rate": 100_000}]}

@@ -112,12 +112,14 @@ def killed(tmp_path: Path) -> Iterator[Path]:
     return tmp_path
 
 
+@pytest.mark.process
 def test_flushed_events_survive_a_kill(killed):
     assert ledger(killed).recover(WALL) == 1
     assert lines(killed)[HOUR] == [f"{number}-{n}" for number in range(2) for n in range(1000)]
     assert unfinished(killed) == []
 
 
+@pytest.mark.process
 def test_old_file_of_another_gateway_is_finished(killed):
     other = ledger(killed, "weir-2")
     written = unfinished(killed)[0].stat().st_mtime

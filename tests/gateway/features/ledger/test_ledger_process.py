@@ -13,6 +13,8 @@ import pytest
 from gateway.events import ConfigApplied, Event, UsageSample, VolumeStateChanged, from_line
 from tests.weir_process import Weir, wait_until
 
+pytestmark = pytest.mark.process
+
 NOBODY = "127.0.0.1:1"
 NEVER = 3_600
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[4]
 CHECKS = Path(__file__).with_name("toy_kind_checks.py")
 
@@ -30,6 +32,7 @@ KIND = QuotaKind(
 '''
 
 
+@pytest.mark.process
 def test_toy_kind_reaches_every_consumer(tmp_path: Path) -> None:
     (tmp_path / "spoon.py").write_text(TOY_KIND)
     run = subprocess.run(
