@@ -46,7 +46,7 @@ from gateway.observer import Observer, Outlet
 from gateway.proxy.collected import CollectBudget
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters
-from gateway.proxy.handler import Opener
+from gateway.proxy.handler import HandlerFactory
 from gateway.proxy.listeners.listener import BindError, Listener
 from gateway.proxy.listeners.port_claims import PortClaims
 from gateway.proxy.produce_gate import ProduceGate
@@ -185,7 +185,9 @@ class Gateway:
         self._installed = sorted(installed, key=lambda each: FEATURES.index(type(each.feature)))
         self._features = [each.feature for each in self._installed]
 
-        self._openers: dict[int, Opener] = {key: each for feature in self._features for key, each in feature.handlers().items()}
+        self._handlers: dict[int, HandlerFactory] = {}
+        for feature in self._features:
+            self._handlers |= feature.handlers()
         self._produced = topics.produced
         self._collect_budget = CollectBudget()
         self._discovery = Discovery(upstream, metadata, self._require_sasl, mutations.known_topics.learn_default)
@@ -293,7 +295,7 @@ class Gateway:
             self._counters,
             translate,
             self._config.connections.max_frame_bytes,
-            self._openers,
+            self._handlers,
             self._gate,
             self._recorder,
             topics=self._produced,

@@ -119,7 +119,7 @@ class Drain:
 
     def _conclude(self, seconds: float) -> None:
         cut, under_way = self._left()
-        drained = self._told - sum(session.draining and not session.parted for session in self._sessions)
+        drained = self._told - sum(session.draining and not session.half_closed for session in self._sessions)
         level = logging.WARNING if cut else logging.INFO
         _log.log(
             level, "drained in %.1f s: %d connections ended at a request's end, %d are cut with %d requests under way",
@@ -128,7 +128,7 @@ class Drain:
 
     def _left(self) -> tuple[int, int]:
         """How many sessions have not ended, and how many requests wait for their answers in them."""
-        left = [session for session in self._sessions if not session.parted]
+        left = [session for session in self._sessions if not session.half_closed]
         return len(left), sum(session.under_way for session in left)
 
 

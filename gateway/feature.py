@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from gateway.admin.metrics.row import Row
 from gateway.background import BackgroundTasks
-from gateway.proxy.handler import Opener
+from gateway.proxy.handler import HandlerFactory
 from gateway.quotas.snapshot import ThrottleTotals
 
 SectionT = TypeVar("SectionT")
@@ -24,7 +24,7 @@ class Feature(Generic[SectionT]):
 
     metrics: ClassVar[tuple[Row, ...]] = ()
 
-    def handlers(self) -> Mapping[int, Opener]:
+    def handlers(self) -> Mapping[int, HandlerFactory]:
         """The factories of request handlers, by API key."""
         return {}
 

@@ -1,4 +1,4 @@
-"""One connection's throttle: how long it is muted, and what has to happen before it is read again (KIP-219)."""
+"""One connection's throttle: the time of its mute, and the conditions to read it again (KIP-219)."""
 
 from collections.abc import Set
 from typing import Final, Protocol
@@ -18,8 +18,8 @@ TIMER_SLACK_SECONDS: Final = 0.001
 """Timers of the event loop count whole milliseconds, so they may be early by as much."""
 
 
-class Held(Protocol):
-    """Who holds clients back for another reason than their quotas: each for `delay` seconds, as things are."""
+class ProducerDelay(Protocol):
+    """Mutes producers for another reason than their quotas: each for `delay` seconds."""
 
     delay: float
 
@@ -27,8 +27,8 @@ class Held(Protocol):
 class ChannelThrottle:
     """Joins Kafka's mute states with our pipelining.
 
-    Kafka reads one request at a time; here many may be under way when one of them goes over. That one (`entry`) mutes the
-    connection; others whose answers go over meanwhile make the time longer. `active` is True from the mute to the unmute.
+    Kafka reads one request at a time; here many may be in flight when one of them goes over its quota. That one (`_entry`)
+    mutes the connection; others that go over meanwhile make the time longer. `active` is True from the mute to the unmute.
     """
 
     __slots__ = (
@@ -40,25 +40,27 @@ class ChannelThrottle:
         "_limit",
         "_mute",
         "_recorder",
-        "_unread_when_told",
+        "_unread_when_answered",
         "_wire",
         "active",
         "origin",
         "until",
     )
 
-    def __init__(self, wire: Wire, counters: Counters, recorder: Recorder | None = None, gate: Held | None = None) -> None:
+    def __init__(
+        self, wire: Wire, counters: Counters, recorder: Recorder | None = None, gate: ProducerDelay | None = None
+    ) -> None:
         self._wire = wire
         self._counters = counters
         self._recorder = recorder
         self._gate = gate
-        self._gated = False  # it is for the gate's sake that the client is held until `until`
+        self._gated = False  # the gate has set `until`, not a quota
         self.origin = Origin()
         self._mute = Mute()
         self._entry: Entry | None = None
         self._bucket: Bucket | None = None
         self._limit: float | None = None
-        self._unread_when_told = -1
+        self._unread_when_answered = -1
         self.active = False
         self.until = 0.0
 
@@ -82,23 +84,23 @@ class ChannelThrottle:
         if enforced and self._mute_for(delay, now, bucket, None):
             self._gated = False
 
-    def hold(self, delay: float, now: float, bucket: Bucket, entry: Entry | None) -> None:
-        """Mute for the volumes' sake: it is no decision of the bucket's, which tells only whose request it is."""
+    def mute_for_volumes(self, delay: float, now: float, bucket: Bucket, entry: Entry | None) -> None:
+        """Mute because a volume is filling up. `bucket` is the client's own, and has no part in the decision."""
         self._gated = self._mute_for(delay, now, bucket, entry) or self._gated
 
-    def note_held(self, delay: float, now: float, bucket: Bucket, amount: int) -> None:
-        """Report a Produce of `amount` bytes that is delayed or refused for the volumes' sake."""
+    def record_volume_delay(self, delay: float, now: float, bucket: Bucket, amount: int) -> None:
+        """Record a Produce of `amount` bytes that is delayed or refused because a volume is filling up."""
         if self._recorder is not None:
             self._recorder.held(self.origin, bucket, amount, delay, now)
 
     def _mute_for(self, delay: float, now: float, bucket: Bucket, entry: Entry | None) -> bool:
-        """Mute for that time, unless the client is muted for longer; whether it is muted because of this now."""
+        """Mute for that time, unless the client is muted for longer already. True if the mute is now due to this call."""
         until = now + max(1, throttle_time_ms(delay)) / 1000.0
         if self.active and self._mute.state is not MuteState.MUTED_AND_RESPONSE_PENDING:
             if until <= self.until:
                 return False
             self.until = until
-            self._holds(bucket)
+            self._mute_is_for(bucket)
             self._wire.wake_at(until)
             return True
         if not self.active:
@@ -108,8 +110,8 @@ class ChannelThrottle:
             self._mute.fire(MuteEvent.REQUEST_RECEIVED)
             self._entry = entry
         self._mute.fire(MuteEvent.THROTTLE_STARTED)
-        self._holds(bucket)
-        self._unread_when_told = -1
+        self._mute_is_for(bucket)
+        self._unread_when_answered = -1
         self.until = until
         self._wire.wake_at(until)
         if self._entry is None:
@@ -117,28 +119,28 @@ class ChannelThrottle:
         return True
 
     def time_left_ms(self, now: float) -> int:
-        """What is left of the throttle time, for a response that is written now."""
+        """The rest of the throttle time, for a response that is written now."""
         return throttle_time_ms(max(0.0, self.until - now)) if self.active else 0
 
     def answered(self, entry: Entry) -> bool:
-        """A response is out; True if the connection may be read again."""
+        """Note that the response to `entry` is out; True if the connection may be read again."""
         if entry is not self._entry:
             return False
         self._entry = None
         if self._mute.fire(MuteEvent.RESPONSE_SENT) is MuteState.MUTED_AND_THROTTLED:
-            self._unread_when_told = self._wire.unread_client_bytes()
+            self._unread_when_answered = self._wire.unread_client_bytes()
         return self._unmute()
 
     def wake(self, now: float) -> bool:
-        """The timer went off; True if the connection may be read again."""
+        """Note that the timer went off; True if the connection may be read again."""
         if not self.active or self._mute.state is MuteState.MUTED_AND_RESPONSE_PENDING:
             return False
         if now < self.until - TIMER_SLACK_SECONDS:
             self._wire.wake_at(self.until)
             return False
         self._mute.fire(MuteEvent.THROTTLE_ENDED)
-        # Bytes that came after the client had been told how long to wait were sent before that time was over.
-        if self._bucket is not None and 0 <= self._unread_when_told < self._wire.unread_client_bytes():
+        # The client knew the throttle time since its answer. Bytes that have come since then were sent too early.
+        if self._bucket is not None and 0 <= self._unread_when_answered < self._wire.unread_client_bytes():
             early = max(0.0, self._wire.client_silence_seconds() - max(0.0, now - self.until))
             self._bucket.note_early(early)
             if self._recorder is not None:
@@ -147,14 +149,11 @@ class ChannelThrottle:
 
     @property
     def kind(self) -> str | None:
-        """The kind of quota that the client is muted for."""
+        """The kind of quota that the client is muted for; None if it is not muted."""
         return None if self._bucket is None else self._bucket.kind.name
 
     def reconsider(self, now: float, bucket: Bucket | None = None) -> None:
-        """Shorten the mute if the quotas or the gate by now ask for less time.
-
-        `bucket` is the one that holds for the client now, where another quota applies to it than when it was muted.
-        """
+        """Shorten the mute if the quotas or the gate require less time now. `bucket` is the client's bucket of today."""
         if self.active and self._bucket is not None:
             if bucket is not None and bucket is not self._bucket:
                 self._bucket, self._limit = bucket, bucket.resolution.limit
@@ -170,7 +169,7 @@ class ChannelThrottle:
                 self._wire.wake_at(until)
 
     def let_go(self, buckets: Set[Bucket], now: float) -> None:
-        """End the mute now if it is for one of these buckets, whose debts were cleared; the gate's own delay stays."""
+        """End the mute now if it is for one of these buckets, as their debts were cleared; the gate's delay stays."""
         if self.active and self._bucket in buckets:
             until = now + (self._gate.delay if self._gated and self._gate is not None else 0.0)
             if until < self.until:
@@ -178,13 +177,12 @@ class ChannelThrottle:
                 self._wire.wake_at(until)
 
     def abandon(self) -> None:
-        """The connection is gone."""
+        """Stop counting the connection as muted, as it is gone."""
         if self.active:
             self.active = False
             self._counters.muted -= 1
 
-    def _holds(self, bucket: Bucket) -> None:
-        """It is this bucket's quota, as it is now, for which the client is held."""
+    def _mute_is_for(self, bucket: Bucket) -> None:
         self._bucket = bucket
         self._limit = bucket.resolution.limit
 

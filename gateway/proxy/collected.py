@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from gateway.proxy.produce_inspection import EndConnection
+from gateway.proxy.handler import EndConnection
 
 MAX_COLLECTED_BYTES: Final = 16 * 1024 * 1024
-"""The bytes that all connections of a gateway may hold of requests that are to be opened, above `UNCOUNTED_BYTES` each."""
+"""The bytes of unfinished requests that all connections of a gateway may hold, above `UNCOUNTED_BYTES` each."""
 
 UNCOUNTED_BYTES: Final = 16 * 1024
-"""The bytes that each connection may hold in any case, so that nobody can keep others from small requests."""
+"""The bytes that each connection may always hold, so that no client can keep others from small requests."""
 
 
 class CollectBudget:
@@ -43,7 +43,7 @@ class Collected:
         self.add(piece)
 
     def add(self, piece: memoryview) -> None:
-        """Keep the next bytes of the request. Raises EndConnection where all connections together hold too many."""
+        """Keep the next bytes of the request. Raises EndConnection if all connections together hold too many."""
         self._data += piece
         if not self._limited:
             return
@@ -56,13 +56,12 @@ class Collected:
             )
 
     def take(self) -> bytes:
-        """The bytes so far, which are kept no longer."""
+        """Return the bytes so far, and drop them."""
         data = bytes(self._data)
         self.drop()
         return data
 
     def drop(self) -> None:
-        """Keep the bytes no longer."""
         self._data = bytearray()
         self._count(0)
 

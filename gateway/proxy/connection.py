@@ -1,7 +1,7 @@
 """A session's sockets: asyncio on one side, `SessionCore` on the other.
 
-The protocols here don't inherit from asyncio's, whose methods do nothing anyway: this module is among those that mypyc
-compiles (see the Makefile), and a compiled class can't inherit from an interpreted one.
+The protocols here don't inherit from asyncio's, whose methods do nothing: mypyc compiles this module, and a compiled class
+can't inherit from an interpreted one.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from gateway.clock import monotonic
 from gateway.proxy.context import SessionContext
 from gateway.proxy.core import SessionCore
 from gateway.proxy.draining import Draining
+from gateway.proxy.handler import EndConnection
 from gateway.proxy.listeners.acceptor import Slot
-from gateway.proxy.produce_inspection import EndConnection
 from gateway.proxy.sessions import Sessions
 from gateway.proxy.tls.causes import cause_of
 from gateway.proxy.wire import Data
@@ -31,7 +31,7 @@ from protocol.errors import InvalidFrame, ProtocolError
 WRITE_BUFFER_HIGH: Final = 256 * 1024
 """Bytes that may wait for a slow peer before the other side is no longer read."""
 
-# Where `struct tcp_info` says how long ago data was last received: eight bytes, then the twelfth of its 32-bit numbers.
+# The offset of `tcpi_last_data_recv` in `struct tcp_info`: eight bytes, then the twelfth of its 32-bit numbers.
 _LINUX: Final = sys.platform == "linux"
 _LAST_DATA_RECV: Final = 8 + 11 * 4
 _TCP_INFO_BYTES: Final = _LAST_DATA_RECV + 4
@@ -40,7 +40,7 @@ CONNECT_SECONDS: Final = 10.0
 
 _log = logging.getLogger("weir.session")
 
-# Why the client's socket is not read.
+# Reasons not to read the client's socket.
 _CORE: Final = 1
 _BROKER_FULL: Final = 2
 _CONNECTING: Final = 4
@@ -51,7 +51,7 @@ Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[asyncio.Transport]]
 
 @dataclass(frozen=True, slots=True)
 class SessionHost:
-    """What a session finds around it: the shared parts, the other sessions, and the way to its broker."""
+    """The surroundings of a session: the shared parts, the other sessions, and the way to its broker."""
 
     context: SessionContext
     sessions: Sessions
@@ -67,31 +67,27 @@ class BrokerEnd:
         self._session = session
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected; the session learns of it when its dial returns."""
         cast("asyncio.Transport", transport).set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
 
     def data_received(self, data: bytes) -> None:
-        """The broker answers."""
         self._session.broker_data(data)
 
     def pause_writing(self) -> None:
-        """The broker reads slower than the client writes."""
         self._session.pause(_BROKER_FULL)
 
     def resume_writing(self) -> None:
-        """The broker has caught up."""
         self._session.resume(_BROKER_FULL)
 
     def eof_received(self) -> None:
         """The broker has closed its side: the transport closes ours."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The broker is gone, so the client has to go: its next connection may find another one."""
+        """Close the client's connection as well: its next one may find another broker."""
         self._session.broker_lost(exc)
 
 
 class Session:
-    """The connection of a client, and everything that belongs to it: an asyncio protocol, and the `Wire` of its core."""
+    """A client's connection: an asyncio protocol, and the `Wire` of its core."""
 
     def __init__(self, host: SessionHost, slot: Slot) -> None:
         self._host = host
@@ -113,13 +109,12 @@ class Session:
         self._authenticate_by = self.last_active + host.context.authentication_seconds
 
     def identify(self, user: str) -> None:
-        """The client has proved to be `user` before it sent anything."""
+        """Set the user that the client has proved to be in its TLS handshake."""
         self._core.client.identify(user, self.last_active)
 
     # The client's connection.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
         self._client = client = cast("asyncio.Transport", transport)
         peer = client.get_extra_info("peername") or ("", 0)
         self.peer = self._core.connection.peer = f"{peer[0]}:{peer[1]}"
@@ -135,7 +130,6 @@ class Session:
         self._core.responses.write = client.write
 
     def data_received(self, data: bytes) -> None:
-        """The client sends."""
         self.last_active = now = monotonic()
         try:
             self._requests.feed(data, now)
@@ -143,13 +137,12 @@ class Session:
             self._end_for(error, "client")
 
     def pause_writing(self) -> None:
-        """The client does not read its responses: neither the broker nor the client may cause more of them."""
+        """Read neither the broker nor the client, which would cause more responses for a client that does not read them."""
         if self._broker is not None:
             self._broker.pause_reading()
-        self._requests.wait_for_client()
+        self._requests.pause_for_client()
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
         if self._broker is not None and not self._broker.is_closing():
             self._broker.resume_reading()
         if not self.closing:
@@ -161,7 +154,7 @@ class Session:
             self._refuse("client", InvalidFrame("truncated", "it closed in the middle of a request"))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """The client is gone. What it had sent still goes to the broker: acks=0 producers close without waiting."""
+        """Close the broker's connection after the bytes that the client had sent: acks=0 producers close without waiting."""
         if self._dialing is not None and not self._requests.wants_no_answers:
             self._dialing.cancel()
         if self._timer is not None:
@@ -191,7 +184,7 @@ class Session:
             return
         finally:
             self._dialing = None
-        self._requests.write = self._broker.write
+        self._requests.connect(self._broker.write)
         for data in self._early:
             self._broker.write(data)
         self._early = []
@@ -204,7 +197,6 @@ class Session:
         self._go_on_draining()
 
     def broker_data(self, data: bytes) -> None:
-        """The broker has sent something."""
         self.last_active = now = monotonic()
         whose = "broker"
         try:
@@ -217,7 +209,6 @@ class Session:
             self._draining.go_on()
 
     def broker_lost(self, exc: Exception | None) -> None:
-        """The broker has closed, or is gone."""
         if self._client is not None and not self._client.is_closing():
             where = {"peer": self.peer, "broker": self._host.broker}
             if isinstance(exc, SSLError):
@@ -228,41 +219,39 @@ class Session:
                 _log.info("%s closed the connection%s", self._host.broker, why, extra={**where, "reason": "broker_closed"})
             self._client.close()
 
-    # What the core asks for.
+    # The `Wire` of the core.
 
     def write_client(self, data: Data) -> None:
-        """Send to the client."""
         if self._client is not None:
             self._client.write(data)
 
     def write_broker(self, data: Data) -> None:
-        """The client's first bytes: connect to its broker, and read no more until then. Who sends nothing costs a broker
-        nothing."""
+        """Connect to the broker, as these are the client's first bytes, and read no more until then.
+
+        A client that sends nothing thus costs its broker nothing.
+        """
         self._early.append(data)
         self.pause(_CONNECTING)
         if self._dialing is None:
             self._dialing = self._loop.create_task(self._dial())
 
     def pause_client(self) -> None:
-        """Stop reading from the client."""
         self.pause(_CORE)
 
     def resume_client(self) -> None:
-        """Read from the client again."""
         self.resume(_CORE)
 
     def wake_at(self, when: float) -> None:
-        """Wake the core at a monotonic time."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(max(0.0, when - monotonic()), self._wake)
 
     def call_ready(self) -> None:
-        """Let the core go on with what was not ready, unless the client is gone by then."""
+        """Call the core's `ready` in the event loop's next turn, unless the client is gone by then."""
         self._loop.call_soon(self._ready)
 
     def unread_client_bytes(self) -> int:
-        """What the kernel holds of the client's bytes, and under TLS the transport, which reads on while it is paused."""
+        """The client's bytes in the kernel; under TLS also those in the transport, which reads on while it is paused."""
         if self.closing:
             return 0
         size = array("i", [0])
@@ -274,7 +263,7 @@ class Session:
             self._guarded(self._core.ready)
 
     def client_silence_seconds(self) -> float:
-        """As the kernel tells (Linux: `tcpi_last_data_recv`, in ms)."""
+        """Seconds since the kernel has received the client's last bytes (Linux: `tcpi_last_data_recv`)."""
         if self._client is None or self._client.is_closing() or not _LINUX:
             return 0.0
         info = self._client.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
@@ -293,13 +282,13 @@ class Session:
             self._end_for(error, "client")
 
     def pause(self, why: int) -> None:
-        """One more reason not to read the client."""
+        """Add a reason not to read the client."""
         if not self._paused and self._client is not None:
             self._client.pause_reading()
         self._paused |= why
 
     def resume(self, why: int) -> None:
-        """One reason less; with none left the client is read again."""
+        """Remove a reason, and read the client if none is left."""
         if not self._paused:
             return
         self._paused &= ~why
@@ -309,18 +298,17 @@ class Session:
     # The end.
 
     def close(self, why: str) -> None:
-        """End the session, after what is already written has gone out."""
+        """End the session after the bytes that are already written have gone out."""
         _log.info("connection closed: %s", why, extra={"peer": self.peer, "broker": self._host.broker, "reason": why})
         if self._client is not None:
             self._client.close()
 
     @property
     def closing(self) -> bool:
-        """Whether the client's connection is closed, or will be once it has taken what is already written."""
+        """True if the client's connection is closed, or will be after the bytes that are already written."""
         return self._client is None or self._client.is_closing()
 
     def abort(self) -> None:
-        """End the session at once."""
         if self._client is not None:
             self._client.abort()
         if self._broker is not None:
@@ -331,32 +319,31 @@ class Session:
         client = self._client
         if self._draining is not None or client is None or client.is_closing():
             return
-        self._core.requests.take_no_more()
+        self._core.requests.drain()
         self._draining = Draining(self, client)
         client.set_protocol(cast("asyncio.Protocol", self._draining))
         self._draining.go_on()
 
     @property
     def draining(self) -> bool:
-        """Whether it has been told to end."""
         return self._draining is not None
 
     @property
-    def parted(self) -> bool:
-        """Whether everything that was begun has been answered, and only the client's goodbye is missing."""
-        return self._draining is not None and self._draining.parted
+    def half_closed(self) -> bool:
+        """True if every request that had begun is answered, and only the client's own close is missing."""
+        return self._draining is not None and self._draining.half_closed
 
     @property
     def under_way(self) -> int:
-        """How many requests wait for their answers."""
+        """The number of requests in flight."""
         return len(self._core.in_flight)
 
-    def part(self) -> bool:
-        """Take leave of the client if all that was begun is answered; the transport is then the caller's to close."""
+    def half_close(self) -> bool:
+        """Answer nothing any more, if every request that has begun is answered. The caller then closes the transport."""
         if self._dialing is not None:
             return False
         try:
-            return self._core.part(monotonic())
+            return self._core.half_close(monotonic())
         except Exception as error:
             self._end_for(error, "client")
         return False
@@ -370,16 +357,16 @@ class Session:
         self._core.throttle.let_go(buckets, monotonic())
 
     def reconsider(self) -> None:
-        """Look again at how long the client is muted, as the quotas have changed."""
+        """Adapt the client's mute, as the quotas have changed."""
         self._core.reconsider(monotonic())
 
     def late_to_authenticate(self, now: float) -> bool:
-        """Whether it has to authenticate and has not done so in time."""
+        """True if the client has to authenticate and has not done so in time."""
         gate = self._core.connection.gate
         return gate is not None and gate.required is not False and now > self._authenticate_by
 
     def _end_for(self, error: Exception, whose: str) -> None:
-        """End the session for what was raised while the bytes of `whose` side were taken."""
+        """End the session for an error in the bytes of the `whose` side (client, broker)."""
         if isinstance(error, ProtocolError):
             self._refuse(whose, error)
         elif isinstance(error, EndConnection):

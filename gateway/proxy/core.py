@@ -4,17 +4,19 @@ from collections import deque
 
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.context import SessionContext
+from gateway.proxy.fast_path import FastPath
 from gateway.proxy.handler import Connection
-from gateway.proxy.handlers.fetch import Fetches
+from gateway.proxy.handlers.fetch import FetchHandler, ShareFetchHandler
+from gateway.proxy.handlers.produce import ProduceHandler
 from gateway.proxy.identity import Client
-from gateway.proxy.in_flight import ChargedFetch, InFlight, Take
-from gateway.proxy.request_stream import STOP_IN_FLIGHT, RequestStream
+from gateway.proxy.in_flight import ChargedFetch, InFlight, TakeAnswer
+from gateway.proxy.request_stream import RequestStream
 from gateway.proxy.response_stream import ResponseStream
 from gateway.proxy.wire import Wire
 
 
 class SessionCore:
-    """Joins the two directions. What the client sends goes straight to `requests.feed`.
+    """Joins the two directions. The client's bytes go straight to `requests.feed`.
 
     All times are monotonic seconds; any call may raise ProtocolError, which ends the session.
     """
@@ -25,73 +27,82 @@ class SessionCore:
         self.in_flight: InFlight = deque()
         self.client = Client(context.engine)
         self.throttle = ChannelThrottle(wire, context.counters, context.recorder, context.gate)
-        fetches = Fetches(self.client, self.throttle, self.in_flight)
-        self.responses = ResponseStream(wire, context, self.throttle, self.in_flight, fetches)
+        fetch = FetchHandler(self.client, self.throttle)
+        self.responses = ResponseStream(wire, context, self.throttle, self.in_flight, fetch)
         gate = context.authentication_gate
-        self.connection = Connection(self.client, self.throttle, wire.call_ready, self._ask, gate)
-        self.requests = RequestStream(wire, context, self.connection, self.in_flight, self.responses, fetches)
+        self.connection = connection = Connection(self.client, self.throttle, wire.call_ready, self._ask, gate)
+        fast_path = FastPath(
+            self.client,
+            self.throttle,
+            self.in_flight,
+            context.counters.requests,
+            context.own_topics,
+            context.max_frame_bytes,
+        )
+        produce = ProduceHandler(connection, context, fast_path)
+        connection.produce, connection.fetch = produce, fetch
+        connection.share_fetch = ShareFetchHandler(self.client, self.throttle, fetch)
+        self.requests = RequestStream(wire, context, connection, self.in_flight, self.responses, fast_path, produce)
 
     def broker_data(self, chunk: bytes, now: float) -> None:
-        """The broker has sent `chunk`. To be followed by `follow_up`."""
+        """Take the broker's next bytes. The caller calls `follow_up` next."""
         self.responses.feed(chunk, now)
 
     def follow_up(self, now: float) -> None:
-        """Go on with the client where the broker's answers allow it; what is wrong here is the client's doing."""
+        """Go on with the client if the broker's answers allow it. An error raised here is the client's doing."""
         responses = self.responses
-        if responses.resumable or self.requests.stops & STOP_IN_FLIGHT:
+        if responses.resumable or self.requests.crowded:
             responses.resumable = False
-            self.requests.go_on(now)
+            self.requests.resume(now)
         if self.throttle.active:
-            self.requests.hold_back()
+            self.requests.pause_where_muted()
 
     def client_reads(self, now: float) -> None:
-        """The client has read what was waiting for it: take its requests again."""
-        self.requests.client_full = False
-        self.requests.go_on(now)
+        """Take the client's requests again, as it has read its responses."""
+        self.requests.client_reads(now)
         if self.throttle.active:
-            self.requests.hold_back()
+            self.requests.pause_where_muted()
 
     def wake(self, now: float) -> None:
-        """The time that `Wire.wake_at` was told has come."""
+        """Go on, as the time of `Wire.wake_at` has come."""
         if self.throttle.wake(now):
-            self.requests.go_on(now)
+            self.requests.resume(now)
 
     def reconsider(self, now: float) -> None:
-        """Look at the mute again: the quotas have changed, and perhaps the bucket that holds for the client with them."""
+        """Look at the mute again, as the quotas have changed and perhaps the client's bucket with them."""
         kind = self.throttle.kind
         if kind is not None:
-            self.client.follow(now)
+            self.client.use(self.client.client_id, now)
             self.throttle.reconsider(now, self.client.bucket(kind, now))
 
     def ready(self, now: float) -> None:
-        """Some exchange can go on: its request can be decided."""
-        self.requests.go_on(now, ready=True)
+        """Ask the waiting handler again."""
+        self.requests.resume(now, ready=True)
         if self.throttle.active:
-            self.requests.hold_back()
+            self.requests.pause_where_muted()
 
     @property
     def idle(self) -> bool:
-        """Whether everything that was begun is answered."""
+        """True if every request that has begun is answered."""
         return not self.in_flight and not self.responses.unfinished and self.requests.at_boundary
 
-    def part(self, now: float) -> bool:
-        """Take leave, if all that was begun is answered; until then nothing changes. See `RequestStream.part`."""
+    def half_close(self, now: float) -> bool:
+        """Answer nothing any more, if every request that has begun is answered; else return False and change nothing."""
         if not self.idle:
             return False
-        self.requests.part(now)
+        self.requests.half_close(now)
         return True
 
-    def _ask(self, frame: bytes, take: Take, now: float) -> None:
+    def _ask(self, frame: bytes, take: TakeAnswer, now: float) -> None:
         self.requests.ask(frame, take, now)
 
     def close(self, now: float) -> None:
-        """The session is over."""
         for entry in self.in_flight:
             if isinstance(entry.special, ChargedFetch):
-                entry.special.keep_promise()
+                entry.special.release()
         self.in_flight.clear()
         if self.connection.on_close is not None:
             self.connection.on_close()
-        self.requests.abandon()
+        self.requests.close()
         self.throttle.abandon()
         self.client.leave(now)

@@ -1,4 +1,4 @@
-"""What all sessions of a process count, as plain integers; `observe.metrics` reads them when Prometheus scrapes."""
+"""The counters of all sessions of a process; `gateway.admin.metrics` reads them when Prometheus scrapes."""
 
 from collections import Counter
 from typing import Final
@@ -12,15 +12,13 @@ LATENCY_BUCKETS: Final = 28
 class Counters:
     """Plain integers, written on the hot path by one thread. It is an `Observer` that counts rejected connections.
 
-    `requests[api_key]` requests seen; `latency[api_key][i]` upstream latencies that fell in slot i (not cumulative) and
-    `latency_seconds[api_key]` their sum; `connections` open now; `muted` client connections muted now;
-    `rejected[reason]` connections refused or closed by a limit (`max_per_ip`, `broker_unreachable`, `idle`,
-    `collected_bytes`, ...);
-    `protocol_errors[reason]` connections closed for what they sent; `handshakes` TLS handshakes under way now,
-    `handshake_failures[reason]` those that failed; `certificate_reloads[result]` changes of certificate files taken over;
-    `authentications[mechanism]` those that a broker accepted, `authentication_failures[reason]` those that it did not;
-    `ledger_dropped` events that are in no ledger, `ledger_topic_dropped` those that only `ledger.topic` lacks;
-    `usage_saves[result]` attempts to save recent usage; `task_restarts[name]` failures of background tasks.
+    `latency[api_key][i]` counts upstream latencies in slot i (not cumulative), and `latency_seconds[api_key]` is their sum.
+    `connections` and `muted` are of this moment. `rejected[reason]` counts connections that a limit refused or closed.
+    `protocol_errors[reason]` counts connections that are closed for their peer's bytes. `handshakes` are TLS handshakes of this
+    moment, `handshake_failures[reason]` those that failed. `certificate_reloads[result]` counts changed certificate files.
+    `authentications[mechanism]` counts those that a broker accepted, `authentication_failures[reason]` the others.
+    `ledger_dropped` counts events that are in no ledger, `ledger_topic_dropped` those that only `ledger.topic` lacks.
+    `usage_saves[result]` counts attempts to save recent usage, `task_restarts[name]` failures of background tasks.
     """
 
     def __init__(self, api_keys: int = 128) -> None:

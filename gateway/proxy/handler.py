@@ -1,7 +1,6 @@
-"""Requests that Weir opens: seen whole, perhaps changed or answered here, and their answers likewise.
+"""The interface of request handlers: a handler gets a request and returns a verdict, which the request's path carries out.
 
-What such a request means is the affair of one class in `session.exchanges`; how it gets there, and how its answer keeps its
-turn, is that of `RequestStream` and `ResponseStream`.
+A handler factory makes the handler of each request of its API. `RequestStream` has the path, `ResponseStream` the way back.
 """
 
 from collections.abc import Callable
@@ -11,40 +10,221 @@ from typing import Final, Protocol
 from gateway.proxy.authentication import Authentication
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.identity import Client
-from gateway.proxy.in_flight import Entry, Special, Take
+from gateway.proxy.in_flight import Entry, Special, TakeAnswer
+from protocol.cursor import LENGTH_BYTES
 from protocol.errors import InvalidFrame
 from protocol.headers import RequestHeader
 
 MAX_RAW_BYTES: Final = 512 * 1024
-"""The longest frame that is no request: Kafka's default of sasl.server.max.receive.size."""
+"""The longest frame that is not a request: Kafka's default of sasl.server.max.receive.size."""
 
-MAX_OPENED_BYTES: Final = 1 << 20
-"""The longest request of an administrator, or of a login, that is collected and opened."""
+MAX_COLLECTED_REQUEST_BYTES: Final = 1 << 20
+"""The longest request of an administrator, or of a login, that is collected."""
 
 MAX_UNTRUSTED_BYTES: Final = 32 * 1024
-"""The longest request that is opened for a client that may not change what it asks to change."""
+"""The longest request that is collected for a client that may not change the thing that it asks to change."""
 
 
-Ask = Callable[[bytes, Take, float], None]
-"""(request frame, who takes the answer, now)"""
+class EndConnection(Exception):
+    """Close the connection after the bytes that are already written have gone out; the message says why.
+
+    `limit` is the reason under which the connection counts as rejected, "" if no limit closes the connection.
+    """
+
+    def __init__(self, message: str, limit: str = "") -> None:
+        super().__init__(message)
+        self.limit = limit
+
+
+class Request:
+    """A request whose header has arrived: the bytes of `data` from `pos` to `after`, which may lie behind the last one.
+
+    `entry` is the request's place among those in flight; a handler sets `answered` to False for a request that the broker
+    does not answer (acks=0).
+    """
+
+    __slots__ = ("after", "answered", "data", "entry", "header", "pos")
+
+    def __init__(self, data: bytes, pos: int, after: int, header: RequestHeader, now: float) -> None:
+        self.data = data
+        self.pos = pos
+        self.after = after
+        self.header = header
+        self.entry = Entry(header.correlation_id, header.api_key << 16 | header.api_version, now)
+        self.answered = True
+
+    @property
+    def size(self) -> int:
+        """Bytes of the request as Kafka counts them, without the length field."""
+        return self.after - self.pos - LENGTH_BYTES
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last byte that has arrived."""
+        return min(self.after, len(self.data))
+
+    @property
+    def arrived(self) -> int:
+        """How many of the `size` bytes have arrived."""
+        return self.end - self.pos - LENGTH_BYTES
+
+    @property
+    def whole(self) -> bool:
+        return self.after <= len(self.data)
+
+    def intercept(self, handler: "ResponseHandler") -> None:
+        """Let a handler change the broker's answer to the request."""
+        self.entry.special = InterceptedRequest(handler)
+
+    def cut(self) -> tuple[bytes, RequestHeader]:
+        """The whole frame, and the header with its offset into that frame."""
+        return self.data[self.pos : self.after], self.header.moved(-self.pos)
+
+
+class Verdict:
+    """The decision on one request: one of the classes below."""
+
+    __slots__ = ()
+
+
+class Forward(Verdict):
+    """The broker gets the request as it comes."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Replace(Verdict):
+    """The broker gets `frame` in place of the bytes that have arrived, and the rest as it comes."""
+
+    frame: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Verdict):
+    """The client gets `frame`, in its turn and with the throttle time of then. The broker gets nothing."""
+
+    frame: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Collect(Verdict):
+    """Keep the bytes until the request is whole, then ask a new handler. `limited` bytes count towards the gateway's budget."""
+
+    limited: bool
+
+
+class Defer(Verdict):
+    """Hold the request and everything behind it, until no reason pauses the connection. A new handler then gets it."""
+
+    __slots__ = ()
+
+
+class Wait(Verdict):
+    """As `Defer`, until the handler calls `Connection.ready`. The same handler then gets the request again."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Close(Verdict):
+    """The broker gets `frame` in place of the request, and then the connection ends."""
+
+    frame: bytes | None
+    reason: str
+
+
+FORWARD: Final = Forward()
+COLLECT: Final = Collect(limited=True)
+COLLECT_UNLIMITED: Final = Collect(limited=False)
+"""For Produce requests, which may have `connections.max_frame_bytes`."""
+DEFER: Final = Defer()
+WAIT: Final = Wait()
+
+
+class RequestHandler(Protocol):
+    """Decides on one request, or on all requests of its API on one connection."""
+
+    def handle(self, request: Request, now: float) -> Verdict:
+        """Decide on a request, of which perhaps only the header has arrived. `now` is in monotonic seconds.
+
+        Raises Incomplete, before any effect, if the decision needs more bytes; ProtocolError ends the connection. The call
+        comes again for a request that was collected, deferred or incomplete.
+        """
+        ...
+
+
+class ResponseHandler(Protocol):
+    """Gets the broker's whole answer to a request, its four bytes of length included."""
+
+    def response(self, frame: bytes, now: float) -> bytes:
+        """The frame that the client gets instead. Broker addresses in it are translated already; its throttle time is raised
+        afterwards if the client is muted for longer. Raises ProtocolError or EndConnection, which end the connection."""
+        ...
+
+
+@dataclass(slots=True)
+class InterceptedRequest(Special):
+    """A request whose answer goes through a handler. `raw`: not a request but bytes behind their length, as is the answer."""
+
+    handler: ResponseHandler
+    raw: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OwnAnswer(Special):
+    """A request that Weir answers itself, with `frame`."""
+
+    frame: bytes
+
+
+class RequestGate(Protocol):
+    """The check on the requests of a client that has not authenticated.
+
+    `required` is None until Weir knows if the brokers require authentication.
+    """
+
+    required: bool | None
+
+    def admit(self, api_key: int, size: int) -> bool:
+        """True if a request of that API and of `size` bytes, without its length field, may pass. False if it has to wait
+        until `required` is known. Raises ProtocolError."""
+        ...
+
+
+TakeRaw = Callable[[bytes], ResponseHandler]
+"""Takes a frame that is not a request, without its length; returns the handler of its answer. Raises ProtocolError."""
+
+Ask = Callable[[bytes, TakeAnswer, float], None]
+"""(request frame, callback for the answer, now)"""
 
 
 class Connection:
-    """What an exchange finds of the connection that it takes place on.
+    """The connection around a handler.
 
-    `ready` is to be called, at any later time and also after the connection is gone, by an exchange whose `prepare` said that
-    it was not ready.
+    `ready` is called by a handler that returned `WAIT`, at any later time and also after the connection is gone.
 
-    `ask` sends the broker a request of the exchange's own, while it is not ready to say what becomes of the client's: the
-    broker answers it as it would answer this client, whose connection it is, and the client learns nothing of it. If
-    the connection ends before there is an answer, nobody takes it.
+    `ask` sends a request of the handler's own to the broker, in front of the client's, while the handler waits. The broker
+    answers it as it would answer this client, who never sees the answer. If the connection ends first, there is no callback.
 
-    `gate`: what the client's requests have to pass, None once it has authenticated or where nobody has to.
-    `authentication`: what it has done so far to authenticate, if anything. `raw`: what takes its next frame, if that is no
-    request. `peer`: its address, for the log. `on_close` is called when it is gone.
+    `gate` checks requests until the client has authenticated, and is None afterwards. `raw` takes the next frame if that is
+    not a request. `peer` is the client's address for the log. `on_close` is called when the connection is gone.
     """
 
-    __slots__ = ("ask", "authentication", "client", "gate", "on_close", "peer", "raw", "ready", "throttle")
+    __slots__ = (
+        "ask",
+        "authentication",
+        "client",
+        "fetch",
+        "gate",
+        "on_close",
+        "peer",
+        "produce",
+        "raw",
+        "ready",
+        "share_fetch",
+        "throttle",
+    )
 
     def __init__(
         self,
@@ -52,7 +232,7 @@ class Connection:
         throttle: ChannelThrottle,
         ready: Callable[[], None],
         ask: Ask,
-        gate: "Gate | None" = None,
+        gate: RequestGate | None = None,
     ) -> None:
         self.client = client
         self.throttle = throttle
@@ -63,83 +243,17 @@ class Connection:
         self.raw: TakeRaw | None = None
         self.peer = ""
         self.on_close: Callable[[], None] | None = None
+        self.produce: RequestHandler | None = None
+        self.fetch: RequestHandler | None = None
+        self.share_fetch: RequestHandler | None = None
 
 
-class Gate(Protocol):
-    """The check on the requests of a client that has not authenticated.
-
-    `required` is None as long as Weir does not know if the brokers want authentication.
-    """
-
-    required: bool | None
-
-    def admit(self, api_key: int, size: int) -> bool:
-        """Let a request of that API and length (bytes, without its length field) pass; False if it has to wait until
-        `required` is known. Raises ProtocolError."""
-        ...
-
-
-class Answering(Protocol):
-    """What becomes of the answer to one request. Frames are whole, their four bytes of length included; `now` is in monotonic
-    seconds. Each method may raise ProtocolError, which ends the connection.
-    """
-
-    def response(self, frame: bytes, now: float) -> bytes:
-        """What the client gets instead of the broker's answer. Addresses in it are those that the client is told; its throttle
-        time is raised afterwards, if it is too low."""
-        ...
-
-    def answer(self, now: float) -> bytes:
-        """The answer that is made here, asked for once."""
-        ...
-
-
-class Exchange(Answering, Protocol):
-    """One request and its answer."""
-
-    def opens(self, size: int, now: float) -> bool:
-        """Whether to collect and open the request, whose frame has `size` bytes. False: the broker gets it as it comes.
-
-        Called when the header is there, perhaps more than once, before any other method. Raises InvalidFrame, which ends the
-        connection, for a request that can be neither forwarded nor answered.
-        """
-        ...
-
-    def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:
-        """Whether it can be decided now what becomes of the request. If not, the client is not read until `Connection.ready`
-        is called, and then this is called again. If it has called `ChannelThrottle.defer`, a new exchange gets the request
-        after the mute."""
-        ...
-
-    def request(self, frame: bytes, header: RequestHeader, entry: Entry, now: float) -> bytes | None:
-        """What the broker gets instead of the frame; None if it gets nothing and the request is answered here.
-
-        `header.body_offset` is an offset into `frame`. `entry` is what a throttle is started for.
-        """
-        ...
+HandlerFactory = Callable[[Connection], RequestHandler | None]
+"""Makes the handler of a request of its API, or returns the connection's; None forwards the request. It may be called more
+than once for one request, and has no other effect."""
 
 
 def check_size(size: int, limit: int, remedy: str) -> None:
-    """Raise InvalidFrame for a request that is too long to be opened."""
+    """Raise InvalidFrame for a request that is too long to be collected."""
     if size > limit:
         raise InvalidFrame("frame_too_large", f"a request of {size} bytes, at most {limit} are opened: {remedy}")
-
-
-@dataclass(slots=True)
-class Opened(Special):
-    """A request that was opened. `frame` is its exchange's answer, which waits for its turn; None: the broker answers.
-    `raw`: it is no request but bytes behind their length, as is its answer.
-    """
-
-    exchange: Answering
-    frame: bytes | None = None
-    raw: bool = False
-
-
-TakeRaw = Callable[[bytes], Exchange]
-"""Takes a frame that is no request, without its length; gives what takes the answer. Raises ProtocolError."""
-
-
-Opener = Callable[[Connection], Exchange | None]
-"""Makes the exchange for a request of its API; None lets this one pass unopened. It may be called more than once for one
-request, and must not do anything but make it."""

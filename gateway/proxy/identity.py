@@ -1,4 +1,4 @@
-"""Whose requests a connection carries, and which buckets they are charged to."""
+"""The user and client-id of a connection, and the buckets that its requests are charged to."""
 
 from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.engine import QuotaEngine
@@ -8,23 +8,26 @@ ANONYMOUS = "ANONYMOUS"
 
 
 class Client:
-    """A connection's user and its client-id of the moment; their buckets are looked up once and kept until either changes."""
+    """A connection's user and its current client-id; their buckets are looked up once and kept until either changes.
 
-    __slots__ = ("_buckets", "_engine", "_entered", "_exempt", "_queued", "client_id", "generation", "hot_bucket", "user")
+    `hot_buckets` are those of Produce requests like the previous one. They are empty if the next Produce is to be parsed.
+    """
+
+    __slots__ = ("_buckets", "_engine", "_entered", "_exempt", "_queued", "client_id", "generation", "hot_buckets", "user")
 
     def __init__(self, engine: QuotaEngine) -> None:
         self._engine = engine
-        self._buckets: dict[str, Bucket] = {}
+        self._buckets: dict[str, tuple[Bucket, ...]] = {}
         self._exempt: dict[str, bool] = {}
         self._entered: set[str] = set()  # kinds of quotas to which this connection has charged a request of the client's
         self._queued: tuple[Bucket, int] | None = None  # the bucket that this connection's first request waits for
         self.user = ANONYMOUS
         self.client_id = ""
         self.generation = engine.generation
-        self.hot_bucket: Bucket | None = None  # that of Produce requests like the last one; None where it was given back
+        self.hot_buckets: tuple[Bucket, ...] = ()
 
     def use(self, client_id: str | None, now: float) -> None:
-        """The next request's client-id (null counts as empty, as in Kafka); also follows a change of the configuration."""
+        """Set the client-id of the next request (null counts as empty, as in Kafka), and follow a change of the quotas."""
         name = client_id or ""
         if name == self.client_id and self.generation == self._engine.generation:
             return
@@ -33,32 +36,36 @@ class Client:
         self.generation = self._engine.generation
         self._exempt = {}
         old, self._buckets = self._buckets, {}
-        for kind, bucket in old.items():
+        for kind, buckets in old.items():
             if same_client:
-                used = bucket.used_lately()
-                self._buckets[kind] = self._engine.acquire(kind, self.user, name, now, used=used)
-            self._engine.release(bucket, now)
+                used = buckets[0].used_lately()
+                self._buckets[kind] = (self._engine.acquire(kind, self.user, name, now, used=used),)
+            self._release(buckets, now)
         if not same_client:
             self._entered = set()
-        self.hot_bucket = None
+        self.hot_buckets = ()
 
     def identify(self, user: str, now: float) -> None:
-        """The connection has authenticated, or has done so anew: from now on it is this user's."""
+        """Set the user after an authentication; the buckets of another user are given back."""
         if user == self.user:
             return
         self.user = user
         self._exempt = {}
         self._give_back(now)
 
+    def buckets(self, kind: str, now: float) -> tuple[Bucket, ...]:
+        """The buckets that this client's requests are charged to for a quota kind; the client's own is the first."""
+        buckets = self._buckets.get(kind)
+        if buckets is None:
+            buckets = self._buckets[kind] = (self._engine.acquire(kind, self.user, self.client_id, now),)
+        return buckets
+
     def bucket(self, kind: str, now: float) -> Bucket:
-        """The bucket of this client for a quota kind."""
-        bucket = self._buckets.get(kind)
-        if bucket is None:
-            bucket = self._buckets[kind] = self._engine.acquire(kind, self.user, self.client_id, now)
-        return bucket
+        """The client's own bucket for a quota kind."""
+        return self.buckets(kind, now)[0]
 
     def exempt_from(self, name: str) -> bool:
-        """Return True if the client of the last request is exempt from topic quotas or volume quotas (`TOPICS`, `VOLUMES`)."""
+        """True if the client of the last request is exempt from topic quotas or volume quotas (`TOPICS`, `VOLUMES`)."""
         exempt = self._exempt.get(name)
         if exempt is None:
             exempt = self._exempt[name] = self._engine.exempts(name, self.user, self.client_id)
@@ -81,25 +88,25 @@ class Client:
             self._queued = bucket, amount
         return delay, enforced
 
-    def follow(self, now: float) -> None:
-        """Look the buckets up again if the configuration has changed."""
-        self.use(self.client_id, now)
-
     def leave(self, now: float) -> None:
-        """The connection is gone."""
+        """Give all buckets back, as the connection is gone."""
         self.leave_queue()
         self._give_back(now)
 
     def leave_queue(self) -> None:
-        """The connection's request waits no longer, if one did."""
+        """Stop counting the connection's request as waiting."""
         if self._queued is not None:
             bucket, amount = self._queued
             bucket.leave_queue(amount)
             self._queued = None
 
     def _give_back(self, now: float) -> None:
-        for bucket in self._buckets.values():
-            self._engine.release(bucket, now)
+        for buckets in self._buckets.values():
+            self._release(buckets, now)
         self._buckets = {}
         self._entered = set()
-        self.hot_bucket = None
+        self.hot_buckets = ()
+
+    def _release(self, buckets: tuple[Bucket, ...], now: float) -> None:
+        for bucket in buckets:
+            self._engine.release(bucket, now)

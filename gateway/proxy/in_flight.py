@@ -1,4 +1,4 @@
-"""Requests that wait for their answers, in the order in which those are due."""
+"""Requests that wait for their answers, in the order in which the answers are due."""
 
 from collections import deque
 from collections.abc import Callable
@@ -8,37 +8,35 @@ from gateway.quotas.bucket import Bucket
 
 
 class Special:
-    """What else is to be known of a request that is not just passed on: one of the classes below, or `exchange.Opened`."""
+    """The treatment of an answer that is not just passed on: one of the classes below, or of `handler`."""
 
     __slots__ = ()
 
 
 class Entry:
-    """A request on its way. `key` is its api key << 16 | version, `since` when it came (monotonic seconds).
+    """A request in flight. `key` is its api key << 16 | version, `since` its time of arrival (monotonic seconds).
 
-    Entries are told apart by identity: correlation ids are the client's own affair. `bucket` is where the time that the broker
-    takes is added to.
+    Entries are told apart by identity: clients may reuse correlation ids. `buckets` are those that the request, or its answer,
+    is charged to: the client's own bucket first. The broker's latency is added to each.
     """
 
-    __slots__ = ("bucket", "correlation_id", "key", "since", "special")
+    __slots__ = ("buckets", "correlation_id", "key", "since", "special")
 
     def __init__(
-        self, correlation_id: int, key: int, since: float, special: Special | None = None, bucket: Bucket | None = None
+        self, correlation_id: int, key: int, since: float, special: Special | None = None, buckets: tuple[Bucket, ...] = ()
     ) -> None:
         self.correlation_id = correlation_id
         self.key = key
         self.since = since
         self.special = special
-        self.bucket = bucket
+        self.buckets = buckets
 
     @property
     def api_key(self) -> int:
-        """Kafka's number of the API."""
         return self.key >> 16
 
     @property
     def version(self) -> int:
-        """The version of the request, and of its answer."""
         return self.key & 0xFFFF
 
 
@@ -47,42 +45,43 @@ InFlight = deque[Entry]
 
 @dataclass(slots=True)
 class ChargedFetch(Special):
-    """A Fetch whose answer is to be charged to a bucket. It may bring `asked` bytes under a quota, of which `promised` are set
-    aside for it until then, or for a second at most (`Line.generation`)."""
+    """A Fetch whose answer is charged to the entry's buckets. Under a quota the answer may have `asked` bytes.
+
+    `reserved` bytes of them are set aside in the client's own bucket until then, or for a second at most (`Line.generation`).
+    """
 
     bucket: Bucket
     asked: int = 0
-    promised: int = 0
+    reserved: int = 0
     generation: int = 0
 
-    def keep_promise(self) -> None:
-        """The answer is there, or will never be."""
-        if self.promised:
-            self.bucket.line.release(self.promised, self.generation)
-            self.promised = 0
+    def release(self) -> None:
+        """Give the reserved bytes back, once the answer has arrived or the connection is gone."""
+        if self.reserved:
+            self.bucket.line.release(self.reserved, self.generation)
+            self.reserved = 0
 
 
-@dataclass(frozen=True, slots=True)
 class ThrottledFetch(Special):
-    """A Fetch that found its bucket empty. `forwarded`: the broker was asked for nearly nothing, to keep its fetch session
-    in step, and its answer is to be emptied; otherwise the answer is made here."""
+    """A Fetch over the quota in a fetch session. The broker gets it with minimal limits, so that the session's epoch moves on,
+    and the client gets an empty answer."""
 
-    forwarded: bool
+    __slots__ = ()
 
 
-Take = Callable[[bytes, float], None]
+TakeAnswer = Callable[[bytes, float], None]
 """Gets a whole answer of the broker, its four bytes of length included, and the time (monotonic seconds)."""
 
 
-class Asked(Special):
-    """A request of Weir's own on a client's connection, of which the client learns nothing."""
+class OwnRequest(Special):
+    """A request of Weir's own on a client's connection. The client never sees the answer."""
 
     __slots__ = ("_take",)
 
-    def __init__(self, take: Take) -> None:
+    def __init__(self, take: TakeAnswer) -> None:
         self._take = take
 
     def finish(self, frame: bytes, now: float) -> bytes:
-        """The answer is there; what the client gets of it is nothing."""
+        """Pass the answer to the callback; the client gets nothing."""
         self._take(frame, now)
         return b""

@@ -1,7 +1,7 @@
-"""When a client's connection is not read: KIP-219's channel mute states, as a table.
+"""KIP-219's channel mute states, as a table.
 
-Source: `KafkaChannel.handleChannelMuteEvent`. A connection is muted by the request that is throttled, and read again only when
-both that request's response is out and the throttle time is over.
+Source: `KafkaChannel.handleChannelMuteEvent`. The request that is throttled mutes its connection. The connection is read again
+once both that request's response is out and the throttle time is over.
 """
 
 from enum import Enum, auto
@@ -44,13 +44,13 @@ TRANSITIONS: dict[tuple[MuteState, MuteEvent], MuteState] = {
     (_S.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING, _E.RESPONSE_SENT): _S.MUTED_AND_THROTTLED,
     (_S.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING, _E.THROTTLE_ENDED): _S.MUTED_AND_RESPONSE_PENDING,
     (_S.MUTED_AND_THROTTLED, _E.THROTTLE_ENDED): _S.MUTED,
-    # An unmute comes too early as long as something is pending; it is then without effect, as in Kafka.
+    # An unmute that comes too early has no effect, as in Kafka.
     (_S.NOT_MUTED, _E.UNMUTE): _S.NOT_MUTED,
     (_S.MUTED_AND_RESPONSE_PENDING, _E.UNMUTE): _S.MUTED_AND_RESPONSE_PENDING,
     (_S.MUTED_AND_THROTTLED, _E.UNMUTE): _S.MUTED_AND_THROTTLED,
     (_S.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING, _E.UNMUTE): _S.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING,
 }
-"""Every legal transition; whatever is not here raises."""
+"""Every legal transition; any other one raises."""
 
 
 class Mute:

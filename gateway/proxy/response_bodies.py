@@ -1,41 +1,73 @@
 """Responses that are not passed on as they come, in any chunks: collected, dropped, or searched for addresses."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from gateway.proxy.wire import Data
+from protocol.api_keys import APIS, NEVER, ApiKey
+from protocol.bodies import api_versions, describe_cluster, find_coordinator, metadata, node_endpoints
 from protocol.bodies.addresses import Translate
 from protocol.bodies.node_endpoints import TailScanner, rewrite_tail
 
+Rewrite = Callable[[int, bytes, Translate], bytes]
+
+
+def _endpoints(api_key: ApiKey) -> Rewrite:
+    return lambda version, frame, translate: node_endpoints.rewrite_frame(api_key, version, frame, translate)
+
+
+REWRITES: dict[int, tuple[int, Rewrite]] = {
+    ApiKey.METADATA: (0, metadata.rewrite_response),
+    ApiKey.FIND_COORDINATOR: (0, find_coordinator.rewrite_response),
+    ApiKey.DESCRIBE_CLUSTER: (0, describe_cluster.rewrite_response),
+    ApiKey.API_VERSIONS: (0, lambda version, frame, _: api_versions.rewrite_response(version, frame)),
+    ApiKey.PRODUCE: (10, _endpoints(ApiKey.PRODUCE)),
+    ApiKey.SHARE_ACKNOWLEDGE: (0, _endpoints(ApiKey.SHARE_ACKNOWLEDGE)),
+}
+"""Responses that may carry addresses or versions: the first such version, and the function that changes them."""
+
+NO_REWRITE: tuple[int, Rewrite] = (NEVER, lambda _, frame, __: frame)
+
+SEARCHED_SINCE: Final[dict[int, int]] = {ApiKey.FETCH: 16, ApiKey.SHARE_FETCH: 0}
+"""Responses with records that may carry addresses behind them: the first such version."""
+
+_SINCE: dict[int, int] = {key: since for key, (since, _) in REWRITES.items()} | SEARCHED_SINCE
+
+PLAIN: Final = frozenset(
+    spec.key << 16 | version
+    for spec in APIS.values()
+    for version in range(spec.max_version + 1)
+    if version < _SINCE.get(spec.key, NEVER)
+)
+"""api key << 16 | version of every response that is passed on as it comes unless its client is muted."""
+
 Change = Callable[[bytes, float], Data]
-"""A whole frame and the time at which it is written (monotonic seconds) -> what is written instead."""
+"""(whole frame, time of writing in monotonic seconds) -> the bytes to write instead"""
 
 
 class Body(Protocol):
-    """Takes the bytes of one response frame and gives those that the client gets instead."""
+    """Takes the bytes of one response frame, and returns those that the client gets instead."""
 
     def feed(self, chunk: bytes, start: int, end: int) -> Data:
-        """The next bytes of the frame; what can go out because of them."""
+        """Take the frame's next bytes; returns those that can go out because of them."""
         ...
 
     def finish(self, now: float) -> Data:
-        """The frame is complete: what has to go out still, at that time (monotonic seconds)."""
+        """End the frame; returns the bytes that have to go out still, at that time (monotonic seconds)."""
         ...
 
 
-class Dropped:
-    """A response whose place something else has taken."""
+class DroppedBody:
+    """A response that another one has replaced."""
 
     def feed(self, chunk: bytes, start: int, end: int) -> Data:  # noqa: ARG002
-        """Nothing goes out."""
         return b""
 
     def finish(self, now: float) -> Data:  # noqa: ARG002
-        """Nothing goes out."""
         return b""
 
 
-class Collected:
+class CollectedBody:
     """A response that has to be seen whole before it can be changed."""
 
     def __init__(self, change: Change) -> None:
@@ -43,16 +75,14 @@ class Collected:
         self._frame = bytearray()
 
     def feed(self, chunk: bytes, start: int, end: int) -> Data:
-        """Collect; nothing goes out yet."""
         self._frame += memoryview(chunk)[start:end]
         return b""
 
     def finish(self, now: float) -> Data:
-        """The changed frame."""
         return self._change(bytes(self._frame), now)
 
 
-class Searched:
+class SearchedBody:
     """A response with records, passed on as it comes up to the addresses at its end (KIP-951).
 
     Its length went out long before, so these are replaced by addresses of the same total length.
@@ -66,7 +96,6 @@ class Searched:
         self._tail: bytearray | None = None
 
     def feed(self, chunk: bytes, start: int, end: int) -> Data:
-        """Everything before the addresses."""
         view = memoryview(chunk)
         if self._tail is not None:
             self._tail += view[start:end]
@@ -77,7 +106,6 @@ class Searched:
         return view[start:tail]
 
     def finish(self, now: float) -> Data:  # noqa: ARG002
-        """The addresses, if there are any."""
         if not self._tail or self._tail == b"\0":
             return bytes(self._tail or b"")
         return rewrite_tail(self._api_key, self._version, bytes(self._tail), self._translate)

@@ -1,10 +1,8 @@
-"""What a broker answers: matched by order, measured where it is a Fetch, and passed on as it came wherever it can be.
+"""The broker's answers: matched by order, charged if they are Fetches, and passed on as they come wherever they can be.
 
-Opened are only the answers that carry addresses or the versions of APIs, and the throttle time of those that leave while
-the client is throttled.
+Weir changes answers that carry addresses or the versions of APIs, and throttle times while the client is muted.
 """
 
-from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
@@ -13,14 +11,23 @@ from librt.strings import read_i32_be
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import LATENCY_BUCKETS
-from gateway.proxy.handler import MAX_RAW_BYTES, Opened
-from gateway.proxy.handlers.fetch import FETCH_HEAD_BYTES, THROTTLE_TO_SESSION_END, Fetches
-from gateway.proxy.in_flight import Asked, ChargedFetch, Entry, InFlight, ThrottledFetch
-from gateway.proxy.response_bodies import Body, Change, Collected, Dropped, Searched
+from gateway.proxy.handler import MAX_RAW_BYTES, InterceptedRequest, OwnAnswer
+from gateway.proxy.handlers.fetch import FETCH_HEAD_BYTES, THROTTLE_TO_SESSION_END, FetchHandler
+from gateway.proxy.in_flight import ChargedFetch, Entry, InFlight, OwnRequest, ThrottledFetch
+from gateway.proxy.response_bodies import (
+    NO_REWRITE,
+    PLAIN,
+    REWRITES,
+    SEARCHED_SINCE,
+    Body,
+    Change,
+    CollectedBody,
+    DroppedBody,
+    SearchedBody,
+)
 from gateway.proxy.wire import Data, Wire, Write
-from protocol.api_keys import APIS, NEVER, ApiKey
-from protocol.bodies import api_versions, describe_cluster, fetch, find_coordinator, metadata, node_endpoints, produce
-from protocol.bodies.addresses import Translate
+from protocol.api_keys import NEVER, ApiKey
+from protocol.bodies import fetch, node_endpoints, produce
 from protocol.cursor import LENGTH_BYTES
 from protocol.errors import Incomplete, InvalidFrame
 from protocol.framing import MIN_RESPONSE_BYTES, Framing
@@ -31,38 +38,6 @@ _SLOTS_PER_SECOND: Final = 1 << 20
 _NO_ERROR: Final = b"\0\0"
 _THROTTLE_AND_TAGS: Final = 5
 _ERROR_TO_THROTTLE: Final = 30  # error_code, base_offset, log_append_time, log_start_offset and four empty fields
-
-Rewrite = Callable[[int, bytes, Translate], bytes]
-
-
-def _endpoints(api_key: ApiKey) -> Rewrite:
-    return lambda version, frame, translate: node_endpoints.rewrite_frame(api_key, version, frame, translate)
-
-
-_REWRITES: dict[int, tuple[int, Rewrite]] = {
-    ApiKey.METADATA: (0, metadata.rewrite_response),
-    ApiKey.FIND_COORDINATOR: (0, find_coordinator.rewrite_response),
-    ApiKey.DESCRIBE_CLUSTER: (0, describe_cluster.rewrite_response),
-    ApiKey.API_VERSIONS: (0, lambda version, frame, _: api_versions.rewrite_response(version, frame)),
-    ApiKey.PRODUCE: (10, _endpoints(ApiKey.PRODUCE)),
-    ApiKey.SHARE_ACKNOWLEDGE: (0, _endpoints(ApiKey.SHARE_ACKNOWLEDGE)),
-}
-"""Responses that may carry addresses or versions, since which version, and what changes them."""
-
-_NO_REWRITE: tuple[int, Rewrite] = (NEVER, lambda _, frame, __: frame)
-
-_SEARCHED = {ApiKey.FETCH: 16, ApiKey.SHARE_FETCH: 0}
-"""Responses with records that may carry addresses behind them, and since which version."""
-
-_OPENED_SINCE = {key: since for key, (since, _) in _REWRITES.items()} | {int(key): since for key, since in _SEARCHED.items()}
-
-_PLAIN: Final = frozenset(
-    spec.key << 16 | version
-    for spec in APIS.values()
-    for version in range(spec.max_version + 1)
-    if version < _OPENED_SINCE.get(spec.key, NEVER)
-)
-"""api key << 16 | version of every response that is passed on unopened as long as its client is not throttled."""
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _FETCH: Final = int(ApiKey.FETCH)
@@ -79,7 +54,7 @@ class ResponseStream:
         "_clean_size",
         "_context",
         "_current",
-        "_fetches",
+        "_fetch",
         "_framing",
         "_in_flight",
         "_latency",
@@ -93,24 +68,24 @@ class ResponseStream:
     )
 
     def __init__(
-        self, wire: Wire, context: SessionContext, throttle: ChannelThrottle, in_flight: InFlight, fetches: Fetches
+        self, wire: Wire, context: SessionContext, throttle: ChannelThrottle, in_flight: InFlight, fetch_handler: FetchHandler
     ) -> None:
         self.write: Write = wire.write_client
         self._context = context
-        self._fetches = fetches
+        self._fetch = fetch_handler
         self._latency = context.counters.latency
         self._latency_seconds = context.counters.latency_seconds
         self._throttle = throttle
         self._in_flight = in_flight
         # A broker is trusted with the size of its answers: fetch.max.bytes is its own affair, and so are huge metadata.
         self._framing = Framing(min_bytes=MIN_RESPONSE_BYTES, max_bytes=2**31 - 1)
-        self._current: Entry | None = None  # whose response has begun and is not over
-        self._body: Body | None = None  # what becomes of it, None: it is passed on
-        self.raw_due = 0  # answers that are no responses, but bytes behind their length
-        self.own_bytes = 0  # of answers made here that wait for their turn
-        self._own_due = 0  # answers of opened requests that will be made here
-        # What the last Produce response looked like if it was for one partition and held nothing but what it must: the next
-        # one with the same beginning and length, and no error, can't hold anything more either.
+        self._current: Entry | None = None  # its response has begun and is not over
+        self._body: Body | None = None  # changes that response; None: it is passed on
+        self.raw_due = 0  # answers in flight that are not responses, but bytes behind their length
+        self.own_bytes = 0  # of Weir's own answers that wait for their turn
+        self._own_due = 0  # how many those are
+        # The last Produce response, if it was for one partition and had no optional field. Another one with the same head and
+        # length, and no error, has none either.
         self._clean_key = -1
         self._clean_size = 0
         self._clean_head = b""
@@ -120,7 +95,7 @@ class ResponseStream:
     def feed(self, chunk: bytes, now: float) -> None:
         """Take the next bytes of the broker. Raises ProtocolError, after which the connection is to be closed.
 
-        `resumable` is set where the client may be read again because of them.
+        Sets `resumable` if the client may be read again because of them.
         """
         framing = self._framing
         pos = framing.skip
@@ -136,7 +111,7 @@ class ResponseStream:
             key = entry.key
             size = read_i32_be(chunk, pos)
             if key == self._clean_key:
-                # a Produce response in which nothing can be but what the last one had
+                # a Produce response without optional fields, as the last one
                 error = pos + self._clean_error
                 if (
                     entry.special is not None
@@ -145,7 +120,7 @@ class ResponseStream:
                     or chunk[error : error + 2] != _NO_ERROR
                 ):
                     break
-            elif entry.special is not None or key not in _PLAIN:
+            elif entry.special is not None or key not in PLAIN:
                 break
             if entry.correlation_id != read_i32_be(chunk, pos + 4) or size < MIN_RESPONSE_BYTES:
                 break
@@ -161,7 +136,7 @@ class ResponseStream:
             self.write(chunk)
 
     def _feed_any(self, chunk: bytes, now: float) -> None:
-        """The same, whatever state the stream is in."""
+        """As `feed`, in any state."""
         framing = self._framing
         chunk = framing.join(chunk)
         end = len(chunk)
@@ -177,7 +152,7 @@ class ResponseStream:
         self._go_through(pieces, chunk, start, pos, now)
 
     def _go_through(self, pieces: list[Data], chunk: bytes, start: int, pos: int, now: float) -> None:
-        """Take the responses that begin in `chunk` from `pos` on; what is before `start` stands in `pieces` already."""
+        """Take the responses that begin in `chunk` from `pos` on; the bytes before `start` are in `pieces` already."""
         framing = self._framing
         end = len(chunk)
         framing.skip = max(pos - end, 0)
@@ -214,24 +189,19 @@ class ResponseStream:
         slot = min(int(latency * _SLOTS_PER_SECOND).bit_length(), LATENCY_BUCKETS)
         self._latency[api_key][slot] += 1
         self._latency_seconds[api_key] += latency
-        bucket = entry.bucket
-        if bucket is not None:
+        for bucket in entry.buckets:
             bucket.answered_total += 1
             bucket.latency_seconds_total += latency
 
     @property
     def unfinished(self) -> bool:
-        """Whether a response has begun of which more is to come."""
+        """True while a response has begun and is not over."""
         return self._framing.skip > 0
 
-    def answer_later(self, opened: Opened, now: float) -> None:
-        """Take the answer of one of those that wait from its exchange; it is written when its turn comes."""
+    def own_answer(self, size: int, now: float) -> None:
+        """Count an answer of Weir's own, the last one in flight, and write it if its turn has come."""
         self._own_due += 1
-        opened.frame = opened.exchange.answer(now)
-        self.own_bytes += len(opened.frame)
-
-    def answer_own(self, now: float) -> None:
-        """Write the answers that are made here and due."""
+        self.own_bytes += size
         if self._current is None:
             pieces: list[Data] = []
             self._own_answers(pieces, now)
@@ -239,7 +209,7 @@ class ResponseStream:
 
     def _raw_is_due(self) -> bool:
         special = self._in_flight[0].special if self._in_flight else None
-        return isinstance(special, Opened) and special.raw
+        return isinstance(special, InterceptedRequest) and special.raw
 
     def _due_raw(self, size: int) -> Entry:
         if not 0 <= size <= MAX_RAW_BYTES:
@@ -257,7 +227,7 @@ class ResponseStream:
         return entry
 
     def _open(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
-        """Begin a response at `pos` that is not just passed on; returns up to where the chunk stands in `pieces` then."""
+        """Begin a response at `pos` that is not just passed on; returns the offset behind the bytes in `pieces`."""
         api_key, version, special = entry.api_key, entry.version, entry.special
         end = min(after, len(chunk))
         if isinstance(special, ThrottledFetch | ChargedFetch) and end < after:
@@ -266,26 +236,26 @@ class ResponseStream:
             # so that nothing of it can be Incomplete once the bytes are charged
             if throttle_offset(api_key, version, chunk, pos, end) + THROTTLE_TO_SESSION_END > end:
                 raise Incomplete
-        if isinstance(special, Asked):
+        if isinstance(special, OwnRequest):
             return self._collect(pieces, chunk, start, pos, after, now, special.finish)
-        if isinstance(special, Opened):
-            exchange = special.exchange
+        if isinstance(special, InterceptedRequest):
+            handler = special.handler
             return self._collect(
                 pieces, chunk, start, pos, after, now,
-                lambda frame, then: self._patched(exchange.response(self._translated(frame, entry), then), entry, then),
+                lambda frame, then: self._patched(handler.response(self._translated(frame, entry), then), entry, then),
             )  # fmt: skip
         if isinstance(special, ThrottledFetch) and fetch.top_level_error(chunk, pos, end, version) == 0:
             return self._empty(pieces, chunk, start, pos, after, entry, now)
         if isinstance(special, ChargedFetch):
-            to_be_sent = self._fetches.charge(special, chunk, pos, after, entry, now)
-            if self._fetches.awaited:
-                self._fetches.awaited = False
+            to_be_sent = self._fetch.charge(special, chunk, pos, after, entry, now)
+            if self._fetch.answer_awaited:
+                self._fetch.answer_awaited = False
                 self.resumable = True
             if not to_be_sent:
                 return self._empty(pieces, chunk, start, pos, after, entry, now)
-        if api_key in _SEARCHED and version >= _SEARCHED[ApiKey(api_key)]:
+        if version >= SEARCHED_SINCE.get(api_key, NEVER):
             return self._search(pieces, chunk, start, pos, after, entry, now)
-        if api_key in _REWRITES and version >= _REWRITES[api_key][0]:
+        if version >= REWRITES.get(api_key, NO_REWRITE)[0]:
             if api_key == _PRODUCE and end == after and not node_endpoints.produce_has_endpoints(chunk, pos, end, version):
                 self._remember_clean(chunk, pos, after, entry.key)
                 return self._patch(pieces, chunk, start, pos, after, entry, now)
@@ -308,12 +278,12 @@ class ResponseStream:
     def _empty(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
         """Send an empty answer in place of a throttled Fetch's."""
         end = min(after, len(chunk))
-        pieces += (memoryview(chunk)[start:pos], self._fetches.emptied(chunk, pos, end, entry, now))
-        self._body = None if after == end else Dropped()
+        pieces += (memoryview(chunk)[start:pos], self._fetch.emptied(chunk, pos, end, entry, now))
+        self._body = None if after == end else DroppedBody()
         return end
 
     def _search(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
-        """Pass on a response with records, but for addresses behind these."""
+        """Pass on a response with records, and translate the addresses behind them."""
         api_key, version = entry.api_key, entry.version
         translate = self._context.translate
         if after <= len(chunk):
@@ -324,7 +294,7 @@ class ResponseStream:
             frame = node_endpoints.rewrite_frame(api_key, version, chunk[pos:after], translate)
             pieces += (memoryview(chunk)[start:pos], self._patched(frame, entry, now))
             return after
-        body = Searched(api_key, version, translate)
+        body = SearchedBody(api_key, version, translate)
         first = body.feed(chunk, pos, len(chunk))
         head = throttle_offset(api_key, version, chunk, pos, len(chunk)) - pos + _INT32.size
         patched = self._patch_head(bytes(first[:head]), entry, now)
@@ -334,7 +304,7 @@ class ResponseStream:
         return len(chunk)
 
     def _patch(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, entry: Entry, now: float) -> int:
-        """Pass on a response that may need our throttle time."""
+        """Pass on a response, with our throttle time if that is longer."""
         if not self._throttle.active:
             return start
         try:
@@ -348,26 +318,26 @@ class ResponseStream:
         return offset + 4
 
     def _collect(self, pieces: list[Data], chunk: bytes, start: int, pos: int, after: int, now: float, change: Change) -> int:
-        """Change a response that has to be seen whole."""
+        """Collect a response, and change it once it is whole."""
         pieces.append(memoryview(chunk)[start:pos])
         if after <= len(chunk):
             pieces.append(change(chunk[pos:after], now))
             return after
-        self._body = Collected(change)
+        self._body = CollectedBody(change)
         self._body.feed(chunk, pos, len(chunk))
         return len(chunk)
 
     def _translated(self, frame: bytes, entry: Entry) -> bytes:
-        """A whole frame with the addresses, and the versions of APIs, that clients are told."""
-        since, rewrite = _REWRITES.get(entry.api_key, _NO_REWRITE)
+        """A whole frame with the addresses, and the versions of APIs, that clients see."""
+        since, rewrite = REWRITES.get(entry.api_key, NO_REWRITE)
         return rewrite(entry.version, frame, self._context.translate) if entry.version >= since else frame
 
     def _patched(self, frame: bytes, entry: Entry, now: float) -> Data:
-        """A whole frame with our throttle time, where that is the longer one."""
+        """A whole frame with the longer one of the broker's throttle time and ours."""
         return self._patch_head(frame, entry, now) or frame
 
     def _patch_head(self, frame: bytes, entry: Entry, now: float) -> bytearray | None:
-        """The same for the first bytes of a frame; None where there is nothing to change."""
+        """As `_patched`, for the first bytes of a frame; None if nothing is to change."""
         left = self._throttle.time_left_ms(now)
         if left == 0:
             return None
@@ -388,7 +358,7 @@ class ResponseStream:
         return start if entry is None else self._answered(pieces, chunk, start, pos, entry, now)
 
     def _answered(self, pieces: list[Data], chunk: bytes, start: int, pos: int, entry: Entry, now: float) -> int:
-        """A response is complete at `pos`: that may end a mute, and it may be our own answers' turn."""
+        """End a mute if the response that ends at `pos` was pending, and write Weir's own answers behind it."""
         if self._throttle.answered(entry):
             self.resumable = True
         own: list[Data] = []
@@ -402,16 +372,12 @@ class ResponseStream:
         while self._in_flight:
             entry = self._in_flight[0]
             special = entry.special
-            if isinstance(special, ThrottledFetch) and not special.forwarded:
-                answer: Data = self._fetches.empty(entry, now)
-            elif isinstance(special, Opened) and special.frame is not None:
-                self.own_bytes -= len(special.frame)
-                answer = self._patched(special.frame, entry, now)
-                self._own_due -= 1
-            else:
+            if not isinstance(special, OwnAnswer):
                 return
+            self.own_bytes -= len(special.frame)
+            self._own_due -= 1
             self._in_flight.popleft()
-            pieces.append(answer)
+            pieces.append(self._patched(special.frame, entry, now))
             if self._throttle.answered(entry):
                 self.resumable = True
 

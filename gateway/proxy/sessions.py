@@ -1,4 +1,4 @@
-"""All open sessions of a process: which have been idle too long, how they end."""
+"""All open sessions of a process, and the end of those that are idle for too long."""
 
 import asyncio
 from collections.abc import Iterator, Set
@@ -10,45 +10,41 @@ from gateway.quotas.bucket import Bucket
 
 
 class OpenSession(Protocol):
-    """What is asked of a session once it is open."""
+    """An open session."""
 
     last_active: float
     peer: str
 
     def late_to_authenticate(self, now: float) -> bool:
-        """Whether it has to authenticate and has not done so in time."""
+        """True if the client has to authenticate and has not done so in time."""
         ...
 
     def close(self, why: str) -> None:
-        """End it, after what is already written has gone out."""
+        """End it after the bytes that are already written have gone out."""
         ...
 
-    def abort(self) -> None:
-        """End it at once."""
-        ...
+    def abort(self) -> None: ...
 
     @property
     def closing(self) -> bool:
-        """Whether it ends as soon as its client has taken what is already written."""
+        """True if it ends after the bytes that are already written."""
         ...
 
     def drain(self) -> None:
-        """End it once the requests that have begun are answered; without effect where it ends already."""
+        """End it once the requests that have begun are answered; no effect if it ends already."""
         ...
 
     @property
-    def draining(self) -> bool:
-        """Whether it has been told to end."""
-        ...
+    def draining(self) -> bool: ...
 
     @property
-    def parted(self) -> bool:
-        """Whether everything that was begun has been answered, and only the client's goodbye is missing."""
+    def half_closed(self) -> bool:
+        """True if every request that had begun is answered, and only the client's own close is missing."""
         ...
 
     @property
     def under_way(self) -> int:
-        """How many requests wait for their answers."""
+        """The number of requests in flight."""
         ...
 
     def let_go(self, buckets: Set[Bucket]) -> None:
@@ -56,16 +52,16 @@ class OpenSession(Protocol):
         ...
 
     def reconsider(self) -> None:
-        """Look again at how long it is muted, as the quotas have changed."""
+        """Adapt its mute, as the quotas have changed."""
         ...
 
     def call_ready(self) -> None:
-        """Let it go on with a request that could not be decided before."""
+        """Ask the handler that waits once more."""
         ...
 
 
 class Sessions:
-    """Keeps count. Times are monotonic seconds."""
+    """Counts sessions, and closes idle ones. Times are monotonic seconds."""
 
     def __init__(self, counters: Counters, outlet: Outlet, *, max_idle_seconds: float) -> None:
         self._counters = counters
@@ -81,28 +77,26 @@ class Sessions:
         return iter(tuple(self._open))
 
     def add(self, session: OpenSession) -> None:
-        """A connection that is served from now on."""
         self._open.add(session)
         self._counters.connections += 1
         self._counters.connections_total += 1
 
     def remove(self, session: OpenSession) -> None:
-        """The connection is closed."""
         self._open.remove(session)
         self._counters.connections -= 1
         if not self._open and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
     async def wait_empty(self) -> None:
-        """Return once nobody is connected."""
+        """Return once no session is open."""
         if self._open:
             self._empty = asyncio.get_running_loop().create_future()
             await self._empty
 
     def close_idle(self, now: float) -> None:
-        """Close whoever was silent for too long, muted or not, as Kafka does (KIP-219), or is too long in authenticating.
+        """Close the sessions that were silent for too long, muted or not, as Kafka does (KIP-219), or authenticate too late.
 
-        Who does not even take what is left for it is cut off the next time.
+        If a client does not read the bytes that are left for it, the next call aborts its session.
         """
         for session in self:
             idle = now - session.last_active > self.max_idle_seconds

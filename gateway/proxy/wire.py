@@ -1,4 +1,4 @@
-"""What a session core asks of the world around it."""
+"""The connections and the timer of a session core."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -6,27 +6,21 @@ from typing import Protocol
 Data = bytes | bytearray | memoryview
 
 Write = Callable[[Data], None]
-"""What a stream writes to. It begins as its wire's method and is replaced by the transport's own, to save a call a chunk."""
+"""Begins as the wire's method, and is replaced by the transport's own, to save a call per chunk."""
 
 
 class Wire(Protocol):
     """The two connections and one timer of a session. Every call returns at once."""
 
-    def write_client(self, data: Data) -> None:
-        """Send to the client."""
-        ...
+    def write_client(self, data: Data) -> None: ...
 
-    def write_broker(self, data: Data) -> None:
-        """Send to the broker."""
-        ...
+    def write_broker(self, data: Data) -> None: ...
 
     def pause_client(self) -> None:
-        """Stop reading from the client; what its socket holds stays there."""
+        """Stop reading from the client; the bytes in its socket stay there."""
         ...
 
-    def resume_client(self) -> None:
-        """Read from the client again."""
-        ...
+    def resume_client(self) -> None: ...
 
     def wake_at(self, when: float) -> None:
         """Call the core's `wake` at that monotonic time, in seconds, in place of any earlier request for it."""
@@ -37,9 +31,9 @@ class Wire(Protocol):
         ...
 
     def unread_client_bytes(self) -> int:
-        """How many bytes the client has sent that nobody has read."""
+        """The number of bytes that the client has sent and the session has not read."""
         ...
 
     def client_silence_seconds(self) -> float:
-        """How long ago the last bytes of the client came, whether or not anybody has read them; 0.0 where nobody knows."""
+        """Seconds since the client's last bytes came, read or not; 0.0 if unknown."""
         ...

@@ -24,7 +24,7 @@ class Client:
         self.peer = "10.0.0.1:5000"
         self.last_active = 0.0
         self._under_way = under_way
-        self.draining = self.parted = False
+        self.draining = self.half_closed = False
         self.told, self.looked_at = asyncio.Event(), asyncio.Event()
         house.sessions.add(self)
 
@@ -44,7 +44,7 @@ class Client:
             self.leave()
 
     def leave(self):
-        self.parted = True
+        self.half_closed = True
         self._house.sessions.remove(self)
 
 
@@ -121,7 +121,7 @@ async def test_drain_lasts_until_last_client_leaves(caplog):
     running = house.run()
     await slow.told.wait()
     await turns()
-    assert quick.parted
+    assert quick.half_closed
     assert not running.done()
     slow.leave()
     await running
@@ -137,7 +137,7 @@ async def test_client_from_a_late_handshake_is_drained(caplog):
     assert not running.done()
     newcomer = house.listener.begins()
     await running
-    assert newcomer.parted
+    assert newcomer.half_closed
     assert summary(caplog) == (1, 0, False)
 
 
@@ -154,7 +154,7 @@ async def test_remaining_clients_are_cut_at_the_deadline(caplog):
 async def test_half_closed_client_is_not_counted_as_cut(caplog):
     caplog.set_level(logging.INFO)
     house = House(drain_seconds=0.1)
-    Client(house, ends=False).parted = True
+    Client(house, ends=False).half_closed = True
     await house.run()
     assert summary(caplog) == (1, 0, False)
 
@@ -187,7 +187,7 @@ async def test_many_clients_are_drained_over_time():
     told_at_first = sum(client.draining for client in clients)
     assert 0 < told_at_first < len(clients)
     await running
-    assert all(client.parted for client in clients)
+    assert all(client.half_closed for client in clients)
 
 
 class Clock:
@@ -212,7 +212,7 @@ async def test_large_number_is_drained_within_half_the_time(monkeypatch):
     house = House(drain_seconds=10.0)
     clients = [Client(house) for _ in range(int(ENDED_PER_SECOND) * 10)]
     await house.run()
-    assert all(client.parted for client in clients)
+    assert all(client.half_closed for client in clients)
     assert 4.0 < clock.now <= 5.0
 
 

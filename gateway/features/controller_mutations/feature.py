@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from gateway.feature import Feature
-from gateway.features.controller_mutations.handlers import openers
+from gateway.features.controller_mutations.handlers import handler_factories
 from gateway.features.controller_mutations.known_topics import KnownTopics
-from gateway.proxy.handler import Opener
+from gateway.proxy.handler import HandlerFactory
 
 
 class ControllerMutations(Feature[None]):
@@ -14,5 +14,5 @@ class ControllerMutations(Feature[None]):
     def __init__(self) -> None:
         self.known_topics = KnownTopics()
 
-    def handlers(self) -> Mapping[int, Opener]:
-        return openers(self.known_topics)
+    def handlers(self) -> Mapping[int, HandlerFactory]:
+        return handler_factories(self.known_topics)

@@ -14,8 +14,21 @@ from typing import Final
 from gateway.features.controller_mutations.costs import NO_ERROR, Forecasts, TopicKey, by_key, key
 from gateway.features.controller_mutations.known_topics import KnownTopics
 from gateway.features.controller_mutations.rules import MutationQuota
-from gateway.proxy.handler import MAX_OPENED_BYTES, MAX_UNTRUSTED_BYTES, Connection, Opener, check_size
-from gateway.proxy.in_flight import Entry
+from gateway.proxy.handler import (
+    COLLECT,
+    DEFER,
+    FORWARD,
+    MAX_COLLECTED_REQUEST_BYTES,
+    MAX_UNTRUSTED_BYTES,
+    WAIT,
+    Answer,
+    Connection,
+    HandlerFactory,
+    Replace,
+    Request,
+    Verdict,
+    check_size,
+)
 from gateway.quotas.kinds.controller_mutation import KIND
 from protocol.api_keys import ApiKey
 from protocol.bodies import addresses, api_versions, create_partitions, create_topics, delete_topics, topic_lists
@@ -61,9 +74,8 @@ _APIS: Final = {
 }
 
 
-def openers(known: KnownTopics) -> dict[int, Opener]:
-    """What opens each of the three requests, by API key."""
-    return dict.fromkeys(_APIS, lambda connection: MutationExchange(connection, known))
+def handler_factories(known: KnownTopics) -> dict[int, HandlerFactory]:
+    return dict.fromkeys(_APIS, lambda connection: MutationHandler(connection, known))
 
 
 @dataclass(slots=True)
@@ -76,7 +88,7 @@ class _Topic:
     message: str | None = None
 
 
-class MutationExchange:
+class MutationHandler:
     """One of these requests and its answer."""
 
     def __init__(self, connection: Connection, known: KnownTopics) -> None:
@@ -84,34 +96,41 @@ class MutationExchange:
         self._known = known
         self._questions: int | None = None
 
-    def opens(self, size: int, now: float) -> bool:
-        """Whether a quota, or its measurement, needs to know what the request holds. Without a quota long requests pass."""
-        if not self._limited(now):
-            return size <= MAX_UNTRUSTED_BYTES
-        check_size(size, MAX_OPENED_BYTES, "send the topics in several requests")
-        return True
-
-    def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:
-        """Ask the broker for the topics that are named; ready once it has told and a permissive request need not wait."""
+    def handle(self, request: Request, now: float) -> Verdict:
+        """Ask the broker for the topics that are named, and decide once it has answered."""
+        self._connection.client.use(request.header.client_id, now)
         if self._questions is None:
+            if not self._limited(now):
+                if request.after - request.pos > MAX_UNTRUSTED_BYTES:
+                    return FORWARD
+            else:
+                check_size(request.after - request.pos, MAX_COLLECTED_REQUEST_BYTES, "send the topics in several requests")
+            if not request.whole:
+                return COLLECT
             self._questions = 0
-            self._begin(frame, header, now)
-        return self._questions == 0 and not self._deferred(now)
+            self._begin(*request.cut(), now)
+        if self._questions:
+            return WAIT
+        return DEFER if self._deferred(now) else self._forward(request, now)
 
-    def request(self, frame: bytes, header: RequestHeader, entry: Entry, now: float) -> bytes | None:
-        """Charge each topic in the request's order, and leave out those that the quota has no room for."""
+    def _forward(self, request: Request, now: float) -> Verdict:
+        """Charge each topic in the request's order, and forward those that the quota has room for."""
+        frame, header = request.cut()
         # Looked up once more: the quotas may have changed while the broker was asked.
         self._bucket = bucket = self._connection.client.bucket(_KIND, now)
         quota = MutationQuota(bucket, strict=self._version >= self._api.strict_since)
         self._charge(quota, now)
         verdict = quota.settle(now)
         if verdict[0] > 0.0:
-            self._connection.throttle.start(verdict, now, bucket, entry)
+            self._connection.throttle.start(verdict, now, bucket, request.entry)
         kept = [topic.asked for topic in self._topics if topic.error == NO_ERROR]
+        if not kept and self._topics:
+            refusals = [self._refusal(topic) for topic in _first_of_each(self._topics)]
+            return Answer(topic_lists.make_answer(self._api.key, self._version, header.correlation_id, refusals))
+        request.intercept(self)
         if len(kept) == len(self._topics):
-            return frame
-        self._correlation_id = header.correlation_id
-        return topic_lists.keep(self._api.key, self._version, frame, self._request, kept) if kept else None
+            return FORWARD
+        return Replace(topic_lists.keep(self._api.key, self._version, frame, self._request, kept))
 
     def response(self, frame: bytes, now: float) -> bytes:
         """Settle with the broker what was charged, and put in the topics that were answered here."""
@@ -130,11 +149,6 @@ class MutationExchange:
                 merged.append(frame[found.start : found.end])
         merged += [frame[result.start : result.end] for result in left.values()]
         return topic_lists.answer_with(self._api.key, self._version, frame, response, merged)
-
-    def answer(self, now: float) -> bytes:  # noqa: ARG002
-        """The answer to a request of which nothing went to the broker."""
-        refusals = [self._refusal(topic) for topic in _first_of_each(self._topics)]
-        return topic_lists.make_answer(self._api.key, self._version, self._correlation_id, refusals)
 
     def _limited(self, now: float) -> bool:
         """Whether the client has a quota of mutations."""

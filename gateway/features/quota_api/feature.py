@@ -8,14 +8,14 @@ from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.cluster.client import OwnClient
 from gateway.feature import Feature
 from gateway.features.quota_api.alter_queue import AlterQueue
-from gateway.features.quota_api.handlers import openers
+from gateway.features.quota_api.handlers import handler_factories
 from gateway.features.quota_api.metrics import METRICS
 from gateway.features.quota_api.quota_admin import QuotaAdmin
 from gateway.features.quota_api.quota_topic import QuotaLog
 from gateway.features.quota_api.records import QuotaLogReport
 from gateway.features.quota_api.state_file import StateFile
 from gateway.observer import Outlet
-from gateway.proxy.handler import Opener
+from gateway.proxy.handler import HandlerFactory
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DynamicQuotas
 
@@ -51,8 +51,8 @@ class ApiQuotas(Feature[Sequence[str]]):
         self._queue = queue
         self.admin = QuotaAdmin(engine, self._log or file, queue, outlet, on_quotas=on_quotas, applied=applied)
 
-    def handlers(self) -> Mapping[int, Opener]:
-        return openers(self.admin)
+    def handlers(self) -> Mapping[int, HandlerFactory]:
+        return handler_factories(self.admin)
 
     async def restore(self) -> None:
         await self.admin.start()

@@ -10,8 +10,20 @@ from typing import Protocol
 
 from gateway.alterations import CLUSTER_AUTHORIZATION_FAILED, NONE, AlterTask, QuotaApiError, denied
 from gateway.features.quota_api.rules import described, with_brokers
-from gateway.proxy.handler import MAX_OPENED_BYTES, MAX_UNTRUSTED_BYTES, Connection, Opener, check_size
-from gateway.proxy.in_flight import Entry
+from gateway.proxy.handler import (
+    COLLECT,
+    FORWARD,
+    MAX_COLLECTED_REQUEST_BYTES,
+    MAX_UNTRUSTED_BYTES,
+    WAIT,
+    Answer,
+    Connection,
+    HandlerFactory,
+    Replace,
+    Request,
+    Verdict,
+    check_size,
+)
 from protocol.api_keys import ApiKey
 from protocol.bodies import client_quotas
 from protocol.bodies.client_quotas import (
@@ -51,34 +63,29 @@ class DescribeClientQuotas:
 
     # A filter has at most three components, so 32 KiB are enough for administrators as well.
     def __init__(self, connection: Connection, api: QuotaApi) -> None:
+        self._client = connection.client
         self._user = connection.client.user
         self._api = api
         self._request = client_quotas.DescribeRequest((), strict=False)
         self._version = 0
-        self._answer = b""
 
-    def opens(self, size: int, now: float) -> bool:  # noqa: ARG002
-        """Always, up to a length that no honest filter has."""
-        check_size(size, MAX_UNTRUSTED_BYTES, "ask for fewer entity types")
-        return True
-
-    def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:  # noqa: ARG002
-        """There is nothing to wait for."""
-        return True
-
-    def request(self, frame: bytes, header: RequestHeader, entry: Entry, now: float) -> bytes | None:  # noqa: ARG002
-        """The broker is asked the same, unless the answer is an error."""
+    def handle(self, request: Request, now: float) -> Verdict:
+        """Ask the broker the same, unless the answer is an error."""
+        self._client.use(request.header.client_id, now)
+        check_size(request.after - request.pos, MAX_UNTRUSTED_BYTES, "ask for fewer entity types")
+        if not request.whole:
+            return COLLECT
+        frame, header = request.cut()
         self._version = header.api_version
         if not self._api.allows(self._user):
-            self._refuse(header, CLUSTER_AUTHORIZATION_FAILED, denied(self._user))
-            return None
+            return _refusal(header, CLUSTER_AUTHORIZATION_FAILED, denied(self._user))
         self._request = client_quotas.read_describe_request(frame, header)
         try:
             described({}, self._request.components, strict=self._request.strict)
         except QuotaApiError as error:
-            self._refuse(header, error.code, error.message)
-            return None
-        return frame
+            return _refusal(header, error.code, error.message)
+        request.intercept(self)
+        return FORWARD
 
     def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
         """Both together."""
@@ -88,14 +95,6 @@ class DescribeClientQuotas:
         ours = self._api.describe(self._request.components, strict=self._request.strict)
         merged = theirs._replace(entries=tuple(with_brokers(ours, theirs.entries or ())))
         return client_quotas.write_describe_response(self._version, _correlation_id(frame), merged)
-
-    def answer(self, now: float) -> bytes:  # noqa: ARG002
-        """The error."""
-        return self._answer
-
-    def _refuse(self, header: RequestHeader, code: int, message: str) -> None:
-        response = DescribeResponse(0, code, message, None)
-        self._answer = client_quotas.write_describe_response(header.api_version, header.correlation_id, response)
 
 
 class AlterClientQuotas:
@@ -109,42 +108,46 @@ class AlterClientQuotas:
         self._version = 0
         self._correlation_id = 0
 
-    def opens(self, size: int, now: float) -> bool:  # noqa: ARG002
-        """Always, up to a length that depends on the user."""
-        user = self._connection.client.user
-        if self._api.allows(user):
-            check_size(size, MAX_OPENED_BYTES, "alter fewer entities at a time")
-        else:
-            check_size(size, MAX_UNTRUSTED_BYTES, f"add User:{user} to quota_admins, or alter fewer entities at a time")
-        return True
-
-    def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:  # noqa: ARG002
-        """Begin; true once everything that is Weir's is done."""
+    def handle(self, request: Request, now: float) -> Verdict:
+        """Change Weir's quotas, and ask the broker for its part, if there is one."""
+        self._connection.client.use(request.header.client_id, now)
         if self._task is None:
-            self._version, self._correlation_id = header.api_version, header.correlation_id
-            request = client_quotas.read_alter_request(frame, header)
             user = self._connection.client.user
-            if not self._api.allows(user):
-                # Java's client waits for a result of each entity. Only the first has a message, so that the answer is not
-                # much longer than the request; clients put their own text for the error code in place of a null message.
-                message: str | None = denied(user)
-                for each in request.entries:
-                    if each.entity not in self._results:
-                        self._results[each.entity] = AlterResult(CLUSTER_AUTHORIZATION_FAILED, message, each.entity)
-                        message = None
-                return True
-            self._task = self._api.alter(request, user, self._connection.ready)
-        return self._task.alteration is not None
-
-    def request(self, frame: bytes, header: RequestHeader, entry: Entry, now: float) -> bytes | None:  # noqa: ARG002
-        """What is the broker's to change, if anything is."""
-        if self._task is None or self._task.alteration is None:
-            return None
+            size, allowed = request.after - request.pos, self._api.allows(user)
+            if allowed:
+                check_size(size, MAX_COLLECTED_REQUEST_BYTES, "alter fewer entities at a time")
+            else:
+                check_size(size, MAX_UNTRUSTED_BYTES, f"add User:{user} to quota_admins, or alter fewer entities at a time")
+            if not request.whole:
+                return COLLECT
+            frame, header = request.cut()
+            self._version, self._correlation_id = header.api_version, header.correlation_id
+            asked = client_quotas.read_alter_request(frame, header)
+            if not allowed:
+                return self._denial(asked, user)
+            self._task = self._api.alter(asked, user, self._connection.ready)
+        if self._task.alteration is None:
+            return WAIT
         self._results = self._task.alteration.results
         entries = tuple(self._task.alteration.for_broker)
         if not entries:
-            return None
-        return client_quotas.write_alter_request(frame, header, self._task.request._replace(entries=entries))
+            return Answer(self._written(0))
+        request.intercept(self)
+        frame, header = request.cut()
+        return Replace(client_quotas.write_alter_request(frame, header, self._task.request._replace(entries=entries)))
+
+    def _denial(self, asked: AlterRequest, user: str) -> Answer:
+        """Refuse all entities.
+
+        Java's client waits for a result of each entity. Only the first has a message, so that the answer is not much longer
+        than the request; clients put their own text for the error code in place of a null message.
+        """
+        message: str | None = denied(user)
+        for each in asked.entries:
+            if each.entity not in self._results:
+                self._results[each.entity] = AlterResult(CLUSTER_AUTHORIZATION_FAILED, message, each.entity)
+                message = None
+        return Answer(self._written(0))
 
     def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
         """The broker's errors among the results; what it refuses is taken back here."""
@@ -158,21 +161,21 @@ class AlterClientQuotas:
                 self._api.undo(self._task, entity)
         return self._written(theirs.throttle_time_ms)
 
-    def answer(self, now: float) -> bytes:  # noqa: ARG002
-        """The results, all of them Weir's."""
-        return self._written(0)
-
     def _written(self, throttle_time_ms: int) -> bytes:
         response = AlterResponse(throttle_time_ms, tuple(self._results.values()))
         return client_quotas.write_alter_response(self._version, self._correlation_id, response)
 
 
-def openers(api: QuotaApi) -> dict[int, Opener]:
-    """What opens the requests of the quota API."""
+def handler_factories(api: QuotaApi) -> dict[int, HandlerFactory]:
     return {
         int(ApiKey.DESCRIBE_CLIENT_QUOTAS): lambda connection: DescribeClientQuotas(connection, api),
         int(ApiKey.ALTER_CLIENT_QUOTAS): lambda connection: AlterClientQuotas(connection, api),
     }
+
+
+def _refusal(header: RequestHeader, code: int, message: str) -> Answer:
+    response = DescribeResponse(0, code, message, None)
+    return Answer(client_quotas.write_describe_response(header.api_version, header.correlation_id, response))
 
 
 def _correlation_id(frame: bytes) -> int:

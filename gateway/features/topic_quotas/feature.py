@@ -9,7 +9,7 @@ from gateway.cluster.metadata import ClusterMetadata
 from gateway.feature import Feature
 from gateway.features.sharing.shared_usage import Entity
 from gateway.features.topic_quotas.config import TopicsSection
-from gateway.features.topic_quotas.handlers import openers
+from gateway.features.topic_quotas.handlers import handler_factories
 from gateway.features.topic_quotas.lookup import TopicWatch
 from gateway.features.topic_quotas.metrics import METRICS
 from gateway.features.topic_quotas.produce_inspector import TopicGate
@@ -17,7 +17,7 @@ from gateway.features.topic_quotas.rejections import RejectionFolder
 from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, TopicQuotas, TopicSettings, TopicsReport
 from gateway.features.topic_quotas.thresholds import KEY, TOTAL, AlterationQueue, TopicLimits, TopicThresholds, thresholds
 from gateway.observer import Outlet
-from gateway.proxy.handler import Opener
+from gateway.proxy.handler import HandlerFactory
 from gateway.proxy.produce_inspection import ProducedTopics
 from gateway.quotas.entity import DynamicQuotas, Tags
 from gateway.quotas.meter import Window
@@ -59,8 +59,8 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
         if settings is not None and self._gate is not None and self._task is not None:
             self._gate.quotas.apply(settings, clock.monotonic())
 
-    def handlers(self) -> Mapping[int, Opener]:
-        return openers(self.thresholds)
+    def handlers(self) -> Mapping[int, HandlerFactory]:
+        return handler_factories(self.thresholds)
 
     def start(self, tasks: BackgroundTasks) -> None:
         self._tasks = tasks

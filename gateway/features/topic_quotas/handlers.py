@@ -17,8 +17,20 @@ from gateway.alterations import (
     denied,
 )
 from gateway.features.topic_quotas.thresholds import INVALID_CONFIG, KEY, Threshold, parse, parts_of, shown
-from gateway.proxy.handler import MAX_OPENED_BYTES, MAX_UNTRUSTED_BYTES, Connection, Exchange, Opener
-from gateway.proxy.in_flight import Entry
+from gateway.proxy.handler import (
+    COLLECT,
+    FORWARD,
+    MAX_COLLECTED_REQUEST_BYTES,
+    MAX_UNTRUSTED_BYTES,
+    WAIT,
+    Answer,
+    Connection,
+    HandlerFactory,
+    Replace,
+    Request,
+    RequestHandler,
+    Verdict,
+)
 from protocol.api_keys import ApiKey
 from protocol.bodies import configs
 from protocol.bodies import topic_metadata as metadata
@@ -98,24 +110,29 @@ class AlterConfigs:
         self._version = 0
         self._correlation_id = 0
 
-    def opens(self, size: int, now: float) -> bool:  # noqa: ARG002
-        """Up to a length that depends on the user. A broker refuses the key in a longer one, as it does not know it."""
-        return size <= (MAX_OPENED_BYTES if self._api.allows(self._user) else MAX_UNTRUSTED_BYTES)
-
-    def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:
-        """Begin; ready once everything that is Weir's is done."""
+    def handle(self, request: Request, now: float) -> Verdict:
+        self._connection.client.use(request.header.client_id, now)
         if not self._begun:
+            # A broker refuses the key in a longer request, as it does not know the key.
+            longest = MAX_COLLECTED_REQUEST_BYTES if self._api.allows(self._user) else MAX_UNTRUSTED_BYTES
+            if request.after - request.pos > longest:
+                return FORWARD
+            if not request.whole:
+                return COLLECT
             self._begun = True
+            frame, header = request.cut()
             self._key, self._version, self._correlation_id = header.api_key, header.api_version, header.correlation_id
             legacy = header.api_key == ApiKey.ALTER_CONFIGS and self._api.allows(self._user)
             if legacy or _KEY_BYTES in frame:
                 self._begin(frame, header, now)
-        return not self._questions and (self._task is None or self._task.alteration is not None)
+        if self._questions or (self._task is not None and self._task.alteration is None):
+            return WAIT
+        request.intercept(self)
+        return self._forward_rest(request) if self._own else FORWARD
 
-    def request(self, frame: bytes, header: RequestHeader, entry: Entry, now: float) -> bytes | None:  # noqa: ARG002
-        """What is the broker's to change, if anything is."""
-        if not self._own:
-            return frame
+    def _forward_rest(self, request: Request) -> Verdict:
+        """Forward the broker's part of the changes, or answer the request if there is none."""
+        frame, header = request.cut()
         changed = self._task.alteration.results if self._task is not None and self._task.alteration is not None else {}
         kept: list[tuple[AlteredResource, list[ConfigOp]]] = []
         for number, resource in enumerate(self._request.resources):
@@ -131,7 +148,10 @@ class AlterConfigs:
                     continue
             kept.append((resource, ops))
             self._forwarded.add(number)
-        return configs.keep(self._key, self._version, frame, self._request, kept) if kept else None
+        if kept:
+            return Replace(configs.keep(self._key, self._version, frame, self._request, kept))
+        results = [self._result(resource, self._own.get(number)) for number, resource in enumerate(self._request.resources)]
+        return Answer(configs.make_answer(self._key, self._version, self._correlation_id, results))
 
     def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
         """The results of both in the request's order; Weir's part of a topic that the broker refuses is taken back."""
@@ -151,11 +171,6 @@ class AlterConfigs:
             if found.error != NONE and own is not None and own.changes and self._task is not None:
                 self._api.undo(self._task, parts_of(own.topic))
         return configs.with_results(self._key, self._version, frame, results)
-
-    def answer(self, now: float) -> bytes:  # noqa: ARG002
-        """The results, all of them Weir's."""
-        results = [self._result(resource, self._own.get(number)) for number, resource in enumerate(self._request.resources)]
-        return configs.make_answer(self._key, self._version, self._correlation_id, results)
 
     def _result(self, resource: AlteredResource, own: _Own | None) -> bytes:
         error, message = (NONE, None) if own is None else (own.error, own.message)
@@ -235,16 +250,14 @@ class DescribeConfigs:
         self._found: dict[str, DescribedThreshold] = {}
         self._synonyms = False
 
-    def opens(self, size: int, now: float) -> bool:  # noqa: ARG002
-        """Up to a length whose answer is one that a threshold is put into."""
-        return size <= MAX_UNTRUSTED_BYTES
-
-    def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:  # noqa: ARG002
-        """There is nothing to wait for."""
-        return True
-
-    def request(self, frame: bytes, header: RequestHeader, entry: Entry, now: float) -> bytes | None:  # noqa: ARG002
-        """Note the topics that have thresholds; the broker decides who may see them."""
+    def handle(self, request: Request, now: float) -> Verdict:
+        """Note the topics that have thresholds; the broker decides if the client may see them."""
+        self._connection.client.use(request.header.client_id, now)
+        if request.after - request.pos > MAX_UNTRUSTED_BYTES:  # no threshold would be put into the answer
+            return FORWARD
+        if not request.whole:
+            return COLLECT
+        frame, header = request.cut()
         self._version = header.api_version
         asked = configs.read_describe_request(header.api_version, frame, header.body_offset)
         self._synonyms = asked.synonyms
@@ -252,7 +265,8 @@ class DescribeConfigs:
             threshold = self._api.threshold(topic)
             if threshold.effective is not None and (not keys or KEY in keys):
                 self._found[topic] = DescribedThreshold(shown(threshold.dynamic), shown(threshold.file))
-        return frame
+        request.intercept(self)
+        return FORWARD
 
     def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
         """The broker's answer with the thresholds."""
@@ -260,18 +274,14 @@ class DescribeConfigs:
             return frame
         return configs.with_configs(self._version, frame, KEY, self._found, synonyms=self._synonyms)
 
-    def answer(self, now: float) -> bytes:
-        """Never asked for, as every request goes on."""
-        raise AssertionError(now)
 
+def handler_factories(api: ThresholdApi) -> dict[int, HandlerFactory]:
+    """All requests pass unchanged as long as topics have no quotas."""
 
-def openers(api: ThresholdApi) -> dict[int, Opener]:
-    """The factories of these exchanges by API key; all requests pass unopened as long as topics have no quotas."""
-
-    def alter(connection: Connection) -> Exchange | None:
+    def alter(connection: Connection) -> RequestHandler | None:
         return AlterConfigs(connection, api) if api.topics_limited else None
 
-    def describe(connection: Connection) -> Exchange | None:
+    def describe(connection: Connection) -> RequestHandler | None:
         return DescribeConfigs(connection, api) if api.topics_limited else None
 
     return {

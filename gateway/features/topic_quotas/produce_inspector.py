@@ -118,10 +118,10 @@ class TopicProducer:
         """Whether some batch that was rejected has not come again."""
         return bool(self._gaps)
 
-    def open(self, header: RequestHeader, body_offset: int, frame_bytes: int, now: float) -> "TopicExchange":
+    def open(self, header: RequestHeader, body_offset: int, frame_bytes: int, now: float) -> "TopicRequest":
         """The exchange for a request."""
         whole = self.pending or (self.gate.quotas.settings.enforce and self.gate.quotas.over(now))
-        return TopicExchange(self, header, body_offset, frame_bytes, whole)
+        return TopicRequest(self, header, body_offset, frame_bytes, whole)
 
     def reject(self, frame: bytes, topics: Sequence[ProducedTopic], now: float, *, by_id: bool) -> set[tuple[int, int]]:
         """The partitions that are not to be appended, by their positions in the request."""
@@ -161,8 +161,8 @@ def _is_behind(sequence: int, other: int) -> bool:
     return 0 < (sequence - other) % 2**31 < 2**30
 
 
-class TopicExchange:
-    """One Produce request, a `session.produced.ProduceExchange`."""
+class TopicRequest:
+    """One Produce request: an `InspectedProduce`."""
 
     def __init__(self, producer: TopicProducer, header: RequestHeader, body_offset: int, frame_bytes: int, whole: bool) -> None:
         self.whole = whole

@@ -1,1 +1,1 @@
-"""Requests that Weir opens, one file per group of APIs; see `session.exchange`."""
+"""The proxy's own request handlers, one file per group of APIs; `registry` has all factories."""

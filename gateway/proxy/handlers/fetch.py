@@ -1,16 +1,18 @@
-"""Fetch under a quota: who may begin one, what its answer costs, and what a throttled client gets instead of records."""
+"""Fetch under a quota: its admission, the charge for its answer, and the empty answer of a throttled client."""
 
 from struct import Struct
 from typing import Final
 
 from gateway.proxy.channel_throttle import ChannelThrottle
+from gateway.proxy.handler import DEFER, FORWARD, Answer, Replace, Request, Verdict
 from gateway.proxy.identity import Client
-from gateway.proxy.in_flight import ChargedFetch, Entry, InFlight, ThrottledFetch
+from gateway.proxy.in_flight import ChargedFetch, Entry, ThrottledFetch
+from gateway.quotas.bucket import Bucket
 from gateway.quotas.line import Consumer
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import fetch
+from protocol.cursor import LENGTH_BYTES
 from protocol.errors import Incomplete
-from protocol.headers import RequestHeader
 from protocol.throttle import read_throttle, throttle_offset
 
 FETCH_HEAD_BYTES: Final = 24
@@ -19,7 +21,7 @@ FETCH_HEAD_BYTES: Final = 24
 THROTTLE_TO_SESSION_END: Final = 10
 """Bytes of a Fetch response's throttle time, error code and session id."""
 
-_LEAST_THROTTLE_MS: Final = 1
+LEAST_THROTTLE_MS: Final = 1
 """Java and kafka-python take an empty answer to a full Fetch for an error if it has no throttle time."""
 
 _UNKNOWN_BATCH_BYTES: Final = 1 << 20
@@ -29,133 +31,95 @@ _FETCH: Final = int(ApiKey.FETCH)
 _INT32 = Struct(">i")
 
 
-class Fetches:
-    """The Fetch requests of one connection and their answers."""
+class FetchHandler:
+    """Handles the Fetch requests of one connection, and charges their answers and those of its ShareFetch requests."""
 
-    __slots__ = ("_asked", "_client", "_consumer", "_in_flight", "_sharing", "_throttle", "awaited")
+    __slots__ = ("_asked", "_client", "_throttle", "answer_awaited", "consumer", "share_pending")
 
-    def __init__(self, client: Client, throttle: ChannelThrottle, in_flight: InFlight) -> None:
+    def __init__(self, client: Client, throttle: ChannelThrottle) -> None:
         self._client = client
         self._throttle = throttle
-        self._in_flight = in_flight
-        self._consumer = Consumer()
+        self.consumer = Consumer()
         self._asked = 0  # bytes, by all unanswered Fetches under a quota
-        self._sharing = False  # a ShareFetch under a quota is unanswered
-        self.awaited = False  # the next Fetch waits for one of their answers
+        self.share_pending = False  # a ShareFetch under a quota is unanswered
+        self.answer_awaited = False  # the next Fetch or ShareFetch waits for one of the answers
 
-    def has_to_wait(self, header: RequestHeader, now: float) -> bool:
-        """A pipelined Fetch waits while those before it may use the whole balance. (Kafka takes one at a time.)"""
-        if self._asked == 0:
-            return False
-        self._client.use(header.client_id, now)
-        self.awaited = self._client.bucket("fetch", now).full(self._asked, now)
-        return self.awaited
-
-    def share_has_to_wait(self, data: bytes, header: RequestHeader, after: int, now: float) -> bool:
-        """Whether a ShareFetch under a quota has to wait unforwarded: for the one before it, or while its bucket is in debt.
-
-        It carries acknowledgements, so it can't be answered empty as a Fetch can. One that only ends its session never waits.
-        """
-        head = fetch.peek_share_fetch(data, header.body_offset, min(after, len(data)), after)
-        self._client.use(header.client_id, now)
-        bucket = self._client.bucket("fetch", now)
-        if bucket.meter is None or head.session_epoch == -1:
-            return False
-        if self._sharing:
-            self.awaited = True
-            return True
-        delay, enforced = bucket.refuse_fetch(self._consumer, now)
-        if delay > 0.0:
-            self._throttle.defer((delay, enforced), now, bucket, header.api_key)
-        return enforced
-
-    def admit_share(self, data: bytes, header: RequestHeader, after: int, now: float) -> bytes:
-        """Note a ShareFetch that is forwarded; returns the data, with a lower max_bytes where the quota leaves less."""
-        head = fetch.peek_share_fetch(data, header.body_offset, min(after, len(data)), after)
-        bucket = self._client.bucket("fetch", now)
-        charged = ChargedFetch(bucket)
-        self._in_flight.append(Entry(header.correlation_id, header.api_key << 16 | header.api_version, now, charged, bucket))
-        consumer = self._consumer
-        allowance = bucket.fetch_allowance(0, now, first=consumer.unknown)
-        if allowance is None or head.session_epoch == -1:
-            return data
-        self._sharing = True
-        charged.promised = bucket.reserve(consumer, min(head.max_bytes, allowance), now)
-        charged.generation = bucket.line.generation
-        if head.max_bytes <= allowance:
-            return data
-        return fetch.with_limits(
-            data, head, max_wait=head.max_wait, min_bytes=min(head.min_bytes, allowance), max_bytes=allowance
-        )
-
-    def admit(self, data: bytes, header: RequestHeader, after: int, now: float) -> tuple[bytes, bool]:
-        """Admit a Fetch request as far as the quota goes; returns the data, perhaps changed, and whether to forward it. If
-        not, it is answered here, in its turn."""
+    def handle(self, request: Request, now: float) -> Verdict:
+        """Admit a Fetch as far as the quota goes. A pipelined one waits while those before it may use the whole balance."""
+        header = request.header
+        if self._asked > 0:
+            self._client.use(header.client_id, now)
+            self.answer_awaited = self._client.bucket("fetch", now).full(self._asked, now)
+            if self.answer_awaited:
+                return DEFER
         version = header.api_version
-        head = fetch.peek_fetch(data, header.body_offset, min(after, len(data)), version)
+        head = fetch.peek_fetch(request.data, header.body_offset, request.end, version)
         self._client.use(header.client_id, now)
-        bucket = self._client.bucket("fetch", now)
-        key = _FETCH << 16 | version
+        buckets = self._client.buckets("fetch", now)
+        bucket = buckets[0]
         closes_session = version >= fetch.SESSION_SINCE and head.session_epoch == -1 and not head.has_topics
-        delay, enforced = (0.0, False) if closes_session else bucket.refuse_fetch(self._consumer, now)
-        if not enforced and delay > 0.0:
-            self._throttle.start((delay, enforced), now, bucket, Entry(header.correlation_id, key, now))
-        elif enforced:
-            forward = head.session_epoch != -1
-            entry = Entry(header.correlation_id, key, now, ThrottledFetch(forward))
-            self._in_flight.append(entry)
-            self._throttle.start((delay, enforced), now, bucket, entry)
-            if not forward:
-                return data, False
-            return fetch.with_limits(data, head, max_wait=0, min_bytes=0, max_bytes=1), True
-        charged = ChargedFetch(bucket)
-        self._in_flight.append(Entry(header.correlation_id, key, now, charged, bucket))
-        consumer = self._consumer
+        if not closes_session and self._over_quota(buckets, request, now):
+            if head.session_epoch == -1:
+                return Answer(fetch.empty_response(version, header.correlation_id, 0, LEAST_THROTTLE_MS))
+            request.entry.special = ThrottledFetch()
+            return _limited(request, head, max_wait=0, min_bytes=0, max_bytes=1)
+        request.entry.special = charged = ChargedFetch(bucket)
+        request.entry.buckets = buckets
+        consumer = self.consumer
         allowance = bucket.fetch_allowance(consumer.batch_bytes, now, first=consumer.unknown, asked=self._asked)
         if allowance is None:
-            return data, True
+            return FORWARD
         if not closes_session:
             asked = max(min(head.max_bytes, allowance), consumer.batch_bytes)  # the first batch comes whole
-            charged.promised = bucket.reserve(consumer, asked, now)
+            charged.reserved = bucket.reserve(consumer, asked, now)
             charged.generation = bucket.line.generation
             charged.asked = asked if consumer.batch_bytes else max(asked, _UNKNOWN_BATCH_BYTES)
             self._asked += charged.asked
         if head.max_bytes <= allowance:
-            return data, True
-        return fetch.with_limits(
-            data, head, max_wait=head.max_wait, min_bytes=min(head.min_bytes, allowance), max_bytes=allowance
-        ), True
+            return FORWARD
+        return _limited(request, head, max_wait=head.max_wait, min_bytes=min(head.min_bytes, allowance), max_bytes=allowance)
+
+    def _over_quota(self, buckets: tuple[Bucket, ...], request: Request, now: float) -> bool:
+        """Mute the client if one of its buckets is in debt."""
+        over = False
+        for bucket in buckets:
+            delay, enforced = bucket.refuse_fetch(self.consumer, now)
+            if delay > 0.0:
+                self._throttle.start((delay, enforced), now, bucket, request.entry)
+                over = over or enforced
+        return over
 
     def charge(self, special: ChargedFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float) -> bool:
-        """Charge a Fetch response: four bytes and its body (`FetchResponse.sizeOf`). False: it is not to be sent."""
+        """Charge an answer: four bytes and its body (`FetchResponse.sizeOf`). False if the client is not to get it."""
         api_key, version = entry.api_key, entry.version
-        size = after - pos - 4
+        size = after - pos - LENGTH_BYTES
         if version >= APIS[api_key].flexible_since:
             size -= 1
-        bucket = special.bucket
-        special.keep_promise()
+        special.release()
         self._asked -= special.asked
+        consumer = self.consumer
         if api_key != _FETCH:
-            self._sharing = False  # also if its bucket has lost its quota: another bucket's quota may hold for the next one
-        if bucket.meter is None:
-            delay, enforced = bucket.charge(size, now)
-        elif api_key != _FETCH:
-            self._consumer.expected = size
-            delay, enforced = bucket.charge_fetch(self._consumer, size, now)
-        else:
+            self.share_pending = (
+                False  # also if its bucket has lost its quota: another bucket's quota may hold for the next one
+            )
+            if special.bucket.meter is not None:
+                consumer.expected = size
+        elif special.bucket.meter is not None:
             end = min(after, len(chunk))
             records = fetch.find_records(chunk, pos, end, version)
-            consumer = self._consumer
             consumer.batch_bytes = fetch.batch_size(chunk, records, end) or consumer.batch_bytes
             consumer.expected = size if records >= 0 or after > end else 0
+        taken_back = False
+        for bucket in entry.buckets:
             delay, enforced = bucket.charge_fetch(consumer, size, now)
-        if delay == 0.0:
-            return True
-        self._throttle.start((delay, enforced), now, bucket, entry, size)
-        return not (enforced and api_key == _FETCH and bucket.take_back(size, now))
+            if delay > 0.0:
+                self._throttle.start((delay, enforced), now, bucket, entry, size)
+                if enforced and api_key == _FETCH and bucket.take_back(size, now):
+                    taken_back = True
+        return not taken_back
 
     def emptied(self, chunk: bytes, pos: int, end: int, entry: Entry, now: float) -> bytes:
-        """In place of a throttled Fetch's answer, one without partitions and with the same session id."""
+        """The answer without partitions and with the same session id that replaces a throttled Fetch's."""
         version = entry.version
         session_id, theirs = 0, 0
         offset = throttle_offset(ApiKey.FETCH, version, chunk, pos, end)
@@ -165,10 +129,62 @@ class Fetches:
             if offset + THROTTLE_TO_SESSION_END > end:
                 raise Incomplete
             session_id = _INT32.unpack_from(chunk, offset + 6)[0]
-        left = max(theirs, self._throttle.time_left_ms(now), _LEAST_THROTTLE_MS)
+        left = max(theirs, self._throttle.time_left_ms(now), LEAST_THROTTLE_MS)
         return fetch.empty_response(version, entry.correlation_id, session_id, left)
 
-    def empty(self, entry: Entry, now: float) -> bytes:
-        """The answer to a throttled Fetch that belongs to no session, of which the broker has not been asked."""
-        left = max(self._throttle.time_left_ms(now), _LEAST_THROTTLE_MS)
-        return fetch.empty_response(entry.version, entry.correlation_id, 0, left)
+
+class ShareFetchHandler:
+    """Handles the ShareFetch requests of one connection (KIP-932).
+
+    They carry acknowledgements, so they can't be answered empty as a Fetch can: they wait unforwarded.
+    """
+
+    __slots__ = ("_client", "_fetch", "_throttle")
+
+    def __init__(self, client: Client, throttle: ChannelThrottle, fetch_handler: FetchHandler) -> None:
+        self._client = client
+        self._throttle = throttle
+        self._fetch = fetch_handler
+
+    def handle(self, request: Request, now: float) -> Verdict:
+        """Wait for the ShareFetch before it, or while the bucket is in debt. The end of a session never waits."""
+        header = request.header
+        head = fetch.peek_share_fetch(request.data, header.body_offset, request.end, request.after)
+        self._client.use(header.client_id, now)
+        buckets = self._client.buckets("fetch", now)
+        bucket = buckets[0]
+        ends_session = head.session_epoch == -1
+        if bucket.meter is not None and not ends_session:
+            if self._fetch.share_pending:
+                self._fetch.answer_awaited = True
+                return DEFER
+            if self._has_to_queue(buckets, header.api_key, now):
+                return DEFER
+        request.entry.special = charged = ChargedFetch(bucket)
+        request.entry.buckets = buckets
+        consumer = self._fetch.consumer
+        allowance = bucket.fetch_allowance(0, now, first=consumer.unknown)
+        if allowance is None or ends_session:
+            return FORWARD
+        self._fetch.share_pending = True
+        charged.reserved = bucket.reserve(consumer, min(head.max_bytes, allowance), now)
+        charged.generation = bucket.line.generation
+        if head.max_bytes <= allowance:
+            return FORWARD
+        return _limited(request, head, max_wait=head.max_wait, min_bytes=min(head.min_bytes, allowance), max_bytes=allowance)
+
+    def _has_to_queue(self, buckets: tuple[Bucket, ...], api_key: int, now: float) -> bool:
+        """Mute the client before the request if one of its buckets is in debt."""
+        over = False
+        for bucket in buckets:
+            delay, enforced = bucket.refuse_fetch(self._fetch.consumer, now)
+            if delay > 0.0:
+                self._throttle.defer((delay, enforced), now, bucket, api_key)
+                over = over or enforced
+        return over
+
+
+def _limited(request: Request, head: fetch.FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int) -> Replace:
+    """The request with other limits (ms, bytes) and of the same length."""
+    data = fetch.with_limits(request.data, head, max_wait=max_wait, min_bytes=min_bytes, max_bytes=max_bytes)
+    return Replace(data[request.pos : request.end])

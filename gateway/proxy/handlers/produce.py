@@ -1,217 +1,233 @@
-"""Produce under a quota: what it is charged, what its likes look like, and whom the gate of the volumes is for."""
+"""Produce under a quota: its charge, the pause while a volume is over its hard limit, and the look at its topics."""
 
 from typing import Final
 
 from gateway.proxy.context import SessionContext
-from gateway.proxy.handler import Connection
-from gateway.proxy.handlers.paused_produce import PausedProduce
-from gateway.proxy.in_flight import Entry, InFlight
-from gateway.proxy.produce_inspection import ProduceExchange, Producer
-from gateway.quotas.bucket import Bucket
+from gateway.proxy.fast_path import FastPath
+from gateway.proxy.handler import (
+    COLLECT_UNLIMITED,
+    DEFER,
+    FORWARD,
+    Answer,
+    Close,
+    Connection,
+    Replace,
+    Request,
+    Verdict,
+)
+from gateway.proxy.produce_inspection import InspectedProduce, ProduceInspector
+from gateway.proxy.wire import Wire
 from gateway.quotas.entity import VOLUMES
-from gateway.quotas.own_topics import mark_at
+from gateway.quotas.meter import throttle_time_ms
 from protocol.api_keys import ApiKey
 from protocol.bodies import produce, produce_refusal
 from protocol.errors import InvalidFrame
-from protocol.headers import RequestHeader
 
-# What becomes of a request while producers are paused.
-PASSES: Final = 0
-REFUSED: Final = 1
-PUT_OFF: Final = 2
+NOT_ENOUGH_REPLICAS: Final = 19
+"""The error that every client retries and no client takes for the end of a connection or of a leader."""
+
+PAUSED_MESSAGE: Final = "Weir: a volume of the cluster is over its hard limit, or its usage is not known; try again later"
+
+MAX_REFUSED: Final = 1024
+"""The most requests of a client that a pause refuses before it mutes the client."""
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
-_TIMEOUT_BYTES: Final = 4
 
 
-class Produces:
-    """The Produce requests of one connection.
-
-    They are alike up to their length and correlation id. So the first one is parsed, and the next ones are only compared with
-    it: `key` is API key and version, `rest` all that stands from the client-id to the end of acks, `min_bytes` the
-    least that a request with that has. `answered` is whether they get an answer, and `generation` the engine's at which the
-    client's `hot_bucket` was found. `own` are the bytes behind the timeout of those to a topic of Weir's own alone, which are
-    charged elsewhere, and `own_bytes` the most of them behind acks that have to be there to see that. `own_marks` has 1 for
-    each byte that such a request may have at `own_mark_at` behind acks.
-    """
+class ProduceHandler:
+    """Handles all Produce requests of one connection that the fast path does not take."""
 
     __slots__ = (
         "_client",
         "_connection",
+        "_fast_path",
         "_gate",
-        "_in_flight",
+        "_half_closed",
+        "_inspector",
         "_internal",
         "_own_topics",
-        "_producer",
+        "_refused",
+        "_scanned",
         "_throttle",
         "_topics",
-        "answered",
-        "arriving",
-        "entry",
-        "generation",
-        "key",
-        "min_bytes",
-        "own",
-        "own_bytes",
-        "own_mark_at",
-        "own_marks",
-        "rest",
-        "size",
     )
 
-    def __init__(self, connection: Connection, context: SessionContext, in_flight: InFlight) -> None:
+    def __init__(self, connection: Connection, context: SessionContext, fast_path: FastPath) -> None:
         self._connection = connection
         self._client = connection.client
         self._throttle = connection.throttle
+        self._fast_path = fast_path
         self._gate = context.gate
         self._topics = context.topics
         self._own_topics = context.own_topics
-        self._internal = context.engine.internal
-        self._in_flight = in_flight
-        self._producer: Producer | None = None  # who looks at the topics of this connection's requests
-        self.key = -1
-        self.rest = b""
-        self.min_bytes = 0
-        self.own: tuple[bytes, ...] = ()
-        self.own_bytes = 0
-        self.own_marks = b""
-        self.own_mark_at = 0
-        self.answered = True
-        self.generation = -1
-        # The request of which more is to come, until all of it is charged: its bucket, its entry (None: acks=0), its length.
-        self.arriving: Bucket | None = None
-        self.entry: Entry | None = None
-        self.size = 0
+        self._internal = (context.engine.internal,)
+        self._inspector: ProduceInspector | None = None
+        self._scanned: InspectedProduce | None = None  # the arriving request, if the inspector sees it pass
+        self._refused = 0  # requests that a pause has refused since the client was last muted for it
+        self._half_closed = False
 
-    def charge(self, data: bytes, header: RequestHeader, after: int, size: int, now: float) -> Entry | None:
-        """Charge what has arrived of a Produce request, and remember the template for the next ones.
+    def handle(self, request: Request, now: float) -> Verdict:
+        if self._gate.paused:
+            acks, acks_end = _acks(request)
+            self._client.use(request.header.client_id, now)
+            if self._is_gated(request, acks_end):
+                return self._defer_paused(now) if acks == 0 else self._refuse_paused(request, now)
+        if self._half_closed or self._is_free(request, now):
+            self._client.leave_queue()
+        elif self._has_to_queue(request, now):
+            return DEFER
+        if self._topics.opener is not None or (self._inspector is not None and self._inspector.pending):
+            return self._inspect(request, now)
+        self._charge(request, now)
+        return FORWARD
 
-        The entry is None if the request gets no answer (acks=0). A length that a header claims costs nothing: the rest is
-        charged as it arrives (`arrived`).
-        """
-        acks, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
-        if acks_end > after:
-            raise InvalidFrame("overrun", f"a Produce request of {size} bytes ends before its acks")
-        self._client.use(header.client_id, now)
-        gated = self._gate.closed and self._is_gated(data, header, acks_end, after)
-        own = self._is_own(data, header, acks_end, after)
+    def arrived(self, chunk: bytes, end: int, now: float, *, whole: bool) -> None:
+        """Let the inspector see the bytes of the arriving request that stand before `end`."""
+        if self._scanned is not None:
+            self._scanned.scan(chunk, 0, end, now)
+            if whole:
+                self._scanned = None
+
+    def _charge(self, request: Request, now: float) -> None:
+        """Charge the bytes that have arrived, and remember the template for the next requests."""
+        acks, acks_end = _acks(request)
+        if acks_end > request.after:
+            raise InvalidFrame("overrun", f"a Produce request of {request.size} bytes ends before its acks")
+        self._client.use(request.header.client_id, now)
+        gated = self._gate.closed and self._is_gated(request, acks_end)
+        own = self._is_own(request, acks_end)
         # A free request is not the client's first one of its bucket: the next one has to wait for a debt as before.
-        free = own and self._own_topics.free(size, now)
-        bucket = self._internal if free else self._client.bucket("produce", now)
-        head = after - size - 4
-        key = _PRODUCE << 16 | header.api_version
-        self.key = key
-        self.rest = data[head + 12 : acks_end]
-        self.min_bytes = acks_end - head - 4
-        self.answered = acks != 0
-        self.generation = self._client.generation
-        own_prefixes = self._own_topics.prefixes(header.api_version)
-        if own_prefixes != self.own:
-            self.own = own_prefixes
-            self.own_bytes = _TIMEOUT_BYTES + max([len(prefix) for prefix in own_prefixes], default=-_TIMEOUT_BYTES)
-            self.own_marks = self._own_topics.marks(header.api_version)
-            self.own_mark_at = mark_at(header.api_version) + _TIMEOUT_BYTES
-        looked_at = own or self._gate.closed or self.by_topic or self._connection.gate is not None
-        self._client.hot_bucket = None if looked_at else bucket  # None: the next one is looked at too
-        entry: Entry | None = None
-        if acks != 0:
-            entry = Entry(header.correlation_id, key, now, None, bucket)
-            self._in_flight.append(entry)
-        if after > len(data):
-            self.begin(bucket, entry, size, len(data) - head - 4, now)
+        free = own and self._own_topics.free(request.size, now)
+        buckets = self._internal if free else self._client.buckets("produce", now)
+        self._fast_path.learn(request, acks, acks_end)
+        inspected = self._topics.opener is not None or (self._inspector is not None and self._inspector.pending)
+        parse_next = own or self._gate.closed or inspected or self._connection.gate is not None
+        self._client.hot_buckets = () if parse_next else buckets
+        request.entry.buckets = buckets
+        request.answered = acks != 0
+        entry = request.entry if acks != 0 else None
+        if not request.whole:
+            self._fast_path.begin(buckets, entry, request.size, request.arrived, now)
         else:
-            delay, enforced = bucket.charge(size, now)
-            if delay > 0.0:
-                self._throttle.start((delay, enforced), now, bucket, entry, size)
+            for bucket in buckets:
+                delay, enforced = bucket.charge(request.size, now)
+                if delay > 0.0:
+                    self._throttle.start((delay, enforced), now, bucket, entry, request.size)
         if gated:
             held = self._gate.delayed()
-            self._throttle.note_held(held, now, bucket, size)
-            self._throttle.hold(held, now, bucket, entry)
-        return entry
+            self._throttle.record_volume_delay(held, now, buckets[0], request.size)
+            self._throttle.mute_for_volumes(held, now, buckets[0], entry)
 
-    def begin(self, bucket: Bucket, entry: Entry | None, size: int, amount: int, now: float) -> None:
-        """A request of `size` bytes has begun to arrive, with its first `amount` bytes."""
-        self.arriving, self.entry, self.size = bucket, entry, size
-        bucket.record(amount, now)
-
-    def arrived(self, bucket: Bucket, amount: int, now: float, *, whole: bool) -> None:
-        """Charge the next `amount` bytes of the request that is `arriving`; with the last of them (`whole`) it may go over."""
-        if not whole:
-            bucket.record(amount, now)
-            return
-        delay, enforced = bucket.charge(amount, now)
+    def _has_to_queue(self, request: Request, now: float) -> bool:
+        """Mute the client if this is its connection's first Produce and the bucket is in debt."""
+        self._client.use(request.header.client_id, now)
+        delay, enforced = self._client.enter_queue("produce", request.arrived, now)
         if delay > 0.0:
-            entry = self.entry
-            # A broker may answer a request before all of it has arrived. No response is left then that could end the mute.
-            pending = entry is not None and self._in_flight and self._in_flight[-1] is entry
-            self._throttle.start((delay, enforced), now, bucket, entry if pending else None, self.size)
-        self.arriving = self.entry = None
+            self._throttle.defer((delay, enforced), now, self._client.bucket("produce", now), _PRODUCE)
+        return enforced
 
-    @property
-    def by_topic(self) -> bool:
-        """Whether the topics of Produce requests are looked at."""
-        return self._topics.opener is not None or (self._producer is not None and self._producer.pending)
+    # The topics of requests.
 
-    def open_by_topic(self, header: RequestHeader, pos: int, after: int, now: float) -> ProduceExchange:
-        """Begin to look at the topics of the request from `pos` to `after`."""
-        if self._producer is None and self._topics.opener is not None:
-            self._producer = self._topics.opener(self._connection)
-        assert self._producer is not None  # noqa: S101 -- else nobody looks
-        return self._producer.open(header, header.body_offset - pos, after - pos, now)
+    def _inspect(self, request: Request, now: float) -> Verdict:
+        if self._inspector is None and self._topics.opener is not None:
+            self._inspector = self._topics.opener(self._connection)
+        assert self._inspector is not None  # noqa: S101 -- the caller has checked it
+        header = request.header
+        inspected = self._inspector.open(header, header.body_offset - request.pos, request.after - request.pos, now)
+        if inspected.whole and not request.whole:
+            return COLLECT_UNLIMITED
+        self._charge(request, now)
+        request.intercept(inspected)
+        if not inspected.whole:
+            inspected.scan(request.data, header.body_offset, request.end, now)
+            self._scanned = None if request.whole else inspected
+            return FORWARD
+        frame, header = request.cut()
+        rest = inspected.decide(frame, header.body_offset, now)
+        if inspected.ends:
+            return Close(rest, "a topic is over its quota, and the request wants no answer (acks=0) that could say so")
+        return Replace(rest) if rest is not None else Answer(inspected.answer(now))
 
-    def while_paused(self, data: bytes, header: RequestHeader, after: int, now: float) -> int:
-        """Decide on a request while producers are paused. A request that wants no answer is put off, and its client muted:
-        its client would not learn that the request was refused."""
-        acks, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
-        self._client.use(header.client_id, now)
-        if not self._is_gated(data, header, acks_end, after):
-            return PASSES
-        if acks != 0:
-            return REFUSED
+    # The pause while a volume is over its hard limit.
+
+    def _defer_paused(self, now: float) -> Verdict:
+        """Mute the client before the request: without an answer it would not learn of a refusal."""
         bucket = self._client.bucket("produce", now)
-        # It is looked at again when the time is over, and its bytes are told of then, by whatever becomes of it.
-        delay = self._gate.put_off()
-        self._throttle.note_held(delay, now, bucket, amount=0)
-        self._throttle.hold(delay, now, bucket, None)
-        return PUT_OFF
+        # The request is looked at again when the time is over, and its bytes are recorded then.
+        delay = self._gate.defer()
+        self._throttle.record_volume_delay(delay, now, bucket, amount=0)
+        self._throttle.mute_for_volumes(delay, now, bucket, None)
+        return DEFER
 
-    def refusal(self, connection: Connection) -> PausedProduce:
-        """Make the exchange that refuses a Produce request."""
-        return PausedProduce(self._gate, connection)
+    def _refuse_paused(self, request: Request, now: float) -> Verdict:
+        self._client.leave_queue()
+        if not request.whole:
+            return COLLECT_UNLIMITED
+        frame, header = request.cut()
+        partitions = produce_refusal.read_partitions(frame, header.body_offset, header.api_version)
+        delay = self._gate.refused()
+        self._throttle.record_volume_delay(delay, now, self._client.bucket("produce", now), request.size)
+        self._refused += 1
+        return Answer(
+            produce_refusal.refuse(
+                header.api_version,
+                header.correlation_id,
+                partitions,
+                NOT_ENOUGH_REPLICAS,
+                PAUSED_MESSAGE,
+                throttle_time_ms(delay),
+            )
+        )
 
-    def mute_refused(self, now: float) -> None:
-        """Mute the client whose Produce requests were refused; without effect once the pause is over."""
-        if self._gate.paused:
-            self._throttle.hold(self._gate.delay, now, self._client.bucket("produce", now), None)
+    def mute_refused(self, wire: Wire, now: float) -> None:
+        """Mute the client once all of its requests that had arrived during a pause are answered.
 
-    def wants_no_answer(self, data: bytes, header: RequestHeader, after: int, now: float) -> bool:
-        """Whether it is a Produce request that its client takes for done once it is sent, and that its broker may have."""
-        if header.api_key != _PRODUCE or self._connection.gate is not None:
+        Requests in the socket were sent before the client knew of the pause. If each of them waited for a mute of its own, a
+        client with many requests in flight would run into its request timeout.
+        """
+        if self._refused > MAX_REFUSED or (self._refused and not wire.unread_client_bytes()):
+            self._refused = 0
+            if self._gate.paused:
+                self._throttle.mute_for_volumes(self._gate.delay, now, self._client.bucket("produce", now), None)
+
+    # A connection that Weir closes.
+
+    def half_close(self) -> None:
+        """Requests no longer wait for a debt, as their client would not send them again."""
+        self._half_closed = True
+
+    def wants_no_answer(self, request: Request, now: float) -> bool:
+        """True for a request that its client takes for done once it is sent, if the broker may have it."""
+        if request.header.api_key != _PRODUCE or self._connection.gate is not None:
             return False
-        acks, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
+        acks, acks_end = _acks(request)
         if acks != 0 or not self._gate.paused:
             return acks == 0
-        self._client.use(header.client_id, now)
-        return not self._is_gated(data, header, acks_end, after)
+        self._client.use(request.header.client_id, now)
+        return not self._is_gated(request, acks_end)
 
-    def is_own_at(self, chunk: bytes, acks_end: int) -> bool:
-        """Return True if the request whose acks end there is for a topic of Weir's own alone. For requests with `own_bytes`."""
-        return chunk.startswith(self.own, acks_end + _TIMEOUT_BYTES)
+    # Exemptions.
 
-    def is_free(self, data: bytes, header: RequestHeader, after: int, size: int, now: float) -> bool:
-        """Return True if a Produce request is charged to nobody, because its only topic is one of Weir's own."""
+    def _is_free(self, request: Request, now: float) -> bool:
+        """True if the request is charged to no client, because its only topic is one of Weir's own."""
         if not self._own_topics.keys:
             return False
-        _, acks_end = produce.peek_acks(data, header.body_offset, min(after, len(data)), header.api_version)
-        return self._is_own(data, header, acks_end, after) and self._own_topics.has_room(size, now)
+        _, acks_end = _acks(request)
+        return self._is_own(request, acks_end) and self._own_topics.has_room(request.size, now)
 
-    def _is_gated(self, data: bytes, header: RequestHeader, acks_end: int, after: int) -> bool:
-        """Whether the gate is for this Produce request."""
-        return not self._client.exempt_from(VOLUMES) and not self._is_own(data, header, acks_end, after)
+    def _is_gated(self, request: Request, acks_end: int) -> bool:
+        """True if the volume quotas hold for this request."""
+        return not self._client.exempt_from(VOLUMES) and not self._is_own(request, acks_end)
 
-    def _is_own(self, data: bytes, header: RequestHeader, acks_end: int, after: int) -> bool:
-        """Return True if the only topic of this Produce request is one of Weir's own."""
+    def _is_own(self, request: Request, acks_end: int) -> bool:
+        """True if the request's only topic is one of Weir's own."""
         if not self._own_topics.keys:
             return False
-        topic = produce_refusal.only_topic(data, acks_end, min(after, len(data)), after, header.api_version)
+        version = request.header.api_version
+        topic = produce_refusal.only_topic(request.data, acks_end, request.end, request.after, version)
         return self._own_topics.is_own(topic)
+
+
+def _acks(request: Request) -> tuple[int, int]:
+    """The request's acks, and the offset behind them."""
+    return produce.peek_acks(request.data, request.header.body_offset, request.end, request.header.api_version)

@@ -1,6 +1,6 @@
-"""Authentication as it passes by (KIP-43, KIP-152, KIP-368): all of it goes on as it came, and is believed once the broker has.
+"""Authentication as it passes (KIP-43, KIP-152, KIP-368): Weir forwards all of it, and believes a client when the broker does.
 
-Frames are looked at and let go. What is kept of them is in `session.authentication`: a name.
+Only the user's name is kept, in `gateway.proxy.authentication`.
 """
 
 import logging
@@ -8,9 +8,17 @@ from typing import Final
 
 from gateway.proxy.authentication import Authentication, Outcome, Step
 from gateway.proxy.counters import Counters
-from gateway.proxy.handler import Connection, Exchange, Opener
-from gateway.proxy.in_flight import Entry
-from gateway.proxy.produce_inspection import EndConnection
+from gateway.proxy.handler import (
+    COLLECT,
+    FORWARD,
+    MAX_COLLECTED_REQUEST_BYTES,
+    Connection,
+    EndConnection,
+    HandlerFactory,
+    Request,
+    Verdict,
+    check_size,
+)
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import sasl
 from protocol.cursor import LENGTH_BYTES
@@ -23,11 +31,11 @@ _log = logging.getLogger("weir.session")
 
 
 class AuthenticationGate:
-    """Lets through the requests that a broker takes before authentication (`SaslServerAuthenticator`), and nothing else.
+    """Admits the requests that a broker takes before authentication (`SaslServerAuthenticator`), and nothing else.
 
-    `required` is None as long as Weir does not know if the brokers want authentication. All other requests wait while
-    `looking`, which is until Weir's first look at the cluster has ended. They pass after a look that has not found it out, and
-    connections stay behind the gate until it is known.
+    `required` is None until Weir knows if the brokers require authentication. All other requests wait while `looking`, until
+    Weir's first look at the cluster has ended. They pass after a look without a result, and connections stay behind the gate
+    until Weir knows.
     """
 
     __slots__ = ("_max_bytes", "looking", "required")
@@ -38,7 +46,6 @@ class AuthenticationGate:
         self.looking = True
 
     def admit(self, api_key: int, size: int) -> bool:
-        """See `exchange.Gate`."""
         if self.required is False:
             return True
         if size > self._max_bytes and (self.required or api_key in _BEFORE):
@@ -57,31 +64,39 @@ class AuthenticationGate:
 
 
 class SaslObserver:
-    """What opens the SASL requests of one listener's connections."""
+    """Makes the handlers of the SASL requests of one listener's connections, and acts on the brokers' answers."""
 
-    def __init__(self, counters: Counters, principal_claim: str, *, close_unnamed: bool = False) -> None:
-        """`close_unnamed`: end the connections of clients whose mechanism hides their name."""
+    def __init__(
+        self,
+        counters: Counters,
+        principal_claim: str,
+        *,
+        close_unnamed: bool = False,
+        max_bytes: int = sasl.MAX_FRAME_BYTES,
+    ) -> None:
+        """`close_unnamed` ends the connections of clients whose mechanism hides their name; `max_bytes` bounds a request, also
+        after authentication."""
         self._counters = counters
         self._principal_claim = principal_claim
         self._close_unnamed = close_unnamed
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
+        self.max_bytes = min(max_bytes + LENGTH_BYTES, MAX_COLLECTED_REQUEST_BYTES)
 
-    def openers(self) -> dict[int, Opener]:
-        """By API key."""
+    def handler_factories(self) -> dict[int, HandlerFactory]:
         return {
             int(ApiKey.SASL_HANDSHAKE): lambda connection: _Handshake(connection, self),
             int(ApiKey.SASL_AUTHENTICATE): lambda connection: _Authenticate(connection, self),
         }
 
     def authentication(self, connection: Connection) -> Authentication:
-        """That of a connection, which begins now if it has not begun before."""
+        """The connection's authentication, which begins now if it has not begun before."""
         if connection.authentication is None:
             connection.authentication = Authentication(connection.client.user, self._principal_claim)
             connection.on_close = lambda: self._closed(connection)
         return connection.authentication
 
     def settle(self, connection: Connection, outcome: Outcome, now: float) -> None:
-        """Do what the broker's answer asks for. Raises EndConnection for a client that is accepted and can't be named."""
+        """Act on the broker's answer. Raises EndConnection for a client that the broker accepts and that Weir can't name."""
         if outcome.step is Step.FAILED:
             self._failed(connection, outcome.mechanism, outcome.reason)
         elif outcome.step is Step.UNREADABLE:
@@ -93,12 +108,8 @@ class SaslObserver:
             connection.gate = None
             connection.client.identify(outcome.user, now)
             if not outcome.named:
-                self._tell_unnamed(outcome)
-        connection.raw = self.take_raw(connection) if self.authentication(connection).raw_token_due else None
-
-    def take_raw(self, connection: Connection) -> "_TakeRaw":
-        """What takes a token that is not in a request."""
-        return _TakeRaw(connection, self)
+                self._warn_unnamed(outcome)
+        connection.raw = _RawToken(connection, self) if self.authentication(connection).raw_token_due else None
 
     def _closed(self, connection: Connection) -> None:
         authentication = connection.authentication
@@ -116,11 +127,11 @@ class SaslObserver:
             extra={"peer": connection.peer, "reason": f"authentication_{reason}", "mechanism": mechanism},
         )  # fmt: skip
 
-    def _tell_unnamed(self, outcome: Outcome) -> None:
-        """Say once for each mechanism who it is that its clients are."""
-        if outcome.mechanism in self._told:
+    def _warn_unnamed(self, outcome: Outcome) -> None:
+        """Log once for each mechanism which user its clients count as."""
+        if outcome.mechanism in self._warned:
             return
-        self._told.add(outcome.mechanism)
+        self._warned.add(outcome.mechanism)
         _log.warning(
             "a client has authenticated by %s, and its name can't be read from that: it counts as user %s, so give it a quota"
             " by client-id or by that user, or close such connections with listeners[].sasl.unnamed: close",
@@ -142,36 +153,39 @@ _FAILED = {
 
 
 class _Sasl:
-    """What the exchanges below have in common: nothing is answered here, and everything goes on as it came."""
+    """Handles a SASL request: it is read, and goes on as it came."""
 
     def __init__(self, connection: Connection, observer: SaslObserver) -> None:
         self._connection = connection
         self._observer = observer
+        self._version = 0
 
-    def opens(self, size: int, now: float) -> bool:  # noqa: ARG002
-        """Always; the listener's `sasl.max_frame_bytes` bounds its length."""
-        return True
+    def handle(self, request: Request, now: float) -> Verdict:
+        self._connection.client.use(request.header.client_id, now)
+        if not request.whole:
+            limit, remedy = self._observer.max_bytes, "raise listeners[].sasl.max_frame_bytes if the client is right"
+            check_size(request.after - request.pos, limit, remedy)
+            return COLLECT
+        self._version = request.header.api_version
+        self._read(*request.cut())
+        request.intercept(self)
+        return FORWARD
 
-    def prepare(self, frame: bytes, header: RequestHeader, now: float) -> bool:  # noqa: ARG002
-        """Always."""
-        return True
+    def _read(self, frame: bytes, header: RequestHeader) -> None:
+        raise NotImplementedError
 
-    def answer(self, now: float) -> bytes:  # noqa: ARG002
-        """Never asked for, as every request goes on."""
-        raise AssertionError("SASL is answered by the broker")
+    def response(self, frame: bytes, now: float) -> bytes:
+        raise NotImplementedError
 
 
 class _Handshake(_Sasl):
-    """SaslHandshake: which mechanism."""
+    """SaslHandshake: the mechanism that the client asks for."""
 
-    def request(self, frame: bytes, header: RequestHeader, entry: Entry, now: float) -> bytes:  # noqa: ARG002
-        """The client asks for one."""
+    def _read(self, frame: bytes, header: RequestHeader) -> None:
         mechanism = sasl.read_handshake_request(frame, header.body_offset)
         self._observer.authentication(self._connection).client_asks(mechanism, header.api_version)
-        return frame
 
     def response(self, frame: bytes, now: float) -> bytes:
-        """The broker agrees, or does not."""
         error_code = sasl.read_handshake_response(frame).error_code
         self._observer.settle(self._connection, self._observer.authentication(self._connection).broker_agrees(error_code), now)
         return frame
@@ -180,48 +194,33 @@ class _Handshake(_Sasl):
 class _Authenticate(_Sasl):
     """SaslAuthenticate: a token in a request."""
 
-    def __init__(self, connection: Connection, observer: SaslObserver) -> None:
-        super().__init__(connection, observer)
-        self._version = 0
-
-    def request(self, frame: bytes, header: RequestHeader, entry: Entry, now: float) -> bytes:  # noqa: ARG002
-        """The client's token."""
-        self._version = header.api_version
+    def _read(self, frame: bytes, header: RequestHeader) -> None:
         token = sasl.read_authenticate_request(header.api_version, frame, header.body_offset)
         self._observer.authentication(self._connection).client_sends(token)
-        return frame
 
     def response(self, frame: bytes, now: float) -> bytes:
-        """The broker's token, or its refusal."""
         answer = sasl.read_authenticate_response(self._version, frame)
         outcome = self._observer.authentication(self._connection).broker_answers(answer.error_code, answer.token)
         self._observer.settle(self._connection, outcome, now)
         return frame
 
 
-class _RawToken(_Sasl):
-    """A token that went as it is; a broker that refuses it closes the connection."""
+class _RawToken:
+    """Takes the token that is due after the first version of SaslHandshake; the next frame is a request again.
 
-    def request(self, frame: bytes, header: RequestHeader, entry: Entry, now: float) -> bytes:  # noqa: ARG002
-        """Never asked for: it is no request."""
-        raise AssertionError("a raw token is no request")
-
-    def response(self, frame: bytes, now: float) -> bytes:
-        """The broker's token."""
-        authentication = self._observer.authentication(self._connection)
-        self._observer.settle(self._connection, authentication.broker_answers(sasl.NONE, frame[LENGTH_BYTES:]), now)
-        return frame
-
-
-class _TakeRaw:
-    """Takes the token that is due after the first version of SaslHandshake, and the next frame is a request again."""
+    A broker that refuses the token closes the connection.
+    """
 
     def __init__(self, connection: Connection, observer: SaslObserver) -> None:
         self._connection = connection
         self._observer = observer
 
-    def __call__(self, token: bytes) -> Exchange:
-        """The client's token."""
+    def __call__(self, token: bytes) -> "_RawToken":
         self._connection.raw = None
         self._observer.authentication(self._connection).client_sends(token)
-        return _RawToken(self._connection, self._observer)
+        return self
+
+    def response(self, frame: bytes, now: float) -> bytes:
+        authentication = self._observer.authentication(self._connection)
+        self._observer.settle(self._connection, authentication.broker_answers(sasl.NONE, frame[LENGTH_BYTES:]), now)
+        return frame

@@ -65,10 +65,11 @@ class Listener:
         self._admission = admission
         self._context = make_context(self.translate)
         sasl = config.sasl
-        observer = SaslObserver(counters, sasl.principal_claim, close_unnamed=sasl.unnamed == "close")
-        self._context.openers = self._context.openers | observer.openers()
+        observer = SaslObserver(
+            counters, sasl.principal_claim, close_unnamed=sasl.unnamed == "close", max_bytes=sasl.max_frame_bytes
+        )
+        self._context.handlers = self._context.handlers | observer.handler_factories()
         self._context.authentication_seconds = sasl.timeout_seconds
-        self._context.max_sasl_bytes = sasl.max_frame_bytes
         self._gate = AuthenticationGate(sasl.max_frame_bytes, sasl.required)
         self._context.authentication_gate = None if sasl.required is False else self._gate
         self._ports: dict[int, int] = {}

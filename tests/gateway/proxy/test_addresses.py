@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.proxy.response_bodies import Collected, Dropped, Searched
+from gateway.proxy.response_bodies import CollectedBody, DroppedBody, SearchedBody
 from protocol.api_keys import APIS, ApiKey
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import Transcript, limits
@@ -165,19 +165,19 @@ def test_newer_api_versions_request_becomes_unknown_version(by):
 
 
 def test_dropped_body_emits_nothing():
-    body = Dropped()
+    body = DroppedBody()
     assert (body.feed(b"abc", 0, 3), body.finish(1.0)) == (b"", b"")
 
 
 def test_collected_body_is_changed_at_its_end():
-    body = Collected(lambda frame, now: frame.upper() + str(now).encode())
+    body = CollectedBody(lambda frame, now: frame.upper() + str(now).encode())
     assert [body.feed(b"xxabcxx", 2, 4), body.feed(b"cd", 0, 2)] == [b"", b""]
     assert body.finish(2.5) == b"ABCD2.5"
 
 
 def test_searched_body_is_sent_up_to_tagged_fields():
     frame = m.fetched(1, version=17, records=bytes(100))
-    body = Searched(ApiKey.FETCH, 17, only_first)
+    body = SearchedBody(ApiKey.FETCH, 17, only_first)
     out = [bytes(body.feed(frame, at, min(at + 30, len(frame)))) for at in range(0, len(frame), 30)]
     assert b"".join(out) == frame[:-1]
     assert body.finish(0.0) == frame[-1:] == b"\0"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.controller_mutations.known_topics import KnownTopics
 from gateway.proxy.produce_gate import ProduceGate
+from gateway.proxy.states import RequestState
 from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.own_topics import OwnTopics
@@ -85,7 +86,7 @@ class AnyOrder:
     def __init__(self):
         self.gate = ProduceGate()
         self.t = Transcript(
-            SETTINGS[0], gate=self.gate, openers=mutations.openers(KnownTopics()), own_topics=OwnTopics([OWN_TOPIC])
+            SETTINGS[0], gate=self.gate, handlers=mutations.handler_factories(KnownTopics()), own_topics=OwnTopics([OWN_TOPIC])
         )
         self.controller = topics.Controller(self.t)
         self.asked = []
@@ -177,7 +178,7 @@ class AnyOrder:
         """The client reads no more answers."""
         if self.reads:
             self.reads = False
-            self.t.core.requests.wait_for_client()
+            self.t.core.requests.pause_for_client()
 
     def read_on(self, number):
         """The client reads again."""
@@ -216,10 +217,12 @@ EVENT = st.sampled_from([name for name, weight in EVENTS.items() for _ in range(
 def assert_all_done(session):
     core, requests = session.t.core, session.t.core.requests
     assert not session.t.socket
-    assert (session.t.paused, requests.stops, requests._held, requests._put_off) == (False, 0, b"", False)
-    assert (core.throttle.active, len(core.in_flight), bool(requests._collected)) == (False, 0, False)
-    assert (core.responses.own_bytes, core.responses._own_due, requests._waits_for) == (0, 0, None)
-    assert (requests._fetches._asked, requests._fetches._sharing, core.client._queued) == (0, False, None)
+    direction, splitter, fetch = requests._direction, requests._splitter, core.responses._fetch
+    assert (session.t.paused, direction.reasons, direction.state) == (False, 0, RequestState.READING)
+    assert (splitter.held, splitter.irregular, bool(splitter._collected)) == (b"", False, False)
+    assert (core.throttle.active, len(core.in_flight)) == (False, 0)
+    assert (core.responses.own_bytes, core.responses._own_due, requests._waiting) == (0, 0, None)
+    assert (fetch._asked, fetch.share_pending, core.client._queued) == (0, False, None)
 
 
 def assert_each_request_once(session):

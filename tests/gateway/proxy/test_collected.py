@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.proxy.collected import MAX_COLLECTED_BYTES, UNCOUNTED_BYTES, CollectBudget, Collected
-from gateway.proxy.produce_inspection import EndConnection
+from gateway.proxy.handler import EndConnection
 
 PIECE = memoryview(bytes(UNCOUNTED_BYTES))
 MOST = memoryview(bytes(MAX_COLLECTED_BYTES))

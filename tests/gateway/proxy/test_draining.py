@@ -140,12 +140,13 @@ def test_drain_forwards_exactly_what_clients_do_not_resend(exchanges, turns, end
         else:
             broker.answer(size)
         t.passes(0.01)
-    t.ends()
+    if end >= len(turns):
+        t.ends()
     t.client_sends(sent)
     for _ in range(200):
         broker.answer(1 << 20)
         t.passes(60.0)
-    assert t.parts()
+    assert last_word is not None or t.parts()
     assert t.socket == b""
     assert last_word in (None, len(t.client_inbox))
     wanted = [number for number, (_, response) in enumerate(exchanges) if response]
@@ -343,7 +344,7 @@ def test_draining_client_waits_for_no_debt():
 def test_muted_client_is_read_to_its_end_when_drained():
     t = Transcript(limits(produce=1_000))
     t.client_sends(m.produce(1, size=OVER, acks=0))
-    t.core.requests.wait_for_client()
+    t.core.requests.pause_for_client()
     t.ends()
     assert t.parts()
     t.core.client_reads(t.now)

@@ -135,7 +135,7 @@ async def test_idle_client_sees_close_at_once(place):
     session.drain()
     session.drain()
     assert await client.read() == b""
-    assert (session.draining, session.parted) == (True, True)
+    assert (session.draining, session.half_closed) == (True, True)
     await over(place, to_gateway)
 
 
@@ -143,7 +143,7 @@ async def test_idle_client_sees_close_at_once(place):
 async def test_requests_in_flight_are_answered_before_close(place):
     client, to_gateway, _, to_client, session = await begin(place, m.heartbeat(1), m.heartbeat(2))
     session.drain()
-    assert (session.parted, session.under_way) == (False, 2)
+    assert (session.half_closed, session.under_way) == (False, 2)
     to_client.write(m.beat(1) + m.beat(2))
     assert await client.read() == m.beat(1) + m.beat(2)
     await over(place, to_gateway)

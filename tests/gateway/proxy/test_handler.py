@@ -4,7 +4,7 @@ from struct import pack
 
 import pytest
 
-from gateway.proxy.handler import check_size
+from gateway.proxy.handler import COLLECT, FORWARD, WAIT, Answer, Replace, check_size
 from protocol.api_keys import ApiKey
 from protocol.errors import InvalidFrame
 from tests.gateway.proxy import messages as m
@@ -28,7 +28,7 @@ def answer(correlation_id, error_code=0, throttle_time_ms=0):
 
 
 class Scripted:
-    """An exchange that does what the test says."""
+    """A handler that does what the test says."""
 
     def __init__(self, connection, *, is_ready=True, forwards=None, answers=None, delay=0.0):
         self.connection = connection
@@ -38,24 +38,29 @@ class Scripted:
         self.delay = delay
         self.seen = []
 
-    def opens(self, size, now):
-        check_size(size, 1_000, "send less")
-        return size != PASSES_UNOPENED
+    def handle(self, request, now):
+        check_size(request.after - request.pos, 1_000, "send less")
+        if request.after - request.pos == PASSES_UNOPENED:
+            return FORWARD
+        if not request.whole:
+            return COLLECT
+        frame, header = request.cut()
+        assert header.body_offset == HEAD_BYTES
+        if not self.prepare(frame, now):
+            return WAIT
+        if self.delay:
+            bucket = self.connection.client.bucket("produce", now)
+            self.connection.throttle.start((self.delay, True), now, bucket, request.entry)
+        if self.forwards is None:
+            return Answer(self.answers)
+        request.intercept(self)
+        return Replace(self.forwards)
 
-    def prepare(self, frame, header, now):
+    def prepare(self, frame, now):
         self.seen.append(frame)
         return self.is_ready
 
-    def request(self, frame, header, entry, now):
-        assert header.body_offset == HEAD_BYTES
-        if self.delay:
-            self.connection.throttle.start((self.delay, True), now, self.connection.client.bucket("produce", now), entry)
-        return self.forwards
-
     def response(self, frame, now):
-        return self.answers
-
-    def answer(self, now):
         return self.answers
 
 
@@ -67,7 +72,7 @@ def opened(**script):
             made.append(Scripted(connection, **script))
         return made[0]
 
-    t = Transcript(limits(produce=1_000), openers={int(ApiKey.CREATE_TOPICS): opener})
+    t = Transcript(limits(produce=1_000), handlers={int(ApiKey.CREATE_TOPICS): opener})
     return t, made
 
 
@@ -141,7 +146,7 @@ def test_handler_can_throttle_in_its_answer(forwards):
 
 
 def test_factory_may_let_a_request_pass():
-    t = Transcript(openers={int(ApiKey.CREATE_TOPICS): lambda connection: None})
+    t = Transcript(handlers={int(ApiKey.CREATE_TOPICS): lambda connection: None})
     t.client_sends(request(1))
     t.broker_got(request(1))
     t.broker_answers(answer(1))
@@ -171,7 +176,7 @@ def test_request_that_handler_leaves_unopened_passes(chunk):
 class Asking(Scripted):
     """Asks for metadata before it says what becomes of the request."""
 
-    def prepare(self, frame, header, now):
+    def prepare(self, frame, now):
         if not self.seen:
             self.connection.ask(m.metadata(77, client_id="weir"), self.take, now)
         self.is_ready = len(self.seen) > 1
@@ -191,7 +196,7 @@ def asking(**script):
         made.append(Asking(connection, **script))
         return made[-1]
 
-    return Transcript(openers={int(ApiKey.CREATE_TOPICS): opener}), made
+    return Transcript(handlers={int(ApiKey.CREATE_TOPICS): opener}), made
 
 
 @pytest.mark.parametrize("by", CHUNKS)

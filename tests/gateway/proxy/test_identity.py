@@ -77,16 +77,15 @@ def test_another_user_gets_other_buckets_at_next_request():
     quota = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 1_000.0})
     engine.apply(QuotaSettings((quota,)), START)
     client.use("etl", START)
-    client.hot_bucket = client.bucket("produce", START)
+    client.hot_buckets = client.buckets("produce", START)
     client.identify("alice", START)
-    assert client.hot_bucket is None
+    assert client.hot_buckets == ()
     assert client.bucket("produce", START).resolution.tags.user == "alice"
 
 
 def test_same_user_keeps_its_buckets():
     _, client = engine_and_client()
     client.identify("alice", START)
-    client.hot_bucket = bucket = client.bucket("produce", START)
+    client.hot_buckets = buckets = client.buckets("produce", START)
     client.identify("alice", START)
-    assert client.hot_bucket is bucket
-    assert client.bucket("produce", START) is bucket
+    assert client.hot_buckets == client.buckets("produce", START) == buckets

@@ -223,7 +223,7 @@ def test_permissive_creation_waits_for_debt(version, waits):
     settings = QuotaSettings((entity(client_id="etl", controller_mutation_rate=1.0),))
     engine = QuotaEngine(settings, START)
     engine.acquire("controller_mutation", "ANONYMOUS", "etl", START).charge(100, START)
-    t = Transcript(engine=engine, openers=mutations.openers(KnownTopics()))
+    t = Transcript(engine=engine, handlers=mutations.handler_factories(KnownTopics()))
     t.client_sends(create_topic(1, version))
     t.broker_got(mutations_messages.question(1, ["t"]))
     t.broker_answers(mutations_messages.told(1, {"t": 0}))

@@ -5,7 +5,7 @@ from typing import Any
 from gateway.proxy.context import SessionContext
 from gateway.proxy.core import SessionCore
 from gateway.proxy.counters import Counters
-from gateway.proxy.handler import Gate, Opener
+from gateway.proxy.handler import HandlerFactory, RequestGate
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.produce_inspection import ProducedTopics
 from gateway.proxy.recorder import Recorder
@@ -67,9 +67,9 @@ class Transcript:
         engine: QuotaEngine | None = None,
         translate: Translate = gateway_address,
         max_frame_bytes: int = 100 * 1024 * 1024,
-        openers: dict[int, Opener] | None = None,
+        handlers: dict[int, HandlerFactory] | None = None,
         gate: ProduceGate | None = None,
-        authentication_gate: Gate | None = None,
+        authentication_gate: RequestGate | None = None,
         counters: Counters | None = None,
         topics: ProducedTopics | None = None,
         recorder: Recorder | None = None,
@@ -78,7 +78,7 @@ class Transcript:
         self.now = START
         self.engine = engine or QuotaEngine(settings or QuotaSettings(), START)
         self.counters = counters or Counters()
-        context = SessionContext(self.engine, self.counters, translate, max_frame_bytes, openers or {}, gate or ProduceGate())
+        context = SessionContext(self.engine, self.counters, translate, max_frame_bytes, handlers or {}, gate or ProduceGate())
         context.authentication_gate = authentication_gate
         context.recorder = recorder
         context.topics = topics or context.topics
@@ -156,11 +156,11 @@ class Transcript:
 
     def ends(self) -> None:
         """The gateway is to end: nothing more is begun."""
-        self.core.requests.take_no_more()
+        self.core.requests.drain()
 
     def parts(self) -> bool:
         """Whether it takes leave now, of which the client learns by what is not in the transcript: the end of the stream."""
-        parted = self.core.part(self.now)
+        parted = self.core.half_close(self.now)
         self._read_socket()
         return parted
 

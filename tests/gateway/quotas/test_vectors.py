@@ -469,7 +469,7 @@ class ReplayedController:
     def __init__(self, config: dict[str, Any]) -> None:
         base = config["base_ms"] / 1000
         known = KnownTopics()
-        self.t = Transcript(engine=QuotaEngine(mutation_settings(config), base), openers=mutations.openers(known))
+        self.t = Transcript(engine=QuotaEngine(mutation_settings(config), base), handlers=mutations.handler_factories(known))
         self.t.now = base
         self.controller = m.Controller(self.t, config["existing"])
         self.sent: dict[str, int] = {}

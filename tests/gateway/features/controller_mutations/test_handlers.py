@@ -35,7 +35,7 @@ def settings(rate=2.0, **rest):
 def transcript(of=None, known=None, recorder=None):
     known = known or KnownTopics()
     known.default_partitions = known.default_partitions or 3
-    return Transcript(of or settings(), openers=mutations.openers(known), recorder=recorder)
+    return Transcript(of or settings(), handlers=mutations.handler_factories(known), recorder=recorder)
 
 
 def tokens(t):
@@ -59,7 +59,7 @@ def asked_and_told(t, names, topics):
 
 
 def test_each_charged_api_has_a_handler():
-    assert mutations.openers(KnownTopics()).keys() == KIND.charge.apis
+    assert mutations.handler_factories(KnownTopics()).keys() == KIND.charge.apis
 
 
 # Strict and permissive.
@@ -559,7 +559,7 @@ def asked_and_told_if_any(t, number):
 def test_permissive_request_on_known_connection_waits():
     """Each connection sends an invalid request before the debt, so that its next request is not its first one."""
     t = transcript()
-    others = [Transcript(engine=t.engine, openers=mutations.openers(KnownTopics())) for _ in range(5)]
+    others = [Transcript(engine=t.engine, handlers=mutations.handler_factories(KnownTopics())) for _ in range(5)]
     for other in others:
         other.client_sends(m.create(1, {"a": 0}, version=5))
         asked_and_told(other, ["a"], {})
@@ -576,7 +576,7 @@ def test_permissive_request_on_known_connection_waits():
 def test_permissive_requests_that_wait_pass_one_by_one():
     t = transcript()
     permissive(t, 1)
-    others = [Transcript(engine=t.engine, openers=mutations.openers(KnownTopics())) for _ in range(5)]
+    others = [Transcript(engine=t.engine, handlers=mutations.handler_factories(KnownTopics())) for _ in range(5)]
     for number, other in enumerate(others, start=2):
         permissive(other, number)
     for number, other in enumerate(others, start=2):
@@ -594,7 +594,7 @@ def test_permissive_requests_that_wait_pass_one_by_one():
 def test_permissive_requests_that_asked_together_pass_one_by_one():
     """All of them ask the broker for their topics before one of them is charged."""
     t = transcript()
-    others = [Transcript(engine=t.engine, openers=mutations.openers(KnownTopics())) for _ in range(5)]
+    others = [Transcript(engine=t.engine, handlers=mutations.handler_factories(KnownTopics())) for _ in range(5)]
     for number, other in enumerate(others):
         other.client_sends(m.create(number, {f"p{number}": 30}, version=5))
     for number, other in enumerate(others):
@@ -661,7 +661,7 @@ def test_refund_shortens_mute():
 
 
 def test_guessed_default_partitions_are_corrected_by_answer(caplog):
-    t = Transcript(settings(), openers=mutations.openers(KnownTopics()))
+    t = Transcript(settings(), handlers=mutations.handler_factories(KnownTopics()))
     controller = m.Controller(t, num_partitions=6)
     t.client_sends(m.create(1, {"a": -1}))
     controller.serve()

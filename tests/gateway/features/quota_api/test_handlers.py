@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.alterations import AlterTask
-from gateway.features.quota_api.handlers import openers
+from gateway.features.quota_api.handlers import handler_factories
 from gateway.features.quota_api.rules import alteration, described
 from gateway.quotas.entity import ClientQuotaEntity
 from protocol.api_keys import ApiKey
@@ -48,7 +48,7 @@ class Api:
 
 def opened(allowed=True):
     api = Api(allowed)
-    return Transcript(openers=openers(api)), api
+    return Transcript(handlers=handler_factories(api)), api
 
 
 def parts(names):

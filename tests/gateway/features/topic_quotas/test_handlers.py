@@ -4,7 +4,7 @@ import pytest
 
 from gateway.alterations import AlterTask, QuotaApiError
 from gateway.features.quota_api.rules import altered
-from gateway.features.topic_quotas.handlers import openers
+from gateway.features.topic_quotas.handlers import handler_factories
 from gateway.features.topic_quotas.thresholds import (
     KEY,
     Threshold,
@@ -69,7 +69,7 @@ class Api:
 
 def opened(**options):
     api = Api(**options)
-    return Transcript(openers=openers(api)), api
+    return Transcript(handlers=handler_factories(api)), api
 
 
 def alter(correlation_id, *resources, key=INCREMENTAL, version=1, validate_only=False):

@@ -7,7 +7,8 @@ import pytest
 
 from gateway.features.topic_quotas.produce_inspector import MAX_GAPS, MESSAGE, TopicGate
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
-from gateway.proxy.produce_inspection import EndConnection, ProducedTopics
+from gateway.proxy.handler import EndConnection
+from gateway.proxy.produce_inspection import ProducedTopics
 from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
@@ -87,7 +88,7 @@ def test_disabled_quotas_keep_fast_path():
     t = Metered(on=False)
     t.client_sends(m.produce(1), m.produce(2))
     t.broker_got(m.produce(1), m.produce(2))
-    assert t.core.client.hot_bucket is not None
+    assert t.core.client.hot_buckets
     t.broker_answers(m.produced(1), m.produced(2))
     t.client_got(m.produced(1), m.produced(2))
     assert t.counted() == {HOT: (0, 0, {}), COLD: (0, 0, {})}
@@ -256,7 +257,7 @@ def test_quotas_can_be_switched_on_an_open_connection():
     t.switch(on=False)
     t.client_inbox.clear()
     t.client_sends(produce(5, (HOT, {0: b"x" * 30})), produce(6, (HOT, {0: b"x"})))
-    assert t.core.client.hot_bucket is not None
+    assert t.core.client.hot_buckets
     t.broker_answers(produced(5, (HOT, {0: 0})), produced(6, (HOT, {0: 0})))
     t.client_got(produced(5, (HOT, {0: 0})), produced(6, (HOT, {0: 0})))
     assert t.counted()[HOT] == (5_030, 1, {})
@@ -329,7 +330,7 @@ def test_batches_after_a_rejected_one_wait_for_it():
     t.client_got(produced(1, (HOT, {0: ERROR})), produced(2, (HOT, {0: ERROR})))
     t.client_sends(numbered(5, 0), numbered(6, 10))
     t.broker_got(numbered(5, 0), numbered(6, 10))
-    assert not t.core.requests._produces._producer.pending
+    assert not t.core.requests._produce._inspector.pending
 
 
 def test_first_missing_batch_decides():
@@ -361,7 +362,7 @@ def test_new_epoch_starts_again():
     t.passes(5.0)
     t.client_sends(numbered(2, 50, epoch=1))
     t.broker_got(numbered(2, 50, epoch=1))
-    assert not t.core.requests._produces._producer.pending
+    assert not t.core.requests._produce._inspector.pending
 
 
 def test_missing_batch_is_awaited_after_switch_off():
@@ -374,11 +375,11 @@ def test_missing_batch_is_awaited_after_switch_off():
     t.passes(5.0)
     t.client_sends(numbered(3, 0), numbered(4, 10))
     t.broker_got(numbered(3, 0), numbered(4, 10))
-    assert t.core.client.hot_bucket is not None
+    assert t.core.client.hot_buckets
 
 
 def test_missing_batches_are_bounded():
     t = Metered()
     t.goes_over()
     t.client_sends(produce(1, (HOT, {number: batch(0) for number in range(MAX_GAPS + 10)})))
-    assert len(t.core.requests._produces._producer._gaps) == MAX_GAPS
+    assert len(t.core.requests._produce._inspector._gaps) == MAX_GAPS

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.features.ledger.fold import ThrottleFolds
-from gateway.proxy.handlers.paused_produce import MESSAGE, NOT_ENOUGH_REPLICAS
+from gateway.proxy.handlers.produce import NOT_ENOUGH_REPLICAS, PAUSED_MESSAGE
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.request_stream import MAX_IN_FLIGHT
 from gateway.quotas.engine import QuotaSettings
@@ -38,7 +38,7 @@ def refused(correlation_id, *, version=9):
     """The answer to `messages.produce` that refuses it."""
     answer = {"index": 0, "error_code": NOT_ENOUGH_REPLICAS, "base_offset": -1}
     if version >= 8:
-        answer["error_message"] = MESSAGE
+        answer["error_message"] = PAUSED_MESSAGE
     values = {"responses": [m._topic(version, "name") | {"partition_responses": [answer]}]}
     if version >= 1:
         values["throttle_time_ms"] = int(MUTED * 1000)
@@ -49,7 +49,7 @@ def test_open_gate_keeps_fast_path():
     t = Gated()
     t.client_sends(m.produce(1), m.produce(2), m.produce(3))
     t.broker_got(m.produce(1), m.produce(2), m.produce(3))
-    assert t.core.client.hot_bucket is not None
+    assert t.core.client.hot_buckets
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.proxy.request_stream import STOP_MUTED
+from gateway.proxy.states import MUTED
 from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from protocol.api_keys import ApiKey
@@ -247,7 +247,7 @@ def test_second_throttle_mutes_client_again():
     t.broker_answers(first[:100])
     t.passes(1)
     t.broker_answers(first[100:] + second)
-    assert t.core.requests.stops == STOP_MUTED
+    assert t.core.requests._direction.reasons == MUTED
     t.client_sends(m.metadata(3))
     assert t.paused
     assert t.socket == m.metadata(3)

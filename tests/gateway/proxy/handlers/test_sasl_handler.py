@@ -6,8 +6,8 @@ import struct
 import pytest
 
 from gateway.proxy.counters import Counters
+from gateway.proxy.handler import EndConnection
 from gateway.proxy.handlers.sasl import AuthenticationGate, SaslObserver
-from gateway.proxy.produce_inspection import EndConnection
 from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from protocol.api_keys import ApiKey
@@ -43,8 +43,8 @@ def by_user(**limits):
 def transcript(settings=None, *, required=False, claim="sub", max_bytes=1_000, close_unnamed=False):
     counters = Counters()
     gate = AuthenticationGate(max_bytes) if required else None
-    openers = SaslObserver(counters, claim, close_unnamed=close_unnamed).openers()
-    return Transcript(settings, openers=openers, authentication_gate=gate, counters=counters)
+    handlers = SaslObserver(counters, claim, close_unnamed=close_unnamed).handler_factories()
+    return Transcript(settings, handlers=handlers, authentication_gate=gate, counters=counters)
 
 
 def handshake(correlation_id, mechanism, version=1):
@@ -373,7 +373,9 @@ def test_failed_lookup_keeps_authentication_gate():
 
 
 def test_long_sasl_frame_is_refused_before_lookup():
-    t = Transcript(openers=SaslObserver(Counters(), "sub").openers(), authentication_gate=AuthenticationGate(1_000, None))
+    t = Transcript(
+        handlers=SaslObserver(Counters(), "sub").handler_factories(), authentication_gate=AuthenticationGate(1_000, None)
+    )
     with pytest.raises(ProtocolError) as caught:
         t.client_sends(authenticate(1, bytes(1_001)))
     assert caught.value.reason == "not_authenticated_size"

@@ -1,0 +1,125 @@
+"""Splits the client's bytes into requests, in any chunking, and keeps account of the bytes that go to the broker.
+
+Bytes of a chunk go on in one piece wherever they can. Nothing is copied but the bytes that are held, collected or changed.
+"""
+
+from gateway.proxy.collected import CollectBudget, Collected
+from gateway.proxy.wire import Write
+from protocol.framing import MIN_REQUEST_BYTES, Framing
+
+
+class Splitter:
+    """The position in the client's stream. Offsets are into `data`, the bytes that are gone through now.
+
+    The next request begins at `pos`; everything before `_done` is forwarded, dropped or kept. `held` are the bytes behind the
+    last request that was taken, while no other may be taken. `irregular` is True while bytes are held, collected or
+    dropped, or a request's head is incomplete. The next chunk can't be forwarded as it comes then.
+    """
+
+    __slots__ = ("_collected", "_done", "_dropping", "data", "framing", "held", "irregular", "pos", "write")
+
+    def __init__(self, write: Write, max_bytes: int, budget: CollectBudget) -> None:
+        self.write = write
+        self.framing = Framing(min_bytes=MIN_REQUEST_BYTES, max_bytes=max_bytes)
+        self.data = b""
+        self.pos = 0
+        self._done = 0
+        self._dropping = False  # the rest of the current request is not forwarded
+        self._collected = Collected(budget)
+        self.held = b""
+        self.irregular = False
+
+    def add(self, chunk: bytes) -> bool:
+        """Add the client's next bytes. False if they only lengthen what is held or collected. Raises EndConnection."""
+        if self.held:  # the event loop had read these bytes before the pause
+            self.held += chunk
+            return False
+        framing = self.framing
+        if self._collected:
+            missing = framing.skip
+            self._collected.add(memoryview(chunk)[:missing])
+            if len(chunk) < missing:
+                framing.skip -= len(chunk)
+                return False
+            chunk = self._collected.take() + chunk[missing:]
+            framing.skip = 0
+        chunk = framing.join(chunk)
+        pos = framing.skip
+        done = min(pos, len(chunk)) if self._dropping else 0
+        if pos <= len(chunk):
+            self._dropping = False
+        self.begin(chunk, pos, done)
+        return True
+
+    def begin(self, data: bytes, pos: int, done: int = 0) -> None:
+        self.data, self.pos, self._done = data, pos, done
+
+    def forward(self, after: int) -> None:
+        """Forward the request that ends at `after` as it comes."""
+        self.pos = after
+
+    def replace(self, after: int, frame: bytes) -> None:
+        """Forward `frame` in place of the bytes of the request that have arrived."""
+        self.flush()
+        self.write(frame)
+        self._done = min(after, len(self.data))
+        self.pos = after
+
+    def drop(self, after: int) -> None:
+        """Forward nothing of the request that ends at `after`."""
+        self.flush()
+        self._dropping = after > len(self.data)
+        self._done = min(after, len(self.data))
+        self.pos = after
+
+    def collect(self, after: int, *, limited: bool) -> None:
+        """Keep the beginning of the request until the rest has come. Raises EndConnection."""
+        self.flush()
+        self._done = len(self.data)
+        self._collected.begin(memoryview(self.data)[self.pos :], limited=limited)
+        self.pos = after
+
+    def hold(self) -> None:
+        """Keep the next request and everything behind it."""
+        self.held = self.data[self.pos :]
+
+    def release(self) -> bytes:
+        """The held bytes, which are held no longer."""
+        held, self.held = self.held, b""
+        return held
+
+    def hold_head(self, wanted: int = 0) -> None:
+        """Keep the beginning of a request's head. Raises InvalidFrame if it can't be an honest one."""
+        self.framing.hold(self.data, self.pos, wanted)
+
+    def flush(self) -> None:
+        """Forward what stands before the next request."""
+        end = min(self.pos, len(self.data))
+        if end > self._done:
+            self.write(self.data if self._done == 0 and end == len(self.data) else self.data[self._done : end])
+        self._done = end
+
+    def finish(self) -> None:
+        """Forward the rest of the data, and let go of it."""
+        self.flush()
+        self.framing.skip = max(self.pos - len(self.data), 0)
+        self.irregular = bool(self.held or self.framing.head or self._dropping or self._collected)
+        self.begin(b"", 0)
+
+    @property
+    def inside_request(self) -> bool:
+        """True between the first and the last byte of a request whose head is complete."""
+        return self.framing.skip > 0
+
+    @property
+    def begun(self) -> bool:
+        """True while the broker, or a handler, has a part of a request and the rest has not arrived."""
+        return self.framing.skip > 0 and not self._collected
+
+    @property
+    def unfinished(self) -> bool:
+        """True if the client has sent a part of a request and not the rest."""
+        return self.framing.skip > 0 or bool(self.framing.head)
+
+    def abandon(self) -> None:
+        self._collected.drop()
