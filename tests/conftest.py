@@ -1,4 +1,4 @@
-"""The real things that tests run against: Kafka clusters and the gateway, each started when a test first asks for it."""
+"""Fixtures for real Kafka clusters and gateways, each started when a test first needs it."""
 
 import os
 import shutil
@@ -17,11 +17,11 @@ from loadtest.testkit.kafka import KafkaCluster
 from protocol import framing
 from tests.weir_process import Weir
 
-# Where the machine forbids bytecode files, each gateway that a test starts would compile all its sources again: 0.3 s of CPU.
+# Without bytecode files, each gateway that a test starts compiles all its sources again: 0.3 s of CPU.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# How long an example takes says something of the machine, not of the code.
+# The duration of an example depends on the machine, not only on the code.
 settings.register_profile("weir", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("weir")
 

@@ -1,4 +1,4 @@
-"""A gateway's inside as the observers see it: the real engine and counters, with a clock that stands still."""
+"""The engine, counters and view of a gateway, with a constant clock."""
 
 from typing import Any
 

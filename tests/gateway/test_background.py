@@ -18,7 +18,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def failing(times: int, then: asyncio.Event) -> Callable:
-    """What fails so many times, then sets the event and waits for ever."""
+    """Return a task that fails `times` times, then sets `well` and waits for ever."""
     left = [TypeError("odd")] * times
 
     async def run() -> None:

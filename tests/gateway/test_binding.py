@@ -1,4 +1,4 @@
-"""What is told where an address can't be bound."""
+"""Messages about an address that cannot be bound."""
 
 import errno
 import socket

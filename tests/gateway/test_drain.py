@@ -68,8 +68,6 @@ class Listener:
 
 
 class House:
-    """What drains."""
-
     def __init__(self, *, late=0, **config):
         self.sessions = Sessions(Counters(), Outlet(), max_idle_seconds=600.0)
         self.steps = []

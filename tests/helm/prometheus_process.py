@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes gateways every second, and what it is asked."""
+"""A real Prometheus that scrapes gateways every second, and queries to it."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ TIMEOUT = 60.0
 
 
 def program(name: str) -> str:
-    """The path of `prometheus` or `promtool`, or a skipped test."""
+    """Return the path of `prometheus` or `promtool`, or skip the test."""
     path = shutil.which(name)
     if path is None:
         pytest.skip(f"{name} is not on the PATH and `make setup` could not fetch it: install Debian's package prometheus")
@@ -42,19 +42,19 @@ class Prometheus:
         (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The samples that an expression has now. Fails with Prometheus's words where it refuses it."""
+        """Return the current samples of an expression. Fails with Prometheus's message if Prometheus refuses it."""
         return list(self._get("query", query=expression)["result"])
 
     def label_values(self, label: str, matching: str) -> list[str]:
-        """The values of a label, as Grafana asks for them for a variable."""
+        """Return the values of a label, as Grafana queries them for a variable."""
         return list(self._get(f"label/{label}/values", **{"match[]": matching}))
 
     def rules(self) -> list[dict[str, Any]]:
-        """The rules of all groups, with their `health` and `lastError`."""
+        """Return the rules of all groups, with `health` and `lastError`."""
         return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
 
     def alerts(self) -> list[dict[str, Any]]:
-        """The alerts that are pending or firing."""
+        """Return the pending and firing alerts."""
         return list(self._get("alerts")["alerts"])
 
     def _get(self, path: str, **parameters: str) -> Any:
@@ -76,7 +76,7 @@ class Prometheus:
         except urllib.error.HTTPError as error:
             error.close()
             return False
-        except OSError:  # it does not listen yet, or has no time to answer
+        except OSError:  # Prometheus does not listen yet or is too busy to answer
             return False
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The PromQL of the chart's files, as Prometheus and Grafana take it from them."""
+"""The PromQL in the chart's files, as Prometheus and Grafana read it."""
 
 import json
 import re
@@ -22,26 +22,26 @@ _LABEL_VALUES = re.compile(r"label_values\((.+), (\w+)\)")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """An expression and where it stands."""
+    """An expression and its place in the files."""
 
     where: str
     expression: str
 
     def metrics(self) -> Iterator[tuple[str, frozenset[str]]]:
-        """The metrics that it reads, each with the labels that it selects by."""
+        """Return the metrics that the expression reads, each with the labels it selects by."""
         for name, selector in _METRIC.findall(self.expression):
             yield name, frozenset(_LABEL.findall(re.sub(r'"[^"]*"', "", selector)))
 
     def recorded(self) -> set[str]:
-        """The results of recording rules that it reads."""
+        """Return the recorded metrics that the expression reads."""
         return set(_RECORDED.findall(self.expression))
 
     def variables(self) -> set[str]:
-        """Grafana's variables in it."""
+        """Return Grafana's variables in the expression."""
         return set(_VARIABLE.findall(self.expression))
 
     def filled_in(self, values: Mapping[str, str]) -> str:
-        """It with Grafana's variables replaced. Raises KeyError for one that has no value."""
+        """Return the expression with Grafana's variables replaced. Raises KeyError for a variable without a value."""
         return _VARIABLE.sub(lambda match: values[match[1]], self.expression)
 
 
@@ -62,12 +62,12 @@ def dashboard(file: Path) -> dict[str, Any]:
 
 
 def panels(file: Path) -> list[dict[str, Any]]:
-    """Its panels that show something, without the rows."""
+    """Return the panels of a dashboard, without its rows."""
     return [panel for panel in dashboard(file)["panels"] if panel["type"] != "row"]
 
 
 def panel_queries(file: Path) -> list[Query]:
-    """The expressions of its panels and annotations."""
+    """Return the expressions of a dashboard's panels and annotations."""
     shown = [
         Query(f"{file.stem}: {panel['title']} ({target['refId']})", target["expr"])
         for panel in panels(file)
@@ -78,7 +78,7 @@ def panel_queries(file: Path) -> list[Query]:
 
 
 def variable_queries(file: Path) -> dict[str, tuple[Query, str]]:
-    """Its variables that Prometheus is asked for: the series and the label whose values they are, by name."""
+    """Return a dashboard's Prometheus variables by name: the series, and the label with the values."""
     found = {}
     for variable in dashboard(file)["templating"]["list"]:
         if variable["type"] == "query":

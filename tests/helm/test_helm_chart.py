@@ -1,4 +1,4 @@
-"""The chart: what it holds by itself, and, where there is Helm, what it renders."""
+"""The chart: its files and, if Helm is installed, its rendered objects."""
 
 import json
 import re
@@ -25,10 +25,10 @@ VALUES = sorted((CHART / "ci").glob("*-values.yaml"))
 NAMES = [path.stem.removesuffix("-values") for path in VALUES]
 
 KUBERNETES = ("1.27", "1.35")
-"""The oldest and the newest version whose schemas the objects have to satisfy; kubernetes-validate brings them along."""
+"""The oldest and the newest Kubernetes whose schemas the objects must satisfy. kubernetes-validate contains both."""
 
 CUSTOM = {"ServiceMonitor", "PodMonitor", "PrometheusRule", "SparkApplication", "ScheduledSparkApplication"}
-"""Kinds that Kubernetes itself has no schema for."""
+"""Kinds without a schema in Kubernetes itself."""
 
 HELM = shutil.which("helm")
 needs_helm = pytest.mark.skipif(
@@ -42,7 +42,7 @@ def loaded(path: Path) -> Any:
 
 
 def merged(values: Any, over: Any) -> Any:
-    """As Helm does it: objects key by key, everything else as a whole."""
+    """Merge values as Helm does: objects key by key, everything else as a whole."""
     if not (isinstance(values, dict) and isinstance(over, dict)):
         return over
     return {
@@ -56,7 +56,7 @@ def all_values(path: Path) -> Any:
 
 
 def config_as_it_stands(path: Path) -> WeirConfig:
-    """The config of the values, with names for listeners, which the chart gives those that have none."""
+    """Return the config of the values, with the names that the chart gives to unnamed listeners."""
     config = all_values(path)["config"]
     listeners = [{"advertised_host": "weir.example.com", **listener} for listener in config["listeners"]]
     return parse_config(yaml.safe_dump({**config, "listeners": listeners}), source=path.name)
@@ -68,7 +68,7 @@ def schema() -> Any:
 
 
 class TestByItself:
-    """What needs no Helm."""
+    """Tests without Helm."""
 
     @pytest.mark.process
     @pytest.mark.parametrize("written_by", ["values_schema.py", "dashboards.py"])
@@ -91,7 +91,6 @@ class TestByItself:
 
     @pytest.mark.parametrize("path", VALUES, ids=NAMES)
     def test_weir_accepts_the_config(self, path: Path) -> None:
-        """Or this raises an error with all that is wrong."""
         assert config_as_it_stands(path).listeners
 
     @pytest.mark.parametrize(
@@ -116,7 +115,7 @@ class TestByItself:
         assert [list(error.absolute_path) for error in found] == [where]
 
     def test_schema_requires_no_more_of_a_listener_than_weir(self, schema: Any) -> None:
-        """What validators fill in is not wanted by the schema either."""
+        """The schema does not require keys that validators fill in."""
         listeners = [{"name": "a", "bootstrap_port": 1}, {"name": "b", "bootstrap_port": 300, "tls": {"cert": "c", "key": "k"}}]
         config = {"upstream": {"bootstrap_servers": ["kafka:9092"]}, "listeners": listeners}
         jsonschema.Draft7Validator(schema).validate({"config": config})
@@ -153,7 +152,7 @@ def helm(*arguments: str | Path) -> str:
 
 @cache
 def render(*arguments: str | Path) -> list[dict[str, Any]]:
-    # Without a version Helm asks its own build, and one that `go install` made says 1.20.
+    # Without a version Helm uses its build's default, which is 1.20 after `go install`.
     text = helm("template", "weir", CHART, "--namespace", "kafka", "--kube-version", f"{KUBERNETES[0]}.0", *arguments)
     return [document for document in yaml.safe_load_all(text) if document]
 
@@ -170,7 +169,7 @@ def config_of(objects: list[dict[str, Any]]) -> WeirConfig:
 @pytest.mark.process
 @needs_helm
 class TestRendered:
-    """What Helm makes of it."""
+    """Tests of rendered objects."""
 
     @pytest.mark.parametrize("path", VALUES, ids=NAMES)
     def test_helm_lint_accepts_the_chart(self, path: Path) -> None:
@@ -246,7 +245,7 @@ class TestRendered:
         assert not any("subPath" in mount for mount in mounts.values())
 
     def test_quota_change_rolls_no_pod(self) -> None:
-        """Nor where the pods are to be rolled for what needs a restart."""
+        """Pods roll for keys that need a restart, if rollOnRestartKeys is true."""
         values = ["--values", CHART / "ci" / "ports-values.yaml"]
 
         def pods(*more: str) -> Any:
@@ -358,7 +357,7 @@ class TestRendered:
             assert options.out.startswith(mounts)
 
     def test_agent_finds_broker_id_and_volumes(self, tmp_path: Path) -> None:
-        """Its script, with a `weir` that says what it was given."""
+        """Run the agent's script with a `weir` that prints its arguments."""
         pod = one(render("--values", CHART / "ci" / "everything-values.yaml"), "DaemonSet", "weir-volume-agent")["spec"]
         command = pod["template"]["spec"]["containers"][0]["command"]
         (tmp_path / "weir").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')

@@ -1,4 +1,4 @@
-"""Rules and dashboards: what they read exists, promtool and a real Prometheus take them, and alerts fire when they should."""
+"""Rules and dashboards read existing metrics, promtool and a real Prometheus accept them, and alerts fire."""
 
 import re
 import subprocess
@@ -40,7 +40,7 @@ PROCESS_METRICS = {
     "process_resident_memory_bytes",
     "process_start_time_seconds",
 }
-"""Those of prometheus_client's ProcessCollector that are read."""
+"""The metrics of prometheus_client's ProcessCollector that the files read."""
 LABELS: dict[str, set[str]] = {name: set() for name in PROCESS_METRICS}
 for row in METRICS:
     suffixes = ("_bucket", "_sum", "_count") if isinstance(row, Distribution) else ("",)
@@ -104,7 +104,7 @@ def test_dashboard_can_be_imported_anywhere(file: Path) -> None:
     names = {variable["name"] for variable in variables} | GRAFANAS_OWN
     used = set().union(*(query.variables() for query in panel_queries(file)))
     assert used <= names
-    assert used | GRAFANAS_OWN == names, "a variable that changes nothing"
+    assert used | GRAFANAS_OWN == names, "a variable without effect"
 
 
 @each_dashboard
@@ -155,12 +155,12 @@ NOT_HERE = {
     "weir_volume_messages_skipped_total": "no foreign messages",
     "weir_topic_refused_bytes_total": "no broker refuses anything",
 }
-"""Metrics without a sample under the load of these tests, and why."""
+"""Metrics without a sample under the load of these tests, with the reason."""
 
 
 @pytest.fixture(scope="module")
 def scraped(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Weir, Prometheus]]:
-    """A gateway with a client that wants more than it may have for as long as the tests last, and its Prometheus."""
+    """A gateway with a client that stays over its quota, and a Prometheus that scrapes it."""
     program("prometheus")
     config = tmp_path_factory.mktemp("weir"), kafka.bootstrap_servers, CONFIG, {"max_connections": 1_000}
     with (
@@ -173,7 +173,7 @@ def scraped(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> It
         admin.create_topics([NewTopic(topic, 1, replication_factor=1)])[topic].result(60)
         producers = [Producer({**client, "linger.ms": 0, "batch.num.messages": 1}) for _ in range(3)]
         for producer in producers:
-            for _ in range(200):  # 300 s of the quota; what is not sent when the tests are over is thrown away
+            for _ in range(200):  # 300 s of the quota; unsent records are dropped after the tests
                 producer.produce(topic, RECORD)
         consumer = Consumer({**client, "group.id": topic, "auto.offset.reset": "earliest"})
         consumer.subscribe([topic])
@@ -186,7 +186,7 @@ def scraped(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def grafana(weir: Weir) -> dict[str, str]:
-    """Grafana's variables as somebody who looks at the client would set them."""
+    """Return the values of Grafana's variables that show the client."""
     everything = dict.fromkeys(("kind", "user", "ip", "listener"), ".*")
     own = {"__rate_interval": "15s", "__range": "1m"}
     return {**everything, **own, "client_id": f"{CLIENT}|", "instance": weir.admin.removeprefix("http://")}
@@ -200,7 +200,7 @@ def test_each_panel_has_data(scraped: tuple[Weir, Prometheus], file: Path) -> No
     for query in panel_queries(file):
         expression = query.filled_in(values)
         if any(metric in NOT_HERE for metric, _ in query.metrics()) or query.where.endswith("Config reloads"):
-            assert prometheus.query(expression) == [], f"{query.where}: has data after all"
+            assert prometheus.query(expression) == [], f"{query.where}: has data"
         else:
             wait_until(lambda expression=expression: prometheus.query(expression), f"{query.where}: {expression}")
 
@@ -215,8 +215,8 @@ def test_each_variable_has_values(scraped: tuple[Weir, Prometheus], file: Path) 
     def look() -> dict[str, list[str]]:
         return {name: prometheus.label_values(label, query.filled_in(values)) for name, (query, label) in queries.items()}
 
-    # What was last to begin is the consumer.
-    wait_until(lambda: "fetch" in look()["kind"], "Prometheus has seen all of it")
+    # The consumer starts last.
+    wait_until(lambda: "fetch" in look()["kind"], "Prometheus has scraped all metrics")
     found = look()
     assert found["instance"] == [values["instance"]]
     assert {"produce", "fetch", "controller_mutation", "connection"} >= set(found["kind"]) >= {"produce", "fetch"}
@@ -250,7 +250,7 @@ def test_throttled_client_fires_the_only_alert(scraped: tuple[Weir, Prometheus])
     alerts = wait_until(throttled, "the client's throttle time is noticed")
     assert {alert["labels"]["client_id"] for alert in alerts} == {CLIENT}
     assert all(f"client-id {CLIENT} is throttled" in alert["annotations"]["summary"] for alert in alerts)
-    assert {alert["state"] for alert in alerts} == {"pending"}, "half an hour has to pass"
+    assert {alert["state"] for alert in alerts} == {"pending"}, "the alert needs half an hour"
     expected = {"WeirClientThrottled", "WeirClientSendsEarly", "WeirQuotaNearlyUsed"}
-    # On a busy machine a scrape may come too late, and that is pending for a moment.
-    wait_until(lambda: {alert["labels"]["alertname"] for alert in prometheus.alerts()} <= expected, "nothing else")
+    # On a busy machine a late scrape may make another alert pending for a moment.
+    wait_until(lambda: {alert["labels"]["alertname"] for alert in prometheus.alerts()} <= expected, "no other alert")

@@ -1,4 +1,4 @@
-"""The balancer of the rolling restart, between a client and a gateway that is the test."""
+"""The balancer of the rolling restart, between a client and a gateway that the test plays."""
 
 import gc
 import socket
@@ -21,7 +21,7 @@ class Ready(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_request(self, code: object = "-", size: object = "-") -> None:
-        pass  # to stderr it would go
+        pass  # the exception would go to stderr
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def read_to_the_end(connection: socket.socket) -> bytes:
 
 
 def collect_in(balancer: Balancer) -> None:
-    """Between two steps of its loop, when no task of it is running."""
+    """Collect garbage between two steps of the loop, while none of its tasks runs."""
     done = threading.Event()
     assert balancer._loop is not None
     balancer._loop.call_soon_threadsafe(lambda: (gc.collect(), done.set()))
@@ -61,7 +61,7 @@ def test_answer_reaches_a_client_that_sends_no_more(admin_port: int) -> None:
                     client.shutdown(socket.SHUT_WR)
                     assert read_to_the_end(connection) == b"a request"
                     connection.sendall(b"its ")
-                    assert client.recv(1 << 16) == b"its "  # so the other way is over
-                    collect_in(balancer)  # must not find the two connections
+                    assert client.recv(1 << 16) == b"its "  # so this direction has ended
+                    collect_in(balancer)  # must not free the two connections
                     connection.sendall(b"answer")
                 assert read_to_the_end(client) == b"answer"

@@ -1,4 +1,4 @@
-"""The chart is well-formed, and shows what it is given."""
+"""The SVG chart is well-formed and shows its figures."""
 
 from xml.etree import ElementTree
 

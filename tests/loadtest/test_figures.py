@@ -1,4 +1,4 @@
-"""What is said about a series of byte counts."""
+"""The figures of a series of byte counts."""
 
 import pytest
 
@@ -9,7 +9,7 @@ STEP = 0.25
 
 
 def series(rates: list[float]) -> list[tuple[float, int]]:
-    """Sampled four times a second, beginning with a second in which nothing happens."""
+    """Return samples at four per second that begin with a second without bytes."""
     samples, total = [(100.0, 0)], 0.0
     for second, rate in enumerate([0.0, *rates]):
         for part in range(1, 5):

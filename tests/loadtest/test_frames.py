@@ -1,4 +1,4 @@
-"""The bench's requests are what a broker reads, and what this project's own parsers see in them."""
+"""The bench's requests are valid for an independent codec and for this project's parsers."""
 
 import struct
 

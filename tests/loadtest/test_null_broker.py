@@ -1,4 +1,4 @@
-"""The null broker answers what the bench's generator sends, in any chunks, and nothing else."""
+"""The null broker answers exactly the requests of the bench's generator, in any chunks."""
 
 import asyncio
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""The demo's figures come from the gateway's counters."""
+"""The demo computes its figures from the gateway's counters."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Ratios are formed within rounds."""
+"""The bench computes ratios within rounds."""
 
 from loadtest.bench.generator import Saturated
 from loadtest.bench.report import cpu_per_request, grids, paired, size_name

@@ -1,4 +1,4 @@
-"""The instrument reads what `ss` prints, and counts real connections."""
+"""The counter parses the output of `ss` and counts real connections."""
 
 import os
 import socket
@@ -20,7 +20,7 @@ def test_ss_output_is_parsed() -> None:
 
 
 def until_counted(counter: ReceivedCounter, least: int) -> int:
-    """What is counted of this process, as soon as it is at least so much, or what it is after a minute."""
+    """Return this process's count as soon as it reaches `least`, or its value after a minute."""
     deadline = time.monotonic() + 60
     while True:
         counted = counter.series([os.getpid()])

@@ -1,4 +1,4 @@
-"""The load of the workers' comparison: what the sink answers is what a broker would, and the loop goes round."""
+"""The load of the workers comparison: the sink answers as a broker does, and the loop cycles."""
 
 import asyncio
 import struct
@@ -37,11 +37,11 @@ async def test_poured_requests_are_answered() -> None:
     server = await asyncio.get_running_loop().create_server(lambda: Sink(length), "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
     async with server:
-        for seconds in (0.2, 2.0, 20.0):  # a machine that is busy needs longer
+        for seconds in (0.2, 2.0, 20.0):  # a busy machine needs longer
             poured = await pour(Job(f"{host}:{port}", 100, 3, seconds, (), (), warmup=0.1))
             if poured.requests > CYCLE:
                 break
-    assert poured.requests > CYCLE, "round the cycle, more than once"
+    assert poured.requests > CYCLE, "the loop must complete its cycle more than once"
     assert poured.gateway_cpu == 0.0
     assert poured.load_cpu > 0.0
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 DATA = Path(__file__).parent / "data"
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in a way that is deprecated
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in a deprecated way
     from kafka.protocol import api_data
     from kafka.protocol.api_message import ApiMessage
     from kafka.protocol.data_container import DataContainer
@@ -20,7 +20,7 @@ with warnings.catch_warnings():
 
 
 def _build(spec: dict[str, Any]) -> type[ApiMessage]:
-    """A message class from a specification that is no file of kafka-python's."""
+    """Return a message class for a specification that kafka-python lacks."""
     with patch.object(api_data, "load_json", lambda name, package=None: spec):
         return type(ApiMessage)(spec["name"], (ApiMessage,), {"__slots__": ()})
 
@@ -44,7 +44,7 @@ def response_class(api_key: int) -> type[ApiMessage]:
 
 
 def build(message: type[Any], version: int, values: dict[str, Any]) -> Any:
-    """A message from plain dicts and lists, nested as its fields are; fields that are left out get their defaults."""
+    """Return a message from plain dicts and lists, nested as its fields are. Omitted fields get their defaults."""
     built = {}
     for name, value in values.items():
         field = message.fields[name]
@@ -74,8 +74,8 @@ def encode_response(api_key: int, version: int, values: dict[str, Any], correlat
 def decode_response(api_key: int, version: int, frame: bytes) -> dict[str, Any]:
     """A whole response frame as nested dicts, its correlation id and unknown tagged fields included.
 
-    kafka-python decodes a frame that is too long, too short or cut without a word. So what it read is encoded again, and
-    has to be the same bytes, except where tagged fields that it can't write got lost.
+    kafka-python decodes truncated or extended frames without an error. So this function encodes the result again and compares
+    the bytes, unless tagged fields that kafka-python cannot write were lost.
     """
     message = response_class(api_key).decode(frame, version=version, header=True, framed=True)
     values = {"correlation_id": message.header.correlation_id, **_as_dict(message)}

@@ -1,11 +1,11 @@
-"""Writes data/api_facts.json: what Kafka's own jar says about each API, for the table in protocol/api_keys.py to match.
+"""Writes data/api_facts.json: facts about each API from Kafka's own jar, which the table in protocol/api_keys.py must match.
 
-And data/message_specs.json: the layouts of the messages that kafka-python has no codec for, without Kafka's texts.
+Writes data/message_specs.json as well: the layouts of messages that kafka-python has no codec for, without Kafka's texts.
 
     python tests/protocol/generate_api_facts.py .../kafka-clients-4.3.0.jar
 
-Versions, flexibility and fields come from the message specifications in the jar; from which version on a client throttles
-itself comes from the bytecode of each response's shouldClientThrottle, by `javap` (JDK).
+Versions, flexibility and fields come from the message specifications in the jar. The first version in which a client
+throttles itself comes from the bytecode of each response's shouldClientThrottle, by `javap` (JDK).
 """
 
 import json
@@ -32,7 +32,7 @@ def read_specs(jar: zipfile.ZipFile) -> dict[int, dict[str, dict]]:
 
 
 def client_throttles_since(jar_path: Path, jar: zipfile.ZipFile) -> dict[str, int]:
-    """{"Fetch": 8, ...}; responses that keep AbstractResponse's `false` are missing."""
+    """Return {"Fetch": 8, ...} without the responses that inherit AbstractResponse's `false`."""
     path = REQUESTS.replace(".", "/")
     classes = [n for n in jar.namelist() if re.fullmatch(rf"{path}/\w+Response\.class", n)]
     names = [n.removesuffix(".class").replace("/", ".") for n in classes]
@@ -75,7 +75,7 @@ def main() -> None:
     facts = []
     for key, spec in sorted(specs.items()):
         request, response = spec["request"], spec["response"]
-        if request["validVersions"] == "none":  # removed in 4.0; nothing but the key is left in the jar
+        if request["validVersions"] == "none":  # removed in 4.0; only the key is left in the jar
             continue
         name = request["name"].removesuffix("Request")
         fields = [f for f in response["fields"] if "taggedVersions" not in f]

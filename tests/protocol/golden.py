@@ -27,5 +27,5 @@ GOLDEN = _load()
 
 
 def golden(api_key: int) -> list[Golden]:
-    """Those of one API."""
+    """Return the responses of one API."""
     return [each for each in GOLDEN if each.api_key == api_key]

@@ -2,8 +2,8 @@
 
     python -m tests.protocol.record_golden
 
-Starts one KRaft node in a temporary directory. Each request goes over a connection of its own. Once more with the newest
-version of each API, the client is one over its request quota (KIP-124), so that its frames hold a throttle time.
+Starts one KRaft node in a temporary directory. Each request uses a connection of its own. The newest version of each API
+is recorded a second time, with a client over its request quota (KIP-124), so that its frames hold a throttle time.
 """
 
 import base64
@@ -36,14 +36,14 @@ COORDINATOR_NOT_READY = (14, 15, 16)
 
 
 class Recorder:
-    """Sends requests to the broker at `port`; `topic_id` is that of TOPIC, once it exists."""
+    """Sends requests to the broker at `port`. `topic_id` is that of TOPIC, once TOPIC exists."""
 
     def __init__(self, host: str, port: int) -> None:
         self.address = (host, port)
         self.topic_id = UUID(int=0)
 
     def exchange(self, key: int, version: int, values: dict[str, Any], client_id: str = FREE) -> bytes:
-        """The whole response frame. Raises OSError where the broker closes the connection or takes too long."""
+        """Return the whole response frame. Raises OSError if the broker closes the connection or takes too long."""
         with socket.create_connection(self.address, TIMEOUT_S) as connection:
             connection.sendall(codec.encode_request(key, version, values, CORRELATION_ID, client_id))
             with connection.makefile("rb") as stream:
@@ -146,7 +146,7 @@ Body = Callable[[Recorder, int], dict[str, Any]]
 
 
 def same(**values: Any) -> Body:
-    """A body that is the same in every version."""
+    """Return a body for all versions."""
     return lambda _recorder, _version: values
 
 
@@ -207,7 +207,7 @@ BODIES: dict[int, Body] = {
 
 
 def prepare(recorder: Recorder) -> None:
-    """A topic, a share group that reads from its start, a group coordinator, and the slow client's quota."""
+    """Create a topic, a share group that reads from its start, a group coordinator, and the slow client's quota."""
     topic = {"name": TOPIC, "num_partitions": 2, "replication_factor": 1}
     created = recorder.ask(ApiKey.CREATE_TOPICS, 7, {"topics": [topic], "timeout_ms": 5000})
     recorder.topic_id = created["topics"][0]["topic_id"]
@@ -223,7 +223,7 @@ def prepare(recorder: Recorder) -> None:
 
 
 def offered(recorder: Recorder) -> list[tuple[int, int]]:
-    """Every (API key, version) that the broker offers and the codec and the gateway's table know, in order."""
+    """Return each (API key, version) that the broker, the codec and the gateway's table know, in order."""
     answer = recorder.ask(ApiKey.API_VERSIONS, 3, SOFTWARE)
     ranges = {row["api_key"]: (row["min_version"], row["max_version"]) for row in answer["api_keys"]}
     known = sorted(key for key in ranges if key in codec.KEYS and key in APIS)

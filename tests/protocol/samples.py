@@ -1,4 +1,4 @@
-"""Made-up messages: any kind, any version, every field filled."""
+"""Generated messages of any kind and version, with every field filled."""
 
 import random
 import struct
@@ -17,17 +17,17 @@ def response_values(api_key: int, version: int, rng: random.Random) -> dict[str,
 
 
 def response_frame(api_key: int, version: int, rng: random.Random, **values: Any) -> bytes:
-    """A whole frame; `values` replace those that were made up."""
+    """Return a whole frame. `values` replace generated values."""
     return codec.encode_response(api_key, version, response_values(api_key, version, rng) | values)
 
 
 def with_length(body: bytes) -> bytes:
-    """A frame of `body`, everything behind the length."""
+    """Return a frame of `body`, which follows the length."""
     return struct.pack(">i", len(body)) + body
 
 
 def with_header_tag(frame: bytes) -> bytes:
-    """A response frame with an empty tagged section in its header, given an unknown tagged field of 3 bytes there."""
+    """Add an unknown tagged field of 3 bytes to a response frame whose header has no tagged fields."""
     assert frame[8] == 0
     return with_length(frame[4:8] + b"\x01\x63\x03abc" + frame[9:])
 
@@ -59,6 +59,6 @@ def _plain(kind: str, rng: random.Random) -> Any:
         return "ä" * rng.choice((0, 1, 5, 63, 64, 200))
     if kind in ("bytes", "records"):
         return rng.randbytes(rng.choice((0, 1, 126, 127, 128, 300)))
-    if kind == "bitfield":  # kafka-python's own kind: the numbers of the bits that are set
+    if kind == "bitfield":  # a type of kafka-python's own: the numbers of the set bits
         return {rng.randrange(1, 12), 3}
     return {"bool": rng.random() < 0.5, "float64": rng.random(), "uuid": uuid.UUID(int=rng.getrandbits(128))}[kind]

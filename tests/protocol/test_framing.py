@@ -93,7 +93,7 @@ def test_header_is_found_in_any_chunking(names, data):
 
 
 def request_header(name):
-    """A Heartbeat with nothing behind its header, which has a tagged field."""
+    """Return a Heartbeat that is only a header with a tagged field."""
     head = b"\0\x0c\0\4" + bytes(4) + len(name).to_bytes(2, "big") + name + b"\1\7\3abc"
     return len(head).to_bytes(4, "big") + head
 

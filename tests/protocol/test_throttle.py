@@ -65,7 +65,7 @@ def test_unsupported_api_versions_answer_has_no_throttle():
 
 @pytest.mark.parametrize("golden", [g for g in GOLDEN if g.version >= APIS[g.api_key].throttle_since], ids=str)
 def test_truncated_frame_is_incomplete_or_invalid(golden: Golden):
-    """Before the field ends, more bytes are asked for; where the frame itself is that short, it is invalid."""
+    """A buffer that ends before the field is incomplete. A frame that ends there is invalid."""
     key, version, _, frame = golden
     offset = throttle_offset(key, version, frame, 0, len(frame))
     after = offset + 4

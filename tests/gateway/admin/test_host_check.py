@@ -1,4 +1,4 @@
-"""The names that the admin server answers to."""
+"""The host names that the admin server accepts."""
 
 import socket
 

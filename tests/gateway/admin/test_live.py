@@ -1,4 +1,4 @@
-"""The live page: what it is sent, once a second, over a real socket; and that it needs nothing from elsewhere."""
+"""The live page: its events once per second over a real socket, and a page without external resources."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ async def server(view: AdminView, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 
 async def events(response: aiohttp.ClientResponse, count: int) -> list[tuple[str, object]]:
-    """The next events of a stream."""
+    """Return the next `count` events of a stream."""
     found = []
     for _ in range(count):
         block = (await response.content.readuntil(b"\n\n")).decode()

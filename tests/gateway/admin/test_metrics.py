@@ -1,4 +1,4 @@
-"""The page of metrics, read with Prometheus's own parsers."""
+"""The metrics page, parsed with Prometheus's own parsers."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -149,7 +149,7 @@ def test_request_latency_is_a_cumulative_histogram_by_api(view: AdminView) -> No
     }
     assert list(buckets.values()) == sorted(buckets.values())
     assert len(buckets) <= 12
-    # A latency in slot i is below 2**i / 2**20 seconds: each stands at the first bound that is not below that.
+    # A latency in slot i is below 2**i / 2**20 seconds, so it counts at the first bound that is not below that.
     assert buckets[2**8 / 2**20] == 1
     assert buckets[2**10 / 2**20] == 2
     assert buckets[2**26 / 2**20] == 2
@@ -250,7 +250,7 @@ def test_open_metrics_is_sent_on_request(view: AdminView) -> None:
 
 
 class Rows:
-    """An engine of which only the rows matter here: names that the real one gets from hostile clients."""
+    """An engine with given rows, such as names of hostile clients."""
 
     overflowed = 3
 

@@ -1,4 +1,4 @@
-"""The admin server, asked by a real client over a real socket."""
+"""The admin server, with a real client over a real socket."""
 
 import asyncio
 import base64
@@ -168,7 +168,7 @@ async def test_live_page_runs_its_own_script_only(client: aiohttp.ClientSession)
     directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
     assert directives["script-src"] == f"'sha256-{hashed}'"
     assert (directives["connect-src"], directives["base-uri"]) == ("'self'", "'none'")
-    assert not re.search(r"<[^>]* on\w+=", page), "a handler in an attribute, which the policy forbids"
+    assert not re.search(r"<[^>]* on\w+=", page), "an inline handler, which the policy forbids"
 
 
 async def test_post_to_read_only_page_is_refused(client: aiohttp.ClientSession) -> None:

@@ -1,4 +1,4 @@
-"""One run for all who ask at the same time, and no result that is older than its request."""
+"""Concurrent requests share one run, and no result is older than its request."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from gateway.admin.single_flight import SingleFlight
 
 
 class Work:
-    """Counts its runs; each ends once `go_on` is set."""
+    """Counts its runs. Each run ends once `go_on` is set."""
 
     def __init__(self) -> None:
         self.runs = self.running = self.most_at_once = 0

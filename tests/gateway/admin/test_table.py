@@ -1,4 +1,4 @@
-"""`weir quotas`: what people see of the admin API's answer."""
+"""`weir quotas`: the table of the admin API's answer."""
 
 import asyncio
 import io
@@ -25,7 +25,7 @@ async def server(view: AdminView) -> AsyncIterator[AdminServer]:
 
 
 class Screen(io.StringIO):
-    """What a console has written; `drawn_twice` is set as soon as the table has been drawn again."""
+    """A console that records its output. `drawn_twice` is set as soon as the table is drawn a second time."""
 
     def __init__(self, *, terminal: bool = False) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ async def refused(answer: web.Response, message: str) -> None:
 
 
 BAR = "━━━ "
-"""The end of a bar and what parts it from its percentage, which no border has."""
+"""The end of a bar and the gap before its percentage. No border has them."""
 
 
 @pytest.mark.parametrize(

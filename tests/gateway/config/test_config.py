@@ -1,4 +1,4 @@
-"""Config files, good and bad: what is read from them, and what their author is told."""
+"""Config files, good and bad: the parsed config, and the messages about mistakes."""
 
 import json
 import os

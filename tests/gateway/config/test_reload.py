@@ -1,4 +1,4 @@
-"""Reloading: real files, changed in the ways in which people and Kubernetes change them."""
+"""Reloads of real files that change as people and Kubernetes change them."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ def rate(of: WeirConfig) -> float:
 
 
 class Watched:
-    """A reloader at work on `path`, and what it has done so far."""
+    """A running reloader of `path`, with its results so far."""
 
     def __init__(self) -> None:
         self.results: asyncio.Queue[ReloadResult] = asyncio.Queue()
@@ -98,7 +98,7 @@ async def test_changed_file_is_applied(path: Path, change: Callable[[Path, str],
 
 
 def config_map(folder: Path, version: str, content: str) -> None:
-    """What kubelet does to a mounted ConfigMap: a new directory, a link to it renamed over `..data`, the old one removed."""
+    """Change a mounted ConfigMap as kubelet does: a new directory, a link to it renamed over `..data`, the old one removed."""
     data = folder / "..data"
     old = data.resolve() if data.is_symlink() else None
     (folder / version).mkdir()
@@ -263,15 +263,15 @@ async def test_failed_watch_is_logged_once_and_file_is_polled(
 
 
 async def tells_nothing(*_: object, **__: object) -> AsyncIterator[None]:
-    """A watch that never sees anything."""
+    """A watch that never reports a change."""
     await asyncio.Event().wait()
     yield
 
 
 async def test_sighup_reloads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.config.reload.awatch", tells_nothing)  # it would see the change as well
+    monkeypatch.setattr("gateway.config.reload.awatch", tells_nothing)  # the file watch would report the change as well
     async with watching(path, config(50_000)) as watched:
-        await watched.next()  # the handler is in place
+        await watched.next()  # the signal handler is installed
         in_place(path, text(200_000))
         os.kill(os.getpid(), signal.SIGHUP)
         assert rate((await watched.next()).config) == 200_000

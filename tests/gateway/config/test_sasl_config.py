@@ -1,4 +1,4 @@
-"""`sasl` of upstream and of listeners: what is read, and what their author is told, without the secrets."""
+"""The `sasl` sections of upstream and listeners: parsed values, and messages without secrets."""
 
 from pathlib import Path
 

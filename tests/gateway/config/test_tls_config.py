@@ -1,4 +1,4 @@
-"""TLS in the config file: what is read, what is wrong with it, and what is wrong with the files that it names."""
+"""TLS in the config file: parsed values, and problems of the text and of the files that it names."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -115,7 +115,7 @@ def authority(tmp_path: Path) -> Authority:
 
 
 def checked(directory: Path, text: str) -> Problem:
-    """What loading the file says, where that is one problem."""
+    """Return the only problem of loading `text` as a file in `directory`."""
     file = directory / "weir.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:

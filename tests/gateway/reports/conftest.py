@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 SPARK = [
     pytest.mark.spark,
     pytest.mark.timeout(600),
-    # PySpark leaves the sockets that it collects rows through to the garbage collector.
+    # PySpark leaves its sockets for collected rows to the garbage collector.
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
-    """Set up for tiny data: compiling and spreading it would take longer than the work."""
+    """A session for tiny data: compiling and distributing the work would take longer than the work itself."""
     from pyspark.sql import SparkSession
 
     small = {
@@ -55,7 +55,7 @@ def spark() -> Iterator["SparkSession"]:
 
 @dataclass(frozen=True)
 class Run:
-    """A report over the scenario, with what it told while it ran."""
+    """A report over the scenario, with its progress messages."""
 
     ledger: Path
     out: Path
@@ -69,7 +69,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("ledger")
     write_events(path, events())
     folder = path / partition(START)
-    # A gateway adds a gzip member at each flush; blank lines are nothing at all.
+    # A gateway appends one gzip member at each flush. Blank lines are ignored.
     members = [gzip.compress(f"{line}\n".encode()) for lines in BAD_LINES.values() for line in ("", *lines)]
     (folder / "weir-broken-0.jsonl.gz").write_bytes(b"".join(members))
     (folder / "_unfinished.jsonl.gz.part").write_bytes(b"not even gzip")

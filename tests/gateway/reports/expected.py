@@ -1,4 +1,4 @@
-"""What the reports have to say about the scenario, worked out from its happenings without Spark and the reports' code."""
+"""The expected rows of each report over the scenario, computed in plain Python without the reports' code."""
 
 import datetime as dt
 from collections import defaultdict
@@ -38,7 +38,7 @@ def _decisions_of() -> Mapping[tuple[Any, ...], list[Decision]]:
 
 
 def _minutes_of() -> Mapping[tuple[Any, ...], Mapping[int, list[Use]]]:
-    """Each entity's uses by minute, the gateways' together."""
+    """Return each entity's use by minute, summed over gateways."""
     found: dict[tuple[Any, ...], dict[int, list[Use]]] = defaultdict(lambda: defaultdict(list))
     for use in uses():
         found[use.bucket.entity][use.at].append(use)
@@ -46,7 +46,7 @@ def _minutes_of() -> Mapping[tuple[Any, ...], Mapping[int, list[Use]]]:
 
 
 def _last_limit(entity: tuple[Any, ...]) -> tuple[str | None, float | None]:
-    """The quota that applied last and the highest limit in that hour."""
+    """Return the entity's last quota and the highest limit of its last hour."""
     seen: list[tuple[int, Bucket]] = [(use.at, use.bucket) for use in uses() if use.bucket.entity == entity]
     seen += [(decision.at, decision.bucket) for decision in decisions() if decision.bucket.entity == entity]
     last_hour = max(at // (60 * MINUTE) for at, _ in seen)
@@ -91,7 +91,7 @@ def top_throttled() -> Rows:
 
 
 def _upper(value: int) -> int:
-    """The largest value that can't be told from this one: exact below 32, else 16 steps from a power of two to the next."""
+    """Return the upper bound of the value's histogram slot: exact below 32, then 16 slots per power of two."""
     if value < 32:
         return value
     step = 2 ** (len(f"{value:b}") - 5)
@@ -99,7 +99,7 @@ def _upper(value: int) -> int:
 
 
 def _at_rank(values: Sequence[int], thousandths: int) -> int:
-    """The nearest rank."""
+    """Return the value at the nearest rank."""
     return sorted(values)[ceil(len(values) * thousandths / 1000) - 1]
 
 
@@ -352,7 +352,7 @@ def config_changes() -> Rows:
 
 
 def _around(at: int, concerns: Any) -> dict[str, Any]:
-    """What happened in the 60 minutes before the minute of `at`, and in the 60 after it."""
+    """Return the figures of the 60 minutes before the minute of `at` and of the 60 minutes after it."""
     minute = at // MINUTE
     row: dict[str, Any] = {}
     for name, span in (("before", range(minute - 60, minute)), ("after", range(minute + 1, minute + 61))):

@@ -1,7 +1,7 @@
-"""A known scenario, told as what happened to whom and not as events: three hours around a midnight, three gateways, ten actors.
+"""A scenario as uses and decisions instead of events: three hours around a midnight, three gateways, ten actors.
 
-`events()` folds it as a gateway's ledger would. What the reports have to say about it is worked out in `expected.py` from these
-same happenings, in plain Python.
+`events()` folds the scenario as a gateway's ledger does. `expected.py` computes the reports' rows from the same uses and
+decisions in plain Python.
 """
 
 import datetime as dt
@@ -25,12 +25,12 @@ HOUR, MINUTE, SECOND = 3_600_000, 60_000, 1000
 START = int(dt.datetime(2026, 11, 20, 22, tzinfo=dt.UTC).timestamp()) * 1000
 HOURS = 3
 CHANGE = START + HOUR + 10 * MINUTE + 5 * SECOND
-"""At 23:10:05 the greedy one's quota is doubled."""
+"""The greedy client's quota doubles at 23:10:05."""
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """One entity and the quota that it has."""
+    """One entity and its quota."""
 
     kind: str
     user: str | None = None
@@ -57,7 +57,7 @@ HOSTILE = Bucket("fetch", user='</script><b>"type":"usage"', quota="user=<defaul
 
 @dataclass(frozen=True)
 class Use:
-    """What a bucket used in the minute that begins at `at` through one gateway."""
+    """The use of a bucket at one gateway in the minute that begins at `at`."""
 
     at: int
     gateway: str
@@ -69,7 +69,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Decision:
-    """One throttle decision, not folded. `early_ms`: the client sent that much before its time."""
+    """One throttle decision, not folded. `early_ms` is the time by which the client's next request came too early."""
 
     at: int
     gateway: str
@@ -98,10 +98,10 @@ def uses() -> Iterator[Use]:
         slow = number in range(65, 70)
         if number % 2 == 1:
             yield Use(at, "weir-1", VICTIM, 600_000, 10, 500.0 if slow else 20.0)
-    # In the last one a broker refused what had been charged in the minute before.
+    # In the last minute a broker refused partitions that the minute before had charged.
     for number, amount in ((3, 60), (4, 200), (100, 7), (101, -2)):
         yield Use(START + number * MINUTE, "weir-0", ADMIN, amount, 2)
-    yield Use(START + 70 * MINUTE, "weir-2", STEADY, 10, 1)  # its last line
+    yield Use(START + 70 * MINUTE, "weir-2", STEADY, 10, 1)  # the last line
     yield Use(START + 30 * MINUTE, "weir-0", TRIAL, 45_000, 9)
     yield Use(START + 2 * HOUR, "weir-0", HOSTILE, 5, 1)
 
@@ -230,11 +230,11 @@ BAD_LINES = {
         f'{{"v":1,"type":"usage","time_ms":{START + HOUR},"gateway":"weir-0","kind":"produce","amount":1}}'
     ],
 }
-"""Lines in a file of the first hour."""
+"""Invalid lines in a file of the first hour, by reason."""
 
 
 def events() -> Sequence[Event]:
-    """The scenario as the ledgers of three gateways tell it."""
+    """The scenario as events in the ledgers of three gateways."""
     told: list[Event] = [*TOPIC_REJECTIONS, *REJECTED_CONNECTIONS, *VOLUME_CHANGES, *CONFIGS, *QUOTA_CHANGES]
     told += [
         UsageSample(

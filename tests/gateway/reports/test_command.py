@@ -1,4 +1,4 @@
-"""`weir report` before Spark starts: its help, what it asks for and what it says is missing."""
+"""`weir report` before Spark starts: help, required options and messages about missing tools."""
 
 import gzip
 import signal
@@ -16,7 +16,7 @@ ARGUMENTS = ["report", "--events", "ledger", "--out", "report"]
 
 @pytest.mark.process
 def test_command_line_works_without_pyspark(tmp_path: Path) -> None:
-    """Nothing of it is imported before a report runs: here an import would fail."""
+    """The command imports neither library before a report runs. In this test each import would fail."""
     for name in ("pyspark", "plotly"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('not installed')")
     code = "import sys; from gateway.__main__ import main; sys.exit(main(['report', '--help']))"
@@ -87,7 +87,7 @@ def test_from_after_to_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.process
 def test_java_start_failure_is_one_line(tmp_path: Path) -> None:
-    """In a process of its own: PySpark keeps a session that another test has started."""
+    """The command runs in a process of its own, because PySpark keeps the session of another test."""
     command = [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""The job around the reports: what is read, what is kept, what is done again and what is said."""
+"""The report job: the lines it reads, the hours it repeats and the messages it prints."""
 
 import datetime as dt
 import gzip
@@ -51,7 +51,7 @@ def test_job_reports_its_progress(report: Run) -> None:
 
 
 def test_only_new_hours_are_read(spark: "SparkSession", report: Run, tmp_path: Path) -> None:
-    """What is done stays though its files are gone; a late file makes its hour be done again; a new hour is added."""
+    """Finished hours stay although their files are gone. A late file repeats its hour. A new hour is added."""
     from gateway.reports.job.period import Period
     from gateway.reports.job.refresh import refresh
 
@@ -70,7 +70,7 @@ def test_only_new_hours_are_read(spark: "SparkSession", report: Run, tmp_path: P
 
 
 def used(found: object) -> float:
-    """Bytes that `steady` produced, of the hourly aggregates."""
+    """Return the bytes that `steady` produced according to the hourly aggregates."""
     totals = found.tables.totals  # type: ignore[attr-defined]
     return float(totals.where("client_id = 'steady'").first()["amount"])
 
@@ -87,7 +87,7 @@ def test_half_written_hour_is_repeated(spark: "SparkSession", report: Run, tmp_p
     before = state.read("minutes", done, schema).count()
     half = state.read("minutes", done, schema).where("hour = 22").limit(1)
     state.write("minutes", half, "a run that was killed")
-    assert state.read("minutes", done, schema).where("hour = 22").count() == 0, "rows of another run don't count"
+    assert state.read("minutes", done, schema).where("hour = 22").count() == 0, "rows of another run do not count"
     assert state.read("minutes", done, schema).count() < before
     again = {hour: DoneHour("a run that was killed", frozenset({LedgerFile("f", 1)}), 1, 0) for hour in done if hour[1] == 22}
     state.mark_done(again)
@@ -148,7 +148,7 @@ def test_unreadable_file_is_named(spark: "SparkSession", ledger: Path, tmp_path:
 
 
 def test_job_runs_under_spark_submit(ledger: Path, tmp_path: Path) -> None:
-    """The whole way, in a process of its own: the script, its session, the page."""
+    """The whole job in a process of its own: script, session and page."""
     from pyspark.find_spark_home import _find_spark_home
 
     import gateway.reports.__main__ as script
@@ -167,5 +167,5 @@ def test_job_runs_under_spark_submit(ledger: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f"{tmp_path}/report.html"
-    assert "1 of 1 hours are new" in done.stdout  # spark-submit joins a script's outputs
+    assert "1 of 1 hours are new" in done.stdout  # spark-submit prints stderr on stdout as well
     assert "</html>" in (tmp_path / "report.html").read_text()

@@ -1,4 +1,4 @@
-"""The page: whole, offline, and not to be broken by what clients call themselves."""
+"""The report page is complete, works offline and escapes client names."""
 
 import datetime as dt
 import json
@@ -71,7 +71,7 @@ def test_hostile_name_cannot_break_the_page(html: str, elements: Elements) -> No
     assert HOSTILE.user not in html
     assert HOSTILE.user in {row.get("user") for each in json.loads(elements.scripts[0])["reports"][1:] for row in each["rows"]}
     plots = json.dumps([each["plots"] for each in json.loads(elements.scripts[0])["reports"]])
-    assert "<b>" not in plots, "Plotly would take it for markup"
+    assert "<b>" not in plots, "Plotly would parse the name as markup"
     assert "&lt;b>" in plots
 
 

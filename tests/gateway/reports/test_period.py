@@ -1,4 +1,4 @@
-"""Which hours a user means."""
+"""Periods given as --from and --to, and the hours in them."""
 
 import datetime as dt
 
@@ -42,8 +42,8 @@ def test_new_and_changed_hours_are_pending() -> None:
     files = {old: frozenset({one}), late: frozenset({one, two}), new: frozenset({one})}
     done = {hour: DoneHour("run", frozenset({one}), 1, 0) for hour in (old, late, gone)}
     assert pending(files, done) == [late, new]
-    assert pending({old: frozenset({LedgerFile("one", 2)})}, done) == [old], "another length is another file"
-    assert pending({late: frozenset()}, done) == [], "a ledger drops old files, and what is known of them stays"
+    assert pending({old: frozenset({LedgerFile("one", 2)})}, done) == [old], "a file with another length counts as another file"
+    assert pending({late: frozenset()}, done) == [], "the ledger deletes old files, and their finished hours stay"
 
 
 def test_hours_are_split_into_batches() -> None:

@@ -1,4 +1,4 @@
-"""Every figure of every report over a known scenario is the one that plain Python works out from it."""
+"""Every figure of every report equals the one that plain Python computes from the scenario."""
 
 import csv
 from typing import TYPE_CHECKING, Any

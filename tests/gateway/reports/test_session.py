@@ -1,4 +1,4 @@
-"""Which ledgers Spark is set up for as for little."""
+"""The ledger size up to which Spark is configured for small data."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The ledger's topic, fetched into files: everything once, wherever it stopped before."""
+"""The ledger topic is fetched into files, each record once, from the last mark on."""
 
 import asyncio
 import gzip
@@ -128,7 +128,7 @@ def record(offset: int, line: str = "", value: str = '{"time_ms": 0}') -> Consum
 
 
 def test_repeated_line_is_stored_once(tmp_path: Path) -> None:
-    """Also if that is seen by a later fetch only; and another gateway, or the same one after a restart, counts for itself."""
+    """A later fetch also drops the repetition. Another gateway, or a restarted one, has its own sequence."""
     mark = load_mark(tmp_path, "a", 0)
     assert mark.write([record(0, "x-1", "1"), record(1, "x-2", "2"), record(2, "x-1", "1"), record(3, "y-1", "3")]) == 3
     again = load_mark(tmp_path, "a", 0)

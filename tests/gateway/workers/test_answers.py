@@ -1,4 +1,4 @@
-"""What several workers answer, as one answer."""
+"""The answers of several workers, merged into one."""
 
 from typing import Any
 
@@ -91,7 +91,7 @@ class TestTopics:
         merged = merge_topics([one, other])
         assert merged["total"] == {"threshold": 100.0, "rate": 25.0, "over": True}
         a, b = merged["rows"]
-        assert a["rate"] == 20.0  # each worker knows of the others' bytes
+        assert a["rate"] == 20.0  # each worker's rate includes the other workers' bytes
         assert a["appended_bytes"] == 20
         assert a["rejected"] is True
         assert a["refused_bytes"] == {"NOT_LEADER": 4, "TIMEOUT": 2}

@@ -1,4 +1,4 @@
-"""Metrics of several workers as those of one gateway."""
+"""The metrics of several workers, merged into those of one gateway."""
 
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -13,7 +13,7 @@ def page(text: str) -> list[Metric]:
 
 
 def values(families: list[Metric]) -> dict[str, float]:
-    """Samples as a page of metrics has them."""
+    """Return the samples by name and labels."""
     return {
         sample.name + (str(dict(sorted(sample.labels.items()))) if sample.labels else ""): sample.value
         for family in families
@@ -100,7 +100,7 @@ def test_each_metric_has_a_merge_rule() -> None:
 
 
 class TestTotals:
-    """What workers that are gone have counted."""
+    """Counters of workers that have ended."""
 
     def test_counters_never_fall_when_a_worker_is_replaced(self) -> None:
         totals = Totals()

@@ -36,7 +36,7 @@ async def test_worker_that_hangs_is_killed_and_replaced(tmp_path: Path, monkeypa
         await asyncio.wait_for(of_worker.started.wait(), 60)
         hanging = of_worker.pid
         os.kill(hanging, signal.SIGSTOP)
-        monkeypatch.setattr(place, "HUNG_SECONDS", 0.5)  # not before: one that is only slow does not hang
+        monkeypatch.setattr(place, "HUNG_SECONDS", 0.5)  # set only now, because a worker that is slow to start does not hang
         of_worker.started.clear()
         await asyncio.wait_for(of_worker.started.wait(), 60)
         assert (of_worker.restarts, of_worker.process) == (1, 2)

@@ -1,4 +1,4 @@
-"""`workers: 2` as a user runs it, with real processes and no cluster behind it."""
+"""`workers: 2` with real processes and without a cluster."""
 
 import json
 import os
@@ -39,13 +39,13 @@ def workers(weir: Weir) -> list[dict[str, Any]]:
 
 
 def pids(weir: Weir) -> list[int]:
-    """The workers' processes, once all of them answer."""
+    """Wait until all workers answer and return their process ids."""
     wait_until(lambda: weir.metric("weir_worker_up") == 2, "both workers answer")
     return [worker["pid"] for worker in workers(weir)]
 
 
 def connections(weir: Weir) -> list[float]:
-    """Of each worker; one that is slow to answer is left out, and has none here."""
+    """Return each worker's connections. A worker that is slow to answer is missing and counts 0."""
     return [weir.metric("weir_worker_connections", worker=worker) for worker in "01"]
 
 
@@ -57,7 +57,7 @@ def alive(pid: int) -> bool:
 
 
 def private_directory(worker: int) -> Path:
-    """What the workers have in common, by the command line of one."""
+    """Return the workers' shared directory, from the command line of one worker."""
     arguments = Path(f"/proc/{worker}/cmdline").read_text().split("\0")
     return Path(arguments[arguments.index("--worker-directory") + 1])
 
@@ -83,7 +83,7 @@ class TestAtWork:
 
     def test_readyz_names_workers_and_reasons(self, weir: Weir) -> None:
         pids(weir)
-        reason = wait_until(lambda: "can't be reached" in weir.not_ready() and weir.not_ready(), "a reason")
+        reason = wait_until(lambda: "can't be reached" in weir.not_ready() and weir.not_ready(), "the reason of each worker")
         assert reason.startswith("worker 0: the cluster can't be reached")
         assert "; worker 1: " in reason
         assert weir.metric("weir_ready") == 0
@@ -121,24 +121,24 @@ class TestAtWork:
         sockets = [socket.create_connection(("127.0.0.1", weir.ports[0])) for _ in range(40)]
         try:
             wait_until(lambda: weir.metric("weir_connections") == 40, "40 connections")
-            # The kernel chooses: that one gets none of forty happens once in 10^12 times.
-            wait_until(lambda: min(shown := connections(weir)) > 0 and sum(shown) == 40, "both of them have some")
+            # The kernel distributes them: the probability that one worker gets none of forty is 10^-12.
+            wait_until(lambda: min(shown := connections(weir)) > 0 and sum(shown) == 40, "each worker has connections")
         finally:
             for each in sockets:
                 each.close()
-        wait_until(lambda: weir.metric("weir_connections") == 0, "all closed")
+        wait_until(lambda: weir.metric("weir_connections") == 0, "all connections are closed")
 
     def test_killed_worker_is_replaced(self, weir: Weir) -> None:
         one, other = pids(weir)
         before = weir.metric("weir_worker_restarts_total")
         accepted = weir.metric("weir_connections_accepted_total")
         os.kill(one, signal.SIGKILL)
-        wait_until(lambda: workers(weir)[0]["pid"] not in {one, None}, "another process in its place")
+        wait_until(lambda: workers(weir)[0]["pid"] not in {one, None}, "a replacement process")
         after, still = pids(weir)
         assert still == other
         assert after not in {one, other}
         assert weir.metric("weir_worker_restarts_total") == before + 1
-        assert weir.metric("weir_connections_accepted_total") >= accepted, "what the dead one has counted stays"
+        assert weir.metric("weir_connections_accepted_total") >= accepted, "counters of the killed worker stay"
         assert "worker 0 was ended by signal 9" in weir.log()
 
     def test_reload_reaches_all_workers_and_later_ones(self, weir: Weir) -> None:
@@ -146,11 +146,13 @@ class TestAtWork:
         changed = {**weir.config, "quotas": {**QUOTAS, "enforce": False}}
         weir.write_config(changed)
         weir.reload()
-        wait_until(lambda: sum("reloaded" in event["msg"] for event in weir.events()) == 3, "all have taken it over")
+        wait_until(
+            lambda: sum("reloaded" in event["msg"] for event in weir.events()) == 3, "all workers have applied the config"
+        )
         weir.write_config({**changed, "workers": 3})
-        wait_until(lambda: weir.metric("weir_config_reloads_total", result="failure") > 0, "it is refused")
+        wait_until(lambda: weir.metric("weir_config_reloads_total", result="failure") > 0, "the config is refused")
         os.kill(other, signal.SIGKILL)
-        wait_until(lambda: workers(weir)[1]["pid"] not in {other, None}, "another process in its place")
+        wait_until(lambda: workers(weir)[1]["pid"] not in {other, None}, "a replacement process")
         pids(weir)
         config = weir.api("config")["config"]
         assert (config["workers"], config["quotas"]["enforce"]) == (2, False)
@@ -162,14 +164,14 @@ class TestAtWork:
         in_the_way = private_directory(one) / "config.json.new"
         in_the_way.mkdir()
         weir.write_config({**weir.config, "quotas": {**QUOTAS, "enforce": False}})
-        wait_until(lambda: "can't be saved" in weir.log(), "it is said")
-        wait_until(lambda: weir.metric("weir_quota_enforced") == 0, "both have taken it over")
+        wait_until(lambda: "can't be saved" in weir.log(), "the warning is logged")
+        wait_until(lambda: weir.metric("weir_quota_enforced") == 0, "both workers have applied the config")
         assert pids(weir) == [one, other]
         in_the_way.rmdir()
         weir.reload()
-        wait_until(lambda: '"enforce": false' in in_the_way.with_name("config.json").read_text(), "it is kept now")
+        wait_until(lambda: '"enforce": false' in in_the_way.with_name("config.json").read_text(), "the config is stored")
         weir.write_config(weir.config)
-        wait_until(lambda: weir.metric("weir_quota_enforced") == 1, "both have the first one again")
+        wait_until(lambda: weir.metric("weir_quota_enforced") == 1, "both workers have the first config again")
 
     def test_each_worker_writes_its_own_ledger(self, weir: Weir) -> None:
         pids(weir)
@@ -204,7 +206,7 @@ class TestAtWork:
         try:
             os.kill(other, signal.SIGKILL)
             tries = "worker 1 ended with exit code 1; another is started in "
-            wait_until(lambda: weir.log().count(tries) >= 2, "it is tried again", timeout=60)
+            wait_until(lambda: weir.log().count(tries) >= 2, "the start is retried", timeout=60)
             assert weir.metric("weir_worker_up", worker="0") == 1
             assert weir.metric("weir_worker_up", worker="1") == 0
             assert weir.process.poll() is None
@@ -248,14 +250,14 @@ def test_second_sigterm_cuts_connections(tmp_path: Path) -> None:
         running = pids(weir)
         with socket.create_connection(("127.0.0.1", weir.ports[0]), timeout=30) as client:
             client.sendall(REQUEST)
-            wait_until(lambda: weir.metric("weir_requests_total"), "the request is under way")
+            wait_until(lambda: weir.metric("weir_requests_total"), "the request is in flight")
             weir.process.send_signal(signal.SIGTERM)
-            wait_until(lambda: weir.not_ready() == "draining\n", "it drains")
-            wait_until(lambda: "draining 1 connections" in weir.log(), "the connection is waited for")
+            wait_until(lambda: weir.not_ready() == "draining\n", "the gateway drains")
+            wait_until(lambda: "draining 1 connections" in weir.log(), "the drain waits for the connection")
             weir.process.send_signal(signal.SIGTERM)
             assert client.recv(1) == b""
             last_words = "could not be told that this one stops"
-            assert last_words not in weir.log(), "nobody is served any more while the others are told"
+            assert last_words not in weir.log(), "no client is served while the others drain"
             assert weir.process.wait(60) == 0
             assert last_words in weir.log()
         assert not any(map(alive, running))
@@ -271,7 +273,7 @@ class TestWhatKeepsItFromStarting:
         assert line["msg"].startswith(f"listeners[clients].bootstrap_port: 127.0.0.1:{weir.ports[0]} can't be bound")
 
     def test_second_weir_on_the_port_is_refused(self, tmp_path: Path) -> None:
-        """Their sockets would all be let onto the same port: each would get some of the other's clients."""
+        """Both gateways could bind the port, and each would get some of the other's clients."""
         weir = gateway(tmp_path)
         with socket.create_server(("127.0.0.1", weir.ports[0]), reuse_port=True):
             weir.launch()

@@ -1,4 +1,4 @@
-"""What a gateway knows of being one of several."""
+"""The settings of a gateway that is one of several workers."""
 
 from pathlib import Path
 

@@ -1,8 +1,8 @@
-"""Translations for the tests."""
+"""Address translations for the tests."""
 
 
 def gateway(node_id, host, port):
-    """Another address for every broker, longer than any that a test begins with."""
+    """Translate every broker to another address, longer than the original in any test."""
     return f"broker-{node_id}.gateway.example.com", 30_000 + node_id % 1_000
 
 

@@ -51,7 +51,7 @@ def translated(endpoints, translate):
 
 
 def split(key, version, frame):
-    """What precedes the endpoints' section, and the tail."""
+    """Split a frame into the bytes before the section of endpoints, and the tail."""
     at = TailScanner(key, version).feed(frame, 0, len(frame))
     return frame[:at], frame[at:]
 
@@ -90,7 +90,7 @@ def test_tail_keeps_its_length_without_old_addresses(key, version, endpoints, tr
 
 @pytest.mark.parametrize(("key", "version"), STREAMED)
 def test_addresses_are_dropped_only_without_room(key, version):
-    """One endpoint with a host of 400 bytes; new hosts of every length from 1 byte to more than there is room for."""
+    """One endpoint with a host of 400 bytes; new hosts of each length from 1 byte to beyond the available room."""
     _, tail = split(key, version, made_up(key, version, [{"node_id": 1, "host": "o" * 400, "port": 1, "rack": "r"}]))
     head, _ = split(key, version, made_up(key, version, []))
     dropped = []
@@ -102,7 +102,7 @@ def test_addresses_are_dropped_only_without_room(key, version):
             assert kept == [{"node_id": 1, "host": "n" * length, "port": 9, "rack": "r"}]
         else:
             dropped.append(length)
-    # 399 leaves one byte, and a tagged field takes two at least.
+    # A host of 399 bytes leaves one byte, and a tagged field needs at least two.
     assert dropped == [399, *range(401, 410)]
 
 

@@ -1,4 +1,4 @@
-"""Produce requests that are refused: their partitions, and the answer, against an independent codec."""
+"""Refused Produce requests: their partitions and the answer, against an independent codec."""
 
 from uuid import UUID
 

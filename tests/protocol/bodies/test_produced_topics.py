@@ -1,4 +1,4 @@
-"""Produce by topic and partition: read in any chunking, cut, and answers put together, against kafka-python's codec."""
+"""Produce by topic and partition: scanned in any chunking, cut, and answers merged, against kafka-python's codec."""
 
 import random
 import tracemalloc

@@ -24,7 +24,7 @@ def empty_tail(key):
 
 
 def scanned(key, version, frame, cuts=()):
-    """How many bytes precede the section, with the frame fed in stretches that end at `cuts`, each in a buffer of its own."""
+    """Return the number of bytes before the section, with the frame fed in separate buffers that end at `cuts`."""
     scanner = TailScanner(key, version)
     before = 0
     edges = [0, *sorted(cuts), len(frame)]

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics and CreatePartitions in every version: topics read, left out and refused, the rest as it came."""
+"""CreateTopics, DeleteTopics and CreatePartitions in every version: topics read, removed and refused, the rest unchanged."""
 
 import random
 import uuid
