@@ -1,7 +1,6 @@
 """Config files, good and bad: the parsed config, and the messages about mistakes."""
 
 import json
-import os
 import re
 from pathlib import Path
 
@@ -10,41 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.config.checks import UNSUPPORTED
-from gateway.config.load import load_config, parse_config
-from gateway.config.model import PortRange, ServerAddress, WeirConfig
+from gateway.config.model import PortRange, ServerAddress
 from gateway.config.own_topics import own_topics
-from gateway.config.problems import ConfigError, Problem
+from gateway.config.problems import ConfigError
 from gateway.config.window import MutationsConfig, WindowConfig
 from gateway.features.connection_quotas.config import connection_limits
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds import KINDS
-
-UPSTREAM = 'upstream: {bootstrap_servers: ["127.0.0.1:9092"]}\n'
-LISTENERS = "listeners: [{name: clients, bootstrap_port: 29092}]\n"
-MINIMAL = UPSTREAM + LISTENERS
-
-
-def entities(*rows: str) -> str:
-    return MINIMAL + "quotas:\n  entities:\n" + "".join(f"    - {row}\n" for row in rows)
-
-
-def listeners(*rows: str) -> str:
-    return UPSTREAM + "listeners:\n" + "".join(f"  - {row}\n" for row in rows)
-
-
-def servers(text: str) -> str:
-    return LISTENERS + f"upstream: {{bootstrap_servers: {text}}}\n"
-
-
-def problems_of(text: str) -> list[Problem]:
-    with pytest.raises(ConfigError) as caught:
-        parse_config(text, source="weir.yaml")
-    return caught.value.problems
+from tests.gateway.config.texts import LISTENERS, MINIMAL, UPSTREAM, entities, listeners, parsed, problems_of, servers
 
 
 def test_only_upstream_and_listeners_have_no_default() -> None:
-    config = parse_config(MINIMAL, source="weir.yaml")
+    config = parsed(MINIMAL)
     assert config.upstream.bootstrap_servers == (ServerAddress("127.0.0.1", 9092),)
     (listener,) = config.listeners
     assert (listener.host, listener.advertised_host) == ("127.0.0.1", "127.0.0.1")
@@ -59,7 +36,7 @@ def test_only_upstream_and_listeners_have_no_default() -> None:
 
 
 def test_every_key_is_read() -> None:
-    config = parse_config(
+    config = parsed(
         """
         upstream:
           bootstrap_servers: ["kafka-1.example.com:9092", "[::1]:9093", 'kafka_2:9094']
@@ -82,8 +59,7 @@ def test_every_key_is_read() -> None:
            connection_creation_rate: 5, max_per_ip_overrides: {"10.0.0.1": 6, "::0001": 7}}
         admin: {host: localhost, port: 4}
         workers: 1
-        """,
-        source="weir.yaml",
+        """
     )
     assert config.upstream.bootstrap_servers == (("kafka-1.example.com", 9092), ("::1", 9093), ("kafka_2", 9094))
     assert [str(server) for server in config.upstream.bootstrap_servers][1] == "[::1]:9093"
@@ -111,25 +87,22 @@ def test_every_key_is_read() -> None:
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_each_registered_kind_is_a_key_of_an_entity(kind) -> None:
     whose = "ip: 10.0.0.1" if "ip" in kind.entity_types else "user: a"
-    config = parse_config(entities(f"{{{whose}, {kind.config_key}: 7}}"), source="weir.yaml")
+    config = parsed(entities(f"{{{whose}, {kind.config_key}: 7}}"))
     assert config.quotas.entities[0].limits == {kind.config_key: 7}
 
 
 def test_config_survives_json_round_trip() -> None:
-    config = parse_config(
-        entities("{user: a, client-id: <default>, producer_byte_rate: 50000}", "{client-id: b, exempt: true}"),
-        source="weir.yaml",
-    )
+    config = parsed(entities("{user: a, client-id: <default>, producer_byte_rate: 50000}", "{client-id: b, exempt: true}"))
     text = config.model_dump_json()
-    assert parse_config(text, source="json") == config
+    assert parsed(text) == config
     assert json.loads(text)["listeners"][0]["broker_ports"] == "29093-29192"
 
 
 def test_state_file_lies_beside_the_config_or_at_its_path(tmp_path: Path) -> None:
     file = tmp_path / "weir.yaml"
-    assert parse_config(MINIMAL, source="x").state.file(file) == tmp_path / "weir.state.json"
+    assert parsed(MINIMAL).state.file(file) == tmp_path / "weir.state.json"
     for path in ("kept.json", str(tmp_path / "kept.json")):
-        config = parse_config(f"{MINIMAL}state: {{path: {path}}}\n", source="x")
+        config = parsed(f"{MINIMAL}state: {{path: {path}}}\n")
         assert config.state.file(file) == tmp_path / "kept.json"
 
 
@@ -140,19 +113,19 @@ def test_usage_file_lies_beside_the_state_file_or_at_its_path(tmp_path: Path) ->
         ("{path: kept/quotas.json}", "kept/quotas.usage.jsonl"),
         ("{path: kept/quotas.json, usage_path: usage}", "usage"),
     ):
-        config = parse_config(f"{MINIMAL}state: {state}\n", source="x")
+        config = parsed(f"{MINIMAL}state: {state}\n")
         assert config.state.usage_file(file) == tmp_path / path
     assert config.state.usage_file(file, 3) == tmp_path / "usage.3"
 
 
 def test_quota_admins_are_principals() -> None:
-    assert parse_config(MINIMAL, source="x").quota_admins == ()
-    config = parse_config(MINIMAL + 'quota_admins: ["User:admin", "User:CN=ops,O=Example"]\n', source="x")
+    assert parsed(MINIMAL).quota_admins == ()
+    config = parsed(MINIMAL + 'quota_admins: ["User:admin", "User:CN=ops,O=Example"]\n')
     assert config.quota_admins == ("User:admin", "User:CN=ops,O=Example")
 
 
 def test_config_is_frozen() -> None:
-    config = parse_config(entities("{user: a, producer_byte_rate: 50000}"), source="weir.yaml")
+    config = parsed(entities("{user: a, producer_byte_rate: 50000}"))
     with pytest.raises(ValueError, match="frozen"):
         config.quotas.enforce = False  # type: ignore[misc]
     with pytest.raises(TypeError):
@@ -457,9 +430,7 @@ def test_recursive_document_is_refused() -> None:
 
 
 def test_aliases_and_merge_keys_work() -> None:
-    config = parse_config(
-        entities("&a {user: a, producer_byte_rate: 50000}", "{<<: *a, user: b}", "{<<: *a, user: c}"), source="x"
-    )
+    config = parsed(entities("&a {user: a, producer_byte_rate: 50000}", "{<<: *a, user: b}", "{<<: *a, user: c}"))
     assert [(row.entity.user, row.limits) for row in config.quotas.entities] == [
         (user, {"producer_byte_rate": 50000}) for user in "abc"
     ]
@@ -467,7 +438,7 @@ def test_aliases_and_merge_keys_work() -> None:
 
 def test_same_port_on_two_addresses_is_allowed() -> None:
     text = listeners("{name: a, host: 127.0.0.1, bootstrap_port: 100}", "{name: b, host: 127.0.0.2, bootstrap_port: 100}")
-    assert len(parse_config(text, source="weir.yaml").listeners) == 2
+    assert len(parsed(text).listeners) == 2
 
 
 @given(st.text(max_size=200))
@@ -488,81 +459,8 @@ _VALUES = st.recursive(
 @given(st.dictionaries(_KEYS, _VALUES, max_size=5))
 def test_random_structure_raises_only_config_errors(document: dict) -> None:
     with pytest.raises(ConfigError) as caught:
-        parse_config(json.dumps(document), source="weir.yaml")
+        parsed(json.dumps(document))
     assert str(caught.value)
-
-
-class TestLoad:
-    def test_file_with_byte_order_mark_is_read(self, tmp_path: Path) -> None:
-        path = tmp_path / "weir.yaml"
-        path.write_bytes(b"\xef\xbb\xbf" + MINIMAL.encode())
-        assert load_config(path) == parse_config(MINIMAL, source="weir.yaml")
-
-    def test_missing_file_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match=r"nowhere\.yaml: \(file\): does not exist — create .*--config"):
-            load_config(tmp_path / "nowhere.yaml")
-
-    def test_directory_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match="is a directory — name the file in it"):
-            load_config(tmp_path)
-
-    def test_binary_file_is_refused(self, tmp_path: Path) -> None:
-        path = tmp_path / "weir.yaml"
-        path.write_bytes(b"a: b\nc: \xff\n")
-        with pytest.raises(ConfigError, match=r"is not UTF-8 text \(line 2\) — save it as UTF-8"):
-            load_config(path)
-
-    @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
-    def test_unreadable_file_is_refused(self, tmp_path: Path) -> None:
-        path = tmp_path / "weir.yaml"
-        path.write_text(MINIMAL)
-        path.chmod(0)
-        with pytest.raises(ConfigError, match="can't be read: Permission denied — let the user that runs Weir read it"):
-            load_config(path)
-
-    def test_link_to_itself_is_refused(self, tmp_path: Path) -> None:
-        path = tmp_path / "weir.yaml"
-        path.symlink_to(path)
-        with pytest.raises(ConfigError, match="can't be read: Too many levels of symbolic links"):
-            load_config(path)
-
-
-class TestWarnings:
-    def warnings(self, text: str) -> list[str]:
-        config: WeirConfig = parse_config(text, source="weir.yaml")
-        return config.warnings()
-
-    def test_mute_over_session_timeout_warns(self) -> None:
-        (warning,) = self.warnings(entities("{user: a, producer_byte_rate: 23301}", "{user: b, producer_byte_rate: 23302}"))
-        assert warning.startswith("quotas.entities[0].producer_byte_rate: 23301 bytes/s for user=a")
-
-    def test_empty_entities_warn(self) -> None:
-        (warning,) = self.warnings(MINIMAL)
-        assert warning.startswith("quotas.entities: is empty")
-
-    def test_unenforced_quotas_warn(self) -> None:
-        text = MINIMAL + "quotas: {enforce: false, entities: [{user: a, exempt: true}]}\n"
-        (warning,) = self.warnings(text)
-        assert warning.startswith("quotas.enforce: is false")
-
-    @pytest.mark.parametrize("keys", ["volumes: {}", "topics: {total.bytes.in.per.sec.threshold: 5}"])
-    def test_exempt_true_beside_a_guard_warns(self, keys: str) -> None:
-        (warning,) = self.warnings(entities("{user: a, exempt: true}").replace("quotas:", f"quotas:\n  {keys}"))
-        guard = keys.partition(":")[0]
-        assert warning.startswith("quotas.entities[0].exempt: true exempts user=a from rates alone")
-        assert f"write [rates, {guard}], or [rates]" in warning
-        assert self.warnings(entities("{user: a, exempt: [rates]}").replace("quotas:", f"quotas:\n  {keys}")) == []
-
-    def test_volumes_need_their_own_enforce(self) -> None:
-        quotas = "quotas: {enforce: false, entities: [{user: a, exempt: [rates]}], volumes: {%s}}\n"
-        found = self.warnings(MINIMAL + quotas % "")
-        assert [warning.split(":")[0] for warning in found] == ["quotas.volumes.enforce", "quotas.enforce"]
-        assert len(self.warnings(MINIMAL + quotas % "enforce: true")) == 1
-
-    @pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("weir.example.com", True), ("localhost", False)])
-    def test_admin_host_that_others_reach_warns(self, host: str, warned: bool) -> None:
-        found = self.warnings(entities("{user: a, exempt: true}") + f"admin: {{host: {host}}}\n")
-        assert [warning.split(":")[0] for warning in found] == ["admin.host"] * warned
 
 
 @pytest.mark.parametrize(
@@ -575,89 +473,15 @@ class TestWarnings:
     ],
 )
 def test_own_topics_are_those_in_use(text: str, names: set[str]) -> None:
-    assert own_topics(parse_config(MINIMAL + text, source="weir.yaml")) == names
+    assert own_topics(parsed(MINIMAL + text)) == names
 
 
 def test_exemptions_and_limits_may_be_combined() -> None:
-    config = parse_config(entities("{user: a, exempt: [volumes, topics], producer_byte_rate: 5000000}"), source="weir.yaml")
+    config = parsed(entities("{user: a, exempt: [volumes, topics], producer_byte_rate: 5000000}"))
     (quota,) = config.quotas.entities
     assert (quota.exempt, quota.exempt_from, dict(quota.limits)) == (False, ("topics", "volumes"), {"producer_byte_rate": 5e6})
-    again = parse_config(config.model_dump_json(by_alias=True), source="weir.yaml")
+    again = parsed(config.model_dump_json(by_alias=True))
     assert again == config
-
-
-@pytest.mark.parametrize(
-    ("row", "key", "words"),
-    [
-        (
-            "{user: a, producer_byte_rate: 23301}",
-            "producer_byte_rate",
-            "one full request of 1 MiB holds its connection for 45 s",
-        ),
-        (
-            "{user: a, controller_mutation_rate: 1}",
-            "controller_mutation_rate",
-            "1 partitions/s for user=a means that one topic of 50 partitions holds its connection for 50 s",
-        ),
-        (
-            "{user: a, consumer_byte_rate: 10000}",
-            "consumer_byte_rate",
-            "one full batch of 1 MiB holds its connection for 105 s",
-        ),
-    ],
-)
-def test_quota_that_outlasts_a_session_warns(row: str, key: str, words: str) -> None:
-    (warning,) = parse_config(entities(row), source="weir.yaml").warnings()
-    assert warning.startswith(f"quotas.entities[0].{key}: ")
-    assert words in warning
-    assert "for user=a" in warning
-    assert "session timeout (45 s)" in warning
-
-
-def test_quota_within_a_session_does_not_warn() -> None:
-    rows = ["{user: a, producer_byte_rate: 23302, consumer_byte_rate: 23302}", "{ip: 10.0.0.1, connection_creation_rate: 1}"]
-    assert parse_config(entities(*rows), source="weir.yaml").warnings() == []
-
-
-USER = "{user: a, producer_byte_rate: 1048576}"
-DEFAULT_USER = '{user: "<default>", producer_byte_rate: 1048576}'
-CLIENT = "{client-id: etl, producer_byte_rate: 1048576}"
-
-
-@pytest.mark.parametrize("limited", [USER, DEFAULT_USER])
-@pytest.mark.parametrize("exempt", ["client-id: mirror", 'client-id: "<default>"', 'user: "<default>", client-id: mirror'])
-def test_exempt_client_id_beside_user_quotas_warns(limited: str, exempt: str) -> None:
-    (warning,) = parse_config(entities(limited, f"{{{exempt}, exempt: true}}"), source="weir.yaml").warnings()
-    assert warning.startswith("quotas.entities[1].client-id: ")
-    name = "<default>" if 'client-id: "<' in exempt else "mirror"
-    assert f"{name} is exempt, and a client chooses its own client-id" in warning
-    assert "{user: NAME, exempt: true}" in warning
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        (CLIENT, "{client-id: mirror, exempt: true}"),
-        (USER, "{user: mirror, exempt: true}"),
-        (USER, "{user: a, client-id: mirror, exempt: true}"),
-        (USER, "{ip: 10.0.0.1, exempt: true}"),
-    ],
-)
-def test_other_exemptions_do_not_warn(rows: tuple[str, ...]) -> None:
-    assert parse_config(entities(*rows), source="weir.yaml").warnings() == []
-
-
-def volumes(text: str) -> str:
-    return MINIMAL + f"quotas: {{volumes: {text}}}\n"
-
-
-def test_volumes_are_off_unless_configured() -> None:
-    assert parse_config(MINIMAL, source="weir.yaml").quotas.volumes is None
-    config = parse_config(volumes("{}"), source="weir.yaml").quotas.volumes
-    assert config is not None
-    assert (config.source, config.when_unknown, config.topic) == ("log_dirs", "PAUSE", "__weir_volume_usage")
-    assert (config.freshness_seconds, config.publish_interval_ms, config.max_delay_ms) == (300, 30_000, 5_000)
-    assert (str(config.soft.limit()), str(config.hard.limit())) == ("MinFreePercentage 15", "MinFreePercentage 5")
 
 
 @pytest.mark.parametrize(
@@ -670,127 +494,27 @@ def test_volumes_are_off_unless_configured() -> None:
     ],
 )
 def test_workers_share_quotas_by_default(text: str, topic: str | None) -> None:
-    sharing = parse_config(MINIMAL + text, source="weir.yaml").sharing
+    sharing = parsed(MINIMAL + text).sharing
     assert (None if sharing is None else sharing.topic) == topic
 
 
 def test_workers_with_shared_topic_accept_quota_admins() -> None:
     text = MINIMAL + 'workers: 2\nquota_admins: ["User:a"]\n'
-    config = parse_config(text, source="weir.yaml")
+    config = parsed(text)
     assert config.sharing is not None
     assert config.sharing.quotas_topic == "__weir_quotas"
 
 
-def test_workers_without_sharing_warn() -> None:
-    text = entities("{user: a, exempt: true}") + "workers: 4\n"
-    assert parse_config(text, source="weir.yaml").warnings() == []
-    (warning,) = parse_config(text + "sharing:\n", source="weir.yaml").warnings()
-    assert warning.startswith("sharing: is empty, so each of the 4 workers gives every client its whole quota")
-
-
-def test_empty_volumes_section_warns() -> None:
-    config = parse_config(volumes(""), source="weir.yaml")
-    assert config.quotas.volumes is None
-    assert any(line.startswith("quotas.volumes: is empty") for line in config.warnings())
-
-
-@pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        (MINIMAL + "ledger:\n", "ledger"),
-        (MINIMAL + "quotas: {topics: }\n", "quotas.topics"),
-        (LISTENERS + 'upstream: {bootstrap_servers: ["b:1"], tls: }\n', "upstream.tls"),
-        (LISTENERS + 'upstream: {bootstrap_servers: ["b:1"], sasl: }\n', "upstream.sasl"),
-        (listeners("{name: a, bootstrap_port: 1, tls: }"), "listeners[0].tls"),
-    ],
-)
-def test_empty_section_that_is_off_warns(text: str, key: str) -> None:
-    warnings = parse_config(text, source="weir.yaml").warnings()
-    assert any(line.startswith(f"{key}: is empty") for line in warnings), warnings
-
-
-@pytest.mark.parametrize(
-    ("text", "key", "words"),
-    [
-        ("{source: disks}", "quotas.volumes.source", "'log_dirs' or 'topic'"),
-        ("{when_unknown: pause}", "quotas.volumes.when_unknown", "'PAUSE' or 'OPEN'"),
-        ("{soft: {type: MinFree, level: 1}}", "quotas.volumes.soft.type", "MinFreePercentage"),
-        ("{soft: {type: MinFreeBytes}}", "quotas.volumes.soft.level", "is missing"),
-        ("{hard: {type: MinFreeBytes, level: -1}}", "quotas.volumes.hard.level", "at least 0"),
-        ("{hard: {type: MinFreePercentage, level: 101}}", "quotas.volumes.hard", "from 0 to 100"),
-        ("{soft: {type: MinFreePercentage, level: 4}}", "quotas.volumes", "at least 5"),
-        (
-            "{soft: {type: ConsumedSpace, level: 9}, hard: {type: ConsumedSpace, level: 8}}",
-            "quotas.volumes",
-            "at most 8",
-        ),
-        ("{freshness_seconds: 30}", "quotas.volumes", "freshness_seconds above 30"),
-        ("{publish_interval_ms: 99}", "quotas.volumes.publish_interval_ms", "at least 100"),
-        ("{max_delay_ms: 30000}", "quotas.volumes.max_delay_ms", "below 30000"),
-        ('{topic: "a b"}', "quotas.volumes.topic", "letters, digits"),
-        ("{agent: {broker: 1}}", "quotas.volumes.agent.broker", "broker_id"),
-    ],
-)
-def test_invalid_volumes_value_names_its_key(text: str, key: str, words: str) -> None:
-    (problem,) = problems_of(volumes(text))
-    assert problem.key == key
-    assert words in str(problem)
-
-
 def test_mutations_have_their_own_algorithm_and_window() -> None:
-    config = parse_config(MINIMAL + "quotas: {mutations: {algorithm: rate, window: {samples: 100}}}\n", source="weir.yaml")
+    config = parsed(MINIMAL + "quotas: {mutations: {algorithm: rate, window: {samples: 100}}}\n")
     assert (config.quotas.mutations.algorithm, config.quotas.mutations.window) == ("rate", WindowConfig(samples=100, seconds=1))
-    assert parse_config(MINIMAL, source="weir.yaml").quotas.mutations == MutationsConfig(algorithm="token_bucket", window=None)
+    assert parsed(MINIMAL).quotas.mutations == MutationsConfig(algorithm="token_bucket", window=None)
 
 
 @pytest.mark.parametrize("rate", [0.5, 2])
 def test_mutation_rate_may_be_a_fraction(rate: float) -> None:
-    (row,) = parse_config(entities(f"{{user: a, controller_mutation_rate: {rate}}}"), source="weir.yaml").quotas.entities
+    (row,) = parsed(entities(f"{{user: a, controller_mutation_rate: {rate}}}")).quotas.entities
     assert row.limits == {"controller_mutation_rate": rate}
-
-
-def topics(text: str) -> str:
-    return MINIMAL + f"quotas: {{topics: {text}}}\n"
-
-
-TOTAL, EXPLICIT = "total.bytes.in.per.sec.threshold", "bytes.in.per.sec.threshold"
-
-
-def test_topic_quotas_are_off_unless_configured() -> None:
-    assert parse_config(MINIMAL, source="weir.yaml").quotas.topics is None
-    found = parse_config(
-        topics(f"{{{TOTAL}: 1000, {EXPLICIT}: {{payments: 400, a.b: 600}}}}"), source="weir.yaml"
-    ).quotas.topics
-    assert found is not None
-    assert (found.total, found.explicit) == (1000, {"payments": 400, "a.b": 600})
-    assert (found.meter, found.error_code) == ("one_minute", 19)
-
-
-@pytest.mark.parametrize(
-    ("text", "key", "words"),
-    [
-        (
-            f"{{{TOTAL}: 1000, {EXPLICIT}: {{a: 700, b: 301, c: 1}}}}",
-            "quotas.topics",
-            [f"add up to 1002, 2 more than {TOTAL} 1000: a 700 + b 301 + c 1", "at least 1002"],
-        ),
-        (
-            f"{{{TOTAL}: 10, {EXPLICIT}: {{{', '.join(f't{n}: {n}' for n in range(1, 10))}}}}}",
-            "quotas.topics",
-            ["add up to 45", "t9 9 + t8 8 + t7 7 + t6 6 + t5 5 + 4 more"],
-        ),
-        ("{}", f"quotas.topics.{TOTAL}", ["is missing"]),
-        (f"{{{TOTAL}: 0}}", f"quotas.topics.{TOTAL}", ["must be above 0"]),
-        (f"{{{TOTAL}: 10, {EXPLICIT}: {{a: 0}}}}", f"quotas.topics.{EXPLICIT}.a", ["must be above 0"]),
-        (f"{{{TOTAL}: 10, meter: ewma}}", "quotas.topics.meter", ["one_minute", "window"]),
-        (f"{{{TOTAL}: 10, error_code: 3}}", "quotas.topics.error_code", ["NOT_ENOUGH_REPLICAS", "THROTTLING_QUOTA_EXCEEDED"]),
-        (f"{{{TOTAL}: 10, bytes.in.per.sec.treshold: {{}}}}", "quotas.topics.bytes.in.per.sec.treshold", [EXPLICIT]),
-    ],
-)
-def test_senseless_topic_quotas_are_refused_with_reason(text: str, key: str, words: list[str]) -> None:
-    (problem,) = problems_of(topics(text))
-    assert problem.key == key
-    assert all(word in str(problem) for word in words), str(problem)
 
 
 def test_path_too_long_is_a_problem_of_its_key() -> None:
@@ -803,10 +527,3 @@ def test_recursive_alias_is_a_problem_of_the_file() -> None:
     (problem,) = problems_of(UPSTREAM + "listeners: &a [*a]\n")
     assert problem.key == "(file)"
     assert "alias" in problem.message
-
-
-@pytest.mark.parametrize("code", [19, 89])
-def test_error_code_may_be_any_that_producers_retry(code: int) -> None:
-    found = parse_config(topics(f"{{{TOTAL}: 10, error_code: {code}}}"), source="weir.yaml").quotas.topics
-    assert found is not None
-    assert found.error_code == code

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.load import load_config, parse_config
+from gateway.config.load import load_config
 from gateway.config.problems import ConfigError
+from tests.gateway.config.texts import LISTENERS, listeners, parsed, problems_of
 
-LISTENERS = "listeners: [{name: clients, bootstrap_port: 29092}]\n"
 SCRAM = "{mechanism: SCRAM-SHA-512, username: weir, password_file: pw}"
 TOKEN = "{mechanism: OAUTHBEARER, token_file: /run/token}"
 
@@ -17,38 +17,33 @@ def upstream(sasl: str) -> str:
 
 
 def listener(sasl: str) -> str:
-    return (
-        'upstream: {bootstrap_servers: ["127.0.0.1:9092"]}\n'
-        f"listeners: [{{name: clients, bootstrap_port: 29092, sasl: {sasl}}}]\n"
-    )
+    return listeners(f"{{name: clients, bootstrap_port: 29092, sasl: {sasl}}}")
 
 
-def told(text: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        parse_config(text, source="weir.yaml")
-    (problem,) = caught.value.problems
+def only_problem(text: str) -> str:
+    (problem,) = problems_of(text)
     return str(problem)
 
 
 def test_upstream_credentials_are_read() -> None:
-    sasl = parse_config(upstream(SCRAM), source="weir.yaml").upstream.sasl
+    sasl = parsed(upstream(SCRAM)).upstream.sasl
     assert sasl is not None
     assert (sasl.mechanism, sasl.username, sasl.secret_file(Path("/etc/weir"))) == (
         "SCRAM-SHA-512",
         "weir",
         Path("/etc/weir/pw"),
     )
-    sasl = parse_config(upstream(TOKEN), source="weir.yaml").upstream.sasl
+    sasl = parsed(upstream(TOKEN)).upstream.sasl
     assert sasl is not None
     assert (sasl.mechanism, sasl.secret_file(Path("/etc/weir"))) == ("OAUTHBEARER", Path("/run/token"))
 
 
 def test_sasl_requirement_follows_brokers_by_default() -> None:
-    (plain,) = parse_config(listener("{}"), source="weir.yaml").listeners
+    (plain,) = parsed(listener("{}")).listeners
     assert (plain.sasl.required, plain.sasl.principal_claim) == (None, "sub")
     assert (plain.sasl.max_frame_bytes, plain.sasl.timeout_seconds) == (524_288, 30.0)
     text = "{required: true, principal_claim: azp, max_frame_bytes: 4096, timeout_seconds: 2.5}"
-    (own,) = parse_config(listener(text), source="weir.yaml").listeners
+    (own,) = parsed(listener(text)).listeners
     assert (own.sasl.required, own.sasl.principal_claim) == (True, "azp")
     assert (own.sasl.max_frame_bytes, own.sasl.timeout_seconds) == (4_096, 2.5)
 
@@ -73,7 +68,7 @@ def test_sasl_requirement_follows_brokers_by_default() -> None:
     ],
 )
 def test_invalid_sasl_value_is_named(text: str, message: str) -> None:
-    assert message in told(text)
+    assert message in only_problem(text)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +78,7 @@ def test_invalid_sasl_value_is_named(text: str, message: str) -> None:
 )
 def test_secret_on_a_readable_connection_warns(sasl: str, tls: str, warned: bool) -> None:
     text = upstream(f"{sasl}{tls}")
-    assert any("sends the secret in plain text" in line for line in parse_config(text, source="weir.yaml").warnings()) is warned
+    assert any("sends the secret in plain text" in line for line in parsed(text).warnings()) is warned
 
 
 def test_missing_secret_file_is_refused(tmp_path: Path) -> None:
@@ -99,7 +94,7 @@ def test_missing_secret_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["password", "token", "passwrod", "sasl_password", "secret"])
 def test_messages_show_no_secret(key: str) -> None:
-    message = told(upstream(f"{{mechanism: PLAIN, username: weir, password_file: pw, {key}: hunter2}}"))
+    message = only_problem(upstream(f"{{mechanism: PLAIN, username: weir, password_file: pw, {key}: hunter2}}"))
     assert f"upstream.sasl.{key}" in message
     assert "hunter2" not in message
     assert "_file" in message

@@ -8,10 +8,11 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from gateway import clock
 from gateway.config.certificates import certificate_warnings
-from gateway.config.load import load_config, parse_config
+from gateway.config.load import load_config
 from gateway.config.problems import ConfigError, Problem
 from gateway.config.tls import BrokerNames
 from loadtest.testkit.certificates import DAY, LOOPBACK, Authority
+from tests.gateway.config.texts import parsed, problems_of
 
 UPSTREAM = 'bootstrap_servers: ["127.0.0.1:9092"]'
 
@@ -20,14 +21,8 @@ def config(listener: str = "", upstream: str = "") -> str:
     return f"upstream: {{{UPSTREAM}{upstream}}}\nlisteners:\n  - {{name: clients, bootstrap_port: 29092{listener}}}\n"
 
 
-def problems_of(text: str) -> list[Problem]:
-    with pytest.raises(ConfigError) as caught:
-        parse_config(text, source="weir.yaml")
-    return caught.value.problems
-
-
 def test_missing_tls_section_means_plaintext() -> None:
-    found = parse_config(config(), source="weir.yaml")
+    found = parsed(config())
     assert (found.upstream.tls, found.listeners[0].tls, found.listeners[0].sni) == (None, None, None)
 
 
@@ -36,9 +31,7 @@ def test_every_key_is_read() -> None:
         ", tls: {cert: c.pem, key: k.pem, client_ca: ca.pem, client_auth: requested, handshake_seconds: 2.5, min_version: 1.3,"
         " principal_mapping_rules: 'RULE:^CN=(.*?),.*$/$1/L,DEFAULT'}"
     )
-    found = parse_config(
-        config(listener, ", tls: {ca: /ca.pem, cert: c.pem, key: k.pem, verify_hostname: false}"), source="weir.yaml"
-    )
+    found = parsed(config(listener, ", tls: {ca: /ca.pem, cert: c.pem, key: k.pem, verify_hostname: false}"))
     server, upstream = found.listeners[0].tls, found.upstream.tls
     assert server is not None
     assert upstream is not None
@@ -47,24 +40,24 @@ def test_every_key_is_read() -> None:
     assert resolved.files == (Path("/etc/weir/c.pem"), Path("/etc/weir/k.pem"), Path("/etc/weir/ca.pem"))
     assert upstream.resolved(Path("/etc/weir")).files == (Path("/ca.pem"), Path("/etc/weir/c.pem"), Path("/etc/weir/k.pem"))
     assert (upstream.verify_hostname, upstream.min_version) == (False, "1.2")
-    assert parse_config(found.model_dump_json(), source="json") == found
+    assert parsed(found.model_dump_json()) == found
 
 
 @pytest.mark.parametrize(
     ("keys", "client_auth"), [("", "none"), (", client_ca: a", "required"), (", client_ca: a, client_auth: none", "none")]
 )
 def test_client_ca_makes_client_certificates_required(keys: str, client_auth: str) -> None:
-    tls = parse_config(config(f", tls: {{cert: c, key: k{keys}}}"), source="weir.yaml").listeners[0].tls
+    tls = parsed(config(f", tls: {{cert: c, key: k{keys}}}")).listeners[0].tls
     assert tls is not None
     assert tls.client_auth == client_auth
 
 
 def test_sni_replaces_broker_ports() -> None:
     listener = ", advertised_host: kafka.example.com, tls: {cert: c, key: k}, sni: 'broker-{id}.kafka.example.com:9092'"
-    found = parse_config(config(listener), source="weir.yaml")
+    found = parsed(config(listener))
     assert found.listeners[0].broker_ports is None
     assert found.listeners[0].sni == BrokerNames("broker-{id}.kafka.example.com", 9092)
-    assert parse_config(found.model_dump_json(), source="json") == found
+    assert parsed(found.model_dump_json()) == found
 
 
 def test_broker_names_map_to_node_ids() -> None:

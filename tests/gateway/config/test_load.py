@@ -1,0 +1,49 @@
+"""Config files that are missing, unreadable or not text."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gateway.config.load import load_config
+from gateway.config.problems import ConfigError
+from tests.gateway.config.texts import MINIMAL, parsed
+
+
+def test_file_with_byte_order_mark_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "weir.yaml"
+    path.write_bytes(b"\xef\xbb\xbf" + MINIMAL.encode())
+    assert load_config(path) == parsed(MINIMAL)
+
+
+def test_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: \(file\): does not exist — create .*--config"):
+        load_config(tmp_path / "nowhere.yaml")
+
+
+def test_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a directory — name the file in it"):
+        load_config(tmp_path)
+
+
+def test_binary_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "weir.yaml"
+    path.write_bytes(b"a: b\nc: \xff\n")
+    with pytest.raises(ConfigError, match=r"is not UTF-8 text \(line 2\) — save it as UTF-8"):
+        load_config(path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
+def test_unreadable_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "weir.yaml"
+    path.write_text(MINIMAL)
+    path.chmod(0)
+    with pytest.raises(ConfigError, match="can't be read: Permission denied — let the user that runs Weir read it"):
+        load_config(path)
+
+
+def test_link_to_itself_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "weir.yaml"
+    path.symlink_to(path)
+    with pytest.raises(ConfigError, match="can't be read: Too many levels of symbolic links"):
+        load_config(path)

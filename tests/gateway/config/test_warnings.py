@@ -1,0 +1,111 @@
+"""Warnings about valid configs."""
+
+import pytest
+
+from tests.gateway.config.texts import LISTENERS, MINIMAL, entities, listeners, parsed
+
+NOBODY = "quotas.entities: is empty"
+EXEMPT = entities("{user: a, exempt: true}")
+USER = "{user: a, producer_byte_rate: 1048576}"
+DEFAULT_USER = '{user: "<default>", producer_byte_rate: 1048576}'
+CLIENT = "{client-id: etl, producer_byte_rate: 1048576}"
+VOLUMES = MINIMAL + "quotas: {enforce: false, entities: [{user: a, exempt: [rates]}], volumes: {%s}}\n"
+OF_FOUR = "sharing: is empty, so each of the 4 workers gives every client its whole quota"
+
+WARNINGS = {
+    "no quotas": (MINIMAL, [NOBODY]),
+    "unenforced": (
+        MINIMAL + "quotas: {enforce: false, entities: [{user: a, exempt: true}]}\n",
+        ["quotas.enforce: is false"],
+    ),
+    "volumes unenforced": (VOLUMES % "", ["quotas.volumes.enforce: ", "quotas.enforce: "]),
+    "volumes enforced": (VOLUMES % "enforce: true", ["quotas.enforce: "]),
+    "admin on every address": (EXEMPT + "admin: {host: 0.0.0.0}\n", ["admin.host: "]),
+    "admin on a name": (EXEMPT + "admin: {host: weir.example.com}\n", ["admin.host: "]),
+    "admin on localhost": (EXEMPT + "admin: {host: localhost}\n", []),
+    "workers": (EXEMPT + "workers: 4\n", []),
+    "workers without sharing": (EXEMPT + "workers: 4\nsharing:\n", [OF_FOUR]),
+    "mute over session timeout": (
+        entities("{user: a, producer_byte_rate: 23301}", "{user: b, producer_byte_rate: 23302}"),
+        ["quotas.entities[0].producer_byte_rate: 23301 bytes/s for user=a"],
+    ),
+    "mute within session timeout": (
+        entities(
+            "{user: a, producer_byte_rate: 23302, consumer_byte_rate: 23302}", "{ip: 10.0.0.1, connection_creation_rate: 1}"
+        ),
+        [],
+    ),
+    "client-id exempt beside client quotas": (entities(CLIENT, "{client-id: mirror, exempt: true}"), []),
+    "user exempt": (entities(USER, "{user: mirror, exempt: true}"), []),
+    "client-id of one user exempt": (entities(USER, "{user: a, client-id: mirror, exempt: true}"), []),
+    "ip exempt": (entities(USER, "{ip: 10.0.0.1, exempt: true}"), []),
+    "empty ledger": (MINIMAL + "ledger:\n", [NOBODY, "ledger: is empty"]),
+    "empty volumes": (MINIMAL + "quotas: {volumes: }\n", [NOBODY, "quotas.volumes: is empty"]),
+    "empty topics": (MINIMAL + "quotas: {topics: }\n", [NOBODY, "quotas.topics: is empty"]),
+    "empty upstream.tls": (
+        LISTENERS + 'upstream: {bootstrap_servers: ["b:1"], tls: }\n',
+        [NOBODY, "upstream.tls: is empty"],
+    ),
+    "empty upstream.sasl": (
+        LISTENERS + 'upstream: {bootstrap_servers: ["b:1"], sasl: }\n',
+        [NOBODY, "upstream.sasl: is empty"],
+    ),
+    "empty listener tls": (
+        listeners("{name: a, bootstrap_port: 1, tls: }"),
+        [NOBODY, "listeners[0].tls: is empty"],
+    ),
+}
+"""A text, and the beginnings of its warnings in their order."""
+
+
+@pytest.mark.parametrize("case", WARNINGS)
+def test_questionable_config_warns(case: str) -> None:
+    text, beginnings = WARNINGS[case]
+    warnings = parsed(text).warnings()
+    assert [warning[: len(start)] for warning, start in zip(warnings, beginnings, strict=True)] == beginnings
+
+
+@pytest.mark.parametrize("guard", ["volumes: {}", "topics: {total.bytes.in.per.sec.threshold: 5}"])
+def test_exempt_true_beside_a_guard_warns(guard: str) -> None:
+    (warning,) = parsed(EXEMPT.replace("quotas:", f"quotas:\n  {guard}")).warnings()
+    assert warning.startswith("quotas.entities[0].exempt: true exempts user=a from rates alone")
+    assert f"write [rates, {guard.partition(':')[0]}], or [rates]" in warning
+    assert parsed(EXEMPT.replace("exempt: true", "exempt: [rates]").replace("quotas:", f"quotas:\n  {guard}")).warnings() == []
+
+
+@pytest.mark.parametrize(
+    ("row", "key", "words"),
+    [
+        (
+            "{user: a, producer_byte_rate: 23301}",
+            "producer_byte_rate",
+            "one full request of 1 MiB holds its connection for 45 s",
+        ),
+        (
+            "{user: a, controller_mutation_rate: 1}",
+            "controller_mutation_rate",
+            "1 partitions/s for user=a means that one topic of 50 partitions holds its connection for 50 s",
+        ),
+        (
+            "{user: a, consumer_byte_rate: 10000}",
+            "consumer_byte_rate",
+            "one full batch of 1 MiB holds its connection for 105 s",
+        ),
+    ],
+)
+def test_quota_that_outlasts_a_session_warns(row: str, key: str, words: str) -> None:
+    (warning,) = parsed(entities(row)).warnings()
+    assert warning.startswith(f"quotas.entities[0].{key}: ")
+    assert words in warning
+    assert "for user=a" in warning
+    assert "session timeout (45 s)" in warning
+
+
+@pytest.mark.parametrize("limited", [USER, DEFAULT_USER])
+@pytest.mark.parametrize("exempt", ["client-id: mirror", 'client-id: "<default>"', 'user: "<default>", client-id: mirror'])
+def test_exempt_client_id_beside_user_quotas_warns(limited: str, exempt: str) -> None:
+    (warning,) = parsed(entities(limited, f"{{{exempt}, exempt: true}}")).warnings()
+    assert warning.startswith("quotas.entities[1].client-id: ")
+    name = "<default>" if 'client-id: "<' in exempt else "mirror"
+    assert f"{name} is exempt, and a client chooses its own client-id" in warning
+    assert "{user: NAME, exempt: true}" in warning
