@@ -32,8 +32,8 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Everything that the tests ask of the Java client, in one JVM: `java -cp LIBS ClientMatrix.java BOOTSTRAP BROKERS`.
- * Prints a line for each check, "PASS name" or "FAIL name reason", and "BROKER host:port" for each broker it is told of.
+ * Runs all checks of the Java client in one JVM: `java -cp LIBS ClientMatrix.java BOOTSTRAP BROKERS`.
+ * Prints a line for each check, "PASS name" or "FAIL name reason", and "BROKER host:port" for each broker in its metadata.
  */
 public class ClientMatrix {
     static final int PARTITIONS = 3;
@@ -46,7 +46,7 @@ public class ClientMatrix {
         void run() throws Exception;
     }
 
-    /** What is compared: bytes as text so that records have equality. */
+    /** The compared fields of a record, with bytes as text, so that records have equality. */
     record Sent(int partition, String key, String value, long timestamp, String headers) { }
 
     ClientMatrix(String bootstrap, int brokers) {
@@ -117,7 +117,7 @@ public class ClientMatrix {
         return kind + "-" + UUID.randomUUID();
     }
 
-    /** A new topic, once every leader serves it: what is sent before with acks=0 may be lost. */
+    /** Creates a topic and waits until every leader serves it. Earlier records with acks=0 could be lost. */
     String topic() throws Exception {
         String topic = name("java");
         get(admin.createTopics(List.of(new NewTopic(topic, PARTITIONS, (short) brokers))).all());
@@ -134,7 +134,7 @@ public class ClientMatrix {
         return topic;
     }
 
-    /** Brokers learn of changes one after the other. */
+    /** Repeats the check until it is true, because brokers learn of changes one after the other. */
     static void eventually(String what, Callable<Boolean> condition) throws Exception {
         long deadline = System.nanoTime() + TIMEOUT_MS * 1_000_000;
         while (!condition.call()) {
@@ -217,7 +217,7 @@ public class ClientMatrix {
         return new Sent(each.partition(), text(each.key()), text(each.value()), each.timestamp(), text(each.headers()));
     }
 
-    /** Polls the consumers in turn until they have `count` records, or fewer at the deadline; then once more each. */
+    /** Polls the consumers in turn until they have `count` records or the deadline passes, then each once more. */
     @SafeVarargs
     static List<Sent> poll(int count, Consumer<byte[], byte[]>... consumers) {
         List<Sent> arrived = new ArrayList<>();
@@ -330,7 +330,7 @@ public class ClientMatrix {
             long deadline = System.nanoTime() + TIMEOUT_MS * 1_000_000;
             while (accepted.size() < records.size() && System.nanoTime() < deadline) {
                 for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(200))) {
-                    // Every third is given back once, and must come again.
+                    // Every third record is released once and must arrive again.
                     boolean again = record.offset() % 3 == 0 && released.add(received(record));
                     consumer.acknowledge(record, again ? AcknowledgeType.RELEASE : AcknowledgeType.ACCEPT);
                     if (!again) {

@@ -8,13 +8,13 @@ import java.util.Base64;
 import org.apache.kafka.common.utils.Exit;
 
 /**
- * Runs kafka-configs again and again in one JVM, which would take seconds to start each time.
+ * Runs kafka-configs repeatedly in one JVM, because each JVM takes seconds to start.
  *
- * <p>A line of stdin is one run: its arguments, separated by tabs. A line of stdout is what came of it: the exit code, and what the
- * tool wrote to stdout and to stderr in Base64.
+ * <p>Each line of stdin is a run: its arguments, separated by tabs. Each line of stdout is its result: the exit code, and the tool's
+ * stdout and stderr in Base64.
  */
 public class ConfigTool {
-    /** Thrown in place of the end of the process. */
+    /** Thrown instead of ending the process. */
     static final class Exited extends RuntimeException {
         final int code;
 
@@ -47,7 +47,7 @@ public class ConfigTool {
     }
 
     private static int run(String[] arguments) {
-        // Scala's console keeps the streams that it finds when it is first used, unless it is told of others.
+        // Scala's console keeps the streams of its first use, unless they are replaced explicitly.
         int[] code = new int[1];
         scala.Console.withOut(System.out, () -> scala.Console.withErr(System.err, () -> {
             try {

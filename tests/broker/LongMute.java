@@ -13,7 +13,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Sends two records and reads them, each in a request that mutes the connection for longer than a request may take.
+ * Sends two records and reads them. Each request mutes the connection for longer than the request timeout.
  * Arguments: bootstrap servers, topic, record bytes, client-id. Prints "PRODUCED seconds" and "CONSUMED seconds" between the two
  * records, and "CONNECTIONS producer consumer" opened meanwhile.
  */

@@ -9,8 +9,9 @@ import java.util.List;
 import org.apache.kafka.common.security.ssl.SslPrincipalMapper;
 
 /**
- * What Java and Kafka make of certificates: `java -cp LIBS PrincipalNames.java CERTIFICATES CASES`. Each line of CERTIFICATES is
- * one in base64; each line of CASES has rules and a subject, with a tab between. Prints a line for each, in base64, "-" for none.
+ * Prints the names that Java and Kafka read from certificates: `java -cp LIBS PrincipalNames.java CERTIFICATES CASES`.
+ * Each line of CERTIFICATES is a certificate in base64; each line of CASES has rules and a subject, separated by a tab. Prints
+ * one name per line in base64, "-" for none.
  */
 public class PrincipalNames {
     public static void main(String[] arguments) throws Exception {

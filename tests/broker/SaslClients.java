@@ -8,7 +8,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
  * Arguments: bootstrap servers, topic, the authority that signs their certificate or "" for none, then mechanism and JAAS line of
- * each client. Prints what becomes of each one's record.
+ * each client. Prints the outcome of each client's record.
  */
 public class SaslClients {
     public static void main(String[] arguments) throws Exception {

@@ -14,19 +14,19 @@ from tests.weir_process import Weir
 
 @dataclass(frozen=True)
 class Target:
-    """Where a client connects, and what it finds there."""
+    """The address that a client connects to, and the cluster behind it."""
 
     bootstrap_servers: str
     brokers: int
     ports: range | None
-    """The only ports that a client may be told of; None where it is connected directly."""
+    """The only ports in addresses that clients may get; None for a direct connection."""
 
     def name(self, kind: str) -> str:
-        """A name for a topic, group or transaction that nobody else uses."""
+        """Return a unique name for a topic, group or transaction."""
         return f"{kind}-{uuid4().hex[:12]}"
 
     def create_topic(self) -> str:
-        """A new topic of `PARTITIONS` partitions on every broker, which is ready for use."""
+        """Create a topic of `PARTITIONS` partitions on every broker and wait until it is ready."""
         return create_topic(self.bootstrap_servers, self.name("topic"), replicas=self.brokers)
 
 
@@ -34,14 +34,14 @@ class Target:
 def cluster_and_gateway(request: pytest.FixtureRequest) -> tuple[KafkaCluster, Weir | None]:
     via, _, brokers = request.param.partition("-")
     suffix = "" if brokers == "1" else "3"
-    # The gateway's own fixture starts the cluster; asked for by name so that nothing starts that no test needs.
+    # The gateway's fixture starts the cluster. Fixtures are requested by name, so that only needed ones start.
     gateway = request.getfixturevalue("weir" + suffix) if via == "weir" else None
     return request.getfixturevalue("kafka" + suffix), gateway
 
 
 @pytest.fixture
 def target(cluster_and_gateway: tuple[KafkaCluster, Weir | None]) -> Iterator[Target]:
-    """Where to connect. Through Weir, the test fails if anybody connected to a broker's own address meanwhile."""
+    """The target of the test. Through Weir, the test fails if any process connects to a broker's own address meanwhile."""
     cluster, gateway = cluster_and_gateway
     if gateway is None:
         yield Target(cluster.bootstrap_servers, len(cluster.brokers), None)
@@ -53,13 +53,12 @@ def target(cluster_and_gateway: tuple[KafkaCluster, Weir | None]) -> Iterator[Ta
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with real brokers have a second try, those of the client matrix a third, and the summary names who needed it (`R`).
+    """Tests with real brokers get a second try, those of the client matrix a third. The summary marks retried tests with `R`.
 
-    What the matrix shows is that what passes directly passes through Weir. The libraries' own races with a cluster that has
-    just changed (a topic that not every broker knows yet, a group that rebalances once more) happen directly as well: seen
-    with kafka-python's groups, once in some hundred tests. Other tests share their processors with JVMs that start beside
-    them, and what has to be seen within some seconds is then not. Whatever fails twice is wrong; whatever needs its second
-    try again and again is looked into.
+    The matrix shows that a client works through Weir if it works directly. The libraries' own races with a changed cluster
+    happen directly as well. Examples are a topic that not every broker knows yet, and a group that rebalances once more.
+    kafka-python's groups fail so once in some hundred tests. Other tests share their CPUs with starting JVMs and miss their
+    deadlines of some seconds. A test that fails twice is wrong. Investigate a test that often needs its second try.
     """
     for item in items:
         if "target" in getattr(item, "fixturenames", ()):

@@ -1,4 +1,4 @@
-"""Sees who connects to a broker's own address, as the kernel's socket tables tell it."""
+"""Finds processes that connect to a broker's own address, by the kernel's socket tables."""
 
 import gc
 import threading
@@ -13,11 +13,11 @@ _INTERVAL_SECONDS = 0.02
 class DirectConnections:
     """Within its `with` block, collects in `found` every process outside `allowed` that connects to `ports`.
 
-    Connections that are there when the block begins don't count: a client of an earlier test that was connected directly may
-    live on for a while, since the traceback of a test that is tried again holds on to it.
+    Connections from before the block do not count. A client of an earlier test may still be connected directly, because the
+    traceback of a retried test keeps it alive.
 
-    It samples: a connection that lives for less than 20 ms may escape. Kafka's clients keep theirs until they are
-    closed, so that one to a leaked address is there for as long as the client uses it.
+    The check samples every 20 ms, so it may miss shorter connections. Kafka's clients keep connections until they close, so a
+    connection to a leaked address lasts as long as its client.
     """
 
     def __init__(self, ports: Collection[int], allowed: Collection[int]) -> None:
@@ -38,7 +38,7 @@ class DirectConnections:
             self._innocent |= {inode for pid in self._allowed for inode in _sockets(pid)}
         for inode in unknown - self._innocent:
             owner = _owner(inode)
-            # Nobody's: it was closed meanwhile. An allowed process may have made it after its sockets were listed.
+            # No owner: the socket was closed meanwhile, or an allowed process opened it after its sockets were listed.
             if owner is not None and owner not in self._allowed:
                 self.found.add(f"process {owner}: {_command(owner)[:200]}")
 
@@ -52,7 +52,7 @@ class DirectConnections:
         return inodes
 
     def __enter__(self) -> Self:
-        gc.collect()  # closes the clients that earlier tests have left in a cycle, before they connect once more
+        gc.collect()  # closes clients that earlier tests left in reference cycles, before they connect again
         self._innocent = self._connected()
         self._thread.start()
         return self
@@ -71,7 +71,7 @@ def _sockets(pid: str) -> set[str]:
             if target.startswith("socket:["):
                 inodes.add(target[len("socket:[") : -1])
     except OSError:
-        pass  # the process, or the descriptor, has gone meanwhile
+        pass  # the process or the descriptor has gone meanwhile
     return inodes
 
 

@@ -1,4 +1,4 @@
-"""Rates that have settled: a machine that is busy disturbs a short look, so they are looked at until they are right."""
+"""Waits for settled rates: a busy machine disturbs short measurements, so they are repeated."""
 
 import time
 from collections import deque
@@ -7,13 +7,13 @@ from collections.abc import Callable
 from tests.weir_process import wait_until
 
 TOLERANCE = 0.08
-"""A fraction of the rate. Gateways that share nothing fail it by far; `loadtest.scenarios.sharing` measures exact figures."""
+"""A fraction of the rate. Gateways that share nothing miss it by far; `loadtest.scenarios.sharing` measures exact figures."""
 LOOK_SECONDS = 3.0
 TIMEOUT = 90.0
 
 
 def wait_for_rate(written: Callable[[], int], expected: float) -> None:
-    """Until twice in a row so much has been written in a while, in bytes per second: it does not just come by."""
+    """Wait until two measurements in a row show the `expected` rate in bytes per second, not just one."""
     samples = deque([(time.monotonic(), written())])
 
     def rate(begin: tuple[float, int], end: tuple[float, int]) -> float:
@@ -27,7 +27,7 @@ def wait_for_rate(written: Callable[[], int], expected: float) -> None:
         if now[0] - samples[0][0] < 2 * LOOK_SECONDS:
             return False
         middle = next(sample for sample in samples if sample[0] >= now[0] - LOOK_SECONDS)
-        if middle is now:  # nobody had time to look meanwhile
+        if middle is now:  # the machine was too busy to measure
             return False
         return all(abs(rate(*look) / expected - 1.0) <= TOLERANCE for look in ((samples[0], middle), (middle, now)))
 

@@ -1,4 +1,4 @@
-"""What the tests send, and the check that exactly this arrived."""
+"""The records that the tests send, and the check that exactly these arrive."""
 
 import itertools
 import random
@@ -12,7 +12,7 @@ PARTITIONS = 3
 
 @dataclass(frozen=True)
 class Record:
-    """One record of a topic, as producers give it and consumers get it."""
+    """One record of a topic, as producers send it and consumers receive it."""
 
     partition: int
     key: bytes | None
@@ -22,12 +22,12 @@ class Record:
 
 
 def records(count: int = 40) -> list[Record]:
-    """Records of every awkward kind over all partitions: null, empty, large, incompressible, with repeated headers."""
+    """Return records of unusual kinds over all partitions: null, empty, large, incompressible, with repeated headers."""
     random_bytes = random.Random(42).randbytes
     keys = [None, b"", b"key", "ключ".encode()]
     values = [b"value", None, b"", b"compressible " * 2_000, random_bytes(20_000)]
     headers: list[tuple[tuple[str, bytes], ...]] = [(), (("h", b""), ("h", b"\x00\xff"), ("заголовок", b"x" * 300))]
-    # Neither key nor value is more than some clients can say.
+    # A record with neither key nor value is more than some clients can send.
     some = [kind for kind in itertools.product(keys, values, headers) if kind[:2] != (None, None)]
     return [
         Record(index % PARTITIONS, key, value, 1_700_000_000_000 + index, header)
@@ -36,7 +36,7 @@ def records(count: int = 40) -> list[Record]:
 
 
 def assert_same(arrived: Iterable[Record], sent: Iterable[Record]) -> None:
-    """Fail unless each partition holds exactly what was sent to it, in that order."""
+    """Fail unless each partition holds exactly the records sent to it, in their order."""
 
     def by_partition(some: Iterable[Record]) -> dict[int, list[Record]]:
         return {n: [record for record in some if record.partition == n] for n in range(PARTITIONS)}

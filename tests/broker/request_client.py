@@ -1,4 +1,4 @@
-"""Requests that no client library sends, or not in this version, over one connection."""
+"""Requests, or versions of them, that no client library sends, over one connection."""
 
 import socket
 import struct
@@ -11,7 +11,7 @@ TIMEOUT_S = 60.0
 
 
 class RequestClient:
-    """A connection on which one request after the other is asked. A context manager."""
+    """A context manager: one connection with sequential requests."""
 
     def __init__(self, bootstrap_servers: str, client_id: str = "raw") -> None:
         host, _, port = bootstrap_servers.split(",")[0].rpartition(":")
@@ -21,7 +21,7 @@ class RequestClient:
         self._correlation_id = 0
 
     def ask(self, api_key: int, version: int, values: dict[str, Any]) -> dict[str, Any]:
-        """The answer as nested dicts. Raises OSError where the connection is closed instead."""
+        """Return the response as nested dicts. Raises OSError if the connection is closed instead."""
         self._correlation_id += 1
         self._socket.sendall(codec.encode_request(api_key, version, values, self._correlation_id, self._client_id))
         prefix = self._stream.read(4)
@@ -32,7 +32,6 @@ class RequestClient:
         return answer
 
     def close(self) -> None:
-        """Close the connection."""
         self._stream.close()
         self._socket.close()
 

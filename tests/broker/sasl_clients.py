@@ -1,4 +1,4 @@
-"""Python's clients, each by every mechanism: one record sent, or the error that its user sees."""
+"""Python's clients with every mechanism: each sends one record, or returns the error that its user sees."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ def _protocol(ca: Path | None) -> str:
 
 
 def with_librdkafka(servers: str, topic: str, mechanism: str, user: str, password: str, ca: Path | None = None) -> str | None:
-    """None, or the error in its words."""
+    """Send one record. Return None, or the client's error message."""
     errors: list[KafkaError] = []
     producer = Producer(
         {
@@ -52,7 +52,7 @@ class _Token(AbstractTokenProvider):
 
 
 def with_aiokafka(servers: str, topic: str, mechanism: str, user: str, password: str, ca: Path | None = None) -> str | None:
-    """None, or the error in its words."""
+    """Send one record. Return None, or the client's error message."""
     return asyncio.run(_aiokafka(servers, topic, mechanism, user, password, ca))
 
 
@@ -81,19 +81,19 @@ async def _aiokafka(servers: str, topic: str, mechanism: str, user: str, passwor
 
 
 class _Said(logging.Handler):
-    """aiokafka tells why a broker refused it in its log alone."""
+    """Collects aiokafka's log, because only the log has the reason of a refusal."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        # without the address, which is the gateway's where it is not the broker's
+        # without the address, which differs between gateway and broker
         self.lines.append(record.getMessage().partition('": ')[2])
 
 
 def with_kafka_python(servers: str, topic: str, mechanism: str, user: str, password: str, ca: Path | None = None) -> str | None:
-    """None, or the name of the error."""
+    """Send one record. Return None, or the name of the error."""
     from kafka import KafkaProducer
     from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonProvider
 

@@ -1,4 +1,4 @@
-"""aiokafka: what passes directly passes through Weir."""
+"""aiokafka works through Weir as it does directly."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -50,7 +50,7 @@ async def admin_of(target: Target) -> AsyncIterator[AIOKafkaAdminClient]:
 
 
 async def produce(producer: AIOKafkaProducer, topic: str, sent: list[Record]) -> None:
-    """Send and wait for every acknowledgement, or with acks=0 until all is written."""
+    """Send, and wait for every acknowledgement, or with acks=0 until all bytes are written."""
     waiting = [
         await producer.send(
             topic,
@@ -84,7 +84,7 @@ async def poll(consumer: AIOKafkaConsumer, count: int, within: float = TIMEOUT) 
 
 
 async def until_equal(found: Callable[[], Awaitable[Any]], expected: object) -> None:
-    """Ask again and again; brokers learn of changes one after the other. Fails after `TIMEOUT` seconds."""
+    """Repeat the request, because brokers learn of changes one after the other. Fails after `TIMEOUT` seconds."""
     deadline = asyncio.get_running_loop().time() + TIMEOUT
     while (value := await found()) != expected:
         assert asyncio.get_running_loop().time() < deadline, f"{value} is not {expected}"
@@ -92,7 +92,7 @@ async def until_equal(found: Callable[[], Awaitable[Any]], expected: object) -> 
 
 
 async def read_all(target: Target, topic: str, count: int, **config: Any) -> list[Record]:
-    """Return what the topic holds: `count` records and whatever follows them at once."""
+    """Return the topic's records: `count` of them, and any that follow at once."""
     async with consumer_of(target, **config) as consumer:
         consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
         return await poll(consumer, count) + await poll(consumer, 1, within=0.5)
@@ -164,14 +164,14 @@ async def test_transaction_commits_consumer_offsets(target: Target) -> None:
         async def committed() -> dict[TopicPartition, int | None]:
             return {partition: await consumer.committed(partition) for partition in offsets}
 
-        await until_equal(committed, offsets)  # this client does not wait for the transaction's markers
+        await until_equal(committed, offsets)  # aiokafka does not wait for the transaction's markers
     assert_same(await read_all(target, sink, len(sent), isolation_level="read_committed"), sent)
     assert_same(await read_all(target, sink, len(sent) + 7), copied[:7] + sent)
 
 
 async def test_admin_requests_succeed(target: Target) -> None:
     topic, group = target.name("aiokafka"), target.name("group")
-    # acks=all: records can be deleted only as far as the followers have them.
+    # acks=all, because records can be deleted only up to the followers' high watermark.
     async with admin_of(target) as admin, producer_of(target, acks="all") as producer:
         created = await admin.create_topics([NewTopic(topic, PARTITIONS, target.brokers)])
         assert [error[1] for error in created.topic_errors] == [0]

@@ -1,4 +1,4 @@
-"""The Java client and Kafka's own tools: what passes directly passes through Weir."""
+"""The Java client and Kafka's own tools work through Weir as they do directly."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""kafka-python: what passes directly passes through Weir."""
+"""kafka-python works through Weir as it does directly."""
 
 import gc
 import time
@@ -16,7 +16,7 @@ from tests.broker.conftest import Target
 from tests.broker.records import ACKS, CODECS, PARTITIONS, Record, assert_same, records
 from tests.weir_process import wait_until
 
-# Its clients leave the socket pair that wakes their own thread to the garbage collector.
+# kafka-python's clients leave the socket pair that wakes their thread to the garbage collector.
 pytestmark = [pytest.mark.broker, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 TIMEOUT = 60.0
@@ -24,7 +24,7 @@ TIMEOUT = 60.0
 
 @pytest.fixture(autouse=True)
 def collect_garbage_here() -> Iterator[None]:
-    """So that what this client leaves behind is not held against another test."""
+    """Collect leaked sockets, so that their warnings do not fail another test."""
     yield
     gc.collect()
 
@@ -39,7 +39,7 @@ def consumer_of(target: Target, *topics: str, **config: Any) -> "closing[KafkaCo
 
 
 def join(consumer: KafkaConsumer, topic: str) -> None:
-    """Subscribe with the topic's partitions known: a leader that does not know them yet assigns none, for good."""
+    """Subscribe once the topic's partitions are known. A group leader that does not know them assigns none, permanently."""
     wait_until(lambda: consumer.partitions_for_topic(topic), f"partitions of {topic} are known", TIMEOUT)
     consumer.subscribe([topic])
 
@@ -49,7 +49,7 @@ def admin_of(target: Target) -> "closing[KafkaAdminClient]":
 
 
 def produce(producer: KafkaProducer, topic: str, sent: list[Record]) -> None:
-    """Send and wait for every acknowledgement, or with acks=0 until all is written."""
+    """Send, and wait for every acknowledgement, or with acks=0 until all bytes are written."""
     waiting = [
         producer.send(
             topic,
@@ -77,7 +77,7 @@ def poll(consumer: KafkaConsumer, count: int, timeout: float = TIMEOUT) -> list[
 
 
 def read_all(target: Target, topic: str, count: int, **config: Any) -> list[Record]:
-    """Return what the topic holds: `count` records and whatever follows them at once."""
+    """Return the topic's records: `count` of them, and any that follow at once."""
     with consumer_of(target, **config) as consumer:
         consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
         return poll(consumer, count) + poll(consumer, 1, timeout=0.5)
@@ -170,12 +170,12 @@ def test_admin_requests_succeed(target: Target) -> None:
             (described,) = admin.describe_topics([topic])
             return [len(partition["replica_nodes"]) for partition in described["partitions"]]
 
-        wait_until(lambda: replicas() == [target.brokers] * (PARTITIONS + 1), "a partition more")
+        wait_until(lambda: replicas() == [target.brokers] * (PARTITIONS + 1), "one more partition")
 
         admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "3600000"})])
 
         def retention() -> str | None:
-            # Only what differs from its default is described; its own retention is the broker's log.retention.ms before.
+            # Only configs that differ from their defaults are described. The default is the broker's log.retention.ms.
             configs = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
             return configs["topic"][topic].get("retention.ms", {}).get("value")
 
@@ -197,4 +197,4 @@ def test_admin_requests_succeed(target: Target) -> None:
         assert len(set(ports)) == target.brokers
         assert target.ports is None or all(port in target.ports for port in ports)
         admin.delete_topics([topic])
-        wait_until(lambda: topic not in admin.list_topics(), "topic is no longer listed")
+        wait_until(lambda: topic not in admin.list_topics(), "the topic is no longer listed")

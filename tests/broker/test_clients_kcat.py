@@ -1,4 +1,4 @@
-"""kcat, with the librdkafka of Debian stable (2.0): what passes directly passes through Weir."""
+"""kcat, with the librdkafka of Debian stable (2.0), works through Weir as it does directly."""
 
 import json
 import subprocess

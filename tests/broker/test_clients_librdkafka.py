@@ -1,4 +1,4 @@
-"""librdkafka, by its Python binding: what passes directly passes through Weir."""
+"""librdkafka, by its Python binding, works through Weir as it does directly."""
 
 import time
 from collections.abc import Iterator
@@ -41,13 +41,13 @@ def config(target: Target, **more: Any) -> dict[str, Any]:
 
 
 def result(futures: dict[Any, Future[Any]]) -> Any:
-    """The answer to an admin request about one thing."""
+    """Return the result of an admin request about one resource."""
     (future,) = futures.values()
     return future.result(TIMEOUT)
 
 
 def produce(producer: Producer, topic: str, sent: list[Record]) -> list[KafkaError]:
-    """Send and wait for the last acknowledgement; return the errors."""
+    """Send, wait for the last acknowledgement and return the errors."""
     errors: list[KafkaError] = []
     for record in sent:
         producer.produce(
@@ -88,7 +88,7 @@ def consumer_of(target: Target, group: str, **more: Any) -> Iterator[Consumer]:
 
 
 def read_all(target: Target, topic: str, count: int, **more: Any) -> list[Record]:
-    """Return what the topic holds: `count` records and whatever follows them at once."""
+    """Return the topic's records: `count` of them, and any that follow at once."""
     with consumer_of(target, target.name("reader"), enable_auto_commit=False, **more) as consumer:
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
         return poll(consumer, count) + poll(consumer, 1, timeout=0.5)
@@ -181,7 +181,7 @@ def test_admin_requests_succeed(target: Target) -> None:
         described = admin.list_topics(topic, timeout=TIMEOUT).topics[topic]
         return [len(partition.replicas) for partition in described.partitions.values()]
 
-    wait_until(lambda: replicas() == [target.brokers] * (PARTITIONS + 1), "a partition more")
+    wait_until(lambda: replicas() == [target.brokers] * (PARTITIONS + 1), "one more partition")
 
     change = ConfigEntry("retention.ms", "3600000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[change])
@@ -211,4 +211,4 @@ def test_admin_requests_succeed(target: Target) -> None:
     if target.ports is not None:
         assert all(node.port in target.ports for node in nodes)
     result(admin.delete_topics([topic]))
-    wait_until(lambda: topic not in admin.list_topics(timeout=TIMEOUT).topics, "topic is no longer listed")
+    wait_until(lambda: topic not in admin.list_topics(timeout=TIMEOUT).topics, "the topic is no longer listed")

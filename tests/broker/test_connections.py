@@ -1,4 +1,4 @@
-"""Connection quotas in front of a real broker: whoever connects too often is turned away, and others notice nothing."""
+"""Connection quotas before a real broker: an address that connects too often is refused, and others notice nothing."""
 
 import socket
 import struct
@@ -15,7 +15,7 @@ from tests.weir_process import Weir, wait_until
 
 pytestmark = pytest.mark.broker
 
-RATE, BURST = 5, 50  # of an address: the window has 11 samples of a second, and the burst is ten of them
+RATE, BURST = 5, 50  # of an address: the window has 11 samples of a second, and the burst is ten samples
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def address(gateway: Weir) -> tuple[str, int]:
 
 
 def closed(client: socket.socket) -> bool:
-    """Wait until the gateway closes it; it sends nothing before that."""
+    """Return True if the gateway closes the connection without sending bytes."""
     try:
         return client.recv(1) == b""
     except ConnectionResetError:
@@ -46,7 +46,7 @@ def closed(client: socket.socket) -> bool:
 
 
 def is_closed(client: socket.socket) -> bool:
-    """Whether the gateway has closed it by now."""
+    """Return True if the gateway has already closed the connection."""
     client.setblocking(False)
     try:
         return closed(client)
@@ -73,26 +73,26 @@ def test_storm_from_one_address_is_refused_alone(gateway: Weir) -> None:
                     ask(newcomer)
 
         def fates() -> tuple[int, int]:
-            """How many of the storm were let in, and how many turned away."""
+            """Return the numbers of accepted and refused connections of the storm."""
             accepted = int(gateway.metric("weir_connections_accepted_total") - before)
             return accepted - 1 - 30, int(gateway.metric("weir_connections_rejected_total", reason="connection_creation_rate"))
 
-        # The last ones may still be in the kernel's queue.
-        wait_until(lambda: sum(fates()) == 600, "all have come")
-        wait_until(lambda: gateway.metric("weir_held_connections") == 0, "nobody is held any more")
+        # The last connections may still be in the kernel's queue.
+        wait_until(lambda: sum(fates()) == 600, "all connections have arrived")
+        wait_until(lambda: gateway.metric("weir_held_connections") == 0, "no connection is held")
         let_in, turned_away = fates()
         assert let_in + turned_away == 600
         assert turned_away > 0
         assert let_in >= BURST
         assert gateway.client_sockets() <= let_in + 1 + 30
-        # Who was let in stays, who was turned away finds the connection closed.
-        wait_until(lambda: sum(map(is_closed, storm)) == turned_away, "all that were turned away, and no others, are closed")
+        # Accepted connections stay open, refused ones are closed.
+        wait_until(lambda: sum(map(is_closed, storm)) == turned_away, "exactly the refused connections are closed")
         ask(storm[0])
         ask(steady)
         labels = {"kind": "connection", "ip": STORM_IP}
         assert gateway.metric("weir_throttled_requests_total", **labels) == turned_away
         assert gateway.metric("weir_quota_limit", **labels) == RATE
-    wait_until(lambda: gateway.metric("weir_listener_connections") == 0, "every place is given back")
+    wait_until(lambda: gateway.metric("weir_listener_connections") == 0, "every place is free again")
     assert gateway.client_sockets() == 0
 
 
@@ -114,9 +114,11 @@ def test_early_time_is_that_of_the_kernel(gateway: Weir) -> None:
     with open_from(STEADY_IP, address(gateway)) as client:
         client.sendall(produce)
         read_answer(client)
-        client.sendall(header)  # it was told to wait two seconds
-        wait_until(lambda: gateway.metric("weir_early_requests_total", **hasty) == 1, "it is counted when it may go on")
-        # So early that nothing is near a bound of these: the kernel counts in ms, a machine that is busy may lose some.
+        client.sendall(header)  # the throttle time is two seconds
+        wait_until(
+            lambda: gateway.metric("weir_early_requests_total", **hasty) == 1, "the early request is counted once the mute ends"
+        )
+        # The early time is far from the asserted bounds, because the kernel counts in ms and a busy machine may lose some.
         assert 0.1 < gateway.metric("weir_early_request_seconds_total", **hasty) <= 2.1
 
 
@@ -136,10 +138,10 @@ def test_listener_limits_reload_and_connections_wait(gateway: Weir) -> None:
             ask(second)
         second.settimeout(30.0)
         first.close()
-        # What it had sent before anybody took the connection is answered now.
+        # The request that was sent before the accept is answered now.
         read_answer(second)
         assert rejected(gateway) == refused
     gateway.write_config(gateway.config)
     gateway.config.reload()
-    wait_until(lambda: gateway.metric("weir_listener_max_connections") == 0, "the maximum is gone")
+    wait_until(lambda: gateway.metric("weir_listener_max_connections") == 0, "the maximum is removed")
     assert "max_connections" in Path(gateway.log_file).read_text()

@@ -1,4 +1,4 @@
-"""A quota of 2 partitions per second, burst 22, with real clients and a real controller; and beside the broker's own quota."""
+"""A quota of 2 partitions per second with a burst of 22, with real clients and compared with the broker's own quota."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -47,7 +47,7 @@ def tokens(gateway: Weir, client_id: str) -> float:
 
 
 def partitions(cluster: KafkaCluster, topic: str) -> int:
-    """How many a topic has, as its broker knows it."""
+    """Return the number of partitions of a topic, by its broker."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     described = wait_until(lambda: admin.list_topics(timeout=60).topics.get(topic), f"{topic} is known")
     return len(described.partitions)
@@ -102,7 +102,7 @@ def test_mixed_request_keeps_its_order_and_errors(gateway: Weir) -> None:
 
 
 def test_decoy_does_not_lift_the_quota(gateway: Weir) -> None:
-    """The controller drops `__cluster_metadata` before it counts a request's partitions. The rest of the request is fine."""
+    """The controller drops `__cluster_metadata` before it counts a request's partitions. The other topics are valid."""
     decoy = {"name": "__cluster_metadata", "count": 10_001}
     for number, error in enumerate([0, THROTTLED, THROTTLED]):
         with closing(RawAdmin(gateway.bootstrap_servers, "decoy")) as admin:

@@ -1,4 +1,4 @@
-"""The check that no client connects to a broker's own address would see one that does."""
+"""The check for direct connections to brokers finds a client that connects."""
 
 import os
 import subprocess
@@ -18,10 +18,10 @@ CONNECT = "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sy
 def test_process_that_connects_directly_is_seen(kafka: KafkaCluster) -> None:
     port = kafka.brokers[0].port
     with DirectConnections([port], allowed=[os.getpid(), kafka.brokers[0].pid]) as direct:
-        live_brokers("127.0.0.1", port)  # by this process, which may
+        live_brokers("127.0.0.1", port)  # by this process, which is allowed
         process = spawn([sys.executable, "-c", CONNECT, str(port)], stdout=subprocess.PIPE)
         try:
-            # Another test's gateway may be connected as well: the cluster is shared.
+            # Another test's gateway may be connected as well, because the cluster is shared.
             wait_until(
                 lambda: any(found.startswith(f"process {process.pid}: ") for found in direct.found),
                 "the connection is seen",

@@ -1,4 +1,4 @@
-"""The ledger of a real gateway under load: what it holds after a kill, and that the enforcement being off shows in it."""
+"""The ledger of a real gateway under load: its events after a kill, without enforcement, and in the topic."""
 
 import gzip
 import zlib
@@ -24,7 +24,7 @@ WINDOW = {"samples": 2, "seconds": 1}
 
 
 def produce(gateway: Weir, topic: str, count: int) -> None:
-    """Send records of 10 kB, each in a request of its own, and wait until all are acknowledged."""
+    """Send records of 10 kB, each in its own request, and wait until all are acknowledged."""
     producer = Producer(
         {"bootstrap.servers": gateway.bootstrap_servers, "client.id": CLIENT, "linger.ms": 0, "batch.num.messages": 1}
     )
@@ -34,7 +34,7 @@ def produce(gateway: Weir, topic: str, count: int) -> None:
 
 
 def written(path: Path) -> list[Event]:
-    """The events of all finished files. Raises InvalidEventError or zlib.error for one that is not whole."""
+    """Return the events of all finished files. Raises InvalidEventError or zlib.error for a damaged file."""
     return [
         from_line(line)
         for file in sorted(path.rglob("weir-*.jsonl.gz"))
@@ -43,7 +43,7 @@ def written(path: Path) -> list[Event]:
 
 
 def flushed(path: Path) -> list[Event]:
-    """The events of all unfinished files, as far as they are whole: each flush appends a gzip member."""
+    """Return the complete events of all unfinished files. Each flush appends a gzip member."""
     found: list[Event] = []
     for part in path.rglob("_*.part"):
         data = part.read_bytes()
@@ -51,7 +51,7 @@ def flushed(path: Path) -> list[Event]:
             decoder = zlib.decompressobj(wbits=31)
             member = decoder.decompress(data)
             if not decoder.eof:
-                break  # it is being written
+                break  # the gateway is writing the file
             found += map(from_line, member.splitlines())
             data = decoder.unused_data
     return found
@@ -75,14 +75,14 @@ def test_killed_gateway_leaves_flushed_events(kafka: KafkaCluster, start_weir: C
     produce(gateway, topic, 25)
     throttled = gateway.metric("weir_throttled_requests_total", client_id=CLIENT, kind="produce")
     assert throttled > 0
-    # A flush that began after the last decision has put all of them where a kill doesn't reach them.
+    # A flush that starts after the last decision writes all decisions to the disk.
     gateway.write_config(gateway.config | {"connections": {"drain_seconds": 5}})
     wait_until(lambda: any(isinstance(event, ConfigApplied) for event in flushed(path)), "the reload is in the file")
     gateway.process.kill()
     gateway.process.wait()
     assert written(path) == []
     gateway.start()
-    events = wait_until(lambda: written(path), "the file that was left has its name")
+    events = wait_until(lambda: written(path), "the unfinished file is renamed")
     throttles = [event for event in events if isinstance(event, ThrottleEvent)]
     assert sum(event.count for event in throttles) == throttled
     assert {(event.kind, event.client_id, event.api, event.address) for event in throttles} == {
@@ -106,13 +106,13 @@ def test_unenforced_throttles_are_recorded(kafka: KafkaCluster, start_weir: Call
     throttles = [event for event in written(path) if isinstance(event, ThrottleEvent)]
     assert sum(event.count for event in throttles) == noted
     assert {event.enforced for event in throttles} == {False}
-    gateway.start()  # for the fixture to stop
+    gateway.start()  # the fixture stops it
 
 
 def test_ledger_topic_holds_the_files_events(kafka: KafkaCluster, start_weir: Callable[..., Weir], tmp_path: Path) -> None:
-    """And `weir report --kafka` fetches just that; the last lines are those of the moment in which the gateway stops.
+    """`weir report --kafka` fetches the same events, including the last ones before the gateway stops.
 
-    Lines that were sent twice, since nobody confirmed them, are fetched once.
+    Repeated lines, which the gateway sends again without a confirmation, are fetched once.
     """
     path, fetched, ledger_topic = tmp_path / "ledger", tmp_path / "fetched", f"throttles-{tmp_path.name}"
     topic = create_topic(kafka.bootstrap_servers, f"told-{tmp_path.name}", replicas=1)
@@ -127,11 +127,11 @@ def test_ledger_topic_holds_the_files_events(kafka: KafkaCluster, start_weir: Ca
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     configs = admin.describe_configs([resource])[resource].result()
     assert (configs["cleanup.policy"].value, configs["retention.ms"].value) == ("delete", str(30 * 86_400_000))
-    gateway.start()  # for the fixture to stop
+    gateway.start()  # the fixture stops it
 
 
 def test_last_rejections_are_recorded_at_exit(kafka: KafkaCluster, start_weir: Callable[..., Weir], tmp_path: Path) -> None:
-    """Rejections are folded for ten seconds, which the gateway does not live for."""
+    """Rejections are folded for ten seconds, and the gateway stops earlier."""
     path = tmp_path / "ledger"
     topic = create_topic(kafka.bootstrap_servers, f"rejected-{tmp_path.name}", replicas=1)
     gateway = gateway_with_ledger(start_weir, kafka, path, topics={"total.bytes.in.per.sec.threshold": 10_000})
@@ -147,11 +147,11 @@ def test_last_rejections_are_recorded_at_exit(kafka: KafkaCluster, start_weir: C
     rejections = [event for event in written(path) if isinstance(event, TopicRejected)]
     assert {(event.topic, event.reason) for event in rejections} == {(topic, "quota")}
     assert sum(event.amount for event in rejections) >= least
-    gateway.start()  # for the fixture to stop
+    gateway.start()  # the fixture stops it
 
 
 def send_again(bootstrap_servers: str, topic: str) -> None:
-    """Append everything that is in a topic of one partition once more, as a gateway does that got no confirmation."""
+    """Append all records of a topic with one partition again, as a gateway without confirmation does."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": topic})
     consumer.assign([TopicPartition(topic, 0, 0)])
     _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), 30.0)
@@ -163,5 +163,5 @@ def send_again(bootstrap_servers: str, topic: str) -> None:
 
 
 def lines(path: Path, files: str) -> list[bytes]:
-    """The lines of all finished files, sorted."""
+    """Return the lines of all finished files, sorted."""
     return sorted(line for file in path.rglob(f"{files}.jsonl.gz") for line in gzip.decompress(file.read_bytes()).splitlines())

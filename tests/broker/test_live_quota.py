@@ -1,4 +1,4 @@
-"""A quota that changes in the config file holds on connections that are open; a bad file changes nothing."""
+"""A quota changed in the config file applies to open connections. A bad file changes nothing."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -21,18 +21,18 @@ CLIENT = "etl"
 RECORD = bytes(10_000)
 QUOTA = 20_000
 RAISED = 10**12
-"""So much that nothing is left of a debt when it is shown."""
-"""Bytes a second, with the smallest window: a burst of as much."""
+"""A rate so high that a debt is gone before it can be shown."""
+"""Bytes per second. With the smallest window the burst is one second's worth."""
 
 
 def with_rate(gateway: Weir, rate: int | None) -> dict[str, Any]:
-    """The gateway's config with this quota for the client; None for no quota."""
+    """Return the gateway's config with this quota for the client. None means no quota."""
     entities = [] if rate is None else [{"client-id": CLIENT, "producer_byte_rate": rate}]
     return gateway.config | {"quotas": {"window": {"samples": 2, "seconds": 1}, "entities": entities}}
 
 
 class Client:
-    """A producer whose connections, once open, must stay open."""
+    """A producer whose connections must stay open."""
 
     def __init__(self, gateway: Weir, topic: str) -> None:
         self._topic = topic
@@ -48,7 +48,7 @@ class Client:
         )
 
     def produce(self, count: int) -> None:
-        """Send records of 10 kB, each in a request of its own, and wait until all are acknowledged."""
+        """Send records of 10 kB, each in its own request, and wait until all are acknowledged."""
         failed: list[KafkaError] = []
         for _ in range(count):
             self._producer.produce(self._topic, RECORD, callback=lambda error, _: failed.append(error) if error else None)
@@ -58,13 +58,13 @@ class Client:
 
 
 class Laid:
-    """A config file and the ways in which it comes to be changed."""
+    """A config file and the ways to replace it."""
 
     def __init__(self, gateway: Weir, how: str) -> None:
         self._gateway = gateway
         self._how = how
         if how == "configmap":
-            # As Kubernetes mounts one: the file is a link through ..data, which is a link to a folder, and only that changes.
+            # As in a Kubernetes mount, the file is a link through ..data, which links to a folder. Only ..data changes.
             self._mount = gateway.config_file.parent / "mount"
             self._mount.mkdir()
             self._version(gateway.config)
@@ -109,7 +109,7 @@ def test_quota_changes_apply_to_open_connections(kafka: KafkaCluster, tmp_path: 
         connections = gateway.metric("weir_connections_accepted_total")
 
         file.change(with_rate(gateway, QUOTA))
-        wait_until(lambda: gateway.metric("weir_config_reloads_total", result="success") == 1, "the change is taken over")
+        wait_until(lambda: gateway.metric("weir_config_reloads_total", result="success") == 1, "the change is applied")
         client.produce(8)
         wait_until(lambda: limit(gateway) == QUOTA, "the new quota is shown")
         assert throttled(gateway) > 0
@@ -118,22 +118,22 @@ def test_quota_changes_apply_to_open_connections(kafka: KafkaCluster, tmp_path: 
 
         file.change(with_rate(gateway, RAISED))
         wait_until(lambda: limit(gateway) == RAISED, "the raised quota is shown")
-        client.produce(1)  # may still have to wait for what it owes
+        client.produce(1)  # may still wait for its debt
         before = throttled(gateway)
         client.produce(20)
         assert throttled(gateway) == before
-        # Usage goes on from where it was.
+        # Use is kept over the changes.
         assert gateway.metric("weir_quota_bytes_total", kind="produce", client_id=CLIENT) >= used + 21 * len(RECORD)
 
         file.change(with_rate(gateway, None))
-        wait_until(lambda: gateway.metric("weir_config_reloads_total", result="success") == 3, "the removal is taken over")
+        wait_until(lambda: gateway.metric("weir_config_reloads_total", result="success") == 3, "the removal is applied")
         client.produce(20)
         assert throttled(gateway) == before
         assert gateway.metric("weir_connections_accepted_total") == connections
 
 
 def changed(path: str, value: object) -> Callable[[dict[str, Any]], str]:
-    """A config with one key, such as `admin.port`, set to something else."""
+    """Return a config with one key, such as `admin.port`, set to another value."""
 
     def text(config: dict[str, Any]) -> str:
         config = copy.deepcopy(config)
@@ -205,5 +205,5 @@ def test_bad_file_changes_nothing(limited: Weir, client: Client, bad: str) -> No
     assert throttled(limited) > before
     assert limited.metric("weir_connections_accepted_total") == connections
 
-    limited.write_config(limited.config)  # good again, and still the same: the next bad one is news
+    limited.write_config(limited.config)  # valid and unchanged, so that the next bad file is a new failure
     wait_until(lambda: limited.get("/readyz") is not None, "ready")

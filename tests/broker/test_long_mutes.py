@@ -1,4 +1,4 @@
-"""KIP-219's own test plan with real clients: one request mutes its client for seconds, and nothing else happens to it."""
+"""KIP-219's test plan with real clients: one request mutes its client for seconds, without any other effect."""
 
 import asyncio
 import gc
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.filterwarnings("ignore:unclosed <s
 
 JAVA = Path(__file__).with_name("LongMute.java")
 QUOTA = 50_000
-"""Bytes a second, with the smallest window: a burst of as much."""
+"""Bytes per second. With the smallest window the burst is one second's worth."""
 RECORD = 300_000
 MUTE_SECONDS = (RECORD - QUOTA) / QUOTA
 TIMEOUT = 60.0
@@ -43,7 +43,7 @@ def collect_garbage_here() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def weir(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
-    """Both of a client's quotas are small; client-id `reader` has only to read at an even rate."""
+    """A gateway with small quotas for each client. The client-id `reader` only reads at an even rate."""
     low = {"client-id": "<default>", "producer_byte_rate": QUOTA, "consumer_byte_rate": QUOTA}
     entities = [low, {"client-id": "filler", "exempt": True}, {"client-id": "reader", "consumer_byte_rate": CONSUMER_QUOTA}]
     config = {"quotas": {"window": {"samples": 2, "seconds": 1}, "entities": entities}}
@@ -53,12 +53,12 @@ def weir(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def topic(kafka: KafkaCluster) -> str:
-    """One partition."""
+    """A topic with one partition."""
     return create_topic(kafka.bootstrap_servers, f"mute-{uuid4().hex[:8]}", partitions=1)
 
 
 class Counts:
-    """Connections that the gateway has accepted so far, and a client's early requests."""
+    """The gateway's accepted connections and a client's early requests."""
 
     def __init__(self, gateway: Weir, client_id: str) -> None:
         self._gateway = gateway
@@ -151,7 +151,7 @@ def test_long_mute_costs_a_client_only_time(weir: Weir, topic: str, client: Call
     for seconds in (sent_again - sent, read_again - read):
         assert MUTE_SECONDS - 0.5 < seconds < MUTE_SECONDS + 4
     assert (opened_then, opened_at_last) == (opened, opened_reading), "a connection was lost"
-    if client is kafka_python:  # the two others take no notice of throttle times
+    if client is kafka_python:  # the two other clients ignore throttle times
         assert counts.early() == 0
 
 
@@ -174,7 +174,7 @@ def test_consumer_is_throttled_to_its_quota(weir: Weir, topic: str) -> None:
     assert producer.flush(TIMEOUT) == 0
     config = {"bootstrap.servers": weir.bootstrap_servers, "client.id": "reader", "group.id": topic}
     arrived: list[int] = []
-    begun, received, skipped = 0.0, 0, 2 * CONSUMER_QUOTA  # the burst is over by then
+    begun, received, skipped = 0.0, 0, 2 * CONSUMER_QUOTA  # the burst has ended by then
     with closing(Consumer(config | {"enable.auto.commit": False, "max.partition.fetch.bytes": 100_000})) as consumer:
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         while len(arrived) < count:

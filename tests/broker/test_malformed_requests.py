@@ -1,4 +1,4 @@
-"""Whoever does not speak Kafka's protocol loses that connection; it is counted and logged once, and others go on."""
+"""A client that violates Kafka's protocol loses its connection. The error is counted and logged once, and others continue."""
 
 import random
 import socket
@@ -24,13 +24,13 @@ API_VERSIONS, METADATA, PRODUCE, FETCH = 18, 3, 0, 1
 
 
 def request(api_key: int, version: int, body: bytes) -> bytes:
-    """A whole frame with a version 1 request header."""
+    """Return a whole frame with a version 1 request header."""
     header = struct.pack(">hhih", api_key, version, 7, 4) + b"evil"
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
 def client_hello() -> bytes:
-    """What a TLS client sends first."""
+    """Return the first bytes of a TLS client."""
     outgoing = ssl.MemoryBIO()
     tls = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="kafka.example.com")
     with pytest.raises(ssl.SSLWantReadError):
@@ -39,14 +39,14 @@ def client_hello() -> bytes:
 
 
 def produce_body(topic: str) -> bytes:
-    """Produce v3 of a few bytes that are no record batch, to partition 0, with acks=1."""
+    """A Produce v3 with bytes that are no record batch, to partition 0, with acks=1."""
     name = topic.encode()
     start = struct.pack(">hhi", -1, 1, 1_000) + struct.pack(">ih", 1, len(name)) + name
     return start + struct.pack(">iii", 1, 0, 8) + bytes(8)
 
 
 def fetch_body(topic: str) -> bytes:
-    """Fetch v4 of partition 0 from its beginning, without waiting."""
+    """A Fetch v4 of partition 0 from its beginning, without waiting."""
     name = topic.encode()
     start = struct.pack(">iiiib", -1, 0, 0, 1_000_000, 0) + struct.pack(">ih", 1, len(name)) + name
     return start + struct.pack(">iiqi", 1, 0, 0, 1_000_000)
@@ -67,7 +67,7 @@ JUNK = {
 
 
 class Bystander:
-    """A producer that has nothing to do with it all and must notice nothing."""
+    """An unrelated producer that must notice nothing."""
 
     def __init__(self, gateway: Weir, topic: str) -> None:
         self._topic = topic
@@ -75,7 +75,7 @@ class Bystander:
         self._producer = Producer({"bootstrap.servers": gateway.bootstrap_servers, "error_cb": self._errors.append})
 
     def assert_goes_on(self) -> None:
-        """One more record is acknowledged, and no connection was lost so far."""
+        """Fail unless one more record is acknowledged and no connection was lost so far."""
         failed: list[KafkaError] = []
         self._producer.produce(self._topic, b"x", callback=lambda error, _: failed.append(error) if error else None)
         assert self._producer.flush(TIMEOUT) == 0
@@ -100,7 +100,7 @@ def bystander(gateway: Weir, topic: str) -> Iterator[Bystander]:
     somebody.assert_goes_on()
     yield somebody
     somebody.assert_goes_on()
-    # A bug of Weir's own is never the answer to what somebody sends.
+    # Client bytes must never cause an internal error of Weir.
     assert gateway.metric("weir_protocol_errors_total", reason="internal") == 0
 
 
@@ -109,18 +109,18 @@ def connect(gateway: Weir) -> socket.socket:
 
 
 def read_answer(connection: socket.socket) -> bytes:
-    """The next response, without its length."""
+    """Return the next response without its length."""
     return read_exactly(connection, int.from_bytes(read_exactly(connection, 4), "big"))
 
 
 def read_to_end(connection: socket.socket) -> bytes:
-    """Everything until the gateway closes. Raises TimeoutError if it does not."""
+    """Return all bytes until the gateway closes. Raises TimeoutError if it does not."""
     received = b""
     try:
         while chunk := connection.recv(65_536):
             received += chunk
     except ConnectionResetError:
-        pass  # closed with some of it unread
+        pass  # closed with unread bytes
     return received
 
 
@@ -130,10 +130,10 @@ def complaints(gateway: Weir) -> list[dict[str, Any]]:
 
 @contextmanager
 def counted_and_logged_once(gateway: Weir) -> Iterator[None]:
-    """One protocol error happens within; its reason is in the log, where repetitions of it need not be."""
+    """Fail unless one protocol error happens within the block and its reason is logged. Repetitions need not be logged."""
     counted, logged = gateway.metric("weir_protocol_errors_total"), len(complaints(gateway))
     yield
-    wait_until(lambda: gateway.metric("weir_protocol_errors_total") == counted + 1, "it is counted once")
+    wait_until(lambda: gateway.metric("weir_protocol_errors_total") == counted + 1, "the error is counted once")
     assert len(complaints(gateway)) <= logged + 1
     reasons = gateway.label_values("weir_protocol_errors_total", "reason")
     assert reasons <= {complaint.get("reason") for complaint in complaints(gateway)}
@@ -171,7 +171,7 @@ def test_frame_in_two_pieces_is_answered(gateway: Weir, bystander: Bystander) ->
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for length in range(1, len(frame)):
             connection.sendall(frame[:length])
-            bystander.assert_goes_on()  # so that the gateway has read the first piece
+            bystander.assert_goes_on()  # so that the gateway reads the first piece separately
             connection.sendall(frame[length:])
             answers.add(read_answer(connection))
     assert len(answers) == 1
@@ -210,7 +210,7 @@ def test_many_bad_clients_do_not_delay_others(gateway: Weir, bystander: Bystande
                 bystander.assert_goes_on()
         for connection in connections[::2]:
             assert read_to_end(connection) == b""
-    wait_until(lambda: gateway.metric("weir_protocol_errors_total") >= counted + 100, "all are counted")
+    wait_until(lambda: gateway.metric("weir_protocol_errors_total") >= counted + 100, "all errors are counted")
     wait_until(lambda: gateway.metric("weir_connections") == gateway.client_sockets(), "no half-open connection")
 
 

@@ -1,4 +1,4 @@
-"""Quotas that are changed through the gateway with Kafka's own tools: as through a broker, felt at once, and kept."""
+"""Quotas changed through the gateway with Kafka's own tools: same output as a broker, immediate effect, persistence."""
 
 import base64
 import subprocess
@@ -31,7 +31,7 @@ IP, ALL_IPS, DEFAULT_IP = "--entity-type ips --entity-name 10.1.2.3", "--entity-
 OF_USERS = [kind.config_key for kind in KINDS.values() if "user" in kind.entity_types]
 
 SCRIPT = [
-    # good ones: each entity and pair, each way to ask
+    # valid commands: each entity and pair, each way to ask
     f"--alter {USER} --add-config producer_byte_rate=1024,consumer_byte_rate=2048",
     f"--describe {USER}",
     f"--alter {DEFAULT_USER} --add-config consumer_byte_rate=4096",
@@ -58,12 +58,12 @@ SCRIPT = [
     "--alter --entity-type users --entity-name user,with=signs --add-config producer_byte_rate=1",
     "--alter --entity-type clients --entity-name <default> --add-config producer_byte_rate=1",
     f"--describe {ALL_CLIENTS}",
-    # every kind that there is
+    # every kind of quota
     *(f"--alter {USER} {CLIENT} --add-config {key}=4096" for key in OF_USERS),
     f"--describe {USER} {CLIENT}",
     f"--alter {USER} {CLIENT} --delete-config {','.join(OF_USERS)}",
     f"--describe {USER} {ALL_CLIENTS}",
-    # what is the broker's: alone, beside what is Weir's, and what has nothing to do with quotas
+    # the broker's quotas: alone, beside Weir's, and configs that are no quotas
     f"--alter {USER} --add-config request_percentage=12.5",
     f"--alter {CLIENT} --add-config request_percentage=50,consumer_byte_rate=77",
     f"--describe {USER}",
@@ -73,7 +73,7 @@ SCRIPT = [
     f"--alter {USER} --add-config SCRAM-SHA-256=[password=secret]",
     f"--describe {USER}",
     f"--alter {USER} --delete-config SCRAM-SHA-256",
-    # bad ones
+    # invalid commands
     f"--alter {USER} --delete-config consumer_byte_rate",
     f"--alter {USER} --add-config producer_byte_rate=0",
     f"--alter {USER} --add-config producer_byte_rate=-1",
@@ -90,7 +90,7 @@ SCRIPT = [
     "--alter --entity-type ips --entity-name nowhere.invalid --add-config connection_creation_rate=1",
     f"--alter {USER} {IP} --add-config connection_creation_rate=1",
     f"--describe {CLIENT}",
-    # and away with it
+    # and removed again
     f"--alter {USER} --delete-config producer_byte_rate,request_percentage",
     f"--alter {IP} --delete-config connection_creation_rate",
     f"--describe {ALL_USERS}",
@@ -105,7 +105,7 @@ class Outcome(NamedTuple):
 
 
 class ConfigTool:
-    """kafka-configs, for one address after the other."""
+    """kafka-configs, with the address of the gateway or of a broker."""
 
     def __init__(self) -> None:
         self._tool: Tool = start_tool(TOOL, stdin=subprocess.PIPE)
@@ -118,7 +118,7 @@ class ConfigTool:
         stdin.flush()
         code, out, err = next(self._lines).split()
         said, complained = (base64.b64decode(text[1:-1]).decode().replace(bootstrap_servers, "HERE") for text in (out, err))
-        # A line is an entity. They come in the order of a Java hash table, which a broker does not promise either.
+        # Each line is an entity. Their order is that of a Java hash table, which a broker does not guarantee either.
         return Outcome(code, "\n".join(sorted(said.splitlines())), complained)
 
     def close(self) -> None:
@@ -159,14 +159,14 @@ def forget(bootstrap_servers: str) -> None:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """One of its own: its quotas would hold for other tests."""
+    """A cluster of its own, because its quotas would apply to other tests."""
     with KafkaCluster(tmp_path_factory.mktemp("kafka")) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def outcomes(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Outcome, Outcome]]:
-    """Each line of the script, what a broker makes of it, and what Weir does."""
+    """Each line of the script, with the outcomes of a broker and of Weir."""
     direct = []
     with closing(ConfigTool()) as tool:
         for line in SCRIPT:
@@ -182,14 +182,14 @@ def outcomes(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def wait_until_known(bootstrap_servers: str) -> None:
-    """Until the broker knows of all changes so far: they are the controller's, and brokers hear of them in their order."""
+    """Wait until the broker knows all changes. Brokers learn them in the order of the controller."""
     last = parts(client_id="last")
     with RequestClient(bootstrap_servers) as client:
         for value in (1.0, None):
             assert alter(client, last, producer_byte_rate=value)["error_code"] == 0
             wait_until(
                 lambda: ("client-id=last" in describe(client)) == (value is not None),  # noqa: B023
-                "the broker knows",
+                "the broker knows the last change",
             )
 
 
@@ -208,7 +208,7 @@ def test_compared_commands_include_good_and_bad(outcomes: list[tuple[str, Outcom
 
 
 def produce(client: RequestClient, topic: str) -> int:
-    """10 kB; the throttle time that comes back, in ms."""
+    """Produce 10 kB and return the throttle time in ms."""
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
     builder.append(0, 1_700_000_000_000, None, bytes(10_000), [])
     data = [{"name": topic, "partition_data": [{"index": 0, "records": bytes(builder.build())}]}]
@@ -249,7 +249,7 @@ def test_quota_applies_at_once_and_survives_a_kill(cluster: KafkaCluster, tmp_pa
             assert describe(admin) == {"client-id=etl": {"producer_byte_rate": 1_000.0}}
             assert produce(client, topic) > 0
 
-            # Removed, the file's value holds again, at once: also for who is being held.
+            # After the removal the file's value applies at once, also to a muted client.
             assert alter(admin, parts(client_id="etl"), producer_byte_rate=None)["error_code"] == 0
             assert describe(admin) == {"client-id=etl": {"producer_byte_rate": 100_000_000.0}}
             assert produce(client, topic) == 0
@@ -266,12 +266,12 @@ def test_client_that_is_no_admin_is_refused_until_reload(cluster: KafkaCluster, 
             answer = client.ask(DESCRIBE, version, {"components": [], "strict": False})
             assert (answer["error_code"], answer["entries"]) == (31, None)
         gateway.write_config(gateway.config | ADMIN)
-        wait_until(lambda: gateway.metric("weir_config_reloads_total", result="success") == 1, "the change is taken over")
+        wait_until(lambda: gateway.metric("weir_config_reloads_total", result="success") == 1, "the change is applied")
         assert describe(client) == {}
         assert alter(client, entity, producer_byte_rate=1.0)["error_code"] == 0
         assert describe(client) == {"client-id=None, user=alice": {"producer_byte_rate": 1.0}}
         with RequestClient(cluster.bootstrap_servers) as direct:
-            assert describe(direct) == {}  # nothing of it is the broker's
+            assert describe(direct) == {}  # the broker gets none of these
 
 
 def test_quota_unknown_to_weir_goes_to_the_broker(cluster: KafkaCluster, tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_quota_unknown_to_weir_goes_to_the_broker(cluster: KafkaCluster, tmp_pat
 
 
 def test_each_lever_of_kip_13_works_on_an_open_connection(cluster: KafkaCluster, tmp_path: Path) -> None:
-    """Enforcement off and on, a client exempt and back, its quota changed by file and by API: each at the next request."""
+    """Enforcement off and on, a client exempt and back, its quota changed by file and API: each applies to the next request."""
     topic = create_topic(cluster.bootstrap_servers, f"levers-{uuid4().hex[:8]}", partitions=1)
     window = {"samples": 2, "seconds": 1}
     limited = {"client-id": "etl", "producer_byte_rate": 1_000}
@@ -302,7 +302,7 @@ def test_each_lever_of_kip_13_works_on_an_open_connection(cluster: KafkaCluster,
         nonlocal reloads
         reloads += 1
         gateway.write_config(gateway.config | {"quotas": {"window": window, "enforce": enforce, "entities": [entity]}})
-        wait_until(lambda: gateway.metric("weir_config_reloads_total", result="success") == reloads, "the change is taken over")
+        wait_until(lambda: gateway.metric("weir_config_reloads_total", result="success") == reloads, "the change is applied")
 
     with gateway, RequestClient(gateway.bootstrap_servers, "etl") as client, RequestClient(gateway.bootstrap_servers) as admin:
         assert produce(client, topic) > 0
@@ -312,7 +312,7 @@ def test_each_lever_of_kip_13_works_on_an_open_connection(cluster: KafkaCluster,
 
         reload(limited, enforce=False)
         assert produce(client, topic) == 0
-        assert row(gateway, "etl")["throttled_total"] > shown["throttled_total"]  # what would have been is counted
+        assert row(gateway, "etl")["throttled_total"] > shown["throttled_total"]  # unenforced throttles are counted
         reload(limited)
         assert produce(client, topic) > 0
 

@@ -1,4 +1,4 @@
-"""Quotas that are set through one gateway hold at all of them: over a compacted topic, kills, and a start without Kafka."""
+"""Quotas set through one gateway apply at all: over a compacted topic, after kills, and after a start without Kafka."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ def topic() -> str:
 
 @pytest.fixture
 def make(kafka: KafkaCluster, tmp_path: Path, topic: str) -> Iterator[Start]:
-    """`make(name)`: a gateway that is to be started, one of several; `sharing=None` makes one that is alone."""
+    """`make(name)`: an unstarted gateway, one of several. `sharing=None` makes a gateway without the topic."""
     made: list[Weir] = []
 
     def one(name: str, **config: Any) -> Weir:
@@ -72,7 +72,7 @@ def kill(gateway: Weir) -> None:
 
 
 def table(kafka: KafkaCluster, topic: str) -> dict[str, Any]:
-    """What the topic holds, read by a client of somebody else's."""
+    """Return the topic's table, read by an independent client."""
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "reads", "auto.offset.reset": "earliest"})
     found: dict[str, Any] = {}
     try:
@@ -95,8 +95,8 @@ def test_quota_is_shared_by_gateways_and_survives_kills(kafka: KafkaCluster, mak
     with make("one") as one, make("two") as two:
         assert throttle_ms(two, produced) == 0
         set_quota(one, "etl", **QUOTA)
-        assert ask(one) == {"client-id=etl": QUOTA}, "in effect where it was set, when it is answered"
-        wait_until(lambda: ask(two) == {"client-id=etl": QUOTA}, "the other one has it")
+        assert ask(one) == {"client-id=etl": QUOTA}, "the quota applies at its gateway when the change is answered"
+        wait_until(lambda: ask(two) == {"client-id=etl": QUOTA}, "the other gateway has the quota")
         assert throttle_ms(two, produced) > 0
         shown = [row for row in two.usage() if (row["kind"], row["client_id"]) == ("produce", "etl")]
         assert [(row["limit"], row["source"]) for row in shown] == [(1_000.0, "api")]
@@ -106,14 +106,14 @@ def test_quota_is_shared_by_gateways_and_survives_kills(kafka: KafkaCluster, mak
         set_quota(one, "gone", **QUOTA)
         set_quota(one, "gone", producer_byte_rate=None)
         everything = {"client-id=app": QUOTA, "client-id=etl": {"producer_byte_rate": 2_000.0}}
-        wait_until(lambda: (ask(one), ask(two)) == (everything, everything), "both have what each has set")
+        wait_until(lambda: (ask(one), ask(two)) == (everything, everything), "both gateways have both quotas")
 
         kill(one)
         kill(two)
         two.config_file.with_name("weir.state.json").unlink(missing_ok=True)  # as on a new machine
         one.start()
         two.start()
-        assert ask(two) == everything, "not ready before it has them"
+        assert ask(two) == everything, "the gateway is not ready before it has the quotas"
         assert ask(one) == everything
         assert throttle_ms(two, produced) > 0
         held = table(kafka, topic)
@@ -135,10 +135,10 @@ def test_first_gateway_fills_topic_that_overrides_files(kafka: KafkaCluster, mak
             assert ask(two) == firsts
             set_quota(two, "etl", producer_byte_rate=None)
             set_quota(two, "one", producer_byte_rate=None)
-            wait_until(lambda: ask(one) == {}, "removed for all")
+            wait_until(lambda: ask(one) == {}, "the quota is removed at all gateways")
         kill(one)
         one.start()
-        assert ask(one) == {}, "not put there once more"
+        assert ask(one) == {}, "the quota is not written again"
 
 
 def test_bad_records_are_skipped_and_deleted_topic_refilled(kafka: KafkaCluster, make: Start, topic: str) -> None:
@@ -154,15 +154,15 @@ def test_bad_records_are_skipped_and_deleted_topic_refilled(kafka: KafkaCluster,
             producer.produce(topic, value, key)
         assert producer.flush(TIMEOUT) == 0
         both = {"client-id=etl": QUOTA, "client-id=etl2": {"producer_byte_rate": 5.0}}
-        wait_until(lambda: ask(one) == both, "what can be made out holds")
+        wait_until(lambda: ask(one) == both, "the readable record applies")
         skipped = "weir_api_quota_topic_skipped_total"
         assert (one.metric(skipped, reason="damaged"), one.metric(skipped, reason="version")) == (2, 1)
-        assert one.log().count("is skipped") == 2, "once for each reason"
+        assert one.log().count("is skipped") == 2, "one log line for each reason"
 
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         admin.delete_topics([topic])[topic].result(TIMEOUT)
-        wait_until(lambda: "made again" in one.log(), "it is there again")
-        wait_until(lambda: "were put into topic" in one.log(), "and filled")
+        wait_until(lambda: "made again" in one.log(), "the topic exists again")
+        wait_until(lambda: "were put into topic" in one.log(), "the topic is filled")
         assert ask(one) == both
         set_quota(one, "app", **QUOTA)
         assert table(kafka, topic)['{"client-id": "app"}'] == {"version": 1, "quotas": QUOTA}
@@ -172,13 +172,16 @@ def test_bad_records_are_skipped_and_deleted_topic_refilled(kafka: KafkaCluster,
 def test_gateway_starts_from_its_copy_without_kafka(make: Start) -> None:
     with make("one") as one, make("two") as two:
         set_quota(two, "etl", **QUOTA)
-        wait_until(lambda: ask(one) == {"client-id=etl": QUOTA}, "heard of")
+        wait_until(lambda: ask(one) == {"client-id=etl": QUOTA}, "the quota arrives at the other gateway")
         copy = one.config_file.with_name("weir.state.json")
-        wait_until(lambda: copy.exists() and '"etl"' in copy.read_text(), "copied")
+        wait_until(lambda: copy.exists() and '"etl"' in copy.read_text(), "the copy is written")
         kill(one)
         one.write_config(one.config | {"upstream": {"bootstrap_servers": [f"127.0.0.1:{free_port()}"]}})
         one.launch()
-        wait_until(lambda: "1 entities have quotas that were set through the API" in one.log(), "what was copied is in effect")
-        wait_until(lambda: one.log().count('"serving"') == 2, "it serves")
+        wait_until(
+            lambda: "1 entities have quotas that were set through the API" in one.log(),
+            "the copied quota applies",
+        )
+        wait_until(lambda: one.log().count('"serving"') == 2, "the gateway serves clients")
         assert one.metric("weir_api_quota_topic_entities") == 1
         assert one.metric("weir_api_quota_topic_connected") == 0

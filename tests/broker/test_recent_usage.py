@@ -1,4 +1,4 @@
-"""A restart is no free burst: what clients used lately is remembered, also after a kill."""
+"""A restart gives no free burst: recent use is remembered, also after a kill."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,11 +21,11 @@ LIMIT = 1_000
 WINDOW = {"samples": 301, "seconds": 1}
 BURST = LIMIT * 300
 RECORD = 20_000
-"""So long that a restart takes less time than one of them takes to be paid for."""
+"""A record so large that its throttle time exceeds the time of a restart."""
 
 
 def produce(gateway: Weir, topic: str) -> int:
-    """One record over a new connection, so that no mute stands in its way; the throttle time that comes back, in ms."""
+    """Produce one record over a new, unmuted connection and return the throttle time in ms."""
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
     builder.append(0, 1_700_000_000_000, None, bytes(RECORD), [])
     data = [{"name": topic, "partition_data": [{"index": 0, "records": bytes(builder.build())}]}]
@@ -60,21 +60,21 @@ def test_restart_and_kill_give_no_second_burst(kafka: KafkaCluster, start_weir: 
 
     gateway.stop()
     gateway.start()
-    assert produce(gateway, topic) > 0, "as if it had not been restarted"
+    assert produce(gateway, topic) > 0, "the same as without a restart"
 
     saved = gateway.metric("weir_usage_saves_total", result="success")
-    wait_until(lambda: gateway.metric("weir_usage_saves_total", result="success") >= saved + 2, "what was used is saved")
+    wait_until(lambda: gateway.metric("weir_usage_saves_total", result="success") >= saved + 2, "recent use is saved")
     gateway.process.kill()
     gateway.process.wait()
     gateway.start()
-    assert produce(gateway, topic) > 0, "as if it had not been killed"
+    assert produce(gateway, topic) > 0, "the same as without a kill"
 
     gateway.stop()
     gateway.config_file.with_name("weir.state.usage.jsonl").write_text("not what Weir has written")
     gateway.start()
     allowed = BURST + LIMIT * (clock.monotonic() - began) + 3 * RECORD
     assert bytes_in_the_log(kafka, topic) <= allowed
-    assert produce(gateway, topic) == 0, "what can't be read is not remembered, and the gateway starts"
+    assert produce(gateway, topic) == 0, "an unreadable file is ignored, and the gateway starts"
     assert "recent usage can't be read" in gateway.log()
 
 
@@ -95,23 +95,28 @@ def test_shared_use_survives_restarts_and_is_charged_once(kafka: KafkaCluster, t
         Weir(tmp_path / "two", kafka.bootstrap_servers, config) as two,
     ):
         wait_until(
-            lambda: one.metric("weir_sharing_members") == two.metric("weir_sharing_members") == 2, "they know each other"
+            lambda: one.metric("weir_sharing_members") == two.metric("weir_sharing_members") == 2,
+            "the gateways know each other",
         )
         began = clock.monotonic()
         for _ in range(8):
             produce(one, topic)
         used = 8 * RECORD
-        wait_until(lambda: tokens(two) <= BURST - used + LIMIT * (clock.monotonic() - began), "the other one has heard of it")
+        wait_until(
+            lambda: tokens(two) <= BURST - used + LIMIT * (clock.monotonic() - began), "the other gateway has received the use"
+        )
         saved = two.metric("weir_usage_saves_total", result="success")
-        wait_until(lambda: two.metric("weir_usage_saves_total", result="success") >= saved + 2, "and has saved it")
+        wait_until(
+            lambda: two.metric("weir_usage_saves_total", result="success") >= saved + 2, "the other gateway has saved the use"
+        )
         two.process.kill()
         two.process.wait()
-        produce(one, topic)  # while it is away
+        produce(one, topic)  # while the gateway is down
         two.start()
-        wait_until(lambda: two.metric("weir_sharing_members") == 2, "it is back")
+        wait_until(lambda: two.metric("weir_sharing_members") == 2, "the gateway is back")
         produce(one, topic)
         used += 2 * RECORD
-        wait_until(lambda: tokens(two) <= BURST - used + LIMIT * (clock.monotonic() - began), "it has not forgotten")
-        assert tokens(two) >= BURST - used - RECORD, "nor counted twice"
-        # What each presumes of the other for a moment, and the time between two looks, are no difference.
-        wait_until(lambda: abs(tokens(one) - tokens(two)) <= 2 * RECORD, "both reckon with the same")
+        wait_until(lambda: tokens(two) <= BURST - used + LIMIT * (clock.monotonic() - began), "the use is not forgotten")
+        assert tokens(two) >= BURST - used - RECORD, "the use is not counted twice"
+        # Presumed use and the time between two measurements may differ.
+        wait_until(lambda: abs(tokens(one) - tokens(two)) <= 2 * RECORD, "both gateways have the same balance")

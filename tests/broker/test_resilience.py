@@ -1,4 +1,4 @@
-"""A broker dies, freezes and moves under load: nothing is lost, nothing comes twice, nothing is left open."""
+"""A broker dies, freezes and moves under load: no record is lost or doubled, and no connection is left open."""
 
 import json
 import threading
@@ -20,13 +20,13 @@ from tests.weir_process import Weir, wait_until
 pytestmark = pytest.mark.broker
 
 RATE = 500
-"""Records a second."""
+"""Records per second."""
 FREEZE_SECONDS = 20
 MEBIBYTE = 1024 * 1024
 
 
 class Producing:
-    """Kafka's VerifiableProducer, acks=all, idempotent, with as many retries as it needs."""
+    """Kafka's VerifiableProducer: acks=all, idempotent, with unlimited retries."""
 
     def __init__(self, directory: Path, gateway: Weir, topic: str) -> None:
         properties = directory / "producer.properties"
@@ -50,7 +50,7 @@ class Producing:
                 self.errors.append(line)
 
     def wait_for(self, more: int) -> None:
-        """Return when this many records more than now are acknowledged."""
+        """Return when `more` further records are acknowledged."""
         goal = len(self.acknowledged) + more
         wait_until(lambda: len(self.acknowledged) >= goal, f"{more} more records are acknowledged", timeout=120)
 
@@ -58,13 +58,13 @@ class Producing:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        """Stop producing; what is under way is acknowledged or fails before this returns."""
+        """Stop producing. Records in flight are acknowledged or fail before this returns."""
         self._tool.stop(timeout=60)
         self._thread.join()
 
 
 class Consuming:
-    """A consumer of the whole topic from its beginning, which keeps its own position."""
+    """A consumer of the whole topic from its beginning, with its own position."""
 
     def __init__(self, gateway: Weir, topic: str) -> None:
         self.arrived: list[tuple[int, int, str]] = []
@@ -108,7 +108,7 @@ def kill_and_restart(cluster: KafkaCluster) -> None:
 
 def freeze(cluster: KafkaCluster) -> None:
     cluster.brokers[0].freeze()
-    time.sleep(FREEZE_SECONDS)  # the length of the freeze is what is tested
+    time.sleep(FREEZE_SECONDS)  # the length of the freeze is under test
     cluster.brokers[0].thaw()
 
 
@@ -142,7 +142,7 @@ def test_disturbed_brokers_lose_and_double_nothing(
             producing.wait_for(2 * RATE)
             wait_until(
                 lambda: gateway.metric("weir_connections") == gateway.client_sockets() > 0,
-                "weir_connections is what the kernel counts",
+                "weir_connections equals the kernel's count",
             )
         sent = producing.acknowledged
         wait_until(lambda: len(consuming.arrived) >= len(sent), f"{len(sent)} records arrive", timeout=90)
@@ -152,7 +152,7 @@ def test_disturbed_brokers_lose_and_double_nothing(
     assert values == list(range(len(sent)))
 
     wait_until(lambda: gateway.metric("weir_connections") == gateway.client_sockets() == 0, "no client is left")
-    # Its own look at the cluster had one connection then and may have one to each broker now.
+    # The cluster lookup had one connection before and may have one to each broker now.
     wait_until(lambda: len(gateway.sockets()) < sockets + brokers, f"{sockets} sockets as before")
     assert gateway.resident_bytes() < memory + 64 * MEBIBYTE
 

@@ -1,6 +1,6 @@
-"""Three gateways are restarted one after the other, and clients notice a pause and nothing else.
+"""Three gateways restart one after the other, and clients notice only a pause.
 
-`python -m loadtest.scenarios.rolling_restart` is the same, and tells how long the pauses are.
+`python -m loadtest.scenarios.rolling_restart` does the same and measures the pauses.
 """
 
 import pytest
@@ -18,13 +18,13 @@ def report(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Rep
 
 
 def test_rolling_restart_loses_and_doubles_nothing(report: Report) -> None:
-    """Kafka's VerifiableProducer and VerifiableConsumer, librdkafka's and aiokafka's clients; all producers are idempotent."""
+    """Clients: Kafka's VerifiableProducer and VerifiableConsumer, librdkafka and aiokafka. All producers are idempotent."""
     assert report.acknowledged > 0
     assert (report.lost, report.doubled, report.missed) == (0, 0, 0), report
 
 
 def test_requests_without_acks_arrive(report: Report) -> None:
-    """acks=0 promises nothing, but what was sent to a gateway that goes on reading until its client has left is not lost."""
+    """acks=0 guarantees nothing, but a draining gateway reads until its client has left, so no record is lost."""
     assert report.unanswered > 0
     assert report.unanswered_lost == 0, report
 

@@ -1,4 +1,4 @@
-"""Who a client is, by SASL, with real brokers and clients: quotas by user, refusals, re-authentication, hostile strangers."""
+"""Users by SASL, with real brokers and clients: quotas by user, refusals, re-authentication, unauthenticated clients."""
 
 import base64
 import hashlib
@@ -58,13 +58,13 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def certificate(authority: Authority) -> Files:
-    """The broker's and Weir's."""
+    """The certificate of the broker and of Weir."""
     return authority.issue("both", hosts=LOOPBACK)
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, certificate: Files) -> Iterator[KafkaCluster]:
-    """A broker with listeners that want SASL: one in plaintext, one with TLS, and one whose sessions are short."""
+    """A broker with SASL listeners: one in plaintext, one with TLS, and one with short sessions."""
     keystore = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(certificate.both)}
     listeners = [
         sasl_listener("SASL", PASSWORDS),
@@ -78,7 +78,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, certificate: Files) -> Ite
 
 def credentials(directory: Path, password: str = PASSWORDS["weir"]) -> dict[str, str]:
     (directory / "password").write_text(password + "\n")
-    return {"mechanism": "SCRAM-SHA-512", "username": "weir", "password_file": "password"}  # beside the config file
+    return {"mechanism": "SCRAM-SHA-512", "username": "weir", "password_file": "password"}  # relative to the config file
 
 
 def gateway_before(
@@ -148,7 +148,7 @@ def test_each_mechanism_works_with_java(gateway: Weir, topic: str) -> None:
 def secure_gateway(
     cluster: KafkaCluster, authority: Authority, certificate: Files, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Weir]:
-    """TLS on both sides."""
+    """A gateway with TLS on both sides."""
     directory = tmp_path_factory.mktemp("weir-sasl-ssl")
     upstream_tls = {"ca": str(authority.cert)}
     listener = {"tls": {"cert": str(certificate.cert), "key": str(certificate.key)}}
@@ -183,7 +183,7 @@ def test_each_mechanism_works_with_java_over_tls(secure_gateway: Weir, authority
 
 
 def is_described(admin: AdminClient, user: str) -> bool:
-    """Whether the broker has a password of this user."""
+    """Return True if the broker has a password of this user."""
     try:
         return bool(admin.describe_user_scram_credentials([user])[user].result(60).scram_credential_infos)
     except KafkaException:
@@ -195,13 +195,13 @@ def test_user_name_that_scram_escapes_has_its_quota(cluster: KafkaCluster, gatew
     credential = UserScramCredentialUpsertion(user, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), password.encode())
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     admin.alter_user_scram_credentials([credential])[user].result(60)
-    # That is the controller's word, and the broker that clients ask hears of it a little later.
+    # The controller has confirmed the user, and the broker learns of it a little later.
     wait_until(lambda: is_described(admin, user), "the broker knows the user")
     assert with_librdkafka(gateway.bootstrap_servers, topic, "SCRAM-SHA-256", user, password) is None
     assert usage(gateway, user) is not None
 
 
-@pytest.mark.parametrize("client", ["librdkafka", "aiokafka"])  # kafka-python tries for ever, and java is above
+@pytest.mark.parametrize("client", ["librdkafka", "aiokafka"])  # kafka-python retries for ever, and Java is tested above
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_wrong_password_is_refused_as_by_the_broker(
     cluster: KafkaCluster, gateway: Weir, topic: str, client: str, mechanism: str
@@ -228,7 +228,7 @@ def test_mechanism_unknown_to_the_broker_is_counted(gateway: Weir) -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_raw_tokens_of_old_clients_work(gateway: Weir, mechanism: str) -> None:
-    """librdkafka speaks to brokers before 1.0 in raw tokens, if it is told that this is one."""
+    """librdkafka sends raw tokens to brokers before 1.0, if it is configured for such a broker."""
     succeeded = authenticated(gateway, mechanism)
     old = {"api.version.request": False, "broker.version.fallback": "0.11.0.0"}
     admin = AdminClient(
@@ -268,7 +268,7 @@ LEVELS = [
     {"client-id": "etl"},
     {"client-id": "<default>"},
 ]
-"""Kafka's eight, most specific first."""
+"""Kafka's eight levels, most specific first."""
 
 
 def producer(gateway: Weir, user: str) -> Producer:
@@ -287,7 +287,7 @@ def test_all_eight_levels_apply_to_a_real_user(own_gateway: Weir, topic: str) ->
     for first in range(len(LEVELS)):
         rows = [entity | {QUOTA_KEY: 1_000_000 + rank} for rank, entity in enumerate(LEVELS)][first:]
         gateway.write_config(gateway.config | {"quotas": QUOTAS | {"entities": rows}})
-        wait_until(lambda: gateway.metric("weir_config_version") == first + 2, "the file is taken over")  # noqa: B023
+        wait_until(lambda: gateway.metric("weir_config_version") == first + 2, "the file is applied")  # noqa: B023
         send(alice, topic, 100)
         level = ", ".join(f"{kind}={name}" for kind, name in LEVELS[first].items())
         used = {
@@ -308,29 +308,29 @@ def test_user_quota_applies_to_that_user_only(own_gateway: Weir, topic: str) -> 
     gateway = own_gateway
     rows = [{"user": "alice", QUOTA_KEY: 20_000}, {"user": "<default>", QUOTA_KEY: 20_000}, {"user": "bob", "exempt": True}]
     gateway.write_config(gateway.config | {"quotas": QUOTAS | {"entities": rows}})
-    wait_until(lambda: gateway.metric("weir_config_version") == 2, "the file is taken over")
+    wait_until(lambda: gateway.metric("weir_config_version") == 2, "the file is applied")
     alice, bob = producer(gateway, "alice"), producer(gateway, "bob")
     send(bob, topic, 10_000, count=6)
     begin = time.monotonic()
     send(alice, topic, 10_000, count=6)
-    assert time.monotonic() - begin > 1.0, "60 kB at 20 kB/s with a burst of as much take two seconds"
+    assert time.monotonic() - begin > 1.0, "60 kB at 20 kB/s with a burst of 20 kB take two seconds"
     throttled = {user: gateway.metric("weir_throttled_requests_total", user=user) for user in ("alice", "bob")}
     assert throttled["alice"] > 0
     assert throttled["bob"] == 0
 
 
-# Again (KIP-368).
+# Re-authentication (KIP-368).
 
 
 def test_sessions_reauthenticate_under_load_without_loss(cluster: KafkaCluster, tmp_path: Path) -> None:
-    """`python -m loadtest.scenarios.reauthentication` is the same for longer."""
+    """`python -m loadtest.scenarios.reauthentication` runs longer."""
     servers = cluster.bootstrap_servers_of(reauthentication.LISTENER)
     with gateway_before(servers, tmp_path, credentials(tmp_path)) as gateway:
         report = reauthentication.run(cluster, gateway, 12.0, tmp_path)
     assert (report.lost, report.doubled) == (0, 0), report
     assert report.disconnects == 0, report
     assert report.errors == (), report
-    # each of the producers' and the consumer's connections, at least twice
+    # each connection of the producers and the consumer, at least twice
     assert report.reauthentications >= 2 * (len(MECHANISMS) + 1), report
 
 
@@ -347,11 +347,11 @@ def test_wrong_credentials_are_named_and_corrected_ones_used(cluster: KafkaClust
     wrong = credentials(tmp_path, "wrong-password")
     with gateway_before(cluster.bootstrap_servers_of("SASL"), tmp_path, wrong, wait="/livez") as gateway:
         why_not = wait_until(
-            lambda: "upstream.sasl.password_file" in (said := gateway.not_ready()) and said, "/readyz says why not"
+            lambda: "upstream.sasl.password_file" in (said := gateway.not_ready()) and said, "/readyz gives the reason"
         )
         assert "do not let weir in by SCRAM-SHA-512" in why_not
         credentials(tmp_path)
-        wait_until(lambda: not gateway.not_ready(), "/readyz says yes")
+        wait_until(lambda: not gateway.not_ready(), "the gateway is ready")
         assert "wrong-password" not in gateway.log()
 
 
@@ -361,14 +361,14 @@ def test_clients_are_served_without_upstream_credentials(cluster: KafkaCluster, 
         assert "OAUTHBEARER" in told["msg"]
         assert with_librdkafka(gateway.bootstrap_servers, topic, "SCRAM-SHA-256", "alice", PASSWORDS["alice"]) is None
         assert usage(gateway, "alice") is not None
-        # It has found out by itself that clients have to authenticate.
+        # The gateway has found out that clients must authenticate.
         with connect(gateway) as connection:
             connection.sendall(request(METADATA, 1, struct.pack(">i", 0)))
             assert read_to_end(connection) == b""
         assert gateway.metric("weir_protocol_errors_total", reason="not_authenticated") == 1
 
 
-# Strangers.
+# Unauthenticated clients.
 
 
 def connect(gateway: Weir) -> socket.socket:
@@ -401,7 +401,7 @@ def test_slow_unauthenticated_clients_delay_nobody(gateway: Weir, topic: str) ->
         slow = [stack.enter_context(connect(gateway)) for _ in range(200)]
         for at in range(20):
             for connection in slow[::2]:
-                with suppress(ConnectionError):  # closed already, where the machine is slow
+                with suppress(ConnectionError):  # closed already on a slow machine
                     connection.sendall(frame[at : at + 1])
         assert with_librdkafka(gateway.bootstrap_servers, topic, "PLAIN", "bob", PASSWORDS["bob"]) is None
         for connection in slow:
@@ -423,7 +423,7 @@ ALICE_TOKENS: dict[str, tuple[str, bytes, bytes]] = {
     ),
     "reserved": ("SCRAM-SHA-256", b"n,a=alice,m=x,n=alice,r=nonce", b"n=alice,r=nonce"),
 }
-"""The mechanism, the client's first token, and the form of it that Kafka's `ScramSaslServer` computes the proof from."""
+"""The mechanism, the client's first token, and its form in the proof of Kafka's `ScramSaslServer`."""
 
 REFUSED_TOKENS: dict[str, tuple[str, bytes]] = {
     "PLAIN with a third NUL": ("PLAIN", b"\0alice\0" + PASSWORDS["alice"].encode() + b"\0junk"),  # older brokers accept it
@@ -436,7 +436,7 @@ REFUSED_TOKENS: dict[str, tuple[str, bytes]] = {
 
 
 def exchange(connection: socket.socket, token: bytes) -> tuple[int, bytes]:
-    """The broker's error code and token for a token in a SaslAuthenticate request."""
+    """Send a token in a SaslAuthenticate request and return the broker's error code and token."""
     connection.sendall(request(36, 0, struct.pack(">i", len(token)) + token))
     answer = read_answer(connection)
     error_code, message = struct.unpack_from(">hh", answer, 4)
@@ -446,7 +446,7 @@ def exchange(connection: socket.socket, token: bytes) -> tuple[int, bytes]:
 
 
 def begin(gateway: Weir, mechanism: str) -> socket.socket:
-    """A connection on which the mechanism is agreed on."""
+    """Open a connection and agree on the mechanism."""
     connection = connect(gateway)
     connection.sendall(request(17, 1, struct.pack(">h", len(mechanism)) + mechanism.encode()))
     read_answer(connection)
@@ -454,7 +454,7 @@ def begin(gateway: Weir, mechanism: str) -> socket.socket:
 
 
 def scram_final(bare: bytes, salted: bytes, password: str) -> bytes:
-    """The client's second token (RFC 5802) after the broker's first one."""
+    """Return the client's second token (RFC 5802) after the broker's first token."""
     fields = dict(part.split(b"=", 1) for part in salted.split(b","))
     key = hashlib.pbkdf2_hmac("sha256", password.encode(), base64.b64decode(fields[b"s"]), int(fields[b"i"]))
     client_key = hmac.digest(key, b"Client Key", "sha256")
@@ -473,7 +473,7 @@ def test_broker_and_gateway_read_the_same_name(gateway: Weir, name: str) -> None
         if bare:
             error_code, answer = exchange(connection, scram_final(bare, answer, PASSWORDS["alice"]))
             assert answer.startswith(b"v=")
-        assert error_code == 0, "the broker accepts it"
+        assert error_code == 0, "the broker accepts the token"
         connection.sendall(m.produce(9))
         read_answer(connection)
         after = usage(gateway, "alice")
@@ -492,7 +492,7 @@ def test_broker_refuses_the_names_that_weir_refuses(gateway: Weir, name: str) ->
 
 
 def test_secrets_are_neither_logged_nor_shown(gateway: Weir) -> None:
-    """After all of the above."""
+    """This test runs after all others of this file."""
     shown = gateway.log() + "".join(gateway.get(page) for page in ("/metrics", "/api/quotas", "/api/config", "/api/throttles"))
     bearer = re.escape(unsecured_token("alice").partition(".")[0])
     assert not re.search("|".join([*map(re.escape, PASSWORDS.values()), "wrong-password", bearer]), shown)

@@ -1,4 +1,4 @@
-"""Two workers before a real broker: one is killed under load, and what all of them did is on one admin port."""
+"""Two workers before a real broker: one is killed under load, and one admin port shows both."""
 
 import os
 import signal
@@ -26,16 +26,16 @@ from tests.weir_process import Weir, wait_until
 pytestmark = pytest.mark.broker
 
 PRODUCERS = 12
-"""With two connections each: that one of two workers gets none of 24 happens once in ten million times."""
+"""Each has two connections: the probability that one of two workers gets none of 24 is one in ten million."""
 
 RATE = 50
-"""Records a second of each."""
+"""Records per second of each producer."""
 
 QUOTA = 2_000_000
 
 
 class Producing:
-    """An idempotent producer of numbered records, with as many retries as it needs."""
+    """An idempotent producer of numbered records with unlimited retries."""
 
     def __init__(self, gateway: Weir, topic: str, number: int) -> None:
         self.number = number
@@ -69,13 +69,13 @@ class Producing:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        """Stop; what is under way is acknowledged or fails before this returns."""
+        """Stop producing. Records in flight are acknowledged or fail before this returns."""
         self._end.set()
         self._thread.join()
 
 
 def consume(gateway: Weir, topic: str, count: int) -> list[str]:
-    """All records of a topic, which are to be `count`."""
+    """Return the records of a topic, which must be `count`."""
     consumer = Consumer({"bootstrap.servers": gateway.bootstrap_servers, "group.id": topic, "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
     values: list[str] = []
@@ -92,7 +92,7 @@ def consume(gateway: Weir, topic: str, count: int) -> list[str]:
 
 
 def written(cluster: KafkaCluster, topic: str) -> int:
-    """Bytes in the log of a topic with one partition."""
+    """Return the bytes in the log of a topic with one partition."""
     return log_bytes(cluster.brokers[0].directory / "data" / f"{topic}-0")
 
 
@@ -102,7 +102,7 @@ def workers(weir: Weir) -> list[dict[str, Any]]:
 
 
 def each_has_clients(weir: Weir) -> None:
-    """Until it is seen: a worker that is slow to answer is left out of one answer."""
+    """Wait until each worker has clients. A worker that is slow to answer is missing in one answer."""
     wait_until(
         lambda: min(weir.metric("weir_worker_connections", worker=worker) for worker in "01") > 0, "each worker has clients"
     )
@@ -139,13 +139,15 @@ def test_killed_worker_leaves_other_clients_connected(two_workers: Weir) -> None
         each_has_clients(weir)
         killed, other = (worker["pid"] for worker in workers(weir))
         restarts = weir.metric("weir_worker_restarts_total", worker="0")
-        kept = wait_until(lambda: weir.metric("weir_worker_connections", worker="1"), "what the other one has")
+        kept = wait_until(lambda: weir.metric("weir_worker_connections", worker="1"), "the other worker's connections")
         os.kill(killed, signal.SIGKILL)
-        wait_until(lambda: workers(weir)[0]["pid"] not in {killed, None}, "another process in its place")
+        wait_until(lambda: workers(weir)[0]["pid"] not in {killed, None}, "a replacement process")
         each_has_more(50, "all producers go on")
         assert weir.not_ready() == ""
         assert workers(weir)[1]["pid"] == other
-        wait_until(lambda: weir.metric("weir_worker_connections", worker="1") >= kept, "its connections are still there")
+        wait_until(
+            lambda: weir.metric("weir_worker_connections", worker="1") >= kept, "the other worker's connections are still open"
+        )
         wait_until(lambda: weir.metric("weir_worker_up") == 2, "both answer")
         assert weir.metric("weir_worker_restarts_total", worker="0") == restarts + 1
         assert weir.metric("weir_worker_restarts_total", worker="1") == 0
@@ -165,7 +167,7 @@ def test_admin_port_shows_all_workers(two_workers: Weir) -> None:
         assert weir.metric("weir_connections") >= PRODUCERS
         each_has_clients(weir)
         with_rate = wait_until(
-            lambda: [row for row in weir.usage() if row["client_id"] in names and row["rate"] > 0], "what they use"
+            lambda: [row for row in weir.usage() if row["client_id"] in names and row["rate"] > 0], "the use of all producers"
         )
         for row in with_rate:
             assert weir.metric("weir_quota_bytes_total", kind="produce", client_id=row["client_id"]) >= row["amount_total"]
@@ -174,13 +176,13 @@ def test_admin_port_shows_all_workers(two_workers: Weir) -> None:
 
 def test_workers_share_one_quota(kafka: KafkaCluster, two_workers: Weir) -> None:
     weir = two_workers
-    wait_until(lambda: weir.metric("weir_sharing_members") == 2, "both share")
+    wait_until(lambda: weir.metric("weir_sharing_members") == 2, "both workers share")
     topic = create_topic(weir.bootstrap_servers, f"workers-shared-{uuid4().hex[:8]}", partitions=1)
     with closing(Load([weir], topic)) as load:
         load.put([PRODUCERS])
         each_has_clients(weir)
         begin = written(kafka, topic)
-        wait_until(lambda: written(kafka, topic) - begin > 3 * QUOTA, "the burst is over", timeout=60)
+        wait_until(lambda: written(kafka, topic) - begin > 3 * QUOTA, "the burst has ended", timeout=60)
         wait_for_rate(lambda: written(kafka, topic), QUOTA)
         assert load.trouble() == 0
         so_far = written(kafka, topic)
@@ -197,12 +199,12 @@ def test_quota_set_through_one_worker_applies_at_all(two_workers: Weir) -> None:
         each_has_clients(weir)
         assert alter(clients[0], parts(client_id="set"), **quota)["error_code"] == 0
         wait_until(
-            lambda: all(describe(client).get("client-id=set") == quota for client in clients), "whoever is asked knows it"
+            lambda: all(describe(client).get("client-id=set") == quota for client in clients), "every worker knows the quota"
         )
     killed = workers(weir)[1]["pid"]
     os.kill(killed, signal.SIGKILL)
-    wait_until(lambda: workers(weir)[1]["pid"] not in {killed, None}, "another process in its place")
-    wait_until(lambda: workers(weir)[1]["not_ready"] is None, "it is ready")
+    wait_until(lambda: workers(weir)[1]["pid"] not in {killed, None}, "a replacement process")
+    wait_until(lambda: workers(weir)[1]["not_ready"] is None, "the gateway is ready")
     with ExitStack() as open_clients:
         clients = [open_clients.enter_context(RequestClient(weir.bootstrap_servers)) for _ in range(2 * PRODUCERS)]
         assert all(describe(client).get("client-id=set") == quota for client in clients)

@@ -1,4 +1,4 @@
-"""Four gateways hold one quota together, on a real Kafka: whoever of them its clients use, and whoever of them dies."""
+"""Four gateways share one quota on a real Kafka, whichever of them the clients use and whichever dies."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.broker
 GATEWAYS = 4
 QUOTA = 2_000_000
 BURST_SECONDS = 1
-"""Of the quota: `quotas.window` has two samples."""
+"""The burst in seconds of the quota: `quotas.window` has two samples."""
 TIMEOUT = 60.0
 
 QUOTAS = {
@@ -38,7 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
 
 
 class Fleet:
-    """Gateways that share, a topic of their own to write to, and its log."""
+    """Gateways that share a quota, a topic to write to, and its log."""
 
     def __init__(self, cluster: KafkaCluster, gateways: list[Weir]) -> None:
         self.cluster = cluster
@@ -51,7 +51,7 @@ class Fleet:
         return [gateway.metric(name) for gateway in self.gateways if gateway.process.poll() is None]
 
     def wait_for(self, members: int, reachable: int = 1) -> None:
-        """Until all gateways that run see it so."""
+        """Wait until all running gateways report these figures."""
         wait_until(
             lambda: (
                 set(self.metric("weir_sharing_members")) == {members}
@@ -65,7 +65,7 @@ class Fleet:
         return log_bytes(self.cluster.brokers[0].directory / "data" / f"{self.topic}-0")
 
     def wait_for_rate(self, expected: float) -> None:
-        """Until so much, as part of the quota, goes into the log."""
+        """Wait until this fraction of the quota is written to the log."""
         wait_for_rate(self.written, expected * QUOTA)
 
 
@@ -98,7 +98,7 @@ def test_quota_is_shared_despite_moves_and_a_kill(fleet: Fleet) -> None:
 def test_gateways_without_the_topic_recover_by_themselves(fleet: Fleet) -> None:
     fleet.load.put([2, 2, 2, 2])
     wait_until(lambda: fleet.written() > QUOTA * (BURST_SECONDS + 1), "the load", TIMEOUT)
-    # Each producer has one connection to ask where the broker is, and another one to that broker.
+    # Each producer has one bootstrap connection and another one to its broker.
     wait_until(lambda: min(fleet.metric("weir_connections_accepted_total")) >= 2 * 2, "all have connected", TIMEOUT)
     connections = fleet.metric("weir_connections_accepted_total")
     fleet.access.deny()
@@ -114,10 +114,10 @@ def test_gateways_without_the_topic_recover_by_themselves(fleet: Fleet) -> None:
         fleet.access.allow()
     fleet.wait_for(GATEWAYS)
     fleet.wait_for_rate(1.0)
-    assert fleet.metric("weir_connections_accepted_total") == connections, "nobody had to connect again"
+    assert fleet.metric("weir_connections_accepted_total") == connections, "no client had to reconnect"
     assert fleet.load.trouble() == 0
     lines = [(event["members"], event["reachable"]) for event in fleet.gateways[0].events() if "reachable" in event]
-    assert all(one != other for one, other in pairwise(lines)), "a line for each change"
+    assert all(one != other for one, other in pairwise(lines)), "one log line for each change"
     assert [reachable for reachable, _ in groupby(reachable for _, reachable in lines)] == [True, False, True]
 
 
@@ -134,7 +134,7 @@ def test_deleted_usage_topic_is_created_again(fleet: Fleet) -> None:
         TIMEOUT,
     )
     fleet.wait_for(GATEWAYS)
-    wait_until(lambda: "deleted and made again" in fleet.gateways[0].log(), "the log says so")
+    wait_until(lambda: "deleted and made again" in fleet.gateways[0].log(), "the log reports the new topic")
 
 
 def test_stopping_gateway_publishes_its_farewell(fleet: Fleet) -> None:
@@ -147,7 +147,7 @@ def test_stopping_gateway_publishes_its_farewell(fleet: Fleet) -> None:
 
 
 def values_of(bootstrap_servers: str, topic: str, key: bytes) -> list[bytes | None]:
-    """The values that a key has had in the only partition of a topic, as far as it goes now."""
+    """Return the values of a key so far in the only partition of a topic."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "reads-all", "enable.auto.commit": False})
     try:
         _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=TIMEOUT)
@@ -168,7 +168,7 @@ def test_topic_threshold_counts_all_gateways(cluster: KafkaCluster, tmp_path: Pa
         topic = create_topic(cluster.bootstrap_servers, f"shared-{uuid4().hex[:8]}", partitions=1)
         load = Load([writes], topic)
         stack.callback(load.close)
-        wait_until(lambda: hears.metric("weir_sharing_members") == 2, "each other", TIMEOUT)
+        wait_until(lambda: hears.metric("weir_sharing_members") == 2, "the gateways know each other", TIMEOUT)
         load.put([1])
-        wait_until(lambda: hears.metric("weir_topics_over") == 1, "what was appended through the other gateway", TIMEOUT)
-        assert hears.metric("weir_topics_rate") > 10_000  # the limit is the cluster's, and so is the rate
+        wait_until(lambda: hears.metric("weir_topics_over") == 1, "the bytes appended through the other gateway", TIMEOUT)
+        assert hears.metric("weir_topics_rate") > 10_000  # limit and rate are those of the cluster

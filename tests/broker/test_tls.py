@@ -1,4 +1,4 @@
-"""TLS on both sides of Weir, against brokers that want a certificate of it: who gets in, under which name, and what is said."""
+"""TLS on both sides of Weir, with brokers that require a certificate: accepted clients, their names, and messages."""
 
 import asyncio
 import resource
@@ -31,7 +31,7 @@ METADATA, API_VERSIONS = 3, 18
 
 
 class Pki:
-    """The certificates of these tests: brokers and Weir's own, a listener's, and those of its clients."""
+    """The certificates of these tests: of brokers, of Weir, of a listener and of its clients."""
 
     def __init__(self, directory: Path) -> None:
         self.inside = Authority(directory / "inside", "brokers")
@@ -58,7 +58,7 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 @pytest.fixture(scope="module")
 def cluster(pki: Pki, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """Three brokers with a listener each that wants client certificates, and one whose certificate is for another host."""
+    """Three brokers with a listener that requires client certificates, and one with a certificate for another host."""
 
     def keystore(files: Files) -> dict[str, str]:
         return {
@@ -83,19 +83,19 @@ def topic(cluster: KafkaCluster) -> str:
 
 
 def upstream(pki: Pki, cluster: KafkaCluster, listener: str = "MTLS", **tls: Any) -> dict[str, Any]:
-    """The `upstream` section: to a TLS listener of the brokers, with Weir's own certificate."""
+    """Return the `upstream` section for a TLS listener of the brokers, with Weir's own certificate."""
     own = {"ca": str(pki.inside.cert), "cert": str(pki.weir.cert), "key": str(pki.weir.key)}
     return {"bootstrap_servers": cluster.bootstrap_servers_of(listener).split(","), "tls": {**own, **tls}}
 
 
 def server(files: Files, **more: Any) -> dict[str, Any]:
-    """The `tls` section of a listener."""
+    """Return the `tls` section of a listener."""
     return {"cert": str(files.cert), "key": str(files.key), **more}
 
 
 @pytest.fixture(scope="module")
 def gateway(pki: Pki, cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
-    """TLS on both sides, client certificates required, quotas for ALICE."""
+    """A gateway with TLS on both sides, required client certificates and quotas for ALICE."""
     quotas = {"entities": [{"user": "ALICE", "producer_byte_rate": 10**9, "consumer_byte_rate": 10**9}]}
     config = {"upstream": upstream(pki, cluster), "quotas": quotas}
     tls = server(pki.listener, client_ca=str(pki.outside.cert), principal_mapping_rules=RULES)
@@ -111,13 +111,13 @@ def context(pki: Pki, client: Files | None = None) -> ssl.SSLContext:
 
 
 def request(api_key: int, body: bytes) -> bytes:
-    """A whole frame with a version 1 request header, of version 1."""
+    """Return a whole frame of version 1 with a version 1 request header."""
     header = struct.pack(">hhih", api_key, 1, 7, 3) + b"tls"
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
 def metadata(connection: socket.socket) -> bytes:
-    """The broker's answer to a Metadata request for no topics. Raises OSError where there is none."""
+    """Return the broker's answer to a Metadata request for no topics. Raises OSError if there is none."""
     connection.sendall(request(METADATA, struct.pack(">i", 0)))
     return read_answer(connection)
 
@@ -132,13 +132,13 @@ def connected(gateway: Weir, tls: ssl.SSLContext, name: str | None = "localhost"
 
 
 def refused(gateway: Weir, tls: ssl.SSLContext, alert: str, name: str | None = "localhost") -> None:
-    """The gateway ends the handshake, and says why with an alert: under TLS 1.3 that comes after the client's own part."""
+    """Fail unless the gateway ends the handshake with an alert. In TLS 1.3 the alert follows the client's own part."""
     with pytest.raises(ssl.SSLError, match=alert), connected(gateway, tls, name) as connection:
         metadata(connection)
 
 
 def unanswered(connection: socket.socket) -> None:
-    """A request gets no answer, but the end of the connection."""
+    """Fail unless a request gets the end of the connection instead of an answer."""
     with pytest.raises(ConnectionError):
         metadata(connection)
 
@@ -149,7 +149,7 @@ def said(gateway: Weir, reason: str) -> list[str]:
 
 @contextmanager
 def failed_handshake(gateway: Weir, reason: str) -> Iterator[None]:
-    """One handshake fails within, and it is counted."""
+    """Fail unless one handshake fails within the block and is counted."""
     before = gateway.metric("weir_tls_handshake_failures_total", reason=reason)
     yield
     wait_until(
@@ -159,7 +159,7 @@ def failed_handshake(gateway: Weir, reason: str) -> Iterator[None]:
 
 
 def produce(gateway: Weir, pki: Pki, topic: str, client: Files) -> None:
-    """One record for each partition, with librdkafka, acknowledged by every broker's port."""
+    """Send one record to each partition with librdkafka, through every broker's port."""
     failed: list[KafkaError] = []
     producer = Producer(
         {
@@ -234,7 +234,7 @@ def test_each_tls_version_works(gateway: Weir, pki: Pki, version: ssl.TLSVersion
 def test_plaintext_on_a_tls_port_is_named(gateway: Weir) -> None:
     with failed_handshake(gateway, "not_tls"), socket.create_connection(("127.0.0.1", gateway.ports[0]), TIMEOUT) as plain:
         plain.sendall(request(API_VERSIONS, b""))
-        assert len(plain.recv(1_000)) <= 7  # nothing but an alert
+        assert len(plain.recv(1_000)) <= 7  # only an alert
     assert "is security.protocol PLAINTEXT on the other side?" in said(gateway, "tls_not_tls")[0]
 
 
@@ -285,7 +285,7 @@ def test_replaced_certificate_is_used_for_next_connection(
     with connected(gateway, tls) as open_one:
         assert shown() == "first"
         files.replace_with(new)
-        wait_until(lambda: gateway.metric("weir_tls_reloads_total", result="success") == 1, "the new files are taken over")
+        wait_until(lambda: gateway.metric("weir_tls_reloads_total", result="success") == 1, "the new files are applied")
         assert shown() == "second"
         files.cert.write_text("not a certificate")
         wait_until(lambda: gateway.metric("weir_tls_reloads_total", result="failure") == 1, "the bad file is noticed")
@@ -296,7 +296,7 @@ def test_replaced_certificate_is_used_for_next_connection(
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names below kafka.test are this machine's, as in a DNS zone."""
+    """Resolve names below kafka.test to this machine, as a DNS zone would."""
     resolve = socket.getaddrinfo
 
     def resolved(host: Any, *arguments: Any, **options: Any) -> Any:
@@ -308,7 +308,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def by_name(pki: Pki, cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
-    """All brokers behind one port, told apart by name."""
+    """A gateway with all brokers behind one port, distinguished by server name."""
     listener = {
         "tls": server(pki.listener),
         "advertised_host": "kafka.test",
@@ -320,7 +320,7 @@ def by_name(pki: Pki, cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFa
 
 
 def addresses(answer: bytes) -> dict[int, tuple[str, int]]:
-    """The brokers of a Metadata v1 answer."""
+    """Return the brokers of a Metadata v1 answer."""
     found = {}
     (count,) = struct.unpack_from(">i", answer, 4)
     at = 8
@@ -373,20 +373,20 @@ def test_half_open_handshakes_block_nobody(
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4 * HALF_OPEN)), hard))
     tls = server(pki.listener, client_ca=str(pki.outside.cert), handshake_seconds=6.0)
-    connections = {"max_per_ip": 2 * HALF_OPEN}  # all of this test's clients have one address
+    connections = {"max_per_ip": 2 * HALF_OPEN}  # all clients of this test share one address
     gateway = start_weir("", upstream=upstream(pki, cluster), listener={"tls": tls}, connections=connections)
     produce(gateway, pki, topic, pki.alice)
     with ExitStack() as stack:
         silent = [
             stack.enter_context(socket.create_connection(("127.0.0.1", gateway.ports[0]), TIMEOUT)) for _ in range(HALF_OPEN)
         ]
-        wait_until(lambda: gateway.metric("weir_tls_handshakes") > HALF_OPEN / 2, "they are under way")
+        wait_until(lambda: gateway.metric("weir_tls_handshakes") > HALF_OPEN / 2, "all handshakes have begun")
         for number, connection in enumerate(silent):
-            # Half of them send a byte of a handshake now and then, which must not buy them time.
+            # Half of the clients send a byte now and then, which must not extend their time.
             if number % 2:
                 connection.send(b"\x16")
         produce(gateway, pki, topic, pki.alice)
-        wait_until(lambda: gateway.metric("weir_tls_handshakes") == 0, "all of them are over")
+        wait_until(lambda: gateway.metric("weir_tls_handshakes") == 0, "all handshakes have ended")
         for connection in silent:
             connection.settimeout(TIMEOUT)
             assert connection.recv(100) == b""
@@ -398,7 +398,7 @@ def test_half_open_handshakes_block_nobody(
 def test_each_listener_has_its_own_addresses_and_security(
     start_weir: Callable[..., Weir], pki: Pki, cluster: KafkaCluster
 ) -> None:
-    first = start_weir("", upstream=upstream(pki, cluster))  # its ports are taken over below
+    first = start_weir("", upstream=upstream(pki, cluster))  # its ports are used again below
     first.stop()
     ports = first.ports
     outside = {

@@ -1,4 +1,4 @@
-"""The names of certificates' users, next to those that Java's X500Principal and Kafka's SslPrincipalMapper give."""
+"""User names of certificates, compared with those of Java's X500Principal and Kafka's SslPrincipalMapper."""
 
 from base64 import b64decode, b64encode
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ KINDS = [_ASN1Type.UTF8String, _ASN1Type.T61String, _ASN1Type.IA5String, _ASN1Ty
 
 
 def names() -> list[x509.Name]:
-    """Every type, every awkward value, every kind of text, RDNs of several attributes, and orders."""
+    """Yield names with every attribute type, unusual values and encodings, RDNs of several attributes, and orders."""
     found = [x509.Name([x509.NameAttribute(oid, "Some Value")]) for oid in TYPES]
     found += [x509.Name([x509.NameAttribute(CN, value), x509.NameAttribute(O, "z")]) for value in VALUES if len(value) <= 64]
     found += [x509.Name([x509.NameAttribute(NameOID.STREET_ADDRESS, value)]) for value in VALUES]

@@ -1,4 +1,4 @@
-"""Topic quotas before a real Kafka: shares, rejections, byte counts; and rejected producers lose and reorder nothing."""
+"""Topic quotas before a real Kafka: shares, rejections and byte counts. Rejected producers lose and reorder no record."""
 
 import asyncio
 import re
@@ -24,25 +24,25 @@ from tests.weir_process import Weir, wait_until
 pytestmark = pytest.mark.broker
 
 TOTAL, PAYMENTS = 1_000_000, 500_000
-"""Bytes a second; a tenth of what the issue has, so that the test is short."""
+"""Bytes per second: a tenth of the issue's figure, so that the test is short."""
 FIVE = ["payments", "orders", "clicks", "logs", "audit"]
 RECORD = 1_000
 BUSY_RECORDS = 200
 COLD_RECORDS = 50
-"""A second, for each of four topics: a quarter of what one of them may."""
+"""Bytes per second for each of four topics: a quarter of a topic's share."""
 TIMEOUT = 60.0
 JAVA = Path(__file__).parents[2] / "loadtest/scenarios/topics/NumberedProducer.java"
 
 
 def topics_section(explicit: dict[str, int] | None = None, total: int = TOTAL, **rest: Any) -> dict[str, Any]:
-    """A quotas section with the smallest window."""
+    """Return a quotas section with the smallest window."""
     topics = {"total.bytes.in.per.sec.threshold": total, "bytes.in.per.sec.threshold": explicit or {}, "meter": "window"}
     return {"window": {"samples": 2, "seconds": 1}, "topics": topics | rest}
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """A cluster in which there are no topics but this module's: they share what is left of the total."""
+    """A cluster with only this module's topics, because topics share the rest of the total."""
     with KafkaCluster(tmp_path_factory.mktemp("kafka")) as kafka:
         yield kafka
 
@@ -55,7 +55,7 @@ def gateway(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def topics(cluster: KafkaCluster) -> Iterator[Callable[..., None]]:
-    """Creates topics, which are deleted at the end. Names are not used again: Weir finds out about deleted ones later."""
+    """Creates topics and deletes them at the end. Names are not reused, because Weir notices deletions late."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     made: list[str] = []
 
@@ -83,7 +83,7 @@ def thresholds(gateway: Weir) -> dict[str, float]:
 
 
 def configure(gateway: Weir, explicit: dict[str, int] | None = None, **rest: Any) -> None:
-    """Change the thresholds of a running gateway, and wait until it has taken them over or refused them."""
+    """Change the thresholds of a running gateway and wait until it has applied or refused them."""
     done = "weir_config_reloads_total"
     before = gateway.metric(done)
     gateway.write_config(gateway.config | {"quotas": topics_section(explicit, **rest)})
@@ -105,7 +105,7 @@ def shares(explicit: dict[str, int], names: Iterable[str]) -> dict[str, float]:
 def test_shares_follow_topics_and_excess_sum_is_refused(gateway, topics, configured) -> None:
     topics(*FIVE)
     configured({"payments": PAYMENTS})
-    wait_until(lambda: thresholds(gateway) == shares({"payments": PAYMENTS}, FIVE), "the others share what payments leaves")
+    wait_until(lambda: thresholds(gateway) == shares({"payments": PAYMENTS}, FIVE), "the other topics share the rest")
     assert shares({"payments": PAYMENTS}, FIVE)["orders"] == 125_000
 
     topics("sixth")
@@ -132,7 +132,7 @@ class Sender:
         )
 
     def send(self, topic: str, count: int, size: int = RECORD) -> None:
-        """Hand over records; returns when there is room for them, not when they are sent."""
+        """Queue records. Returns when the queue has room, not when they are sent."""
         for _ in range(count):
             number = self.sent.get(topic, 0)
             while True:
@@ -145,7 +145,7 @@ class Sender:
         self._producer.poll(0)
 
     def keep_busy(self, topic: str) -> None:
-        """Send some records, unless there are enough that still wait: what is held back could not be flushed in time."""
+        """Send some records, unless enough are queued. A muted producer could not flush more in time."""
         if len(self._producer) < BUSY_RECORDS:
             self.send(topic, BUSY_RECORDS)
         self._producer.poll(0)
@@ -159,14 +159,14 @@ class Sender:
 
 
 def bytes_on_disk(cluster: KafkaCluster, topic: str) -> int:
-    """What the broker's log of a topic holds."""
+    """Return the bytes in the broker's log of a topic."""
     segments = list(cluster.brokers[0].directory.rglob(f"{topic}-[0-9]/*.log"))
     assert segments
     return sum(segment.stat().st_size for segment in segments)
 
 
 def assert_once_and_in_order(cluster: KafkaCluster, topic: str, numbers: Iterable[int]) -> None:
-    """A topic holds records of these numbers, each once, in order in both partitions."""
+    """Fail unless the topic holds these records once each, in order in both partitions."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers, "group.id": "check", "enable.partition.eof": True,
@@ -178,7 +178,7 @@ def assert_once_and_in_order(cluster: KafkaCluster, topic: str, numbers: Iterabl
     ends = 0
     while ends < 2:
         message = consumer.poll(TIMEOUT)
-        assert message is not None, "no end of the partitions"
+        assert message is not None, "the end of the partitions was not reached"
         if message.error():
             ends += 1
         else:
@@ -189,14 +189,14 @@ def assert_once_and_in_order(cluster: KafkaCluster, topic: str, numbers: Iterabl
 
 
 def test_hot_topic_is_rejected_and_meters_match_the_log(cluster, gateway, topics) -> None:
-    one = uuid4().hex[:6]  # a second try has topics of its own
+    one = uuid4().hex[:6]  # a second try has its own topics
     hottest, *others = names = [f"even-{one}-{name}" for name in ("hot", 1, 2, 3, 4)]
     topics(*names)
     wait_until(lambda: thresholds(gateway) == shares({}, names), "five topics have a fifth each")
     hot = Sender(gateway, **{"enable.idempotence": True})
     cold = Sender(gateway)
 
-    # Over its share, but all together are not over the total: nobody minds.
+    # One topic is over its share, but the total is not exceeded, so none is rejected.
     hot.send(hottest, 800)
     hot.flush()
     found = report(gateway)
@@ -218,7 +218,7 @@ def test_hot_topic_is_rejected_and_meters_match_the_log(cluster, gateway, topics
     assert hot.failed == cold.failed == []
     assert rows[hottest]["throttled_bytes"] > 0
     assert {name: rows[name]["throttled_total"] for name in others} == dict.fromkeys(others, 0)
-    # As much as the total in the long run; what is in the window when it goes over, and what is under way then, comes on top.
+    # The long-run rate is the total, plus the bytes in the window and in flight when the total is first exceeded.
     assert rows[hottest]["appended_bytes"] < 1.5 * TOTAL * (seconds + 3)
     for name in names:
         assert (
@@ -247,7 +247,7 @@ def test_broker_errors_are_counted_by_reason(cluster, gateway, topics) -> None:
 
 
 COUNT, SLOW = 700, 100_000
-"""Records, and a total that anybody is above who sends them at once."""
+"""Records, and a total that any producer exceeds if it sends them at once."""
 
 
 def with_librdkafka(gateway: Weir, topic: str, **config: str) -> None:
@@ -305,10 +305,10 @@ def test_producers_survive_rejections_without_loss_in_order(cluster, gateway, to
 
 
 def test_only_the_hot_topic_of_a_request_is_rejected(cluster, gateway, topics, configured) -> None:
-    """The Java client sends both in one request, by topic id (v13)."""
+    """The Java client sends both topics in one request, by topic id (v13)."""
     topics("java-hot", "java-cold")
     configured({"java-cold": 280_000}, total=400_000)
-    wait_until(lambda: thresholds(gateway) == {"java-hot": 120_000, "java-cold": 280_000}, "both are known")
+    wait_until(lambda: thresholds(gateway) == {"java-hot": 120_000, "java-cold": 280_000}, "both thresholds are known")
     pattern = ",".join(["java-hot"] * 7 + ["java-cold"])
     output = run_tool(JAVA, gateway.bootstrap_servers, "1600", str(RECORD), pattern, "linger.ms=20", "enable.idempotence=true")
     assert output.splitlines()[0] == "failed 0"
@@ -335,7 +335,7 @@ def produce(acks: int, topics: dict[str, bytes], correlation_id: int) -> bytes:
 
 def test_rejection_without_acks_closes_the_connection(cluster, gateway, topics) -> None:
     topics("raw-hot", "raw-cold")
-    wait_until(lambda: thresholds(gateway) == shares({}, ["raw-hot", "raw-cold"]), "both are known")
+    wait_until(lambda: thresholds(gateway) == shares({}, ["raw-hot", "raw-cold"]), "both thresholds are known")
     batch = records(900_000)
     with socket.create_connection(("127.0.0.1", gateway.ports[1]), timeout=TIMEOUT) as client:
         for correlation_id in range(4):

@@ -1,4 +1,4 @@
-"""Producers are slowed down and paused before a disk of a real cluster is full, and fail safe where nothing is known."""
+"""Producers are throttled and paused before a disk of a real cluster is full, and paused if its usage is unknown."""
 
 import asyncio
 import json
@@ -26,9 +26,9 @@ pytestmark = pytest.mark.broker
 
 BROKERS = 3
 SOFT_FREE, HARD_FREE = 60, 40
-"""Percent: a broker's own files take some ten MiB of its 96."""
+"""Percent. A broker's own files take about 10 of its 96 MiB."""
 FILL_BYTES_PER_SECOND = 10 * MIB
-"""A disk that is filled so fast takes about two seconds from one limit to the other: no look misses that."""
+"""A disk filled at this rate takes about two seconds between the limits, so no lookup misses it."""
 
 FRESHNESS_SECONDS = 2.0
 INTERVAL_MS = 300
@@ -44,7 +44,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
 
 @pytest.fixture
 def start(cluster: KafkaCluster, start_weir: Callable[..., Weir]) -> Callable[..., tuple[Weir, UsageTopic]]:
-    """`start(source=..., ...)`: a gateway with a usage topic of its own, and that topic."""
+    """`start(source=..., ...)`: a gateway with its own usage topic, and that topic."""
 
     def begin(**volumes: Any) -> tuple[Weir, UsageTopic]:
         topic = f"usage-{uuid4().hex[:8]}"
@@ -57,7 +57,7 @@ def start(cluster: KafkaCluster, start_weir: Callable[..., Weir]) -> Callable[..
 
 
 def topic_on(cluster: KafkaCluster, broker: int) -> str:
-    """A new topic that only this broker has."""
+    """Create a topic that only this broker has."""
     name = f"on-{broker}-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     topic = NewTopic(name, num_partitions=1, replica_assignment=[[broker]], config={"min.insync.replicas": "1"})
@@ -71,15 +71,15 @@ def end_offset(bootstrap_servers: str, topic: str) -> int:
     try:
         return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=TIMEOUT)[1])
     except KafkaException:
-        return -1  # its leader is not there yet
+        return -1  # its leader is not elected yet
     finally:
         consumer.close()
 
 
 class Writer:
-    """A producer that sends records of `size` bytes, two in a request, until it is stopped; all of them have to arrive.
+    """A producer of records of `size` bytes, two in a request, that runs until it is stopped. All records must arrive.
 
-    It sends no more than `FILL_BYTES_PER_SECOND`.
+    It sends at most `FILL_BYTES_PER_SECOND`.
     """
 
     def __init__(self, gateway: Weir, topic: str, size: int) -> None:
@@ -128,7 +128,7 @@ def requests(gateway: Weir, result: str) -> float:
 
 
 def over_hard(gateway: Weir) -> set[str]:
-    """The brokers whose volumes are over their hard limit, by the metrics."""
+    """Return the brokers with volumes over their hard limit, by the metrics."""
     consumed, limit = ("weir_volume_consumed_bytes", "weir_volume_hard_limit_bytes")
     brokers = gateway.label_values(consumed, "broker")
     return {broker for broker in brokers if gateway.metric(consumed, broker=broker) >= gateway.metric(limit, broker=broker)}
@@ -150,7 +150,7 @@ def test_volume_never_fills_up(cluster: KafkaCluster, start: Callable[..., tuple
         return [end_offset(cluster.bootstrap_servers, name) for name in (filled, other)]
 
     with Writer(gateway, filled, 64 * 1024) as filling, Writer(gateway, other, 1_000) as bystander:
-        # The bystander's own disk has room all the time; it is slowed down and stopped for broker 0's.
+        # The bystander's disk always has room. The bystander is throttled and paused because of broker 0's disk.
         deadline = time.monotonic() + TIMEOUT
         while "PAUSE" not in seen:
             assert time.monotonic() < deadline, seen
@@ -158,17 +158,17 @@ def test_volume_never_fills_up(cluster: KafkaCluster, start: Callable[..., tuple
             most = max(most, used_bytes(volume))
         assert list(seen) == ["OPEN", "THROTTLE", "PAUSE"]
         assert requests(gateway, "delayed") > 0
-        wait_until(lambda: requests(gateway, "refused") >= 4, "both are refused")
+        wait_until(lambda: requests(gateway, "refused") >= 4, "both producers are refused")
         paused_at = used_bytes(volume)
 
         def nothing_is_appended() -> bool:
             before = ends()
             refused = requests(gateway, "refused")
-            wait_until(lambda: requests(gateway, "refused") >= refused + 4, "they try again")
+            wait_until(lambda: requests(gateway, "refused") >= refused + 4, "both producers retry")
             return ends() == before
 
-        # What was let through before may arrive a little later.
-        wait_until(nothing_is_appended, "the logs stand still")
+        # Requests that passed before may arrive a little later.
+        wait_until(nothing_is_appended, "the logs stop growing")
         most = max(most, used_bytes(volume))
         assert VOLUME_BYTES * (100 - HARD_FREE) / 100 <= paused_at <= most < 0.9 * VOLUME_BYTES
         assert gateway.metric("weir_volume_consumed_bytes", broker="0") > gateway.metric(
@@ -178,7 +178,7 @@ def test_volume_never_fills_up(cluster: KafkaCluster, start: Callable[..., tuple
             "weir_volume_hard_limit_bytes", broker="1"
         )
 
-        # Consumers read on, and deleting records, through the gateway as well, opens the way.
+        # Consumers continue, and deleting records through the gateway ends the pause.
         consumer = Consumer({"bootstrap.servers": gateway.bootstrap_servers, "group.id": "reader", "enable.auto.commit": False})
         consumer.assign([TopicPartition(filled, 0, 0)])
         message = consumer.poll(TIMEOUT)
@@ -191,7 +191,7 @@ def test_volume_never_fills_up(cluster: KafkaCluster, start: Callable[..., tuple
             admin.delete_records([records])[records].result(TIMEOUT)
         gateway.wait_for_volumes("OPEN")
         before = bystander.acknowledged
-        wait_until(lambda: bystander.acknowledged > before + 4, "the bystander goes on")
+        wait_until(lambda: bystander.acknowledged > before + 4, "the bystander continues")
     assert (filling.failed, bystander.failed) == ([], [])
     assert ends() == [filling.acknowledged, bystander.acknowledged]
     changes = [event["state"] for event in gateway.events() if "volume_reason" in event]
@@ -221,7 +221,7 @@ def test_usage_topic_is_compacted_to_one_message_a_broker(
     described = admin.list_topics(topic.topic, TIMEOUT).topics[topic.topic]
     assert [len(partition.replicas) for partition in described.partitions.values()] == [BROKERS]
 
-    # Closed segments are compacted: with ones of a second, that can be watched.
+    # Only closed segments are compacted. With segments of a second the test can watch it.
     entry = ConfigEntry("segment.ms", "1000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic.topic, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result(TIMEOUT)
@@ -234,9 +234,9 @@ def test_usage_topic_is_compacted_to_one_message_a_broker(
 
     wait_until(
         lambda: {key: count for key, count in in_topic().items() if key != b"roll"} == {b"0": 1, b"1": 1, b"2": 1},
-        "one message a broker is left",
+        "one message per broker is left",
     )
-    gateway.start()  # for the fixture's sake, which stops it
+    gateway.start()  # because the fixture stops it
 
 
 @pytest.mark.parametrize("when_unknown", ["PAUSE", "OPEN"])
@@ -250,13 +250,13 @@ def test_missing_usage_pauses_in_time_and_recovers(
     lacking = 1 if when_unknown == "PAUSE" else 0
 
     def wait_until_known() -> None:
-        """Fresh messages again and again: on a busy machine one may have gone stale before anybody has seen its effect."""
+        """Publish fresh messages until the gateway knows them. On a busy machine one may go stale before its effect shows."""
 
         def known() -> bool:
             topic.publish(usage(100), brokers=everyone)
             return gateway.metric("weir_volume_unknown_brokers") == 0 and state(gateway) == "OPEN"
 
-        wait_until(known, "all is known", 90)
+        wait_until(known, "all usage is known", 90)
 
     def check_unknown(what: str) -> None:
         wait_until(lambda: gateway.metric("weir_volume_unknown_brokers") > 0, what)
@@ -265,7 +265,7 @@ def test_missing_usage_pauses_in_time_and_recovers(
 
     wait_until_known()
 
-    # One broker goes stale while the others stay fresh; the log names it.
+    # One broker's usage becomes stale while the others stay fresh. The log names the broker.
     def named() -> bool:
         topic.publish(usage(100), brokers=everyone[1:])
         return any(event.get("brokers_unknown") == [0] for event in gateway.events())
@@ -273,7 +273,7 @@ def test_missing_usage_pauses_in_time_and_recovers(
     wait_until(named, "the log names the broker")
     check_unknown("broker 0 is stale")
     wait_until_known()
-    # What was captured too long ago is stale when it comes.
+    # Usage that was captured too long ago is stale on arrival.
     topic.publish(usage(100, age=FRESHNESS_SECONDS + 60), brokers=(1,))
     check_unknown("all is stale")
 
@@ -281,11 +281,11 @@ def test_missing_usage_pauses_in_time_and_recovers(
     wait_until_known()
     admin.delete_topics([topic.topic])[topic.topic].result(TIMEOUT)
     check_unknown("the topic is gone")
-    wait_until(lambda: topic.topic in admin.list_topics(timeout=TIMEOUT).topics, "the topic is made again")
+    wait_until(lambda: topic.topic in admin.list_topics(timeout=TIMEOUT).topics, "the topic is created again")
     wait_until(lambda: gateway.metric("weir_volume_connected", role="reader") == 1, "the topic is read again")
     wait_until_known()
 
-    # The reader is cut off: nobody answers it.
+    # The reader gets no answers.
     for node in cluster.brokers:
         node.freeze()
     try:
@@ -318,7 +318,7 @@ def test_invalid_messages_are_skipped_and_counted(start: Callable[..., tuple[Wei
     gateway.wait_for_volumes("OPEN")
     expected: Counter[str] = Counter()
     for key, value, reason in GARBAGE.values():
-        if reason != "too_large":  # what the brokers themselves refuse
+        if reason != "too_large":  # the brokers themselves refuse these
             topic.publish(value, key=key)
             expected[reason] += 1
     topic.publish(usage(501), brokers=(2,))
@@ -330,7 +330,7 @@ def test_invalid_messages_are_skipped_and_counted(start: Callable[..., tuple[Wei
 
 
 def test_producers_outlast_a_pause(cluster: KafkaCluster, start: Callable[..., tuple[Weir, UsageTopic]]) -> None:
-    """Java, librdkafka and aiokafka with their defaults; acks=0; and one that is exempt, which is not held."""
+    """The producers are Java, librdkafka and aiokafka with their defaults, one with acks=0, and one that is exempt."""
     count = 20
     gateway, usage_topic = start(source="topic", freshness_seconds=600)
     everyone = tuple(range(BROKERS))
@@ -361,8 +361,8 @@ def test_producers_outlast_a_pause(cluster: KafkaCluster, start: Callable[..., t
 
     aiokafka = threading.Thread(target=lambda: asyncio.run(with_aiokafka()))
     aiokafka.start()
-    # At least three rounds of refusals and retries: longer than any is kept.
-    wait_until(lambda: requests(gateway, "refused") >= 12 and requests(gateway, "put_off") >= 3, "they are refused", TIMEOUT)
+    # The pause lasts at least three rounds of refusals and retries.
+    wait_until(lambda: requests(gateway, "refused") >= 12 and requests(gateway, "put_off") >= 3, "refused producers", TIMEOUT)
     assert {end_offset(cluster.bootstrap_servers, name) for name in topics.values()} == {0}
     usage_topic.publish(usage(100), brokers=everyone)
     assert f"{count} records sent" in java.finish(TIMEOUT).splitlines()[-1]
@@ -370,7 +370,7 @@ def test_producers_outlast_a_pause(cluster: KafkaCluster, start: Callable[..., t
     assert (plain.flush(TIMEOUT), silent.flush(TIMEOUT)) == (0, 0)
     assert failed == []
     for name, topic in topics.items():
-        wait_until(lambda topic=topic: end_offset(cluster.bootstrap_servers, topic) >= count, f"{name}'s records arrive")
+        wait_until(lambda topic=topic: end_offset(cluster.bootstrap_servers, topic) >= count, f"{name}: records arrive")
         assert end_offset(cluster.bootstrap_servers, topic) == count, name
     assert gateway.metric("weir_protocol_errors_total") == 0
 
@@ -380,7 +380,7 @@ def test_transaction_and_exempt_clients_survive_a_pause(cluster: KafkaCluster, s
     volumes = {"source": "topic", "topic": name, "freshness_seconds": 600, "max_delay_ms": DELAY_MS}
     exempt = {"client-id": "internal", "exempt": ["volumes"]}
     gateway = start_weir(cluster.bootstrap_servers, quotas={"volumes": volumes, "entities": [exempt]})
-    # The usage topic's own traffic passes through the gateway while everything else is paused for lack of it.
+    # The usage topic's own traffic passes the gateway while other producers are paused for lack of usage.
     usage_topic = UsageTopic(gateway.bootstrap_servers, name)
     wait_until(lambda: gateway.metric("weir_volume_connected", role="reader") == 1, "the topic is read")
     assert state(gateway) == "PAUSE"

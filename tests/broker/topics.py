@@ -1,4 +1,4 @@
-"""Topics for tests to write to."""
+"""Topics that tests write to."""
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -10,7 +10,7 @@ TIMEOUT = 60.0
 
 
 def create_topic(bootstrap_servers: str, topic: str, partitions: int = PARTITIONS, replicas: int = 1) -> str:
-    """Create a topic and return its name once every leader serves it: what is sent before with acks=0 may be lost."""
+    """Create a topic and return its name once every leader serves it. Earlier records with acks=0 could be lost."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_topics([NewTopic(topic, partitions, replication_factor=replicas)])[topic].result(TIMEOUT)
     wait_until(lambda: _is_served(admin, topic, partitions), f"leaders of {topic}", TIMEOUT)
@@ -22,4 +22,4 @@ def _is_served(admin: AdminClient, topic: str, partitions: int) -> bool:
     try:
         return all(future.result(TIMEOUT).offset == 0 for future in admin.list_offsets(ends).values())
     except KafkaException:
-        return False  # its leaders are not known, or do not know it yet
+        return False  # its leaders are unknown or do not know the topic yet

@@ -1,4 +1,4 @@
-"""What the tests of the volume usage quota share: a cluster on small file systems, and usage messages of the test's own."""
+"""A cluster on small file systems, and usage messages, for tests of volume quotas."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ TIMEOUT = 90.0
 
 @contextmanager
 def small_cluster(directory: Path, brokers: int) -> Iterator[KafkaCluster]:
-    """A cluster whose brokers each have a small file system for their logs; the test is skipped where none can be mounted."""
+    """A cluster whose brokers have a small file system each. The test is skipped if none can be mounted."""
     try:
         with cluster_on_small_volumes(directory, brokers, VOLUME_BYTES) as cluster:
             yield cluster
@@ -29,7 +29,7 @@ def small_cluster(directory: Path, brokers: int) -> Iterator[KafkaCluster]:
 
 
 def usage(consumed: int, *, age: float = 0.0, **changes: Any) -> bytes:
-    """A usage message: a volume of 1000 bytes with a soft limit at 500 and a hard one at 900."""
+    """Return a usage message of a volume with 1000 bytes, a soft limit at 500 and a hard limit at 900."""
     when = datetime.now(UTC) - timedelta(seconds=age)
     message = {
         "Version": 1,
@@ -42,7 +42,7 @@ def usage(consumed: int, *, age: float = 0.0, **changes: Any) -> bytes:
 
 
 class UsageTopic:
-    """The usage topic as somebody else's publisher and reader see it, directly at the brokers."""
+    """The usage topic, with a publisher and a reader directly at the brokers."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self.topic = topic
@@ -50,7 +50,7 @@ class UsageTopic:
         self._producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 0, "message.timeout.ms": 60_000})
 
     def publish(self, value: bytes | None, *, brokers: tuple[int, ...] = (0,), key: bytes | None = None) -> None:
-        """Publish one value for each broker, or under another key, and wait until it is there."""
+        """Publish one value for each broker, or under another key, and wait until it is readable."""
         failed: list[object] = []
         for name in [key] if key is not None else [str(broker).encode() for broker in brokers]:
             self._producer.produce(
@@ -60,7 +60,7 @@ class UsageTopic:
         assert failed == []
 
     def records(self) -> list[tuple[bytes | None, bytes | None]]:
-        """Key and value of everything that is in the topic now."""
+        """Return key and value of all records in the topic."""
         consumer = Consumer({"bootstrap.servers": self._servers, "group.id": "usage", "enable.auto.commit": False})
         partition = TopicPartition(self.topic, 0, 0)
         try:
@@ -81,5 +81,5 @@ class UsageTopic:
 
 
 def state(gateway: Weir) -> str:
-    """The state that the gateway shows."""
+    """Return the state that the gateway shows."""
     return str(gateway.api("volumes")["state"])

@@ -3,7 +3,7 @@
     python -m tests.protocol.record_golden
 
 Starts one KRaft node in a temporary directory. Each request uses a connection of its own. The newest version of each API
-is recorded a second time, with a client over its request quota (KIP-124), so that its frames hold a throttle time.
+is recorded twice. The second client is over its request quota (KIP-124), so that its frames hold a throttle time.
 """
 
 import base64
