@@ -104,9 +104,7 @@ class Connections:
         except ClusterError:
             raise
         except Exception as error:  # aiokafka raises any exception for an odd answer, such as a TypeError
-            broken = self._open.pop(address, None)
-            if broken is not None:
-                broken.close()
+            self._forget(address)
             host, port = address
             # A RuntimeError is a KafkaError, or uvloop's for a transport that has closed before the request was written.
             lost = isinstance(error, RuntimeError | OSError | EOFError | ValueError | AssertionError)
@@ -135,6 +133,13 @@ class Connections:
                 )
                 self._open[address] = connection
             return connection
+
+    def _forget(self, address: Address) -> None:
+        """Drop a failed connection, and its lock: a broker may name any number of addresses."""
+        self._connecting.pop(address, None)
+        broken = self._open.pop(address, None)
+        if broken is not None:
+            broken.close()
 
 
 class OwnClient:

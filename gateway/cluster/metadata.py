@@ -1,6 +1,6 @@
 """The cluster's brokers and topics: one loop asks for them; everybody else subscribes or reads the last answer.
 
-Brokers and topics are separate requests on one connection, so that an odd answer about topics does not hide the brokers.
+Brokers and topics are separate requests of one client, so that an odd answer about topics does not hide the brokers.
 """
 
 import asyncio
@@ -133,9 +133,10 @@ class ClusterMetadata:
         self._wanted[topic] = now
         asked_at, found = self._topics.get(topic, (float("-inf"), None))
         if now - asked_at > max_age or max_age <= 0.0:
-            self._topics.pop(topic, None)
             await self._ask_topics([topic])
-            _, found = self._topics.get(topic, (now, None))
+            asked_at, found = self._topics.get(topic, (now, None))
+            if asked_at < now:  # the answer does not name the topic
+                return ClusterLook(self.brokers)
         if found is None or found.error == _UNKNOWN_TOPIC:
             return ClusterLook(self.brokers)
         check_error(found.error, f"topic {topic}")
@@ -177,15 +178,16 @@ class ClusterMetadata:
                 await self._ask_topics(self._wanted)
             except ClusterError as error:  # `look` asks again and raises
                 _log.debug("topics can't be looked at: %s", error)
-        due = [each for each in self._subscriptions if each.on_topics and now - each._topics_at >= REFRESH_SECONDS]
+        due = [each for each in self._subscriptions if each.on_topics and now - each._topics_at >= 0.9 * REFRESH_SECONDS]
         if due:
+            for each in due:
+                each._topics_at = now  # before the request: `hurry` may ask for another one meanwhile
             try:
                 answer = await self._ask(None)
             except ClusterError as error:
                 self._publish_failure(error, due)
                 return
             for each in due:
-                each._topics_at = now
                 self._publish(each.on_topics, answer.topics)
 
     async def _ask_brokers(self) -> Mapping[int, Address]:
@@ -203,10 +205,14 @@ class ClusterMetadata:
     async def _ask_topics(self, names: Collection[str]) -> None:
         asked_at = clock.monotonic()
         for topic in (await self._ask(names)).topics:
-            if topic.name is not None:
-                self._topics[topic.name] = asked_at, topic
+            name = topic.name
+            if name is None or name not in names:
+                continue
+            # A slow answer to an earlier request must not replace a later one: the topic would seem to be recreated.
+            if asked_at >= self._topics.get(name, (asked_at, topic))[0]:
+                self._topics[name] = asked_at, topic
                 if topic.error != _UNKNOWN_TOPIC:
-                    self._on_topic(topic.name, topic.topic_id)
+                    self._on_topic(name, topic.topic_id)
 
     async def _ask(self, names: Collection[str] | None) -> MetadataAnswer:
         addresses = in_any_order(self.brokers, self._bootstrap())

@@ -79,7 +79,7 @@ def describe_topics(names: Collection[str] | None) -> OwnRequest[MetadataAnswer]
         return read_answer(version, Reader(body, 0, len(body), len(body)), leaders_of)
 
     fields = {"topics": topics, "allow_auto_topic_creation": False}
-    return OwnRequest(MetadataRequest, fields, read, oldest=_WITHOUT_TOPICS, newest=_WITH_IDS)
+    return OwnRequest(MetadataRequest, fields, read, oldest=_CREATES_NOTHING, newest=_WITH_IDS)
 
 
 def describe_log_dirs() -> OwnRequest[Message]:
@@ -91,8 +91,8 @@ def describe_log_dirs() -> OwnRequest[Message]:
     return OwnRequest(DescribeLogDirsRequest, {"topics": []}, read, oldest=4, newest=4)
 
 
-_WITHOUT_TOPICS = 1
-"""The first version of Metadata in which an empty list means no topics; before, it means all."""
+_CREATES_NOTHING = 4
+"""The first version of Metadata that does not create the topics that it names."""
 
 _WITH_IDS = 12
 """Topic ids are in responses since v10 (Kafka 2.8)."""

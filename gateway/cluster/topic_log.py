@@ -186,8 +186,10 @@ class TopicLog:
         await self._writing.close()
 
     async def _follow(self) -> None:
+        max_age = 0.0  # after a failure the leaders may be others
         while True:
-            topic = await self._ensure(self._reading, max_age=MAX_AGE_SECONDS)
+            topic = await self._ensure(self._reading, max_age)
+            max_age = MAX_AGE_SECONDS
             await self._take_up(topic)
             await self._fetch(topic.leaders)
             self._note_reader("")

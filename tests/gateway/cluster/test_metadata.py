@@ -168,6 +168,29 @@ async def test_answer_without_brokers_keeps_addresses(cluster, metadata):
             assert metadata.brokers == known
 
 
+async def test_slow_answer_does_not_replace_later_one(cluster, metadata):
+    gate = asyncio.Event()
+    loop_, ids = asyncio.get_running_loop(), iter(["0" * 31 + "1", "0" * 31 + "2"])
+
+    async def answer(request):
+        mine = next(ids)
+        if mine.endswith("1"):
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(gate.wait(), loop_))
+        topic = {"error_code": 0, "name": "payments", "topic_id": mine, "partitions": []}
+        return request.answer(brokers=[{"node_id": NODE_ID, "host": HOST, "port": cluster.broker.port}], topics=[topic])
+
+    cluster.broker.answers[ApiKey.METADATA] = answer
+    slow = asyncio.create_task(metadata.look("payments"))
+    await until(lambda: cluster.broker.connections == 1)
+    metadata._connections, first = module.Connections(), metadata._connections  # the stub answers in order
+    await asyncio.sleep(0.05)
+    assert (await metadata.look("payments")).topic.topic_id == bytes(15) + b"\2"
+    gate.set()
+    assert (await slow).topic.topic_id == bytes(15) + b"\2"
+    await first.close()
+    await metadata.close()
+
+
 async def test_concurrent_requests_open_one_connection(cluster, metadata):
     await asyncio.gather(*(metadata.look(name) for name in ("payments", "orders", None)))
     assert cluster.broker.connections == 1
