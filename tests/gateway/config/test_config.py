@@ -3,13 +3,14 @@
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.config.checks import UNSUPPORTED
-from gateway.config.model import PortRange, ServerAddress
+from gateway.config.model import PortRange, QuotasConfig, ServerAddress
 from gateway.config.own_topics import own_topics
 from gateway.config.problems import ConfigError
 from gateway.config.window import MutationsConfig, WindowConfig
@@ -82,6 +83,13 @@ def test_every_key_is_read() -> None:
         2, {"10.0.0.1": 6, "::1": 7}, AcceptLimits(4, 5), {"in": AcceptLimits(8, 9), "v6": AcceptLimits()}
     )
     assert (config.admin.host, config.admin.port) == ("localhost", 4)
+
+
+@pytest.mark.parametrize(
+    ("section", "kind"), [(QuotasConfig, "produce"), (QuotasConfig, "fetch"), (MutationsConfig, "controller_mutation")]
+)
+def test_algorithms_are_those_of_the_kind(section: type, kind: str) -> None:
+    assert get_args(section.model_fields["algorithm"].annotation) == tuple(KINDS[kind].meters)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
