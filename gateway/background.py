@@ -1,4 +1,4 @@
-"""Background tasks. A task that fails is logged, counted and started again; nothing else ends with it."""
+"""Background tasks. A task that fails is logged, counted and started again, and no other task ends with it."""
 
 import asyncio
 import logging
@@ -8,7 +8,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from gateway import clock
-from gateway.backoff import Backoff
+
+FIRST_SECONDS = 0.5
+MOST_SECONDS = 30.0
+LONG_LIFE_SECONDS = 10.0
 
 _log = logging.getLogger("weir.background")
 
@@ -16,6 +19,21 @@ CANCEL_AGAIN_SECONDS = 5.0
 """A task that has not ended so long after its cancellation is cancelled again, so that it cannot keep the process alive."""
 
 Run = Callable[[], Coroutine[Any, Any, None]]
+
+
+class Backoff:
+    """The pause before a task or a worker that has ended is started again: it doubles with each early end."""
+
+    def __init__(self) -> None:
+        self._next = FIRST_SECONDS
+
+    def seconds(self, lived: float) -> float:
+        """Return 0.0 after a long life. `lived` is in seconds; a worker's life begins with its first answer."""
+        if lived >= LONG_LIFE_SECONDS:
+            self._next = FIRST_SECONDS
+            return 0.0
+        wait, self._next = self._next, min(self._next * 2.0, MOST_SECONDS)
+        return wait
 
 
 class BackgroundTask:
@@ -60,7 +78,7 @@ class BackgroundTask:
 
 
 class BackgroundTasks:
-    """An async context manager: on exit it cancels the tasks that are left and waits for all of them.
+    """An async context manager: on exit it cancels the remaining tasks and waits for all of them.
 
     `restarts` counts by name; each name is there with 0 from the start of its task. A name must come from Weir's own code,
     because it is a label of `weir_task_restarts_total`.
@@ -71,7 +89,7 @@ class BackgroundTasks:
         self._left: dict[asyncio.Task[None], BackgroundTask] = {}
 
     def start(self, name: str, run: Run, end: Callable[[], None] = lambda: None) -> BackgroundTask:
-        """Run `run()` until it returns or the task is cancelled. `run` has to bear being called again after it has failed.
+        """Run `run()` until it returns or the task is cancelled. After a failure `run` is called again.
 
         `end` is called once, when the task is cancelled, also while the task waits for its next start.
         """

@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 
 from gateway import clock
-from gateway.backoff import Backoff
+from gateway.background import Backoff
 
 LOOK_SECONDS = 1.0
 LOOK_WHILE_NOT_READY_SECONDS = 0.1

@@ -7,14 +7,14 @@ from contextlib import suppress
 
 import pytest
 
-from gateway import background, backoff
-from gateway.background import BackgroundTasks
+from gateway import background
+from gateway.background import LONG_LIFE_SECONDS, BackgroundTasks, Backoff
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that fails is started again at once."""
-    monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(background, "FIRST_SECONDS", 0.0)
 
 
 def failing(times: int, then: asyncio.Event) -> Callable:
@@ -133,3 +133,16 @@ async def test_task_that_swallows_a_cancel_is_cancelled_again(
         tasks.start("deaf", run)
         await began.wait()
     assert "background task does not end, it is cancelled again: deaf" in caplog.text
+
+
+def test_early_deaths_lengthen_the_backoff() -> None:
+    backoff = Backoff()
+    assert [backoff.seconds(0.1) for _ in range(8)] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+
+
+def test_long_life_resets_the_backoff() -> None:
+    backoff = Backoff()
+    backoff.seconds(0.1)
+    backoff.seconds(0.1)
+    assert backoff.seconds(LONG_LIFE_SECONDS) == 0.0
+    assert backoff.seconds(0.1) == 0.5

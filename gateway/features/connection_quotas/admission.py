@@ -1,20 +1,60 @@
-"""Who is let in, decided for each connection before anything is made for it: what all acceptors of a gateway share."""
+"""Admits or refuses each new connection before Weir makes anything for it. All acceptors of a gateway share one `Admission`."""
 
 import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from heapq import heappop, heappush
 from math import inf
+from typing import Protocol
 
 from gateway.clock import monotonic
-from gateway.features.connection_quotas.held_sockets import HeldSockets
 from gateway.features.connection_quotas.rules import ConnectionQuotas, Slot
 from gateway.observer import Outlet
 
 MAX_HELD = 1_000
-"""Sockets that wait to be closed. Whoever is turned away beyond that is closed at once."""
+"""Sockets that wait to be closed. Further refused connections are closed at once."""
 
 _log = logging.getLogger("weir.cluster")
+
+
+class Closable(Protocol):
+    """A socket."""
+
+    def close(self) -> None: ...
+
+
+class HeldSockets:
+    """Sockets of clients that connect too often: they stay open for a while, so that their clients do not come back at once.
+
+    Weir reads nothing from a held socket. There are at most `max_held`. Times are monotonic seconds.
+    """
+
+    def __init__(self, max_held: int) -> None:
+        self._max_held = max_held
+        self._by_end: list[tuple[float, int, Closable]] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._by_end)
+
+    def hold(self, held: Closable, until: float) -> bool:
+        """Keep a socket open until then. Return False if there are too many; the caller closes the socket."""
+        if len(self._by_end) >= self._max_held:
+            return False
+        self._count += 1
+        heappush(self._by_end, (until, self._count, held))
+        return True
+
+    def close_due(self, now: float) -> float | None:
+        """Close the sockets whose time is over. Return the end of the next socket's time, None if there is none."""
+        while self._by_end and self._by_end[0][0] <= now:
+            heappop(self._by_end)[2].close()
+        return self._by_end[0][0] if self._by_end else None
+
+    def close_all(self) -> None:
+        while self._by_end:
+            self._by_end.pop()[2].close()
 
 
 class Admission:
@@ -30,11 +70,10 @@ class Admission:
 
     @property
     def held(self) -> int:
-        """How many sockets wait to be closed."""
         return len(self._held)
 
     def wait(self, listener: str, resume: Callable[[], None]) -> float:
-        """Seconds until the listener may take a connection; inf: `resume` is called when it is worth to ask again."""
+        """Return the seconds until the listener may take a connection. After `inf`, `resume` is called when that may change."""
         seconds = self.quotas.wait(listener, monotonic())
         if seconds == inf:
             _log.warning(
@@ -45,7 +84,7 @@ class Admission:
         return seconds
 
     def admit(self, listener: str, connection: socket.socket, ip: str, port: int) -> Slot | None:
-        """Count a new connection, or turn it away, and then it is closed here."""
+        """Count a new connection. None: it is refused, and this object closes its socket."""
         now = monotonic()
         verdict = self.quotas.arrive(listener, ip, now)
         if isinstance(verdict, Slot):
@@ -67,7 +106,6 @@ class Admission:
         return None
 
     def close(self) -> None:
-        """Close whoever is held."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -76,7 +114,7 @@ class Admission:
     def _close_due(self) -> None:
         now = monotonic()
         due = self._held.close_due(now)
-        # Whoever comes next may be due earlier than that, and is then closed late by less than one delay.
+        # A socket that is held later may be due earlier; then it is closed late by less than one delay.
         self._timer = None if due is None else asyncio.get_running_loop().call_later(due - now, self._close_due)
 
     def _resume(self) -> None:

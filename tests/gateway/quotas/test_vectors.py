@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from gateway.features.connection_quotas.held_sockets import HeldSockets
+from gateway.features.connection_quotas.admission import HeldSockets
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, Slot
 from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.controller_mutations.known_topics import KnownTopics

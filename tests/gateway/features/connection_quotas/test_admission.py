@@ -1,6 +1,6 @@
 import io
 
-from gateway.features.connection_quotas.held_sockets import HeldSockets
+from gateway.features.connection_quotas.admission import HeldSockets
 
 
 def test_held_sockets_close_in_order_of_their_times():
