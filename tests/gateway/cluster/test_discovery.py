@@ -91,7 +91,7 @@ async def test_failed_lookup_still_detects_sasl_requirement(error_code, mechanis
 
 
 async def test_brokers_are_learned_in_order_of_ids(stub):
-    """Where ids share a port, the order decides."""
+    """The order decides if ids share a port."""
     ids = (9, 1, 17, 5)
     stub.answers[ApiKey.METADATA] = lambda request: request.answer(
         brokers=[{"node_id": node_id, "host": "kafka", "port": 9092} for node_id in ids], topics=[]
