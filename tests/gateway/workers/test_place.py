@@ -15,10 +15,11 @@ from gateway.workers.place import WorkerPlace
 from gateway.workers.worker import Worker
 from loadtest.testkit.kafka import free_port, free_port_range
 
+pytestmark = pytest.mark.process
+
 HANGS = "import time; time.sleep(600)"
 
 
-@pytest.mark.process
 async def test_worker_that_hangs_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "ASK_SECONDS", 0.5)
     worker = Worker(0, tmp_path)

@@ -57,4 +57,4 @@ def test_invalid_value_names_its_key(text: str, key: str, words: str) -> None:
 def test_own_topics_must_differ(text: str, key: str, first: str) -> None:
     (problem,) = problems_of(text)
     assert problem.key == key
-    assert f"is the topic of {first} as well" in problem.message
+    assert f"is a topic that {first} uses as well" in problem.message
