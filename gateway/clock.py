@@ -1,19 +1,19 @@
-"""The only importer of `time`: everything else is told what the time is."""
+"""The only importer of `time`: all other modules take the time as an argument or from here."""
 
 import time
 from functools import cache
 from pathlib import Path
 
 monotonic = time.monotonic
-"""Seconds on a clock that never jumps; its zero means nothing. All quota arithmetic uses this one."""
+"""Seconds on a clock that never jumps, from an arbitrary zero. All quota arithmetic uses this clock."""
 
 wall = time.time
-"""Seconds since the epoch, for logs, events and what another boot of the machine has saved; nothing else is decided by it."""
+"""Seconds since the epoch, only for logs, events and data that another boot of the machine has saved."""
 
 
 @cache
 def boot_id() -> str:
-    """The name of this boot of the machine, for which `monotonic` goes on from process to process; "" where there is none."""
+    """The id of this boot of the machine, or "". Within a boot, `monotonic` continues from process to process."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""Which Weir this is."""
+"""The version of Weir, and the kind of its build."""
 
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import PackageNotFoundError, version
@@ -8,7 +8,7 @@ from protocol import framing
 
 
 def weir_version() -> str:
-    """The installed distribution's version, `unknown` in a checkout that is not installed."""
+    """The installed version, or `unknown` in a checkout without an installation."""
     try:
         return version("weir-gateway")
     except PackageNotFoundError:
