@@ -45,8 +45,10 @@ def _options() -> argparse.Namespace:
         default=24.0,
         help="load for each request size and proxy, split over connections and depths (default: 24; without start-up)",
     )
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="of a request, in bytes (default: %(default)s)")
-    parser.add_argument("--proxies", help=f"of {','.join(WAYS)} (with --tls: {','.join(TLS_WAYS)}); direct is no proxy")
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="request sizes in bytes (default: %(default)s)")
+    parser.add_argument(
+        "--proxies", help=f"proxies to compare: {','.join(WAYS)} (with --tls: {','.join(TLS_WAYS)}); direct is no proxy"
+    )
     parser.add_argument("--tls", action="store_true", help="clients connect with TLS, and the proxy terminates it")
     parser.add_argument(
         "--null-broker",

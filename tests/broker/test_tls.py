@@ -235,7 +235,7 @@ def test_plaintext_on_a_tls_port_is_named(gateway: Weir) -> None:
     with failed_handshake(gateway, "not_tls"), socket.create_connection(("127.0.0.1", gateway.ports[0]), TIMEOUT) as plain:
         plain.sendall(request(API_VERSIONS, b""))
         assert len(plain.recv(1_000)) <= 7  # only an alert
-    assert "is security.protocol PLAINTEXT on the other side?" in said(gateway, "tls_not_tls")[0]
+    assert "is its security.protocol PLAINTEXT?" in said(gateway, "tls_not_tls")[0]
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def test_half_open_handshakes_block_nobody(
             connection.settimeout(TIMEOUT)
             assert connection.recv(100) == b""
     assert gateway.metric("weir_tls_handshake_failures_total", reason="timeout") == HALF_OPEN
-    assert "it was not finished within 6 s" in said(gateway, "tls_timeout")[0]
+    assert "it did not finish within 6 s" in said(gateway, "tls_timeout")[0]
     produce(gateway, pki, topic, pki.alice)
 
 

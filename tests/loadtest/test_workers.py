@@ -7,7 +7,7 @@ from contextlib import suppress
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from loadtest.bench.frames import PRODUCE_VERSION
-from loadtest.scenarios.workers.pour import Job, frames, pour
+from loadtest.scenarios.workers.load import Job, frames, run_load
 from loadtest.scenarios.workers.sink import CYCLE, Sink, answers
 
 
@@ -32,18 +32,18 @@ def test_requests_differ_only_in_correlation_ids() -> None:
     assert [topic.name for topic in request.topic_data] == ["t"]
 
 
-async def test_poured_requests_are_answered() -> None:
+async def test_requests_of_the_load_are_answered() -> None:
     _, length = frames(100)
     server = await asyncio.get_running_loop().create_server(lambda: Sink(length), "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
     async with server:
         for seconds in (0.2, 2.0, 20.0):  # a busy machine needs longer
-            poured = await pour(Job(f"{host}:{port}", 100, 3, seconds, (), (), warmup=0.1))
-            if poured.requests > CYCLE:
+            result = await run_load(Job(f"{host}:{port}", 100, 3, seconds, (), (), warmup=0.1))
+            if result.requests > CYCLE:
                 break
-    assert poured.requests > CYCLE, "the loop must complete its cycle more than once"
-    assert poured.gateway_cpu == 0.0
-    assert poured.load_cpu > 0.0
+    assert result.requests > CYCLE, "the loop must complete its cycle more than once"
+    assert result.gateway_cpu == 0.0
+    assert result.load_cpu > 0.0
 
 
 async def test_other_request_closes_the_connection() -> None:

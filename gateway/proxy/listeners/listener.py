@@ -178,8 +178,8 @@ class Listener:
         known = [node_id, *self._ports]
         _log.warning(
             "listener %s: broker_ports %s is too narrow: port %d is that of broker %d and of broker %d, which gets port %d now."
-            " After a restart, it may get another port, and clients that remember the old one would reach another broker: widen"
-            " broker_ports to %d ports or more",
+            " After a restart, it may get another port. Clients that remember the old port would then reach another broker:"
+            " widen broker_ports to %d ports or more",
             self._config.name, broker_ports, own, others[0], node_id, port, max(known) - min(known) + 1,
             extra={"broker": node_id},
         )  # fmt: skip

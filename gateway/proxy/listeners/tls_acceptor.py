@@ -96,7 +96,7 @@ class BufferedTlsProtocol:
     """An asyncio buffered protocol in front of a session.
 
     With a plain protocol, uvloop allocates memory for each TLS record of up to 16 KiB and joins the records afterwards. Large
-    requests then cost a third more CPU. The class does not inherit from asyncio's protocols, for the same reason as `Session`.
+    requests then cost a third more CPU.
     """
 
     def __init__(self, session: ClientProtocol) -> None:

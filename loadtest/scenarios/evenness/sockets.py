@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from loadtest.scenarios.evenness.sampling import Sampler, Series
+from loadtest.scenarios.evenness.logs import Sampler, Series
 
 _RECEIVED = re.compile(r"\bbytes_received:(\d+)")
 _PID = re.compile(r"\bpid=(\d+)")

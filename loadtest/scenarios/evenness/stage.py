@@ -9,8 +9,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from loadtest.scenarios.evenness.logs import LogCounter
-from loadtest.scenarios.evenness.sampling import Series
+from loadtest.scenarios.evenness.logs import LogCounter, Series
 from loadtest.scenarios.evenness.scenarios import BROKER, PRODUCE, RECORD_BYTES, SOURCE_TOPIC, WEIR, WINDOW, Run, start
 from loadtest.scenarios.evenness.sockets import ReceivedCounter
 from loadtest.testkit.gateway_process import CompiledGateway

@@ -7,8 +7,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from loadtest.scenarios.ledger.generate import HOUR_MS, write_hour
-from loadtest.scenarios.ledger.population import population
+from loadtest.scenarios.ledger.generate import HOUR_MS, population, write_hour
 
 
 def main() -> int:

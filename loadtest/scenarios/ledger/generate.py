@@ -1,7 +1,11 @@
-"""Generates one hour of a large ledger: draws all numbers at once, then builds lines from them."""
+"""Generates a large ledger hour by hour: draws all numbers at once, then builds lines from them.
+
+Its population has some thousand entities, a few of them large, and a few far above their quota.
+"""
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +23,51 @@ from gateway.events import (
     to_line,
 )
 from loadtest.scenarios.ledger.files import write_lines
-from loadtest.scenarios.ledger.population import KINDS, Population
 
+KINDS = ("produce", "fetch", "controller_mutation")
+_OF_KIND = (0.62, 0.36, 0.02)
+_GREEDY = 0.3
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
 _APIS = ("Produce", "Fetch", "CreateTopics")
 _MARGIN = 1.4
 """Draws more lines than wanted by this factor, and drops the surplus at random."""
+
+
+@dataclass(frozen=True)
+class Population:
+    """Entities by number. `who` and `quota` are pieces of JSON; `limit` and `usual` are units/s.
+
+    `active` is the probability of activity in a minute.
+    """
+
+    kind: NDArray[np.int64]
+    who: list[str]
+    limit: NDArray[np.float64]
+    usual: NDArray[np.float64]
+    active: NDArray[np.float64]
+
+
+def population(entities: int, seed: int) -> Population:
+    """Returns the same population for the same arguments."""
+    random = np.random.default_rng(seed)
+    kind = random.choice(len(KINDS), entities, p=_OF_KIND)
+    levels = random.choice(3, entities, p=(0.5, 0.3, 0.2))
+    limit = np.where(kind == 2, random.choice((2.0, 5.0, 10.0), entities), 2.0 ** random.integers(16, 25, entities))
+    greedy = random.random(entities) < _GREEDY
+    usual = limit * np.where(greedy, random.uniform(0.9, 1.3, entities), random.beta(1.5, 6.0, entities))
+    rank = random.permutation(entities) + 1
+    active = np.minimum(1.0, 3.0 * rank**-0.35)
+    return Population(kind, [_who(number, int(level)) for number, level in enumerate(levels)], limit, usual, active)
+
+
+def _who(number: int, level: int) -> str:
+    user, client_id = f"user-{number:05d}", f"app-{number % 700}"
+    parts = (
+        {"user": user, "quota": f"user={user}"},
+        {"user": user, "client_id": client_id, "quota": f"user={user}, client-id=<default>"},
+        {"client_id": f"{client_id}-{number}", "quota": "client-id=<default>"},
+    )[level]
+    return json.dumps(parts, separators=(",", ":"))[1:-1]
 
 
 def write_hour(path: Path, people: Population, start_ms: int, events: int, gateways: int, seed: int) -> int:

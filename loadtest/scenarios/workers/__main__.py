@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtest.scenarios.workers.accuracy import accuracy
-from loadtest.scenarios.workers.pour import Job, Poured, frames
+from loadtest.scenarios.workers.load import Job, LoadResult, frames
 from loadtest.scenarios.workers.processors import part_of_a_processor
 from loadtest.testkit.compiled_build import build_of, compiled_build
 from loadtest.testkit.gateway_process import CompiledGateway, GatewayProcess
@@ -39,11 +39,11 @@ _LOAD_PART = 0.5
 """The part of a CPU for each end of the load, if workers have parts. It is more than they need."""
 
 
-def measure(size: int, rounds: int, seconds: float, connections: int, part: float) -> dict[int, list[Poured]]:
+def measure(size: int, rounds: int, seconds: float, connections: int, part: float) -> dict[int, list[LoadResult]]:
     """The results of one worker and of two, round by round. `part` is the part of a CPU for each worker; 0 means all."""
     _, length = frames(size)
     port = free_port()
-    found: dict[int, list[Poured]] = {1: [], 2: []}
+    found: dict[int, list[LoadResult]] = {1: [], 2: []}
     with tempfile.TemporaryDirectory(prefix="weir-loadtest-") as directory, ExitStack() as running:
         sink = spawn([sys.executable, "-m", "loadtest.scenarios.workers.sink", str(port), str(length)])
         running.callback(stop, sink, timeout=5.0)
@@ -62,19 +62,19 @@ def measure(size: int, rounds: int, seconds: float, connections: int, part: floa
             for workers in sorted(found, reverse=bool(turn % 2)):
                 gateway = gateways[workers]
                 job = Job(gateway.bootstrap_servers, size, connections, seconds, pids[workers], (sink.pid,))
-                found[workers].append(_pour(job, _LOAD_PART if part else 0.0))
+                found[workers].append(_run_load(job, _LOAD_PART if part else 0.0))
     return found
 
 
-def _pour(job: Job, part: float) -> Poured:
-    command = [sys.executable, "-m", "loadtest.scenarios.workers.pour", json.dumps(asdict(job))]
+def _run_load(job: Job, part: float) -> LoadResult:
+    command = [sys.executable, "-m", "loadtest.scenarios.workers.load", json.dumps(asdict(job))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, ExitStack() as running:
         if part:
             running.enter_context(part_of_a_processor(process.pid, part))
         out, _ = process.communicate(timeout=job.seconds + 60)
     if process.returncode:
         raise RuntimeError(f"the load ended with exit code {process.returncode}")
-    return Poured(**json.loads(out))
+    return LoadResult(**json.loads(out))
 
 
 def _pids(gateway: GatewayProcess, workers: int) -> tuple[int, ...]:
@@ -87,7 +87,7 @@ def _pids(gateway: GatewayProcess, workers: int) -> tuple[int, ...]:
             return tuple(state["pid"] for state in states)
 
 
-def report(size: int, found: dict[int, list[Poured]]) -> dict[str, Any]:
+def report(size: int, found: dict[int, list[LoadResult]]) -> dict[str, Any]:
     """The medians over the rounds, and of the ratios within a round."""
 
     def median(workers: int, value: str) -> float:
@@ -105,12 +105,12 @@ def report(size: int, found: dict[int, list[Poured]]) -> dict[str, Any]:
     }
 
 
-_FIGURES: dict[str, Callable[[Poured], float]] = {
-    "requests_per_second": lambda poured: poured.requests / poured.seconds,
-    "requests_per_gateway_cpu_second": lambda poured: poured.requests / poured.gateway_cpu,
-    "gateway_processors": lambda poured: poured.gateway_cpu / poured.seconds,
-    "load_processors": lambda poured: poured.load_cpu / poured.seconds,
-    "others_processors": lambda poured: (poured.machine_cpu - poured.gateway_cpu - poured.load_cpu) / poured.seconds,
+_FIGURES: dict[str, Callable[[LoadResult], float]] = {
+    "requests_per_second": lambda result: result.requests / result.seconds,
+    "requests_per_gateway_cpu_second": lambda result: result.requests / result.gateway_cpu,
+    "gateway_processors": lambda result: result.gateway_cpu / result.seconds,
+    "load_processors": lambda result: result.load_cpu / result.seconds,
+    "others_processors": lambda result: (result.machine_cpu - result.gateway_cpu - result.load_cpu) / result.seconds,
 }
 
 

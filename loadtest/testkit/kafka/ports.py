@@ -1,7 +1,7 @@
 """Reserves free TCP ports on the loopback interface.
 
 The ports are below the kernel's range for outgoing connections. Otherwise, an outgoing connection could take the port of a
-node that is down for a moment, or a client that reconnects could connect to itself.
+node that is down for a moment. A client that reconnects could even connect to itself.
 
 Test runs and load scenarios may run side by side: each process locks the ports that it reserves, until it ends.
 """

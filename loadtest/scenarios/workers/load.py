@@ -1,4 +1,4 @@
-"""`python -m loadtest.scenarios.workers.pour JOB` (a `Job` as JSON): closed loops that only count the received bytes.
+"""`python -m loadtest.scenarios.workers.load JOB` (a `Job` as JSON): closed loops that only count the received bytes.
 
 Each connection has two writes of requests in flight. Prints one JSON object: the answered requests, and the CPU seconds of
 the given processes over the same time.
@@ -20,7 +20,7 @@ from loadtest.scenarios.workers.sink import CYCLE, answers
 WRITE_BYTES, WRITE_REQUESTS = 128 * 1024, 128
 """The limits on the requests of one write. Larger writes would cost less CPU, but no real client sends them."""
 
-_UNDER_WAY = 2
+_WRITES_IN_FLIGHT = 2
 _BUFFER_BYTES = 1 << 20
 
 
@@ -38,7 +38,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Poured:
+class LoadResult:
     """`requests` answered within `seconds`; CPU seconds of the gateway, of both ends of the load, and of the whole machine."""
 
     requests: int
@@ -48,7 +48,7 @@ class Poured:
     machine_cpu: float
 
 
-class Pouring(asyncio.BufferedProtocol):
+class LoadConnection(asyncio.BufferedProtocol):
     """One connection. A write is a fixed part of a cycle of requests; the next one follows as soon as as much is answered."""
 
     def __init__(self, cycle: bytes, length: int, failed: "asyncio.Future[None]") -> None:
@@ -70,7 +70,7 @@ class Pouring(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        for _ in range(_UNDER_WAY):
+        for _ in range(_WRITES_IN_FLIGHT):
             self._send()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
@@ -78,7 +78,7 @@ class Pouring(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._received += nbytes
-        while self._sent - self.answered <= (_UNDER_WAY - 1) * self._part:
+        while self._sent - self.answered <= (_WRITES_IN_FLIGHT - 1) * self._part:
             self._send()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -109,14 +109,14 @@ def machine_cpu() -> float:
     return (user + nice + system + interrupt + soft) / 100
 
 
-async def pour(job: Job) -> Poured:
+async def run_load(job: Job) -> LoadResult:
     """Run the job. Raises `RuntimeError` if a connection ends early."""
     loop = asyncio.get_running_loop()
     failed: asyncio.Future[None] = loop.create_future()
     host, _, port = job.address.rpartition(":")
     cycle, length = frames(job.size)
     connections = [
-        (await loop.create_connection(lambda: Pouring(cycle, length, failed), host, int(port)))[1]
+        (await loop.create_connection(lambda: LoadConnection(cycle, length, failed), host, int(port)))[1]
         for _ in range(job.connections)
     ]
 
@@ -125,10 +125,10 @@ async def pour(job: Job) -> Poured:
         if failed.done():
             failed.result()
 
-    def now() -> Poured:
+    def now() -> LoadResult:
         answered = sum(connection.answered for connection in connections)
         load = cpu_seconds(job.load) + time.process_time()
-        return Poured(answered, time.perf_counter(), cpu_seconds(job.gateway), load, machine_cpu())
+        return LoadResult(answered, time.perf_counter(), cpu_seconds(job.gateway), load, machine_cpu())
 
     await wait(job.warmup)
     began = now()
@@ -137,7 +137,7 @@ async def pour(job: Job) -> Poured:
     failed.cancel()
     for connection in connections:
         connection.close()
-    return Poured(
+    return LoadResult(
         ended.requests - began.requests,
         ended.seconds - began.seconds,
         ended.gateway_cpu - began.gateway_cpu,
@@ -149,4 +149,4 @@ async def pour(job: Job) -> Poured:
 if __name__ == "__main__":
     fields = json.loads(sys.argv[1])
     job = Job(**{**fields, "gateway": tuple(fields["gateway"]), "load": tuple(fields["load"])})
-    print(json.dumps(asdict(uvloop.run(pour(job)))))
+    print(json.dumps(asdict(uvloop.run(run_load(job)))))
