@@ -1,5 +1,6 @@
-"""Alterations of quotas by clients, in the terms that the quota API and the thresholds of topics share: both keep their quotas
-in one store, and `features.quota_api` carries out all alterations, one after the other.
+"""Alterations of quotas by clients, for the quota API and for the thresholds of topics.
+
+Both keep their quotas in one store. `features.quota_api` carries out all alterations, one after the other.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -42,7 +42,7 @@ from gateway.features.topic_quotas.config import TopicsSection
 from gateway.features.topic_quotas.feature import TopicQuotasAtWork
 from gateway.features.volume_quotas.feature import VolumeQuotas
 from gateway.files.file_lock import StateLocks
-from gateway.observer import Observer, Outlet
+from gateway.observer import Outlet
 from gateway.proxy.collected import CollectBudget
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters
@@ -104,10 +104,8 @@ class Gateway:
     """One process: the engine, the features, the clients' connections, and the admin server."""
 
     def __init__(self, path: Path, config: WeirConfig, worker: Worker | None = None) -> None:
-        self._config = config
-        self._counters = counters = Counters()
+        counters, usage = Counters(), UsageSampler(clock.wall())
         self._tasks = BackgroundTasks(counters.task_restarts)
-        usage = UsageSampler(clock.wall())
         self._engine = engine = QuotaEngine(
             quota_settings(config.quotas),
             clock.monotonic(),
@@ -115,102 +113,107 @@ class Gateway:
             shared=config.sharing is not None,
             on_forgotten=None if config.ledger is None else usage.forgotten,
         )
-        self._own_topics = OwnTopics(own_topics(config), clock.monotonic(), on_change=engine.recall)
-        self._brokers = Brokers([(server.host, server.port) for server in config.upstream.bootstrap_servers])
-        self._upstream = upstream = Upstream(config.upstream, path.parent, self._brokers, counters.certificate_reloads)
-        metadata = ClusterMetadata(self._brokers.anyone, upstream.client_options, self._own_topics.identify)
+        self._own_topics = own = OwnTopics(own_topics(config), clock.monotonic(), on_change=engine.recall)
+        brokers = Brokers([(server.host, server.port) for server in config.upstream.bootstrap_servers])
+        upstream = Upstream(config.upstream, path.parent, brokers, counters.certificate_reloads)
+        metadata = ClusterMetadata(brokers.anyone, upstream.client_options, own.identify)
 
-        # The ledger comes first: as an observer, it is told of what all the others do.
-        gateway, observers, ledger = socket.gethostname(), list[Observer]([counters]), None
+        # The ledger is built before the parts that report events, as it observes them.
+        gateway, ledger = socket.gethostname(), None
         if config.ledger is not None:
             section = ledger_of(config.ledger, worker)
             gateway = section.gateway or gateway
-            topic = ledger_topic(section, gateway, metadata.connect)
-            ledger = Ledger(section, gateway, counters, usage, engine.buckets, topic)
-            observers.append(ledger)
-        self._outlet = outlet = Outlet(gateway, observers)
-        self._recorder = None if ledger is None else ledger.folds
-        self._sessions = Sessions(counters, outlet, max_idle_seconds=config.connections.max_idle_ms / 1000.0)
+            ledger = Ledger(section, gateway, counters, usage, engine.buckets, ledger_topic(section, gateway, metadata.connect))
+        outlet = Outlet(gateway, [counters] if ledger is None else [counters, ledger])
 
-        self._gate = ProduceGate()
+        self._sessions = sessions = Sessions(counters, outlet, max_idle_seconds=config.connections.max_idle_ms / 1000.0)
         self._locks = None if worker is not None else StateLocks(config.state, path)  # the supervisor has them for workers
-        alterations = AlterQueue(config.quota_admins)
+        gate, alterations = ProduceGate(), AlterQueue(config.quota_admins)
         limiter = ConnectionLimiter(_connection_limits(config), engine, outlet)
-        self._admission = limiter.admission
-        topics = TopicQuotasAtWork(_topics_section(config), metadata, outlet, alterations, self._own_topics)
+        mutations = ControllerMutations()
+        topics = TopicQuotasAtWork(_topics_section(config), metadata, outlet, alterations, own)
         sharing = None
         if config.sharing is not None:
             sharing = Sharing(config.sharing, metadata.connect, engine, (limiter.quotas, topics))
-        mutations = ControllerMutations()
-        installed = [
-            _Installed(ClientQuotas(config.quotas, engine, outlet, self._reconsider), lambda config: config.quotas),
-            _Installed(limiter, _connection_limits),
-            _Installed(mutations, lambda _: None),
-            _Installed(topics, _topics_section),
-            _Installed(
-                VolumeQuotas(config.quotas.volumes, metadata, engine, self._gate, outlet, self._reconsider),
-                lambda config: config.quotas.volumes,
-            ),
-            _Installed(
-                ApiQuotas(
-                    StateFile(config.state.file(path), None if self._locks is None else self._locks.quotas),
-                    None if config.sharing is None else config.sharing.quotas_topic,
-                    metadata.connect,
-                    engine,
-                    alterations,
-                    outlet,
-                    writes_copy=worker is None or worker.number == 0,  # all workers have one file
-                    on_quotas=topics.override,
-                    applied=self._reconsider,
-                ),
-                lambda config: config.quota_admins,
-            ),
-            _Installed(
-                RecentUsage(
-                    config.state.usage_file(path, None if worker is None else worker.number),
-                    config.state.usage_interval_ms / 1000.0,
-                    engine,
-                    limiter.quotas,
-                    counters.usage_saves,
-                    None if sharing is None else sharing.member,
-                    lambda: topics.quotas,
-                ),
-                lambda _: None,
-            ),
+        api_quotas = ApiQuotas(
+            StateFile(config.state.file(path), None if self._locks is None else self._locks.quotas),
+            None if config.sharing is None else config.sharing.quotas_topic,
+            metadata.connect,
+            engine,
+            alterations,
+            outlet,
+            writes_copy=worker is None or worker.number == 0,  # all workers have one file
+            on_quotas=topics.override,
+            applied=sessions.reconsider,
+        )
+        recent_usage = RecentUsage(
+            config.state.usage_file(path, None if worker is None else worker.number),
+            config.state.usage_interval_ms / 1000.0,
+            engine,
+            limiter.quotas,
+            counters.usage_saves,
+            None if sharing is None else sharing.member,
+            lambda: topics.quotas,
+        )
+        volumes = VolumeQuotas(config.quotas.volumes, metadata, engine, gate, outlet, sessions.reconsider)
+        sections: list[tuple[Feature[Any] | None, Callable[[WeirConfig], Any]]] = [
+            (ClientQuotas(config.quotas, engine, outlet, sessions.reconsider), lambda config: config.quotas),
+            (limiter, _connection_limits),
+            (mutations, lambda _: None),
+            (topics, _topics_section),
+            (volumes, lambda config: config.quotas.volumes),
+            (api_quotas, lambda config: config.quota_admins),
+            (recent_usage, lambda _: None),
+            (sharing, lambda config: config.sharing),
+            (ledger, lambda config: config.ledger),
         ]
-        if sharing is not None:
-            installed.append(_Installed(sharing, lambda config: config.sharing))
-        if ledger is not None:
-            installed.append(_Installed(ledger, lambda config: config.ledger))
+        installed = [_Installed(feature, section) for feature, section in sections if feature is not None]
         self._installed = sorted(installed, key=lambda each: FEATURES.index(type(each.feature)))
         self._features = [each.feature for each in self._installed]
 
-        self._handlers: dict[int, HandlerFactory] = {}
+        handlers: dict[int, HandlerFactory] = {}
         for feature in self._features:
-            self._handlers |= feature.handlers()
-        self._produced = topics.produced
-        self._collect_budget = CollectBudget()
-        self._discovery = Discovery(upstream, metadata, self._require_sasl, mutations.known_topics.learn_default)
+            handlers |= feature.handlers()
+        collect_budget = CollectBudget()
+
+        def session_context(translate: Translate) -> SessionContext:
+            """The surroundings of a listener's sessions; `translate` gives the addresses of brokers that its clients see."""
+            return SessionContext(
+                engine,
+                counters,
+                translate,
+                config.connections.max_frame_bytes,
+                handlers,
+                gate,
+                None if ledger is None else ledger.folds,
+                topics=topics.produced,
+                collect_budget=collect_budget,
+                own_topics=own,
+                outlet=outlet,
+            )
+
+        self._admission = limiter.admission
         claims = None if worker is None else PortClaims(worker.ports_directory)
         self._listeners = [
-            Listener(
-                listener, path.parent, upstream, counters, self._sessions, limiter.admission, self._session_context, claims
-            )
+            Listener(listener, path.parent, upstream, counters, sessions, limiter.admission, session_context, claims)
             for listener in config.listeners
         ]
+        contexts = [upstream.live, *(listener.live for listener in self._listeners)]
+        self._certificates = [live for live in contexts if live is not None]
+        self._discovery = Discovery(upstream, metadata, self._require_sasl, mutations.known_topics.learn_default)
         self._effective = EffectiveConfig(config, clock.wall(), outlet)
         self._reloader = Reloader(path, config, self._apply, self._effective.record)
+        self._drain = Drain(sessions, self._listeners, lambda: self._effective.config.connections)
         view = AdminView(
             engine,
             counters,
             self._effective,
             self._not_ready,
             self._features,
-            brokers=self._brokers.addresses,
+            brokers=brokers.addresses,
             forgive=self._forgive,
         )
         self._admin = AdminServer(view, (config.admin.host, config.admin.port) if worker is None else worker.admin_socket)
-        self._drain = Drain(self._sessions, self._listeners, lambda: self._effective.config.connections)
 
     async def start(self) -> None:
         """Bind every address. Raises BindError, AdminBindError, or ConfigError.
@@ -227,19 +230,17 @@ class Gateway:
         files = _allow_open_files()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD, 20, 50)
-        listeners = [listener.name for listener in self._config.listeners]
+        listeners = [listener.name for listener in self._effective.config.listeners]
         _log.info("serving", extra={"listeners": listeners, "open_files": files, "build": weir_build()})
 
     async def run(self, stopping: Stopping) -> None:
         """Serve until `stopping`, then drain and stop."""
-        contexts = [self._upstream.live, *(listener.live for listener in self._listeners)]
-        certificates = [live for live in contexts if live is not None]
         async with self._tasks:
             tasks = [
                 self._tasks.start("discover brokers", self._discovery.run),
                 self._tasks.start("reload the config", self._reloader.run),
                 self._tasks.start("tick", self._tick),
-                self._tasks.start("follow certificate files", lambda: follow_files(certificates)),
+                self._tasks.start("follow certificate files", lambda: follow_files(self._certificates)),
             ]
             for feature in self._features:
                 feature.start(self._tasks)
@@ -288,33 +289,12 @@ class Gateway:
             notes.append("connections.max_frame_bytes holds for connections from now on")
         return notes
 
-    def _session_context(self, translate: Translate) -> SessionContext:
-        """The surroundings of a listener's sessions; `translate` gives the addresses of brokers that its clients see."""
-        return SessionContext(
-            self._engine,
-            self._counters,
-            translate,
-            self._config.connections.max_frame_bytes,
-            self._handlers,
-            self._gate,
-            self._recorder,
-            topics=self._produced,
-            collect_budget=self._collect_budget,
-            own_topics=self._own_topics,
-            outlet=self._outlet,
-        )
-
     def _forgive(self, wanted: DebtFilter) -> list[ClearedDebt]:
         """Clear debts, and unmute the clients that were muted for them."""
         covered, cleared = clear_debts(self._engine.buckets(), wanted, clock.monotonic())
         for session in self._sessions:
             session.let_go(covered)
         return cleared
-
-    def _reconsider(self) -> None:
-        """Have all sessions look again at how long they are muted."""
-        for session in self._sessions:
-            session.reconsider()
 
     def _require_sasl(self, wanted: bool | None) -> None:
         for listener in self._listeners:

@@ -1,10 +1,10 @@
 """From SIGTERM to the end: how a gateway, or one worker of it, hands its clients to others.
 
-1. `/readyz` says no, and for `connections.drain_delay_seconds` all goes on: balancers need that long to send clients elsewhere.
-2. Whoever has connected so far is accepted, then nobody any more.
-3. Sessions are told to end (`session.draining`), a few at a time: each client that is told makes a new connection, perhaps
-   with a TLS handshake, to one of the gateways that are left.
-4. After `connections.drain_seconds`, or at a second SIGTERM (of a worker: at SIGUSR1), what is left is cut.
+1. `/readyz` answers 503. For `connections.drain_delay_seconds` Weir still accepts, until balancers send clients elsewhere.
+2. Listeners accept the connections that the kernel has completed so far, and no later ones.
+3. Weir ends sessions at a bounded pace (`session.draining`), because each client then connects to another gateway, perhaps with
+   a TLS handshake.
+4. After `connections.drain_seconds`, or at a second SIGTERM (for a worker: SIGUSR1), Weir cuts the remaining connections.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from gateway.features.connection_quotas.config import ConnectionsConfig
 from gateway.proxy.sessions import OpenSession, Sessions
 
 ENDED_PER_SECOND = 200.0
-"""So many sessions are told per second, or as many more as it takes to tell all in half of the time that there is."""
+"""Sessions that begin to drain per second; more if half of `drain_seconds` would not be enough for all of them."""
 
 REPORT_SECONDS = 5.0
-"""How often the log says what is left."""
+"""Seconds between two log lines about the remaining connections."""
 
 _STEP_SECONDS = 0.05
 
@@ -29,43 +29,43 @@ _log = logging.getLogger("weir.drain")
 
 
 class Stopping:
-    """What signals have asked for: `asked` to drain and end, `at_once` to end now. Both are set from the event loop."""
+    """The requests of signals: `asked` to drain and end, `at_once` to end now. Both are set from the event loop."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.at_once = asyncio.Event()
 
     def ask(self) -> None:
-        """SIGTERM or SIGINT of a gateway by itself: the first one drains, the next one cuts."""
+        """SIGTERM or SIGINT of a gateway without workers: the first one drains, the next one cuts."""
         if self.asked.is_set():
             self.at_once.set()
         self.asked.set()
 
     def drain(self) -> None:
-        """SIGTERM of a worker, however many come: systemd sends one to every process, and so does the supervisor."""
+        """SIGTERM of a worker. A second one must not cut, as both systemd and the supervisor send one to each worker."""
         self.asked.set()
 
     def cut(self) -> None:
-        """The supervisor has been told twice."""
+        """SIGUSR1 of a worker: the supervisor has received a second signal."""
         self.at_once.set()
         self.asked.set()
 
 
 class Listening(Protocol):
-    """A listener, as far as it takes part."""
+    """The part of a listener that the drain uses."""
 
     @property
     def starting(self) -> int:
-        """How many connections were accepted and are still in their TLS handshake."""
+        """The number of accepted connections in their TLS handshake."""
         ...
 
     def finish(self) -> None:
-        """Take whoever has connected so far and then nobody any more."""
+        """Accept the connections that are complete by now, and no later ones."""
         ...
 
 
 class Drain:
-    """Ends the sessions of one process. `config` is asked when it begins, as it may have changed since the start."""
+    """Ends the sessions of one process. `config` is called when the drain begins, as a reload may have changed it."""
 
     def __init__(self, sessions: Sessions, listeners: Sequence[Listening], config: Callable[[], ConnectionsConfig]) -> None:
         self._sessions = sessions
@@ -75,7 +75,7 @@ class Drain:
         self.active = False
 
     async def run(self, at_once: asyncio.Event) -> None:
-        """Drain, until nobody is left, the time is over or `at_once` is set; whose sessions are left then, the caller cuts."""
+        """Drain until no session is left, the time is over, or `at_once` is set. The caller cuts the remaining sessions."""
         config, began = self._config(), clock.monotonic()
         self.active = True
         if config.drain_delay_seconds > 0.0 and not at_once.is_set():
@@ -89,7 +89,7 @@ class Drain:
         self._conclude(clock.monotonic() - began)
 
     async def _end_sessions(self, seconds: float) -> None:
-        """Tell all sessions to end, the last one after half of `seconds` at most, and return when none is left."""
+        """End all sessions, the last one after half of `seconds` at most, and return when none is left."""
         untold: deque[OpenSession] = deque(self._sessions)
         taken_up = set(untold)
         pace = max(ENDED_PER_SECOND, 2.0 * len(untold) / max(seconds, _STEP_SECONDS))
@@ -99,7 +99,7 @@ class Drain:
             while untold and self._told < allowed:
                 session = untold.popleft()
                 session.drain()
-                self._told += session.draining  # one that is being closed already can't be told
+                self._told += session.draining  # a session that is closing already does not drain
             if not untold:  # handshakes that end by now make sessions
                 untold.extend(session for session in self._sessions if session not in taken_up)
                 taken_up.update(untold)
@@ -111,7 +111,6 @@ class Drain:
                 return
 
     async def _report(self) -> None:
-        """Say what is left, again and again."""
         while True:
             await asyncio.sleep(REPORT_SECONDS)
             left, under_way = self._left()
@@ -127,13 +126,13 @@ class Drain:
         )  # fmt: skip
 
     def _left(self) -> tuple[int, int]:
-        """How many sessions have not ended, and how many requests wait for their answers in them."""
+        """The number of sessions that have not ended, and the number of their requests in flight."""
         left = [session for session in self._sessions if not session.half_closed]
         return len(left), sum(session.under_way for session in left)
 
 
 async def _first_of(seconds: float, *what: Coroutine[Any, Any, object]) -> None:
-    """Wait until one of them is done, but not longer than so many seconds; the others are cancelled."""
+    """Wait until one coroutine is done, for at most `seconds`; cancel the others."""
     tasks = [asyncio.ensure_future(each) for each in what]
     try:
         done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""What happened: the events of the throttle ledger, and the lines of its files.
+"""The events of the throttle ledger, and the lines of its files.
 
 Pure data, imports nothing of the gateway: the ledger writes these events, the live page and the Spark reports read them.
 

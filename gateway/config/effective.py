@@ -1,4 +1,4 @@
-"""The config in effect and how it came to be, for metrics, the admin API and logs."""
+"""The config in effect and the results of its reloads, for metrics, the admin API and events."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from gateway.observer import Outlet
 
 @dataclass(frozen=True, slots=True)
 class ReloadResult:
-    """One attempt to take over a changed config file, at `at` (wall clock, seconds).
+    """One reload of a changed config file, at `at` (wall clock, seconds).
 
     `config` is in effect after it. A refused file has `problems` and changes nothing. An accepted file has no problems; its
     `changes` has one line for each changed key (no line if only comments or layout differ).
@@ -28,7 +28,7 @@ class ReloadResult:
 
 
 class EffectiveConfig:
-    """What is in effect now. `version` counts from 1 and grows with each accepted file that changed something."""
+    """The config in effect. `version` counts from 1, and grows with each accepted file that changes a key."""
 
     def __init__(self, config: WeirConfig, loaded_at: float, outlet: Outlet) -> None:
         self.config = config

@@ -1,4 +1,4 @@
-"""The config file, taken over while the gateway serves: detect, plan, apply; a bad file changes nothing."""
+"""The reload of the config file while the gateway serves: detect, plan, apply. A bad file changes nothing."""
 
 import asyncio
 import logging
@@ -20,29 +20,29 @@ from gateway.quotas.entity import EntityQuota
 logger = logging.getLogger("weir.reload")
 
 RESTART_ONLY = frozenset({"upstream", "listeners", "admin", "workers", "state", "sharing", "ledger"})
-"""Sections that are bound to sockets or processes: a file that changes one of them is refused as a whole."""
+"""Sections that are bound to sockets or processes. Weir refuses a file that changes one of them, as a whole."""
 
 LIVE = frozenset({
     "max_connections", "connection_creation_rate", "interval_ms", "when_unreachable",
     "flush_seconds", "rotate_seconds", "retention_days", "max_bytes", "allowed_hosts",
 })  # fmt: skip
-"""Keys in those sections that can be changed all the same."""
+"""Keys in these sections that a reload can change."""
 
 _LOOK_EVERY_MS = 1_000
 _SETTLE_SECONDS = 0.05
 _SETTLE_READS = 20
 
 _Content = str | tuple[Problem, ...]
-"""What a look at the file gives: its text, or why it can't be read."""
+"""The file's text, or the problems that kept Weir from reading the file."""
 
 Apply = Callable[[WeirConfig, WeirConfig], list[str]]
-"""Puts the second config into effect in place of the first; returns what else is worth a line in the log, or raises
-ConfigError, having changed nothing, for what it can't change."""
+"""Puts the second config into effect in place of the first, and returns notes for the log. Raises ConfigError, having changed
+nothing, for a change that it can't make."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a new config changes: lines for the log, and the keys that need a restart."""
+    """The changes of a new config: lines for the log, and the keys that need a restart."""
 
     changes: tuple[str, ...]
     problems: tuple[Problem, ...]
@@ -102,11 +102,11 @@ def _settings(row: EntityQuota) -> str:
 
 
 class Reloader:
-    """Watches a config file and takes over what it becomes.
+    """Watches a config file and puts its changes into effect.
 
-    It looks at SIGHUP, whenever something happens in the file's directory (an edit in place, a rename over it, the swap of a
-    ConfigMap's `..data` link), and every second, for file systems that tell nothing. `on_result` is called once for each
-    changed content, accepted or not, in the event loop; `on_hangup` at each SIGHUP.
+    The reloader reads the file at SIGHUP, and when its directory changes: an edit in place, a rename over the file, or the swap
+    of a ConfigMap's `..data` link. It also reads the file every second, for file systems without notifications. `on_result` is
+    called once for each changed content, accepted or not, in the event loop; `on_hangup` is called at each SIGHUP.
     """
 
     def __init__(
@@ -128,7 +128,6 @@ class Reloader:
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        """Watch until cancelled."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, self._ask)
         try:
@@ -145,7 +144,7 @@ class Reloader:
         self._on_hangup()
 
     async def _watch(self) -> None:
-        """Wake the reloader when the file may have changed; whether it has is for the content to say."""
+        """Wake the reloader when the file may have changed."""
         failing = False
         while True:
             here, there = self._directories()
@@ -179,14 +178,14 @@ class Reloader:
             await asyncio.sleep(_LOOK_EVERY_MS / 1000)
 
     def _directories(self) -> tuple[Path, Path]:
-        """Where the file's name stands, and where the file does that it leads to."""
+        """The directory of the file's name, and the directory of the file that the name links to."""
         try:
             return self._path.absolute().parent, self._path.resolve(strict=True).parent
         except (OSError, RuntimeError):  # missing, or a loop of links
             return self._path.absolute().parent, self._path.absolute().parent
 
     async def _follow(self) -> None:
-        """Look at the file whenever there is reason to, first of all for a change since it was loaded at the start."""
+        """Read the file whenever it may have changed, first of all for a change since the start."""
         self._wake.set()
         while True:
             await self._wake.wait()
@@ -201,10 +200,7 @@ class Reloader:
             await self._take_over(content, first=first)
 
     async def _read(self, *, settle: bool) -> _Content:
-        """What the file holds.
-
-        An editor that writes in place is caught in the middle: unless asked by hand, wait until two looks see the same.
-        """
+        """Read the file. With `settle`, wait until two reads are equal, as an editor may be writing the file in place."""
         content = await asyncio.to_thread(self._look)
         for _ in range(_SETTLE_READS if settle and content != self._seen else 0):
             await asyncio.sleep(_SETTLE_SECONDS)
@@ -224,7 +220,7 @@ class Reloader:
             self._refuse(content)
             return
         try:
-            # In a thread, because thousands of entities take seconds to parse.
+            # Thousands of entities take seconds to parse, so this runs in a thread.
             new = await asyncio.to_thread(parse_config, content, source=str(self._path))
         except ConfigError as error:
             self._refuse(error.problems)
@@ -252,7 +248,6 @@ class Reloader:
             self._accept(new, planned.changes, notes)
 
     def _accept(self, new: WeirConfig, changes: tuple[str, ...], notes: list[str]) -> None:
-        """Say what has changed."""
         self._current, self._refused = new, False
         lines = [*changes, *notes]
         logger.info("%s reloaded: %s", self._path, "; ".join(lines) or "no setting changed", extra={"changes": lines})
@@ -261,7 +256,7 @@ class Reloader:
         self._on_result(ReloadResult(clock.wall(), new, changes))
 
     def _refuse(self, problems: Sequence[Problem]) -> None:
-        """Say what is wrong with the file; what is in effect stays."""
+        """Log the problems of the file, and keep the config in effect."""
         self._refused = True
         for problem in problems:
             logger.error("%s refused, the config in effect stays: %s", self._path, problem, extra={"key": problem.key})

@@ -14,7 +14,7 @@ from gateway.features.topic_quotas.feature import TopicQuotasAtWork
 from gateway.features.volume_quotas.feature import VolumeQuotas
 
 FEATURES: Final[tuple[type[Feature[Any]], ...]] = (
-    Sharing,  # stops first: the other gateways are told of the last use before anything else takes time
+    Sharing,  # stops first: the other gateways get the last use before anything else takes time
     TopicQuotasAtWork,  # applies before ClientQuotas, whose reload makes the sessions look at both again
     ClientQuotas,
     VolumeQuotas,

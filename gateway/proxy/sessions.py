@@ -93,6 +93,11 @@ class Sessions:
             self._empty = asyncio.get_running_loop().create_future()
             await self._empty
 
+    def reconsider(self) -> None:
+        """Have all sessions look again at how long they are muted."""
+        for session in self:
+            session.reconsider()
+
     def close_idle(self, now: float) -> None:
         """Close the sessions that were silent for too long, muted or not, as Kafka does (KIP-219), or authenticate too late.
 

@@ -39,7 +39,7 @@ def _overrides(value: object) -> Mapping[str, int]:
 
 
 class AcceptSection(Section):
-    """What a section has that says how many connections may be open, and how many new ones per second there may be."""
+    """The keys of a section that limits open connections and new connections per second."""
 
     max_connections: _Count | None = None
     connection_creation_rate: _Count | None = None

@@ -1,4 +1,4 @@
-"""Who may connect: Kafka's connection quotas (KIP-402, KIP-612), without threads.
+"""Kafka's connection quotas (KIP-402, KIP-612), without threads.
 
 Source: `ConnectionQuotas` in `SocketServer.scala`. Three things differ, so that one address can't keep the others out. An
 address is judged before its connection is counted anywhere else, where Kafka's acceptor first waits for the listener's rate.
@@ -23,12 +23,12 @@ KIND: Final = CONNECTIONS.name
 
 LISTENER: Final = "listener"
 GATEWAY: Final = "gateway"
-"""What sharing calls the rate of a listener, and that of all of them."""
+"""The kinds of accounts that gateways share: the rate of one listener, and of all listeners."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptLimits:
-    """What holds for a listener, or for all of them: connections at a time, and new ones per second. None: no limit."""
+    """Limits of one listener or of all: connections at a time, and new connections per second. None: no limit."""
 
     max_connections: int | None = None
     connection_creation_rate: float | None = None
@@ -211,7 +211,7 @@ class ConnectionQuotas:
             callback()
 
     def recent_uses(self, now: float) -> dict[str | None, RecentUse]:
-        """What the rates of listeners, by name, and of the gateway (None) remember."""
+        """The recent use of the rates of listeners, by name, and of the gateway (None)."""
         gates: list[tuple[str | None, Gate]] = [(None, self._gateway), *self._listeners.items()]
         found = {
             name: recent_use(KIND, gate.meter, gate.limits.connection_creation_rate, self._engine, now) for name, gate in gates
@@ -239,11 +239,10 @@ class ConnectionQuotas:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """What its accounts are called."""
         return frozenset((LISTENER, GATEWAY))
 
     def accounts(self) -> list[tuple[tuple[str, Tags | str], UsageAccount]]:
-        """Whatever has a rate."""
+        """The listeners and the gateway, as far as they have rates."""
         gates: list[tuple[tuple[str, Tags | str], Gate]] = [((GATEWAY, ""), self._gateway)]
         gates += [((LISTENER, name), gate) for name, gate in self._listeners.items()]
         return [(entity, gate) for entity, gate in gates if gate.meter is not None]

@@ -80,9 +80,9 @@ class RejectionFolds:
 class Ledger(Feature[LedgerConfig | None]):
     """Writes the events of this gateway to files, and to `topic` as well. It is an `Observer`.
 
-    `folds` is the sessions' recorder. `usage` is told of buckets that the engine drops, `buckets` gives the engine's others.
-    `Counters.ledger_dropped` counts the events that are lost, because a queue or the disk was full or an interval had too many
-    entities; `Counters.ledger_topic_dropped` counts the lines that only `topic` had no room for.
+    `folds` is the sessions' recorder. The engine passes dropped buckets to `usage`; `buckets` gives its present buckets.
+    `Counters.ledger_dropped` counts lost events: a queue or the disk was full, or an interval had too many entities.
+    `Counters.ledger_topic_dropped` counts the lines that `topic` had no room for, and that the files have.
     """
 
     metrics = METRICS

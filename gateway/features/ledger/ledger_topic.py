@@ -15,7 +15,7 @@ MAX_WAITING_BYTES = 32 * 1024 * 1024
 """Of lines that the brokers have not confirmed yet; what comes beyond is dropped."""
 
 MAX_LINE_BYTES = 512 * 1024
-"""Brokers refuse records above 1 MiB, unless they are told otherwise. A line is that long only where a config file is."""
+"""Brokers refuse records above 1 MiB, unless their config says otherwise. A line is that long only where a config file is."""
 
 _AT_ONCE_BYTES = 256 * 1024
 _LAST_SECONDS = 3.0
@@ -27,8 +27,8 @@ _log = logging.getLogger("weir.ledger")
 class LedgerTopic:
     """Takes lines with `publish` and sends them with `run`, again and again until all replicas in sync have confirmed them.
 
-    So lines whose confirmation was lost stand in the topic twice; `LINE_HEADER` tells which they are. `gateway` is the records'
-    key: its lines stay in order.
+    A line whose confirmation was lost stands in the topic twice; readers find it by its `LINE_HEADER`. `gateway` is the key
+    of the records, so that its lines stay in order.
     """
 
     def __init__(self, connect: Callable[[], OwnClient], spec: TopicSpec, gateway: str) -> None:

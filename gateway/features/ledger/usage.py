@@ -1,4 +1,4 @@
-"""What each entity has used, minute by minute: reports about utilisation need those who were not throttled too."""
+"""The use of each entity, minute by minute. Reports about utilisation need entities that were never throttled, too."""
 
 from collections.abc import Iterable
 from itertools import chain

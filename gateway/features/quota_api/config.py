@@ -29,13 +29,13 @@ class StateConfig(Section):
     usage_interval_ms: Annotated[int, Field(ge=100, le=3_600_000)] = 2_000
 
     def file(self, config_file: Path) -> Path:
-        """Where the quotas are kept that are set through the API."""
+        """The file of the quotas that are set through the API."""
         if self.path is None:
             return config_file.with_name(f"{config_file.stem}.state.json")
         return config_file.parent / self.path
 
     def usage_file(self, config_file: Path, worker: int | None = None) -> Path:
-        """Where recent usage is kept: that of one of several workers in a file of its own."""
+        """The file of recent usage. Each of several workers has its own file."""
         state = self.file(config_file)
         path = state.with_name(f"{state.stem}.usage.jsonl")
         if self.usage_path is not None:

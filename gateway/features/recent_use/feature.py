@@ -1,6 +1,6 @@
 """Keeps recent usage over a restart: saved every few seconds and at the end, put back at the start.
 
-Whatever goes wrong with it is logged, and the gateway goes on: the worst is one burst too many.
+After any failure the gateway logs it and goes on: at worst, clients get one burst too many.
 """
 
 import asyncio
@@ -149,7 +149,7 @@ class RecentUsage(Feature[None]):
                 lines += map(topic_line, topic_uses(topics, accounts[start : start + _TOGETHER], clock.monotonic()))
             await asyncio.sleep(0)
         if self.member is not None:
-            # After the buckets: what is told in between is forgotten rather than charged twice.
+            # After the buckets: use that a peer reports in between is forgotten rather than charged twice.
             for identity in self.member.peers():
                 known = self.member.known(identity)
                 if known is not None:

@@ -133,7 +133,7 @@ _LINE: TypeAdapter[_Row | _Member | _Topic] = TypeAdapter(_Row | _Member | _Topi
 
 
 def read_usage(path: Path) -> Usage:
-    """What was saved last. Raises OSError where it can't be read, BadUsageError where it can't be made out."""
+    """Read the last save. Raises OSError where it can't be read, BadUsageError where it can't be made out."""
     if path.stat().st_size > MAX_BYTES + _MAX_HEADER:
         raise BadUsageError("it is too long to be Weir's")
     lines = path.read_bytes().splitlines()

@@ -1,4 +1,4 @@
-"""Topic quotas put together: thresholds from the config, the cluster's topics, the sessions that ask, what is told of it."""
+"""Topic quotas: joins the thresholds, the cluster's topics, the sessions' Produce requests, and the events about them."""
 
 from collections.abc import Iterable, Mapping
 from math import inf
@@ -145,7 +145,6 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
 
     @property
     def kinds(self) -> frozenset[str]:
-        """What its accounts are called."""
         return frozenset((TOPIC, ALL_TOPICS))
 
     def accounts(self) -> Iterable[tuple[Entity, UsageAccount]]:

@@ -42,13 +42,13 @@ METRICS: tuple[Row, ...] = (
           _per_topic(lambda row: row.throttled_total)),
     Value("counter", "weir_topic_refused_bytes_total", "Bytes that brokers did not append, by the broker's error.",
           ("topic", "reason"), _refused_topics),
-    Value("gauge", "weir_topic_rate", "What is appended to a topic, in bytes per second, through all gateways that share its"
+    Value("gauge", "weir_topic_rate", "Bytes per second that are appended to a topic, through all gateways that share its"
           " quota.", ("topic",), _per_topic(lambda row: row.rate), merge="max"),
     Value("gauge", "weir_topic_threshold", "A topic's threshold, explicit or its part of the rest, in bytes per second.",
           ("topic",), _per_topic(lambda row: row.threshold), merge="max"),
     Value("gauge", "weir_topic_rejected", "1 where what comes for a topic now is rejected.", ("topic",),
           _per_topic(lambda row: row.rejected), merge="max"),
-    Value("gauge", "weir_topics_rate", "What is appended to all topics, in bytes per second, through all gateways that share"
+    Value("gauge", "weir_topics_rate", "Bytes per second that are appended to all topics, through all gateways that share"
           " their quotas.", (), _topics(lambda topics: topics.total.rate), merge="max"),
     Value("gauge", "weir_topics_threshold", "The threshold of all topics together, in bytes per second.", (),
           _topics(lambda topics: topics.total.threshold), merge="max"),
