@@ -151,9 +151,9 @@ class Gateway:
             config.state.usage_interval_ms / 1000.0,
             engine,
             limiter.quotas,
-            counters.usage_saves,
+            topics,
             None if sharing is None else sharing.member,
-            lambda: topics.quotas,
+            counters.usage_saves,
         )
         volumes = VolumeQuotas(config.quotas.volumes, metadata, engine, gate, outlet, sessions.reconsider)
         sections: list[tuple[Feature[Any] | None, Callable[[WeirConfig], Any]]] = [

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from gateway.features.recent_use.rules import RecentUse, recent_use, restore_meter
 from gateway.quotas.engine import Metering, QuotaEngine
 from gateway.quotas.entity import Tags
 from gateway.quotas.kinds.connection import KIND as CONNECTIONS
 from gateway.quotas.meter import Meter, Window
 from gateway.quotas.rate import SampledRate
+from gateway.quotas.recent_use import RecentUse, recent_use, restore_meter
 from gateway.quotas.shared_meter import SharedMeter, UsageAccount, as_shared
 
 KIND: Final = CONNECTIONS.name

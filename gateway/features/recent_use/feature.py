@@ -6,15 +6,14 @@ After any failure the gateway logs it and goes on: at worst, clients get one bur
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from gateway import clock
 from gateway.admin.metrics.row import Row, Value, reasons
 from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.feature import Feature
-from gateway.features.connection_quotas.rules import ConnectionQuotas
-from gateway.features.recent_use.rules import EntityUse, Moment, entity_uses, restore_entity, seconds_between
 from gateway.features.recent_use.usage_file import (
     BadUsageError,
     Usage,
@@ -26,10 +25,12 @@ from gateway.features.recent_use.usage_file import (
     topic_line,
     write_usage,
 )
-from gateway.features.sharing.member import Member
-from gateway.features.topic_quotas.recent_topics import restore_topics, topic_uses
-from gateway.features.topic_quotas.rules import TopicQuotas
+from gateway.features.sharing.shared_usage import Entity, Known
 from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.recent_use import BucketUse, Moment, RecentUse, TopicSpent, entity_uses, restore_entity, seconds_between
+from gateway.quotas.shared_meter import UsageAccount
+
+Account = tuple[Entity, UsageAccount]
 
 _TOGETHER = 50
 """Buckets that are written down before clients have their turn again: half a millisecond's work."""
@@ -45,10 +46,40 @@ METRICS: tuple[Row, ...] = (
 _log = logging.getLogger("weir.state")
 
 
+class RecentListeners(Protocol):
+    """The rates of listeners, by name, and of the gateway (None)."""
+
+    def recent_uses(self, now: float) -> Mapping[str | None, RecentUse]: ...
+
+    def restore(self, listener: str | None, use: RecentUse, now: float) -> None: ...
+
+
+class RecentTopics(Protocol):
+    """The rates of topics that are at work now."""
+
+    def accounts(self) -> Iterable[Account]: ...
+
+    def recent_uses(self, accounts: Iterable[Account], now: float) -> Iterable[TopicSpent]: ...
+
+    def restore_uses(self, saved: Iterable[TopicSpent], seconds: float, now: float) -> None:
+        """Put uses into the rates that were saved so many seconds ago."""
+        ...
+
+
+class RecentPeers(Protocol):
+    """The other gateways that share quotas with this one."""
+
+    def peers(self) -> Iterable[str]: ...
+
+    def known(self, identity: str) -> Known | None: ...
+
+    def remember(self, known: Known, at: float, now: float) -> None: ...
+
+
 class RecentUsage(Feature[None]):
     """One gateway's usage in the file at `path`, written every `interval` seconds. `saves` counts by result.
 
-    `member` is for a gateway that shares its quotas. `topics` gives the topic quotas that are at work now.
+    `peers` is None for a gateway that does not share its quotas.
     """
 
     metrics = METRICS
@@ -58,19 +89,19 @@ class RecentUsage(Feature[None]):
         path: Path,
         interval: float,
         engine: QuotaEngine,
-        connections: ConnectionQuotas,
+        listeners: RecentListeners,
+        topics: RecentTopics | None,
+        peers: RecentPeers | None,
         saves: Counter[str],
-        member: Member | None = None,
-        topics: Callable[[], TopicQuotas | None] = lambda: None,
     ) -> None:
-        self.member = member
-        self.topics = topics
+        self._peers = peers
+        self._topics = topics
         self._read: tuple[Usage, float] | None = None  # and at which time, by the monotonic clock, it had been saved
         self.saves = saves
         self._path = path
         self._interval = interval
         self._engine = engine
-        self._connections = connections
+        self._listeners = listeners
         self._file_holds_something = True
         self._write: asyncio.Future[None] | None = None
         self._failing = False
@@ -92,15 +123,15 @@ class RecentUsage(Feature[None]):
             return
         now = clock.monotonic()
         restored = sum(
-            restore_entity(self._engine, EntityUse(saved.kind, saved.tags, saved.use.aged(seconds)), now)
+            restore_entity(self._engine, BucketUse(saved.kind, saved.tags, saved.use.aged(seconds)), now)
             for saved in usage.entities
         )
         for listener, use in usage.listeners.items():
-            self._connections.restore(listener, use.aged(seconds), now)
+            self._listeners.restore(listener, use.aged(seconds), now)
         self._read = usage, now - seconds
-        if self.member is not None:
+        if self._peers is not None:
             for known in usage.members:
-                self.member.remember(known, now - seconds, now)
+                self._peers.remember(known, now - seconds, now)
         _log.info("recent usage restored", extra={"buckets": restored, "seconds_ago": round(seconds, 1)})
         if usage.damaged:
             _log.warning("%d lines of %s are damaged or missing and were left out", usage.damaged, self._path)
@@ -116,11 +147,10 @@ class RecentUsage(Feature[None]):
 
     def _restore_topics(self) -> None:
         """Topic quotas are at work only now, after their feature has started."""
-        quotas = self.topics()
-        if self._read is not None and quotas is not None:
+        if self._read is not None and self._topics is not None:
             usage, saved_at = self._read
             now = clock.monotonic()
-            restore_topics(quotas, usage.topics, now - saved_at, now)
+            self._topics.restore_uses(usage.topics, now - saved_at, now)
         self._read = None
 
     async def _run(self) -> None:
@@ -141,17 +171,17 @@ class RecentUsage(Feature[None]):
             uses = entity_uses(self._engine, buckets[start : start + _TOGETHER], clock.monotonic())
             lines += map(entity_line, uses)
             await asyncio.sleep(0)
-        lines += [listener_line(*each) for each in self._connections.recent_uses(clock.monotonic()).items()]
-        topics = self.topics()
+        lines += [listener_line(*each) for each in self._listeners.recent_uses(clock.monotonic()).items()]
+        topics = self._topics
         accounts = [] if topics is None else list(topics.accounts())
         for start in range(0, len(accounts), _TOGETHER):
             if topics is not None:
-                lines += map(topic_line, topic_uses(topics, accounts[start : start + _TOGETHER], clock.monotonic()))
+                lines += map(topic_line, topics.recent_uses(accounts[start : start + _TOGETHER], clock.monotonic()))
             await asyncio.sleep(0)
-        if self.member is not None:
+        if self._peers is not None:
             # After the buckets: use that a peer reports in between is forgotten rather than charged twice.
-            for identity in self.member.peers():
-                known = self.member.known(identity)
+            for identity in self._peers.peers():
+                known = self._peers.known(identity)
                 if known is not None:
                     for line in member_lines(known):
                         lines.append(line)

@@ -23,13 +23,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from gateway.features.recent_use.rules import EntityUse, Moment, RecentUse
 from gateway.features.sharing.shared_usage import Entity, Known
-from gateway.features.topic_quotas.recent_topics import TopicSpent
 from gateway.files.whole_file import replace_file
 from gateway.quotas.engine import Metering
 from gateway.quotas.entity import Tags
 from gateway.quotas.meter import PastUse, Window
+from gateway.quotas.recent_use import BucketUse, Moment, RecentUse, TopicSpent
 
 VERSION = 1
 MAX_BYTES = 1 << 28
@@ -51,7 +50,7 @@ class Usage:
     other `members`, and the rates of `topics`. So many lines that should have been there too are `damaged`."""
 
     at: Moment
-    entities: tuple[EntityUse, ...] = ()
+    entities: tuple[BucketUse, ...] = ()
     listeners: Mapping[str | None, RecentUse] = field(default_factory=dict)
     members: tuple[Known, ...] = ()
     topics: tuple[TopicSpent, ...] = ()
@@ -163,7 +162,7 @@ def cut(lines: list[str]) -> int:
     return left_out
 
 
-def entity_line(saved: EntityUse) -> str:
+def entity_line(saved: BucketUse) -> str:
     """The line of a bucket."""
     return _line({"kind": saved.kind, **_names(saved.tags), **_use(saved.use)})
 
@@ -182,7 +181,7 @@ def _parse(lines: list[bytes]) -> Usage:
     rows = [each for each in found if isinstance(each, _Row)]
     return Usage(
         Moment(header.boot, header.monotonic, header.wall),
-        tuple(EntityUse(row.kind, Tags(row.user, row.client_id, ip=row.ip), row.use()) for row in rows if row.kind is not None),
+        tuple(BucketUse(row.kind, Tags(row.user, row.client_id, ip=row.ip), row.use()) for row in rows if row.kind is not None),
         {row.listener: row.use() for row in rows if row.kind is None},
         tuple(each.known() for each in found if isinstance(each, _Member)),
         tuple(each.use() for each in found if isinstance(each, _Topic)),

@@ -7,12 +7,12 @@ from gateway import clock
 from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.cluster.metadata import ClusterMetadata
 from gateway.feature import Feature
-from gateway.features.sharing.shared_usage import Entity
 from gateway.features.topic_quotas.config import TopicsSection
 from gateway.features.topic_quotas.handlers import handler_factories
 from gateway.features.topic_quotas.lookup import TopicWatch
 from gateway.features.topic_quotas.metrics import METRICS
 from gateway.features.topic_quotas.produce_inspector import TopicGate
+from gateway.features.topic_quotas.recent_topics import restore_topics, topic_uses
 from gateway.features.topic_quotas.rejections import RejectionFolder
 from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, TopicQuotas, TopicSettings, TopicsReport
 from gateway.features.topic_quotas.thresholds import KEY, TOTAL, AlterationQueue, TopicLimits, TopicThresholds, thresholds
@@ -22,7 +22,11 @@ from gateway.proxy.produce_inspection import ProducedTopics
 from gateway.quotas.entity import DynamicQuotas, Tags
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
+from gateway.quotas.recent_use import TopicSpent
 from gateway.quotas.shared_meter import UsageAccount
+
+Entity = tuple[str, Tags | str]
+"""The kind and the name of an account."""
 
 
 class TopicQuotasAtWork(Feature[TopicsSection]):
@@ -160,6 +164,14 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
         if self._gate is None or self._task is None:
             return None
         return self._gate.quotas.peer_account(kind, name, now)
+
+    def recent_uses(self, accounts: Iterable[tuple[Entity, UsageAccount]], now: float) -> Iterable[TopicSpent]:
+        return () if self.quotas is None else topic_uses(self.quotas, accounts, now)
+
+    def restore_uses(self, saved: Iterable[TopicSpent], seconds: float, now: float) -> None:
+        """Put recent use into the rates that were saved so many seconds ago; without effect if no quotas are at work."""
+        if self.quotas is not None:
+            restore_topics(self.quotas, saved, seconds, now)
 
     def _quotas(self) -> TopicQuotas:
         assert self._gate is not None  # noqa: S101 -- nothing is rejected without it

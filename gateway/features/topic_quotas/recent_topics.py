@@ -1,27 +1,15 @@
-"""The rates of topics over a restart: what `quotas.recent` is for buckets."""
+"""The rates of topics over a restart, as `quotas.recent_use` has those of buckets."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, AppendedBytes, TopicQuotas
 from gateway.quotas.entity import Tags
-from gateway.quotas.meter import PastUse, Window
+from gateway.quotas.meter import PastUse
+from gateway.quotas.recent_use import TopicSpent
 from gateway.quotas.shared_meter import UsageAccount
 
 _LEAST = 1.0
 """Bytes that are worth remembering: a one-minute rate only ever gets near 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicSpent:
-    """What a topic's rate remembers, by the rule `meter` and `window`; `name` None: that of all topics together. `elsewhere`
-    is what was appended through other gateways."""
-
-    name: str | None
-    meter: str
-    window: Window
-    here: tuple[PastUse, ...]
-    elsewhere: tuple[PastUse, ...] = ()
 
 
 def topic_uses(

@@ -25,7 +25,7 @@ class Gateway:
         now = clock.monotonic()
         self.engine = QuotaEngine(QUOTAS, now)
         self.connections = ConnectionQuotas(self.engine, LIMITS, now)
-        self.usage = RecentUsage(path, interval, self.engine, self.connections, Counter())
+        self.usage = RecentUsage(path, interval, self.engine, self.connections, None, None, Counter())
 
     def charge(self, client_id, amount):
         now = clock.monotonic()

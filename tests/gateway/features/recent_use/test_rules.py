@@ -8,19 +8,19 @@ from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas
-from gateway.features.recent_use.rules import (
+from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Tags
+from gateway.quotas.meter import PastUse, Window
+from gateway.quotas.rate import WindowMeter
+from gateway.quotas.recent_use import (
     LONGEST_SECONDS,
-    EntityUse,
+    BucketUse,
     Moment,
     RecentUse,
     entity_uses,
     restore_entity,
     seconds_between,
 )
-from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings
-from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Tags
-from gateway.quotas.meter import PastUse, Window
-from gateway.quotas.rate import WindowMeter
 from gateway.quotas.shared_meter import SharedMeter
 from gateway.quotas.spread_rate import SpreadRate
 from gateway.quotas.token_bucket import TokenBucket
@@ -59,7 +59,7 @@ def restarted(first, saved_after, seconds, of=None):
     second = engine(of or first.settings, AGAIN)
     now = AGAIN + seconds
     for saved in entity_uses(first, first.buckets(), START + saved_after):
-        restore_entity(second, EntityUse(saved.kind, saved.tags, saved.use.aged(seconds)), now)
+        restore_entity(second, BucketUse(saved.kind, saved.tags, saved.use.aged(seconds)), now)
     return second, now
 
 
@@ -285,8 +285,8 @@ def test_changed_algorithm_starts_with_recent_use():
 @pytest.mark.parametrize(
     "saved",
     [
-        EntityUse("no such kind", ALICE, RecentUse(1.0, Metering(), (PastUse(0, 0, 1.0),))),
-        EntityUse("produce", Tags("bob", None), RecentUse(1.0, Metering(), (PastUse(0, 0, 1.0),))),
+        BucketUse("no such kind", ALICE, RecentUse(1.0, Metering(), (PastUse(0, 0, 1.0),))),
+        BucketUse("produce", Tags("bob", None), RecentUse(1.0, Metering(), (PastUse(0, 0, 1.0),))),
     ],
 )
 def test_use_without_quota_is_not_restored(saved):
@@ -297,7 +297,7 @@ def test_use_without_quota_is_not_restored(saved):
 
 def test_use_of_unknown_algorithm_is_dropped():
     subject = engine(settings())
-    assert restore_entity(subject, EntityUse("produce", ALICE, RecentUse(1.0, Metering("leaky"), (PastUse(0, 0, 1.0),))), START)
+    assert restore_entity(subject, BucketUse("produce", ALICE, RecentUse(1.0, Metering("leaky"), (PastUse(0, 0, 1.0),))), START)
     assert subject.acquire("produce", "alice", "etl", START).meter.idle(START)
 
 

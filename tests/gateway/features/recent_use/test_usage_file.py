@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.features.recent_use import usage_file
-from gateway.features.recent_use.rules import EntityUse, Moment, RecentUse
 from gateway.features.recent_use.usage_file import (
     BadUsageError,
     Usage,
@@ -19,16 +18,16 @@ from gateway.features.recent_use.usage_file import (
     write_usage,
 )
 from gateway.features.sharing.shared_usage import Known
-from gateway.features.topic_quotas.recent_topics import TopicSpent
 from gateway.quotas.engine import Metering
 from gateway.quotas.entity import Tags
 from gateway.quotas.meter import PastUse, Window
+from gateway.quotas.recent_use import BucketUse, Moment, RecentUse, TopicSpent
 
 AT = Moment("a boot", 5_021.4, 1_795_244_400.2)
 USE = RecentUse(1e6, Metering("window", Window(5, 2.0)), (PastUse(3.5, 2.0, 100.0), PastUse(0.5, 0.0, 0.0)))
 USAGE = Usage(
     AT,
-    (EntityUse("produce", Tags("alice", None), USE), EntityUse("connection", Tags(None, None, ip="10.0.0.1"), USE)),
+    (BucketUse("produce", Tags("alice", None), USE), BucketUse("connection", Tags(None, None, ip="10.0.0.1"), USE)),
     {None: USE, "clients": USE},
     (Known("00f1", 7, {("produce", Tags("alice", None)): 512, ("topic", "payments"): 9}),),
     (TopicSpent("payments", "window", Window(5, 2.0), USE.spent), TopicSpent(None, "one_minute", Window(), (), USE.spent)),
@@ -46,7 +45,7 @@ usages = st.builds(
     Usage,
     st.builds(Moment, st.text("abc-", max_size=5), numbers, numbers),
     st.lists(
-        st.builds(EntityUse, st.text(max_size=5), st.builds(Tags, names, names, st.just(False), names), uses), max_size=3
+        st.builds(BucketUse, st.text(max_size=5), st.builds(Tags, names, names, st.just(False), names), uses), max_size=3
     ).map(tuple),
     st.dictionaries(names, uses, max_size=3),
     st.lists(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.features.recent_use.rules import EntityUse, entity_uses, restore_entity
 from gateway.features.sharing.member import MAX_MEMBERS, Member
+from gateway.quotas.recent_use import BucketUse, entity_uses, restore_entity
 from tests.gateway.features.sharing.test_member import INTERVAL, LAG, LIMIT, Fleet, begun, settled
 
 
@@ -16,7 +16,7 @@ def restart(fleet: Fleet, old: int, new: int, seconds: float = 0.0, *, forgets: 
     fleet.run(seconds)
     fleet.join(new)
     for each in saved:
-        restore_entity(fleet.engines[new], EntityUse(each.kind, each.tags, each.use.aged(seconds)), fleet.now)
+        restore_entity(fleet.engines[new], BucketUse(each.kind, each.tags, each.use.aged(seconds)), fleet.now)
     # The log is read after the restart, and not before as in `join`.
     fleet.members[new] = Member(f"{new + 1:016x}", fleet.engines[new], INTERVAL, fleet.now)
     for each in () if forgets else known:

@@ -5,10 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.features.topic_quotas.one_minute_rate import OneMinuteRate
-from gateway.features.topic_quotas.recent_topics import TopicSpent, restore_topics, topic_uses
+from gateway.features.topic_quotas.recent_topics import restore_topics, topic_uses
 from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, TopicQuotas, TopicSettings
 from gateway.quotas.meter import PastUse, Window
 from gateway.quotas.rate import SampledRate
+from gateway.quotas.recent_use import TopicSpent
 
 START, AGAIN = 5_000.0, 70.0
 WINDOW = Window(5, 1.0)

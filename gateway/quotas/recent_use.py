@@ -1,7 +1,7 @@
-"""What was used lately, taken from one engine's buckets and put into another's, so that a restart is no free burst.
+"""Recent use of meters: taken from one engine and put into the next one, so that a restart gives nobody a free burst.
 
-Time between the two passes here as it does for a bucket: refilled is what would have been refilled. Which time that is, two
-clocks have to tell that may belong to two machines: `seconds_between`.
+The time between the two processes counts as for any bucket, which refills meanwhile. `seconds_between` finds this time by the
+clocks of possibly two machines.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,10 +12,10 @@ from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import Metering, QuotaEngine
 from gateway.quotas.entity import Tags
 from gateway.quotas.kinds import KINDS
-from gateway.quotas.meter import Meter, PastUse, carry_over
+from gateway.quotas.meter import Meter, PastUse, Window, carry_over
 
 LONGEST_SECONDS: Final = 86_400.0
-"""A difference of time beyond this, one way or the other, is a clock that was set, or so long ago that nothing matters."""
+"""A longer difference, forward or backward, means that a clock was set, or that the use is too old to matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Moment:
 
 
 def seconds_between(saved: Moment, now: Moment) -> float | None:
-    """How long ago something was saved, at least 0.0; None where the clocks say nothing that can be believed."""
+    """Return the seconds since the save, at least 0.0; None if the clocks are not plausible."""
     same_boot = saved.boot == now.boot != ""
     passed = now.monotonic - saved.monotonic if same_boot else now.wall - saved.wall
     return max(passed, 0.0) if abs(passed) <= LONGEST_SECONDS else None
@@ -36,20 +36,20 @@ def seconds_between(saved: Moment, now: Moment) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class RecentUse:
-    """What a meter of this `metering` and `limit` (per second) still remembers."""
+    """The use that a meter of this `metering` and `limit` (per second) still counts."""
 
     limit: float
     metering: Metering
     spent: tuple[PastUse, ...]
 
     def aged(self, seconds: float) -> "RecentUse":
-        """The same, so much later."""
+        """Return the same use, as it is `seconds` later."""
         later = tuple(PastUse(each.began + seconds, each.ended + seconds, each.amount) for each in self.spent)
         return RecentUse(self.limit, self.metering, later)
 
 
 @dataclass(frozen=True, slots=True)
-class EntityUse:
+class BucketUse:
     """The recent use of one quota kind by one bucket."""
 
     kind: str
@@ -57,25 +57,39 @@ class EntityUse:
     use: RecentUse
 
 
+@dataclass(frozen=True, slots=True)
+class TopicSpent:
+    """The use that a topic's rate still counts, by the rule `meter` and `window`; the name None stands for all topics together.
+
+    `elsewhere` is the use through other gateways.
+    """
+
+    name: str | None
+    meter: str
+    window: Window
+    here: tuple[PastUse, ...]
+    elsewhere: tuple[PastUse, ...] = ()
+
+
 def recent_use(kind: str, meter: Meter | None, limit: float | None, engine: QuotaEngine, now: float) -> RecentUse | None:
-    """What a meter remembers; None where that is nothing."""
+    """Return the use that a meter still counts, None if there is none."""
     if meter is None or limit is None or meter.idle(now):
         return None
     return RecentUse(limit, engine.settings.metering_of(KINDS[kind]), tuple(meter.dump(now)))
 
 
-def entity_uses(engine: QuotaEngine, buckets: Iterable[Bucket], now: float) -> Iterator[EntityUse]:
-    """What the buckets remember that are one client's own."""
+def entity_uses(engine: QuotaEngine, buckets: Iterable[Bucket], now: float) -> Iterator[BucketUse]:
+    """Return the use of the buckets, without the buckets that several clients share."""
     for bucket in buckets:
         if bucket.resolution.tags.overflow:
             continue
         use = recent_use(bucket.kind.name, bucket.meter, bucket.resolution.limit, engine, now)
         if use is not None:
-            yield EntityUse(bucket.kind.name, bucket.resolution.tags, use)
+            yield BucketUse(bucket.kind.name, bucket.resolution.tags, use)
 
 
-def restore_entity(engine: QuotaEngine, saved: EntityUse, now: float) -> bool:
-    """Put it into the bucket of the same tags, made if it is missing. False where there is no quota for it any more."""
+def restore_entity(engine: QuotaEngine, saved: BucketUse, now: float) -> bool:
+    """Put use into the bucket of the same tags, made if it is missing. Return False if the client has no quota any more."""
     bucket = engine.peer_account(saved.kind, saved.tags, now)
     if bucket is None or bucket.meter is None or bucket.resolution.limit is None:
         return False
@@ -84,10 +98,10 @@ def restore_entity(engine: QuotaEngine, saved: EntityUse, now: float) -> bool:
 
 
 def restore_meter(meter: Meter, kind: str, limit: float, use: RecentUse, engine: QuotaEngine, now: float) -> None:
-    """Have a new meter of this `limit` remember it.
+    """Put use into a new meter of this `limit`.
 
-    What is configured otherwise now takes effect as if it had been changed while the gateway ran: with another limit or window
-    use and debts are kept, with another algorithm use is taken off, but leaves no debt.
+    A changed config takes effect as if it had changed while the gateway ran. Another limit or window keeps use and debts.
+    Another algorithm keeps the use, but no debt.
     """
     metering = engine.settings.metering_of(KINDS[kind])
     if use.metering == metering:
