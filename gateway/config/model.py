@@ -19,9 +19,8 @@ from pydantic_core import PydanticCustomError
 
 from gateway.config.entities import EntityRow, EntityRows, exemption_warnings
 from gateway.config.sasl import SENT_AS_IT_IS, ListenerSaslConfig, UpstreamSaslConfig
-from gateway.config.section import Section, filled_in, invalid
+from gateway.config.section import Section, WindowConfig, filled_in, invalid
 from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns_name
-from gateway.config.window import MutationsConfig, WindowConfig
 from gateway.features.connection_quotas.config import AcceptSection, ConnectionsConfig
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.quota_api.config import QuotaAdmins, StateConfig
@@ -201,6 +200,16 @@ class ListenerConfig(AcceptSection):
                 "set advertised_host to the name that clients put into bootstrap.servers, such as kafka.example.com",
             )
         return self
+
+
+class MutationsConfig(Section):
+    """`quotas.mutations`: the algorithm of controller_mutation_rate (KIP-599).
+
+    `window` is Kafka's controller.quota.window.num and controller.quota.window.size.seconds; without it `quotas.window` holds.
+    """
+
+    algorithm: Literal["token_bucket", "rate"] = "token_bucket"
+    window: WindowConfig | None = None
 
 
 class QuotasConfig(Section):

@@ -1,9 +1,9 @@
-"""The base of every section of the config file, the errors of its validators, and a common type."""
+"""The base of every section of the config file, the errors of its validators, and common types."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from protocol.bodies.topic_lists import is_legal_name
@@ -37,3 +37,10 @@ def _topic(name: str) -> str:
 
 TopicName = Annotated[str, AfterValidator(_topic)]
 """A name that Kafka accepts for a topic."""
+
+
+class WindowConfig(Section):
+    """`quotas.window`: Kafka's quota.window.num and quota.window.size.seconds. They set the burst too."""
+
+    samples: Annotated[int, Field(ge=2, le=10_000)] = 11
+    seconds: Annotated[int, Field(ge=1, le=86_400)] = 1

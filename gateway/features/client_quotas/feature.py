@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from gateway import clock
 from gateway.config.model import QuotasConfig
-from gateway.config.window import WindowConfig
+from gateway.config.section import WindowConfig
 from gateway.feature import Feature
 from gateway.observer import Outlet
 from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings

@@ -4,8 +4,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, model_validator
 
-from gateway.config.section import Section, invalid
-from gateway.config.window import WindowConfig
+from gateway.config.section import Section, WindowConfig, invalid
 from gateway.features.topic_quotas.thresholds import KEY as EXPLICIT
 from gateway.features.topic_quotas.thresholds import TOTAL
 

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.background import BackgroundTasks
 from gateway.cluster.metadata import ClusterMetadata
-from gateway.config.window import WindowConfig
+from gateway.config.section import WindowConfig
 from gateway.features.quota_api.alter_queue import AlterQueue
 from gateway.features.topic_quotas.config import TopicsConfig, TopicsSection
 from gateway.features.topic_quotas.feature import TopicQuotasAtWork
