@@ -3,7 +3,7 @@ import random
 import pytest
 
 from protocol.api_keys import ApiKey
-from protocol.bodies import describe_cluster
+from protocol.bodies.broker_lists import rewrite_describe_cluster
 from protocol.errors import InvalidFrame
 from tests.protocol import codec
 from tests.protocol.bodies.addressing import TRANSLATIONS, gateway, same
@@ -32,21 +32,21 @@ def test_only_addresses_change(version, frame, translate):
         address = translate(broker["broker_id"], broker["host"], broker["port"])
         if address:
             kept.append(broker | {"host": address[0], "port": address[1]})
-    rewritten = describe_cluster.rewrite_response(version, frame, translate)
+    rewritten = rewrite_describe_cluster(version, frame, translate)
     assert codec.decode_response(ApiKey.DESCRIBE_CLUSTER, version, rewritten) == expected | {"brokers": kept}
     if translate is same:
         assert rewritten == frame
         tagged = with_header_tag(frame)
-        assert describe_cluster.rewrite_response(version, tagged, same) == tagged
+        assert rewrite_describe_cluster(version, tagged, same) == tagged
 
 
 @pytest.mark.parametrize("real", GOLDEN, ids=str)
 def test_truncated_frame_is_invalid_or_rewritten(real):
     for cut in range(len(real.frame)):
         with pytest.raises(InvalidFrame):
-            describe_cluster.rewrite_response(real.version, real.frame[:cut], gateway)
+            rewrite_describe_cluster(real.version, real.frame[:cut], gateway)
         try:
-            describe_cluster.rewrite_response(real.version, with_length(real.frame[4:cut]), gateway)
+            rewrite_describe_cluster(real.version, with_length(real.frame[4:cut]), gateway)
         except InvalidFrame:
             continue
         assert cut > real.frame.index(b"127.0.0.1") + 13

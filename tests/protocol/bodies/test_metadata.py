@@ -3,7 +3,7 @@ import random
 import pytest
 
 from protocol.api_keys import ApiKey
-from protocol.bodies import metadata
+from protocol.bodies.broker_lists import rewrite_metadata
 from protocol.errors import InvalidFrame
 from tests.protocol import codec
 from tests.protocol.bodies.addressing import TRANSLATIONS, gateway, same
@@ -31,7 +31,7 @@ def test_only_addresses_change(version, frame, translate):
         address = translate(broker["node_id"], broker["host"], broker["port"])
         if address:
             kept.append(broker | {"host": address[0], "port": address[1]})
-    rewritten = metadata.rewrite_response(version, frame, translate)
+    rewritten = rewrite_metadata(version, frame, translate)
     assert codec.decode_response(ApiKey.METADATA, version, rewritten) == expected | {"brokers": kept}
     assert int.from_bytes(rewritten[:4], "big") == len(rewritten) - 4
     if translate is same:
@@ -44,8 +44,8 @@ def test_unknown_tagged_fields_survive():
     broker = frame.index(b"\x08kafka-0") + 8 + 4 + 1  # behind host, port and rack
     assert frame[broker] == 0
     tagged = with_length(frame[4:broker] + b"\x01\x07\x02hi" + frame[broker + 1 : -1] + b"\x01\x2a\x01!")
-    assert metadata.rewrite_response(12, tagged, same) == tagged
-    rewritten = metadata.rewrite_response(12, tagged, gateway)
+    assert rewrite_metadata(12, tagged, same) == tagged
+    rewritten = rewrite_metadata(12, tagged, gateway)
     assert b"\x01\x63\x03abc" in rewritten[:20]
     assert b"\x01\x07\x02hi" in rewritten
     assert rewritten.endswith(b"\x01\x2a\x01!")
@@ -53,7 +53,7 @@ def test_unknown_tagged_fields_survive():
 
 def test_host_over_127_bytes_gets_a_longer_length():
     frame = made_up(12)
-    rewritten = metadata.rewrite_response(12, frame, lambda node_id, host, port: ("h" * 200, 1))
+    rewritten = rewrite_metadata(12, frame, lambda node_id, host, port: ("h" * 200, 1))
     assert {broker["host"] for broker in codec.decode_response(ApiKey.METADATA, 12, rewritten)["brokers"]} == {"h" * 200}
 
 
@@ -61,9 +61,9 @@ def test_host_over_127_bytes_gets_a_longer_length():
 def test_truncated_frame_is_invalid_or_rewritten(real):
     for cut in range(len(real.frame)):
         with pytest.raises(InvalidFrame):
-            metadata.rewrite_response(real.version, real.frame[:cut], gateway)
+            rewrite_metadata(real.version, real.frame[:cut], gateway)
         try:
-            metadata.rewrite_response(real.version, with_length(real.frame[4:cut]), gateway)
+            rewrite_metadata(real.version, with_length(real.frame[4:cut]), gateway)
         except InvalidFrame:
             continue
         assert cut >= real.frame.index(b"127.0.0.1") + 13
