@@ -90,7 +90,6 @@ class LogStatus:
 
     @property
     def skipped(self) -> dict[str, int]:
-        """The skipped batches by reason, for metrics of skipped records."""
         return {"unreadable_batch": self.unreadable_batches_total} if self.unreadable_batches_total else {}
 
 
@@ -188,8 +187,7 @@ class TopicLog:
     async def _follow(self) -> None:
         max_age = 0.0  # after a failure the leaders may be others
         while True:
-            topic = await self._ensure(self._reading, max_age)
-            max_age = MAX_AGE_SECONDS
+            topic, max_age = await self._ensure(self._reading, max_age), MAX_AGE_SECONDS
             await self._take_up(topic)
             await self._fetch(topic.leaders)
             self._note_reader("")
