@@ -2,17 +2,17 @@
 
 Pure data, imports nothing of the gateway: the ledger writes these events, the live page and the Spark reports read them.
 
-A line is one JSON object, UTF-8, no newline inside: `v` (the schema's version), `type` (which event), then the event's fields
-by their names; a field that is None is left out. Within a version fields may be added if they have a default, and readers
-ignore fields that they don't know; anything else needs a new version. Times are integers, milliseconds since 1970 in UTC: they
-depend on no zone and cost little to write and to parse (`jq '.time_ms / 1000 | todate'`). Amounts are in the unit of their
-quota kind (`gateway.quotas.kinds`), those of `volume` in bytes.
+A line is one JSON object in UTF-8, without a newline inside. `v` is the schema's version, `type` the event's type; the event's
+fields follow by their names, without those that are None. Within a version, a new field needs a default, and readers ignore
+unknown fields. Any other change needs a new version. Times are integers, milliseconds since 1970 in UTC: they depend on no zone
+and cost little to write and to parse (`jq '.time_ms / 1000 | todate'`). Amounts are in the unit of their quota kind
+(`gateway.quotas.kinds`), those of `volume` in bytes.
 
-Files are `date=YYYY-MM-DD/hour=HH/NAME` under the ledger's path, where date and hour (UTC) are those of the events' `time_ms`
-and NAME is `file_name(...)`: gzip, since Spark reads it everywhere without native libraries. A gzip file is one task, so a
-ledger should begin a new file after some 32 MiB of compressed lines. A file appears under its name whole and never changes
-(write `in_progress_name(...)`, then rename): Spark passes over names that begin with a dot or an underscore. More files for an
-hour may come at any time; a report does that hour again.
+Files are `date=YYYY-MM-DD/hour=HH/NAME` under the ledger's path. Date and hour (UTC) are those of the events' `time_ms`; NAME
+is `file_name(...)`. The format is gzip, which Spark reads everywhere without native libraries. Spark reads a gzip file in one
+task, so a ledger should begin a new file after some 32 MiB of compressed lines. A file appears whole under its name and never
+changes: write `in_progress_name(...)`, then rename it. Spark ignores names that begin with a dot or an underscore. An hour may
+get more files at any time; then a report computes this hour again.
 """
 
 import json
@@ -62,16 +62,16 @@ class ThrottleEvent:
     `quota` is the configured entity whose limit applied (`user=alice, client-id=<default>`), None where it is a limit of the
     whole gateway (`volume`). `address` (without port), `rate` and `limit` (units per second) are those of the longest throttle.
     `rate` is the use through all gateways that share the quota.
-    `enforced`: False where it was only noted what would have been done (`quotas.enforce: false`).
-    `early_count`: how often something was sent before the throttle time was over; `early_ms`: by how much, summed up.
+    `enforced` is False if the throttle was only noted (`quotas.enforce: false`).
+    `early_count` counts requests before the end of their throttle time; `early_ms` sums up how early they were.
     """
 
     TYPE: ClassVar[str] = "throttle"
 
     time_ms: int
-    """The first of the decisions."""
+    """The time of the first decision."""
     last_ms: int
-    """The last of them."""
+    """The time of the last decision."""
     gateway: str
     kind: str
     """The metric label: a quota kind's name or `volume`. Rejected connections have an event of their own."""
@@ -94,7 +94,7 @@ class ThrottleEvent:
     """Summed up."""
     throttle_max_ms: int
     throttle_slots: Mapping[int, int]
-    """How many of the decisions fell into which `throttle_slot`; adds up to `count`."""
+    """The number of decisions in each `throttle_slot`; they add up to `count`."""
     early_count: int = 0
     early_ms: int = 0
     early_max_ms: int = 0
@@ -103,7 +103,7 @@ class ThrottleEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageSample:
-    """What one entity used of one kind in one minute through one gateway; none for minutes without use."""
+    """The use of one kind by one entity in one minute through one gateway; minutes without use have no sample."""
 
     TYPE: ClassVar[str] = "usage"
 
@@ -161,15 +161,15 @@ class QuotaChanged:
     source: str
     """`file` or `api`."""
     principal: str | None = None
-    """Who changed it (`User:admin`), if it was through the api."""
+    """The principal of a change through the API, such as `User:admin`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeStateChanged:
     """The cluster's volume quota went from one state to another, or its factor changed by 0.05 or more.
 
-    A gateway that begins to watch the volumes tells of the first state as well, one that ceases to while producers are held
-    goes to OPEN. `enforced`: False where nobody is held and it is only told what would be done (`quotas.enforce: false`).
+    A gateway that begins to watch the volumes reports the first state as well. A gateway that stops watching while it holds
+    producers reports OPEN. `enforced` is False if no producer is held (`quotas.volumes.enforce: false`).
     """
 
     TYPE: ClassVar[str] = "volume_state"
@@ -251,9 +251,9 @@ class EventField:
     holds: type
     required: bool
     optional: bool
-    """Whether None is allowed."""
+    """True if None is allowed."""
     default: int | float | str | bool | None = None
-    """What a line without it means, where that is not None and the field is not required."""
+    """The value in lines without the field, unless it is None or the field is required."""
 
 
 def _fields_of(event: type[Event]) -> tuple[EventField, ...]:
@@ -285,7 +285,7 @@ def to_line(event: Event) -> str:
         value = getattr(event, each.name)
         if value is not None:
             line[each.name] = value
-    # Whoever names himself by half a surrogate pair, which UTF-8 can't hold, has it escaped: JSON again.
+    # UTF-8 can't hold half a surrogate pair, which a client's name may have, so JSON escapes it.
     return _ENCODER.encode(line).encode("utf-8", "backslashreplace").decode()
 
 

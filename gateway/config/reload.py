@@ -104,9 +104,10 @@ def _settings(row: EntityQuota) -> str:
 class Reloader:
     """Watches a config file and puts its changes into effect.
 
-    The reloader reads the file at SIGHUP, and when its directory changes: an edit in place, a rename over the file, or the swap
-    of a ConfigMap's `..data` link. It also reads the file every second, for file systems without notifications. `on_result` is
-    called once for each changed content, accepted or not, in the event loop; `on_hangup` is called at each SIGHUP.
+    The reloader reads the file at SIGHUP and when its directory changes. Such a change is an edit in place, a rename over the
+    file, or the swap of a ConfigMap's `..data` link. It also reads the file every second, for file systems without
+    notifications. `on_result` is called once for each changed content, accepted or not, in the event loop; `on_hangup` is
+    called at each SIGHUP.
     """
 
     def __init__(

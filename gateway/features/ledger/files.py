@@ -197,7 +197,7 @@ def _finish_abandoned(path: Path) -> bool:
 
 
 def whole_members(descriptor: int) -> int:
-    """Where the last whole gzip member of a file ends, in bytes from its beginning."""
+    """The end of the last whole gzip member of a file, in bytes from its beginning."""
     good = position = 0
     decoder = zlib.decompressobj(wbits=31)
     pending = b""

@@ -5,12 +5,12 @@
     {"listener": "clients", "limit": 50.0, "metering": ["token_bucket", 11, 1.0], "spent": [[0.0, 0.0, 3.0]]}
     {"member": "00f1...", "sequence": 512, "told": [{"kind": "produce", "user": "alice", "total": 1048576}]}
 
-`listener` null is the rate of the whole gateway. A `member` is another gateway with which quotas are shared, and what it has
-told of its use, which is in the buckets (`quotas.sharing`); it may have several lines. A `topic` has a line like a listener's
-without a limit (null: all of them together), and `elsewhere`, what other gateways had appended.
+`listener` null is the rate of the whole gateway. A `member` is another gateway that shares quotas, with the counts that it has
+published and that the buckets contain. A member may have several lines. A `topic` has a line like a listener's, without a
+limit; null stands for all topics together. Its `elsewhere` is the use through other gateways.
 
-Everything is in lines so that it can be made bit by bit: one JSON text of 10 000 buckets would keep clients waiting. Each line
-stands for itself when it is read.
+The format has lines, so that a save can make them step by step: one JSON text of 10 000 buckets would keep clients waiting. A
+reader parses each line by itself.
 """
 
 import json
@@ -46,8 +46,8 @@ class BadUsageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a gateway's buckets remembered at a moment; `listeners` by name, None for all of them together; what it knew of the
-    other `members`, and the rates of `topics`. So many lines that should have been there too are `damaged`."""
+    """The recent use of a gateway at a moment. `listeners` are by name, None for all of them together. `members` are the counts
+    of other gateways. `damaged` counts the lines that are missing or can't be read."""
 
     at: Moment
     entities: tuple[BucketUse, ...] = ()

@@ -86,7 +86,7 @@ class Sharing(Feature[SharingConfig | None]):
             async with asyncio.timeout(LEAVE_SECONDS), self._writing:
                 await self._log.publish([*self._member.last_words(clock.monotonic()), self._member.farewell()])
         except (ClusterError, TimeoutError) as error:
-            _log.warning("the other gateways could not be told that this one stops: %s", error or "the topic does not answer")
+            _log.warning("the farewell to the other gateways failed: %s", error or "the topic does not answer")
         if self._task is not None:
             self._task.cancel()
 
