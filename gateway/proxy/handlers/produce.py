@@ -18,6 +18,7 @@ from gateway.proxy.handler import (
 from gateway.proxy.produce_inspection import InspectedProduce, ProduceInspector
 from gateway.proxy.wire import Wire
 from gateway.quotas.entity import VOLUMES
+from gateway.quotas.kinds.produce import KIND
 from gateway.quotas.meter import throttle_time_ms
 from protocol.api_keys import ApiKey
 from protocol.bodies import produce, produce_refusal
@@ -32,6 +33,7 @@ MAX_REFUSED: Final = 1024
 """The most requests of a client that a pause refuses before it mutes the client."""
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
+_KIND: Final = KIND.name
 
 
 class ProduceHandler:
@@ -98,7 +100,7 @@ class ProduceHandler:
         own = self._is_own(request, acks_end)
         # A free request is not the client's first one of its bucket: the next one has to wait for a debt as before.
         free = own and self._own_topics.free(request.size, now)
-        buckets = self._internal if free else self._client.buckets("produce", now)
+        buckets = self._internal if free else self._client.buckets(_KIND, now)
         self._fast_path.learn(request, acks, acks_end)
         inspected = self._topics.opener is not None or (self._inspector is not None and self._inspector.pending)
         parse_next = own or self._gate.closed or inspected or self._connection.gate is not None
@@ -121,9 +123,9 @@ class ProduceHandler:
     def _has_to_queue(self, request: Request, now: float) -> bool:
         """Mute the client if this is its connection's first Produce and the bucket is in debt."""
         self._client.use(request.header.client_id, now)
-        delay, enforced = self._client.enter_queue("produce", request.arrived, now)
+        delay, enforced = self._client.enter_queue(_KIND, request.arrived, now)
         if delay > 0.0:
-            self._throttle.defer((delay, enforced), now, self._client.bucket("produce", now), _PRODUCE)
+            self._throttle.defer((delay, enforced), now, self._client.bucket(_KIND, now), _PRODUCE)
         return enforced
 
     # The topics of requests.
@@ -152,7 +154,7 @@ class ProduceHandler:
 
     def _defer_paused(self, now: float) -> Verdict:
         """Mute the client before the request: without an answer it would not learn of a refusal."""
-        bucket = self._client.bucket("produce", now)
+        bucket = self._client.bucket(_KIND, now)
         # The request is looked at again when the time is over, and its bytes are recorded then.
         delay = self._gate.defer()
         self._throttle.record_volume_delay(delay, now, bucket, amount=0)
@@ -166,7 +168,7 @@ class ProduceHandler:
         frame, header = request.cut()
         partitions = produce_refusal.read_partitions(frame, header.body_offset, header.api_version)
         delay = self._gate.refused()
-        self._throttle.record_volume_delay(delay, now, self._client.bucket("produce", now), request.size)
+        self._throttle.record_volume_delay(delay, now, self._client.bucket(_KIND, now), request.size)
         self._refused += 1
         return Answer(
             produce_refusal.refuse(
@@ -188,7 +190,7 @@ class ProduceHandler:
         if self._refused > MAX_REFUSED or (self._refused and not wire.unread_client_bytes()):
             self._refused = 0
             if self._gate.paused:
-                self._throttle.mute_for_volumes(self._gate.delay, now, self._client.bucket("produce", now), None)
+                self._throttle.mute_for_volumes(self._gate.delay, now, self._client.bucket(_KIND, now), None)
 
     # A connection that Weir closes.
 

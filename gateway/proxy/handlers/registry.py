@@ -3,7 +3,19 @@
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.proxy.handler import FORWARD, Connection, HandlerFactory, Replace, Request, RequestHandler, Verdict
+from gateway.proxy.handler import (
+    DEFER,
+    FORWARD,
+    WAIT,
+    Collect,
+    Connection,
+    HandlerFactory,
+    Replace,
+    Request,
+    RequestHandler,
+    Verdict,
+)
+from gateway.quotas.kinds import KINDS, QuotaKind
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import find_coordinator
 
@@ -36,6 +48,34 @@ class ApiVersionsHandler:
         return Replace(request.data[request.pos : at] + _UNKNOWN_VERSION + request.data[at + _VERSION_BYTES : request.end])
 
 
+class ChargedRequestHandler:
+    """Charges a request to quota kinds with figures, once the API's own handler, if any, has decided.
+
+    The request passes in any case. If it exceeds a quota, the client is muted (KIP-219).
+    """
+
+    __slots__ = ("_connection", "_inner", "_kinds")
+
+    def __init__(self, connection: Connection, kinds: list[QuotaKind], inner: RequestHandler | None) -> None:
+        self._connection = connection
+        self._kinds = kinds
+        self._inner = inner
+
+    def handle(self, request: Request, now: float) -> Verdict:
+        verdict: Verdict = FORWARD if self._inner is None else self._inner.handle(request, now)
+        if verdict is DEFER or verdict is WAIT or isinstance(verdict, Collect):
+            return verdict  # the request comes again
+        connection = self._connection
+        connection.client.use(request.header.client_id, now)
+        for kind in self._kinds:
+            bucket = connection.client.bucket(kind.name, now)
+            cost = 0 if kind.charge is None else kind.charge.cost(request.size)
+            delay, enforced = bucket.charge(cost, now)
+            if delay > 0.0:
+                connection.throttle.start((delay, enforced), now, bucket, request.entry, cost)
+        return verdict
+
+
 _FIND_COORDINATOR_HANDLER: Final = FindCoordinatorHandler()
 _API_VERSIONS_HANDLER: Final = ApiVersionsHandler()
 
@@ -62,7 +102,7 @@ def _api_versions(connection: Connection) -> RequestHandler:  # noqa: ARG001
 
 def registry(of_features: Mapping[int, HandlerFactory]) -> dict[int, HandlerFactory]:
     """All handler factories. Requests of other APIs are forwarded as they come."""
-    return {
+    handlers = {
         **of_features,
         int(ApiKey.PRODUCE): _produce,
         int(ApiKey.FETCH): _fetch,
@@ -70,3 +110,20 @@ def registry(of_features: Mapping[int, HandlerFactory]) -> dict[int, HandlerFact
         int(ApiKey.FIND_COORDINATOR): _find_coordinator,
         int(ApiKey.API_VERSIONS): _api_versions,
     }
+    for api in APIS:
+        kinds = [kind for kind in KINDS.values() if _charges(kind, ApiKey(api))]
+        if kinds:
+            handlers[api] = _charged(kinds, handlers.get(api))
+    return handlers
+
+
+def _charges(kind: QuotaKind, api: ApiKey) -> bool:
+    """True if a request costs a figure. Produce has a fast path, so its own handler charges it."""
+    charge = kind.charge
+    if charge is None or charge.by != "request" or api == ApiKey.PRODUCE or api not in charge.apis:
+        return False
+    return charge.per_message > 0 or charge.per_byte > 0
+
+
+def _charged(kinds: list[QuotaKind], inner: HandlerFactory | None) -> HandlerFactory:
+    return lambda connection: ChargedRequestHandler(connection, kinds, None if inner is None else inner(connection))

@@ -26,6 +26,8 @@ from helm.dashboards import entity_dashboard
 from helm.values_schema import values_schema
 from protocol.api_keys import ApiKey
 from protocol.bodies.client_quotas import AlterEntry, Component, EntityPart, Op
+from tests.gateway.proxy import messages
+from tests.gateway.proxy.transcript import Transcript
 
 NOW, WALL = 1_000.0, 1_767_225_600.0
 CONFIG = """
@@ -158,3 +160,16 @@ def test_chart_schema_has_its_key() -> None:
 def test_dashboard_has_a_panel_for_its_unit() -> None:
     (panel,) = [panel for panel in entity_dashboard()["panels"] if panel["title"] == "Teaspoons per second"]
     assert all('kind="spoon"' in target["expr"] for target in panel["targets"])
+
+
+def test_requests_of_its_api_are_charged_and_throttled() -> None:
+    """Six Heartbeats cost 12 teaspoons, two more than the burst of ten seconds."""
+    quota = EntityQuota(ClientQuotaEntity(None, "etl"), {"spoon_rate": 1.0})
+    t = Transcript(QuotaSettings((quota,)))
+    t.client_sends(*map(messages.heartbeat, range(7)))
+    t.broker_got(*map(messages.heartbeat, range(6)))
+    t.broker_answers(*map(messages.beat, range(6)))
+    t.client_got(*(messages.beat(number, throttle_time_ms=2_000) for number in range(6)))
+    assert t.row("spoon").amount_total == 12
+    t.passes(2.0)
+    t.broker_got(messages.heartbeat(6))
