@@ -31,10 +31,15 @@ class BuildError(RuntimeError):
 
 
 def compiled_modules() -> list[Path]:
-    """The modules that `[tool.weir] compiled` lists, relative to the checkout."""
+    """The modules that `[tool.weir] compiled` lists, relative to the checkout. Raises BuildError if a pattern matches none."""
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
-    found = (file for pattern in project["tool"]["weir"]["compiled"] for file in CHECKOUT.glob(pattern))
-    return sorted(file.relative_to(CHECKOUT) for file in found if file.name != "__init__.py")
+    modules = []
+    for pattern in project["tool"]["weir"]["compiled"]:
+        found = [file.relative_to(CHECKOUT) for file in CHECKOUT.glob(pattern) if file.name != "__init__.py"]
+        if not found:
+            raise BuildError(f"pyproject.toml: [tool.weir] compiled: {pattern!r} matches no module — correct or remove it")
+        modules += found
+    return sorted(modules)
 
 
 def stale_modules() -> list[str]:
