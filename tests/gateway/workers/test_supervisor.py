@@ -56,6 +56,18 @@ def alive(pid: int) -> bool:
         return False
 
 
+def reload(weir: Weir, config: dict[str, Any]) -> None:
+    """Replace the config file, and wait until the supervisor and both workers have applied it."""
+
+    def reloads() -> int:
+        return sum("reloaded" in event["msg"] for event in weir.events())
+
+    before = reloads()
+    weir.write_config(config)
+    weir.reload()
+    wait_until(lambda: reloads() == before + 3, "all processes apply the config")
+
+
 def private_directory(worker: int) -> Path:
     """Return the workers' shared directory, from the command line of one worker."""
     arguments = Path(f"/proc/{worker}/cmdline").read_text().split("\0")
@@ -144,11 +156,7 @@ class TestAtWork:
     def test_reload_reaches_all_workers_and_later_ones(self, weir: Weir) -> None:
         _, other = pids(weir)
         changed = {**weir.config, "quotas": {**QUOTAS, "enforce": False}}
-        weir.write_config(changed)
-        weir.reload()
-        wait_until(
-            lambda: sum("reloaded" in event["msg"] for event in weir.events()) == 3, "all workers have applied the config"
-        )
+        reload(weir, changed)
         weir.write_config({**changed, "workers": 3})
         wait_until(lambda: weir.metric("weir_config_reloads_total", result="failure") > 0, "the config is refused")
         os.kill(other, signal.SIGKILL)
@@ -175,6 +183,8 @@ class TestAtWork:
 
     def test_each_worker_writes_its_own_ledger(self, weir: Weir) -> None:
         pids(weir)
+        reload(weir, {**weir.config, "quotas": {"entities": []}})
+        reload(weir, weir.config)
         ledger = weir.config_file.with_name("ledger")
         for worker in ("weir-a-0", "weir-a-1"):
             wait_until(lambda worker=worker: list(ledger.glob(f"date=*/hour=*/*weir-{worker}-*")), f"the events of {worker}")
