@@ -30,7 +30,7 @@ from loadtest.bench.rounds import (
 )
 from loadtest.testkit.gateway_process import GatewayError
 from loadtest.testkit.kafka import JarsMissingError, NodeError
-from loadtest.testkit.paths import RESULTS
+from loadtest.testkit.paths import RESULTS, RUN
 
 _TURN = 1.0
 _LATENCY_TURN = 2.0
@@ -56,7 +56,9 @@ def _options() -> argparse.Namespace:
         help="use a process that answers at once instead of Kafka, to measure the proxies alone (no Fetch, no latency)",
     )
     parser.add_argument("--baseline", type=Path, help="checkout of another commit to compare with, as weir-before")
-    parser.add_argument("--out", type=Path, help="folder for DATE-bench.md and .json (a full run: loadtest/results)")
+    parser.add_argument(
+        "--out", type=Path, help="folder for DATE-bench.md (a full run: loadtest/results); the samples go to .run"
+    )
     options = parser.parse_args()
     try:
         options.sizes = tuple(int(size) for size in options.sizes.split(","))
@@ -111,10 +113,11 @@ def main() -> int:
         day = datetime.now(UTC).date().isoformat()
         options.out.mkdir(parents=True, exist_ok=True)
         kind = "-tls" if options.tls else "-null-broker" if options.null_broker else ""
-        file = options.out / f"{day}-bench{kind}"
-        file.with_suffix(".md").write_text(report.markdown(measured, grids, rounds, _TURN, day))
-        file.with_suffix(".json").write_text(json.dumps(report.raw(measured), indent=1) + "\n")
-        console.print(f"written: {file}.md and .json", markup=False)
+        summary, samples = options.out / f"{day}-bench{kind}.md", RUN / f"{day}-bench{kind}.json"
+        RUN.mkdir(exist_ok=True)
+        summary.write_text(report.markdown(measured, grids, rounds, _TURN, day))
+        samples.write_text(json.dumps(report.raw(measured), indent=1) + "\n")
+        console.print(f"written: {summary}, and every sample: {samples}", markup=False)
     return 0
 
 

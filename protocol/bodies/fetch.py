@@ -117,15 +117,6 @@ def top_level_error(buf: Buffer, start: int, end: int, version: int) -> int:
     return reader.int16()
 
 
-def first_batch_size(buf: Buffer, start: int, end: int, version: int) -> int:
-    """The size in bytes of the first record batch of the response at `start`, or 0 if it is not before `end`.
-
-    A broker returns at least one batch even if max_bytes is smaller. So the gateway must let this many bytes through at
-    once. The size includes the base offset and length fields (12 + batchLength). Invalid bytes never raise.
-    """
-    return batch_size(buf, find_records(buf, start, end, version), end)
-
-
 def find_records(buf: Buffer, start: int, end: int, version: int) -> int:
     """The offset of the first record batch of the response at `start`, or -1 if it is not before `end`.
 
@@ -139,7 +130,11 @@ def find_records(buf: Buffer, start: int, end: int, version: int) -> int:
 
 
 def batch_size(buf: Buffer, at: int, end: int) -> int:
-    """The size in bytes of the record batch at `at` (from `find_records`), or 0 if its length is not before `end`."""
+    """The size in bytes of the record batch at `at` (from `find_records`), or 0 if its length is not before `end`.
+
+    A broker returns at least one batch even if max_bytes is smaller. So the gateway must let this many bytes through at
+    once. The size includes the base offset and length fields (12 + batchLength). Invalid bytes never raise.
+    """
     if at < 0 or end - at < _BATCH_PREFIX_BYTES:
         return 0
     batch_length: int = INT32.unpack_from(buf, at + _BATCH_LENGTH_AT)[0]

@@ -107,9 +107,5 @@ def report(steps: Sequence[Step], retries: Sequence[Retry]) -> Iterator[str]:
         yield f"| {retry.what} | {retry.expected:.1f} s | {retry.broker:.2f} s | {retry.weir:.2f} s |"
 
 
-def _errors(topics: Sequence[tuple[str, int, str | None]]) -> str:
-    return ", ".join(f"{name or '-'} {error}" for name, error, _ in topics)
-
-
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.api_keys import ApiKey
-from protocol.bodies.fetch import empty_response, first_batch_size, peek_fetch, top_level_error
+from protocol.bodies.fetch import batch_size, empty_response, find_records, peek_fetch, top_level_error
 from protocol.errors import Incomplete, InvalidFrame
 from protocol.headers import parse_request_header
 from tests.protocol import codec
@@ -97,17 +97,21 @@ def test_top_level_error_is_read(version):
             top_level_error(b"\x00\x00\x00\x05" + frame[4:9], 0, 9, version)
 
 
+def first_batch_size(frame, version):
+    return batch_size(frame, find_records(frame, 0, len(frame), version), len(frame))
+
+
 @pytest.mark.parametrize("real", golden(ApiKey.FETCH), ids=str)
 def test_first_batch_of_a_real_response_is_found(real):
     decoded = codec.decode_response(ApiKey.FETCH, real.version, real.frame)
     records = [p["records"] for topic in decoded["responses"] for p in topic["partitions"] if p["records"]]
-    found = first_batch_size(real.frame, 0, len(real.frame), real.version)
+    found = first_batch_size(real.frame, real.version)
     if real.client == "golden-slow":
         assert (records, found) == ([], 0)
         return
     assert found == 12 + int.from_bytes(records[0][8:12], "big") <= len(records[0])
     for cut in range(len(real.frame)):
-        assert first_batch_size(real.frame[:cut], 0, cut, real.version) in (0, found)
+        assert first_batch_size(real.frame[:cut], real.version) in (0, found)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -119,9 +123,9 @@ def test_partitions_without_records_are_skipped(version):
     topic = {"topic": "t"} if version < 13 else {}
     values = {"responses": [topic | {"partitions": [partition]}, topic | {"partitions": partitions}]}
     frame = codec.encode_response(ApiKey.FETCH, version, values)
-    assert first_batch_size(frame, 0, len(frame), version) == 512
+    assert first_batch_size(frame, version) == 512
 
 
 @given(st.binary(max_size=200), st.integers(0, 18))
 def test_first_batch_of_random_bytes_is_a_size_or_zero(data, version):
-    assert first_batch_size(data, 0, len(data), version) >= 0
+    assert first_batch_size(data, version) >= 0
