@@ -1,4 +1,4 @@
-"""A topic of one partition, kept in memory behind what `OwnClient` offers: for what `TopicLog` and its users make of it."""
+"""A topic of one partition in memory, behind the interface of `OwnClient`, for tests of `TopicLog` and its users."""
 
 import asyncio
 from contextlib import contextmanager
@@ -67,7 +67,7 @@ class KeptTopic:
         return found
 
     def append(self, batch, size):
-        """Number a batch of so many records as the broker does; returns its first offset."""
+        """Give a batch of `count` records its offsets, as the broker does. Returns the first offset."""
         first = sum(int.from_bytes(each[57:61], "big") for each in self.batches)
         self.batches.append(first.to_bytes(8, "big") + bytes(batch[8:57]) + size.to_bytes(4, "big") + bytes(batch[61:]))
         self._wake()

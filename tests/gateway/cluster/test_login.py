@@ -37,7 +37,7 @@ async def test_token_is_read_again_for_each_connection(tmp_path: Path) -> None:
 
 
 async def test_missing_token_raises_an_aiokafka_error(tmp_path: Path) -> None:
-    """Any other ends its task, and nobody learns of it."""
+    """Any other error ends aiokafka's task silently."""
     (tmp_path / "token").write_text("first")
     provider = Login(BEARER, tmp_path).options()["sasl_oauth_token_provider"]
     (tmp_path / "token").unlink()

@@ -1,4 +1,4 @@
-"""What a reader makes of batches that can't be read. The rest is shown with a real broker (tests/broker/test_quota_log.py)."""
+"""A reader skips unreadable batches. tests/broker/test_quota_log.py covers the rest with a real broker."""
 
 import asyncio
 import logging
@@ -96,7 +96,7 @@ async def test_unreadable_batch_is_skipped(bad, caplog):
 
 
 async def test_record_that_fails_its_reader_is_skipped(caplog):
-    """A bug of Weir's own, which would else end all gateways, and each again at its start."""
+    """Otherwise a bug of Weir's would end all gateways, and each again at its start."""
     topic = KeptTopic()
     topic.append(*batch(b"a", b"b"))
     async with Reader(topic) as reader:
@@ -119,7 +119,7 @@ async def test_record_that_fails_its_reader_is_skipped(caplog):
     ids=["too short for a batch", "not whole"],
 )
 async def test_unreadable_rest_is_logged_and_retried(rubbish, monkeypatch, caplog):
-    """The reader's task must not end: it would take the gateway with it."""
+    """The reader's task must not end, because its end would stop the gateway."""
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(topic_log, "RETRY_SECONDS", 0.0)
     topic = KeptTopic()
@@ -129,7 +129,7 @@ async def test_unreadable_rest_is_logged_and_retried(rubbish, monkeypatch, caplo
     async with Reader(topic) as reader:
         await topic.closed.wait()
         assert "a-topic-0: the batch at offset 0 can't be read" in reader.log.status.reader_problem
-        assert not any("is read again" in record.getMessage() for record in caplog.records), "as long as that is so"
+        assert not any("is read again" in record.getMessage() for record in caplog.records), "while the rest is unreadable"
         topic.batches[0] = whole
         await reader.until(lambda: reader.keys)
     assert reader.keys == [b"a"]
@@ -145,7 +145,7 @@ async def test_topic_is_created_with_producer_compression():
 
 
 class ClosedTransport:
-    """A connection whose transport has closed: what uvloop raises then is no error of Kafka's."""
+    """A connection with a closed transport, on which uvloop raises an error that is not Kafka's."""
 
     def connected(self):
         return True

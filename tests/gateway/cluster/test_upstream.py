@@ -1,4 +1,4 @@
-"""Whom a client is connected to where any broker will do."""
+"""The broker for a client's first connection."""
 
 import asyncio
 import socket
@@ -28,7 +28,7 @@ def stack():
 
 @pytest.fixture
 def silent(stack):
-    """The port of a server that does not answer: its queue is full, so the kernel drops what comes."""
+    """The port of a server that does not answer: its queue is full, so the kernel drops connections."""
     server = stack.enter_context(closing(socket.socket()))
     server.bind(("127.0.0.1", 0))
     server.listen(0)
@@ -86,7 +86,7 @@ async def test_error_names_each_cause(silent, refusing, monkeypatch):
 
 async def test_port_without_tls_is_not_reported_as_silent():
     async def hang_up(reader, writer):
-        await reader.read(4096)  # what is unread would reset the connection, which has words
+        await reader.read(4096)  # unread bytes would reset the connection, which gives another error
         writer.close()
 
     server = await asyncio.start_server(hang_up, "127.0.0.1", 0)

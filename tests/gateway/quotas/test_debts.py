@@ -1,4 +1,4 @@
-"""Debts that an operator clears."""
+"""An operator clears debts."""
 
 import pytest
 

@@ -37,12 +37,12 @@ def rows(subject, now):
 
 
 def ticks(subject, first, last):
-    """Once a second, from `first` to `last` seconds after the start."""
+    """Tick once per second, from `first` to `last` seconds after the start."""
     for second in range(first, last + 1):
         subject.tick(START + second)
 
 
-# Who shares what.
+# Shared buckets.
 
 
 def test_clients_of_same_tags_share_a_bucket():
@@ -107,7 +107,7 @@ def test_fetch_is_refused_if_wait_is_a_millisecond_or_more(over, wait):
         (0, 0, 10_000),
         (4_000, 0, 6_000),
         (4_000, 2_500, 5_000),  # a whole number of batches
-        (4_000, 7_000, 1),  # less than one: the broker sends the first one whole
+        (4_000, 7_000, 1),  # less than one batch: the broker sends the first batch whole
         (10_000, 0, 50),
         (10_000, 20, 40),
         (9_000, 1_000, 1_000),
@@ -142,11 +142,11 @@ def test_unenforced_throttles_count_as_if_clients_waited(algorithm):
     subject = engine(replace(ALICE_1000, algorithm=algorithm, enforce=False))
     bucket = subject.acquire("produce", "alice", "etl", START)
     assert bucket.charge(10_000, START) == WITHIN
-    for _ in range(4):  # each of them half a second's worth too much; nobody waits, so that no debt adds up
+    for _ in range(4):  # each exceeds the quota by half a second; no client waits, so no debt accumulates
         assert (bucket.charge(500, START), bucket.refuse(START), bucket.throttle_left(START)) == ((0.5, False), WITHIN, 0.0)
     row = rows(subject, START)["produce", "alice", ""]
     assert (row.throttled_total, row.throttle_seconds_total) == (4, pytest.approx(2.0))
-    assert (row.amount_total, row.rate, row.used_ratio) == (12_000, 1_200.0, 1.2)  # what was really used
+    assert (row.amount_total, row.rate, row.used_ratio) == (12_000, 1_200.0, 1.2)  # the real use
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -170,7 +170,7 @@ def test_changed_limit_keeps_use(algorithm, limit, delay):
     subject.apply(settings(("alice", None, limit), algorithm=algorithm), START)
     assert subject.generation == 1
     assert subject.acquire("produce", "alice", "etl", START) is bucket
-    if algorithm == "token_bucket":  # a debt of 5000 bytes, or what is over the new limit's window
+    if algorithm == "token_bucket":  # a debt of 5000 bytes, or the excess over the new limit's window
         delay = 5_500 / limit
     assert bucket.charge(500, START) == (pytest.approx(delay), delay > 0.0)
 
@@ -337,8 +337,10 @@ def test_clients_over_max_buckets_share_one_per_level():
     assert subject.overflowed == 5
     assert shared[0].resolution.limit == 1_000.0
     assert subject.acquire("produce", "alice", "x", START).resolution.limit == 7.0
-    assert crowd(subject, 3) == own  # who has one keeps it
-    assert subject.acquire("fetch", "u", "client-4", START).resolution.tags == Tags(None, "client-4")  # a kind for itself
+    assert crowd(subject, 3) == own  # a client with a bucket keeps it
+    assert subject.acquire("fetch", "u", "client-4", START).resolution.tags == Tags(
+        None, "client-4"
+    )  # each kind counts separately
 
 
 @pytest.mark.parametrize(
@@ -457,7 +459,7 @@ def test_bucket_charged_without_acquire_stays():
     subject = engine(settings())
     bucket = subject.acquire("fetch", "alice", "etl", START)
     subject.release(bucket, START)
-    for half_hour in range(1, 9):  # a response that is charged after its client has changed its name
+    for half_hour in range(1, 9):  # a response is charged after its client has changed its name
         bucket.charge(1, START + half_hour * 1800)
         subject.tick(START + half_hour * 1800)
     assert subject.acquire("fetch", "alice", "etl", START + 9 * 1800) is bucket
@@ -479,7 +481,7 @@ NAMES = [None, "a", "b", DEFAULT]
     max_buckets=st.sampled_from([1, 3, 100]),
 )
 def test_change_reaches_every_affected_bucket(tables, max_buckets):
-    """A change looks at few buckets, and all have the quota that a change of everything would give them."""
+    """A change visits few buckets, and each bucket has the quota that a complete rebuild would give it."""
 
     def of(table):
         rates = {entity: limit for entity, limit in table.items() if limit is not None}

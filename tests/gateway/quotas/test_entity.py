@@ -6,7 +6,7 @@ from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Quota
 
 KEY = "producer_byte_rate"
 
-# Kafka's eight levels in their order: what is configured, and the tags of the bucket that it gives user U with client-id C.
+# Kafka's eight levels in their order: the configured entity, and the tags of the bucket of user U with client-id C.
 LEVELS = [
     (ClientQuotaEntity("U", "C"), Tags("U", "C")),
     (ClientQuotaEntity("U", DEFAULT), Tags("U", "C")),
@@ -20,7 +20,7 @@ LEVELS = [
 
 
 def table(*entities, exempt=()):
-    """The n-th of `entities` has a limit of n bytes per second, from 1 on; those of `exempt` have none."""
+    """The n-th of `entities` has a limit of n bytes per second, from 1 on. Those of `exempt` have no limit."""
     limited = [EntityQuota(entity, {KEY: float(limit)}) for limit, entity in enumerate(entities, 1)]
     return QuotaTable([*limited, *(EntityQuota(entity, exempt=True) for entity in exempt)])
 
@@ -80,11 +80,11 @@ U, C, D = "U", "C", DEFAULT
     ("limited", "exempt", "exempted_by"),
     [
         ((), (None, C), (None, C)),
-        ((None, D), (None, C), (None, C)),  # at its own level it stands before the limit
-        ((D, D), (None, C), (None, C)),  # a name beats a default, whatever the level
+        ((None, D), (None, C), (None, C)),  # at its own level the exemption overrides the limit
+        ((D, D), (None, C), (None, C)),  # a name overrides a default at any level
         ((U, D), (None, C), (None, C)),
         ((D, C), (U, None), (U, None)),
-        ((U, None), (None, C), None),  # a limit that names the client stands
+        ((U, None), (None, C), None),  # a limit that names the client stays
         ((U, C), (U, None), None),
         ((U, None), (U, C), (U, C)),
         ((D, None), (None, D), None),  # a default exempts only at its own level
@@ -132,7 +132,7 @@ def test_api_limit_of_exempt_entity_covers_its_key_only():
     exempt = ClientQuotaEntity(None, "mirror-maker")
     file = [EntityQuota(exempt, exempt=True), EntityQuota(ClientQuotaEntity(DEFAULT), {KEY: 5.0, "other": 6.0})]
     quotas = QuotaTable(file, {exempt: {KEY: 50.0}})
-    assert quotas.resolve(KEY, "U", "mirror-maker").limit == 5.0  # the default user's stands before a client-id's
+    assert quotas.resolve(KEY, "U", "mirror-maker").limit == 5.0  # the default user's limit overrides a client-id's
     assert quotas.resolve("other", "U", "mirror-maker").exempt
     assert QuotaTable(file[:1], {exempt: {KEY: 50.0}}).resolve(KEY, "U", "mirror-maker").limit == 50.0
 
@@ -171,7 +171,7 @@ def test_each_level_can_exempt_from_volumes(entity):
 
 
 def naive(limits, exempt, user, client_id):
-    """The table of kafka-quotas.md, row by row, and the rule of exemptions as README states it; no tags, no order of keys."""
+    """The table of kafka-quotas.md row by row, and the README's rule of exemptions, without tags."""
     rows = [(user, client_id), (user, DEFAULT), (user, None), (DEFAULT, client_id), (DEFAULT, DEFAULT), (DEFAULT, None)]
     rows += [(None, client_id), (None, DEFAULT)]
     named = [row for row in rows if DEFAULT not in row]

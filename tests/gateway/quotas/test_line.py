@@ -1,4 +1,4 @@
-"""The line of a bucket's consumers: who is next, when, and how many bytes are set aside meanwhile."""
+"""The line of a bucket's consumers: their order, their turns and their reservations."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def consumer(expected=100):
 
 
 class Waiting:
-    """A line before an empty bucket: consumers come, go on, or are served."""
+    """A line before an empty bucket. Consumers arrive, wait or are served."""
 
     def __init__(self, meter=None):
         self.meter = meter or empty_bucket()
@@ -35,7 +35,7 @@ class Waiting:
         self.now = START
 
     def comes(self, who, *, served=False):
-        """The seconds that it has to wait; 0.0: it is served."""
+        """Return the seconds that the consumer must wait, or 0.0 if it is served."""
         delay = self.line.wait(who, self.meter, self.now, served=served, alone=False)
         if delay >= LEAST_DELAY:
             self.line.join(who, self.meter, self.now + delay)
@@ -114,7 +114,7 @@ def test_abandoned_consumer_is_next():
     w.now = START + 3.0
     w.meter.charge(w.meter.tokens(w.now) + 50, w.now)
     others = [consumer() for _ in range(3)]
-    assert [w.comes(each) for each in others] == [0.05, 0.15, 0.25], "nobody waits for the late one any more"
+    assert [w.comes(each) for each in others] == [0.05, 0.15, 0.25], "no consumer waits for the late one"
     assert w.comes(late) == 0.05
     w.now += 0.05
     assert w.comes(others[0]) == 0.1
@@ -136,7 +136,7 @@ def test_long_waits_are_split_into_equal_parts():
     w.line.join(consumer(20_000), w.meter, START)
     assert w.comes(consumer()).expected == pytest.approx(20.05 / 2)
     w.meter.charge(30_000, START)
-    assert w.comes(consumer()).expected > LONGEST_TURN_SECONDS, "a debt is told as it is"
+    assert w.comes(consumer()).expected > LONGEST_TURN_SECONDS, "a debt gives its full delay"
 
 
 def test_reservation_ends_after_about_a_second():

@@ -100,8 +100,8 @@ pauses = st.sampled_from([0.0, 0.0, 0.1, 0.999, 1.0, 10.0, 10.999, 11.0, 30.0])
 @example([(1_000, 0.0)] * 80)
 @example([(1_000, 0.0)] * 10 + [(1_000, 11.0)] * 70)
 def test_obedient_client_gets_at_most_quota_and_burst(steps):
-    """With requests up to one sample's worth of quota. Larger ones gain (KIP-13): a burst is forgotten with its sample after
-    11 s, even if the wait for it would be longer. That is one of the reasons why `window` is not the default."""
+    """Requests are at most one sample of the quota. Larger requests gain (KIP-13): a burst is forgotten with its sample after
+    11 s, even if its delay is longer. This is one reason why `window` is not the default."""
     subject = meter(limit=1_000.0)
     now, used = START, 0
     for amount, pause in steps:

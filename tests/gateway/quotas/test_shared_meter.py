@@ -1,4 +1,4 @@
-"""A meter with a part that others use: what is presumed, what is given back, what the others' use may do."""
+"""A meter that peers use as well: presumed use, its return, and the bounds of peers' debt."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_own_use_counts_once_per_member() -> None:
 def test_presumption_throttles_up_to_the_horizon() -> None:
     shared = meter(share=0.001)
     assert shared.charge(100, 0.0) == pytest.approx(0.6)
-    assert meter(share=0.001).charge(1_100, 0.0) == pytest.approx(1.0), "its own debt it has to wait for in full"
+    assert meter(share=0.001).charge(1_100, 0.0) == pytest.approx(1.0), "its own debt is waited for in full"
 
 
 def test_presumed_use_is_returned_after_next_interval() -> None:

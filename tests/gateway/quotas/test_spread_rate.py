@@ -1,4 +1,4 @@
-"""KIP-599's rate: what a burst does to the samples of the past, and when the quota is kept again."""
+"""KIP-599's rate: a burst fills past samples, and leaves them one by one."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from gateway.quotas.token_bucket import TokenBucket
 
 START = 1_000.0
 KIP = Window(100, 1.0)
-"""The KIP's example: a quota of 5 partitions per second over 100 samples of a second."""
+"""The KIP's example: a quota of 5 partitions per second over 100 samples of one second."""
 
 
 def test_kip_599_burst_of_560_waits_12_seconds():
@@ -41,7 +41,7 @@ def test_burst_leaves_sample_by_sample_with_surplus_last(seconds, used):
 
 
 def test_debt_shrinks_in_steps_of_a_sample():
-    """Where a token bucket's shrinks evenly."""
+    """The debt of a token bucket shrinks evenly."""
     rate, bucket = SpreadRate(2.0, Window(11, 1.0), START), TokenBucket.for_mutations(2.0, Window(11, 1.0), START)
     for meter in (rate, bucket):
         assert meter.charge(25, START) == 1.5
@@ -59,7 +59,7 @@ def test_refund_is_taken_from_newest_samples():
 
 
 def test_debt_over_a_window_ends_with_its_sample():
-    """Where a token bucket's is waited for to the end."""
+    """The debt of a token bucket is waited for to its end."""
     rate, bucket = SpreadRate(5.0, KIP, START), TokenBucket.for_mutations(5.0, KIP, START)
     for meter in (rate, bucket):
         assert meter.charge(2_000, START) == 300.0
@@ -70,7 +70,7 @@ def test_debt_over_a_window_ends_with_its_sample():
 def test_burst_fills_earlier_gaps_first():
     rate = SpreadRate(2.0, Window(3, 1.0), START)
     rate.charge(1, START)  # into the oldest of three samples
-    rate.charge(3, START)  # fills it up, then the one before the current
+    rate.charge(3, START)  # fills the oldest sample, then the one before the current
     rate.charge(1, START)
     assert [rate.tokens(START + after) for after in (0, 1, 2, 3)] == [1, 3, 5, 6]
 

@@ -26,9 +26,9 @@ def bucket(limit=100.0, burst_seconds=10.0):
         ([(0, 1000), (1, 150)], [0.0, 0.5], -50.0),
         ([(0, 1000), (100, 1000)], [0.0, 0.0], 0.0),  # but never above the burst
         ([(50, 1000)], [0.0], 0.0),
-        ([(0, 1500), (5, 0)], [5.0, 0.0], 0.0),  # who waits for as long as told is within the quota again
+        ([(0, 1500), (5, 0)], [5.0, 0.0], 0.0),  # a client that waits as requested is within the quota again
         ([(0, 1500), (4, 0)], [5.0, 1.0], -100.0),
-        ([(0, 500), (0, -100)], [0.0, 0.0], 600.0),  # what is given back
+        ([(0, 500), (0, -100)], [0.0, 0.0], 600.0),  # a refund
         ([(0, 500), (0, -2000)], [0.0, 0.0], 1000.0),
         ([(0, 1500), (0, -1000)], [5.0, 0.0], 500.0),
     ],
@@ -54,7 +54,7 @@ def test_queries_change_nothing():
         (0, 50.0, 500.0, 0.0),  # a full bucket is cut to the new burst
         (800, 50.0, 200.0, 0.0),
         (0, 200.0, 1000.0, 0.0),  # and does not grow with it: the history stays
-        (1500, 50.0, -500.0, 10.0),  # a debt is in bytes: at half the quota it takes twice the time
+        (1500, 50.0, -500.0, 10.0),  # a debt is in bytes, so half the quota takes twice the time
         (1500, 200.0, -500.0, 2.5),
     ],
 )

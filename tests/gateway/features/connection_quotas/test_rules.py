@@ -22,7 +22,7 @@ def settings(rates=(), exempt=(), **rest):
 
 
 def quotas(rates=(), *, max_per_ip=1_000, overrides=None, gateway=NONE, listener=NONE, engine=None, **rest):
-    """Two listeners, `a` with the limits of `listener` and `b` without any. The burst is ten seconds' worth."""
+    """Two listeners, `a` with the limits of `listener` and `b` without limits. The burst is ten seconds."""
     engine = engine or QuotaEngine(settings(rates, **rest), START)
     return ConnectionQuotas(engine, limits(max_per_ip, overrides, gateway, listener), START)
 
@@ -32,7 +32,7 @@ def limits(max_per_ip=1_000, overrides=None, gateway=NONE, listener=NONE):
 
 
 def open_all(subject, count, ip=ALICE, listener="a", now=START):
-    """Open `count` connections, each of which is let in."""
+    """Open `count` connections and check that each is admitted."""
     slots = [subject.arrive(listener, ip, now) for _ in range(count)]
     assert all(isinstance(slot, Slot) for slot in slots)
     return slots
@@ -76,7 +76,7 @@ def test_leave_without_arrival_is_an_error():
 def test_address_over_rate_is_refused_and_not_charged(algorithm):
     subject = quotas([(ALICE, 5)], algorithm=algorithm)
     open_all(subject, 50)
-    for _ in range(100):  # all of them are told the same: whoever is turned away is not counted
+    for _ in range(100):  # each gets the same delay, because refused connections are not counted
         verdict = subject.arrive("a", ALICE, START)
         assert (verdict.reason, verdict.delay) == ("connection_creation_rate", pytest.approx(0.2))
     open_all(subject, 100, BOB)
@@ -143,7 +143,7 @@ def test_excess_addresses_share_one_bucket():
     subject = quotas(engine=engine)
     verdicts = [subject.arrive("a", f"10.0.0.{number}", START) for number in range(100)]
     assert engine.overflowed == 90
-    # Ten had a bucket each, and the ten connections of the shared one's burst were used up by ninety.
+    # Ten addresses had a bucket each. The other ninety shared one bucket with a burst of ten connections.
     assert sum(isinstance(verdict, Slot) for verdict in verdicts) == 20
     assert len(engine.snapshot(START)) == 6
     engine.tick(START + 20.0)

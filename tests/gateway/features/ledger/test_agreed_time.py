@@ -1,4 +1,4 @@
-"""The time that the looks of the last hour agree on."""
+"""The time on which the clock readings of the last hour agree."""
 
 from gateway.features.ledger.files import AGREED_SECONDS, AgreedTime
 
@@ -8,7 +8,7 @@ DAY = 86_400.0
 
 
 def looks(wall_ahead):
-    """What the looks say, one every 300 s, with a wall clock that is ahead by these seconds."""
+    """Return the agreed time after each reading, one every 300 s, with a wall clock that is ahead by these seconds."""
     agreed = AgreedTime()
     return [agreed.look(number * EVERY, WALL + number * EVERY + ahead) for number, ahead in enumerate(wall_ahead)]
 

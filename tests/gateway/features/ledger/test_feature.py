@@ -1,4 +1,4 @@
-"""What the ledger does with what it is told, and that nothing of it ends the gateway."""
+"""The ledger records events, and its failures never end the gateway."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ def ledger(config: LedgerConfig, counters: Counters) -> Ledger:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Written:
-    """The lines of all files, also of those that are being written."""
+    """Return the lines of all files, including unfinished ones."""
 
     def read() -> list[dict[str, Any]]:
         files = sorted(tmp_path.rglob("*weir-*"))
@@ -55,7 +55,7 @@ async def test_name_that_utf8_cannot_encode_is_written(ledger: Ledger, written: 
 
 
 class Full:
-    """A topic that has no room."""
+    """A topic without room."""
 
     connected = True
 

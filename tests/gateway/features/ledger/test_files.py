@@ -1,4 +1,4 @@
-"""Files are whole when they have their name, whatever happened to whoever was writing them."""
+"""A file with its final name is complete, even after a kill or a full disk."""
 
 import gzip
 import os
@@ -24,7 +24,7 @@ def ledger(path: Path, gateway: str = "weir-1", **rest: float) -> LedgerFiles:
 
 
 def lines(path: Path) -> dict[str, list[str]]:
-    """The lines of all finished files, by folder."""
+    """Return the lines of all finished files, by folder."""
     found: dict[str, list[str]] = {}
     for file in sorted(path.rglob("weir-*.jsonl.gz")):
         found.setdefault(str(file.parent.relative_to(path)), []).extend(
@@ -99,7 +99,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def killed(tmp_path: Path) -> Iterator[Path]:
-    """What a gateway leaves that was killed: two whole flushes and a torn one."""
+    """The folder of a killed gateway: two complete flushes and a torn one."""
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -145,7 +145,7 @@ def test_file_without_complete_lines_is_deleted(tmp_path):
 
 @pytest.fixture
 def small_files() -> Iterator[None]:
-    """No file may grow past 4 KiB: the disk is full."""
+    """Limit files to 4 KiB, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
     yield

@@ -1,4 +1,4 @@
-"""However often a client goes over, it is one event; and that event accounts for all of it."""
+"""All throttle decisions of an interval become one event with their totals."""
 
 import pytest
 

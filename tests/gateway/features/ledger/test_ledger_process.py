@@ -1,4 +1,4 @@
-"""The ledger of a whole gateway that has no brokers: what a reload changes, and what is written at the end."""
+"""The ledger of a gateway process without brokers: changes by a reload, and events at exit."""
 
 import gzip
 import socket
@@ -31,7 +31,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Weir]]:
 
 
 def written(path: Path) -> list[Event]:
-    """The events of all finished files."""
+    """Return the events of all finished files."""
     files = sorted((path / "ledger").rglob("weir-*.jsonl.gz"))
     return [from_line(line) for file in files for line in gzip.decompress(file.read_bytes()).splitlines()]
 
@@ -48,7 +48,7 @@ def test_reload_changes_rotation(start: Callable[..., Weir], tmp_path: Path) -> 
 def test_usage_of_last_minute_is_written_at_exit(start: Callable[..., Weir], tmp_path: Path) -> None:
     weir = start(quotas={"entities": [{"ip": "<default>", "connection_creation_rate": 100}]})
     with socket.create_connection(("127.0.0.1", weir.ports[0]), timeout=30.0):
-        wait_until(lambda: weir.metric("weir_connections_accepted_total"), "the client is let in")
+        wait_until(lambda: weir.metric("weir_connections_accepted_total"), "the client is admitted")
     weir.stop()
     samples = [event for event in written(tmp_path) if isinstance(event, UsageSample)]
     assert [(sample.kind, sample.ip, sample.amount) for sample in samples] == [("connection", "127.0.0.1", 1.0)]
@@ -56,8 +56,8 @@ def test_usage_of_last_minute_is_written_at_exit(start: Callable[..., Weir], tmp
 
 def test_unwritable_ledger_topic_is_reported(start: Callable[..., Weir]) -> None:
     weir = start(ledger_keys={"topic": "throttles", "flush_seconds": 1})
-    weir.write_config(weir.config | {"connections": {"drain_seconds": 1}})  # something to tell
-    wait_until(lambda: "weir_ledger_topic_connected 0.0" in weir.get("/metrics"), "an attempt to write has failed")
+    weir.write_config(weir.config | {"connections": {"drain_seconds": 1}})  # an event to write
+    wait_until(lambda: "weir_ledger_topic_connected 0.0" in weir.get("/metrics"), "a write has failed")
     assert weir.metric("weir_ledger_topic_dropped_total") == 0
 
 
@@ -72,7 +72,7 @@ def test_unwritable_ledger_topic_is_reported(start: Callable[..., Weir]) -> None
 def test_first_volume_state_and_pause_end_are_written(
     start: Callable[..., Weir], tmp_path: Path, when_unknown: str, enforce: bool, told: list[tuple[str, str]]
 ) -> None:
-    """Else a pause would go on in the reports after the gateway that knew of it was gone. Nobody knows how full a volume is."""
+    """Without the end, reports would extend a pause beyond the gateway's life. The usage of the volumes is unknown."""
     weir = start(quotas={"volumes": {"source": "topic", "when_unknown": when_unknown, "enforce": enforce}})
     wait_until(lambda: weir.metric("weir_volume_unknown_brokers"), "the volumes have been judged")
     weir.stop()

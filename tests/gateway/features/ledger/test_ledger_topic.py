@@ -1,4 +1,4 @@
-"""What of the ledger's topic needs no broker: its bounds, and that it ends."""
+"""The ledger topic without a broker: its bounds and its end."""
 
 import asyncio
 from contextlib import suppress
@@ -28,7 +28,7 @@ def test_lines_without_room_are_dropped_and_counted(caplog: pytest.LogCaptureFix
 
 
 def test_oversized_line_is_dropped() -> None:
-    """Else it would be tried for ever, and all behind it would wait."""
+    """Otherwise the publisher would retry it for ever and block later lines."""
     assert topic_without_brokers().publish([HALF_A_MIB + "x", "{}"]) == 1
 
 

@@ -1,4 +1,4 @@
-"""Who used how much in which minute."""
+"""The use of each bucket by minute."""
 
 from gateway.features.ledger.usage import UsageSampler
 from gateway.quotas.engine import QuotaEngine, QuotaSettings

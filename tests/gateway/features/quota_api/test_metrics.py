@@ -1,4 +1,4 @@
-"""How the topic of the API's quotas does, as metrics."""
+"""Metrics of the quotas topic."""
 
 from dataclasses import replace
 

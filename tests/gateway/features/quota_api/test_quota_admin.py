@@ -1,4 +1,4 @@
-"""What is set through the quota API: saved before it is in effect, in effect before it is answered."""
+"""Changes through the quota API are saved before they apply, and apply before they are answered."""
 
 import asyncio
 
@@ -20,8 +20,8 @@ ALICE, BOB = ClientQuotaEntity("alice"), ClientQuotaEntity("bob")
 
 
 class MemoryStore:
-    """A store that can be made to fail, or to wait until it is told to go on. `others` are quotas that other gateways set
-    while a change is saved."""
+    """A store that can fail, or wait for `gate`. `others` are quotas that other gateways set while a change is
+    saved."""
 
     def __init__(self, quotas=None):
         self.saved = quotas or {}
@@ -44,7 +44,7 @@ class MemoryStore:
 
 
 class World:
-    """An admin that runs, its store and its engine. `applied` counts how often the quotas in effect have changed."""
+    """A running admin, its store and its engine. `applied` counts changes of the quotas in effect."""
 
     def __init__(self, store, file=()):
         self.store = store
@@ -247,7 +247,7 @@ async def test_change_that_broker_refuses_is_undone(world):
     await world.alter(setting("bob", 7.0))
     task, _ = await world.alter(setting("alice", 10.0), setting("bob", 20.0))
     world.admin.undo(task, (EntityPart("user", "bob"),))
-    await world.alter(setting("carol", 1.0))  # those who come later find it done
+    await world.alter(setting("carol", 1.0))  # later changes find it done
     assert (world.limit("alice"), world.limit("bob")) == (10.0, 7.0)
     assert world.store.saved[BOB] == {KEY: 7.0}
 
@@ -362,7 +362,7 @@ def test_only_named_admins_are_allowed():
 
 
 async def test_bug_answers_its_requests_with_an_error(world, monkeypatch):
-    """Their clients would not be read again without an answer."""
+    """Without an answer, their clients would never be read again."""
 
     def fail(*_):
         raise TypeError("odd")

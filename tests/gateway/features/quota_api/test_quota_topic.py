@@ -1,6 +1,6 @@
-"""What a gateway makes of its quotas topic in the moments that a real broker shows too seldom: it is new, or made again.
+"""The quotas topic while it is new, deleted or created again, which a real broker shows too seldom.
 
-The rest is shown with a real broker (tests/broker/test_quota_log.py).
+tests/broker/test_quota_log.py covers the rest with a real broker.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ RATE, OTHER = {"producer_byte_rate": 1e6}, {"producer_byte_rate": 2e6}
 
 
 class Copy:
-    """A state file. `failing`: so many times it can't be written."""
+    """A state file that fails its first `failing` writes."""
 
     def __init__(self, quotas, failing=0):
         self.quotas = quotas
@@ -170,7 +170,7 @@ async def test_change_before_topic_is_read_ignores_copy():
 
 
 async def test_topic_being_filled_is_not_settled_before_its_end(monkeypatch):
-    """The first gateway's second batch and its repetition fail; the other one knows nothing, and must not go by the first."""
+    """The first gateway's second batch and its retry fail. The other gateway must not use the first batch alone."""
     monkeypatch.setattr(topic_log, "_BATCH_BYTES", 2_000)
     known = {ClientQuotaEntity(f"user-{number}"): RATE for number in range(50)}
     topic = KeptTopic()

@@ -1,4 +1,4 @@
-"""The quotas of the API as a log of records: its order decides, what can't be made out changes nothing."""
+"""The quotas of the API as a log of records: the order decides, and unreadable records change nothing."""
 
 import json
 
@@ -74,7 +74,7 @@ def test_last_record_of_an_entity_wins():
         entity_record(ALICE, RATE), entity_record(BOB, RATE), entity_record(ALICE, {"b": 2.0}), entity_record(BOB, {})
     )
     assert table.quotas == {ALICE: {"b": 2.0}}
-    assert heard(entity_record(BOB, {})).quotas == {}, "what compaction left of what was removed"
+    assert heard(entity_record(BOB, {})).quotas == {}, "the tombstone that compaction leaves"
 
 
 KEY, VALUE = entity_record(ALICE, RATE)
@@ -125,7 +125,7 @@ def test_entities_are_bounded(monkeypatch):
     assert table.quotas == {ALICE: {"b": 1.0}}
 
 
-# Who puts the quotas of his state file there.
+# The claim to fill the topic from a state file.
 
 
 @pytest.mark.parametrize(
@@ -134,9 +134,9 @@ def test_entities_are_bounded(monkeypatch):
         ([], False),
         ([claim("a")], False),
         ([settled()], True),
-        ([entity_record(ALICE, RATE)], True),  # not new, whoever wrote it
+        ([entity_record(ALICE, RATE)], True),  # not new, from any gateway
         ([entity_record(ALICE, {})], True),
-        ([claim("a"), entity_record(ALICE, RATE), entity_record(BOB, {})], False),  # more may come, or not
+        ([claim("a"), entity_record(ALICE, RATE), entity_record(BOB, {})], False),  # more records may follow
         ([claim("a"), entity_record(ALICE, RATE), settled()], True),
     ],
 )

@@ -1,4 +1,4 @@
-"""The quota API's rules. What a broker answers was taken down from Apache Kafka 4.3.0."""
+"""The rules of the quota API. The expected answers were recorded from Apache Kafka 4.3.0."""
 
 import math
 
@@ -127,7 +127,7 @@ def test_repeated_entity_is_refused(parts, text):
     found = asked(entry(*parts, **{key: 3.0}), entry(*reversed(parts), **{key: 4.0}))
     (result,) = found.results.values()
     assert result[:2] == (42, f"Ignoring duplicate entity ClientQuotaEntity(entries={text})")
-    assert [change.value for change in found.changes] == [3.0]  # as in Kafka: the first is applied all the same
+    assert [change.value for change in found.changes] == [3.0]  # as in Kafka, the first entry still applies
 
 
 def test_repeated_key_applies_nothing():

@@ -1,4 +1,4 @@
-"""The state file: what is saved is loaded again, and what can't be made out is refused in words."""
+"""The state file: saved quotas are loaded again, and a damaged file is refused with a message."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The section `sharing`, and topics of Weir's own that must not be one and the same."""
+"""The section `sharing`, and Weir's own topics, which must differ."""
 
 import pytest
 

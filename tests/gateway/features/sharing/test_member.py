@@ -1,4 +1,4 @@
-"""Members that share quotas, with a topic that is a list: who hears what, and what becomes of it."""
+"""Members that share quotas over a topic that is a list."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from loadtest.scenarios.sharing_simulation import Scenario, simulate
 LIMIT = 1_000.0
 INTERVAL = 0.2
 LAG = INTERVAL * LIMIT
-"""A full bucket that hears of a use an interval later has taken in nothing meanwhile: it errs on the safe side, once."""
+"""The refill of one interval, which a full bucket misses before it hears of a peer's use."""
 
 QUOTAS = (
     EntityQuota(
@@ -25,7 +25,7 @@ QUOTAS = (
 
 
 class Fleet:
-    """Gateways and the topic between them. Nothing is used in `run` but by the test."""
+    """Gateways and the topic between them. Only the test uses quota."""
 
     def __init__(self, count: int, *, fair_share: bool = False, algorithm: str = "token_bucket") -> None:
         self.now = 100.0
@@ -89,7 +89,7 @@ def begun(count: int, *, fair_share: bool = False) -> Fleet:
 
 
 def settled(fleet: Fleet) -> float:
-    """Let everything be heard and given back; how much has flowed in meanwhile."""
+    """Run until all use is known and presumed use is returned. Returns the refill meanwhile."""
     fleet.run(1.0)
     return LIMIT
 
@@ -128,7 +128,7 @@ def test_own_figures_exclude_peers() -> None:
 
 @pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
 def test_shown_rate_is_that_of_this_gateway(algorithm: str) -> None:
-    """Whoever adds those of all gateways up has all of it."""
+    """The sum over all gateways is the whole rate."""
     fleet = Fleet(2, algorithm=algorithm)
     for _ in range(20):
         for number in range(2):
@@ -191,7 +191,7 @@ def test_next_record_makes_up_for_a_lost_one() -> None:
     fleet.use(0, 3_000)
     settled(fleet)
     assert round(fleet.tokens(0)) == 4_000 + LIMIT + LAG
-    assert round(fleet.tokens(1)) == 4_000 + LIMIT - LAG, "it has heard of all of it, two intervals late"
+    assert round(fleet.tokens(1)) == 4_000 + LIMIT - LAG, "all use is known, two intervals late"
 
 
 def test_new_member_counts_recent_use_only() -> None:
@@ -204,7 +204,7 @@ def test_new_member_counts_recent_use_only() -> None:
     fleet.use(0, 1)
     fleet.join(7)
     fleet.run(1.2)
-    assert 0 <= fleet.tokens(7) <= fleet.tokens(0), "it has been charged for the window, and begins without a debt"
+    assert 0 <= fleet.tokens(7) <= fleet.tokens(0), "the window is charged, without a debt"
 
 
 def test_last_record_of_a_gone_member_counts_nothing() -> None:
@@ -311,7 +311,7 @@ def test_short_silence_keeps_shares() -> None:
                 alone += 10
         fleet.run(INTERVAL)
     assert not any(member.status.reachable for member in fleet.members.values())
-    assert alone <= 4 * LIMIT * (since + 2 * INTERVAL), "the whole quota from now on, and nothing for the time before"
+    assert alone <= 4 * LIMIT * (since + 2 * INTERVAL), "the whole quota from now on, and no charge for the time before"
 
 
 def test_unpublished_use_goes_into_next_record() -> None:
@@ -402,7 +402,7 @@ def test_unused_entities_are_forgotten() -> None:
     assert [member.tracked for member in fleet.members.values()] == [0, 0]
     fleet.use(0, 500)
     settled(fleet)
-    assert round(fleet.tokens(1)) == 10_000, "500 were used and have flowed in again"
+    assert round(fleet.tokens(1)) == 10_000, "500 were used and refilled"
 
 
 def test_message_is_bounded_and_rest_follows() -> None:
@@ -425,4 +425,4 @@ def test_simulated_fleet_stays_within_bound() -> None:
     assert outcome.overshoot_bytes <= outcome.overshoot_bound_bytes
     assert abs(outcome.rate_ratio - 1.0) <= 0.03
     assert outcome.empty_seconds == 0
-    assert outcome == simulate(scenario), "seeded"
+    assert outcome == simulate(scenario), "the simulation is seeded"

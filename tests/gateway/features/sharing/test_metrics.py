@@ -1,4 +1,4 @@
-"""How the sharing of quotas does, as metrics and as JSON."""
+"""Shared quotas as metrics and as JSON."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The message of a member: round trips, and what is refused."""
+"""The message of a member: round trips and refusals."""
 
 import json
 

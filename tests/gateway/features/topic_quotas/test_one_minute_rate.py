@@ -67,7 +67,7 @@ def test_steady_stream_is_seen_from_first_tick():
 
 
 def test_late_reads_move_no_tick():
-    """Looks at odd times leave the ticks where they were: multiples of five seconds after the beginning."""
+    """Reads at odd times do not move the ticks, which are multiples of five seconds after the start."""
     rate = OneMinuteRate(START)
     rate.record(500, START + 1)
     assert rate.measure(START + 8.9) == 100.0

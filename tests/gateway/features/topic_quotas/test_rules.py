@@ -1,4 +1,4 @@
-"""Topic quotas: who is rejected, what a topic without a threshold of its own may have, and what is counted."""
+"""Topic quotas: rejected topics, the share of topics without a threshold, and counters."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def rejects(made, name, now=START):
         ({"payments": 5 * MB}, FIVE, 1.25 * MB, 4),
         ({"payments": 5 * MB, "orders": 5 * MB}, FIVE, 0, 3),
         ({"payments": 5 * MB}, {"payments": bytes(16)}, 5 * MB, 0),
-        ({"nobody": 4 * MB}, FIVE, 1.2 * MB, 5),  # what is set aside for a topic that does not exist yet stays aside
+        ({"nobody": 4 * MB}, FIVE, 1.2 * MB, 5),  # the threshold of a topic that does not exist yet stays reserved
         ({}, {}, 10 * MB, 0),
     ],
 )
@@ -50,7 +50,7 @@ def test_topics_without_threshold_share_the_rest(explicit, topics, default, defa
 def test_default_share_follows_topics_and_thresholds():
     made = quotas(explicit={"payments": 5 * MB})
     append(made, "new", 1)
-    assert made.default_threshold == 1 * MB  # seen before the cluster was asked
+    assert made.default_threshold == 1 * MB  # seen before the cluster lookup
     append(made, "new", 1)
     assert made.default_threshold == 1 * MB
     made.listed({**FIVE, "new": bytes(16)})
@@ -77,7 +77,7 @@ def test_topic_newer_than_metadata_survives_once():
     [
         # bytes in the window of a second, total threshold 10 MB/s, payments 5, the others 1.25
         ({"payments": 5 * MB, "orders": 1 * MB}, set()),
-        ({"payments": 9 * MB, "orders": 1 * MB}, set()),  # over its own, but all together are not: at 10 they are not over
+        ({"payments": 9 * MB, "orders": 1 * MB}, set()),  # over its own threshold, but a total of 10 is not over
         ({"payments": 9 * MB, "orders": 1 * MB + 1}, {"payments"}),
         ({"payments": 5 * MB, "orders": 6 * MB}, {"orders"}),
         ({"payments": 6 * MB, "orders": 6 * MB, "logs": 1}, {"payments", "orders"}),
@@ -212,7 +212,7 @@ names = st.sampled_from(sorted(FIVE))
 
 @given(st.lists(st.tuples(names, st.integers(1, 4 * MB), st.floats(0, 1)), max_size=60))
 def test_some_topic_is_rejected_if_total_is_over(script):
-    """While the total is over, some topic is over its share: else the shares would add up to more than the total."""
+    """While the total is over, some topic is over its share, because the shares add up to the total."""
     made = quotas(explicit={"payments": 5 * MB})
     now, sent = START, 0
     for name, size, pause in script:

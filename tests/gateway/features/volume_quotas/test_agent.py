@@ -1,4 +1,4 @@
-"""The agent beside a broker, where no broker answers. With real ones: tests/broker/test_volumes.py."""
+"""The agent while no broker answers. tests/broker/test_volumes.py has real brokers."""
 
 import asyncio
 import os

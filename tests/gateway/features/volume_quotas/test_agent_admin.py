@@ -1,4 +1,4 @@
-"""The agent's admin port: metrics of publishing, and a readiness that ends when the usage gets old."""
+"""The agent's admin port: metrics of publishing, and readiness that ends when its usage is stale."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The watch of the volumes around its topic, which is kept in memory here. With real brokers: tests/broker/test_volumes.py."""
+"""The volume watch with a topic in memory. tests/broker/test_volumes.py has real brokers."""
 
 import asyncio
 from contextlib import suppress
@@ -24,7 +24,7 @@ def put(topic, at, consumed, broker=1):
 
 
 class House:
-    """Watches over one gate. `states` is what they have told, `released` how often producers were let go on."""
+    """Watches over one gate. `states` are their reported states, `released` counts releases of producers."""
 
     def __init__(self, topic):
         self.topic = topic
@@ -73,11 +73,11 @@ async def test_replaced_watch_keeps_pause():
     assert ending.done()
     assert (here.gate.paused, here.released) == (True, 0)
     await here.close()
-    assert not here.gate.paused, "without a watch it is open"
+    assert not here.gate.paused, "the gate is open without a watch"
 
 
 async def test_replaced_watch_keeps_pause_if_unknown_means_open():
-    """What is known is known to the watch that gives way, and the next one has to read it first."""
+    """The next watch must read the usage before it knows what the replaced watch knew."""
     topic = KeptTopic()
     put(topic, clock.wall(), 950)
     here = House(topic)

@@ -1,4 +1,4 @@
-"""Limits of a volume: where each type is reached, and how the throttle grows from soft to hard."""
+"""Limits of a volume: the point at which each type is reached, and the throttle from soft to hard."""
 
 import pytest
 from hypothesis import given
@@ -24,11 +24,11 @@ LIMITS = [
     (FREE_PERCENT, 50, 10, 700, 0.5),
     (FREE_PERCENT, 50, 10, 899, 0.9975),
     (FREE_PERCENT, 50, 10, 900, 1.0),
-    # Without anything between the two there is nothing but open and paused.
+    # With equal limits there is only open and paused.
     (FREE_PERCENT, 10, 10, 899, 0.0),
     (FREE_PERCENT, 10, 10, 900, 1.0),
     (FREE_PERCENT, 100, 100, 0, 1.0),
-    # More is to stay free than there is.
+    # The limit exceeds the capacity.
     (FREE_BYTES, 3000, 2000, 0, 1.0),
     (FREE_PERCENT, 0, 0, 999, 0.0),
     (FREE_PERCENT, 0, 0, 1000, 1.0),

@@ -1,4 +1,4 @@
-"""How full the cluster's volumes are, and what that means, as metrics and as JSON."""
+"""The cluster's volumes and their state, as metrics and as JSON."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +21,7 @@ SOFT, HARD = Limit(LimitType.MIN_FREE_PERCENTAGE, 50), Limit(LimitType.MIN_FREE_
 
 
 def verdict(*consumed: int, active: int) -> Verdict:
-    """Brokers with a volume of 1000 bytes each, of which so much is used; those beyond are active and unknown."""
+    """Brokers with a volume of 1000 bytes each and the given use. Further active brokers are unknown."""
     volumes = ClusterVolumes(300.0, WhenUnknown.PAUSE)
     volumes.brokers(frozenset(range(active)), 0.0)
     for broker, used in enumerate(consumed):

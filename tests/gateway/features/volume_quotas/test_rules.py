@@ -1,4 +1,4 @@
-"""The state of the cluster: the strictest that any volume, or the lack of data, asks for."""
+"""The state of the cluster: the strictest that any volume or missing data demands."""
 
 import pytest
 
@@ -116,7 +116,7 @@ def test_older_usage_does_not_replace_newer():
 
 
 def test_usage_from_the_future_is_replaced_by_next():
-    """By a clock that was ahead by an hour: its word must not count until real time has caught up."""
+    """The usage of a clock that was an hour ahead must not count until real time has caught up."""
     volumes = cluster(usage(0, 100, at=1000.0))
     assert volumes.usage(usage(0, 950, at=1010.0 + 3600.0), age=-3600.0, now=10.0) is None
     assert volumes.captured(0) == 1010.0

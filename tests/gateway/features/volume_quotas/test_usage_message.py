@@ -1,4 +1,4 @@
-"""The usage message: what is written, what is read of it, and what is refused with which reason."""
+"""The usage message: encoding, parsing and refusals with their reasons."""
 
 import json
 from contextlib import suppress
@@ -59,7 +59,7 @@ def test_other_spellings_of_the_message_are_read():
 
 
 def changed(path, value):
-    """The message with one value changed, or removed where it is None."""
+    """Return the message with one value changed, or removed if `value` is None."""
     message = json.loads(json.dumps(MESSAGE))
     *parents, last = path
     section = message
