@@ -64,7 +64,7 @@ def effective() -> EffectiveConfig:
 
 
 class Readiness:
-    """What the gateway answers when asked whether it is ready; None: it is."""
+    """A gateway's readiness: `reason` is None while it is ready."""
 
     reason: str | None = None
 

@@ -20,7 +20,7 @@ def _topic(version: int, name_field: str, topic: str = TOPIC) -> dict[str, Any]:
 
 
 def _padded(make: Any, size: int) -> bytes:
-    """What `make` gives for as many bytes of records as make its frame's length field `size`."""
+    """Return a frame of `make` with as many bytes of records as make its length field `size`."""
     records = size
     for _ in range(4):
         frame: bytes = make(bytes(records))
@@ -39,7 +39,7 @@ def produce(
     client_id: str = "etl",
     topics: tuple[str, ...] = (TOPIC,),
 ) -> bytes:
-    """A Produce request; `size` is what its length field says, which is what it is charged. See `topic_id` for v13."""
+    """A Produce request; `size` is its length field, which is its charge. See `topic_id` for v13."""
 
     def make(records: bytes) -> bytes:
         partitions = [{"index": 0, "records": records}]
@@ -78,7 +78,7 @@ def fetch(
     max_bytes: int = 50_000_000,
     client_id: str = "etl",
 ) -> bytes:
-    """A Fetch request. `session` is its id and epoch (from v7 on): (0, 0) begins one, epoch -1 is outside of any."""
+    """A Fetch request. `session` is its id and epoch (from v7 on): (0, 0) begins a session, epoch -1 is without one."""
     wanted = [{"partition": 0, "fetch_offset": 5, "partition_max_bytes": 1 << 20}]
     values = {"max_wait_ms": max_wait_ms, "min_bytes": min_bytes}
     values["topics"] = [_topic(version, "topic") | {"partitions": wanted}] if topics else []
@@ -99,7 +99,7 @@ def fetched(
     session_id: int = 0,
     **values: Any,
 ) -> bytes:
-    """The response to `fetch`; `size` is what it is charged: four bytes and its body. `records` None: no partitions at all."""
+    """The response to `fetch`; `size` is its charge: four bytes and its body. `records` None: no partitions at all."""
     if version >= 1:
         values["throttle_time_ms"] = throttle_time_ms
     if version >= 7:
@@ -119,7 +119,7 @@ def fetched_nothing(correlation_id: int, *, version: int = 12, throttle_time_ms:
 
 
 def batch(size: int) -> bytes:
-    """As much of a record batch of `size` bytes as anybody here looks at."""
+    """The parts of a record batch of `size` bytes that Weir reads."""
     return bytes(8) + (size - 12).to_bytes(4, "big") + bytes(size - 12)
 
 
@@ -132,7 +132,7 @@ BROKERS = [(0, "kafka-0.internal", 9092), (1, "kafka-1.internal", 9093)]
 
 
 def node_endpoints(brokers: list[tuple[int, str, int]]) -> list[dict[str, Any]]:
-    """Brokers' addresses, as a list of them stands in a message."""
+    """Return brokers' addresses as a message has them."""
     return [{"node_id": node_id, "host": host, "port": port, "rack": "r"} for node_id, host, port in brokers]
 
 
@@ -163,7 +163,7 @@ def versions_are(
 
 
 def heartbeat(correlation_id: int, *, version: int = 4) -> bytes:
-    """A Heartbeat request, of which nothing is ever opened."""
+    """A Heartbeat request, which Weir never opens."""
     values = {"group_id": "g", "generation_id": 1, "member_id": "m"}
     return codec.encode_request(ApiKey.HEARTBEAT, version, values, correlation_id, "etl")
 

@@ -1,4 +1,4 @@
-"""A client that goes over its quota, as a transcript: KIP-219, with many requests in flight."""
+"""A client over its quota, as a transcript: KIP-219 with many requests in flight."""
 
 from itertools import pairwise
 
@@ -39,7 +39,7 @@ def test_produce_over_quota_is_forwarded_and_mutes_client(version):
     assert t.counters.muted == 1
     t.passes(0.1)
     t.broker_answers(m.produced(1, version=version))
-    t.client_got(m.produced(1, version=version, throttle_time_ms=400))  # what is left of it
+    t.client_got(m.produced(1, version=version, throttle_time_ms=400))  # the rest of the throttle time
     t.passes(0.399)
     assert t.paused
     t.passes(0.001)
@@ -76,7 +76,7 @@ def test_client_stays_muted_until_response_is_sent():
     t.broker_answers(response[:20])
     assert t.paused
     t.broker_answers(response[20:])
-    t.client_got(m.produced(1))  # nothing is left of it
+    t.client_got(m.produced(1))  # no throttle time is left
     assert not t.paused
 
 
@@ -88,7 +88,7 @@ def test_without_acks_only_time_unmutes():
     t.passes(0.5)
     t.broker_got(m.heartbeat(2))
     assert not t.paused
-    assert t.row().early_total == 0  # nobody had told it
+    assert t.row().early_total == 0  # no response had a throttle time yet
 
 
 def test_requests_read_with_muting_one_wait():
@@ -100,7 +100,7 @@ def test_requests_read_with_muting_one_wait():
     t.passes(0.499)
     t.broker_got()
     t.passes(0.001)
-    t.broker_got(m.metadata(2), m.produce(3, size=100))  # which goes over again
+    t.broker_got(m.metadata(2), m.produce(3, size=100))  # produce 3 exceeds the quota again
     assert t.paused
     t.broker_answers(m.described(2, []), m.produced(3))
     t.client_got(
@@ -122,7 +122,7 @@ def test_unfinished_request_is_read_to_its_end(by):
     assert not t.paused
     t.client_sends(request[by:-1])
     assert not t.paused
-    assert t.counters.muted == 0  # it goes over with the bytes that arrive, not with those that its header claims
+    assert t.counters.muted == 0  # arriving bytes exceed the quota, not the length in the header
     t.client_sends(request[-1:], m.metadata(2))
     t.broker_got(request[by:])
     assert t.paused
@@ -148,9 +148,9 @@ def test_requests_in_flight_when_one_mutes_are_answered():
     t.broker_got(m.produce(1, size=5_000), m.metadata(2), m.produce(3, size=5_500))
     t.passes(0.1)
     t.broker_answers(m.produced(1))
-    t.client_got(m.produced(1, throttle_time_ms=400))  # whose turn it is, before the one that went over
+    t.client_got(m.produced(1, throttle_time_ms=400))  # the response before the one that exceeds the quota
     t.passes(1)
-    assert t.paused  # the response that the mute waits for is still to come
+    assert t.paused  # the mute waits for this response
     t.broker_answers(m.described(2, []))
     assert t.paused
     t.broker_answers(m.produced(3))
@@ -159,8 +159,8 @@ def test_requests_in_flight_when_one_mutes_are_answered():
     t.broker_got(m.produce(4, size=100))
 
 
-def test_like_responses_are_told_apart():
-    """A client may number all its requests alike; the mute waits for the response of the last."""
+def test_like_responses_stay_distinct():
+    """A client may give all requests the same correlation id. The mute waits for the response of the last."""
     t = over_quota()
     t.client_sends(m.produce(1, size=5_250), m.produce(1, size=5_250))
     t.passes(0.5)
@@ -174,7 +174,7 @@ def test_longest_delay_saturates():
     t = Transcript(limits(produce=1, algorithm="window"))
     t.client_sends(m.produce(1, size=3_000_000))
     t.broker_answers(m.produced(1))
-    t.client_got(m.produced(1, throttle_time_ms=MAX_THROTTLE_TIME_MS))  # in Kafka it would be negative: none at all
+    t.client_got(m.produced(1, throttle_time_ms=MAX_THROTTLE_TIME_MS))  # in Kafka it would be negative, so no throttle at all
     t.passes(1e6)
     assert t.paused
 
@@ -188,14 +188,14 @@ def test_early_timer_is_set_again():
     assert t.alarm == pytest.approx(START + 0.5)
     t.passes(0.1)
     assert not t.paused
-    t.core.wake(t.now)  # and one that is left over does nothing
+    t.core.wake(t.now)  # a left-over timer does nothing
     assert not t.paused
 
 
 def test_clients_that_ignore_throttle_are_counted():
     t = over_quota()
     t.client_sends(m.produce(1, size=OVER))
-    t.client_sends(m.heartbeat(2))  # on its way before the client knew
+    t.client_sends(m.heartbeat(2))  # sent before the client knew of its throttle
     t.broker_answers(m.produced(1))
     t.passes(0.5)
     t.broker_got(m.produce(1, size=OVER), m.heartbeat(2))
@@ -289,7 +289,7 @@ def test_new_limit_applies_to_next_request():
         (limits(), 0.0),
         (limits(produce=2_000), 0.25),
         (limits(produce=1_000), 0.5),
-        (limits(produce=100), 0.5),  # it was told half a second
+        (limits(produce=100), 0.5),  # the announced throttle time is half a second
         (limits(produce=1_000, enforce=False), 0.0),
     ],
 )
@@ -312,7 +312,7 @@ def test_changed_limit_shortens_mute_but_never_extends_it(settings, left):
 )
 def test_window_without_its_burst_unmutes_nobody_early(limit, left):
     t = Transcript(limits(produce=1_000, algorithm="window"))
-    t.client_sends(m.produce(1, size=100_000))  # which takes 90 s beyond the ten of the window
+    t.client_sends(m.produce(1, size=100_000))  # 90 s beyond the 10 s of the window
     t.broker_answers(m.produced(1))
     t.passes(20.0)
     for _ in range(3):
@@ -368,7 +368,7 @@ def test_client_keeps_recent_use_when_its_bucket_changes():
     t.client_got(m.produced(1, throttle_time_ms=500), m.produced(2, throttle_time_ms=500))
 
 
-# What is in flight is bounded.
+# The bound of requests in flight.
 
 
 def test_client_over_in_flight_limit_is_unread_until_half():
@@ -421,7 +421,7 @@ def test_mute_may_end_before_in_flight_limit():
 
 @pytest.mark.parametrize("request_of", [lambda number: m.produce(number, size=5_000), m.metadata], ids=["produce", "other"])
 def test_in_flight_limit_holds_at_any_chunk_end(request_of):
-    """Also where each ends in the middle of a request, of which the rest has to go on."""
+    """Each chunk ends within a request, whose rest must still be forwarded."""
     t = Transcript()
     stream = b"".join(request_of(number) for number in range(2 * MAX_IN_FLIGHT))
     edges = range(0, len(stream), 3 * len(request_of(0)))
@@ -432,7 +432,7 @@ def test_in_flight_limit_holds_at_any_chunk_end(request_of):
 
 
 def test_held_chunk_is_no_more_than_one_read():
-    """While a client is muted nothing more is read than what the event loop had read already, whatever muted it."""
+    """While a client is muted, the gateway holds only the bytes that the event loop had already read."""
     t = Transcript(limits(fetch=1_000))
     t.client_sends(m.fetch(1))
     t.broker_answers(m.fetched(1, size=OVER))

@@ -1,4 +1,4 @@
-"""Consumers that share a quota, over 30 simulated seconds: how many empty answers they get, and how even their shares are."""
+"""Consumers that share a quota over 30 simulated seconds: the number of empty answers, and the evenness of shares."""
 
 import random
 from collections import Counter
@@ -17,7 +17,7 @@ ANSWER = full_answer(100_000)
 
 
 def bandwidth(told, since=0.0):
-    """Bytes of one consumer, from so many seconds after the start."""
+    """Return the bytes of one consumer, from `since` seconds after the start."""
     return float(sum(size for when, size in told.full if when >= START + since))
 
 
@@ -29,7 +29,7 @@ def simulate(topic, *, seconds=SECONDS, consumers=CONSUMERS, quota=QUOTA, algori
 
 
 def counts(told):
-    """All answers with records, and all without."""
+    """Return the number of answers with and without records."""
     return sum(len(each.full) for each in told), sum(len(each.empty) for each in told)
 
 
@@ -44,7 +44,7 @@ def test_fifty_consumers_share_evenly(polite):
 
 
 @pytest.mark.parametrize("batch_bytes", [16_000, 100_000])
-def test_consumers_share_evenly_whatever_the_batches(batch_bytes):
+def test_consumers_share_evenly_at_any_batch_size(batch_bytes):
     told = simulate(batched(batch_bytes))
     full, empty = counts(told)
     assert empty <= 2 * full
@@ -69,7 +69,7 @@ def test_throttled_consumers_get_different_times():
 
 
 def test_few_throttled_fetches_reach_the_broker():
-    """In a fetch session the broker is asked for a throttled Fetch too, and reads a batch for it."""
+    """In a fetch session a throttled Fetch also reaches the broker, which reads a batch for it."""
     simulation = Consumers(limits(fetch=QUOTA))
     told = [simulation.add(fixed(ANSWER), session=(0, 0)) for _ in range(CONSUMERS)]
     simulation.run(SECONDS)

@@ -1,4 +1,4 @@
-"""What nobody has a quota for goes through as it came, in whatever chunks, and in order."""
+"""Requests without a quota pass unchanged and in order, in any chunks."""
 
 import random
 
@@ -125,7 +125,7 @@ def numbered(frame, correlation_id, at):
 
 
 def scripts(exchanges):
-    """What client and broker send, each frame with its number."""
+    """Return the bytes of the client and of the broker, with numbered frames."""
     requests = [numbered(request, number, 8) for number, (request, _) in enumerate(exchanges)]
     responses = [numbered(response, number, 4) for number, (_, response) in enumerate(exchanges) if response]
     return b"".join(requests), b"".join(responses)
@@ -137,7 +137,7 @@ cuts = st.one_of(st.integers(1, 30), st.integers(1, 5_000))
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=150)
 @given(st.lists(st.sampled_from(EXCHANGES), min_size=1, max_size=12), cuts, cuts, st.sampled_from([None, 1e9]))
 def test_any_chunking_forwards_same_bytes(exchanges, by, answers_by, quota):
-    """With a quota that nobody reaches, too, so that Fetch requests and responses are opened."""
+    """A quota that is never reached makes Weir open Fetch requests and responses as well."""
     sent, answered = scripts(exchanges)
     whole, cut = (Transcript(limits(quota, quota)) for _ in range(2))
     whole.client_sends(sent)
@@ -162,7 +162,7 @@ def test_any_chunking_forwards_same_bytes(exchanges, by, answers_by, quota):
     st.sampled_from([2_000.0, 300.0]),
 )
 def test_mixed_directions_and_throttles_lose_nothing(exchanges, turns, quota):
-    """Both peers send by turns, the client over its quota; in the end everything has been forwarded and answered, in order."""
+    """Both peers send in turns, the client over its quota. In the end, all is forwarded and answered in order."""
     sent, _ = scripts(exchanges)
     t = Transcript(limits(quota, quota))
     broker = Broker(t, exchanges)
@@ -190,7 +190,7 @@ def test_mixed_directions_and_throttles_lose_nothing(exchanges, turns, quota):
 
 
 def frames_of(data, at):
-    """The correlation ids of the frames that are in `data`, whole and nothing else."""
+    """Return the correlation ids of the frames in `data`, which holds only whole frames."""
     found, pos = [], 0
     while pos < len(data):
         found.append(int.from_bytes(data[pos + at : pos + at + 4], "big"))
@@ -200,7 +200,7 @@ def frames_of(data, at):
 
 
 class Broker:
-    """Answers what has reached it, in order and no sooner."""
+    """Answers the requests that have reached it, in order."""
 
     def __init__(self, transcript, exchanges):
         self.transcript = transcript

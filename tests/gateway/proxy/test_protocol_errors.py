@@ -1,4 +1,4 @@
-"""Peers that break the protocol: the session ends with a reason that is a metric's label, and with nothing else."""
+"""Peers that break the protocol: the session ends only with reasons that are labels of the metric."""
 
 import random
 
@@ -25,11 +25,11 @@ REASONS = {
     *("overrun", "bad_count", "bad_length", "bad_tags", "bad_varint"),
     *("broker_overrun", "broker_order", "broker_unasked"),
 }
-"""All values of the metric's label that bytes can lead to; None: nothing is wrong with them."""
+"""All reasons that bytes can cause; None means no error."""
 
 
 def refused(what, *args, **kwargs):
-    """The reason for which it is refused, None where it is not; every other error is one of the test's."""
+    """Return the reason of a refusal, or None. Any other error fails the test."""
     try:
         what(*args, **kwargs)
     except ProtocolError as error:
@@ -42,7 +42,7 @@ def header(api_key, version, client_id=b"\x00\x03etl", more=b""):
 
 
 def cut_inside(frame, size):
-    """The frame with a length of `size`, and something behind it."""
+    """Return the frame with a length of `size`, followed by another frame."""
     return size.to_bytes(4, "big") + frame[4 : 4 + size] + m.heartbeat(9)
 
 

@@ -8,7 +8,7 @@ from gateway.proxy.sessions import Sessions
 
 
 class Connection:
-    """An open session that notes how it is ended."""
+    """An open session that records how it ends."""
 
     def __init__(self, last_active=0.0, authenticate_by=float("inf")):
         self.last_active = last_active

@@ -1,4 +1,4 @@
-"""Frames of requests that change topics, and a broker that answers them, for transcripts; by an independent codec."""
+"""Frames of mutation requests, by an independent codec, and a broker that answers them, for transcripts."""
 
 import uuid
 from typing import Any
@@ -12,11 +12,11 @@ LATEST = {CREATE: 7, DELETE: 6, GROW: 3}
 PERMISSIVE = {CREATE: 5, DELETE: 4, GROW: 2}
 
 Result = tuple[str | None, int]
-"""A topic and the broker's error code."""
+"""A topic, and the broker's error code for it."""
 
 
 def id_of(name: str) -> uuid.UUID:
-    """The id of a topic in these scripts."""
+    """Return the id of a topic in these scripts."""
     return uuid.uuid5(uuid.NAMESPACE_DNS, name)
 
 
@@ -50,7 +50,7 @@ def grow(correlation_id: int, topics: dict[str, int] | list[dict[str, Any]], *, 
 def answered(
     key: int, correlation_id: int, results: list[dict[str, Any]], *, version: int | None = None, throttle_time_ms: int = 0
 ) -> bytes:
-    """The response to any of the three."""
+    """Return the response to any of the three requests."""
     version = LATEST[ApiKey(key)] if version is None else version
     field = {CREATE: "topics", DELETE: "responses", GROW: "results"}[ApiKey(key)]
     known = codec.response_class(key).fields[field].data_class.fields
@@ -68,25 +68,25 @@ def answered(
 
 
 def refused(name: str | None, topic_id: uuid.UUID | None = None) -> dict[str, Any]:
-    """What Weir says of a topic that the quota has no room for."""
+    """Return Weir's result for a topic over the quota."""
     return {"name": name, "error_code": 89} | ({"topic_id": topic_id} if topic_id else {})
 
 
 def question(correlation_id: int, names: list[str]) -> bytes:
-    """Weir's own request for topics by name."""
+    """Return Weir's own request for topics by name."""
     values = {"topics": [{"name": name} for name in sorted(names)], "allow_auto_topic_creation": False}
     return codec.encode_request(ApiKey.METADATA, 4, values, correlation_id, "etl")
 
 
 def question_by_id(correlation_id: int, names: list[str]) -> bytes:
-    """The same by id, where these are the topics' names."""
+    """Return Weir's own request for the topics of these names by id."""
     topics = [{"name": None, "topic_id": each} for each in sorted(map(id_of, names), key=lambda each: each.bytes)]
     values = {"topics": topics, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
     return codec.encode_request(ApiKey.METADATA, 12, values, correlation_id, "etl")
 
 
 def told(correlation_id: int, topics: dict[str, int], *, version: int = 4, error_code: int = 3) -> bytes:
-    """The broker's answer: the partitions of each topic; one with 0 has the error (3: there is none)."""
+    """Return the broker's answer: the partitions of each topic. A topic with 0 has the error (3: unknown topic)."""
     described = []
     for name, count in topics.items():
         partitions = [
@@ -101,7 +101,7 @@ def told(correlation_id: int, topics: dict[str, int], *, version: int = 4, error
 
 
 class Controller:
-    """A broker with a controller that has no quota of its own: it does all it is asked, and refuses as KRaft does."""
+    """A broker with a controller without quotas. It executes all requests and refuses as KRaft does."""
 
     def __init__(self, transcript: Transcript, topics: dict[str, int] | None = None, *, num_partitions: int = 1) -> None:
         self.t = transcript
@@ -111,7 +111,7 @@ class Controller:
         self.forwarded: list[str] = []
 
     def serve(self) -> None:
-        """Answer whatever has come, until nothing comes any more."""
+        """Answer requests until no further request arrives."""
         while self.t.broker_inbox:
             inbox, self.t.broker_inbox = bytes(self.t.broker_inbox), bytearray()
             while inbox:

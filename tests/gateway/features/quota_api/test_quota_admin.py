@@ -208,7 +208,7 @@ async def test_quota_of_another_gateway_applies(world, caplog):
     world.queue.follow(
         {ALICE: {KEY: 1.0}, BOB: {KEY: 7.0}, ClientQuotaEntity(ip="localhost"): {"connection_creation_rate": 2.0}}
     )
-    await world.alter(setting("carol", 3.0), validate_only=True)  # which is behind it in the queue
+    await world.alter(setting("carol", 3.0), validate_only=True)  # queued after the change of the other gateway
     assert (world.limit("alice"), world.limit("bob"), world.applied) == (1.0, 7.0, 2)
     assert "127.0.0.1" in {entity.ip for entity in world.engine.settings.dynamic}
     assert "quotas of 2 entities were changed through another gateway" in caplog.messages

@@ -1,4 +1,4 @@
-"""Rates of listeners and quotas of topics, held by several gateways together."""
+"""Rates of listeners and quotas of topics that several gateways share."""
 
 from collections.abc import Sequence
 
@@ -15,8 +15,8 @@ WINDOW = Window(11, 1.0)
 BURST = RATE * 10
 
 
-class Exchange:
-    """Members whose books are given, and a topic without any delay between them."""
+class Peers:
+    """Members that share the given usages, over a topic without delay."""
 
     def __init__(self, engines: Sequence[QuotaEngine], books: Sequence[SharedUsage]) -> None:
         self.now = 100.0
@@ -38,7 +38,7 @@ def engines(count: int) -> list[QuotaEngine]:
     return [QuotaEngine(QuotaSettings(window=WINDOW), 100.0, shared=True) for _ in range(count)]
 
 
-class Listeners(Exchange):
+class Listeners(Peers):
     """Gateways with a listener `clients`, whose rate, or that of the whole gateway, is limited."""
 
     def __init__(self, count: int, **limits: AcceptLimits) -> None:
@@ -51,7 +51,7 @@ class Listeners(Exchange):
         super().__init__(made, self.gateways)
 
     def take(self, number: int, seconds: float) -> int:
-        """As many connections as come through one gateway within so many seconds."""
+        """Return the number of connections that one gateway accepts within `seconds`."""
         taken = 0
         for _ in range(round(seconds / INTERVAL)):
             while self.gateways[number].wait("clients", self.now) == 0.0:
@@ -65,7 +65,7 @@ def test_listener_rate_is_shared_by_all_gateways() -> None:
     fleet = Listeners(2, listener=AcceptLimits(connection_creation_rate=RATE))
     burst = fleet.take(0, 3.0)
     assert burst <= BURST + 3 * RATE + 2
-    assert fleet.take(1, 5.0) <= 6 * RATE + 2, "the other one has heard of the burst"
+    assert fleet.take(1, 5.0) <= 6 * RATE + 2, "the other gateway knows of the burst"
 
 
 def test_gateway_rate_is_shared_by_all_gateways() -> None:
@@ -89,8 +89,8 @@ def test_gateway_without_a_rate_ignores_shared_use() -> None:
     assert fleet.gateways[1].wait("clients", fleet.now) == 0.0
 
 
-class Topics(Exchange):
-    """Gateways that each have something appended to topics."""
+class Topics(Peers):
+    """Gateways with appends to topics."""
 
     def __init__(self, count: int, *, max_topics: int = 100) -> None:
         settings = TopicSettings(1_000, {"hot": 400}, meter="window", window=Window(2, 1.0))
@@ -133,7 +133,7 @@ def test_topics_over_the_limit_are_not_made_for_peers() -> None:
     fleet.append(1, "cold", 20_000)
     fleet.run(1.0)
     assert fleet.gateways[0].find(b"cold", by_id=False) is None
-    assert fleet.gateways[0].over(fleet.now), "the total counts all the same"
+    assert fleet.gateways[0].over(fleet.now), "the total still counts"
 
 
 def test_changed_thresholds_keep_known_use() -> None:
@@ -143,4 +143,4 @@ def test_changed_thresholds_keep_known_use() -> None:
     fleet.gateways[1].apply(TopicSettings(1_500, {"hot": 400}, meter="window", window=Window(2, 1.0)), fleet.now)
     assert fleet.rejects(1, "hot")
     fleet.gateways[1].apply(TopicSettings(1_500, {"hot": 400}), fleet.now)
-    assert not fleet.rejects(1, "hot"), "another way to reckon begins anew"
+    assert not fleet.rejects(1, "hot"), "another meter starts anew"

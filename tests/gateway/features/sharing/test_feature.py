@@ -1,4 +1,4 @@
-"""What becomes of the records of the usage topic before the member sees them. No broker is needed for that."""
+"""Records of the usage topic before the member receives them, without a broker."""
 
 import asyncio
 
@@ -16,13 +16,13 @@ from gateway.quotas.meter import Window
 CAPACITY = 10_000_000.0
 WINDOW = Window(samples=11, seconds=600.0)
 LIMIT = CAPACITY / 6_000
-"""So little that what flows in while the test runs does not count."""
+"""A limit so low that the refill during a test does not matter."""
 
 OTHER = b"f" * 16
 
 
 class Reader:
-    """A gateway's sharing that is given records, and the bucket that they are about."""
+    """A gateway's sharing that receives records, and their bucket."""
 
     def __init__(self) -> None:
         quota = EntityQuota(ClientQuotaEntity(user="alice"), {"producer_byte_rate": LIMIT})
@@ -34,7 +34,7 @@ class Reader:
         return self.engine.acquire("produce", "alice", "any", clock.monotonic())
 
     def used(self) -> float:
-        """What has been taken off the bucket for others, but for what has flowed in meanwhile."""
+        """Return the charges for peers' use, without the refill meanwhile."""
         meter = self.bucket.shared_meter()
         assert meter is not None
         return CAPACITY - (meter.tokens(clock.monotonic()) or 0.0)
@@ -51,7 +51,7 @@ async def test_last_record_of_a_backlog_counts() -> None:
     for sequence in range(2, 50):
         reader.read(sequence, sequence * 1_000_000)
     await asyncio.sleep(0)
-    assert reader.used() <= CAPACITY, "what was used some time ago leaves no debt"
+    assert reader.used() <= CAPACITY, "old use leaves no debt"
     assert reader.sharing.report().skipped == {}
 
 

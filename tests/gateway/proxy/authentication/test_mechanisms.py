@@ -1,4 +1,4 @@
-"""Whose tokens these are, by hand from the mechanisms' own specifications; `None` is "can't be told"."""
+"""Names in tokens, by hand from the mechanisms' specifications. `None` means that the name is unreadable."""
 
 import base64
 import json
@@ -13,9 +13,9 @@ LONG = "ü" * 20_000
 
 PLAIN = [
     (b"\0alice\0secret", "alice"),
-    (b"\0alice\0", "alice"),  # whether an empty password will do is the broker's affair
+    (b"\0alice\0", "alice"),  # the broker decides about an empty password
     (b"alice\0alice\0secret", "alice"),
-    (b"boss\0alice\0secret", None),  # Kafka lets nobody act as somebody else
+    (b"boss\0alice\0secret", None),  # Kafka refuses another authorization id
     ("\0ä=,b\0sécret".encode(), "ä=,b"),
     (f"\0{LONG}\0secret".encode(), LONG),
     (b"", None),

@@ -441,7 +441,7 @@ def test_invalid_broker_raw_token_length_is_refused():
     assert caught.value.reason == "broker_raw_length"
 
 
-def test_a_long_token_is_collected():
+def test_long_token_is_collected():
     t = transcript(required=True, max_bytes=512 * 1024)
     token = b"n,,\1" + b"x" * 300_000 + b"=1\1" + BEARER.partition(b"\1")[2]
     log_in(t, "OAUTHBEARER", rounds=[(token, b"")], by=60_000)

@@ -18,11 +18,11 @@ from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
 
 SHORT = Window(2, 1.0)
-"""The burst is one second's worth."""
+"""The burst is one second."""
 
 
 class Echo(asyncio.Protocol):
-    """A connection that says back what it hears."""
+    """A connection that echoes its input."""
 
     def __init__(self, slot, made):
         self._slot = slot
@@ -40,11 +40,11 @@ class Echo(asyncio.Protocol):
 
 
 class House:
-    """An acceptor for connections that echo, on a port of this machine, with all that it needs."""
+    """An acceptor for echo connections on a local port, with its dependencies."""
 
     def __init__(self, bound, *, ip_rate=None, window=SHORT, max_per_ip=1_000, max_held=100, tls=None, **listener):
         quota = EntityQuota(ClientQuotaEntity(ip=DEFAULT), {"connection_creation_rate": ip_rate})
-        # The burst is what a rate allows in all samples but one, and who is over is held for no longer than one sample.
+        # The burst is the rate over all samples but one. A connection over the rate is held for at most one sample.
         engine = QuotaEngine(QuotaSettings((quota,) if ip_rate else (), window=window), 0.0)
         self.counters = Counters()
         self.quotas = ConnectionQuotas(
@@ -57,7 +57,7 @@ class House:
         self.acceptor = Acceptor(bound, lambda slot: Echo(slot, self.made), self.admission, "clients", tls=tls)
 
     async def connect(self):
-        """A connection of the kernel's, whether or not anybody has accepted it."""
+        """Connect to the kernel's queue, accepted or not."""
         client = socket.socket()
         client.setblocking(False)
         try:
@@ -69,7 +69,7 @@ class House:
         return client
 
     def left(self):
-        """An event for the next connection that gives its place back."""
+        """Return an event that is set when the next connection gives its place back."""
         left = asyncio.Event()
         self.quotas.on_leave(left.set)
         return left
@@ -108,7 +108,7 @@ async def house(bound):
 
 
 async def ask(client, text=b"hello"):
-    """What comes back: the text from who was let in, nothing from a connection that is closed."""
+    """Return the echo of an admitted connection, or nothing from a closed one."""
     loop = asyncio.get_running_loop()
     try:
         await loop.sock_sendall(client, text)
@@ -170,7 +170,7 @@ async def test_handshake_survives_finish_and_ends_on_close(house):
 
 async def test_acceptor_retries_without_file_descriptors(monkeypatch, caplog, bound, house):
     class Exhausted:
-        """A listening socket of a process that has no file descriptor left, once."""
+        """A listening socket of a process that once has no file descriptor left."""
 
         def __init__(self):
             self.calls = 0
@@ -211,10 +211,12 @@ async def test_address_at_connection_limit_is_refused(house):
 
 
 async def test_address_over_rate_is_held_then_closed(house):
-    here = house(start=False, ip_rate=0.02, window=Window(1_001, 0.1), max_held=3)  # two, and the next one 50 seconds later
+    here = house(
+        start=False, ip_rate=0.02, window=Window(1_001, 0.1), max_held=3
+    )  # two connections, and the next one 50 seconds later
     clients = [await here.connect() for _ in range(6)]
-    here.acceptor.start()  # and finds them all
-    # Two are let in, three are held, and one is more than may be held.
+    here.acceptor.start()  # all connections wait in the queue
+    # Two are admitted, three are held, and one exceeds the limit of held connections.
     assert [await ask(client) for client in clients] == [b"hello"] * 2 + [b""] * 4
     assert len(here.made) == 2
     assert here.counters.rejected == {"connection_creation_rate": 3, "too_many_held": 1}
@@ -235,7 +237,7 @@ async def test_connection_over_maximum_waits_for_a_place(house):
     first, second = await here.connect(), await here.connect()
     assert await ask(first) == b"hello"
     waiting = asyncio.create_task(ask(second))
-    await asyncio.sleep(0.05)  # nothing happens, and of that there is no event
+    await asyncio.sleep(0.05)  # wait, because nothing must happen
     assert (waiting.done(), len(here.made)) == (False, 1)
     first.close()
     assert await waiting == b"hello"
@@ -244,7 +246,7 @@ async def test_connection_over_maximum_waits_for_a_place(house):
 async def test_connections_over_listener_rate_wait_and_are_served(house):
     here = house(start=False, connection_creation_rate=20)
     clients = [await here.connect() for _ in range(25)]
-    here.acceptor.start()  # and finds them all
+    here.acceptor.start()  # all connections wait in the queue
     assert [await ask(client) for client in clients] == [b"hello"] * 25
     assert here.quotas.listeners["clients"].throttle_seconds_total > 0
     assert here.counters.rejected == {}

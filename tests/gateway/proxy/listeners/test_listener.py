@@ -1,4 +1,4 @@
-"""Brokers' ports, bound for real."""
+"""Really bound ports of brokers."""
 
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -28,13 +28,13 @@ PORTS = 3
 
 @pytest.fixture
 def first() -> int:
-    """The first of the ports for brokers."""
+    """The first broker port."""
     return free_port_range(1 + PORTS) + 1
 
 
 @pytest.fixture
 async def worker(tmp_path: Path, first: int) -> AsyncIterator[Callable[[], Listener]]:
-    """Makes a worker's listener."""
+    """A factory of workers' listeners."""
     text = f"""
 upstream: {{bootstrap_servers: ["127.0.0.1:9092"]}}
 listeners: [{{name: clients, bootstrap_port: {first - 1}, broker_ports: {first}-{first + PORTS - 1}}}]
@@ -61,15 +61,15 @@ listeners: [{{name: clients, bootstrap_port: {first - 1}, broker_ports: {first}-
         yield make
 
 
-def told(listener: Listener, node_id: int) -> int | None:
-    """The port that clients are told for a broker."""
+def advertised(listener: Listener, node_id: int) -> int | None:
+    """Return the port of a broker in addresses for clients."""
     address = listener.translate(node_id, "kafka.example.com", 9092)
     return None if address is None else address[1]
 
 
 async def test_workers_use_same_port_for_a_broker(worker: Callable[[], Listener], first: int) -> None:
     one, other = worker(), worker()
-    assert [told(listener, 1) for listener in (one, other, one)] == [first + 1] * 3
+    assert [advertised(listener, 1) for listener in (one, other, one)] == [first + 1] * 3
     with pytest.raises(OSError, match="in use"):
         socket.create_server(("127.0.0.1", first + 1))
 
@@ -79,18 +79,18 @@ async def test_port_of_another_weir_is_skipped(
 ) -> None:
     with socket.create_server(("127.0.0.1", first + 1), reuse_port=True):
         one = worker()
-        assert told(one, 1) == first + 2
+        assert advertised(one, 1) == first + 2
     assert f"port {first + 1}, meant for broker 1, can't be bound" in caplog.text
     other = worker()
-    assert told(other, 1) == first + 2, "also once it is free"
+    assert advertised(other, 1) == first + 2, "also once it is free"
 
 
 async def test_broker_ids_that_share_a_port_warn_with_remedy(
     worker: Callable[[], Listener], first: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = worker()
-    assert [told(one, 1), told(one, 2)] == [first + 1, first + 2]
+    assert [advertised(one, 1), advertised(one, 2)] == [first + 1, first + 2]
     assert "is too narrow" not in caplog.text
-    assert told(one, 1 + PORTS) == first
+    assert advertised(one, 1 + PORTS) == first
     assert f"port {first + 1} is that of broker 1 and of broker 4, which gets port {first} now" in caplog.text
     assert "widen broker_ports to 4 ports or more" in caplog.text

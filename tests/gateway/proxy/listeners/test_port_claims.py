@@ -1,4 +1,4 @@
-"""Processes that agree on which broker a port is for."""
+"""Processes agree on the broker of each port."""
 
 import os
 from errno import EADDRINUSE, EMFILE
@@ -10,7 +10,7 @@ from gateway.proxy.listeners.port_claims import PortClaims
 
 
 def nobody() -> None:
-    """Nobody else listens there."""
+    """A port without another listener."""
 
 
 def test_first_claim_owns_port(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Errors of real handshakes, in memory, by the words that people read."""
+"""Error messages of real handshakes in memory."""
 
 import ssl
 from pathlib import Path
@@ -11,7 +11,7 @@ from loadtest.testkit.certificates import LOOPBACK, Authority
 
 
 def handshake(client: ssl.SSLContext, server: ssl.SSLContext, host: str = "localhost") -> tuple[ssl.SSLError | None, ...]:
-    """Run both sides against each other; the error of the client and of the server."""
+    """Run both sides against each other and return the errors of client and server."""
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     sides = [
         client.wrap_bio(to_client, to_server, server_hostname=host),

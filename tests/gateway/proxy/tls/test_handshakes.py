@@ -1,4 +1,4 @@
-"""Handshakes with sockets of this machine: limits, and what is counted."""
+"""Handshakes with local sockets: limits and counters."""
 
 import asyncio
 import socket
@@ -43,7 +43,7 @@ class Port:
         return Noting()
 
     def accept(self) -> tuple[socket.socket, "asyncio.Task[None]"]:
-        """A client's socket, and the handshake that the server has begun with it."""
+        """Return a client's socket, and the server's handshake with it."""
         client = socket.create_connection(self.bound.getsockname())
         client.setblocking(False)
         connection, _ = self.bound.accept()
@@ -131,7 +131,7 @@ def test_context_reloads_complete_files(authority: Authority, tmp_path: Path) ->
     assert (live.context, results) == (first, {})
 
     other_key, other_cert = other.key.read_bytes(), other.cert.read_bytes()
-    files.key.write_bytes(other_key)  # half of it: seen, and not taken yet
+    files.key.write_bytes(other_key)  # half of the new files: noticed, but not used yet
     live.refresh()
     files.cert.write_bytes(other_cert)
     live.refresh()
