@@ -161,7 +161,7 @@ def test_bad_records_are_skipped_and_deleted_topic_refilled(kafka: KafkaCluster,
 
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         admin.delete_topics([topic])[topic].result(TIMEOUT)
-        wait_until(lambda: "made again" in one.log(), "the topic exists again")
+        wait_until(lambda: "created again" in one.log(), "the topic exists again")
         wait_until(lambda: "were put into topic" in one.log(), "the topic is filled")
         assert ask(one) == both
         set_quota(one, "app", **QUOTA)

@@ -134,7 +134,7 @@ def test_deleted_usage_topic_is_created_again(fleet: Fleet) -> None:
         TIMEOUT,
     )
     fleet.wait_for(GATEWAYS)
-    wait_until(lambda: "deleted and made again" in fleet.gateways[0].log(), "the log reports the new topic")
+    wait_until(lambda: "deleted and created again" in fleet.gateways[0].log(), "the log reports the new topic")
 
 
 def test_stopping_gateway_publishes_its_farewell(fleet: Fleet) -> None:
