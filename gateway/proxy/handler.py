@@ -59,6 +59,11 @@ class Request:
         return self.after - self.pos - LENGTH_BYTES
 
     @property
+    def frame_bytes(self) -> int:
+        """As `size`, with the length field."""
+        return self.after - self.pos
+
+    @property
     def end(self) -> int:
         """The offset behind the last byte that has arrived."""
         return min(self.after, len(self.data))

@@ -1,10 +1,10 @@
 """CreateTopics, DeleteTopics and CreatePartitions under a controller mutation quota (KIP-599).
 
-A topic costs its partitions. What the broker is going to refuse anyway costs nothing, as KRaft checks the quota last: so
-the broker is asked for the topics' metadata first, on the client's own connection and with the client's own rights.
+A topic costs its partitions. A topic that the broker refuses anyway costs nothing, as KRaft checks the quota last. So Weir
+first asks the broker for the topics' metadata, on the client's own connection and with the client's own rights.
 
-While the bucket is in debt, no topic that might cost something reaches the controller: a strict request is refused, and a
-permissive one waits. Topics that fail according to the metadata are answered here, as the metadata may be out of date.
+While the bucket is in debt, no topic that might cost something reaches the controller: Weir refuses a strict request and defers
+a permissive one. It also answers for topics that fail according to the metadata, as the metadata may be out of date.
 """
 
 from collections.abc import Callable, Iterable
@@ -59,7 +59,7 @@ _CHARGED_ERRORS: Final = {ApiKey.CREATE_PARTITIONS: frozenset({38, 39})}
 
 @dataclass(frozen=True, slots=True)
 class _Api:
-    """The body of one of the three requests."""
+    """The codec of one of the three requests."""
 
     key: ApiKey
     strict_since: int
@@ -80,7 +80,7 @@ def handler_factories(known: KnownTopics) -> dict[int, HandlerFactory]:
 
 @dataclass(slots=True)
 class _Topic:
-    """A topic of the request. `charged`: its cost in partitions. `error`, `message`: the answer that Weir gives itself."""
+    """A topic of the request. `charged` is its cost in partitions; `error` and `message` are Weir's own answer."""
 
     asked: RequestedTopic
     charged: int = 0
@@ -89,7 +89,7 @@ class _Topic:
 
 
 class MutationHandler:
-    """One of these requests and its answer."""
+    """Handles one of these requests and its answer."""
 
     def __init__(self, connection: Connection, known: KnownTopics) -> None:
         self._connection = connection
@@ -101,10 +101,10 @@ class MutationHandler:
         self._connection.client.use(request.header.client_id, now)
         if self._questions is None:
             if not self._limited(now):
-                if request.after - request.pos > MAX_UNTRUSTED_BYTES:
+                if request.frame_bytes > MAX_UNTRUSTED_BYTES:
                     return FORWARD
             else:
-                check_size(request.after - request.pos, MAX_COLLECTED_REQUEST_BYTES, "send the topics in several requests")
+                check_size(request.frame_bytes, MAX_COLLECTED_REQUEST_BYTES, "send the topics in several requests")
             if not request.whole:
                 return COLLECT
             self._questions = 0
@@ -133,7 +133,7 @@ class MutationHandler:
         return Replace(topic_lists.keep(self._api.key, self._version, frame, self._request, kept))
 
     def response(self, frame: bytes, now: float) -> bytes:
-        """Settle with the broker what was charged, and put in the topics that were answered here."""
+        """Correct the charge by the broker's results, and add the topics that Weir answers itself."""
         response = self._api.read_response(self._version, frame)
         results = by_key(response.results)
         self._settle(results, now)
@@ -151,10 +151,9 @@ class MutationHandler:
         return topic_lists.answer_with(self._api.key, self._version, frame, response, merged)
 
     def _limited(self, now: float) -> bool:
-        """Whether the client has a quota of mutations."""
         return self._connection.client.bucket(_KIND, now).meter is not None
 
-    # What the broker knows.
+    # The broker's metadata.
 
     def _begin(self, frame: bytes, header: RequestHeader, now: float) -> None:
         self._api = _APIS[header.api_key]
@@ -163,7 +162,7 @@ class MutationHandler:
         self._topics = [_Topic(asked) for asked in self._request.topics]
         self._forecasts = Forecasts(self._api.key, self._known)
         if not self._limited(now):
-            return  # it is measured by what is known already, and waits for nothing
+            return  # known metadata are enough to measure the request
         names = {asked.name for asked in self._request.topics if asked.name is not None and is_legal_name(asked.name)}
         ids = {asked.topic_id for asked in self._request.topics if asked.topic_id != NO_ID}
         by_name = sorted(names)
@@ -197,7 +196,7 @@ class MutationHandler:
     def _take_by_id(self, answer: bytes, now: float) -> None:  # noqa: ARG002
         self._forecasts.found |= {topic.topic_id: topic for topic in metadata.read_topics(metadata.BY_ID, answer)}
 
-    # What it costs.
+    # The charge.
 
     def _deferred(self, now: float) -> bool:
         """True if the request waits unforwarded until the bucket is out of debt.
@@ -217,11 +216,11 @@ class MutationHandler:
         return True
 
     def _charge(self, quota: MutationQuota, now: float) -> None:
-        """Charge each topic, or set the error with which it is answered here."""
+        """Charge each topic, or set the error of Weir's own answer."""
         self._forecasts.limited = self._bucket.meter is not None
         forecasts = self._forecasts.of_all(self._request.topics, now)
-        # The controller refuses more than this altogether, or it creates a part of it: so it is one operation, which is
-        # forwarded whole. Its tokens come back with the broker's refusal.
+        # The controller refuses a longer request as a whole, or creates a part of it. So Weir takes it for one operation and
+        # forwards it whole. Its tokens come back with the broker's refusal.
         total = sum(forecast.cost for forecast in forecasts)
         whole = self._api.key == ApiKey.CREATE_TOPICS and total > MAX_CREATED_PARTITIONS
         admitted = not whole or quota.record(total, now)
@@ -233,10 +232,10 @@ class MutationHandler:
             elif forecast.error != NO_ERROR and quota.in_debt(now):
                 topic.error, topic.message = forecast.error, forecast.message
 
-    # What came of it.
+    # The outcome.
 
     def _settle(self, results: dict[TopicKey, TopicResult], now: float) -> None:
-        """Give back what the broker refused, and charge what turned out otherwise."""
+        """Give the tokens of refused topics back, and charge for results that contradict the forecast."""
         more = 0
         for topic in self._topics:
             result = results.get(key(topic.asked))
@@ -249,10 +248,10 @@ class MutationHandler:
             self._connection.throttle.reconsider(now)
 
     def _worth(self, topic: _Topic, result: TopicResult, now: float) -> int:
-        """What the broker's controller would have charged for what came of a topic."""
+        """The broker's own charge for the result of a topic."""
         asked, api_key = topic.asked, self._api.key
         if result.error == _REQUEST_TIMED_OUT:
-            return topic.charged  # the controller may be at it still: ZooKeeper's answers so at once where timeout_ms is 0
+            return topic.charged  # the controller may go on: ZooKeeper's answers so at once if timeout_ms is 0
         if result.error != NO_ERROR:
             return topic.charged if result.error in _CHARGED_ERRORS.get(api_key, ()) else 0
         name = asked.name or result.name or self._known.name_of(asked.topic_id)
@@ -276,7 +275,7 @@ class MutationHandler:
         return worth
 
     def _refusal(self, topic: _Topic) -> bytes:
-        """The result of a topic that was answered here. One that is named by its id gets its name, as a broker has it."""
+        """Weir's own result of a topic. If the request names it by its id, the result has its name, as a broker's has."""
         asked = topic.asked
         name_field = asked.name_field
         if asked.name is None and (name := self._forecasts.name_of(asked)) is not None:
@@ -285,7 +284,7 @@ class MutationHandler:
 
 
 def _first_of_each(topics: Iterable[_Topic]) -> list[_Topic]:
-    """The topics without those that are named a second time."""
+    """The topics without repetitions."""
     first: dict[TopicKey, _Topic] = {}
     for topic in topics:
         first.setdefault(key(topic.asked), topic)

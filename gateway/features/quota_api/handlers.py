@@ -1,8 +1,7 @@
-"""DescribeClientQuotas and AlterClientQuotas (KIP-546): what Weir holds is its own affair, what only a broker can hold the
-broker's.
+"""DescribeClientQuotas and AlterClientQuotas (KIP-546): Weir keeps its own quotas, and the broker `request_percentage`.
 
-An alteration is checked, saved and put into effect here first; then the broker is asked for its part (`request_percentage`).
-Where it refuses, its error is the entity's answer, and what was changed here of that entity is taken back.
+Weir checks and saves an alteration, and puts it into effect. Then it asks the broker for the broker's part. If the broker
+refuses an entity, the client gets the broker's error, and Weir undoes its own change of that entity.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,27 +38,27 @@ from protocol.headers import RequestHeader
 
 
 class QuotaApi(Protocol):
-    """What answers for Weir's quotas."""
+    """The keeper of Weir's quotas."""
 
     def allows(self, user: str) -> bool:
-        """Whether the user may see and change quotas."""
+        """True if the user may see and change quotas."""
         ...
 
     def alter(self, request: AlterRequest, user: str, done: Callable[[], None]) -> AlterTask:
-        """Begin with an alteration."""
+        """Begin with an alteration, and call `done` at its end."""
         ...
 
     def undo(self, task: AlterTask, entity: tuple[EntityPart, ...]) -> None:
-        """Take back what a task has changed of an entity."""
+        """Undo a task's change of an entity."""
         ...
 
     def describe(self, components: Sequence[Component], *, strict: bool) -> list[DescribedEntity]:
-        """Weir's quotas that a filter finds. Raises QuotaApiError where the filter is none."""
+        """Weir's quotas that a filter finds. Raises QuotaApiError for an illegal filter."""
         ...
 
 
 class DescribeClientQuotas:
-    """Weir's quotas, with the broker's of keys that are not Weir's. A broker's own refusal is passed on."""
+    """Merges Weir's quotas with the broker's of other keys. The client gets a broker's own refusal as it is."""
 
     # A filter has at most three components, so 32 KiB are enough for administrators as well.
     def __init__(self, connection: Connection, api: QuotaApi) -> None:
@@ -72,7 +71,7 @@ class DescribeClientQuotas:
     def handle(self, request: Request, now: float) -> Verdict:
         """Ask the broker the same, unless the answer is an error."""
         self._client.use(request.header.client_id, now)
-        check_size(request.after - request.pos, MAX_UNTRUSTED_BYTES, "ask for fewer entity types")
+        check_size(request.frame_bytes, MAX_UNTRUSTED_BYTES, "ask for fewer entity types")
         if not request.whole:
             return COLLECT
         frame, header = request.cut()
@@ -88,7 +87,6 @@ class DescribeClientQuotas:
         return FORWARD
 
     def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
-        """Both together."""
         theirs = client_quotas.read_describe_response(self._version, frame)
         if theirs.error_code != NONE:
             return frame
@@ -98,7 +96,7 @@ class DescribeClientQuotas:
 
 
 class AlterClientQuotas:
-    """Weir's quotas are changed here, what is left is passed on."""
+    """Changes Weir's quotas, and forwards the rest."""
 
     def __init__(self, connection: Connection, api: QuotaApi) -> None:
         self._connection = connection
@@ -113,7 +111,7 @@ class AlterClientQuotas:
         self._connection.client.use(request.header.client_id, now)
         if self._task is None:
             user = self._connection.client.user
-            size, allowed = request.after - request.pos, self._api.allows(user)
+            size, allowed = request.frame_bytes, self._api.allows(user)
             if allowed:
                 check_size(size, MAX_COLLECTED_REQUEST_BYTES, "alter fewer entities at a time")
             else:
@@ -140,7 +138,7 @@ class AlterClientQuotas:
         """Refuse all entities.
 
         Java's client waits for a result of each entity. Only the first has a message, so that the answer is not much longer
-        than the request; clients put their own text for the error code in place of a null message.
+        than the request. Clients put their own text for the error code in place of a null message.
         """
         message: str | None = denied(user)
         for each in asked.entries:

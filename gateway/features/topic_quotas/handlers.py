@@ -1,8 +1,8 @@
 """`bytes.in.per.sec.threshold` as a config of topics: set, removed and described here; all other configs are the broker's.
 
-IncrementalAlterConfigs and AlterConfigs that name the key are split: the broker gets them without it. As with client quotas,
-Weir's part is saved and in effect first, and taken back where the broker refuses the rest of the same topic. DescribeConfigs
-is answered by the broker, and the key put into its answer.
+Weir takes the key out of IncrementalAlterConfigs and AlterConfigs, and forwards the rest. As with client quotas, Weir's part is
+saved and in effect first. If the broker refuses its part of the same topic, Weir undoes its own. The broker answers
+DescribeConfigs, and Weir puts the key into the answer.
 """
 
 from collections.abc import Callable, Mapping
@@ -59,7 +59,7 @@ class ThresholdApi(Protocol):
         ...
 
     def allows(self, user: str) -> bool:
-        """Whether the user may set thresholds."""
+        """True if the user may set thresholds."""
         ...
 
     def threshold(self, topic: str) -> Threshold:
@@ -90,7 +90,7 @@ class _Own:
         self.message: str | None = None
 
     def fail(self, error: int, message: str | None) -> None:
-        """The answer for the resource is an error."""
+        """Answer the resource with an error."""
         self.error, self.message, self.changes = error, message, False
 
 
@@ -115,7 +115,7 @@ class AlterConfigs:
         if not self._begun:
             # A broker refuses the key in a longer request, as it does not know the key.
             longest = MAX_COLLECTED_REQUEST_BYTES if self._api.allows(self._user) else MAX_UNTRUSTED_BYTES
-            if request.after - request.pos > longest:
+            if request.frame_bytes > longest:
                 return FORWARD
             if not request.whole:
                 return COLLECT
@@ -154,7 +154,7 @@ class AlterConfigs:
         return Answer(configs.make_answer(self._key, self._version, self._correlation_id, results))
 
     def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
-        """The results of both in the request's order; Weir's part of a topic that the broker refuses is taken back."""
+        """Merge both results in the request's order, and undo Weir's part of a topic that the broker refuses."""
         if not self._own:
             return frame
         theirs = configs.read_alter_response(self._key, self._version, frame)
@@ -200,11 +200,11 @@ class AlterConfigs:
             self._change()
 
     def _own_part(self, resource: AlteredResource, *, allowed: bool) -> _Own | None:
-        """Weir's part of a topic's changes; None where there is none."""
+        """Weir's part of a topic's changes; None if there is none."""
         ops = [op for op in resource.ops if op.name == KEY]
         threshold = self._api.threshold(resource.name)
         own = _Own(resource.name)
-        if not ops:  # AlterConfigs removes what it does not name
+        if not ops:  # AlterConfigs removes the configs that it does not name
             if self._key != ApiKey.ALTER_CONFIGS or not allowed or threshold.dynamic is None:
                 return None
             own.changes = True
@@ -217,7 +217,7 @@ class AlterConfigs:
         same = threshold.dynamic is None if own.threshold is None else threshold.effective == own.threshold
         if allowed:
             own.changes = True
-        elif not same:  # who alters other configs by AlterConfigs sends back all that was described
+        elif not same:  # a client that alters other configs by AlterConfigs sends all described configs back
             own.fail(CLUSTER_AUTHORIZATION_FAILED, denied(self._user))
         return own
 
@@ -253,7 +253,7 @@ class DescribeConfigs:
     def handle(self, request: Request, now: float) -> Verdict:
         """Note the topics that have thresholds; the broker decides if the client may see them."""
         self._connection.client.use(request.header.client_id, now)
-        if request.after - request.pos > MAX_UNTRUSTED_BYTES:  # no threshold would be put into the answer
+        if request.frame_bytes > MAX_UNTRUSTED_BYTES:  # no threshold would be put into the answer
             return FORWARD
         if not request.whole:
             return COLLECT

@@ -62,16 +62,18 @@ _ERROR_NAMES: Final = {
     100: "UNKNOWN_TOPIC_ID",
     120: "TRANSACTION_ABORTABLE",
 }
-"""What brokers answer to Produce, by the names in Kafka's `Errors`."""
+"""The errors of brokers' answers to Produce, by their names in Kafka's `Errors`."""
 
 _APPENDED: Final = frozenset({0, 7, 20})
-"""No error, NOT_ENOUGH_REPLICAS_AFTER_APPEND, and REQUEST_TIMED_OUT, which is that of the wait for the replicas."""
+"""No error, NOT_ENOUGH_REPLICAS_AFTER_APPEND, and REQUEST_TIMED_OUT, after a wait for the replicas."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Bytes of one topic that were not appended, or (not `enforced`) would not have been. `reason`: `quota`, or the broker's
-    error. `client` is whose they were, `origin` where they came from and were going."""
+    """Bytes of one topic that were not appended, or (not `enforced`) would not have been.
+
+    `reason` is `quota`, or the broker's error. `client` has sent the bytes, from and to the addresses of `origin`.
+    """
 
     topic: str
     reason: str
@@ -83,7 +85,7 @@ class Rejection:
 
 
 class TopicGate:
-    """What all connections share: the quotas, Kafka's code for what is rejected, and who is told of that."""
+    """The shared part of all connections: the quotas, Kafka's code for rejected bytes, and the callback for rejections."""
 
     def __init__(self, quotas: TopicQuotas, error_code: int, on_rejected: Callable[[Rejection, float], None]) -> None:
         self.quotas = quotas
@@ -91,15 +93,14 @@ class TopicGate:
         self.on_rejected = on_rejected
 
     def open(self, connection: Connection) -> "TopicProducer":
-        """What looks into the requests of a connection."""
         return TopicProducer(self, connection.client, connection.throttle)
 
 
 class TopicProducer:
-    """One connection's Produce requests.
+    """The `ProduceInspector` of one connection.
 
-    A producer that numbers its batches (idempotence) may have sent more of them behind one that is rejected. Those are rejected
-    as well until that one comes again: a broker that does not know the producer yet would take any number as the first one.
+    An idempotent producer may have sent more batches behind one that is rejected. Weir rejects them as well until the first one
+    comes again: a broker that does not know the producer would take any sequence number as the first.
     """
 
     def __init__(self, gate: TopicGate, client: Client, throttle: ChannelThrottle) -> None:
@@ -110,21 +111,19 @@ class TopicProducer:
 
     @property
     def origin(self) -> Origin:
-        """Where the connection's requests come from and are going."""
         return self._throttle.origin
 
     @property
     def pending(self) -> bool:
-        """Whether some batch that was rejected has not come again."""
+        """True while a rejected batch has not come again."""
         return bool(self._gaps)
 
     def open(self, header: RequestHeader, body_offset: int, frame_bytes: int, now: float) -> "TopicRequest":
-        """The exchange for a request."""
         whole = self.pending or (self.gate.quotas.settings.enforce and self.gate.quotas.over(now))
         return TopicRequest(self, header, body_offset, frame_bytes, whole)
 
     def reject(self, frame: bytes, topics: Sequence[ProducedTopic], now: float, *, by_id: bool) -> set[tuple[int, int]]:
-        """The partitions that are not to be appended, by their positions in the request."""
+        """The partitions that are not to be appended, as (position of the topic, position of the partition)."""
         quotas = self.gate.quotas
         exempt = not quotas.settings.enforce or self.client.exempt_from(TOPICS)
         cut: set[tuple[int, int]] = set()
@@ -157,7 +156,7 @@ class TopicProducer:
 
 
 def _is_behind(sequence: int, other: int) -> bool:
-    """Whether a sequence number is the later one; they go from 0 to 2^31 - 1 and begin again."""
+    """True if `sequence` is later than `other`; sequence numbers wrap behind 2^31 - 1."""
     return 0 < (sequence - other) % 2**31 < 2**30
 
 
@@ -176,18 +175,16 @@ class TopicRequest:
 
     @property
     def ends(self) -> bool:
-        """Whether something is missing of a request that gets no answer."""
         return self._scanner.acks == 0 and bool(self._cut)
 
     def scan(self, data: bytes, start: int, end: int, now: float) -> None:
-        """The request passes by."""
         done = self._scanner.done
         self._scanner.feed(data, start, end)
         if self._scanner.done and not done and self._scanner.acks == 0:
             self._count_unanswered(now)
 
     def decide(self, frame: bytes, body_offset: int, now: float) -> bytes | None:
-        """What is left of the request; None if that is nothing."""
+        """The request without the rejected partitions; None if all are rejected."""
         self._scanner = scan = scan_whole(self._version, frame, body_offset)
         self._cut = cut = self._producer.reject(frame, scan.topics, now, by_id=self._by_id)
         self._count_rejected(now)
@@ -200,7 +197,7 @@ class TopicRequest:
         return without(self._version, frame, scan, cut)
 
     def response(self, frame: bytes, now: float) -> bytes:
-        """Count what the broker says of each partition, and add what was not asked of it."""
+        """Count the broker's result of each partition, and add the rejected ones."""
         results = read_results(self._version, frame)
         for number, topic in enumerate(self._scanner.topics):
             for position, partition in enumerate(topic.partitions):
@@ -212,7 +209,6 @@ class TopicRequest:
         return merged(self._version, frame, results, self._scanner.topics, self._cut, self._gate.error_code, MESSAGE)
 
     def answer(self, now: float) -> bytes:  # noqa: ARG002
-        """All of it was rejected."""
         topics = [(topic.key, [partition.partition_index for partition in topic.partitions]) for topic in self._scanner.topics]
         return refuse(self._version, self._correlation_id, topics, self._gate.error_code, MESSAGE)
 
@@ -245,7 +241,7 @@ class TopicRequest:
                 )
 
     def _count_unanswered(self, now: float) -> None:
-        """No broker will say what became of it: take it for appended."""
+        """Count the forwarded partitions of a request with acks=0 as appended, as no answer will tell."""
         for number, topic in enumerate(self._scanner.topics):
             for position, partition in enumerate(topic.partitions):
                 if (number, position) not in self._cut:

@@ -135,7 +135,7 @@ class ProduceHandler:
             self._inspector = self._topics.opener(self._connection)
         assert self._inspector is not None  # noqa: S101 -- the caller has checked it
         header = request.header
-        inspected = self._inspector.open(header, header.body_offset - request.pos, request.after - request.pos, now)
+        inspected = self._inspector.open(header, header.body_offset - request.pos, request.frame_bytes, now)
         if inspected.whole and not request.whole:
             return COLLECT_UNLIMITED
         self._charge(request, now)

@@ -133,8 +133,8 @@ class SaslObserver:
             return
         self._warned.add(outcome.mechanism)
         _log.warning(
-            "a client has authenticated by %s, and its name can't be read from that: it counts as user %s, so give it a quota"
-            " by client-id or by that user, or close such connections with listeners[].sasl.unnamed: close",
+            "a client has authenticated by %s, which hides its name: it counts as user %s. Give it a quota by client-id or by"
+            " that user, or close such connections with listeners[].sasl.unnamed: close",
             outcome.mechanism, outcome.user, extra={"mechanism": outcome.mechanism},
         )  # fmt: skip
 
@@ -145,8 +145,8 @@ _FAILED = {
     "illegal_state": "the broker wants no authentication here, or not now",
     "closed": "the connection was closed before the broker's answer",
     "broker_error": "the broker answers with an error",
-    "unreadable": "the broker accepts a token in which Weir does not find the user's name, so the connection is closed:"
-    " check the client's library, and that listeners[].sasl.principal_claim is the brokers' claim",
+    "unreadable": "the broker accepts a token in which Weir does not find the user's name. Check the client's library, and that"
+    " listeners[].sasl.principal_claim is the brokers' claim",
     "unnamed": "listeners[].sasl.unnamed is close, and the mechanism hides the user's name: use one that shows it, or allow it"
     " with unnamed: anonymous",
 }
@@ -164,7 +164,7 @@ class _Sasl:
         self._connection.client.use(request.header.client_id, now)
         if not request.whole:
             limit, remedy = self._observer.max_bytes, "raise listeners[].sasl.max_frame_bytes if the client is right"
-            check_size(request.after - request.pos, limit, remedy)
+            check_size(request.frame_bytes, limit, remedy)
             return COLLECT
         self._version = request.header.api_version
         self._read(*request.cut())
