@@ -6,8 +6,7 @@ from typing import Final, Protocol
 from gateway.proxy.counters import Counters
 from gateway.proxy.in_flight import Entry
 from gateway.proxy.mute_states import Mute, MuteEvent, MuteState
-from gateway.proxy.recorder import Origin, Recorder
-from gateway.proxy.wire import Wire
+from gateway.proxy.wire import Origin, Recorder, Wire
 from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.meter import throttle_time_ms
 from protocol.api_keys import ApiKey

@@ -7,9 +7,8 @@ from gateway.proxy.collected import CollectBudget
 from gateway.proxy.counters import Counters
 from gateway.proxy.handler import HandlerFactory, RequestGate
 from gateway.proxy.handlers.registry import registry
-from gateway.proxy.produce_gate import ProduceGate
-from gateway.proxy.produce_inspection import ProducedTopics
-from gateway.proxy.recorder import Recorder
+from gateway.proxy.produce_gate import ProducedTopics, ProduceGate
+from gateway.proxy.wire import Recorder
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.own_topics import OwnTopics
 from protocol.bodies.addresses import Translate

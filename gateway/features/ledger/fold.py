@@ -3,7 +3,7 @@
 from collections import Counter
 
 from gateway.events import ThrottleEvent, throttle_slot
-from gateway.proxy.recorder import Origin
+from gateway.proxy.wire import Origin
 from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.meter import throttle_time_ms
 from protocol.api_keys import APIS, ApiKey

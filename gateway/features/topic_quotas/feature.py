@@ -18,7 +18,7 @@ from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, TopicQuotas, 
 from gateway.features.topic_quotas.thresholds import KEY, TOTAL, AlterationQueue, TopicLimits, TopicThresholds, thresholds
 from gateway.observer import Outlet
 from gateway.proxy.handler import HandlerFactory
-from gateway.proxy.produce_inspection import ProducedTopics
+from gateway.proxy.produce_gate import ProducedTopics
 from gateway.quotas.entity import DynamicQuotas, Tags
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics

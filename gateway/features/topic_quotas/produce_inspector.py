@@ -8,7 +8,7 @@ from gateway.features.topic_quotas.rules import TopicQuotas, TopicUse
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.handler import Connection
 from gateway.proxy.identity import Client
-from gateway.proxy.recorder import Origin
+from gateway.proxy.wire import Origin
 from gateway.quotas.entity import TOPICS
 from protocol.bodies.produce_refusal import TOPIC_ID_SINCE, refuse
 from protocol.bodies.produced_topics import (

@@ -15,7 +15,7 @@ from gateway.proxy.handler import (
     Request,
     Verdict,
 )
-from gateway.proxy.produce_inspection import InspectedProduce, ProduceInspector
+from gateway.proxy.produce_gate import InspectedProduce, ProduceInspector
 from gateway.proxy.wire import Wire
 from gateway.quotas.entity import VOLUMES
 from gateway.quotas.kinds.produce import KIND

@@ -6,10 +6,8 @@ from gateway.proxy.context import SessionContext
 from gateway.proxy.core import SessionCore
 from gateway.proxy.counters import Counters
 from gateway.proxy.handler import HandlerFactory, RequestGate
-from gateway.proxy.produce_gate import ProduceGate
-from gateway.proxy.produce_inspection import ProducedTopics
-from gateway.proxy.recorder import Recorder
-from gateway.proxy.wire import Data
+from gateway.proxy.produce_gate import ProducedTopics, ProduceGate
+from gateway.proxy.wire import Data, Recorder
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.own_topics import OwnTopics

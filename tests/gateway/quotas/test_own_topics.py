@@ -4,7 +4,7 @@ import pytest
 
 from gateway.features.topic_quotas.produce_inspector import TopicGate
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
-from gateway.proxy.produce_inspection import ProducedTopics
+from gateway.proxy.produce_gate import ProducedTopics
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import FREE_BURST_SECONDS, FREE_BYTES_PER_SECOND, OwnTopics
 from tests.gateway.proxy import messages as m

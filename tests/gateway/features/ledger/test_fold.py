@@ -4,7 +4,7 @@ import pytest
 
 from gateway.events import throttle_slot
 from gateway.features.ledger.fold import MAX_FOLDS, ThrottleFolds
-from gateway.proxy.recorder import Origin
+from gateway.proxy.wire import Origin
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from protocol.api_keys import ApiKey

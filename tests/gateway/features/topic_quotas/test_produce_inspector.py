@@ -8,7 +8,7 @@ import pytest
 from gateway.features.topic_quotas.produce_inspector import MAX_GAPS, MESSAGE, TopicGate
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.proxy.handler import EndConnection
-from gateway.proxy.produce_inspection import ProducedTopics
+from gateway.proxy.produce_gate import ProducedTopics
 from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window

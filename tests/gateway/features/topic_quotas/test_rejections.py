@@ -9,7 +9,7 @@ from gateway.features.topic_quotas.rejections import FOLD_SECONDS, MAX_FOLDS, Re
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.observer import Outlet
 from gateway.proxy.identity import Client
-from gateway.proxy.recorder import Origin
+from gateway.proxy.wire import Origin
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.meter import Window
 
