@@ -186,11 +186,6 @@ class Bucket:
         self.line.join(consumer, meter, now + delay)
         return self._verdict(meter, delay, now)
 
-    @property
-    def promised(self) -> int:
-        """The bytes that are reserved for unanswered Fetches."""
-        return self.line.promised
-
     def reserve(self, consumer: Consumer, asked: int, now: float) -> int:
         """Reserve bytes for a Fetch that asks for `asked`. Returns their number; `Line.release` takes them back.
 

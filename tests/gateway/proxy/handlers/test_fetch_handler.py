@@ -51,7 +51,7 @@ def pipelining():
 
 
 def promised(t):
-    return t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).promised
+    return t.engine.acquire("fetch", "ANONYMOUS", "etl", t.now).line.promised
 
 
 def test_consumer_with_records_has_bytes_reserved():
@@ -77,7 +77,7 @@ def test_one_of_two_fetches_on_empty_bucket_passes():
     bucket = one.engine.acquire("fetch", "ANONYMOUS", "etl", one.now)
     bucket.charge(round(bucket.meter.tokens(one.now)), one.now)  # nothing is left, nothing is owed
     one.client_sends(m.fetch(2))
-    assert bucket.promised >= 400, "a whole batch comes, however little was asked for"
+    assert bucket.line.promised >= 400, "a whole batch comes, however little was asked for"
     assert not one.paused
     other.client_sends(m.fetch(2))
     assert other.paused, "the other one waits until what the first will get is paid for"
