@@ -94,12 +94,12 @@ class ProduceInspector(Protocol):
 
 
 class ProducedTopics:
-    """Switches the look at topics on: `opener` makes an inspector for each connection, and is None while it is off.
+    """Switches the look at topics on: `make_inspector` makes an inspector for each connection, and is None while it is off.
 
-    A caller that changes `opener` has the engine recall its buckets, so that sessions notice.
+    A caller that changes `make_inspector` has the engine recall its buckets, so that sessions notice.
     """
 
-    __slots__ = ("opener",)
+    __slots__ = ("make_inspector",)
 
     def __init__(self) -> None:
-        self.opener: Callable[[Connection], ProduceInspector] | None = None
+        self.make_inspector: Callable[[Connection], ProduceInspector] | None = None

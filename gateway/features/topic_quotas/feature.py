@@ -114,7 +114,7 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
             self._gate.quotas = TopicQuotas(settings, now, on_nameless=self._hurry, own=self._own)
         self._gate.quotas.apply(settings, now)
         self._gate.error_code = section.topics.error_code
-        self.produced.opener = self._gate.open
+        self.produced.make_inspector = self._gate.open
         if self._task is None:
             self._watch = TopicWatch(self._metadata, self._gate.quotas.listed)
             self._task = tasks.start("list the cluster's topics", self._watch.run)
@@ -126,7 +126,7 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
             self._task.cancel()
 
     def _unwatch(self) -> None:
-        self.produced.opener = None
+        self.produced.make_inspector = None
         if self._task is not None:
             self._task.cancel()
         self._task = self._watch = None

@@ -78,7 +78,7 @@ class ProduceHandler:
             self._client.leave_queue()
         elif self._has_to_queue(request, now):
             return DEFER
-        if self._topics.opener is not None or (self._inspector is not None and self._inspector.pending):
+        if self._inspects:
             return self._inspect(request, now)
         self._charge(request, now)
         return FORWARD
@@ -102,8 +102,7 @@ class ProduceHandler:
         free = own and self._own_topics.free(request.size, now)
         buckets = self._internal if free else self._client.buckets(_KIND, now)
         self._fast_path.learn(request, acks, acks_end)
-        inspected = self._topics.opener is not None or (self._inspector is not None and self._inspector.pending)
-        parse_next = own or self._gate.closed or inspected or self._connection.gate is not None
+        parse_next = own or self._gate.closed or self._inspects or self._connection.gate is not None
         self._client.hot_buckets = () if parse_next else buckets
         request.entry.buckets = buckets
         request.answered = acks != 0
@@ -130,9 +129,13 @@ class ProduceHandler:
 
     # The topics of requests.
 
+    @property
+    def _inspects(self) -> bool:
+        return self._topics.make_inspector is not None or (self._inspector is not None and self._inspector.pending)
+
     def _inspect(self, request: Request, now: float) -> Verdict:
-        if self._inspector is None and self._topics.opener is not None:
-            self._inspector = self._topics.opener(self._connection)
+        if self._inspector is None and self._topics.make_inspector is not None:
+            self._inspector = self._topics.make_inspector(self._connection)
         assert self._inspector is not None  # noqa: S101 -- the caller has checked it
         header = request.header
         inspected = self._inspector.open(header, header.body_offset - request.pos, request.frame_bytes, now)

@@ -67,12 +67,12 @@ class Scripted:
 def opened(**script):
     made = []
 
-    def opener(connection):
+    def factory(connection):
         if not made:
             made.append(Scripted(connection, **script))
         return made[0]
 
-    t = Transcript(limits(produce=1_000), handlers={int(ApiKey.CREATE_TOPICS): opener})
+    t = Transcript(limits(produce=1_000), handlers={int(ApiKey.CREATE_TOPICS): factory})
     return t, made
 
 
@@ -162,12 +162,12 @@ def test_request_over_handler_size_ends_connection():
 
 @pytest.mark.parametrize("chunk", CHUNKS)
 def test_request_that_handler_leaves_unopened_passes(chunk):
-    t, exchanges = opened()
+    t, made = opened()
     frame = request(1, "x" * (PASSES_UNOPENED - len(request(1, ""))))
     assert len(frame) == PASSES_UNOPENED
     t.client_sends(frame, m.heartbeat(2), by=chunk)
     t.broker_got(frame, m.heartbeat(2))
-    assert [exchange.seen for exchange in exchanges if exchange.seen] == []
+    assert [handler.seen for handler in made if handler.seen] == []
 
 
 # Asking the broker for something of one's own.
@@ -192,11 +192,11 @@ class Asking(Scripted):
 def asking(**script):
     made = []
 
-    def opener(connection):
+    def factory(connection):
         made.append(Asking(connection, **script))
         return made[-1]
 
-    return Transcript(handlers={int(ApiKey.CREATE_TOPICS): opener}), made
+    return Transcript(handlers={int(ApiKey.CREATE_TOPICS): factory}), made
 
 
 @pytest.mark.parametrize("by", CHUNKS)

@@ -127,7 +127,7 @@ class Metered(Owner):
         settings = TopicSettings(1_000, meter="window", window=Window(2, 1.0))
         self.quotas = TopicQuotas(settings, START, own=self.own)
         self.gate = TopicGate(self.quotas, 19, lambda rejection, now: self.rejections.append(rejection))
-        topics.opener = self.gate.open
+        topics.make_inspector = self.gate.open
 
 
 @pytest.mark.parametrize("acks", [-1, 0])

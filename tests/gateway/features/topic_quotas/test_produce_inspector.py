@@ -62,7 +62,7 @@ class Metered(Transcript):
         self.rejections = []
         self.topics = ProducedTopics()
         self.gate = TopicGate(self.quotas_of(enforce), ERROR, lambda rejection, now: self.rejections.append(rejection))
-        self.topics.opener = self.gate.open if on else None
+        self.topics.make_inspector = self.gate.open if on else None
         super().__init__(settings or limits(), topics=self.topics, **rest)
 
     @staticmethod
@@ -72,7 +72,7 @@ class Metered(Transcript):
         return quotas
 
     def switch(self, *, on):
-        self.topics.opener = self.gate.open if on else None
+        self.topics.make_inspector = self.gate.open if on else None
         self.engine.recall()
 
     def goes_over(self, size=5_000):
