@@ -12,7 +12,7 @@ from aiokafka.conn import AIOKafkaConnection, create_conn
 from aiokafka.errors import NoError, for_code
 
 from gateway.cluster.brokers import Address
-from gateway.cluster.requests import OwnRequest
+from gateway.cluster.requests import BrokerRequest
 
 REQUEST_TIMEOUT_MS = 10_000
 
@@ -20,10 +20,10 @@ Security = Callable[[], Mapping[str, Any]]
 """Returns aiokafka's connection options for TLS and SASL. Called for each connection, because certificates may be replaced."""
 
 AnyRequest = Any
-"""An `OwnRequest`, or a request of aiokafka's."""
+"""An `BrokerRequest`, or a request of aiokafka's."""
 
 Answer = Any
-"""The result of `OwnRequest.read`, or aiokafka's object with the attributes that the response's schema names."""
+"""The result of `BrokerRequest.read`, or aiokafka's object with the attributes that the response's schema names."""
 
 
 class ClusterError(Exception):
@@ -100,7 +100,7 @@ class Connections:
         try:
             connection = await self._connection(address)
             answer = await connection.send(request)
-            return request.read(*answer) if isinstance(request, OwnRequest) else answer
+            return request.read(*answer) if isinstance(request, BrokerRequest) else answer
         except ClusterError:
             raise
         except Exception as error:  # aiokafka raises any exception for an odd answer, such as a TypeError

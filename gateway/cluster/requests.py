@@ -18,7 +18,7 @@ Message = Any
 """A class or an object of kafka-python, which has no types."""
 
 
-class OwnRequest(Generic[_Answer]):
+class BrokerRequest(Generic[_Answer]):
     """A request in the newest version, from `oldest` to `newest`, that the broker knows. `read` decodes the response's body."""
 
     def __init__(
@@ -48,7 +48,7 @@ class OwnRequest(Generic[_Answer]):
 
 
 class _Prepared:
-    """A request in one version, with the methods that aiokafka calls. `decode` leaves the body to `OwnRequest.read`."""
+    """A request in one version, with the methods that aiokafka calls. `decode` leaves the body to `BrokerRequest.read`."""
 
     def __init__(self, message: Message) -> None:
         self.API_KEY, self.API_VERSION = message.API_KEY, message.API_VERSION
@@ -67,7 +67,7 @@ class _Prepared:
         return self.API_VERSION, response.read()
 
 
-def describe_topics(names: Collection[str] | None) -> OwnRequest[MetadataAnswer]:
+def describe_topics(names: Collection[str] | None) -> BrokerRequest[MetadataAnswer]:
     """Metadata of these topics, None for all. It creates no topic.
 
     The response is read by hand: it lists hundreds of thousands of partitions (docs/decisions/020).
@@ -79,16 +79,16 @@ def describe_topics(names: Collection[str] | None) -> OwnRequest[MetadataAnswer]
         return read_answer(version, Reader(body, 0, len(body), len(body)), leaders_of)
 
     fields = {"topics": topics, "allow_auto_topic_creation": False}
-    return OwnRequest(MetadataRequest, fields, read, oldest=_CREATES_NOTHING, newest=_WITH_IDS)
+    return BrokerRequest(MetadataRequest, fields, read, oldest=_CREATES_NOTHING, newest=_WITH_IDS)
 
 
-def describe_log_dirs() -> OwnRequest[Message]:
+def describe_log_dirs() -> BrokerRequest[Message]:
     """The log directories of a broker without their partitions, in a version that has the size of the volume (KIP-827)."""
 
     def read(version: int, body: bytes) -> Message:
         return DescribeLogDirsResponse.decode(body, version=version)
 
-    return OwnRequest(DescribeLogDirsRequest, {"topics": []}, read, oldest=4, newest=4)
+    return BrokerRequest(DescribeLogDirsRequest, {"topics": []}, read, oldest=4, newest=4)
 
 
 _CREATES_NOTHING = 4

@@ -10,7 +10,7 @@ from gateway.config.effective import EffectiveConfig
 from gateway.config.load import parse_config
 from gateway.feature import Feature
 from gateway.features.connection_quotas.feature import ConnectionLimiter
-from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, Slot
+from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionSlot
 from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
@@ -96,7 +96,7 @@ def limiter(engine: QuotaEngine) -> ConnectionLimiter:
     limits = ConnectionLimits(1, {}, AcceptLimits(), {"clients": AcceptLimits(max_connections=10), "others": AcceptLimits()})
     limiter = ConnectionLimiter(limits, engine, Outlet())
     for number in range(3):
-        assert isinstance(limiter.quotas.arrive("clients", f"10.0.0.{number}", clock.monotonic()), Slot)
+        assert isinstance(limiter.quotas.arrive("clients", f"10.0.0.{number}", clock.monotonic()), ConnectionSlot)
     return limiter
 
 

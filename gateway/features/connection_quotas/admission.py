@@ -1,4 +1,4 @@
-"""Admits or refuses each new connection before Weir makes anything for it. All acceptors of a gateway share one `Admission`."""
+"""Decides about each new connection before anything is made for it. All acceptors of a gateway share one object."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from math import inf
 from typing import Protocol
 
 from gateway.clock import monotonic
-from gateway.features.connection_quotas.rules import ConnectionQuotas, Slot
+from gateway.features.connection_quotas.rules import ConnectionQuotas, ConnectionSlot
 from gateway.observer import Outlet
 
 MAX_HELD = 1_000
@@ -57,7 +57,7 @@ class HeldSockets:
             self._by_end.pop()[2].close()
 
 
-class Admission:
+class ConnectionAdmission:
     """Joins `ConnectionQuotas` with sockets and timers."""
 
     def __init__(self, quotas: ConnectionQuotas, outlet: Outlet, *, max_held: int = MAX_HELD) -> None:
@@ -83,11 +83,11 @@ class Admission:
             self._waiting.append(resume)
         return seconds
 
-    def admit(self, listener: str, connection: socket.socket, ip: str, port: int) -> Slot | None:
+    def admit(self, listener: str, connection: socket.socket, ip: str, port: int) -> ConnectionSlot | None:
         """Count a new connection. None: it is refused, and this object closes its socket."""
         now = monotonic()
         verdict = self.quotas.arrive(listener, ip, now)
-        if isinstance(verdict, Slot):
+        if isinstance(verdict, ConnectionSlot):
             return verdict
         reason = verdict.reason
         if verdict.delay > 0.0:

@@ -2,7 +2,7 @@
 
 from gateway import clock
 from gateway.feature import Feature
-from gateway.features.connection_quotas.admission import Admission
+from gateway.features.connection_quotas.admission import ConnectionAdmission
 from gateway.features.connection_quotas.metrics import METRICS, ConnectionsReport
 from gateway.features.connection_quotas.rules import ConnectionLimits, ConnectionQuotas
 from gateway.observer import Outlet
@@ -16,7 +16,7 @@ class ConnectionLimiter(Feature[ConnectionLimits]):
 
     def __init__(self, section: ConnectionLimits, engine: QuotaEngine, outlet: Outlet) -> None:
         self.quotas = ConnectionQuotas(engine, section, clock.monotonic())
-        self.admission = Admission(self.quotas, outlet)
+        self.admission = ConnectionAdmission(self.quotas, outlet)
 
     def apply(self, section: ConnectionLimits) -> list[str]:
         """Apply the same section too, as the algorithm and the window of the engine may have changed."""

@@ -122,7 +122,7 @@ class Gate:
             meter.charge_others(amount, now, no_debt=no_debt)
 
 
-class Slot:
+class ConnectionSlot:
     """One connection that is counted until it is released."""
 
     __slots__ = ("_listener", "_open", "_quotas", "ip")
@@ -172,7 +172,7 @@ class ConnectionQuotas:
         """Seconds until the listener may take its next connection: 0.0 at once, inf when another one is closed."""
         return max(self._gateway.wait(now), self._listeners[listener].wait(now))
 
-    def arrive(self, listener: str, ip: str, now: float) -> Slot | TurnedAway:
+    def arrive(self, listener: str, ip: str, now: float) -> ConnectionSlot | TurnedAway:
         """A listener that need not wait has taken a connection: count it, or turn it away.
 
         A delay is at most one sample of the quota window, as in Kafka.
@@ -194,7 +194,7 @@ class ConnectionQuotas:
         self._per_ip[ip] = at_once + 1
         gate.connections += 1
         self._gateway.connections += 1
-        return Slot(self, listener, ip)
+        return ConnectionSlot(self, listener, ip)
 
     def leave(self, listener: str, ip: str) -> None:
         """A connection that had been counted is closed. Raises ValueError where none is."""

@@ -15,7 +15,7 @@ from gateway.admin.metrics.row import Row, Value, reasons
 from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.feature import Feature
 from gateway.features.recent_use.usage_file import (
-    BadUsageError,
+    BadUsageFileError,
     Usage,
     cut,
     entity_line,
@@ -114,7 +114,7 @@ class RecentUsage(Feature[None]):
         except FileNotFoundError:
             self._file_holds_something = False
             return
-        except (OSError, BadUsageError) as error:
+        except (OSError, BadUsageFileError) as error:
             _log.warning("recent usage can't be read, so every client starts with its whole burst: %s: %s", self._path, error)
             return
         seconds = seconds_between(usage.at, _now())

@@ -40,7 +40,7 @@ _TOLD_IN_A_LINE = 50
 _TAGS = ("user", "client_id", "ip")
 
 
-class BadUsageError(Exception):
+class BadUsageFileError(Exception):
     """The file can't be made out; the message says why."""
 
 
@@ -132,16 +132,16 @@ _LINE: TypeAdapter[_Row | _Member | _Topic] = TypeAdapter(_Row | _Member | _Topi
 
 
 def read_usage(path: Path) -> Usage:
-    """Read the last save. Raises OSError where it can't be read, BadUsageError where it can't be made out."""
+    """Read the last save. Raises OSError where it can't be read, BadUsageFileError where it can't be made out."""
     if path.stat().st_size > MAX_BYTES + _MAX_HEADER:
-        raise BadUsageError("it is too long to be Weir's")
+        raise BadUsageFileError("it is too long to be Weir's")
     lines = path.read_bytes().splitlines()
     try:
         return _parse(lines)
     except ValidationError as error:
-        raise BadUsageError(f"it is damaged: {error.errors()[0]['msg']}") from None
+        raise BadUsageFileError(f"it is damaged: {error.errors()[0]['msg']}") from None
     except (ValueError, TypeError, KeyError) as error:
-        raise BadUsageError(f"it is damaged: {error!s}") from None
+        raise BadUsageFileError(f"it is damaged: {error!s}") from None
 
 
 def write_usage(path: Path, at: Moment, lines: Sequence[str]) -> None:
@@ -175,7 +175,7 @@ def listener_line(name: str | None, use: RecentUse) -> str:
 def _parse(lines: list[bytes]) -> Usage:
     version = json.loads(lines[0] if lines else b"")["version"]
     if version != VERSION:
-        raise BadUsageError(f"it is of version {version}, this Weir knows version {VERSION}")
+        raise BadUsageFileError(f"it is of version {version}, this Weir knows version {VERSION}")
     header = _Header.model_validate_json(lines[0])
     found = [each for line in lines[1:] if (each := _read(line)) is not None]
     rows = [each for each in found if isinstance(each, _Row)]

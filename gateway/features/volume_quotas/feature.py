@@ -21,9 +21,9 @@ from gateway.feature import Feature
 from gateway.features.volume_quotas.config import VolumesConfig
 from gateway.features.volume_quotas.metrics import METRICS
 from gateway.features.volume_quotas.report import VolumesReport, volumes_json
-from gateway.features.volume_quotas.rules import ClusterVolumes, Verdict, VolumeState, WhenUnknown
+from gateway.features.volume_quotas.rules import ClusterVolumes, VolumeState, VolumeVerdict, WhenUnknown
 from gateway.features.volume_quotas.sources import LogDirs, VolumeSource
-from gateway.features.volume_quotas.usage_message import BadUsageError, encode_usage, parse_broker, parse_usage
+from gateway.features.volume_quotas.usage_message import BadUsageMessageError, encode_usage, parse_broker, parse_usage
 from gateway.observer import Outlet
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.quotas.engine import QuotaEngine
@@ -95,7 +95,7 @@ class VolumeWatch:
         self._skipped: Counter[str] = Counter()
         self._outdated: set[int] = set()
         self._wake_publisher = asyncio.Event()
-        self._verdict = Verdict(VolumeState.OPEN, 0.0)
+        self._verdict = VolumeVerdict(VolumeState.OPEN, 0.0)
         self._reported, self._reported_enforced = self._verdict, True
         self._begun = False
         self._gives_way = False
@@ -127,7 +127,7 @@ class VolumeWatch:
         if self._gives_way:
             return
         if self._reported.throttle > 0.0:
-            before, self._reported = self._reported, Verdict(VolumeState.OPEN, 0.0)
+            before, self._reported = self._reported, VolumeVerdict(VolumeState.OPEN, 0.0)
             self._notify(before, self._reported, enforced=self._reported_enforced)
         self._set_gate(0.0, paused=False)
 
@@ -196,7 +196,7 @@ class VolumeWatch:
                 self._volumes.forget(broker)
                 return
             usage = parse_usage(broker, value)
-        except BadUsageError as error:
+        except BadUsageMessageError as error:
             self._skipped[error.reason] += 1
             _log.warning("a usage message is skipped: %s", error, extra={"reason": f"usage message: {error.reason}"})
             return
@@ -257,7 +257,7 @@ class VolumeWatch:
         if releases:
             self._on_release()
 
-    def _notify(self, before: Verdict, now: Verdict, *, enforced: bool) -> None:
+    def _notify(self, before: VolumeVerdict, now: VolumeVerdict, *, enforced: bool) -> None:
         worst = now.worst
         self._outlet.notify(
             VolumeStateChanged(
@@ -275,7 +275,7 @@ class VolumeWatch:
             )
         )
 
-    def _log_state(self, before: Verdict, verdict: Verdict) -> None:
+    def _log_state(self, before: VolumeVerdict, verdict: VolumeVerdict) -> None:
         level = logging.INFO if verdict.state is VolumeState.OPEN and not verdict.unknown else logging.WARNING
         _log.log(
             level,

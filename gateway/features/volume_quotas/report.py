@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.features.volume_quotas.rules import Verdict, WhenUnknown
+from gateway.features.volume_quotas.rules import VolumeVerdict, WhenUnknown
 from gateway.quotas.snapshot import ThrottleTotals
 
 
@@ -26,7 +26,7 @@ class VolumesReport:
     `ages` has the seconds since the capture of each active broker's usage; after `freshness_seconds` the usage is unknown.
     `skipped` counts unusable messages by reason."""
 
-    verdict: Verdict
+    verdict: VolumeVerdict
     enforced: bool
     delay_seconds: float
     ages: Mapping[int, float]

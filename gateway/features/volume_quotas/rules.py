@@ -70,7 +70,7 @@ class VolumeRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class VolumeVerdict:
     """The state of the cluster, and its cause.
 
     `throttle` is the largest of all volumes, 1.0 for PAUSE. `unknown` has the active brokers without fresh usage, each with
@@ -172,7 +172,7 @@ class ClusterVolumes:
         alive = sorted(broker for broker, seen in self._seen.items() if seen == self._last_look and broker in self._usages)
         return {broker: now - self._usages[broker][1] for broker in alive}
 
-    def judge(self, now: float) -> Verdict:
+    def judge(self, now: float) -> VolumeVerdict:
         """The verdict now. A broker that is not active does not count.
 
         While no list of brokers is known, all fresh usage counts: a full disk pauses producers even with `OPEN`.
@@ -196,14 +196,14 @@ class ClusterVolumes:
     def _active(self, now: float) -> list[int]:
         return sorted(broker for broker, seen in self._seen.items() if now - seen < self.freshness)
 
-    def _verdict(self, rows: list[VolumeRow], unknown: list[tuple[int | None, str]]) -> Verdict:
+    def _verdict(self, rows: list[VolumeRow], unknown: list[tuple[int | None, str]]) -> VolumeVerdict:
         worst = max(rows, key=lambda row: row.throttle, default=None)
         findings = [Finding.BELOW_SOFT if worst is None else worst.finding]
         if unknown:
             findings.append(Finding.UNKNOWN)
         state = max((STATES[finding, self.when_unknown] for finding in findings), key=_STRICTNESS.__getitem__)
         throttle = 1.0 if state is VolumeState.PAUSE else worst.throttle if worst is not None else 0.0
-        return Verdict(state, throttle, tuple(unknown), worst, tuple(rows))
+        return VolumeVerdict(state, throttle, tuple(unknown), worst, tuple(rows))
 
 
 def _rows(usage: VolumeUsage) -> list[VolumeRow]:

@@ -31,7 +31,7 @@ _TIME_BYTES = 64
 Fields = dict[str, object]
 
 
-class BadUsageError(ValueError):
+class BadUsageMessageError(ValueError):
     """An unusable message. `reason` is a label value for a metric; the text has the details."""
 
     def __init__(self, reason: str, text: str) -> None:
@@ -78,28 +78,28 @@ def _volume_fields(volume: Volume) -> dict[str, object]:
 
 
 def parse_broker(key: bytes | None) -> int:
-    """Raises BadUsageError."""
+    """Raises BadUsageMessageError."""
     text = (key or b"").decode("ascii", "replace")
     if not text.isdigit() or len(text) > 10 or int(text) > _MAX_BROKER_ID:
-        raise BadUsageError("bad_key", f"the key {text[:40]!r} is not a broker id")
+        raise BadUsageMessageError("bad_key", f"the key {text[:40]!r} is not a broker id")
     return int(text)
 
 
 def parse_usage(broker: int, value: bytes) -> VolumeUsage:
-    """Raises BadUsageError."""
+    """Raises BadUsageMessageError."""
     if len(value) > MAX_MESSAGE_BYTES:
-        raise BadUsageError("too_large", f"{len(value)} bytes, more than {MAX_MESSAGE_BYTES}")
+        raise BadUsageMessageError("too_large", f"{len(value)} bytes, more than {MAX_MESSAGE_BYTES}")
     message = _fields(_json(value), "the message")
     version = message.get("version", VERSION)
     if type(version) is not int or version != VERSION:
-        raise BadUsageError("unknown_version", f"Version {str(version)[:40]}, this Weir knows {VERSION}")
+        raise BadUsageMessageError("unknown_version", f"Version {str(version)[:40]}, this Weir knows {VERSION}")
     volumes = _field(message, "volumes", "the message")
     if not isinstance(volumes, list):
-        raise BadUsageError("bad_type", "Volumes is not a list")
+        raise BadUsageMessageError("bad_type", "Volumes is not a list")
     if not volumes:
-        raise BadUsageError("missing_field", "Volumes is empty")
+        raise BadUsageMessageError("missing_field", "Volumes is empty")
     if len(volumes) > MAX_VOLUMES:
-        raise BadUsageError("too_large", f"{len(volumes)} volumes, more than {MAX_VOLUMES}")
+        raise BadUsageMessageError("too_large", f"{len(volumes)} volumes, more than {MAX_VOLUMES}")
     return VolumeUsage(
         broker=broker,
         snapshot_at=_time(_field(message, "snapshotat", "the message")),
@@ -111,14 +111,14 @@ def parse_usage(broker: int, value: bytes) -> VolumeUsage:
 
 def _json(value: bytes) -> object:
     def refuse(constant: str) -> object:
-        raise BadUsageError("bad_json", f"{constant} is not JSON")
+        raise BadUsageMessageError("bad_json", f"{constant} is not JSON")
 
     try:
         return json.loads(value.decode("utf-8"), parse_constant=refuse)
-    except BadUsageError:
+    except BadUsageMessageError:
         raise
     except (ValueError, RecursionError) as error:
-        raise BadUsageError("bad_json", f"not JSON: {error}"[:200]) from None
+        raise BadUsageMessageError("bad_json", f"not JSON: {error}"[:200]) from None
 
 
 def _volumes(items: Iterable[object]) -> tuple[Volume, ...]:
@@ -126,7 +126,7 @@ def _volumes(items: Iterable[object]) -> tuple[Volume, ...]:
     for item in items:
         volume = _volume(_fields(item, "a volume"))
         if volume.name in volumes:
-            raise BadUsageError("duplicate_volume", f"the volume {volume.name[:80]!r} is given twice")
+            raise BadUsageMessageError("duplicate_volume", f"the volume {volume.name[:80]!r} is given twice")
         volumes[volume.name] = volume
     return tuple(volumes.values())
 
@@ -134,11 +134,11 @@ def _volumes(items: Iterable[object]) -> tuple[Volume, ...]:
 def _volume(fields: Fields) -> Volume:
     name = _field(fields, "volumename", "a volume")
     if not isinstance(name, str) or not name or len(name) > _MAX_NAME:
-        raise BadUsageError("bad_type", "VolumeName is not a name")
+        raise BadUsageMessageError("bad_type", "VolumeName is not a name")
     capacity = _bytes(_field(fields, "capacity", name), "Capacity")
     consumed = _bytes(_field(fields, "consumed", name), "Consumed")
     if consumed > capacity:
-        raise BadUsageError("bad_number", f"{name[:80]}: {consumed} bytes consumed of {capacity}")
+        raise BadUsageMessageError("bad_number", f"{name[:80]}: {consumed} bytes consumed of {capacity}")
     hard, soft = fields.get("hardlimit"), fields.get("softlimit")
     return Volume(
         name=name,
@@ -153,52 +153,52 @@ def _limit(value: object, what: str) -> Limit:
     fields = _fields(value, what)
     name = _field(fields, "type", what)
     if not isinstance(name, str) or name not in list(LimitType):
-        raise BadUsageError("unknown_limit_type", f"{what}: {str(name)[:40]} is not one of {', '.join(LimitType)}")
+        raise BadUsageMessageError("unknown_limit_type", f"{what}: {str(name)[:40]} is not one of {', '.join(LimitType)}")
     level = _field(fields, "level", what)
     if isinstance(level, bool) or not isinstance(level, int | float) or not isfinite(level):
-        raise BadUsageError("bad_type", f"{what}: level is not a number")
+        raise BadUsageMessageError("bad_type", f"{what}: level is not a number")
     if level < 0:
-        raise BadUsageError("negative_number", f"{what}: level {level}")
+        raise BadUsageMessageError("negative_number", f"{what}: level {level}")
     if level > (100 if name == LimitType.MIN_FREE_PERCENTAGE else _MAX_INT64):
-        raise BadUsageError("bad_number", f"{what}: level {level:g}")
+        raise BadUsageMessageError("bad_number", f"{what}: level {level:g}")
     return Limit(LimitType(name), float(level))
 
 
 def _bytes(value: object, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise BadUsageError("bad_type", f"{what} is not a whole number")
+        raise BadUsageMessageError("bad_type", f"{what} is not a whole number")
     if value < 0:
-        raise BadUsageError("negative_number", f"{what} {value}")
+        raise BadUsageMessageError("negative_number", f"{what} {value}")
     if value > _MAX_INT64:
-        raise BadUsageError("bad_number", f"{what} does not fit 64 bits")
+        raise BadUsageMessageError("bad_number", f"{what} does not fit 64 bits")
     return value
 
 
 def _time(value: object) -> float:
     """ISO 8601 as seconds since the epoch."""
     if not isinstance(value, str) or len(value) > _TIME_BYTES:
-        raise BadUsageError("bad_time", "SnapshotAt is not an ISO 8601 time")
+        raise BadUsageMessageError("bad_time", "SnapshotAt is not an ISO 8601 time")
     try:
         when = datetime.fromisoformat(value)
     except ValueError:
-        raise BadUsageError("bad_time", f"SnapshotAt {value!r} is not an ISO 8601 time") from None
+        raise BadUsageMessageError("bad_time", f"SnapshotAt {value!r} is not an ISO 8601 time") from None
     if when.tzinfo is None:
-        raise BadUsageError("bad_time", f"SnapshotAt {value!r} has no time zone")
+        raise BadUsageMessageError("bad_time", f"SnapshotAt {value!r} has no time zone")
     try:
         return when.astimezone(UTC).timestamp()
     except OverflowError:
-        raise BadUsageError("bad_time", f"SnapshotAt {value!r} is out of range") from None
+        raise BadUsageMessageError("bad_time", f"SnapshotAt {value!r} is out of range") from None
 
 
 def _fields(value: object, what: str) -> Fields:
     """A JSON object by its keys in lower case without blanks."""
     if not isinstance(value, dict):
-        raise BadUsageError("bad_type", f"{what} is not an object")
+        raise BadUsageMessageError("bad_type", f"{what} is not an object")
     return {str(key).replace(" ", "").lower(): item for key, item in value.items()}
 
 
 def _field(fields: Fields, key: str, what: str) -> object:
     value = fields.get(key)
     if value is None:
-        raise BadUsageError("missing_field", f"{what[:80]} has no {key}")
+        raise BadUsageMessageError("missing_field", f"{what[:80]} has no {key}")
     return value

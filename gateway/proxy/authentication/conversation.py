@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from gateway.proxy.authentication.mechanisms import READERS, Mechanism, Unreadable, Verdict
+from gateway.proxy.authentication.mechanisms import READERS, Mechanism, MechanismVerdict, Unreadable
 from gateway.proxy.authentication.sasl_states import SaslEvent, SaslState, after
 from protocol.bodies import sasl
 from protocol.errors import ProtocolError
@@ -16,10 +16,10 @@ FAILURES = {
 """The metric label for a broker's error code. Any other code is a `broker_error`."""
 
 _VERDICTS = {
-    Verdict.CHALLENGED: SaslEvent.CHALLENGE,
-    Verdict.SUCCEEDED: SaslEvent.SUCCEED,
-    Verdict.MAYBE_SUCCEEDED: SaslEvent.SUCCEED_MAYBE,
-    Verdict.REFUSED: SaslEvent.REFUSE,
+    MechanismVerdict.CHALLENGED: SaslEvent.CHALLENGE,
+    MechanismVerdict.SUCCEEDED: SaslEvent.SUCCEED,
+    MechanismVerdict.MAYBE_SUCCEEDED: SaslEvent.SUCCEED_MAYBE,
+    MechanismVerdict.REFUSED: SaslEvent.REFUSE,
 }
 
 
@@ -110,14 +110,14 @@ class Authentication:
         if error_code != sasl.NONE:
             return self._refused(error_code)
         verdict = self._reader.broker_answers(token)
-        if verdict is Verdict.REFUSED:
+        if verdict is MechanismVerdict.REFUSED:
             return self._refused(sasl.SASL_AUTHENTICATION_FAILED)
         name = self._reader.name
-        if verdict is not Verdict.CHALLENGED and name is None and not self._reader.hidden:
+        if verdict is not MechanismVerdict.CHALLENGED and name is None and not self._reader.hidden:
             self._fire(SaslEvent.REFUSE)
             return Outcome(Step.UNREADABLE, self.mechanism, reason="unreadable")
         self._fire(_VERDICTS[verdict])
-        if verdict is Verdict.CHALLENGED:
+        if verdict is MechanismVerdict.CHALLENGED:
             return Outcome(Step.GOES_ON, self.mechanism)
         self._user = name or self._user
         return Outcome(Step.SUCCEEDED, self.mechanism, self._user, named=name is not None)

@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import Final, Protocol
 
 
-class Verdict(Enum):
+class MechanismVerdict(Enum):
     """The meaning of a broker's token without an error code."""
 
     CHALLENGED = auto()
@@ -37,7 +37,7 @@ class Mechanism(Protocol):
         """Called for each token of the client."""
         ...
 
-    def broker_answers(self, token: bytes) -> Verdict:
+    def broker_answers(self, token: bytes) -> MechanismVerdict:
         """Called for each token of the broker that came without an error code."""
         ...
 
@@ -59,8 +59,8 @@ class Plain:
         if user and authorization_id in (b"", user):
             self.name = _text(user)
 
-    def broker_answers(self, token: bytes) -> Verdict:  # noqa: ARG002
-        return Verdict.SUCCEEDED
+    def broker_answers(self, token: bytes) -> MechanismVerdict:  # noqa: ARG002
+        return MechanismVerdict.SUCCEEDED
 
 
 # The patterns of Kafka's `ScramMessages` and `OAuthBearerClientInitialResponse`, which accept no byte above 127. Other brokers
@@ -104,10 +104,10 @@ class Scram:
         self.hidden = extensions.get(b"tokenauth", b"").lower() == b"true"
         self.name = None if self.hidden else name.decode()
 
-    def broker_answers(self, token: bytes) -> Verdict:
+    def broker_answers(self, token: bytes) -> MechanismVerdict:
         if self._sent == 1:
-            return Verdict.CHALLENGED
-        return Verdict.SUCCEEDED if self._sent == 2 and token.startswith(b"v=") else Verdict.REFUSED
+            return MechanismVerdict.CHALLENGED
+        return MechanismVerdict.SUCCEEDED if self._sent == 2 and token.startswith(b"v=") else MechanismVerdict.REFUSED
 
 
 class OAuthBearer:
@@ -140,14 +140,14 @@ class OAuthBearer:
         if not (claimed and authorization_id) or claimed == authorization_id:
             self.name = claimed or authorization_id or None
 
-    def broker_answers(self, token: bytes) -> Verdict:
+    def broker_answers(self, token: bytes) -> MechanismVerdict:
         """An empty token means success; otherwise the token has the reason for the refusal."""
         if self._refused:
-            return Verdict.REFUSED
+            return MechanismVerdict.REFUSED
         if not token:
-            return Verdict.SUCCEEDED
+            return MechanismVerdict.SUCCEEDED
         self._refused = True
-        return Verdict.CHALLENGED
+        return MechanismVerdict.CHALLENGED
 
 
 def _pairs(text: bytes, separator: bytes) -> dict[bytes, bytes]:
@@ -182,9 +182,9 @@ class Unreadable:
     def client_sends(self, token: bytes) -> None:
         """Ignores the token."""
 
-    def broker_answers(self, token: bytes) -> Verdict:  # noqa: ARG002
+    def broker_answers(self, token: bytes) -> MechanismVerdict:  # noqa: ARG002
         """The number of tokens is unknown, so every answer may be the last."""
-        return Verdict.MAYBE_SUCCEEDED
+        return MechanismVerdict.MAYBE_SUCCEEDED
 
 
 READERS: dict[str, Callable[[str], Mechanism]] = {

@@ -35,7 +35,7 @@ class LedgerFile:
     length: int
 
 
-class Ledger:
+class LedgerFolder:
     """The files under a path of any Hadoop file system, in the layout of `gateway.events`."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from gateway.reports.job.hours import ENTITY_MINUTES, HOURLY, HourEvents, client_minutes, entity_minutes
-from gateway.reports.job.ledger import Ledger, LedgerFile, NoSuchPathError
+from gateway.reports.job.ledger import LedgerFile, LedgerFolder, NoSuchPathError
 from gateway.reports.job.period import Hour, Period, shown
 from gateway.reports.job.state import DoneHour, State, batches, pending, write_rejected
 from gateway.reports.job.tables import StoredTables
@@ -41,7 +41,7 @@ def refresh(
 
     Calls `progress` with one line at a time. Raises `NothingToReportError`.
     """
-    ledger, state = Ledger(spark, events), State(spark, out)
+    ledger, state = LedgerFolder(spark, events), State(spark, out)
     files = _files(ledger, events, period)
     done = dict(state.done(period))
     new = pending(files, done)
@@ -69,14 +69,14 @@ def refresh(
     )
 
 
-def _files(ledger: Ledger, path: str, period: Period) -> Mapping[Hour, frozenset[LedgerFile]]:
+def _files(ledger: LedgerFolder, path: str, period: Period) -> Mapping[Hour, frozenset[LedgerFile]]:
     try:
         return ledger.files(period)
     except NoSuchPathError as error:
         raise NothingToReportError(f"--events {path}: no such path") from error
 
 
-def _nothing(ledger: Ledger, path: str) -> str:
+def _nothing(ledger: LedgerFolder, path: str) -> str:
     everything = sorted(ledger.files(Period()))
     if not everything:
         return (
@@ -89,7 +89,7 @@ def _nothing(ledger: Ledger, path: str) -> str:
     )
 
 
-def _schemas(ledger: Ledger) -> Mapping[str, StructType]:
+def _schemas(ledger: LedgerFolder) -> Mapping[str, StructType]:
     minutes = entity_minutes(ledger.lines([]))
     hours = HourEvents(ledger.events_but_usage([]), minutes, client_minutes(minutes))
     return {ENTITY_MINUTES: minutes.schema} | {name: make(hours).schema for name, make in HOURLY.items()}
@@ -99,7 +99,7 @@ def _schemas(ledger: Ledger) -> Mapping[str, StructType]:
 class _Maker:
     """Aggregates the ledger's lines of some hours and marks these hours as done."""
 
-    ledger: Ledger
+    ledger: LedgerFolder
     state: State
     out: str
     schemas: Mapping[str, StructType]

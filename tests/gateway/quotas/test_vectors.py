@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 import pytest
 
 from gateway.features.connection_quotas.admission import HeldSockets
-from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, Slot
+from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, ConnectionSlot
 from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.controller_mutations.known_topics import KnownTopics
 from gateway.features.controller_mutations.rules import MutationQuota
 from gateway.features.quota_api.rules import Change, QuotaApiError, alteration, altered, described, with_brokers
 from gateway.features.volume_quotas.limits import Limit, LimitType, Volume
-from gateway.features.volume_quotas.rules import ClusterVolumes, Verdict, WhenUnknown
+from gateway.features.volume_quotas.rules import ClusterVolumes, VolumeVerdict, WhenUnknown
 from gateway.features.volume_quotas.usage_message import VolumeUsage
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.counters import Counters
@@ -292,7 +292,7 @@ class ReplayedConnections:
         if self.quotas.wait(listener, self.now) > 0:
             raise Waits
         verdict = self.quotas.arrive(listener, ip, self.now)
-        if isinstance(verdict, Slot):
+        if isinstance(verdict, ConnectionSlot):
             return "ok"
         if verdict.reason == "max_per_ip":
             self.refused[ip] += 1
@@ -526,7 +526,7 @@ class ReplayedVolumes:
         self.volumes = ClusterVolumes(self.valid, WhenUnknown.PAUSE)
         self.known: frozenset[int] = frozenset()
         self.expirations = 0
-        self.verdict: Verdict | None = None
+        self.verdict: VolumeVerdict | None = None
         self.produce, self.excluded = config.get("produce"), config.get("excluded", "")
         self.observe_success(0.0, 1.0)
 
@@ -542,7 +542,7 @@ class ReplayedVolumes:
             self.volumes.usage(VolumeUsage(broker, now, self.hard, self.soft, of_broker), 0.0, now)
         self.known |= {broker for broker, *_ in volumes}
 
-    def check(self, now: float) -> Verdict:
+    def check(self, now: float) -> VolumeVerdict:
         self.volumes.brokers(self.known, now)
         before, self.verdict = self.verdict, self.volumes.judge(now)
         self.expirations += bool(self.verdict.unknown and not (before and before.unknown))

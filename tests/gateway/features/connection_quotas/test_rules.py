@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, Slot, TurnedAway
+from gateway.features.connection_quotas.rules import (
+    AcceptLimits,
+    ConnectionLimits,
+    ConnectionQuotas,
+    ConnectionSlot,
+    TurnedAway,
+)
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 from gateway.quotas.meter import Window
@@ -34,7 +40,7 @@ def limits(max_per_ip=1_000, overrides=None, gateway=NONE, listener=NONE):
 def open_all(subject, count, ip=ALICE, listener="a", now=START):
     """Open `count` connections and check that each is admitted."""
     slots = [subject.arrive(listener, ip, now) for _ in range(count)]
-    assert all(isinstance(slot, Slot) for slot in slots)
+    assert all(isinstance(slot, ConnectionSlot) for slot in slots)
     return slots
 
 
@@ -86,7 +92,7 @@ def test_address_over_rate_is_refused_and_not_charged(algorithm):
 def test_token_bucket_admits_exactly_the_rate():
     subject = quotas([(DEFAULT, 5)])
     open_all(subject, 50)
-    let_in = [isinstance(subject.arrive("a", ALICE, START + tick / 100), Slot) for tick in range(1, 1_001)]
+    let_in = [isinstance(subject.arrive("a", ALICE, START + tick / 100), ConnectionSlot) for tick in range(1, 1_001)]
     assert sum(let_in) == 50  # in ten seconds
     assert max(len(run) for run in "".join("x" if one else " " for one in let_in).split("x")) <= 20  # and evenly
 
@@ -144,10 +150,10 @@ def test_excess_addresses_share_one_bucket():
     verdicts = [subject.arrive("a", f"10.0.0.{number}", START) for number in range(100)]
     assert engine.overflowed == 90
     # Ten addresses had a bucket each. The other ninety shared one bucket with a burst of ten connections.
-    assert sum(isinstance(verdict, Slot) for verdict in verdicts) == 20
+    assert sum(isinstance(verdict, ConnectionSlot) for verdict in verdicts) == 20
     assert len(engine.snapshot(START)) == 6
     engine.tick(START + 20.0)
-    assert isinstance(subject.arrive("a", "10.0.1.1", START + 20.0), Slot)
+    assert isinstance(subject.arrive("a", "10.0.1.1", START + 20.0), ConnectionSlot)
 
 
 @pytest.mark.parametrize("where", ["listener", "gateway"])
@@ -218,13 +224,13 @@ def test_rate_uses_configured_algorithm():
 @given(st.lists(st.tuples(st.sampled_from(["open", "close"]), st.sampled_from([ALICE, BOB]), st.sampled_from("ab"))))
 def test_counts_match_open_connections_within_limits(events):
     subject = quotas(max_per_ip=3, gateway=AcceptLimits(5, None), listener=AcceptLimits(2, None))
-    slots: list[tuple[str, str, Slot]] = []
+    slots: list[tuple[str, str, ConnectionSlot]] = []
     for what, ip, listener in events:
         if what == "close" and slots:
             slots.pop(0)[2].release()
         elif what == "open" and subject.wait(listener, START) == 0.0:
             verdict = subject.arrive(listener, ip, START)
-            if isinstance(verdict, Slot):
+            if isinstance(verdict, ConnectionSlot):
                 slots.append((ip, listener, verdict))
         of_ip = {ip: sum(slot[0] == ip for slot in slots) for ip in (ALICE, BOB)}
         of_listener = {name: sum(slot[1] == name for slot in slots) for name in "ab"}

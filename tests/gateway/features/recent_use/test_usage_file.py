@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.features.recent_use import usage_file
 from gateway.features.recent_use.usage_file import (
-    BadUsageError,
+    BadUsageFileError,
     Usage,
     entity_line,
     listener_line,
@@ -140,7 +140,7 @@ def test_failed_write_keeps_earlier_file(path):
 )
 def test_damaged_file_is_refused(path, content, message):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(BadUsageError, match=message):
+    with pytest.raises(BadUsageFileError, match=message):
         read_usage(path)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, Slot
+from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, ConnectionSlot
 from gateway.features.sharing.member import Member
 from gateway.features.sharing.shared_usage import SharedUsage
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
@@ -55,7 +55,7 @@ class Listeners(Peers):
         taken = 0
         for _ in range(round(seconds / INTERVAL)):
             while self.gateways[number].wait("clients", self.now) == 0.0:
-                assert isinstance(self.gateways[number].arrive("clients", "192.0.2.1", self.now), Slot)
+                assert isinstance(self.gateways[number].arrive("clients", "192.0.2.1", self.now), ConnectionSlot)
                 taken += 1
             self.run(INTERVAL)
         return taken

@@ -11,7 +11,7 @@ from gateway.admin.view import AdminView
 from gateway.features.volume_quotas.feature import VolumeQuotas
 from gateway.features.volume_quotas.limits import Limit, LimitType, Volume
 from gateway.features.volume_quotas.report import VolumesReport
-from gateway.features.volume_quotas.rules import ClusterVolumes, Verdict, WhenUnknown
+from gateway.features.volume_quotas.rules import ClusterVolumes, VolumeVerdict, WhenUnknown
 from gateway.features.volume_quotas.usage_message import VolumeUsage
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, ThrottleTotals
 from tests.gateway.admin.test_metrics import Page
@@ -20,7 +20,7 @@ from tests.gateway.conftest import reported
 SOFT, HARD = Limit(LimitType.MIN_FREE_PERCENTAGE, 50), Limit(LimitType.MIN_FREE_PERCENTAGE, 10)
 
 
-def verdict(*consumed: int, active: int) -> Verdict:
+def verdict(*consumed: int, active: int) -> VolumeVerdict:
     """Brokers with a volume of 1000 bytes each and the given use. Further active brokers are unknown."""
     volumes = ClusterVolumes(300.0, WhenUnknown.PAUSE)
     volumes.brokers(frozenset(range(active)), 0.0)
@@ -29,7 +29,7 @@ def verdict(*consumed: int, active: int) -> Verdict:
     return volumes.judge(1.0)
 
 
-def report(found: Verdict) -> VolumesReport:
+def report(found: VolumeVerdict) -> VolumesReport:
     return VolumesReport(
         verdict=found,
         enforced=True,
@@ -57,11 +57,11 @@ def report(found: Verdict) -> VolumesReport:
 
 
 @pytest.fixture
-def with_volumes(view: AdminView) -> Callable[[Verdict], AdminView]:
+def with_volumes(view: AdminView) -> Callable[[VolumeVerdict], AdminView]:
     return lambda found: replace(view, features=[reported(VolumeQuotas, report(found))])
 
 
-def test_throttled_cluster_has_metrics(with_volumes: Callable[[Verdict], AdminView]) -> None:
+def test_throttled_cluster_has_metrics(with_volumes: Callable[[VolumeVerdict], AdminView]) -> None:
     page = Page(with_volumes(verdict(100, 700, active=2)))
     states = {state: page.get("weir_volume_state", state=state) for state in ("OPEN", "THROTTLE", "PAUSE")}
     assert states == {"OPEN": 0, "THROTTLE": 1, "PAUSE": 0}
@@ -82,7 +82,7 @@ def test_throttled_cluster_has_metrics(with_volumes: Callable[[Verdict], AdminVi
     assert page.get("weir_throttle_time_seconds_sum", kind="volume") == 17.5
 
 
-def test_metrics_separate_missing_data_from_full_disk(with_volumes: Callable[[Verdict], AdminView]) -> None:
+def test_metrics_separate_missing_data_from_full_disk(with_volumes: Callable[[VolumeVerdict], AdminView]) -> None:
     page = Page(with_volumes(verdict(100, active=2)))
     assert page.get("weir_volume_state", state="PAUSE") == 1
     assert (page["weir_volume_data_missing"], page["weir_volume_unknown_brokers"]) == (1, 1)
@@ -95,7 +95,7 @@ def test_metrics_are_absent_without_volumes(view: AdminView) -> None:
     assert not any(name.startswith("weir_volume") for name, _ in Page(view).samples)
 
 
-async def test_volumes_api_shows_state(with_volumes: Callable[[Verdict], AdminView], view: AdminView) -> None:
+async def test_volumes_api_shows_state(with_volumes: Callable[[VolumeVerdict], AdminView], view: AdminView) -> None:
     answers = []
     for shown in (with_volumes(verdict(700, active=2)), view):
         server = AdminServer(shown, ("127.0.0.1", 0))

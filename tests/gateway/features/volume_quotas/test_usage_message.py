@@ -12,7 +12,7 @@ from gateway.features.volume_quotas.limits import Limit, LimitType, Volume
 from gateway.features.volume_quotas.usage_message import (
     MAX_MESSAGE_BYTES,
     MAX_VOLUMES,
-    BadUsageError,
+    BadUsageMessageError,
     VolumeUsage,
     encode_usage,
     parse_broker,
@@ -116,7 +116,7 @@ BAD = [
 
 @pytest.mark.parametrize(("value", "reason"), BAD)
 def test_unusable_message_is_refused_with_a_reason(value, reason):
-    with pytest.raises(BadUsageError) as caught:
+    with pytest.raises(BadUsageMessageError) as caught:
         parse_usage(3, value)
     assert caught.value.reason == reason
     assert len(str(caught.value)) < 300
@@ -124,7 +124,7 @@ def test_unusable_message_is_refused_with_a_reason(value, reason):
 
 @pytest.mark.parametrize("key", [None, b"", b"zero", b"-1", b"1.0", b"\xd9\xa1", b"\xff", b"2147483648", b"1" * 5_000])
 def test_key_that_is_no_broker_id_is_refused(key):
-    with pytest.raises(BadUsageError) as caught:
+    with pytest.raises(BadUsageMessageError) as caught:
         parse_broker(key)
     assert caught.value.reason == "bad_key"
 
@@ -135,7 +135,7 @@ def test_key_is_a_broker_id():
 
 @given(st.binary())
 def test_random_bytes_raise_only_bad_usage(value):
-    with pytest.raises(BadUsageError):
+    with pytest.raises(BadUsageMessageError):
         parse_usage(0, value)
 
 
@@ -150,6 +150,6 @@ PLACES = [("SnapshotAt",), ("Hard limit",), ("Volumes",), ("Volumes", 0), ("Volu
 
 @given(st.sampled_from(PLACES), json_values)
 def test_random_json_raises_only_bad_usage(path, value):
-    with suppress(BadUsageError):
+    with suppress(BadUsageMessageError):
         usage = parse_usage(3, changed(path, value))
         assert all(0 <= volume.consumed <= volume.capacity for volume in usage.volumes)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.proxy.authentication.mechanisms import READERS, OAuthBearer, Plain, Scram, Unreadable, Verdict
+from gateway.proxy.authentication.mechanisms import READERS, MechanismVerdict, OAuthBearer, Plain, Scram, Unreadable
 
 LONG = "ü" * 20_000
 
@@ -34,7 +34,7 @@ def test_plain_names_user(token, name):
     plain = Plain()
     plain.client_sends(token)
     assert plain.name == name
-    assert plain.broker_answers(b"") is Verdict.SUCCEEDED
+    assert plain.broker_answers(b"") is MechanismVerdict.SUCCEEDED
 
 
 SCRAM = [
@@ -74,10 +74,10 @@ def test_scram_names_user(token, name):
     scram.client_sends(token.encode())
     assert scram.name == name
     assert scram.hidden == ("n=YWJj" in token)
-    assert scram.broker_answers(b"r=nonce+,s=c2FsdA==,i=4096") is Verdict.CHALLENGED
+    assert scram.broker_answers(b"r=nonce+,s=c2FsdA==,i=4096") is MechanismVerdict.CHALLENGED
     scram.client_sends(b"c=biws,r=nonce+,p=proof")
     assert scram.name == name
-    assert scram.broker_answers(b"v=signature") is Verdict.SUCCEEDED
+    assert scram.broker_answers(b"v=signature") is MechanismVerdict.SUCCEEDED
 
 
 @pytest.mark.parametrize("last", [b"e=invalid-proof", b"", b"r=nonce+,s=c2FsdA==,i=4096"])
@@ -85,16 +85,16 @@ def test_scram_succeeds_only_with_broker_signature(last):
     scram = Scram()
     scram.client_sends(b"n,,n=alice,r=nonce")
     # a proof that comes before it is asked for proves nothing
-    assert scram.broker_answers(b"v=signature") is Verdict.CHALLENGED
+    assert scram.broker_answers(b"v=signature") is MechanismVerdict.CHALLENGED
     scram.client_sends(b"c=biws,r=nonce+,p=proof")
-    assert scram.broker_answers(last) is Verdict.REFUSED
+    assert scram.broker_answers(last) is MechanismVerdict.REFUSED
 
 
 def test_scram_has_two_rounds():
     scram = Scram()
     for _ in range(3):
         scram.client_sends(b"n,,n=alice,r=nonce")
-    assert scram.broker_answers(b"v=signature") is Verdict.REFUSED
+    assert scram.broker_answers(b"v=signature") is MechanismVerdict.REFUSED
 
 
 def part(data):
@@ -145,7 +145,7 @@ def test_oauthbearer_names_user(token, name):
     bearer = OAuthBearer()
     bearer.client_sends(token.encode())
     assert bearer.name == name
-    assert bearer.broker_answers(b"") is Verdict.SUCCEEDED
+    assert bearer.broker_answers(b"") is MechanismVerdict.SUCCEEDED
 
 
 @pytest.mark.parametrize(
@@ -167,17 +167,17 @@ def test_oauthbearer_reads_configured_claim():
 def test_oauthbearer_with_explained_refusal_never_succeeds():
     bearer = OAuthBearer()
     bearer.client_sends(f"n,,\1auth=Bearer {ALICE}\1\1".encode())
-    assert bearer.broker_answers(b'{"status":"invalid_token"}') is Verdict.CHALLENGED
+    assert bearer.broker_answers(b'{"status":"invalid_token"}') is MechanismVerdict.CHALLENGED
     bearer.client_sends(f"n,,\1auth=Bearer {jwt({'sub': 'bob'})}\1\1".encode())
     assert bearer.name == "alice"
-    assert bearer.broker_answers(b"") is Verdict.REFUSED
+    assert bearer.broker_answers(b"") is MechanismVerdict.REFUSED
 
 
 def test_unreadable_mechanism_may_succeed_at_any_round():
     unreadable = Unreadable()
     for token in (b"\x60\x82", b"", b"\x05\x04"):
         unreadable.client_sends(token)
-        assert (unreadable.name, unreadable.broker_answers(token)) == (None, Verdict.MAYBE_SUCCEEDED)
+        assert (unreadable.name, unreadable.broker_answers(token)) == (None, MechanismVerdict.MAYBE_SUCCEEDED)
 
 
 @pytest.mark.parametrize("mechanism", READERS)
@@ -186,7 +186,7 @@ def test_tokens_raise_no_error(mechanism, tokens):
     reader = READERS[mechanism]("sub")
     for client, broker in tokens:
         reader.client_sends(client)
-        assert reader.broker_answers(broker) in Verdict
+        assert reader.broker_answers(broker) in MechanismVerdict
         assert reader.name is None or reader.name
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.features.connection_quotas.admission import Admission
+from gateway.features.connection_quotas.admission import ConnectionAdmission
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas
 from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
@@ -50,7 +50,7 @@ class House:
         self.quotas = ConnectionQuotas(
             engine, ConnectionLimits(max_per_ip, listeners={"clients": AcceptLimits(**listener)}), 0.0
         )
-        self.admission = Admission(self.quotas, Outlet("", [self.counters]), max_held=max_held)
+        self.admission = ConnectionAdmission(self.quotas, Outlet("", [self.counters]), max_held=max_held)
         self.made = []
         self._clients = []
         self.address = bound.getsockname()

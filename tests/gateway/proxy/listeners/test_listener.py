@@ -10,7 +10,7 @@ import pytest
 from gateway.cluster.brokers import Brokers
 from gateway.cluster.upstream import Upstream
 from gateway.config.load import parse_config
-from gateway.features.connection_quotas.admission import Admission
+from gateway.features.connection_quotas.admission import ConnectionAdmission
 from gateway.features.connection_quotas.config import connection_limits
 from gateway.features.connection_quotas.rules import ConnectionQuotas
 from gateway.observer import Outlet
@@ -51,7 +51,7 @@ listeners: [{{name: clients, bootstrap_port: {first - 1}, broker_ports: {first}-
                 Upstream(config.upstream, tmp_path, brokers, counters.certificate_reloads),
                 counters,
                 Sessions(counters, Outlet(), max_idle_seconds=60.0),
-                Admission(quotas, Outlet()),
+                ConnectionAdmission(quotas, Outlet()),
                 lambda translate: SessionContext(engine, counters, translate, 1_000, {}, ProduceGate(), None),
                 PortClaims(tmp_path),
             )
