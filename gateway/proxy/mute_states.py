@@ -1,7 +1,8 @@
 """KIP-219's channel mute states, as a table.
 
-Source: `KafkaChannel.handleChannelMuteEvent`. The request that is throttled mutes its connection. The connection is read again
-once both that request's response is out and the throttle time is over.
+Source: `KafkaChannel.handleChannelMuteEvent`. Kafka mutes a channel for every request. Weir mutes only for a throttled one: it
+fires MUTE, REQUEST_RECEIVED and THROTTLE_STARTED together. UNMUTE takes effect after RESPONSE_SENT and THROTTLE_ENDED. An idle
+connection is closed while it is muted, too: see `sessions.py`.
 """
 
 from enum import Enum, auto
@@ -18,7 +19,7 @@ class MuteState(Enum):
 
 
 class MuteEvent(Enum):
-    """Kafka's `ChannelMuteEvent`, and the mute itself."""
+    """Kafka's `ChannelMuteEvent`, and its `mute()` and `maybeUnmute()` as MUTE and UNMUTE."""
 
     MUTE = auto()
     REQUEST_RECEIVED = auto()
@@ -29,7 +30,7 @@ class MuteEvent(Enum):
 
 
 class IllegalMuteEventError(Exception):
-    """An event that cannot happen in the state that the connection is in: a bug, never the peer's doing."""
+    """An event that is illegal in the connection's state. This is a bug in Weir; no client can cause it."""
 
 
 _S, _E = MuteState, MuteEvent
@@ -44,7 +45,7 @@ TRANSITIONS: dict[tuple[MuteState, MuteEvent], MuteState] = {
     (_S.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING, _E.RESPONSE_SENT): _S.MUTED_AND_THROTTLED,
     (_S.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING, _E.THROTTLE_ENDED): _S.MUTED_AND_RESPONSE_PENDING,
     (_S.MUTED_AND_THROTTLED, _E.THROTTLE_ENDED): _S.MUTED,
-    # An unmute that comes too early has no effect, as in Kafka.
+    # UNMUTE has no effect in any other state, as in Kafka.
     (_S.NOT_MUTED, _E.UNMUTE): _S.NOT_MUTED,
     (_S.MUTED_AND_RESPONSE_PENDING, _E.UNMUTE): _S.MUTED_AND_RESPONSE_PENDING,
     (_S.MUTED_AND_THROTTLED, _E.UNMUTE): _S.MUTED_AND_THROTTLED,

@@ -45,7 +45,7 @@ class RequestEvent(Enum):
 
 
 class IllegalRequestEventError(Exception):
-    """An event that cannot happen in the direction's state: a bug, never the peer's doing."""
+    """An event that is illegal in the direction's state. This is a bug in Weir; no client can cause it."""
 
 
 _S, _E = RequestState, RequestEvent

@@ -1,4 +1,4 @@
-"""Debts that an operator clears: the request's filter, and the cleared debts."""
+"""`POST /api/quotas/forgive`: its filter, and the clearing of the debts that match."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -46,29 +46,30 @@ class DebtFilter:
         return json.dumps({key: value for key, value in values if value is not None}).encode()
 
     def covers(self, bucket: Bucket) -> bool:
-        """True if the bucket belongs to the client. A missing part of the filter matches every name.
+        """True if the bucket belongs to the client. A missing part of the filter matches every bucket.
 
-        `<other>` is the shared bucket of the clients past `quotas.max_entities`, as in tables.
+        A user matches no bucket without a user, and a client-id none without a client-id. `<other>` matches the bucket that
+        clients past `quotas.max_entities` share.
         """
         tags = bucket.resolution.tags
         user, client_id = (OTHER, OTHER) if tags.overflow else tags.shown
         return (
             self.kind in (None, bucket.kind.name)
-            and _names(self.user, tags.user, user)
-            and _names(self.client_id, tags.client_id, client_id)
+            and _matches(self.user, tags.user, user)
+            and _matches(self.client_id, tags.client_id, client_id)
         )
 
 
-def _names(wanted: str | None, name: str | None, shown: str) -> bool:
-    """True if `wanted` is None, the name in tables, or the complete form of a shortened name."""
+def _matches(wanted: str | None, stored: str | None, displayed: str) -> bool:
+    """True if there is no filter, or it equals the displayed name, or its shortened form is the stored name."""
     if wanted is None:
         return True
-    return name is not None and (wanted == shown or (len(wanted) > MAX_NAME and short_name(wanted) == name))
+    return stored is not None and (wanted == displayed or (len(wanted) > MAX_NAME and short_name(wanted) == stored))
 
 
 @dataclass(frozen=True, slots=True)
 class ClearedDebt:
-    """A bucket's cleared debt. `seconds` is the throttle time that its clients no longer wait."""
+    """A bucket's cleared debt. `seconds` is the throttle time that its clients are spared."""
 
     kind: str
     user: str
@@ -79,7 +80,7 @@ class ClearedDebt:
 def clear_debts(buckets: Iterable[Bucket], wanted: DebtFilter, now: float) -> tuple[set[Bucket], list[ClearedDebt]]:
     """Clear the debts of the buckets that `wanted` covers, at this gateway only.
 
-    Returns all covered buckets, whose clients have to be unmuted, and the cleared debts.
+    Returns all covered buckets, whose clients have to be unmuted, and the cleared debts. A bucket without a meter has no limit.
     """
     covered = {bucket for bucket in buckets if bucket.meter is not None and wanted.covers(bucket)}
     cleared = []

@@ -15,10 +15,10 @@ _WHOLE: Final = 1.0
 
 
 class SharedMeter(Meter):
-    """A meter of which peers use a part.
+    """A meter of a quota that peers use as well.
 
-    `share` in (0, 1] is this gateway's part; 1.0 presumes nothing. The presumed amount is at most the balance and the refill of
-    `horizon` seconds. So no client waits for longer than `horizon` because of presumed use.
+    `share` in (0, 1] is this gateway's part; 1.0 presumes nothing. A charge of `amount` presumes at most
+    `tokens + limit * horizon - amount` units. So no client waits for longer than `horizon` because of presumed use.
     """
 
     __slots__ = ("_extra", "_horizon", "_inner", "_older", "_presumed")
@@ -26,16 +26,16 @@ class SharedMeter(Meter):
     def __init__(self, inner: Meter, limit: float, share: float = 1.0, horizon: float = 0.0) -> None:
         super().__init__(limit)
         self._inner = inner
-        self._extra = _WHOLE / share - _WHOLE
+        self._extra = _WHOLE / share - _WHOLE  # presumed units per own unit
         self._horizon = horizon
-        self._presumed = 0.0
-        self._older = 0.0
+        self._presumed = 0.0  # in this interval
+        self._older = 0.0  # in earlier intervals
 
     def charge(self, amount: float, now: float) -> float:
         """Record own use, and the presumed use of the peers in the same time."""
         if self._extra > 0.0 and amount > 0:
             left = self._inner.tokens(now)
-            if left is None:  # a window does not show the presumed amount, so that amount bounds itself
+            if left is None:  # a window has no tokens: only the amounts presumed so far reduce the room
                 left = -self._presumed - self._older
             room = left + self._limit * self._horizon - amount
             presumed = min(amount * self._extra, max(room, 0.0))
@@ -55,9 +55,10 @@ class SharedMeter(Meter):
         self._inner.charge(amount, now)
 
     def settle(self, share: float, horizon: float, now: float, *, confirm: bool = False, hold: bool = False) -> None:
-        """End an interval: give back the amounts that were presumed before it.
+        """End an interval: give back the amounts that were presumed before this interval.
 
-        With `confirm` they stay charged for good. With `hold` they stay for now, because no message can have arrived yet.
+        With `confirm` they stay charged for good: peers used them, but no message will report it.
+        With `hold` they stay for now, because no message can have arrived yet. `hold` wins over `confirm`.
         """
         if not 0.0 < share <= _WHOLE:
             raise ValueError(f"share {share} must be above 0 and at most 1")
@@ -77,7 +78,7 @@ class SharedMeter(Meter):
         return self._presumed + self._older
 
     def delay(self, now: float, promised: float = 0.0, ahead: float = 0.0) -> float:
-        """Peers promise and serve their parts in the same time. Their promises count up to the horizon."""
+        """Presumes that peers promise in proportion, at most `limit * horizon` units. `ahead` counts for all gateways."""
         if self._extra > 0.0 and promised > 0.0:
             promised += min(promised * self._extra, self._limit * self._horizon)
         return self._inner.delay(now, promised, ahead * (self._extra + _WHOLE))
@@ -94,7 +95,7 @@ class SharedMeter(Meter):
     def used_ratio(self, now: float) -> float:
         return self._inner.used_ratio(now)
 
-    # The next three are this gateway's part.
+    # The next three return this gateway's part of the whole quota's value.
 
     def fetch_allowance(self, now: float, promised: float = 0.0, among: int = 1) -> float:
         whole = self._extra + _WHOLE
@@ -133,7 +134,7 @@ class SharedMeter(Meter):
         return self._presumed == 0.0 and self._older == 0.0 and self._inner.idle(now)
 
     def dump(self, now: float) -> list[PastUse]:
-        """The use of all gateways without the presumed amounts, which are the newest."""
+        """The use of all gateways. The presumed amounts are taken out of the newest entries, as they were charged last."""
         presumed = self.presumed
         kept: list[PastUse] = []
         for each in reversed(self._inner.dump(now)):
@@ -158,7 +159,7 @@ class UsageAccount(Protocol):
         """The use through this gateway since the account exists. It falls only if something is given back."""
 
     def recent(self, now: float) -> int:
-        """The part of `total()` that still counts."""
+        """The part of `total()` that the algorithm still remembers."""
 
     def capacity(self) -> float:
         """The units that may be used at once. 0.0 without a quota: nothing is shared then."""

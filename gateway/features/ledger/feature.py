@@ -40,7 +40,7 @@ class Publisher(Protocol):
         ...
 
     def publish(self, lines: list[str]) -> int:
-        """Take the lines without waiting; return the number of lines that were dropped for want of room."""
+        """Take the lines without waiting; return the number of dropped lines."""
         ...
 
     async def run(self) -> None:

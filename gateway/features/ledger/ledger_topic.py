@@ -1,4 +1,4 @@
-"""`ledger.topic`: the ledger's lines, in a Kafka topic as well. Never in the way of the files, nor of the clients."""
+"""`ledger.topic`: the ledger's lines, in a Kafka topic as well. A slow topic delays neither the files nor the clients."""
 
 import asyncio
 import logging
@@ -12,13 +12,13 @@ from gateway.events import LINE_HEADER
 from gateway.features.ledger.config import LedgerConfig
 
 MAX_WAITING_BYTES = 32 * 1024 * 1024
-"""Of lines that the brokers have not confirmed yet; what comes beyond is dropped."""
+"""The most bytes of unconfirmed lines. Further lines are dropped."""
 
 MAX_LINE_BYTES = 512 * 1024
-"""Brokers refuse records above 1 MiB, unless their config says otherwise. A line is that long only where a config file is."""
+"""Brokers refuse records above 1 MiB by default. Only a line that contains a config file can be so long."""
 
-_AT_ONCE_BYTES = 256 * 1024
-_LAST_SECONDS = 3.0
+_BATCH_BYTES = 256 * 1024
+_FINAL_SEND_SECONDS = 3.0
 _DAY_MS = 86_400_000
 
 _log = logging.getLogger("weir.ledger")
@@ -27,15 +27,15 @@ _log = logging.getLogger("weir.ledger")
 class LedgerTopic:
     """Takes lines with `publish` and sends them with `run`, again and again until all replicas in sync have confirmed them.
 
-    A line whose confirmation was lost stands in the topic twice; readers find it by its `LINE_HEADER`. `gateway` is the key
+    A line whose confirmation was lost is in the topic twice; readers recognise it by its `LINE_HEADER`. `gateway` is the key
     of the records, so that its lines stay in order.
     """
 
     def __init__(self, connect: Callable[[], OwnClient], spec: TopicSpec, gateway: str) -> None:
-        # Nothing is read of it, so nothing is done with a record.
+        # This class only writes to the topic.
         self._log = TopicLog(connect, spec, lambda key, value: None)  # noqa: ARG005
         self._key = gateway.encode()
-        self._source = secrets.token_hex(8)
+        self._source = secrets.token_hex(8)  # random per process, so that the ids of lines are unique
         self._accepted = 0
         self._waiting: deque[tuple[bytes, bytes]] = deque()  # lines and their headers' values
         self._waiting_bytes = 0
@@ -44,11 +44,11 @@ class LedgerTopic:
 
     @property
     def connected(self) -> bool:
-        """False where the last attempt to write to the topic has failed."""
+        """False if the last attempt to write to the topic has failed."""
         return not self._log.status.publisher_problem
 
     def publish(self, lines: list[str]) -> int:
-        """Take lines without waiting; returns how many were dropped, for want of room or because they are too long."""
+        """Take lines without waiting; returns the number of dropped lines: the queue was full, or they were too long."""
         dropped = 0
         for line in lines:
             value = line.encode()
@@ -61,8 +61,8 @@ class LedgerTopic:
         self._arrived.set()
         if dropped and not self._dropping:
             _log.warning(
-                "ledger.topic %s lacks %d lines, and those that follow without room: %d bytes wait for its brokers; "
-                "the files below ledger.path have all of them",
+                "ledger.topic %s: %d lines were dropped, and further ones will be while the queue is full: "
+                "%d bytes wait for the brokers; the files below ledger.path have all lines",
                 self._log.spec.name,
                 dropped,
                 self._waiting_bytes,
@@ -71,7 +71,7 @@ class LedgerTopic:
         return dropped
 
     async def run(self) -> None:
-        """Send until cancelled, then what is left, for at most three seconds."""
+        """Send until cancelled. Then send the remaining lines, for at most three seconds."""
         try:
             while True:
                 await self._arrived.wait()
@@ -81,21 +81,21 @@ class LedgerTopic:
                     await asyncio.sleep(RETRY_SECONDS)
         finally:
             try:
-                async with asyncio.timeout(_LAST_SECONDS):
+                async with asyncio.timeout(_FINAL_SEND_SECONDS):
                     await self._send()
             except (ClusterError, TimeoutError):
                 pass
             await self._log.close()
 
     async def _send(self) -> None:
-        """Send what is waiting. Raises ClusterError; what was not confirmed is still waiting then."""
+        """Send all waiting lines. Raises ClusterError; unconfirmed lines wait on."""
         while self._waiting:
             some: list[Record] = []
             size = 0
-            for value, line in self._waiting:
-                if some and size + len(value) > _AT_ONCE_BYTES:
+            for value, line_id in self._waiting:
+                if some and size + len(value) > _BATCH_BYTES:
                     break
-                some.append((self._key, value, (LINE_HEADER, line)))
+                some.append((self._key, value, (LINE_HEADER, line_id)))
                 size += len(value)
             await self._log.publish(some)
             for _ in some:
@@ -105,7 +105,7 @@ class LedgerTopic:
 
 
 def ledger_topic(config: LedgerConfig | None, gateway: str, connect: Callable[[], OwnClient]) -> LedgerTopic | None:
-    """The topic that the config names, None where it names none. If it has to be made, lines are deleted when the files are."""
+    """None if the config names no topic. A topic that Weir creates keeps lines for `ledger.retention_days`, as the files do."""
     if config is None or config.topic is None:
         return None
     kept = round(config.retention_days * _DAY_MS)

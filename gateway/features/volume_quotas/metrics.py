@@ -1,4 +1,4 @@
-"""Metrics of the cluster's volumes, and of producers held for them."""
+"""Metrics of the cluster's volumes, and of the Produce requests that the volume quota delays, refuses or defers."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ from gateway.features.volume_quotas.rules import VolumeRow, VolumeState
 _MAX_VOLUMES = 1_000
 _VOLUME: Labels = ("broker", "volume")
 
-_volumes = one_of(VolumesReport)
+_reported = one_of(VolumesReport)
 
 
 def _per_volume(read: Callable[[VolumeRow], float]) -> Read:
@@ -63,16 +63,16 @@ METRICS: tuple[Row, ...] = (
     Value("gauge", "weir_volume_state", "1 for the state of the cluster's volumes, 0 for the other states.", ("state",),
           _volume_state, merge="max"),
     Value("gauge", "weir_volume_factor", "Share of the producers' rate that the volumes let through: 1 open, 0 paused.", (),
-          _volumes(lambda volumes: volumes.verdict.factor), merge="min"),
+          _reported(lambda volumes: volumes.verdict.factor), merge="min"),
     Value("gauge", "weir_volume_delay_seconds", "Delay of each Produce request by the volume quota.", (),
-          _volumes(lambda volumes: volumes.delay_seconds), merge="max"),
+          _reported(lambda volumes: volumes.delay_seconds), merge="max"),
     Value("gauge", "weir_volume_data_missing", "1 while the state is PAUSE because some broker's usage is not known.", (),
-          _volumes(lambda volumes: volumes.verdict.for_lack_of_data), merge="max"),
+          _reported(lambda volumes: volumes.verdict.for_lack_of_data), merge="max"),
     Value("gauge", "weir_volume_unknown_brokers", "Active brokers whose usage is missing or stale.", (),
-          _volumes(lambda volumes: len(volumes.verdict.unknown)), merge="max"),
+          _reported(lambda volumes: len(volumes.verdict.unknown)), merge="max"),
     Value("gauge", "weir_volume_usage_age_seconds", "Time since the usage of an active broker was captured.", ("broker",),
           _usage_ages, merge="max"),
-    Value("gauge", "weir_volume_freshness_seconds", "Age at which usage becomes unknown, by the state that this asks for.",
+    Value("gauge", "weir_volume_freshness_seconds", "Age at which usage counts as unknown, by the state that then applies.",
           ("when_unknown",), _freshness, merge="max"),
     Value("gauge", "weir_volume_capacity_bytes", "Capacity of a volume.", _VOLUME,
           _per_volume(lambda row: row.volume.capacity), merge="max"),
@@ -85,17 +85,17 @@ METRICS: tuple[Row, ...] = (
     Value("gauge", "weir_volume_connected", "1 while the usage topic can be read (reader) and written (publisher).", ("role",),
           _volume_connections, merge="min"),
     Value("counter", "weir_volume_published_total", "Usage messages published.", (),
-          _volumes(lambda volumes: volumes.published_total)),
+          _reported(lambda volumes: volumes.published_total)),
     Value("gauge", "weir_volume_publication_age_seconds", "Time since this process last published usage.", (),
           _publication_age, merge="max"),
     Value("counter", "weir_volume_publication_errors_total", "Attempts to publish usage that failed.", (),
-          _volumes(lambda volumes: volumes.publication_errors_total)),
+          _reported(lambda volumes: volumes.publication_errors_total)),
     Value("counter", "weir_volume_source_errors_total", "Failed requests to brokers for their usage.", (),
-          _volumes(lambda volumes: volumes.source_errors_total)),
+          _reported(lambda volumes: volumes.source_errors_total)),
     Value("counter", "weir_volume_messages_total", "Records read from the usage topic.", (),
-          _volumes(lambda volumes: volumes.messages_total)),
+          _reported(lambda volumes: volumes.messages_total)),
     Value("counter", "weir_volume_messages_skipped_total", "Usage messages that could not be used.", ("reason",),
           reasons_of(VolumesReport, lambda volumes: volumes.skipped)),
-    Value("counter", "weir_volume_produce_requests_total", "Produce requests held by the volume quota, by result.",
-          ("result",), _volume_requests),
+    Value("counter", "weir_volume_produce_requests_total",
+          "Produce requests delayed, refused or deferred (put_off) by the volume quota.", ("result",), _volume_requests),
 )  # fmt: skip
