@@ -24,7 +24,7 @@ def test_lines_without_room_are_dropped_and_counted(caplog: pytest.LogCaptureFix
     assert topic.publish([HALF_A_MIB] * 3) == 2
     assert topic.publish(["{}"]) == 1
     (message,) = caplog.messages
-    assert "ledger.topic throttles lacks 2 lines" in message
+    assert "ledger.topic throttles: 2 lines were dropped" in message
 
 
 def test_oversized_line_is_dropped() -> None:
