@@ -1,4 +1,4 @@
-"""`quotas.topics`: thresholds on what is appended to topics, by topic and in all. The keys are those of Kafka's proposal."""
+"""`quotas.topics`: thresholds on the bytes appended per topic and in total. The keys come from Kafka's proposal."""
 
 from typing import Annotated, Literal, NamedTuple
 
@@ -18,9 +18,9 @@ THROTTLING_QUOTA_EXCEEDED = 89
 def _retriable(code: int) -> int:
     if code not in (NOT_ENOUGH_REPLICAS, THROTTLING_QUOTA_EXCEEDED):
         raise invalid(
-            "is not an error that producers just send again for",
-            f"write {NOT_ENOUGH_REPLICAS} (NOT_ENOUGH_REPLICAS), which all clients do that for, or "
-            f"{THROTTLING_QUOTA_EXCEEDED} (THROTTLING_QUOTA_EXCEEDED), which the Java client does it for",
+            "is not an error after which producers send the batch again",
+            f"write {NOT_ENOUGH_REPLICAS} (NOT_ENOUGH_REPLICAS), after which all clients retry, or "
+            f"{THROTTLING_QUOTA_EXCEEDED} (THROTTLING_QUOTA_EXCEEDED), after which the Java client retries",
         )
     return code
 
@@ -28,8 +28,8 @@ def _retriable(code: int) -> int:
 class TopicsConfig(Section):
     """`quotas.topics`. Thresholds are bytes of record batches per second over all brokers.
 
-    Topics that are not in `explicit` share evenly what it leaves of `total`. `meter`: the rate of the last minute as Kafka's
-    BytesInPerSec has it, or that of `quotas.window`. `error_code` is Kafka's, for partitions that are rejected.
+    Topics without an explicit threshold share the rest of `total` evenly. `meter`: the rate of the last minute, as in Kafka's
+    BytesInPerSec, or the rate over `quotas.window`. `error_code`: Kafka's code for rejected partitions.
     """
 
     total: Annotated[int, Field(gt=0, le=_MAX_INT64, alias=TOTAL)]
@@ -52,7 +52,7 @@ class TopicsConfig(Section):
 
 
 class TopicsSection(NamedTuple):
-    """The parts of `quotas` that topic quotas depend on. `topics` is None where topics have no quotas."""
+    """The parts of `quotas` that topic quotas depend on. `topics` is None if topics have no quotas."""
 
     topics: TopicsConfig | None
     window: WindowConfig

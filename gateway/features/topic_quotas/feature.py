@@ -1,4 +1,4 @@
-"""Topic quotas: joins the thresholds, the cluster's topics, the sessions' Produce requests, and the events about them."""
+"""Connects topic quotas to the config, the quota API, the cluster's topics, the Produce requests, and the events."""
 
 from collections.abc import Iterable, Mapping
 from math import inf
@@ -30,7 +30,7 @@ Entity = tuple[str, Tags | str]
 
 
 class TopicQuotasAtWork(Feature[TopicsSection]):
-    """Does nothing while `quotas.topics` is not configured; sessions ask `produced`."""
+    """Does nothing while `quotas.topics` is not configured. Sessions get their inspectors from `produced`."""
 
     page = "topics"
     metrics = METRICS
@@ -43,7 +43,7 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
         queue: AlterationQueue,
         own: OwnTopics | None = None,
     ) -> None:
-        """`own` are the topics that are not counted."""
+        """`own`: the topics that are not counted."""
         self.produced = ProducedTopics()
         self._metadata = metadata
         self._outlet = outlet
@@ -57,7 +57,7 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
         self.thresholds = TopicThresholds(queue)
 
     def override(self, quotas: DynamicQuotas) -> None:
-        """Put the thresholds among the quotas of the API over those of the file; they hold from the next request on."""
+        """Let the thresholds of the quota API override the thresholds of the file, from the next request on."""
         self.thresholds.dynamic = thresholds(quotas)
         settings = topic_settings(self._section, self.thresholds.dynamic)
         if settings is not None and self._gate is not None and self._task is not None:
@@ -71,7 +71,7 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
         self._configure(tasks)
 
     def apply(self, section: TopicsSection) -> list[str]:
-        """The caller has the engine recall its buckets, so that sessions look at `produced` again."""
+        """The caller then makes the engine recall its buckets, so that sessions read `produced` again."""
         before, self._section = self._section, section
         if section == before or self._tasks is None:
             return []
@@ -79,7 +79,7 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
         return self._notes(before, section)
 
     def _notes(self, old: TopicsSection, new: TopicsSection) -> list[str]:
-        """Notes about thresholds of topic configs that stay above changed ones of the file."""
+        """Notes about topic configs that still override changed thresholds of the file."""
         if new.topics is None:
             return []
         before = {} if old.topics is None else old.topics.explicit
@@ -93,8 +93,8 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
         explicit = sum({**new.topics.explicit, **dynamic}.values())
         if explicit > new.topics.total:
             notes.append(
-                f"quotas.topics.{TOTAL} is {new.topics.total}, and the thresholds of file and topic configs add up to"
-                f" {explicit:.0f}, so nothing is left for other topics: raise the total, or lower some of {KEY}"
+                f"quotas.topics.{TOTAL} is {new.topics.total}, but the explicit thresholds of file and topic configs add up to"
+                f" {explicit:.0f}. Nothing is left for other topics: raise the total, or lower some of {KEY}"
             )
         return notes
 
@@ -110,17 +110,17 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
             folder = RejectionFolder(self._quotas, self._outlet)
             self._gate = TopicGate(quotas, section.topics.error_code, folder.note)
             self._folder = folder
-        elif self._task is None:  # they had been removed meanwhile; connections may still hold the gate
+        elif self._task is None:  # the quotas were removed meanwhile; connections may still use the gate
             self._gate.quotas = TopicQuotas(settings, now, on_nameless=self._hurry, own=self._own)
         self._gate.quotas.apply(settings, now)
         self._gate.error_code = section.topics.error_code
         self.produced.make_inspector = self._gate.open
         if self._task is None:
-            self._watch = TopicWatch(self._metadata, self._gate.quotas.listed)
+            self._watch = TopicWatch(self._metadata, self._gate.quotas.update_topics)
             self._task = tasks.start("list the cluster's topics", self._watch.run)
 
     async def stop(self) -> None:
-        """Report the folded rejections now. `quotas` stays, as RecentUsage saves it later."""
+        """Report the folded rejections now. `quotas` stays, because RecentUsage saves it later."""
         self.tick(inf)
         if self._task is not None:
             self._task.cancel()
@@ -133,7 +133,7 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
 
     @property
     def quotas(self) -> TopicQuotas | None:
-        """Those at work; None where topics have no quotas."""
+        """The active quotas; None if topics have no quotas."""
         return self._gate.quotas if self._gate is not None and self._task is not None else None
 
     def tick(self, now: float) -> None:
@@ -152,15 +152,12 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
         return frozenset((TOPIC, ALL_TOPICS))
 
     def accounts(self) -> Iterable[tuple[Entity, UsageAccount]]:
-        """All of them."""
         return self._gate.quotas.accounts() if self._gate is not None and self._task is not None else ()
 
     def changed(self) -> Iterable[tuple[Entity, UsageAccount]]:
-        """Those that have been appended to since sharing has taken note of them."""
         return self._gate.quotas.changed() if self._gate is not None and self._task is not None else ()
 
     def peer_account(self, kind: str, name: Tags | str, now: float) -> UsageAccount | None:
-        """The meters of a topic that was appended to through another gateway."""
         if self._gate is None or self._task is None:
             return None
         return self._gate.quotas.peer_account(kind, name, now)
@@ -169,12 +166,12 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
         return () if self.quotas is None else topic_uses(self.quotas, accounts, now)
 
     def restore_uses(self, saved: Iterable[TopicSpent], seconds: float, now: float) -> None:
-        """Put recent use into the rates that were saved so many seconds ago; without effect if no quotas are at work."""
+        """Restore the rates that were saved `seconds` ago. Does nothing if topics have no quotas."""
         if self.quotas is not None:
             restore_topics(self.quotas, saved, seconds, now)
 
     def _quotas(self) -> TopicQuotas:
-        assert self._gate is not None  # noqa: S101 -- nothing is rejected without it
+        assert self._gate is not None  # noqa: S101 -- without a gate nothing is rejected
         return self._gate.quotas
 
     def _hurry(self) -> None:
@@ -183,7 +180,7 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
 
 
 def topic_settings(config: TopicsSection, overrides: Mapping[str, float] | None = None) -> TopicSettings | None:
-    """The topic quotas of a config file, with thresholds over the file's, as the arithmetic takes them."""
+    """The settings of a config file. Thresholds in `overrides` override the file's. None if topics have no quotas."""
     if config.topics is None:
         return None
     return TopicSettings(

@@ -1,8 +1,8 @@
-"""`bytes.in.per.sec.threshold` as a config of topics: set, removed and described here; all other configs are the broker's.
+"""`bytes.in.per.sec.threshold` as a topic config: Weir sets, removes and describes it. The broker keeps all other configs.
 
-Weir takes the key out of IncrementalAlterConfigs and AlterConfigs, and forwards the rest. As with client quotas, Weir's part is
-saved and in effect first. If the broker refuses its part of the same topic, Weir undoes its own. The broker answers
-DescribeConfigs, and Weir puts the key into the answer.
+Weir takes the key out of IncrementalAlterConfigs and AlterConfigs, and forwards the other configs. As with client quotas, Weir
+saves and applies its own change first. If the broker then refuses the other configs of the topic, Weir undoes its change.
+The broker answers DescribeConfigs, and Weir adds the key to the answer.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,9 +39,9 @@ from protocol.bodies.configs import AlteredResource, ConfigOp, DescribedThreshol
 from protocol.headers import RequestHeader
 
 MAX_DESCRIBED_BYTES: Final = 1 << 20
-"""The longest answer to DescribeConfigs that a threshold is put into: some 150 topics. Longer ones pass as they come."""
+"""The longest answer to DescribeConfigs to which Weir adds thresholds: some 150 topics. Longer answers pass unchanged."""
 
-TOPICS_PER_QUESTION: Final = 500
+TOPICS_PER_REQUEST: Final = 500
 """The most topics of one Metadata request."""
 
 _KEY_BYTES: Final = KEY.encode()
@@ -55,30 +55,28 @@ class ThresholdApi(Protocol):
 
     @property
     def topics_limited(self) -> bool:
-        """True if topics have quotas, so that clients may set their thresholds."""
+        """True if topics have quotas. Otherwise clients can't set thresholds."""
         ...
 
     def allows(self, user: str) -> bool:
         """True if the user may set thresholds."""
         ...
 
-    def threshold(self, topic: str) -> Threshold:
-        """The explicit threshold of a topic."""
-        ...
+    def threshold(self, topic: str) -> Threshold: ...
 
     def alter_thresholds(
         self, changes: Mapping[str, float | None], user: str, done: Callable[[], None], *, validate_only: bool
     ) -> AlterTask:
-        """Begin to set the thresholds of topics, or to remove them (None)."""
+        """Start to set the thresholds of topics, or to remove them (None). `done` is called at the end."""
         ...
 
     def undo(self, task: AlterTask, entity: tuple[EntityPart, ...]) -> None:
-        """Take back what a task has changed."""
+        """Undo a task's change of a topic."""
         ...
 
 
 class _Own:
-    """Weir's part of one resource: whether it `changes` the threshold, to what (None: removed), and what came of it."""
+    """Weir's part of one resource. If it `changes` the threshold, `threshold` is the new one (None: remove it)."""
 
     __slots__ = ("changes", "error", "message", "threshold", "topic")
 
@@ -90,7 +88,6 @@ class _Own:
         self.message: str | None = None
 
     def fail(self, error: int, message: str | None) -> None:
-        """Answer the resource with an error."""
         self.error, self.message, self.changes = error, message, False
 
 
@@ -102,7 +99,7 @@ class AlterConfigs:
         self._api = api
         self._user = connection.client.user
         self._begun = False
-        self._questions = 0
+        self._pending = 0
         self._own: dict[int, _Own] = {}
         self._task: AlterTask | None = None
         self._forwarded: set[int] = set()
@@ -113,7 +110,7 @@ class AlterConfigs:
     def handle(self, request: Request, now: float) -> Verdict:
         self._connection.client.use(request.header.client_id, now)
         if not self._begun:
-            # A broker refuses the key in a longer request, as it does not know the key.
+            # A longer request goes to the broker with the key. The broker does not know the key and refuses it.
             longest = MAX_COLLECTED_REQUEST_BYTES if self._api.allows(self._user) else MAX_UNTRUSTED_BYTES
             if request.frame_bytes > longest:
                 return FORWARD
@@ -125,7 +122,7 @@ class AlterConfigs:
             legacy = header.api_key == ApiKey.ALTER_CONFIGS and self._api.allows(self._user)
             if legacy or _KEY_BYTES in frame:
                 self._begin(frame, header, now)
-        if self._questions or (self._task is not None and self._task.alteration is None):
+        if self._pending or (self._task is not None and self._task.alteration is None):
             return WAIT
         request.intercept(self)
         return self._forward_rest(request) if self._own else FORWARD
@@ -143,7 +140,7 @@ class AlterConfigs:
                 if result is not None and result.error_code != NONE:
                     own.fail(result.error_code, result.message)
                 ops = [op for op in ops if op.name != KEY]
-                # AlterConfigs removes all configs that it does not name, so an empty one means something.
+                # AlterConfigs removes all configs that it does not name, so an empty AlterConfigs is forwarded as well.
                 if own.error != NONE or (not ops and header.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS):
                     continue
             kept.append((resource, ops))
@@ -190,13 +187,13 @@ class AlterConfigs:
                 own.fail(INVALID_REQUEST, "Each resource must appear at most once.")
             seen.add(resource.name)
             self._own[number] = own
-        # A threshold of a topic that is gone may still be removed.
-        asked = sorted({own.topic for own in self._own.values() if own.changes and own.threshold is not None})
-        for start in range(0, len(asked), TOPICS_PER_QUESTION):
-            some = asked[start : start + TOPICS_PER_QUESTION]
-            self._questions += 1
+        # The threshold of a deleted topic can still be removed, so only new thresholds need an existing topic.
+        names = sorted({own.topic for own in self._own.values() if own.changes and own.threshold is not None})
+        for start in range(0, len(names), TOPICS_PER_REQUEST):
+            some = names[start : start + TOPICS_PER_REQUEST]
+            self._pending += 1
             self._connection.ask(metadata.ask_by_name(header.correlation_id, header.client_id, some), self._take_topics, now)
-        if not asked:
+        if not names:
             self._change()
 
     def _own_part(self, resource: AlteredResource, *, allowed: bool) -> _Own | None:
@@ -217,18 +214,18 @@ class AlterConfigs:
         same = threshold.dynamic is None if own.threshold is None else threshold.effective == own.threshold
         if allowed:
             own.changes = True
-        elif not same:  # a client that alters other configs by AlterConfigs sends all described configs back
+        elif not same:  # a client that changes another config by AlterConfigs sends all described configs back
             own.fail(CLUSTER_AUTHORIZATION_FAILED, denied(self._user))
         return own
 
     def _take_topics(self, answer: bytes, now: float) -> None:  # noqa: ARG002
-        self._questions -= 1
+        self._pending -= 1
         errors = {topic.name: topic.error for topic in metadata.read_topics(metadata.BY_NAME, answer)}
         for own in self._own.values():
             error = errors.get(own.topic, NONE)
             if own.changes and own.threshold is not None and error in _NOT_THERE:
                 own.fail(error, None)
-        if not self._questions:
+        if not self._pending:
             self._change()
             self._connection.ready()
 
@@ -241,7 +238,7 @@ class AlterConfigs:
 
 
 class DescribeConfigs:
-    """One DescribeConfigs: the broker's answer, with the thresholds of the topics in it."""
+    """One DescribeConfigs: adds the thresholds of topics to the broker's answer."""
 
     def __init__(self, connection: Connection, api: ThresholdApi) -> None:
         self._api = api
@@ -251,17 +248,17 @@ class DescribeConfigs:
         self._synonyms = False
 
     def handle(self, request: Request, now: float) -> Verdict:
-        """Note the topics that have thresholds; the broker decides if the client may see them."""
+        """Note the topics that have thresholds. The broker decides if the client may see the topics."""
         self._connection.client.use(request.header.client_id, now)
-        if request.frame_bytes > MAX_UNTRUSTED_BYTES:  # no threshold would be put into the answer
+        if request.frame_bytes > MAX_UNTRUSTED_BYTES:  # the answer would be too long to add thresholds
             return FORWARD
         if not request.whole:
             return COLLECT
         frame, header = request.cut()
         self._version = header.api_version
-        asked = configs.read_describe_request(header.api_version, frame, header.body_offset)
-        self._synonyms = asked.synonyms
-        for topic, keys in asked.topics.items():
+        body = configs.read_describe_request(header.api_version, frame, header.body_offset)
+        self._synonyms = body.synonyms
+        for topic, keys in body.topics.items():
             threshold = self._api.threshold(topic)
             if threshold.effective is not None and (not keys or KEY in keys):
                 self._found[topic] = DescribedThreshold(shown(threshold.dynamic), shown(threshold.file))
@@ -269,7 +266,6 @@ class DescribeConfigs:
         return FORWARD
 
     def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
-        """The broker's answer with the thresholds."""
         if not self._found or len(frame) > MAX_DESCRIBED_BYTES:
             return frame
         return configs.with_configs(self._version, frame, KEY, self._found, synonyms=self._synonyms)
@@ -292,7 +288,7 @@ def handler_factories(api: ThresholdApi) -> dict[int, HandlerFactory]:
 
 
 def _wanted(ops: list[ConfigOp]) -> float | None:
-    """The threshold that a topic is to have; None: no explicit one. Raises QuotaApiError."""
+    """The new threshold of a topic; None to remove it. Raises QuotaApiError."""
     if len(ops) > 1:
         raise QuotaApiError(INVALID_REQUEST, "Error due to duplicate config keys")
     op = ops[0]

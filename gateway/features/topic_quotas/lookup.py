@@ -1,4 +1,4 @@
-"""The cluster's topics, for default thresholds that topics share, and for the names of topic ids."""
+"""Reads the list of the cluster's topics: for the default threshold, and for the names of topic ids."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ from protocol.bodies.topic_metadata import TopicMetadata
 _log = logging.getLogger("weir.cluster")
 
 OnTopics = Callable[[Mapping[str, bytes]], None]
-"""Called with the topics of the cluster that are not internal, by name, with their ids."""
+"""Called with the ids of the cluster's topics by name. Internal topics are left out."""
 
 
 class TopicWatch:
@@ -24,7 +24,7 @@ class TopicWatch:
         self._failed = False
 
     def hurry(self) -> None:
-        """A client has used a topic that is not known: ask soon."""
+        """Read the list soon, because a client has used an unknown topic."""
         if self._subscription is not None:
             self._subscription.hurry()
 
@@ -43,5 +43,5 @@ class TopicWatch:
 
     def _note_failure(self, error: ClusterError) -> None:
         if not self._failed:
-            _log.warning("topics can't be listed, thresholds are shared among those that were seen: %s", error)
+            _log.warning("topics can't be listed, so topics that clients have used share the default threshold: %s", error)
         self._failed = True

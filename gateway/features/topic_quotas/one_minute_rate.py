@@ -1,7 +1,7 @@
-"""The rate of the last minute, as Kafka's `BytesInPerSec` has it: `Meter.oneMinuteRate` of Yammer Metrics.
+"""The rate of the last minute, as in Kafka's `BytesInPerSec`: `Meter.oneMinuteRate` of Yammer Metrics.
 
-Every five seconds what was recorded in them is folded into an exponentially weighted mean (`EWMA`). In between the rate stands
-still. Times inside are integral milliseconds, so that ticks neither drift nor get lost.
+Every five seconds the recorded amount enters an exponentially weighted moving average (`EWMA`). Between these ticks the rate
+does not change. Times inside are integral milliseconds, so that ticks neither drift nor get lost.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from gateway.quotas.meter import PastUse
 TICK_MS: Final = 5_000
 _MINUTE: Final = 60.0
 ALPHA: Final = 1.0 - exp(-5.0 / 60.0)
-"""The weight of the newest five seconds."""
+"""The weight of the latest five seconds."""
 
 
 class OneMinuteRate:
-    """A rate per second; 0.0 until five seconds have gone by since it began."""
+    """A rate per second; 0.0 during its first five seconds."""
 
     __slots__ = ("_rate", "_since_ms", "_started", "_uncounted")
 
@@ -28,7 +28,6 @@ class OneMinuteRate:
         self._started = False
 
     def record(self, amount: float, now: float) -> None:
-        """Add `amount` to the interval that `now` is in."""
         self._tick(now)
         self._uncounted += amount
 
@@ -38,26 +37,26 @@ class OneMinuteRate:
         return self._rate
 
     def kept(self, now: float) -> float:
-        """A minute's worth of the rate, and what came since the last tick."""
+        """The amount of one minute at the current rate, and the amount since the last tick."""
         self._tick(now)
         return self._rate * _MINUTE + self._uncounted
 
     def dump(self, now: float) -> list[PastUse]:
-        """The rate (per second) as of the last tick, if there was one, and what came since then."""
+        """The rate (per second) as of the last tick, if any, and the amount since that tick."""
         self._tick(now)
         age = now - self._since_ms / 1000.0
         uncounted = PastUse(age, 0.0, self._uncounted)
         return [PastUse(age, age, self._rate), uncounted] if self._started else [uncounted]
 
     def restore(self, spent: Sequence[PastUse], now: float) -> None:
-        """Begin with that rate; ticks that were missed come with the next look."""
+        """Replace the rate by a dump. The next call makes up for missed ticks."""
         self._since_ms = round((now - spent[-1].began) * 1000.0) if spent else round(now * 1000.0)
         self._uncounted = spent[-1].amount if spent else 0.0
         self._started = len(spent) > 1
         self._rate = spent[0].amount if self._started else 0.0
 
     def _tick(self, now: float) -> None:
-        """Catch up with the ticks since the last look. An interval is over once more than five seconds have gone by."""
+        """Make up for the ticks since the last call. An interval ends after more than five seconds, not exactly five."""
         now_ms = round(now * 1000.0)
         age = now_ms - self._since_ms
         if age <= TICK_MS:
@@ -67,4 +66,4 @@ class OneMinuteRate:
         self._uncounted = 0.0
         self._rate = self._rate + ALPHA * (instant - self._rate) if self._started else instant
         self._started = True
-        self._rate *= (1.0 - ALPHA) ** (age // TICK_MS - 1)  # intervals in which nothing came
+        self._rate *= (1.0 - ALPHA) ** (age // TICK_MS - 1)  # intervals without any amount

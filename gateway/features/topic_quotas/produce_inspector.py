@@ -1,10 +1,11 @@
-"""Produce under topic quotas: what it holds is counted, and partitions of topics that are over their share are not appended."""
+"""Produce requests under topic quotas: counts their bytes, and rejects partitions of topics that are over their share."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.features.topic_quotas.rules import TopicQuotas, TopicUse
+from gateway.features.topic_quotas.rules import TopicQuotas
+from gateway.features.topic_quotas.topic_meters import TopicUse
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.handler import Connection
 from gateway.proxy.identity import Client
@@ -23,10 +24,10 @@ from protocol.bodies.produced_topics import (
 from protocol.headers import RequestHeader
 
 QUOTA: Final = "quota"
-"""The reason of what was rejected here, beside the names of brokers' errors."""
+"""The reason of Weir's own rejections. All other reasons are names of the broker's errors."""
 
 MAX_GAPS: Final = 10_000
-"""Idempotent producers' partitions per connection of which a batch was rejected and has not come again."""
+"""Per connection: partitions of idempotent producers of which the producer has not yet resent a rejected batch."""
 
 MESSAGE: Final = "Weir: the topic is over its share of total.bytes.in.per.sec.threshold; try again later"
 
@@ -62,17 +63,17 @@ _ERROR_NAMES: Final = {
     100: "UNKNOWN_TOPIC_ID",
     120: "TRANSACTION_ABORTABLE",
 }
-"""The errors of brokers' answers to Produce, by their names in Kafka's `Errors`."""
+"""The error codes in answers to Produce, and their names in Kafka's `Errors`."""
 
 _APPENDED: Final = frozenset({0, 7, 20})
-"""No error, NOT_ENOUGH_REPLICAS_AFTER_APPEND, and REQUEST_TIMED_OUT, after a wait for the replicas."""
+"""No error, NOT_ENOUGH_REPLICAS_AFTER_APPEND, and REQUEST_TIMED_OUT, which follows a wait for the replicas."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Bytes of one topic that were not appended, or (not `enforced`) would not have been.
+    """Bytes of one topic that were not appended. If not `enforced`, Weir only would have rejected them.
 
-    `reason` is `quota`, or the broker's error. `client` has sent the bytes, from and to the addresses of `origin`.
+    `reason` is `quota` or the broker's error. `client` sent the bytes; `origin` has the addresses of its connection.
     """
 
     topic: str
@@ -85,7 +86,7 @@ class Rejection:
 
 
 class TopicGate:
-    """The shared part of all connections: the quotas, Kafka's code for rejected bytes, and the callback for rejections."""
+    """The part that all connections share: the quotas, Kafka's code for rejected bytes, and the callback for rejections."""
 
     def __init__(self, quotas: TopicQuotas, error_code: int, on_rejected: Callable[[Rejection, float], None]) -> None:
         self.quotas = quotas
@@ -99,8 +100,8 @@ class TopicGate:
 class TopicProducer:
     """The `ProduceInspector` of one connection.
 
-    An idempotent producer may have sent more batches behind one that is rejected. Weir rejects them as well until the first one
-    comes again: a broker that does not know the producer would take any sequence number as the first.
+    An idempotent producer may have sent more batches after a rejected batch. Weir rejects these batches too, until the producer
+    resends the first one. Otherwise a broker that does not know the producer would accept any sequence number as the first.
     """
 
     def __init__(self, gate: TopicGate, client: Client, throttle: ChannelThrottle) -> None:
@@ -115,7 +116,7 @@ class TopicProducer:
 
     @property
     def pending(self) -> bool:
-        """True while a rejected batch has not come again."""
+        """True until the producer has resent all rejected batches."""
         return bool(self._gaps)
 
     def open(self, header: RequestHeader, body_offset: int, frame_bytes: int, now: float) -> "TopicRequest":
@@ -123,7 +124,7 @@ class TopicProducer:
         return TopicRequest(self, header, body_offset, frame_bytes, whole)
 
     def reject(self, frame: bytes, topics: Sequence[ProducedTopic], now: float, *, by_id: bool) -> set[tuple[int, int]]:
-        """The partitions that are not to be appended, as (position of the topic, position of the partition)."""
+        """The partitions to reject, as (position of the topic, position of the partition)."""
         quotas = self.gate.quotas
         exempt = not quotas.settings.enforce or self.client.exempt_from(TOPICS)
         cut: set[tuple[int, int]] = set()
@@ -156,7 +157,7 @@ class TopicProducer:
 
 
 def _is_behind(sequence: int, other: int) -> bool:
-    """True if `sequence` is later than `other`; sequence numbers wrap behind 2^31 - 1."""
+    """True if `sequence` is later than `other`; sequence numbers wrap after 2^31 - 1."""
     return 0 < (sequence - other) % 2**31 < 2**30
 
 
@@ -184,7 +185,7 @@ class TopicRequest:
             self._count_unanswered(now)
 
     def decide(self, frame: bytes, body_offset: int, now: float) -> bytes | None:
-        """The request without the rejected partitions; None if all are rejected."""
+        """The request without the rejected partitions; None if all partitions are rejected."""
         self._scanner = scan = scan_whole(self._version, frame, body_offset)
         self._cut = cut = self._producer.reject(frame, scan.topics, now, by_id=self._by_id)
         self._count_rejected(now)
@@ -197,7 +198,7 @@ class TopicRequest:
         return without(self._version, frame, scan, cut)
 
     def response(self, frame: bytes, now: float) -> bytes:
-        """Count the broker's result of each partition, and add the rejected ones."""
+        """Count the broker's result of each partition, and add the results of the rejected partitions."""
         results = read_results(self._version, frame)
         for number, topic in enumerate(self._scanner.topics):
             for position, partition in enumerate(topic.partitions):
@@ -241,7 +242,7 @@ class TopicRequest:
                 )
 
     def _count_unanswered(self, now: float) -> None:
-        """Count the forwarded partitions of a request with acks=0 as appended, as no answer will tell."""
+        """Count the forwarded partitions of a request with acks=0 as appended, because the broker sends no answer."""
         for number, topic in enumerate(self._scanner.topics):
             for position, partition in enumerate(topic.partitions):
                 if (number, position) not in self._cut:

@@ -1,21 +1,22 @@
-"""The rates of topics over a restart, as `quotas.recent_use` has those of buckets."""
+"""Keeps the rates of topics over a restart. `quotas.recent_use` does so for buckets."""
 
 from collections.abc import Iterable, Iterator
 
-from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, AppendedBytes, TopicQuotas
+from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, TopicQuotas
+from gateway.features.topic_quotas.topic_meters import AppendedBytes
 from gateway.quotas.entity import Tags
 from gateway.quotas.meter import PastUse
 from gateway.quotas.recent_use import TopicSpent
 from gateway.quotas.shared_meter import UsageAccount
 
 _LEAST = 1.0
-"""Bytes that are worth remembering: a one-minute rate only ever gets near 0."""
+"""The fewest bytes that are saved. A one-minute rate falls towards 0 and never reaches it."""
 
 
 def topic_uses(
     quotas: TopicQuotas, accounts: Iterable[tuple[tuple[str, Tags | str], UsageAccount]], now: float
 ) -> Iterator[TopicSpent]:
-    """What these accounts of `quotas` remember."""
+    """The use that these accounts of `quotas` still count."""
     settings = quotas.settings
     for (kind, name), use in accounts:
         if not isinstance(use, AppendedBytes) or not isinstance(name, str):
@@ -32,10 +33,7 @@ def topic_uses(
 
 
 def restore_topics(quotas: TopicQuotas, saved: Iterable[TopicSpent], seconds: float, now: float) -> None:
-    """Have new meters remember what was `saved` so many seconds ago, unless rates are reckoned by another rule now.
-
-    Another window keeps them.
-    """
+    """Restore the use that was saved `seconds` ago, except rates of another algorithm. Another window does not matter."""
     settings = quotas.settings
     same = [each for each in saved if each.meter == settings.meter]
     quotas.expect((each.name for each in same if each.name is not None), now)

@@ -1,4 +1,4 @@
-"""What was not appended to topics, folded: a line of the log and an event for each topic, reason and client, never a flood."""
+"""Folds rejections: a topic, reason and client get at most two log lines and one event in `FOLD_SECONDS`."""
 
 import logging
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from gateway.quotas.entity import OTHER, short_name
 
 FOLD_SECONDS = 10.0
 MAX_FOLDS = 1_000
-"""Topics, reasons and clients that are told apart within that time; those past it are told of together."""
+"""Combinations of topic, reason and client that are reported separately. All further ones are reported together."""
 
 _log = logging.getLogger("weir.topics")
 
@@ -27,7 +27,7 @@ class _Fold:
     count: int = 0
     size: int = 0
     unlogged: int = 0
-    """Of these bytes, those that no line has told of."""
+    """The bytes of `size` that no log line has reported."""
     logged: int = 0
     rate: float = 0.0
     limit: float = 0.0
@@ -37,7 +37,7 @@ class _Fold:
 
 
 class RejectionFolder:
-    """The first of a kind is logged at once, the rest every `FOLD_SECONDS` in one line. `outlet` gets the events."""
+    """Logs the first rejection of each kind at once, and the others in one line after `FOLD_SECONDS`."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class RejectionFolder:
         self._folds: dict[_Key, _Fold] = {}
 
     def note(self, rejection: Rejection, now: float) -> None:
-        """One partition's or request's bytes of a topic. `now` is monotonic."""
+        """Add a rejection. `now` is monotonic."""
         client = rejection.client
         names = short_name(client.user), short_name(client.client_id)
         key = (rejection.topic, rejection.reason, *names, rejection.enforced)
@@ -69,19 +69,19 @@ class RejectionFolder:
         fold.limit = quotas.threshold(rejection.use.name)
         fold.total_rate = quotas.rate(now)
         if fold.count == 1:
-            self._say(key, fold)
+            self._log_fold(key, fold)
 
     def flush(self, now: float) -> None:
-        """To be called once a second: tell of what has been folded for long enough."""
+        """Report the folds that are older than `FOLD_SECONDS`. The caller calls this once a second."""
         for key, fold in list(self._folds.items()):
             if now - fold.since < FOLD_SECONDS:
                 continue
             del self._folds[key]
             if fold.count > fold.logged:
-                self._say(key, fold)
+                self._log_fold(key, fold)
             self._outlet.notify(self._event(key, fold))
 
-    def _say(self, key: _Key, fold: _Fold) -> None:
+    def _log_fold(self, key: _Key, fold: _Fold) -> None:
         topic, reason, user, client_id, enforced = key
         count = fold.count - fold.logged
         fold.logged = fold.count

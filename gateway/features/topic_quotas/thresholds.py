@@ -1,7 +1,7 @@
-"""Thresholds of topics that are set as a config of the topic, `bytes.in.per.sec.threshold` (Kafka's "broker side quota").
+"""Topic thresholds that clients set as the topic config `bytes.in.per.sec.threshold` (Kafka's "broker side quota").
 
-They are kept among the quotas of the API, each as the quota of an entity of type `topic`, which AlterClientQuotas does not
-know. Codes and texts are those of Kafka's topic configs where it has them.
+The store of the quota API keeps each threshold as the quota of an entity of type `topic`. AlterClientQuotas does not know this
+type. Error codes and texts follow Kafka's topic configs.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,19 +29,18 @@ class TopicLimits(NamedTuple):
 
 
 class Threshold(NamedTuple):
-    """A topic's explicit threshold: the one that is set as its config, and the file's. None: there is none."""
+    """The explicit thresholds of a topic, from the topic's config (`dynamic`) and from Weir's config file. None: not set."""
 
     dynamic: float | None
     file: float | None
 
     @property
     def effective(self) -> float | None:
-        """The one that holds."""
         return self.file if self.dynamic is None else self.dynamic
 
 
 def parse(value: str | None) -> float:
-    """A threshold as it stands in a request. Raises QuotaApiError."""
+    """Read a threshold from a request. Raises QuotaApiError."""
     text = (value or "").strip()
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and 0 < int(text) <= _MAX_INT64):
         raise QuotaApiError(
@@ -52,26 +51,24 @@ def parse(value: str | None) -> float:
 
 
 def shown(threshold: float | None) -> str | None:
-    """A threshold as it stands in an answer."""
     return None if threshold is None else f"{threshold:.0f}"
 
 
 def alter_request(changes: Mapping[str, float | None], *, validate_only: bool) -> AlterRequest:
-    """Set the thresholds of topics, or remove them (None)."""
+    """The request that sets the thresholds of topics, or removes them (None)."""
     entries = tuple(AlterEntry(parts_of(topic), (Op(KEY, threshold),)) for topic, threshold in changes.items())
     return AlterRequest(entries, validate_only)
 
 
 def parts_of(topic: str) -> tuple[EntityPart, ...]:
-    """The entity of a topic."""
     return (EntityPart(TOPIC, topic),)
 
 
 class AlterationQueue(Protocol):
-    """Carries out alterations of the quotas that clients set, one after the other."""
+    """Carries out alterations of quotas, one after the other."""
 
     def allows(self, user: str) -> bool:
-        """Return True if the user may alter quotas."""
+        """True if the user may alter quotas."""
         ...
 
     def alter(
@@ -82,9 +79,9 @@ class AlterationQueue(Protocol):
 
 
 class TopicThresholds:
-    """The explicit thresholds of a gateway: the file's, and above them those of topic configs (`dynamic`).
+    """The explicit thresholds of a gateway. Topic configs (`dynamic`) override the config file.
 
-    It is the `ThresholdApi` of the request handlers, and the `AlterRules` of the alterations that it puts into `queue`.
+    The class is the `ThresholdApi` of the request handlers, and the `AlterRules` of its alterations in `queue`.
     """
 
     def __init__(self, queue: AlterationQueue) -> None:
@@ -94,25 +91,23 @@ class TopicThresholds:
 
     @property
     def topics_limited(self) -> bool:
-        """True if topics have quotas, so that clients may set their thresholds."""
+        """True if topics have quotas. Otherwise clients can't set thresholds."""
         return self.of_file is not None
 
     def allows(self, user: str) -> bool:
-        """Return True if the user may set thresholds."""
         return self._queue.allows(user)
 
     def threshold(self, topic: str) -> Threshold:
-        """The explicit threshold of a topic."""
         return Threshold(self.dynamic.get(topic), None if self.of_file is None else self.of_file.explicit.get(topic))
 
     def alter_thresholds(
         self, changes: Mapping[str, float | None], user: str, done: Callable[[], None], *, validate_only: bool
     ) -> AlterTask:
-        """Begin to set the thresholds of topics, or to remove them (None), for a user who has been checked."""
+        """Start to set the thresholds of topics, or to remove them (None). The caller has checked the user's rights."""
         return self._queue.alter(alter_request(changes, validate_only=validate_only), user, done, rules=self)
 
     def undo(self, task: AlterTask, entity: tuple[EntityPart, ...]) -> None:
-        """Take back the changes of a topic, as the broker has refused its part of them."""
+        """Undo the change of a topic, because the broker has refused its part of the request."""
         self._queue.undo(task, entity)
 
     def alteration(self, request: AlterRequest) -> Alteration:
@@ -124,7 +119,7 @@ class TopicThresholds:
 
 
 def alteration(request: AlterRequest) -> Alteration:
-    """The changes that a request of `alter_request` asks for."""
+    """The changes in a request that `alter_request` made."""
     found = Alteration()
     for entry in request.entries:
         found.results[entry.entity] = AlterResult(NONE, None, entry.entity)
@@ -134,19 +129,19 @@ def alteration(request: AlterRequest) -> Alteration:
 
 
 def thresholds(quotas: DynamicQuotas) -> dict[str, float]:
-    """The thresholds among the quotas of the API, by topic."""
+    """The thresholds in the quotas of the API, by topic."""
     return {entity.topic: limits[KEY] for entity, limits in quotas.items() if isinstance(entity.topic, str) and KEY in limits}
 
 
 def check_sum(limits: TopicLimits, before: DynamicQuotas, after: DynamicQuotas) -> None:
-    """Raises QuotaApiError for a change that makes explicit thresholds add up to more than the total.
+    """Raises QuotaApiError if the explicit thresholds after a change add up to more than the total.
 
-    Where they do so already, as the file has changed since, a change that does not add to them passes.
+    They may do so already, after a change of the file. Then a change that does not increase the sum passes.
     """
     sums = [sum({**limits.explicit, **thresholds(quotas)}.values()) for quotas in (before, after)]
     if sums[1] > max(limits.total, sums[0]):
         raise QuotaApiError(
             INVALID_CONFIG,
             f"Explicit thresholds of topics would add up to {sums[1]:.0f}, {sums[1] - limits.total:.0f} more than {TOTAL} "
-            f"{limits.total:.0f}: lower some of {KEY}, or raise the total in Weir's config file.",
+            f"{limits.total:.0f}. Lower some of {KEY}, or raise the total in Weir's config file.",
         )

@@ -1,4 +1,4 @@
-"""Produce to topics of Weir's own, as a transcript: charged to nobody, whatever the client's quota, within bounds."""
+"""Produce to topics of Weir's own, as a transcript: not charged to any client, within bounds."""
 
 import pytest
 
@@ -134,7 +134,7 @@ class Metered(Owner):
 @pytest.mark.parametrize("version", [3, 9, 13])
 def test_topic_quotas_ignore_own_topics(version, acks):
     t = Metered()
-    t.quotas.listed({OWN: m.topic_id(OWN), m.TOPIC: bytes([7]) * 16, LONG: m.topic_id(LONG)})
+    t.quotas.update_topics({OWN: m.topic_id(OWN), m.TOPIC: bytes([7]) * 16, LONG: m.topic_id(LONG)})
     assert (t.quotas.default_threshold, t.quotas.totals(t.now).defaulted) == (1_000, 1)
     t.quotas.appended(m.TOPIC.encode(), 50_000, t.now, by_id=False)
     frame = m.produce(1, version=version, acks=acks, size=5_000, topics=(OWN,))

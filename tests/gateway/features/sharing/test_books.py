@@ -96,7 +96,7 @@ class Topics(Peers):
         settings = TopicSettings(1_000, {"hot": 400}, meter="window", window=Window(2, 1.0))
         self.gateways = [TopicQuotas(settings, 100.0, max_topics=max_topics) for _ in range(count)]
         for quotas in self.gateways:
-            quotas.listed({"hot": bytes(16), "cold": bytes(16)})
+            quotas.update_topics({"hot": bytes(16), "cold": bytes(16)})
         super().__init__(engines(count), self.gateways)
 
     def append(self, number: int, topic: str, size: int) -> None:

@@ -65,5 +65,5 @@ def test_overruled_thresholds_are_named_after_reload():
     assert f"--delete-config {KEY}" in note
     assert topics._notes(section(payments=11), section(payments=11, orders=2)) == []
     (note,) = topics._notes(section(), section(total=15))
-    assert f"quotas.topics.{TOTAL} is 15, and the thresholds of file and topic configs add up to 20" in note
+    assert f"quotas.topics.{TOTAL} is 15, but the explicit thresholds of file and topic configs add up to 20" in note
     assert topics._notes(section(), NONE) == []

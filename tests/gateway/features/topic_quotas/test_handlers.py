@@ -186,8 +186,8 @@ def test_thresholds_over_total_are_refused():
     t.goes_on()
     t.broker_got()
     text = (
-        "Explicit thresholds of topics would add up to 1001, 1 more than total.bytes.in.per.sec.threshold 1000: "
-        "lower some of bytes.in.per.sec.threshold, or raise the total in Weir's config file."
+        "Explicit thresholds of topics would add up to 1001, 1 more than total.bytes.in.per.sec.threshold 1000. "
+        "Lower some of bytes.in.per.sec.threshold, or raise the total in Weir's config file."
     )
     t.client_got(changed(1, (TOPIC, "payments", 40, text)))
     assert api.quotas == {}

@@ -68,7 +68,7 @@ class Metered(Transcript):
     @staticmethod
     def quotas_of(enforce=True):
         quotas = TopicQuotas(TopicSettings(1_000, meter="window", window=Window(2, 1.0), enforce=enforce), START)
-        quotas.listed(IDS)
+        quotas.update_topics(IDS)
         return quotas
 
     def switch(self, *, on):

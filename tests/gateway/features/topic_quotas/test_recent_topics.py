@@ -55,7 +55,7 @@ def saved(first, now):
 @pytest.mark.parametrize("meter", ["one_minute", "window"])
 def test_rejected_topic_stays_rejected_after_restart(meter):
     first = quotas(meter, START)
-    first.listed({"hot": bytes(16), "cold": bytes(16)})
+    first.update_topics({"hot": bytes(16), "cold": bytes(16)})
     for second in range(8):
         first.appended(b"hot", 5_000, START + second, by_id=False)
     now = START + 8.0
@@ -70,9 +70,9 @@ def test_rejected_topic_stays_rejected_after_restart(meter):
     assert (use.appended_bytes, second.find(b"cold", by_id=False)) == (0, None)
     assert second.rate(AGAIN) == pytest.approx(first.rate(now))
     # It is not forgotten when the cluster's topics are listed for the first time, and is if it is not there.
-    second.listed({"hot": bytes(16), "cold": bytes(16)})
+    second.update_topics({"hot": bytes(16), "cold": bytes(16)})
     assert second.rejects(second.find(b"hot", by_id=False), AGAIN)
-    second.listed({"cold": bytes(16)})
+    second.update_topics({"cold": bytes(16)})
     assert second.find(b"hot", by_id=False) is None
 
     third = quotas(meter, AGAIN)

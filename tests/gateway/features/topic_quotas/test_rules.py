@@ -17,7 +17,7 @@ WINDOW = {"meter": "window", "window": Window(2, 1.0)}
 
 def quotas(total=10 * MB, explicit=None, topics=FIVE, **settings):
     made = TopicQuotas(TopicSettings(total, explicit or {}, **WINDOW), START, **settings)
-    made.listed(topics)
+    made.update_topics(topics)
     return made
 
 
@@ -53,9 +53,9 @@ def test_default_share_follows_topics_and_thresholds():
     assert made.default_threshold == 1 * MB  # seen before the cluster lookup
     append(made, "new", 1)
     assert made.default_threshold == 1 * MB
-    made.listed({**FIVE, "new": bytes(16)})
+    made.update_topics({**FIVE, "new": bytes(16)})
     assert made.default_threshold == 1 * MB
-    made.listed({"payments": bytes(16), "orders": bytes(16)})
+    made.update_topics({"payments": bytes(16), "orders": bytes(16)})
     assert made.default_threshold == 5 * MB
     made.apply(TopicSettings(10 * MB, {"orders": 4 * MB}, **WINDOW), START)
     assert made.default_threshold == 6 * MB
@@ -64,10 +64,10 @@ def test_default_share_follows_topics_and_thresholds():
 def test_topic_newer_than_metadata_survives_once():
     made = quotas(topics={})
     append(made, "new", 7)
-    made.listed({})
+    made.update_topics({})
     assert made.totals(START).defaulted == 1
     assert append(made, "new", 3).appended_bytes == 10
-    made.listed({})
+    made.update_topics({})
     assert made.find(b"new", by_id=False) is None
     assert made.totals(START).defaulted == 0
 
@@ -148,7 +148,7 @@ def test_unknown_id_is_looked_up_and_its_meters_named():
     made.appended(new, 10, START, by_id=True)
     assert asked == [1]
     assert "(id CQkJCQkJCQkJCQkJCQkJCQ)" in {row.topic for row in made.snapshot(START)}
-    made.listed({**FIVE, "new": new})
+    made.update_topics({**FIVE, "new": new})
     assert append(made, "new", 1).appended_bytes == 21
     assert made.default_threshold == 1 * MB
 
@@ -158,7 +158,7 @@ def test_id_of_known_topic_joins_its_meters():
     new = bytes([9]) * 16
     made.appended(new, 10, START, by_id=True)
     append(made, "new", 5)
-    made.listed({"new": new})
+    made.update_topics({"new": new})
     assert append(made, "new", 1).appended_bytes == 16
 
 
@@ -171,8 +171,8 @@ def test_nameless_ids_are_bounded_and_forgotten():
         rows = made.snapshot(START)
         assert sum(row.appended_bytes for row in rows) == MAX_NAMELESS + 5
         assert len(rows) == 4
-        made.listed({})
-    made.listed({})
+        made.update_topics({})
+    made.update_topics({})
     assert [row.topic for row in made.snapshot(START)] == ["<other>"]
 
 
@@ -190,9 +190,9 @@ def test_others_counter_never_falls_when_a_topic_goes():
     made = quotas(topics={"a": bytes(16), "b": bytes(16)}, max_labelled=1)
     append(made, "a", 10)
     append(made, "b", 20)
-    made.listed({"a": bytes(16)})
+    made.update_topics({"a": bytes(16)})
     assert {row.topic: row.appended_bytes for row in made.snapshot(START)} == {"a": 10, "<other>": 20}
-    made.listed({})
+    made.update_topics({})
     append(made, "c", 1)  # the label is free again
     assert {row.topic for row in made.snapshot(START)} == {"c", "<other>"}
 
