@@ -1,4 +1,4 @@
-"""Changes of quotas that wait for `QuotaAdmin`. The parts of Weir that begin a change, and QuotaAdmin, share one queue."""
+"""The queue of quota changes that `QuotaAdmin` carries out. All parts of Weir that request changes share one queue."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -9,9 +9,9 @@ from protocol.bodies.client_quotas import AlterRequest, EntityPart
 
 
 class AlterQueue:
-    """Requests of clients, changes to take back, and quotas that another gateway has set. `arrived` is set for all of them.
+    """Requests of clients, changes to undo, and quotas that another gateway has set. Each new entry sets `arrived`.
 
-    `admins` are the principals that may begin a change, such as `User:admin`.
+    `admins` are the principals that may request a change, such as `User:admin`.
     """
 
     def __init__(self, admins: Iterable[str] = ()) -> None:
@@ -27,20 +27,20 @@ class AlterQueue:
     def alter(
         self, request: AlterRequest, user: str, done: Callable[[], None], *, rules: AlterRules | None = None
     ) -> AlterTask:
-        """Begin a request, whose user has been checked. `done` is called when it has been carried out."""
+        """Add a request. The caller has checked the user's rights. `done` is called after the request is carried out."""
         task = AlterTask(request, user, done, rules=rules)
         self._tasks.append(task)
         self.arrived.set()
         return task
 
     def undo(self, task: AlterTask, entity: tuple[EntityPart, ...]) -> None:
-        """Take back the changes of an entity, as the broker has refused its part of the request."""
+        """Undo the changes of an entity, because the broker has refused its part of the request."""
         if task.alteration is not None and not task.request.validate_only:
             self.undos.append((task, task.alteration.changes_of(entity)))
             self.arrived.set()
 
     def follow(self, quotas: DynamicQuotas) -> None:
-        """Put these quotas into effect soon: another gateway has changed the store."""
+        """Apply these quotas soon, because another gateway has changed the store."""
         self.followed = quotas
         self.arrived.set()
 

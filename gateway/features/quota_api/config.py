@@ -1,4 +1,4 @@
-"""The sections of the quota API: who may use it, and where what it has set is kept."""
+"""The config sections of the quota API: its administrators, and the files in which Weir keeps its state."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,19 +17,21 @@ def _principal(text: str) -> str:
 
 
 QuotaAdmins = Annotated[tuple[Annotated[str, AfterValidator(_principal)], ...], Field(strict=False)]
-"""`quota_admins`: the principals who may use DescribeClientQuotas and AlterClientQuotas, such as `User:admin`."""
+"""`quota_admins`: the principals with the right to use DescribeClientQuotas and AlterClientQuotas, such as `User:admin`."""
 
 
 class StateConfig(Section):
-    """`state`: what Weir itself keeps over restarts. Paths are taken from the config file's folder; None: beside that file
-    (`path`), beside `path` (`usage_path`)."""
+    """`state`: the files that Weir keeps over restarts. Relative paths start at the config file's folder.
+
+    The default of `path` is beside the config file; the default of `usage_path` is beside `path`.
+    """
 
     path: Annotated[str, Field(min_length=1)] | None = None
     usage_path: Annotated[str, Field(min_length=1)] | None = None
     usage_interval_ms: Annotated[int, Field(ge=100, le=3_600_000)] = 2_000
 
     def file(self, config_file: Path) -> Path:
-        """The file of the quotas that are set through the API."""
+        """The file with the quotas that clients set through the API."""
         if self.path is None:
             return config_file.with_name(f"{config_file.stem}.state.json")
         return config_file.parent / self.path

@@ -1,4 +1,4 @@
-"""Quotas of the API put together: who answers for them, where they are kept, whether they are known yet."""
+"""Connects the quota API to the engine, to the store of its quotas, and to the readiness of the gateway."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -20,11 +20,11 @@ from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DynamicQuotas
 
 PATIENCE_SECONDS = 10.0
-"""So long a gateway that could serve keeps clients away for want of the topic; then what it knew last has to do."""
+"""The gateway is not ready for at most this time while it waits for the topic. Then it uses the copy in the state file."""
 
 
 class ApiQuotas(Feature[Sequence[str]]):
-    """In a state file, or with `sharing` in a topic, of which the file is a copy."""
+    """Keeps the quotas in a state file. With `sharing`, keeps them in a topic, and the file is a copy of the topic."""
 
     metrics = METRICS
 
@@ -41,9 +41,9 @@ class ApiQuotas(Feature[Sequence[str]]):
         on_quotas: Callable[[DynamicQuotas], None],
         applied: Callable[[], None],
     ) -> None:
-        """`topic` is None where the file alone keeps the quotas. `writes_copy`: this process writes the topic's copy.
+        """`topic` is None if only the file keeps the quotas. `writes_copy`: this process writes the copy of the topic.
 
-        `on_quotas` and `applied` are those of `QuotaAdmin`.
+        `on_quotas` and `applied` are passed to `QuotaAdmin`.
         """
         self._log = None if topic is None else QuotaLog(topic, connect, file, queue.follow, writes_copy=writes_copy)
         self._waiting_since: float | None = None
@@ -70,7 +70,6 @@ class ApiQuotas(Feature[Sequence[str]]):
             self._task.cancel()
 
     async def _run(self) -> None:
-        """Carry out requests, and follow the topic, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.admin.run(), name="change quotas")
             if self._log is not None:
@@ -84,7 +83,7 @@ class ApiQuotas(Feature[Sequence[str]]):
             self._waiting_since = now
         if now - self._waiting_since > PATIENCE_SECONDS:
             return None
-        return f"the quotas of the API are not read yet: topic {self._log.topic}"
+        return f"the quotas of the API are not read yet from topic {self._log.topic}"
 
     def report(self) -> QuotaLogReport | None:
         return None if self._log is None else self._log.report()

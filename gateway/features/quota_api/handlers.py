@@ -1,7 +1,7 @@
-"""DescribeClientQuotas and AlterClientQuotas (KIP-546): Weir keeps its own quotas, and the broker `request_percentage`.
+"""DescribeClientQuotas and AlterClientQuotas (KIP-546). Weir keeps its own quotas; the broker keeps `request_percentage`.
 
-Weir checks and saves an alteration, and puts it into effect. Then it asks the broker for the broker's part. If the broker
-refuses an entity, the client gets the broker's error, and Weir undoes its own change of that entity.
+Weir checks, saves and applies an alteration. Then it forwards the broker's part to the broker. If the broker refuses an entity,
+the client gets the broker's error, and Weir undoes its own change of that entity.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ class QuotaApi(Protocol):
         ...
 
     def alter(self, request: AlterRequest, user: str, done: Callable[[], None]) -> AlterTask:
-        """Begin with an alteration, and call `done` at its end."""
+        """Start an alteration. `done` is called at its end."""
         ...
 
     def undo(self, task: AlterTask, entity: tuple[EntityPart, ...]) -> None:
@@ -53,12 +53,12 @@ class QuotaApi(Protocol):
         ...
 
     def describe(self, components: Sequence[Component], *, strict: bool) -> list[DescribedEntity]:
-        """Weir's quotas that a filter finds. Raises QuotaApiError for an illegal filter."""
+        """Weir's quotas that match a filter. Raises QuotaApiError for an invalid filter."""
         ...
 
 
 class DescribeClientQuotas:
-    """Merges Weir's quotas with the broker's of other keys. The client gets a broker's own refusal as it is."""
+    """Merges Weir's quotas with the broker's quotas of other keys. The client gets an error of the broker unchanged."""
 
     # A filter has at most three components, so 32 KiB are enough for administrators as well.
     def __init__(self, connection: Connection, api: QuotaApi) -> None:
@@ -69,7 +69,7 @@ class DescribeClientQuotas:
         self._version = 0
 
     def handle(self, request: Request, now: float) -> Verdict:
-        """Ask the broker the same, unless the answer is an error."""
+        """Forward the request, unless Weir answers it with an error."""
         self._client.use(request.header.client_id, now)
         check_size(request.frame_bytes, MAX_UNTRUSTED_BYTES, "ask for fewer entity types")
         if not request.whole:
@@ -96,7 +96,7 @@ class DescribeClientQuotas:
 
 
 class AlterClientQuotas:
-    """Changes Weir's quotas, and forwards the rest."""
+    """Changes Weir's quotas, and forwards the broker's part of the request."""
 
     def __init__(self, connection: Connection, api: QuotaApi) -> None:
         self._connection = connection
@@ -107,7 +107,6 @@ class AlterClientQuotas:
         self._correlation_id = 0
 
     def handle(self, request: Request, now: float) -> Verdict:
-        """Change Weir's quotas, and ask the broker for its part, if there is one."""
         self._connection.client.use(request.header.client_id, now)
         if self._task is None:
             user = self._connection.client.user
@@ -120,10 +119,10 @@ class AlterClientQuotas:
                 return COLLECT
             frame, header = request.cut()
             self._version, self._correlation_id = header.api_version, header.correlation_id
-            asked = client_quotas.read_alter_request(frame, header)
+            alteration = client_quotas.read_alter_request(frame, header)
             if not allowed:
-                return self._denial(asked, user)
-            self._task = self._api.alter(asked, user, self._connection.ready)
+                return self._denial(alteration, user)
+            self._task = self._api.alter(alteration, user, self._connection.ready)
         if self._task.alteration is None:
             return WAIT
         self._results = self._task.alteration.results
@@ -134,21 +133,21 @@ class AlterClientQuotas:
         frame, header = request.cut()
         return Replace(client_quotas.write_alter_request(frame, header, self._task.request._replace(entries=entries)))
 
-    def _denial(self, asked: AlterRequest, user: str) -> Answer:
+    def _denial(self, request: AlterRequest, user: str) -> Answer:
         """Refuse all entities.
 
-        Java's client waits for a result of each entity. Only the first has a message, so that the answer is not much longer
-        than the request. Clients put their own text for the error code in place of a null message.
+        Java's client waits for a result of each entity. Only the first result has a message, so that the answer is not much
+        longer than the request. For the other results, clients show their own text of the error code.
         """
         message: str | None = denied(user)
-        for each in asked.entries:
+        for each in request.entries:
             if each.entity not in self._results:
                 self._results[each.entity] = AlterResult(CLUSTER_AUTHORIZATION_FAILED, message, each.entity)
                 message = None
         return Answer(self._written(0))
 
     def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
-        """The broker's errors among the results; what it refuses is taken back here."""
+        """Merge the broker's errors into the results, and undo Weir's changes of the entities that the broker refuses."""
         theirs = client_quotas.read_alter_response(self._version, frame)
         failed = {frozenset(result.entity): result for result in theirs.results if result.error_code != NONE}
         for entity, result in self._results.items():

@@ -1,4 +1,4 @@
-"""The quotas that are set through the API: checked, saved, put into effect, in this order, one request after the other."""
+"""Checks, saves and applies the quotas that clients set through the API, one request after the other."""
 
 import asyncio
 import logging
@@ -29,8 +29,8 @@ from protocol.bodies.client_quotas import AlterRequest, Component, DescribedEnti
 LOOKUP_SECONDS = 5.0
 
 AGAIN_SECONDS = 60.0
-"""After so long, or with the next request, what is to be taken back is tried again; after so long, hosts without an address are
-looked up again."""
+"""The time after which Weir retries to undo changes (or earlier, with the next request) and looks up hosts without an address
+again."""
 
 CHANGES_AT_ONCE = 100
 """Log lines between two turns of the event loop."""
@@ -39,9 +39,9 @@ _log = logging.getLogger("weir.quota_api")
 
 
 class QuotaAdmin:
-    """Answers the quota API for a gateway, and carries out the changes of `queue`.
+    """Answers the quota API for a gateway, and carries out the changes in `queue`.
 
-    Between `start` and the end of `run` changes are carried out; a request that waits at its end is never answered.
+    `run` carries out changes after `start`. Requests that wait when `run` ends are never answered.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class QuotaAdmin:
         on_quotas: Callable[[DynamicQuotas], None] = lambda _: None,
         applied: Callable[[], None] = lambda: None,
     ) -> None:
-        """When quotas of the API change, `on_quotas` gets all of them, then the engine; then `applied` is called."""
+        """After a change, all quotas of the API go to `on_quotas` and then to the engine. Then `applied` is called."""
         self._engine = engine
         self._store = store
         self._queue = queue
@@ -62,13 +62,13 @@ class QuotaAdmin:
         self._on_quotas = on_quotas
         self._applied = applied
         self._quotas: DynamicQuotas = {}
-        self._addresses: dict[str, str] = {}  # of the hosts by whose names ips have been given
-        self._nowhere: frozenset[str] = frozenset()  # hosts whose quotas hold for nobody, as they have no address
+        self._addresses: dict[str, str] = {}  # of hosts that are named as `ip` of an entity
+        self._nowhere: frozenset[str] = frozenset()  # hosts without an address, so their quotas apply to no client
         self._look_again = False
         self._timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Put into effect what was saved. Raises ConfigError where that is not to be made out."""
+        """Apply the saved quotas. Raises ConfigError if the saved quotas can't be read."""
         self._quotas = await self._store.load()
         await self._look_up(_ips_of(self._quotas))
         if self._quotas:
@@ -76,7 +76,6 @@ class QuotaAdmin:
             self._apply(self._quotas)
 
     async def run(self) -> None:
-        """Carry out requests until cancelled."""
         try:
             while True:
                 if self._timer is None and (self._queue.undos or self._nowhere):
@@ -95,19 +94,16 @@ class QuotaAdmin:
         self._queue.arrived.set()
 
     def allows(self, user: str) -> bool:
-        """Return True if the user may see and change quotas."""
         return self._queue.allows(user)
 
     def alter(self, request: AlterRequest, user: str, done: Callable[[], None]) -> AlterTask:
-        """See `AlterQueue.alter`."""
         return self._queue.alter(request, user, done)
 
     def undo(self, task: AlterTask, entity: tuple[EntityPart, ...]) -> None:
-        """See `AlterQueue.undo`."""
         self._queue.undo(task, entity)
 
     def describe(self, components: Sequence[Component], *, strict: bool) -> list[DescribedEntity]:
-        """Weir's quotas, the file's and the API's, that a filter finds. Raises QuotaApiError where the filter is none."""
+        """The quotas of the file and the API that match a filter. Raises QuotaApiError if the filter is invalid."""
         table = QuotaTable(self._engine.settings.quotas, without_topics(self._quotas))
         limits = {
             entity: {key: limit.per_second for key, limit in by_key.items()} for entity, by_key in table.entities().items()
@@ -115,7 +111,7 @@ class QuotaAdmin:
         return described(limits, components, strict=strict)
 
     async def _carry_out(self) -> None:
-        """What others have changed, and all that waits, saved in one go."""
+        """Apply the changes of other gateways, and carry out all waiting requests with one save."""
         if self._look_again:
             self._look_again = False
             await self._look_up(self._nowhere)
@@ -130,7 +126,7 @@ class QuotaAdmin:
         tasks, undos = self._queue.take_tasks(), self._queue.take_undos()
         try:
             await self._alter(tasks, undos)
-        except Exception:  # a client that is never answered would not be read again
+        except Exception:  # Weir reads no further request of a client until it has answered this one
             for task in tasks:
                 if task.alteration is None:
                     task.alteration = Alteration()
@@ -140,14 +136,13 @@ class QuotaAdmin:
             raise
 
     async def _alter(self, tasks: Sequence[AlterTask], undos: list[tuple[AlterTask, list[Change]]]) -> None:
-        """Carry out these requests, and take back these changes."""
         await self._look_up(set().union(*(ips(task.request.entries) for task in tasks)))
         quotas = self._quotas
         made: list[_Made] = []
         for task, changes in undos:
             back = undone(task.before, quotas, changes)
             quotas = altered(quotas, back)
-            made.append(_Made(task, back, "quota changed through the API is taken back, the broker has refused its part of it"))
+            made.append(_Made(task, back, "quota change through the API is undone, because the broker has refused its part"))
         found: list[tuple[AlterTask, Alteration]] = []
         for task in tasks:
             task.before = quotas
@@ -185,17 +180,17 @@ class QuotaAdmin:
             task.done()
 
     async def _take_over(self, quotas: DynamicQuotas, made: list["_Made"]) -> None:
-        """Save the quotas, put them into effect, and tell by whom they were `made`. Raises NotSavedError, and did nothing."""
+        """Save and apply the quotas, and log each change in `made`. Raises NotSavedError before anything has changed."""
         quotas = await self._store.save(self._quotas, quotas)
         self._queue.followed = None  # the store's answer is newer
         await self._look_up(_ips_of(quotas) - self._nowhere)
         latest: dict[tuple[ClientQuotaEntity, str], float | None] = {}
-        for task, changes, what in made:
+        for task, changes, message in made:
             principal = f"User:{task.user}"
             for number, (entity, key, value) in enumerate(changes):
                 if number % CHANGES_AT_ONCE == CHANGES_AT_ONCE - 1:
-                    await asyncio.sleep(0)  # a line for each of thousands takes a tenth of a second
-                _log.info(what, extra={"by": principal, "entity": str(entity), "key": key, "value": value})
+                    await asyncio.sleep(0)  # thousands of log lines take a tenth of a second
+                _log.info(message, extra={"by": principal, "entity": str(entity), "key": key, "value": value})
                 old = latest.get((entity, key), self._quotas.get(entity, {}).get(key))
                 latest[entity, key] = value
                 self._outlet.limit_changed(entity, key, old, value, principal)
@@ -209,8 +204,8 @@ class QuotaAdmin:
         nowhere = frozenset(_ips_of(quotas).difference(self._addresses))
         if nowhere - self._nowhere:
             _log.warning(
-                "quotas set through the API hold for nobody, as no address is found for %s: they are looked up again every %g s"
-                " — see to DNS, or set the quotas of the addresses", ", ".join(sorted(nowhere)), AGAIN_SECONDS,
+                "quotas set through the API apply to no client, because DNS has no address for %s. Weir tries again every %g s."
+                " Correct DNS, or set the quotas for the addresses", ", ".join(sorted(nowhere)), AGAIN_SECONDS,
             )  # fmt: skip
         self._nowhere = nowhere
         of_clients = without_topics(quotas)
@@ -220,13 +215,13 @@ class QuotaAdmin:
         self._applied()
 
     def _with_address(self, entity: ClientQuotaEntity) -> ClientQuotaEntity:
-        """An ip that is given by name or in an unusual spelling is that address."""
+        """The entity with its address, if a host name or another spelling of the address was given."""
         if isinstance(entity.ip, str):
             return ClientQuotaEntity(ip=self._addresses.get(entity.ip, entity.ip))
         return entity
 
     async def _look_up(self, names: Set[str]) -> None:
-        """Note the address of each name that is one or has one."""
+        """Find the address of each name. A name may be an address."""
         unknown = [name for name in names if name not in self._addresses]
         if not unknown:
             return
@@ -238,11 +233,11 @@ class QuotaAdmin:
 
 
 class _Made(NamedTuple):
-    """Changes of one task, and the log's words for them."""
+    """The changes of one task, and the log message for each."""
 
     task: AlterTask
     changes: list[Change]
-    what: str
+    message: str
 
 
 def _ips_of(quotas: DynamicQuotas) -> set[str]:
@@ -250,7 +245,7 @@ def _ips_of(quotas: DynamicQuotas) -> set[str]:
 
 
 async def _address(name: str) -> str | None:
-    """The address that a name is or leads to, in the usual spelling; None where there is none."""
+    """The address of a host name or of an address, in the usual spelling; None if there is none."""
     try:
         return str(ip_address(name.removeprefix("[").removesuffix("]")))
     except ValueError:
@@ -259,5 +254,5 @@ async def _address(name: str) -> str | None:
         async with asyncio.timeout(LOOKUP_SECONDS):
             found = await asyncio.get_running_loop().getaddrinfo(name, None)
         return str(ip_address(found[0][4][0]))
-    except (OSError, ValueError):  # not known, not in time, or no name at all
+    except (OSError, ValueError):  # unknown host, timeout, or invalid name
         return None

@@ -1,6 +1,7 @@
 """The quotas of the API in a compacted topic that several gateways share.
 
-The state file is a copy, for a start while Kafka can't be reached. Once the topic has been read, it overrides the copy.
+The state file is a copy: a gateway can start with it while Kafka is unreachable. After Weir has read the topic, the topic
+overrides the copy.
 """
 
 import asyncio
@@ -33,9 +34,9 @@ _log = logging.getLogger("weir.quota_api")
 
 
 class QuotaLog:
-    """A `QuotaStore`. `on_change` gets all quotas after each change by another gateway.
+    """A `QuotaStore` in a topic. `on_change` gets all quotas after each change by another gateway.
 
-    If several workers share one `copy`, only one of them writes it (`writes_copy`).
+    If several workers share one `copy`, only one worker writes the copy (`writes_copy`).
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class QuotaLog:
 
     @property
     def whole(self) -> bool:
-        """True once the topic has been read, so that the quotas are not only those of the copy."""
+        """True after Weir has read the topic. Before, Weir uses the quotas of the copy."""
         return self._whole.is_set()
 
     async def load(self) -> DynamicQuotas:
@@ -77,18 +78,18 @@ class QuotaLog:
         return self._known
 
     async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:
-        """Publish the difference and wait until it is read back; returns the quotas of the topic. Raises NotSavedError."""
+        """Publish the difference and wait until Weir has read it back. Returns the topic's quotas. Raises NotSavedError."""
         topic, begun = self.topic, False
         try:
             async with asyncio.timeout(SAVE_SECONDS):
                 await self._read_whole()
-                # `before` may come from the copy, and an entity's record has all its limits.
+                # A record has all limits of its entity, and `before` may be the copy's quotas, which can be older.
                 records = changes(self._table.quotas, rebased(before, after, self._table.quotas))
                 if not self._table.settled:
                     records.append(settled())
                 begun = True
                 await self._publish(records)
-                await self._whole.wait()  # a new topic may have nothing but this change yet
+                await self._whole.wait()  # a new topic may contain only this change yet
         except (ClusterError, TimeoutError) as error:
             if not begun:
                 raise NotSavedError(f"topic {topic} has not been read yet: {error or 'it takes too long'}", _REMEDY) from None
@@ -98,7 +99,6 @@ class QuotaLog:
         return self._known
 
     async def run(self) -> None:
-        """Follow the topic until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._log.run(), name="read the quotas of the API")
@@ -123,7 +123,7 @@ class QuotaLog:
         )
 
     async def _follow(self) -> None:
-        """Called each time when the whole topic has been read."""
+        """Runs each time after the reader has reached the end of the topic."""
         if not self._table.settled and self._known:
             await self._migrate()
         if not self._table.settled and (self._known or self._table.claimant(clock.monotonic()) is not None):
@@ -131,13 +131,13 @@ class QuotaLog:
         if self._to_put_back and not await self._put_back():
             return
         if not self._whole.is_set():
-            _log.info("the quotas of the API are those of topic %s: %d entities", self.topic, len(self._table.quotas))
+            _log.info("the quotas of the API come from topic %s: %d entities", self.topic, len(self._table.quotas))
         self._whole.set()
         if self._dirty:
             self._take_over()
 
     async def _migrate(self) -> None:
-        """Fill a new topic with the known quotas, unless another gateway has claimed that."""
+        """Fill a new topic with the known quotas, unless another gateway has claimed this task."""
         claimant = self._table.claimant(clock.monotonic())
         try:
             if claimant is None:
@@ -167,13 +167,13 @@ class QuotaLog:
             _log.info("%d entities' quotas were put into topic %s", len(missing), self.topic)
 
     async def _read_whole(self) -> None:
-        """Wait until the topic has been read. Raises ClusterError if it can't be read now."""
+        """Wait until Weir has read the topic. Raises ClusterError if the reader can't reach the topic now."""
         if not self._whole.is_set() and self._log.status.reader_problem:
             raise ClusterError(self._log.status.reader_problem)
         await self._whole.wait()
 
     async def _publish(self, records: list[Record]) -> None:
-        """Returns once the records have been read back."""
+        """Publish the records and wait until Weir has read them back."""
         if records:
             await self._log.read_up_to(await self._log.publish(records, look=True))
 
@@ -207,10 +207,12 @@ class QuotaLog:
             self._dirty = True
         elif self._skipped[reason] == 1:
             name = self.topic
-            _log.warning("a record of topic %s is skipped (%s), as others like it: %.200r", name, reason, key)
+            _log.warning(
+                "Weir skips a record of topic %s (%s) and logs no further ones with this reason: %.200r", name, reason, key
+            )
 
     def _on_new_topic(self) -> None:
-        """The topic has been deleted and created again: fill it with the known quotas, as any new topic."""
+        """Fill a topic that was deleted and created again with the known quotas, like any new topic."""
         self._table = LoggedQuotas()
         self._table.skipped = self._skipped
         self._to_put_back = True

@@ -1,10 +1,10 @@
-"""The quotas of the API as records of a compacted topic, one for each entity.
+"""The quotas of the API as records of a compacted topic, one record per entity.
 
-    key:   {"client-id": null, "user": "alice"}                   the entity, null for the default; keys in order
-    value: {"version": 1, "quotas": {"producer_byte_rate": 1e6}}   all its quotas; without a value it has none
+    key:   {"client-id": null, "user": "alice"}                   the entity, null for the default; keys sorted
+    value: {"version": 1, "quotas": {"producer_byte_rate": 1e6}}   all its quotas; no value: no quotas
 
-The order of the log decides. The gateway with the first `claim` in the log fills an empty topic from its state file.
-After the record `settled` the topic is complete. Without any claim, the first record of an entity settles the topic as well.
+The first `claim` in the log wins: that gateway fills an empty topic from its state file. After the record `settled` the topic
+is complete. Without any claim, the first record of an entity settles the topic as well.
 
     key: migration   value: {"version": 1, "claimed_by": "0f3a..."}, then {"version": 1, "claimed_by": null}
 """
@@ -59,7 +59,7 @@ def entity_record(entity: ClientQuotaEntity, limits: dict[str, float]) -> Record
 
 
 def claim(gateway: str) -> Record:
-    """The record by which a gateway claims to fill the topic."""
+    """The record by which a gateway claims the task of filling the topic."""
     return _MIGRATION, json.dumps({"version": VERSION, "claimed_by": gateway}).encode()
 
 
@@ -79,7 +79,7 @@ class LoggedQuotas:
         self._claim: tuple[str, float] | None = None
 
     def receive(self, key: bytes | None, value: bytes | None, now: float) -> str | None:
-        """Take over the next record. An unusable one changes nothing; its reason is counted and returned."""
+        """Apply the next record. For an unusable record, count and return the reason."""
         reason = self._migration(value, now) if key == _MIGRATION else self._entity(key, value)
         if reason is not None:
             self.skipped[reason] += 1
@@ -93,15 +93,15 @@ class LoggedQuotas:
 
     def _migration(self, value: bytes | None, now: float) -> str | None:
         try:
-            said = _Migration.model_validate_json(value or b"")
+            record = _Migration.model_validate_json(value or b"")
         except ValidationError:
             return "damaged"
-        if said.version != VERSION:
+        if record.version != VERSION:
             return "version"
-        if said.claimed_by is None:
+        if record.claimed_by is None:
             self.settled = True
         elif self.claimant(now) is None:
-            self._claim = (said.claimed_by, now)
+            self._claim = (record.claimed_by, now)
         return None
 
     def _entity(self, key: bytes | None, value: bytes | None) -> str | None:
@@ -126,19 +126,19 @@ class LoggedQuotas:
         return None
 
     def _settle_unless_claimed(self) -> None:
-        """Settle the topic, unless a gateway is filling it: some of the batches may never come."""
+        """Settle the topic, unless a gateway is filling it. That gateway may fail before its last batch."""
         if self._claim is None:
             self.settled = True
 
     def with_missing(self, known: DynamicQuotas) -> DynamicQuotas:
-        """The quotas of the topic, and the known quotas of entities that the topic lacks."""
+        """The quotas of the topic, and the known quotas of entities that the topic has neither set nor removed."""
         missing = {entity: limits for entity, limits in known.items() if entity not in self.removed}
         return {**missing, **self.quotas}
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaLogReport:
-    """State of the topic. `skipped` counts records by reason; `connected` is True if the topic can be read."""
+    """The state of the topic. `skipped` counts records by reason. `connected`: Weir can read the topic."""
 
     topic: str
     connected: bool
@@ -156,7 +156,7 @@ def changes(before: DynamicQuotas, after: DynamicQuotas) -> list[Record]:
 
 
 def rebased(before: DynamicQuotas, after: DynamicQuotas, now: DynamicQuotas) -> DynamicQuotas:
-    """`now` with the limits that differ between `before` and `after` changed in the same way."""
+    """`now` with the differences between `before` and `after` applied."""
     result = dict(now)
     for entity in {**before, **after}:
         old, new = before.get(entity, {}), after.get(entity, {})

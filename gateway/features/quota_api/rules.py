@@ -1,7 +1,7 @@
-"""Kafka's quota API (KIP-546): which alterations are valid, what they change, and which entities a filter finds.
+"""The rules of Kafka's quota API (KIP-546): validates and applies alterations, and matches entities with a filter.
 
-Rules, codes and texts are those of Kafka 4.3's `ClientQuotaControlManager` and `ClientQuotasImage`, taken down from a broker.
-One thing differs: a value that is no number, or infinite, is refused, for no client could be held to it.
+Rules, codes and texts follow `ClientQuotaControlManager` and `ClientQuotasImage` of Kafka 4.3, as recorded from a broker. One
+rule differs: Weir refuses NaN and infinity, because no client could be limited to such a value.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ UNSUPPORTED_VERSION: Final = 35
 """Kafka's error code."""
 
 MAX_ENTITIES: Final = 100_000
-"""The most entities that the API can give quotas; the file's don't count."""
+"""The maximum number of entities with quotas from the API. Entities of the config file do not count."""
 
 _CLIENT_ID, _USER, _IP = "client-id", "user", "ip"
 _TYPES: Final = (_CLIENT_ID, _USER, _IP)
@@ -38,7 +38,7 @@ _EPSILON: Final = 1e-6
 
 
 class _Key(NamedTuple):
-    """A quota key: who can have it, whether only whole numbers will do, and the largest of them."""
+    """A quota key: the types of entities that can have it, and its largest value. `integral`: only whole numbers are valid."""
 
     entity_types: frozenset[str]
     integral: bool
@@ -46,7 +46,7 @@ class _Key(NamedTuple):
 
 
 _BROKERS_KEYS: Final = {"request_percentage": _Key(frozenset({_USER, _CLIENT_ID}), False, 2**63 - 1)}
-"""What only a broker can measure, and so holds."""
+"""The keys that the broker keeps, because only a broker can measure them."""
 
 _KEYS: Final = {
     kind.config_key: _Key(kind.entity_types, kind.integral, kind.largest) for kind in KINDS.values()
@@ -54,10 +54,10 @@ _KEYS: Final = {
 
 
 def alteration(entries: Iterable[AlterEntry], resolvable: Callable[[str], bool]) -> Alteration:
-    """What an AlterClientQuotas request asks for. `resolvable` tells whether an ip's name is an address or leads to one.
+    """The alteration in an AlterClientQuotas request. `resolvable` returns True for an address or a host name with an address.
 
-    As in Kafka the valid entities are altered whatever is wrong with others, an entity of which one quota is wrong not at all,
-    and of an entity that is given twice the first one, although the answer is an error.
+    As in Kafka, an invalid entity does not affect the other entities. One invalid quota makes its whole entity invalid. If an
+    entity appears twice, the first one takes effect, although the answer is an error.
     """
     found = Alteration()
     for entry in entries:
@@ -83,12 +83,11 @@ def alteration(entries: Iterable[AlterEntry], resolvable: Callable[[str], bool])
 
 
 def ips(entries: Iterable[AlterEntry]) -> set[str]:
-    """The ips that are named, each of which has to be an address or the name of a host."""
+    """The ips in a request. Each should be an address or a host name."""
     return {part.name for entry in entries for part in entry.entity if part.entity_type == _IP and part.name}
 
 
 def altered(quotas: DynamicQuotas, changes: Iterable[Change]) -> DynamicQuotas:
-    """The quotas after the changes."""
     new = dict(quotas)
     for entity, key, value in changes:
         limits = {name: limit for name, limit in new.get(entity, {}).items() if name != key}
@@ -107,13 +106,13 @@ def without_topics(quotas: DynamicQuotas) -> DynamicQuotas:
 
 
 def check_room(before: DynamicQuotas, after: DynamicQuotas) -> None:
-    """Raises QuotaApiError where there are more entities than can be kept, and more than before."""
+    """Raises QuotaApiError if there are more entities than `MAX_ENTITIES`, and more than before."""
     if len(after) > max(MAX_ENTITIES, len(before)):
         raise QuotaApiError(INVALID_REQUEST, f"Quotas of more than {MAX_ENTITIES} entities can not be kept: remove some first.")
 
 
 def undone(before: DynamicQuotas, after: DynamicQuotas, changes: Iterable[Change]) -> list[Change]:
-    """The changes that take `changes` back, except where somebody has changed the same quota since."""
+    """The changes that undo `changes`. Quotas that were changed again since then stay."""
     return [
         Change(entity, key, before.get(entity, {}).get(key))
         for entity, key, value in changes
@@ -124,7 +123,7 @@ def undone(before: DynamicQuotas, after: DynamicQuotas, changes: Iterable[Change
 def described(
     quotas: Mapping[ClientQuotaEntity, Mapping[str, float]], components: Sequence[Component], *, strict: bool
 ) -> list[DescribedEntity]:
-    """The entities that a DescribeClientQuotas filter finds. Raises QuotaApiError where the filter is none."""
+    """The entities that match a DescribeClientQuotas filter. Raises QuotaApiError if the filter is invalid."""
     names, types = _filter(components)
     found = []
     for entity, limits in quotas.items():
@@ -137,9 +136,9 @@ def described(
 
 
 def with_brokers(own: Iterable[DescribedEntity], brokers: Iterable[DescribedEntity]) -> list[DescribedEntity]:
-    """Weir's quotas, and the broker's of keys that are not Weir's.
+    """Weir's quotas, and the broker's quotas of keys that Weir does not keep.
 
-    What the broker has of Weir's keys is left out: Weir's value is what holds for who comes through Weir.
+    The broker's values of Weir's keys are left out, because Weir's values apply to clients that connect through Weir.
     """
     merged = {each.entity: dict(each.values) for each in own}
     for each in brokers:
@@ -151,14 +150,14 @@ def with_brokers(own: Iterable[DescribedEntity], brokers: Iterable[DescribedEnti
 
 
 def checked_entity(parts: Parts) -> ClientQuotaEntity:
-    """An entity by the names of its parts, which may be a topic. Raises QuotaApiError where there is none such."""
+    """The entity with these parts. It may be a topic. Raises QuotaApiError if there is no such entity."""
     if not (parts.keys() == {TOPIC} and parts[TOPIC]):
         _check_entity(parts, lambda _: True)
     return entity_of(parts)
 
 
 def parts_of(entity: ClientQuotaEntity) -> dict[str, str | None]:
-    """The names of an entity's parts, None for the default."""
+    """The names of an entity by type, None for the default."""
     return {kind: None if isinstance(name, Default) else name for kind, name in entity.parts().items()}
 
 
@@ -173,7 +172,7 @@ def _check_entity(parts: Parts, resolvable: Callable[[str], bool]) -> None:
     if _IP in parts:
         if len(parts) > 1:
             raise _invalid(
-                "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"  # as Kafka has it
+                "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"  # Kafka's spelling
             )
         ip = parts[_IP]
         if ip is not None and not resolvable(ip):
@@ -181,14 +180,14 @@ def _check_entity(parts: Parts, resolvable: Callable[[str], bool]) -> None:
 
 
 def _check_ops(parts: Parts, ops: Mapping[str, float | None]) -> None:
-    """A quota that is only removed may have any name. Of several mistakes the unknown keys are told first."""
+    """Removals may have any key. Unknown keys are reported before invalid values."""
     values = {key: value for key, value in ops.items() if value is not None}
     for key in values:
         if key not in _KEYS or not parts.keys() <= _KEYS[key].entity_types:
             raise _invalid(f"Invalid configuration key {key}")
     for key, value in values.items():
         _, integral, largest = _KEYS[key]
-        if not value > 0:  # nor is what is not a number
+        if not value > 0:  # also true for NaN
             raise _invalid(f"Quota {key} must be greater than 0")
         if isinf(value) and not integral:
             raise _invalid(f"Proposed value for {key} is too large for a DOUBLE.")
@@ -199,7 +198,7 @@ def _check_ops(parts: Parts, ops: Mapping[str, float | None]) -> None:
 
 
 def _filter(components: Sequence[Component]) -> tuple[dict[str, EntityName], set[str]]:
-    """The names that are asked for by type, and the types of which any name will do."""
+    """The requested names by type, and the types that match any name."""
     names: dict[str, EntityName] = {}
     types: set[str] = set()
     for kind, how, match in components:
@@ -222,8 +221,8 @@ def _filter(components: Sequence[Component]) -> tuple[dict[str, EntityName], set
             names[kind] = DEFAULT
         else:
             types.add(kind)
-    asked = names.keys() | types
-    if _IP in asked and len(asked) > 1:
+    requested = names.keys() | types
+    if _IP in requested and len(requested) > 1:
         raise _invalid(
             "Invalid entity filter component combination. IP filter component should not be used with "
             "user or clientId filter component."
@@ -236,12 +235,12 @@ def _invalid(message: str) -> QuotaApiError:
 
 
 def _ordered(parts: Parts) -> tuple[EntityPart, ...]:
-    """The parts as a broker lists them."""
+    """The parts in the order of a broker's answer."""
     known = [kind for kind in _TYPES if kind in parts]
     return tuple(EntityPart(kind, parts[kind]) for kind in (*known, *(kind for kind in parts if kind not in _TYPES)))
 
 
 def _java_text(entity: Sequence[EntityPart]) -> str:
-    """An entity as Kafka's `ClientQuotaEntity.toString` writes it."""
+    """An entity in the format of Kafka's `ClientQuotaEntity.toString`."""
     names = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in entity)
     return f"ClientQuotaEntity(entries={{{names}}})"

@@ -1,4 +1,4 @@
-"""Storage for the quotas of the API, and its form for one gateway: a JSON file, replaced as a whole.
+"""The store of the API's quotas, and its implementation for one gateway: a JSON file that each change replaces.
 
     {"version": 1, "client_quotas": [{"entity": {"user": "alice", "client-id": null}, "quotas": {"producer_byte_rate": 1e6}}]}
 
@@ -33,14 +33,14 @@ class NotSavedError(Exception):
 
 
 class QuotaStore(Protocol):
-    """Keeps the quotas of the API over restarts, for one gateway or for several."""
+    """Keeps the quotas of the API over restarts, for one or several gateways."""
 
     async def load(self) -> DynamicQuotas:
         """The quotas of the last `save`, if any. Raises ConfigError if they can't be read."""
         ...
 
     async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:
-        """Save the difference durably; returns the saved quotas, with the changes of other gateways. Raises NotSavedError."""
+        """Save the difference durably. Returns all saved quotas, also those of other gateways. Raises NotSavedError."""
         ...
 
 
@@ -49,7 +49,7 @@ class _Saved(BaseModel):
 
 
 class _Row(_Saved):
-    """One entity: names by type, None for the default, and limits by quota key."""
+    """One entity: its names by type (None for the default), and its limits by quota key."""
 
     entity: Annotated[dict[str, str | None], Field(min_length=1)]
     quotas: Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1)]
@@ -63,7 +63,7 @@ class _State(_Saved):
 class StateFile:
     """A `QuotaStore` in a file. The folder of `path` must exist.
 
-    `save` takes `lock` first. None means that the owner has made sure of being the only writer.
+    `save` takes `lock` first. None: the owner guarantees that there is no other writer.
     """
 
     def __init__(self, path: Path, lock: FileLock | None = None) -> None:
@@ -71,7 +71,7 @@ class StateFile:
         self._lock = lock
 
     async def load(self) -> DynamicQuotas:
-        """Raises ConfigError if the file is damaged, of another version or unreadable."""
+        """Raises ConfigError if the file is damaged, has another version or is unreadable."""
         return await asyncio.to_thread(self._load)
 
     async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:  # noqa: ARG002 -- the whole file is written

@@ -262,7 +262,7 @@ async def test_undo_is_reported_as_a_change(world, caplog):
         ("user=bob", "produce", *limits, "api", "User:root")
         for limits in ((None, 7000.0), (7000.0, 20000.0), (20000.0, 7000.0), (7000.0, 30000.0))
     ]
-    (back,) = [record for record in caplog.records if "is taken back" in record.getMessage()]
+    (back,) = [record for record in caplog.records if "is undone" in record.getMessage()]
     assert (back.by, back.entity, back.key, back.value) == ("User:root", "user=bob", KEY, 7000.0)
 
 
