@@ -1,6 +1,6 @@
-"""Forecasts of the controller's decision on each topic of a request, and of the partitions that the decision costs (KIP-599).
+"""Forecasts the controller's decision on each topic of a request, and the partitions that the decision costs (KIP-599).
 
-Source: `ControllerApis` and `ReplicationControlManager`. The controller looks at the quota last: a topic that it refuses for
+Source: `ControllerApis` and `ReplicationControlManager`. The controller checks the quota last, so a topic that it refuses for
 another reason costs nothing.
 """
 
@@ -23,7 +23,7 @@ _MISSING_MESSAGES: Final = {
     _UNKNOWN_TOPIC: "This server does not host this topic-partition.",
     _UNKNOWN_TOPIC_ID: "This server does not host this topic ID.",
 }
-"""For a topic to be deleted. KRaft answers a CreatePartitions for a topic that it does not know without a text."""
+"""Only for DeleteTopics. For CreatePartitions of an unknown topic, KRaft sends no text."""
 
 TopicKey = tuple[str | None, bytes]
 """The name and the id by which a request or an answer names a topic."""
@@ -32,8 +32,8 @@ TopicKey = tuple[str | None, bytes]
 class Forecast(NamedTuple):
     """`cost`: the partitions that the controller charges; 0 if it refuses the topic.
 
-    `error`, `message`: KRaft's code and text for a refusal that follows from the present state of the topic. Until the request
-    reaches the controller that state may change. No error: the request itself is invalid, so it is refused in any state.
+    `error`, `message`: KRaft's code and text if the present state of the topic causes the refusal. The state may change before
+    the request reaches the controller. No error and no cost: the request itself is invalid and is refused in any state.
     """
 
     cost: int
@@ -47,7 +47,7 @@ _INVALID: Final = Forecast(0)
 class Forecasts:
     """The forecasts for one request. `found`: the topics that the broker has described, by name or by id.
 
-    `limited`: the client has a quota, so a cost that is only a guess is worth a warning.
+    `limited`: the client has a quota, so a guessed cost is logged as a warning.
     """
 
     __slots__ = ("_api_key", "_known", "found", "limited")
@@ -71,51 +71,51 @@ class Forecasts:
             return self._of_creation(topic, now)
         deletes = self._api_key == ApiKey.DELETE_TOPICS
         if (topic.name is None) == (topic.topic_id == NO_ID) if deletes else topic.partitions <= 0:
-            return _INVALID  # a topic is deleted by its name or by its id
+            return _INVALID  # DeleteTopics needs either a name or an id
         forecasts = self._of_existing(topic, now)
         if forecasts:
             return forecasts[0]
-        return Forecast(self._guess(f"the partitions of a topic that {'is deleted' if deletes else 'grows'} are not known"))
+        return Forecast(self._guess(f"the number of partitions of a {'deleted' if deletes else 'growing'} topic is unknown"))
 
     def unforeseen(self, topic: RequestedTopic, now: float) -> int:
         """The cost of a deletion or growth that has succeeded against its forecast: at least one partition."""
         return max([1, *(forecast.cost for forecast in self._of_existing(topic, now))])
 
     def name_of(self, topic: RequestedTopic) -> str | None:
-        """The topic's name, if the request or anything that the gateway knows tells it."""
+        """The topic's name, if the request or the gateway's knowledge has it."""
         if topic.name is not None:
             return topic.name
         found = self.found.get(topic.topic_id)
         return (found.name if found is not None else None) or self._known.name_of(topic.topic_id)
 
     def _of_creation(self, topic: RequestedTopic, now: float) -> Forecast:
-        by_hand = topic.assignments >= 0
-        if by_hand:
+        assigned = topic.assignments >= 0
+        if assigned:
             if topic.partitions != -1 or topic.replication_factor != -1:
                 return _INVALID
         elif topic.replication_factor < -1 or topic.replication_factor == 0 or topic.partitions < -1 or topic.partitions == 0:
             return _INVALID
         if self._exists(topic.name or "", now):
             return Forecast(0, _ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
-        if by_hand:
+        if assigned:
             return Forecast(topic.assignments)
         if topic.partitions > 0:
             return Forecast(topic.partitions)
-        return Forecast(self._known.default_partitions or self._guess("num.partitions is not known"))
+        return Forecast(self._known.default_partitions or self._guess("num.partitions is unknown"))
 
     def _exists(self, name: str, now: float) -> bool:
-        """True if a creation is going to fail, as far as is known."""
+        """True if the topic exists as far as Weir knows, so that its creation would fail."""
         recent = self._known.recent(name, now)
         if recent is not None:
             return recent > 0
         found = self.found.get(name)
-        # A client that may not see a topic may still be allowed to create it.
+        # A client without the right to see a topic may still have the right to create it.
         return found is not None and found.error not in (_UNKNOWN_TOPIC, TOPIC_AUTHORIZATION_FAILED)
 
     def _of_existing(self, topic: RequestedTopic, now: float) -> list[Forecast]:
-        """The forecast of a deletion or growth by each source that knows the topic, the most reliable one first.
+        """The forecasts of a deletion or growth, one from each source that knows the topic. The most reliable source is first.
 
-        The sources disagree while a broker has not heard of a change, or while this gateway has not heard of another one.
+        The sources differ for a moment after a change: the broker or this gateway may not know of it yet.
         """
         name = topic.name if topic.name is not None else self._known.name_of(topic.topic_id)
         recent = None if name is None else self._known.recent(name, now)
@@ -126,7 +126,7 @@ class Forecasts:
         return [self._of_partitions(topic, partitions) for partitions in counts]
 
     def _of_partitions(self, topic: RequestedTopic, partitions: int) -> Forecast:
-        """The forecast of a deletion or growth of a topic that has so many partitions, 0 if it is not there."""
+        """The forecast of a deletion or growth of a topic with `partitions` partitions. 0: the topic does not exist."""
         if self._api_key == ApiKey.DELETE_TOPICS:
             error = self._missing(topic)
             return Forecast(partitions) if partitions > 0 else Forecast(0, error, _MISSING_MESSAGES.get(error))
@@ -144,24 +144,24 @@ class Forecasts:
         return Forecast(more)
 
     def _missing(self, topic: RequestedTopic) -> int:
-        """The error code for a topic that is not there."""
+        """The error code for a missing topic."""
         found = self._described(topic)
         return (found.error if found is not None else 0) or (_UNKNOWN_TOPIC_ID if topic.name is None else _UNKNOWN_TOPIC)
 
     def _described(self, topic: RequestedTopic) -> TopicMetadata | None:
         return self.found.get(topic.topic_id if topic.name is None else topic.name)
 
-    def _guess(self, what: str) -> int:
-        return self._known.guess(what) if self.limited else 1
+    def _guess(self, reason: str) -> int:
+        return self._known.guess(reason) if self.limited else 1
 
 
 def key(topic: RequestedTopic) -> TopicKey:
-    """The controller compares topics of a request by this key. An entry with both a name and an id is no twin of another."""
+    """The key by which the controller finds duplicates in a request. An entry with both a name and an id has its own key."""
     return topic.name, topic.topic_id
 
 
 def by_key(results: Iterable[TopicResult]) -> dict[TopicKey, TopicResult]:
-    """The results by each key that the request may have used. A success overrides an error: it is the one that costs."""
+    """The results by each key that the request may have used. A success overrides an error, because only a success costs."""
     found: dict[TopicKey, TopicResult] = {}
     for result in results:
         for names in ((result.name, NO_ID), (None, result.topic_id), (result.name, result.topic_id)):

@@ -1,4 +1,4 @@
-"""The controller mutation quota: its request handlers, and the topics that they know. Its rate is one of the engine's kinds."""
+"""The controller mutation quota: its request handlers and their known topics. The quota itself is a kind of the engine."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from gateway.proxy.handler import HandlerFactory
 
 
 class ControllerMutations(Feature[None]):
-    """`known_topics` is shared by all connections."""
+    """All connections share `known_topics`."""
 
     def __init__(self) -> None:
         self.known_topics = KnownTopics()

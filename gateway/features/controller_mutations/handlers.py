@@ -1,10 +1,11 @@
 """CreateTopics, DeleteTopics and CreatePartitions under a controller mutation quota (KIP-599).
 
-A topic costs its partitions. A topic that the broker refuses anyway costs nothing, as KRaft checks the quota last. So Weir
+A topic costs its partitions. A topic that the broker refuses anyway costs nothing, because KRaft checks the quota last. So Weir
 first asks the broker for the topics' metadata, on the client's own connection and with the client's own rights.
 
-While the bucket is in debt, no topic that might cost something reaches the controller: Weir refuses a strict request and defers
-a permissive one. It also answers for topics that fail according to the metadata, as the metadata may be out of date.
+While the bucket is in debt, Weir forwards no topic that might cost something: Weir refuses a strict request and defers a
+permissive request. During this time Weir also refuses topics that fail according to the metadata, because the metadata may be
+out of date.
 """
 
 from collections.abc import Callable, Iterable
@@ -44,16 +45,16 @@ from protocol.bodies.topic_lists import (
 )
 from protocol.headers import RequestHeader
 
-TOPICS_PER_QUESTION: Final = 500
-"""The most topics of one Metadata request: its answer names all their partitions, and is read in one go."""
+TOPICS_PER_REQUEST: Final = 500
+"""The maximum number of topics in one Metadata request. Its answer names all their partitions, and Weir reads it at once."""
 
 MAX_CREATED_PARTITIONS: Final = 10_000
-"""`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`. The controller refuses a CreateTopics with more before it looks at the
-quota, but it first drops the topics that the client may not create."""
+"""`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`. The controller drops the topics that the client may not create. Then it
+refuses a longer CreateTopics before it checks the quota."""
 
 _KIND: Final = KIND.name
 _REQUEST_TIMED_OUT: Final = 7
-# CreatePartitions looks for replicas after it has charged the quota: INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT.
+# CreatePartitions charges the quota before it places replicas: INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT.
 _CHARGED_ERRORS: Final = {ApiKey.CREATE_PARTITIONS: frozenset({38, 39})}
 
 
@@ -82,24 +83,24 @@ def handler_factories(known: KnownTopics) -> dict[int, HandlerFactory]:
 class _Topic:
     """A topic of the request. `charged` is its cost in partitions; `error` and `message` are Weir's own answer."""
 
-    asked: RequestedTopic
+    requested: RequestedTopic
     charged: int = 0
     error: int = NO_ERROR
     message: str | None = None
 
 
 class MutationHandler:
-    """Handles one of these requests and its answer."""
+    """Handles one request and its answer."""
 
     def __init__(self, connection: Connection, known: KnownTopics) -> None:
         self._connection = connection
         self._known = known
-        self._questions: int | None = None
+        self._pending: int | None = None
 
     def handle(self, request: Request, now: float) -> Verdict:
-        """Ask the broker for the topics that are named, and decide once it has answered."""
+        """Ask the broker for the requested topics, and decide after its answer."""
         self._connection.client.use(request.header.client_id, now)
-        if self._questions is None:
+        if self._pending is None:
             if not self._limited(now):
                 if request.frame_bytes > MAX_UNTRUSTED_BYTES:
                     return FORWARD
@@ -107,23 +108,23 @@ class MutationHandler:
                 check_size(request.frame_bytes, MAX_COLLECTED_REQUEST_BYTES, "send the topics in several requests")
             if not request.whole:
                 return COLLECT
-            self._questions = 0
+            self._pending = 0
             self._begin(*request.cut(), now)
-        if self._questions:
+        if self._pending:
             return WAIT
         return DEFER if self._deferred(now) else self._forward(request, now)
 
     def _forward(self, request: Request, now: float) -> Verdict:
-        """Charge each topic in the request's order, and forward those that the quota has room for."""
+        """Charge each topic in the request's order, and forward the topics for which the quota has room."""
         frame, header = request.cut()
-        # Looked up once more: the quotas may have changed while the broker was asked.
+        # The quotas may have changed while Weir waited for the broker, so it looks up the bucket again.
         self._bucket = bucket = self._connection.client.bucket(_KIND, now)
         quota = MutationQuota(bucket, strict=self._version >= self._api.strict_since)
         self._charge(quota, now)
         verdict = quota.settle(now)
         if verdict[0] > 0.0:
             self._connection.throttle.start(verdict, now, bucket, request.entry)
-        kept = [topic.asked for topic in self._topics if topic.error == NO_ERROR]
+        kept = [topic.requested for topic in self._topics if topic.error == NO_ERROR]
         if not kept and self._topics:
             refusals = [self._refusal(topic) for topic in _first_of_each(self._topics)]
             return Answer(topic_lists.make_answer(self._api.key, self._version, header.correlation_id, refusals))
@@ -133,7 +134,7 @@ class MutationHandler:
         return Replace(topic_lists.keep(self._api.key, self._version, frame, self._request, kept))
 
     def response(self, frame: bytes, now: float) -> bytes:
-        """Correct the charge by the broker's results, and add the topics that Weir answers itself."""
+        """Correct the charge by the broker's results, and add Weir's own results."""
         response = self._api.read_response(self._version, frame)
         results = by_key(response.results)
         self._settle(results, now)
@@ -144,7 +145,7 @@ class MutationHandler:
         for topic in _first_of_each(self._topics):
             if topic.error != NO_ERROR:
                 merged.append(self._refusal(topic))
-            elif (found := results.get(key(topic.asked))) is not None and found.start in left:
+            elif (found := results.get(key(topic.requested))) is not None and found.start in left:
                 del left[found.start]
                 merged.append(frame[found.start : found.end])
         merged += [frame[result.start : result.end] for result in left.values()]
@@ -159,35 +160,35 @@ class MutationHandler:
         self._api = _APIS[header.api_key]
         self._version = header.api_version
         self._request = self._api.read_request(header.api_version, frame, header.body_offset)
-        self._topics = [_Topic(asked) for asked in self._request.topics]
+        self._topics = [_Topic(requested) for requested in self._request.topics]
         self._forecasts = Forecasts(self._api.key, self._known)
         if not self._limited(now):
-            return  # known metadata are enough to measure the request
-        names = {asked.name for asked in self._request.topics if asked.name is not None and is_legal_name(asked.name)}
-        ids = {asked.topic_id for asked in self._request.topics if asked.topic_id != NO_ID}
+            return  # without a limit, the metadata known already are enough to measure the request
+        names = {topic.name for topic in self._request.topics if topic.name is not None and is_legal_name(topic.name)}
+        ids = {topic.topic_id for topic in self._request.topics if topic.topic_id != NO_ID}
         by_name = sorted(names)
-        for start in range(0, len(by_name), TOPICS_PER_QUESTION):
-            some = by_name[start : start + TOPICS_PER_QUESTION]
+        for start in range(0, len(by_name), TOPICS_PER_REQUEST):
+            some = by_name[start : start + TOPICS_PER_REQUEST]
             self._ask(metadata.ask_by_name(header.correlation_id, header.client_id, some), self._take_named, now)
         if ids:
-            question = api_versions.ask(header.correlation_id, header.client_id)
-            self._ask(question, lambda answer, then: self._take_versions(answer, header, ids, then), now)
+            request = api_versions.ask(header.correlation_id, header.client_id)
+            self._ask(request, lambda answer, then: self._take_versions(answer, header, ids, then), now)
 
-    def _ask(self, question: bytes, take: Callable[[bytes, float], None], now: float) -> None:
+    def _ask(self, request: bytes, take: Callable[[bytes, float], None], now: float) -> None:
         def took(answer: bytes, then: float) -> None:
             take(answer, then)
-            self._questions = (self._questions or 0) - 1
-            if self._questions == 0:
+            self._pending = (self._pending or 0) - 1
+            if self._pending == 0:
                 self._connection.ready()
 
-        self._questions = (self._questions or 0) + 1
-        self._connection.ask(question, took, now)
+        self._pending = (self._pending or 0) + 1
+        self._connection.ask(request, took, now)
 
     def _take_versions(self, answer: bytes, header: RequestHeader, ids: Iterable[bytes], now: float) -> None:
         if api_versions.max_version(api_versions.ASKED, answer, ApiKey.METADATA) >= metadata.BY_ID:
             by_id = sorted(ids)
-            for start in range(0, len(by_id), TOPICS_PER_QUESTION):
-                some = by_id[start : start + TOPICS_PER_QUESTION]
+            for start in range(0, len(by_id), TOPICS_PER_REQUEST):
+                some = by_id[start : start + TOPICS_PER_REQUEST]
                 self._ask(metadata.ask_by_id(header.correlation_id, header.client_id, some), self._take_by_id, now)
 
     def _take_named(self, answer: bytes, now: float) -> None:  # noqa: ARG002
@@ -199,10 +200,10 @@ class MutationHandler:
     # The charge.
 
     def _deferred(self, now: float) -> bool:
-        """True if the request waits unforwarded until the bucket is out of debt.
+        """True if Weir defers the request until the bucket is out of debt.
 
-        Weir never refuses a topic of a permissive request, and mutes only the connection that overdraws. A client with many
-        connections would get past the quota with one request on each of them.
+        Weir never refuses a topic of a permissive request, and mutes only the connection that overdraws the bucket. Without the
+        deferral, a client could exceed the quota by one request on each of many connections.
         """
         if self._version >= self._api.strict_since:
             return False
@@ -219,8 +220,8 @@ class MutationHandler:
         """Charge each topic, or set the error of Weir's own answer."""
         self._forecasts.limited = self._bucket.meter is not None
         forecasts = self._forecasts.of_all(self._request.topics, now)
-        # The controller refuses a longer request as a whole, or creates a part of it. So Weir takes it for one operation and
-        # forwards it whole. Its tokens come back with the broker's refusal.
+        # The controller refuses a longer request as a whole, or creates some of its topics. So Weir charges the request as one
+        # operation and forwards it whole. If the broker refuses it, Weir gives the tokens back.
         total = sum(forecast.cost for forecast in forecasts)
         whole = self._api.key == ApiKey.CREATE_TOPICS and total > MAX_CREATED_PARTITIONS
         admitted = not whole or quota.record(total, now)
@@ -235,10 +236,10 @@ class MutationHandler:
     # The outcome.
 
     def _settle(self, results: dict[TopicKey, TopicResult], now: float) -> None:
-        """Give the tokens of refused topics back, and charge for results that contradict the forecast."""
+        """Give back the tokens of refused topics, and charge for results that differ from the forecast."""
         more = 0
         for topic in self._topics:
-            result = results.get(key(topic.asked))
+            result = results.get(key(topic.requested))
             if topic.error != NO_ERROR or result is None:
                 continue
             more += self._worth(topic, result, now) - topic.charged
@@ -248,15 +249,15 @@ class MutationHandler:
             self._connection.throttle.reconsider(now)
 
     def _worth(self, topic: _Topic, result: TopicResult, now: float) -> int:
-        """The broker's own charge for the result of a topic."""
-        asked, api_key = topic.asked, self._api.key
+        """The partitions that the broker itself charges for the result of a topic."""
+        requested, api_key = topic.requested, self._api.key
         if result.error == _REQUEST_TIMED_OUT:
-            return topic.charged  # the controller may go on: ZooKeeper's answers so at once if timeout_ms is 0
+            return topic.charged  # the controller may continue: with ZooKeeper it answers at once if timeout_ms is 0
         if result.error != NO_ERROR:
             return topic.charged if result.error in _CHARGED_ERRORS.get(api_key, ()) else 0
-        name = asked.name or result.name or self._known.name_of(asked.topic_id)
+        name = requested.name or result.name or self._known.name_of(requested.topic_id)
         if api_key == ApiKey.DELETE_TOPICS:
-            worth = topic.charged or self._forecasts.unforeseen(asked, now)
+            worth = topic.charged or self._forecasts.unforeseen(requested, now)
             if name is not None:
                 self._known.changed(name, 0, now)
             return worth
@@ -264,28 +265,28 @@ class MutationHandler:
             worth = topic.charged
             if result.partitions > 0:
                 worth = result.partitions
-                if asked.partitions == -1 and asked.assignments < 0:
+                if requested.partitions == -1 and requested.assignments < 0:
                     self._known.default_partitions = worth
-            worth = partitions = worth or max(asked.partitions, asked.assignments, 1)
+            worth = partitions = worth or max(requested.partitions, requested.assignments, 1)
         else:
-            worth = topic.charged or self._forecasts.unforeseen(asked, now)
-            partitions = asked.partitions
+            worth = topic.charged or self._forecasts.unforeseen(requested, now)
+            partitions = requested.partitions
         if name is not None and not self._request.validate_only:
             self._known.changed(name, partitions, now, result.topic_id)
         return worth
 
     def _refusal(self, topic: _Topic) -> bytes:
-        """Weir's own result of a topic. If the request names it by its id, the result has its name, as a broker's has."""
-        asked = topic.asked
-        name_field = asked.name_field
-        if asked.name is None and (name := self._forecasts.name_of(asked)) is not None:
+        """Weir's own result for a topic. As in a broker's answer, a topic that is requested by id gets its name as well."""
+        requested = topic.requested
+        name_field = requested.name_field
+        if requested.name is None and (name := self._forecasts.name_of(requested)) is not None:
             name_field = addresses.encode_string(name, compact=True)
-        return self._api.refuse(self._version, name_field, asked.topic_id, topic.error, topic.message)
+        return self._api.refuse(self._version, name_field, requested.topic_id, topic.error, topic.message)
 
 
 def _first_of_each(topics: Iterable[_Topic]) -> list[_Topic]:
-    """The topics without repetitions."""
+    """The topics without duplicates."""
     first: dict[TopicKey, _Topic] = {}
     for topic in topics:
-        first.setdefault(key(topic.asked), topic)
+        first.setdefault(key(topic.requested), topic)
     return list(first.values())

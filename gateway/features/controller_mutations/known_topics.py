@@ -1,11 +1,11 @@
-"""What a gateway has just seen happen to topics, before every broker knows of it."""
+"""Recent changes of topics that this gateway has seen, and that not every broker may know yet."""
 
 import logging
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
 RECENT_SECONDS: Final = 5.0
-"""For so long a change that was confirmed here counts more than what a broker says, which may not have heard of it yet."""
+"""For this time a change that a broker has confirmed overrides the metadata of other brokers, which may be older."""
 
 MAX_RECENT: Final = 10_000
 
@@ -13,7 +13,7 @@ _log = logging.getLogger("weir.mutations")
 
 
 class KnownTopic(NamedTuple):
-    """A topic and its number of partitions, 0 where it is gone."""
+    """A topic and its number of partitions; 0 if the topic is deleted."""
 
     name: str
     partitions: int
@@ -21,7 +21,7 @@ class KnownTopic(NamedTuple):
 
 
 class KnownTopics:
-    """Shared by all connections. `default_partitions` is the cluster's num.partitions, None as long as nobody knows it."""
+    """All connections share one object. `default_partitions` is the cluster's num.partitions; None while it is unknown."""
 
     def __init__(self) -> None:
         self.default_partitions: int | None = None
@@ -30,11 +30,10 @@ class KnownTopics:
         self._guessed: set[str] = set()
 
     def learn_default(self, partitions: int) -> None:
-        """A broker has told its num.partitions."""
         self.default_partitions = partitions
 
     def changed(self, name: str, partitions: int, now: float, topic_id: bytes | None = None) -> None:
-        """A topic has so many partitions now, confirmed by a broker; 0: it is gone."""
+        """Note the number of partitions that a broker has confirmed; 0 if the topic is deleted."""
         self._recent[name] = KnownTopic(name, partitions, now)
         self._recent.move_to_end(name)
         if topic_id is not None:
@@ -45,17 +44,17 @@ class KnownTopics:
                 memory.popitem(last=False)
 
     def recent(self, name: str, now: float) -> int | None:
-        """The partitions of a topic that has changed a moment ago; None where a broker knows as much."""
+        """The partitions of a topic that changed less than `RECENT_SECONDS` ago; None for all other topics."""
         known = self._recent.get(name)
         return known.partitions if known is not None and now - known.since < RECENT_SECONDS else None
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """The name of a topic that was created here and may not be known everywhere yet."""
+        """The name of a topic that was created through this gateway; None for all other topics."""
         return self._names.get(topic_id)
 
-    def guess(self, what: str) -> int:
-        """One partition, for want of something better, which is said once: `what` is not known."""
-        if what not in self._guessed:
-            self._guessed.add(what)
-            _log.warning("%s: counted as one partition until the broker's answers tell more", what)
+    def guess(self, reason: str) -> int:
+        """Assume one partition, and log this once for each `reason`."""
+        if reason not in self._guessed:
+            self._guessed.add(reason)
+            _log.warning("%s: Weir counts one partition until a broker's answer has the number", reason)
         return 1

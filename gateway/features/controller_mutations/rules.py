@@ -1,4 +1,4 @@
-"""What one request may do of its client's controller mutation quota (KIP-599).
+"""Checks and charges one request against its client's controller mutation quota (KIP-599).
 
 Source: `StrictControllerMutationQuota` and `PermissiveControllerMutationQuota` of `ControllerMutationQuotaManager`.
 """
@@ -9,8 +9,9 @@ from gateway.quotas.bucket import LEAST_DELAY, Bucket, QuotaVerdict
 class MutationQuota:
     """One request's use of a bucket of partitions.
 
-    Strict, for clients that know THROTTLING_QUOTA_EXCEEDED: checked first, then recorded, so that one operation may overdraw
-    the bucket as far as it likes and the next one is refused. Otherwise permissive: nothing is refused, who overdraws waits.
+    Strict mode is for clients that know THROTTLING_QUOTA_EXCEEDED. It checks the bucket before it records an operation. So one
+    operation may overdraw the bucket without limit, and the next operation is refused. Permissive mode refuses no operation; a
+    client that overdraws the bucket is muted.
     """
 
     __slots__ = ("_at", "_bucket", "_delay", "_enforced", "_recorded", "_strict")
@@ -25,11 +26,11 @@ class MutationQuota:
 
     @property
     def exceeded(self) -> bool:
-        """Whether something has been refused, or is to be waited for."""
+        """True if an operation was refused, or if the client has to wait."""
         return self._enforced
 
     def record(self, partitions: int, now: float) -> bool:
-        """Count an operation on so many partitions; False if it is refused, in which case it does not count."""
+        """Charge an operation on `partitions` partitions. False: the operation is refused and not charged."""
         if self._strict:
             if self._delay == 0.0:
                 self._check(now)
@@ -40,11 +41,11 @@ class MutationQuota:
         return True
 
     def in_debt(self, now: float) -> bool:
-        """True while a client would have to wait. Nothing is counted."""
+        """True if a client would have to wait now. Charges nothing."""
         return self._bucket.throttle_left(now) >= LEAST_DELAY
 
     def settle(self, now: float) -> QuotaVerdict:
-        """The verdict on the request, once all its operations are recorded.
+        """The verdict on the request, after all its operations are recorded.
 
         A request that recorded nothing is not throttled for the debt of other requests.
         """
@@ -53,7 +54,7 @@ class MutationQuota:
         return self.time_left(now), self._enforced
 
     def time_left(self, now: float) -> float:
-        """The rest of the throttle time, in seconds. A time that is not enforced does not pass."""
+        """The remaining throttle time in seconds. Without enforcement the time stays constant."""
         return max(0.0, self._delay - (now - self._at)) if self._enforced else self._delay
 
     def _check(self, now: float) -> None:

@@ -27,14 +27,14 @@ def test_idle_connection_drains_at_once():
     t.broker_got(m.produce(1))
     t.broker_answers(m.produced(1))
     t.ends()
-    assert t.parts()
+    assert t.half_closes()
     t.client_got(m.produced(1))
 
 
 def test_unused_connection_drains_at_once():
     t = Transcript()
     t.ends()
-    assert t.parts()
+    assert t.half_closes()
 
 
 @pytest.mark.parametrize("by", CHUNKS)
@@ -45,10 +45,10 @@ def test_drain_answers_requests_in_flight_only(by):
     t.client_sends(m.produce(4), m.heartbeat(5), by=by)
     t.broker_got(m.produce(1), m.fetch(2), m.heartbeat(3))
     for response in (m.produced(1), m.fetched(2), m.beat(3)):
-        assert not t.parts()
+        assert not t.half_closes()
         t.broker_answers(response, by=by)
         t.client_got(response)
-    assert t.parts()
+    assert t.half_closes()
     t.broker_got()
     t.client_sends(m.produce(6), by=by)
     t.broker_got()
@@ -60,9 +60,9 @@ def test_drain_waits_for_unfinished_response():
     t.ends()
     response = m.fetched(1, size=1_000)
     t.broker_answers(response[:900])
-    assert not t.parts()
+    assert not t.half_closes()
     t.broker_answers(response[900:])
-    assert t.parts()
+    assert t.half_closes()
     t.client_got(response)
 
 
@@ -75,17 +75,17 @@ def test_drain_reads_unfinished_request_to_its_end(cut, acks):
     t.client_sends(first[:cut])
     begun = len(t.broker_inbox) > 0
     t.ends()
-    assert t.parts() is not begun
+    assert t.half_closes() is not begun
     if begun:
         t.client_sends(first[cut:900])
-        assert not t.parts()
+        assert not t.half_closes()
         t.client_sends(first[900:] + second)
         t.broker_got(first)
         if acks != 0:
-            assert not t.parts()
+            assert not t.half_closes()
             t.broker_answers(m.produced(1))
             t.client_got(m.produced(1))
-        assert t.parts()
+        assert t.half_closes()
         t.broker_got(*([] if acks else [second]))
     else:
         t.client_sends(first[cut:] + second)
@@ -100,9 +100,9 @@ def test_drain_stops_endless_pipelining():
     t.client_sends(m.produce(5_000))
     t.broker_got(*(m.produce(number) for number in range(MAX_IN_FLIGHT + 1)))
     t.broker_answers(*(m.produced(number) for number in range(MAX_IN_FLIGHT)))
-    assert not t.parts()
+    assert not t.half_closes()
     t.broker_answers(m.produced(MAX_IN_FLIGHT))
-    assert t.parts()
+    assert t.half_closes()
     t.broker_got()
 
 
@@ -123,7 +123,7 @@ def test_drain_leaves_the_fast_path():
     st.sampled_from([1e9, 2_000.0, 300.0]),
 )
 def test_drain_forwards_exactly_what_clients_do_not_resend(exchanges, turns, end, quota):
-    """Whatever a client has to send again has not been forwarded, and what it would not send again has."""
+    """The gateway forwards no request that the client will resend, and forwards every other request."""
     sent, _ = scripts(exchanges)
     t = Transcript(limits(quota, quota))
     broker = Broker(t, exchanges)
@@ -131,7 +131,7 @@ def test_drain_forwards_exactly_what_clients_do_not_resend(exchanges, turns, end
     for number, (is_client, size) in enumerate(turns):
         if number == end:
             t.ends()
-        if number >= end and last_word is None and t.parts():
+        if number >= end and last_word is None and t.half_closes():
             last_word = len(t.client_inbox)
         if is_client:
             chunk, sent = sent[:size], sent[size:]
@@ -146,7 +146,7 @@ def test_drain_forwards_exactly_what_clients_do_not_resend(exchanges, turns, end
     for _ in range(200):
         broker.answer(1 << 20)
         t.passes(60.0)
-    assert last_word is not None or t.parts()
+    assert last_word is not None or t.half_closes()
     assert t.socket == b""
     assert last_word in (None, len(t.client_inbox))
     wanted = [number for number, (_, response) in enumerate(exchanges) if response]
@@ -164,10 +164,10 @@ class TestMuted:
         t = Transcript(limits(produce=1_000))
         t.client_sends(m.produce(1, size=OVER))
         t.ends()
-        assert not t.parts()
+        assert not t.half_closes()
         t.broker_answers(m.produced(1))
         t.client_got(m.produced(1, throttle_time_ms=500))
-        assert t.parts()
+        assert t.half_closes()
         assert t.now == t.core.throttle.until - 0.5
 
     def test_drain_does_not_forward_held_requests(self):
@@ -176,7 +176,7 @@ class TestMuted:
         t.broker_answers(m.produced(1))
         t.ends()
         t.client_sends(m.produce(4))
-        assert t.parts()
+        assert t.half_closes()
         t.broker_got(m.produce(1, size=OVER))
         assert t.row().amount_total == OVER
 
@@ -187,7 +187,7 @@ class TestMuted:
         t.passes(1)
         t.broker_got(m.produce(1, size=OVER))
         t.broker_answers(m.produced(1))
-        assert t.parts()
+        assert t.half_closes()
         t.broker_got()
 
     def test_drained_muted_connection_is_not_counted(self):
@@ -195,7 +195,7 @@ class TestMuted:
         t.client_sends(m.produce(1, size=OVER))
         t.broker_answers(m.produced(1))
         t.ends()
-        assert t.parts()
+        assert t.half_closes()
         t.core.close(t.now)
         assert t.counters.muted == 0
 
@@ -209,7 +209,7 @@ class TestWithoutAnswers:
         t.client_sends(m.produce(1, acks=0, size=OVER), m.produce(2, acks=0), m.metadata(3), m.produce(4, acks=0), by=by)
         t.ends()
         t.broker_got(m.produce(1, acks=0, size=OVER))
-        assert t.parts()
+        assert t.half_closes()
         t.broker_got(m.produce(2, acks=0), m.produce(4, acks=0))
         t.client_sends(m.produce(5, acks=0, size=OVER), m.produce(6, acks=0), m.produce(7, acks=1), m.produce(8, acks=0), by=by)
         t.broker_got(m.produce(5, acks=0, size=OVER), m.produce(6, acks=0), m.produce(8, acks=0))
@@ -225,9 +225,9 @@ class TestWithoutAnswers:
         t.ends()
         t.client_sends(m.produce(3, acks=0))
         t.broker_got(m.metadata(1), m.produce(2, acks=0))
-        assert not t.parts()
+        assert not t.half_closes()
         t.broker_answers(m.described(1, []))
-        assert t.parts()
+        assert t.half_closes()
         t.broker_got(m.produce(3, acks=0))
 
     def test_paused_unanswered_request_is_not_forwarded(self):
@@ -240,7 +240,7 @@ class TestWithoutAnswers:
         t.engine.recall()
         t.client_sends(m.produce(2, acks=0))
         t.ends()
-        assert t.parts()
+        assert t.half_closes()
         t.client_sends(m.produce(3, acks=0))
         t.broker_got()
 
@@ -250,7 +250,7 @@ class TestWithoutAnswers:
         frame = produce_to(1, (COLD, {0: m.batch(100)}), acks=0)
         t.client_sends(frame[:-5])
         t.ends()
-        assert t.parts()
+        assert t.half_closes()
         t.broker_got()
         t.client_sends(frame[-5:])
         t.broker_got(frame)
@@ -258,7 +258,7 @@ class TestWithoutAnswers:
     def test_unanswered_request_counts_for_its_topics(self):
         t = Metered()
         t.ends()
-        assert t.parts()
+        assert t.half_closes()
         t.client_sends(produce_to(1, (HOT, {0: m.batch(100)}), acks=0))
         t.broker_got(produce_to(1, (HOT, {0: m.batch(100)}), acks=0))
         assert t.counted()[HOT][0] == 100
@@ -274,7 +274,7 @@ class TestOpened:
         t.client_sends(frame[:-5], by=by)
         t.ends()
         t.client_sends_into_the_loop(frame[-5:-1])
-        assert t.parts()
+        assert t.half_closes()
         t.client_sends(frame[-1:] + request(3), m.produce(4, acks=0), by=by)
         assert made[0].seen == []
         t.broker_got(m.produce(4, acks=0))
@@ -283,22 +283,22 @@ class TestOpened:
         t, made = opened(is_ready=False, answers=answer(2))
         t.client_sends(request(2), m.heartbeat(3))
         t.ends()
-        assert not t.parts()
+        assert not t.half_closes()
         made[0].is_ready = True
         made[0].connection.ready()
         t.goes_on()
         t.client_got(answer(2))
-        assert t.parts()
+        assert t.half_closes()
         t.broker_got()
 
     def test_drain_waits_for_local_answer_behind_response(self):
         t, _ = opened(answers=answer(2))
         t.client_sends(m.heartbeat(1), request(2))
         t.ends()
-        assert not t.parts()
+        assert not t.half_closes()
         t.broker_answers(m.beat(1))
         t.client_got(m.beat(1), answer(2))
-        assert t.parts()
+        assert t.half_closes()
 
 
 class TestAuthenticating:
@@ -309,11 +309,11 @@ class TestAuthenticating:
         t = authenticating(required=True)
         t.client_sends(handshake(1, "PLAIN", version=version))
         t.ends()
-        assert not t.parts()
+        assert not t.half_closes()
         t.broker_answers(handshaken(1, version=version))
         t.client_got(handshaken(1, version=version))
         t.broker_got(handshake(1, "PLAIN", version=version))
-        assert t.parts()
+        assert t.half_closes()
 
     @pytest.mark.parametrize("by", CHUNKS)
     def test_late_token_is_not_forwarded(self, by):
@@ -322,7 +322,7 @@ class TestAuthenticating:
         t.broker_answers(handshaken(1, version=0))
         t.broker_got(handshake(1, "PLAIN", version=0))
         t.ends()
-        assert t.parts()
+        assert t.half_closes()
         t.client_sends(raw(b"\0alice\0secret"), m.produce(2, acks=0), by=by)
         t.broker_got()
 
@@ -335,7 +335,7 @@ def test_draining_client_waits_for_no_debt():
     waiting.broker_got()
     for t in (waiting, late):
         t.ends()
-        assert t.parts()
+        assert t.half_closes()
     late.client_sends(m.produce(2, acks=0))
     waiting.broker_got(m.produce(1, acks=0))
     late.broker_got(m.produce(2, acks=0))
@@ -346,6 +346,6 @@ def test_muted_client_is_read_to_its_end_when_drained():
     t.client_sends(m.produce(1, size=OVER, acks=0))
     t.core.requests.pause_for_client()
     t.ends()
-    assert t.parts()
+    assert t.half_closes()
     t.core.client_reads(t.now)
     assert not t.paused

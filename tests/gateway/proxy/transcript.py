@@ -1,4 +1,4 @@
-"""A session without sockets, written as a transcript: who sends what, and what the others get because of it."""
+"""A session without sockets: a test writes the frames of client and broker as a transcript, and asserts the output."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ START = 1_000.0
 
 
 def limits(produce: float | None = None, fetch: float | None = None, *, client_id: str = "etl", **rest: Any) -> QuotaSettings:
-    """Bytes per second for one client-id; the burst is ten seconds' worth."""
+    """Bytes per second for one client-id; the burst is the amount of ten seconds."""
     by_key = {"producer_byte_rate": produce, "consumer_byte_rate": fetch}
     entity = ClientQuotaEntity(None, client_id)
     quota = EntityQuota(entity, {key: limit for key, limit in by_key.items() if limit is not None})
@@ -25,12 +25,12 @@ def limits(produce: float | None = None, fetch: float | None = None, *, client_i
 
 
 def gateway_address(node_id: int, host: str, port: int) -> tuple[str, int]:
-    """What clients are told of a broker."""
+    """The address that clients get for a broker."""
     return "weir.example.com", 29_093 + node_id
 
 
 class SilentWire:
-    """A wire that leads nowhere."""
+    """A wire without peers."""
 
     def write_client(self, data: Data) -> None: ...
 
@@ -52,10 +52,10 @@ class SilentWire:
 
 
 class Transcript:
-    """A `Wire` between a client and a broker that are both the test.
+    """A `Wire` for a test that plays both the client and the broker.
 
-    What the client sends while it is not read waits in its `socket`, as it would in the kernel. Time stands still but for
-    `passes`. Whatever somebody gets stays there to be asserted, all of it, in order.
+    While the session does not read the client, the client's bytes wait in `socket`, like bytes in the kernel. Time changes only
+    by `passes`. Each inbox keeps all bytes in order until the test asserts them.
     """
 
     def __init__(
@@ -119,32 +119,32 @@ class Transcript:
     # The script.
 
     def client_sends(self, *frames: bytes, by: int | None = None) -> None:
-        """The frames arrive in one chunk, or in chunks of `by` bytes."""
+        """Deliver the frames in one chunk, or in chunks of `by` bytes."""
         for chunk in _chunks(b"".join(frames), by):
             self.socket += chunk
             self.last_sent = self.now
             self._read_socket()
 
     def client_sends_into_the_loop(self, *frames: bytes) -> None:
-        """These had been read from the socket already when reading it was stopped."""
+        """Deliver frames that were read from the socket just before reading was paused."""
         self.core.requests.feed(b"".join(frames), self.now)
 
     def broker_answers(self, *frames: bytes, by: int | None = None) -> None:
-        """The frames arrive in one chunk, or in chunks of `by` bytes."""
+        """Deliver the frames in one chunk, or in chunks of `by` bytes."""
         for chunk in _chunks(b"".join(frames), by):
             self.core.broker_data(chunk, self.now)
             self.core.follow_up(self.now)
             self._read_socket()
 
     def goes_on(self) -> None:
-        """The event loop comes round to what an exchange has asked for."""
+        """Run the `ready` callback that a request handler has requested, as the event loop does."""
         called, self.called_ready = self.called_ready, False
         assert called
         self.core.ready(self.now)
         self._read_socket()
 
     def passes(self, seconds: float) -> None:
-        """Time goes on, and the timer rings if it is set to before then."""
+        """Let time pass, and run the timer if it is due meanwhile."""
         until = self.now + seconds
         while self.alarm is not None and self.alarm <= until + 1e-9:
             self.now, self.alarm = max(self.now, self.alarm), None
@@ -153,32 +153,31 @@ class Transcript:
         self.now = until
 
     def ends(self) -> None:
-        """The gateway is to end: nothing more is begun."""
+        """Start draining: the session begins no further request."""
         self.core.requests.drain()
 
-    def parts(self) -> bool:
-        """Whether it takes leave now, of which the client learns by what is not in the transcript: the end of the stream."""
-        parted = self.core.half_close(self.now)
+    def half_closes(self) -> bool:
+        """True if the session half-closes the client's connection now. The transcript does not show the end of the stream."""
+        half_closed = self.core.half_close(self.now)
         self._read_socket()
-        return parted
+        return half_closed
 
     def broker_got(self, *frames: bytes) -> None:
-        """These frames and not a byte more since it was last asked."""
+        """Assert that exactly these frames arrived since the last assertion."""
         got, self.broker_inbox = bytes(self.broker_inbox), bytearray()
         assert got == b"".join(frames)
 
     def client_got(self, *frames: bytes) -> None:
-        """These frames and not a byte more since it was last asked."""
+        """Assert that exactly these frames arrived since the last assertion."""
         got, self.client_inbox = bytes(self.client_inbox), bytearray()
         assert got == b"".join(frames)
 
     def configure(self, settings: QuotaSettings) -> None:
-        """The configuration changes, and whom it holds is looked at again."""
+        """Change the configuration, and check the session's throttle again."""
         self.engine.apply(settings, self.now)
         self.core.reconsider(self.now)
 
     def row(self, kind: str = "produce", client_id: str = "etl") -> Any:
-        """The usage of a client-id."""
         (row,) = (row for row in self.engine.snapshot(self.now) if (row.kind, row.client_id) == (kind, client_id))
         return row
 

@@ -140,7 +140,7 @@ def test_other_requests_pass_overdrawn_mutation_bucket():
     t.broker_got(messages.metadata(1), messages.produce(2))
 
 
-# What is asked first.
+# The metadata requests before the decision.
 
 
 @pytest.mark.parametrize("by", CHUNKS)
@@ -179,9 +179,11 @@ def test_unknown_topic_ids_cost_a_guess_logged_once(caplog):
         t.goes_on()
         t.broker_answers(m.answered(m.DELETE, 1, [{"name": None, "topic_id": uuid.UUID(int=5 + number)}]))
     assert tokens(t) == BURST - 2
-    assert [record.getMessage() for record in caplog.records] == [
-        "the partitions of a topic that is deleted are not known: counted as one partition until the broker's answers tell more"
-    ]
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "the number of partitions of a deleted topic is unknown: Weir counts one partition until a broker's answer has the"
+        " number"
+    )
 
 
 @pytest.mark.parametrize("rate", [None, "exempt"])
@@ -214,7 +216,7 @@ def test_unenforced_mutation_quota_only_counts(version):
     assert (event.kind, event.enforced, event.count) == ("controller_mutation", False, 3)
 
 
-# What it costs.
+# The cost of a request.
 
 ASSIGNED = {"name": "a", "num_partitions": -1, "replication_factor": -1}
 BY_HAND = [{"partition_index": number, "broker_ids": [0]} for number in range(4)]
@@ -620,11 +622,11 @@ def test_deferred_request_does_not_hold_up_a_drain():
     t = in_debt()
     permissive(t, 2)
     t.ends()
-    assert t.parts()
+    assert t.half_closes()
     t.broker_got()
 
 
-# What the broker makes of it.
+# The broker's results.
 
 
 @pytest.mark.parametrize(
@@ -706,7 +708,7 @@ def test_unknown_fields_of_an_answer_survive():
     assert t.client_inbox.endswith(b"\x01\x2a\x01!")
 
 
-# What has just changed.
+# Recent changes of topics.
 
 
 def test_recent_change_overrides_stale_metadata():
@@ -768,7 +770,7 @@ def test_oversized_mutation_request_ends_connection():
 
 
 def test_topic_lookup_is_split_into_requests(monkeypatch):
-    monkeypatch.setattr(mutations, "TOPICS_PER_QUESTION", 2)
+    monkeypatch.setattr(mutations, "TOPICS_PER_REQUEST", 2)
     t = transcript()
     request = m.delete(1, ["a", "b", "c"])
     t.client_sends(request)
