@@ -1,6 +1,6 @@
-# Everything is made inside the checkout: .venv (Python), .cache/kafka/libs (Kafka's jars), .cache/tools (kcat, HAProxy and
-# Prometheus where the machine has none), build/compiled (the hot path as mypyc compiles it, for the bench and the tests). The
-# checkout itself always runs its sources. `make help` lists the targets.
+# make creates all files inside the checkout: Python's packages (.venv), Kafka's jars (.cache/kafka/libs), and kcat,
+# HAProxy and Prometheus if the machine lacks them (.cache/tools). For the bench and the tests, mypyc compiles the hot path
+# into the folder build/compiled. The checkout itself always runs its sources. `make help` lists the targets.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help

@@ -1,4 +1,4 @@
-"""Code that mypyc compiles lies in a build of its own, is never older than its source, and mixes with interpreted code."""
+"""The mypyc build lies in a folder of its own, is never older than its sources, and works with interpreted code."""
 
 import importlib
 import inspect
@@ -18,7 +18,7 @@ def test_no_extension_lies_beside_a_source() -> None:
 
 
 def test_every_module_is_as_its_source() -> None:
-    """Where the compiled build runs, each extension was made of the text that its source has now."""
+    """In the compiled build, each extension was compiled from the present text of its source."""
     other = []
     for name, module in COMPILED.items():
         file, source = Path(str(importlib.import_module(name).__file__)), CHECKOUT / module
@@ -36,7 +36,7 @@ def modules() -> list[ModuleType]:
 
 
 def test_compiled_and_interpreted_classes_do_not_inherit() -> None:
-    """mypyc allows neither; it notices an interpreted subclass when the gateway creates an object of the class."""
+    """mypyc forbids both. It detects an interpreted subclass only when the gateway creates an object of the class."""
     mixed = []
     for module in modules():
         for name, value in inspect.getmembers(module, inspect.isclass):

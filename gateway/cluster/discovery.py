@@ -155,11 +155,11 @@ class Discovery:
         return RETRY_SECONDS
 
     def _serve_without(self, mechanisms: tuple[str, ...]) -> None:
-        """Serve clients all the same: the answers to them name the brokers."""
+        """Serve clients without `upstream.sasl`, because the brokers' answers to clients name all brokers."""
         if self.problem or not self._reached:
             _log.warning(
-                "the brokers require SASL (%s) and upstream.sasl is not set: Weir serves clients, and learns brokers only from"
-                " answers to clients; quotas.volumes and sharing need upstream.sasl",
+                "the brokers require SASL (%s) and upstream.sasl is not set. Weir serves clients, and learns brokers only from"
+                " answers to clients. quotas.volumes and sharing need upstream.sasl",
                 ", ".join(mechanisms),
             )  # fmt: skip
         self.problem = ""

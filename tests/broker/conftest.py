@@ -57,8 +57,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     The matrix shows that a client works through Weir if it works directly. The libraries' own races with a changed cluster
     happen directly as well. Examples are a topic that not every broker knows yet, and a group that rebalances once more.
-    kafka-python's groups fail so once in some hundred tests. Other tests share their CPUs with starting JVMs and miss their
-    deadlines of some seconds. A test that fails twice is wrong. Investigate a test that often needs its second try.
+    The groups of `kafka-python` fail so once in some hundred tests. Other tests share their CPUs with starting JVMs and miss
+    their deadlines of some seconds. A test that fails twice is wrong. Investigate a test that often needs its second try.
     """
     for item in items:
         if "target" in getattr(item, "fixturenames", ()):

@@ -15,7 +15,7 @@ LONG = 3_600.0
 
 
 class Client:
-    """An open session; `ends`: at once when it is told to; `closing`: for another reason already, and takes no more telling."""
+    """An open session. `ends`: it ends at once when it drains. `closing`: it closes for another reason and ignores drains."""
 
     def __init__(self, house, *, ends=True, under_way=0, closing=False):
         self._house = house
@@ -25,7 +25,7 @@ class Client:
         self.last_active = 0.0
         self._under_way = under_way
         self.draining = self.half_closed = False
-        self.told, self.looked_at = asyncio.Event(), asyncio.Event()
+        self.notified, self.looked_at = asyncio.Event(), asyncio.Event()
         house.sessions.add(self)
 
     @property
@@ -35,11 +35,11 @@ class Client:
 
     def drain(self):
         if self._closing:
-            self._house.steps.append("not told")
+            self._house.steps.append("not notified")
             return
         self.draining = True
-        self.told.set()
-        self._house.steps.append("told")
+        self.notified.set()
+        self._house.steps.append("notified")
         if self._ends:
             self.leave()
 
@@ -96,7 +96,7 @@ async def test_drain_stops_accepting_then_drains_all(caplog):
     for _ in range(3):
         Client(house)
     await house.run()
-    assert house.steps == ["closed", "told", "told", "told"]
+    assert house.steps == ["closed", "notified", "notified", "notified"]
     assert summary(caplog) == (3, 0, False)
 
 
@@ -117,7 +117,7 @@ async def test_drain_lasts_until_last_client_leaves(caplog):
     house = House(drain_seconds=LONG)
     quick, slow = Client(house), Client(house, ends=False, under_way=2)
     running = house.run()
-    await slow.told.wait()
+    await slow.notified.wait()
     await turns()
     assert quick.half_closed
     assert not running.done()
@@ -181,7 +181,7 @@ async def test_many_clients_are_drained_over_time():
     house = House(drain_seconds=LONG)
     clients = [Client(house) for _ in range(int(ENDED_PER_SECOND / 4))]
     running = house.run()
-    await asyncio.wait([asyncio.create_task(client.told.wait()) for client in clients], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([asyncio.create_task(client.notified.wait()) for client in clients], return_when=asyncio.FIRST_COMPLETED)
     told_at_first = sum(client.draining for client in clients)
     assert 0 < told_at_first < len(clients)
     await running
@@ -235,12 +235,12 @@ async def test_closing_client_is_awaited_but_not_counted(caplog):
     await house.listener.closed.wait()
     await turns()
     newcomer = house.listener.begins()  # so that it looks again
-    await newcomer.told.wait()
+    await newcomer.notified.wait()
     await turns()
     assert not running.done()
     closing.leave()
     await running
-    assert house.steps == ["closed", "not told", "told"]
+    assert house.steps == ["closed", "not notified", "notified"]
     assert summary(caplog) == (1, 0, False)
 
 

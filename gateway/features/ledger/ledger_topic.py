@@ -61,8 +61,8 @@ class LedgerTopic:
         self._arrived.set()
         if dropped and not self._dropping:
             _log.warning(
-                "ledger.topic %s: %d lines were dropped, and further ones will be while the queue is full: "
-                "%d bytes wait for the brokers; the files below ledger.path have all lines",
+                "ledger.topic %s: %d lines were dropped, because the queue is full (%d bytes wait for the brokers). "
+                "Weir drops further lines while it is full; the files below ledger.path have all lines",
                 self._log.spec.name,
                 dropped,
                 self._waiting_bytes,

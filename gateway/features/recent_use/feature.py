@@ -199,8 +199,8 @@ class RecentUsage(Feature[None]):
         self._file_holds_something = bool(lines)
         if left_out:
             self._failed(
-                f"recent usage in {self._path}: {left_out} lines would make the file too long, so their clients start with a"
-                " whole burst after a restart — lower quotas.max_entities"
+                f"recent usage in {self._path}: {left_out} lines would make the file too long. Their clients start with a"
+                " full burst after a restart — lower quotas.max_entities"
             )
             return
         self.saves["success"] += 1

@@ -69,8 +69,9 @@ async def publish_usage(source: VolumeSource, log: TopicLog, config: VolumesConf
 class VolumeWatch:
     """Reads usage, publishes it if `source` is `log_dirs`, and sets the producers' gate.
 
-    `on_release` is called when producers may send more than before. `outlet` gets a `VolumeStateChanged` for the first verdict,
-    for another state or `enforce`, for a factor that differs by 0.05 or more, and at the end if the gate opens.
+    `on_release` is called when producers may send more than before. `outlet` gets a `VolumeStateChanged` for the first
+    verdict, a change of state or `enforce`, and a change of the factor by 0.05 or more. At the end, `outlet` gets a last
+    event if the gate opens.
     """
 
     def __init__(

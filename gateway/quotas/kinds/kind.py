@@ -76,7 +76,7 @@ class FullRequest:
 
     def warning(self, limit: float, unit: str, entity: str) -> str:
         return (
-            f"{limit:.16g} {unit}/s for {entity} means that {self.words} holds its connection for {self.amount / limit:.0f} s, "
+            f"{limit:.16g} {unit}/s for {entity}: {self.words} mutes its connection for {self.amount / limit:.0f} s, "
             f"longer than the usual session timeout ({SESSION_TIMEOUT_SECONDS:.0f} s) — raise it, or {self.remedy}"
         )
 

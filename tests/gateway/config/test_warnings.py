@@ -79,17 +79,17 @@ def test_exempt_true_beside_a_guard_warns(guard: str) -> None:
         (
             "{user: a, producer_byte_rate: 23301}",
             "producer_byte_rate",
-            "one full request of 1 MiB holds its connection for 45 s",
+            "one full request of 1 MiB mutes its connection for 45 s",
         ),
         (
             "{user: a, controller_mutation_rate: 1}",
             "controller_mutation_rate",
-            "1 partitions/s for user=a means that one topic of 50 partitions holds its connection for 50 s",
+            "1 partitions/s for user=a: one topic of 50 partitions mutes its connection for 50 s",
         ),
         (
             "{user: a, consumer_byte_rate: 10000}",
             "consumer_byte_rate",
-            "one full batch of 1 MiB holds its connection for 105 s",
+            "one full batch of 1 MiB mutes its connection for 105 s",
         ),
     ],
 )

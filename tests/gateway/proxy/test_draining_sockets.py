@@ -258,7 +258,7 @@ async def test_throttle_end_while_closing_has_no_effect(place):
     assert await broker.readexactly(len(over_quota)) == over_quota
     large = memoryview(m.fetched(1, size=50_000_000))
     written = 0
-    while not session._client.get_write_buffer_size():  # what the kernel takes for a client that does not read
+    while not session._client.get_write_buffer_size():  # until the kernel takes no more for a client that does not read
         to_client.write(large[written : written + 10_000])
         written += 10_000
         await asyncio.sleep(0)

@@ -47,7 +47,7 @@ NOT_REPLAYED = {
 UNLIMITED_IN_KAFKA = float(2**63 - 1)
 UNBOUNDED_IN_KAFKA = 1.7976931348623157e308
 
-# Where Weir decides otherwise, on purpose: (case, index of the step) -> what it answers instead.
+# Deliberate differences between Weir and Kafka: (case, index of the step) -> Weir's answer.
 DEVIATIONS: dict[tuple[str, int], dict[str, Any]] = {
     # Kafka keeps the low 32 bits of a long delay, finds it negative and lets the client through.
     ("throttle time wraps past 2^31-1 ms", 1): {"eq": MAX_THROTTLE_TIME_MS},
@@ -508,7 +508,7 @@ class ReplayedController:
 
 
 class ReplayedVolumes:
-    """Strimzi's quotas plugin as far as its tests see it. What it observes is told to Weir by the messages of brokers."""
+    """The part of Strimzi's quotas plugin that its tests use. Weir gets the plugin's observations as messages of brokers."""
 
     CAPACITY, EMPTY = 2_000, 2_000
 
@@ -575,7 +575,7 @@ class ReplayedVolumes:
         return [[str(broker), volume.name, volume.capacity - volume.consumed] for broker, volume in rows]
 
     def limit(self, now: float, type: str, factor: float, principal: str = "ANONYMOUS") -> float:  # noqa: A002 - the vectors' word
-        """What the byte quota of producers is; the factor, that of full volumes, does not change it."""
+        """The byte quota of producers. `factor`, the one for full volumes, does not change it."""
         assert type == "PRODUCE"
         limits = {} if self.produce is None else {"producer_byte_rate": float(self.produce)}
         quotas = [EntityQuota(ClientQuotaEntity(DEFAULT), limits)]

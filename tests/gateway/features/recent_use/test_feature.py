@@ -19,7 +19,7 @@ LIMITS = ConnectionLimits(max_per_ip=9, gateway=AcceptLimits(connection_creation
 
 
 class Gateway:
-    """What a restart makes anew."""
+    """The objects of one gateway process; a restart creates new ones."""
 
     def __init__(self, path, interval=0.01):
         now = clock.monotonic()
@@ -64,7 +64,7 @@ async def test_restored_use_is_not_restored_twice(path):
     first = Gateway(path)
     first.charge("etl", 100_000)
     await first.usage.save()
-    second = Gateway(path)  # it has not been told of it, so its buckets are full
+    second = Gateway(path)  # without `restore`, so its buckets are full
     await second.usage.save()
     assert read_usage(path).entities == ()
 

@@ -1,4 +1,4 @@
-"""What was used lately, in another engine: nothing is forgotten, nothing is counted twice, time goes on."""
+"""Recent use moves to a new engine: no use is lost or counted twice, and it expires as without a restart."""
 
 from dataclasses import replace
 
@@ -170,8 +170,10 @@ def test_restored_meter_decides_as_without_restart(index, before, pause, after, 
     limit=st.integers(20, 500),
 )
 def test_restarts_give_no_client_more(algorithm, restarts, amount, limit):
-    """A client that sends whenever it may, for twenty seconds: a gateway that is restarted at once, at any moments, gives it no
-    more than one to which it only connects anew."""
+    """A client sends for twenty seconds, whenever it is not muted, and sometimes reconnects.
+
+    If the gateway restarts at each of these moments, the client must not send more than without restarts.
+    """
     of = settings(float(limit), algorithm=algorithm if algorithm != "rate" else "token_bucket")
     kind = "controller_mutation" if algorithm == "rate" else "produce"
 
@@ -195,7 +197,7 @@ def test_restarts_give_no_client_more(algorithm, restarts, amount, limit):
 
 
 def test_restored_samples_keep_their_ages():
-    """They begin at other moments there: nothing is lost, and it leaves the window within a sample of when it should."""
+    """The new samples begin at other moments: no use is lost, and use leaves the window at most one sample too late."""
     first = SpreadRate(100.0, WINDOW, START)
     first.charge(1_000, START + 0.9)
     for shift in (0.0, 0.25, 0.5, 0.75, 0.999):
@@ -218,7 +220,7 @@ def test_presumed_use_is_not_saved():
         assert sum(each.amount for each in meter.dump(START)) == pytest.approx(37.0)
 
 
-# What is saved, and what is put back.
+# Saved and restored use.
 
 
 def test_unused_buckets_are_not_saved():

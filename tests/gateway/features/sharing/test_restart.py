@@ -65,7 +65,7 @@ def test_peer_use_during_restart_is_charged_in_full(seconds: float) -> None:
     fleet = begun(2)
     fleet.use(0, 6_000)
     fleet.run(INTERVAL)
-    fleet.use(0, 3_000)  # is told while the other one is away
+    fleet.use(0, 3_000)  # published while the peer is away
     restart(fleet, 1, 2, seconds)
     fleet.use(0, 500)
     settled(fleet)
@@ -76,7 +76,7 @@ def test_long_restart_counts_recent_peer_use_without_debt() -> None:
     fleet = begun(2)
     fleet.use(0, 10_000)
     fleet.run(INTERVAL)
-    fleet.use(0, 9_000)  # is told while the other one is away, for longer than a member is waited for
+    fleet.use(0, 9_000)  # published while the peer is away for longer than gateways wait for a peer
     restart(fleet, 1, 2, 5.0)
     assert fleet.tokens(2) == pytest.approx(5_000 + LAG, abs=LAG)
     fleet.use(0, 500)
@@ -85,7 +85,7 @@ def test_long_restart_counts_recent_peer_use_without_debt() -> None:
     assert 0.0 <= fleet.tokens(2) <= 2 * LAG + 1.0
     fleet.use(0, 500)
     fleet.run(2 * INTERVAL)
-    assert fleet.tokens(2) == pytest.approx(0.0, abs=2 * LAG), "from then on all of it counts"
+    assert fleet.tokens(2) == pytest.approx(0.0, abs=2 * LAG), "after that, all use counts"
 
 
 def test_restored_peers_are_members_until_they_expire() -> None:

@@ -454,7 +454,7 @@ def test_closing_fetch_session_is_never_throttled(version):
     t = over_quota(version=version)
     t.client_sends(m.fetch(2, version=version, session=(77, -1), topics=False, max_bytes=20))
     t.broker_got(m.fetch(2, version=version, session=(77, -1), topics=False, max_bytes=20))
-    assert t.row("fetch").throttled_total == 1  # what `over_quota` did
+    assert t.row("fetch").throttled_total == 1  # by `over_quota`
 
 
 @pytest.mark.parametrize("version", [12, 17])

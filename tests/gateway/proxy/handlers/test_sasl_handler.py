@@ -259,7 +259,7 @@ def test_refused_reauthentication_changes_nothing():
     assert t.counters.authentication_failures == {"refused": 1}
 
 
-# Whom nobody knows.
+# Unknown users.
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ def test_long_sasl_frame_is_refused_before_lookup():
     assert caught.value.reason == "not_authenticated_size"
 
 
-# Who has to authenticate, and does not.
+# Missing authentication.
 
 
 @pytest.mark.parametrize(
