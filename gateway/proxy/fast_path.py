@@ -24,6 +24,7 @@ class FastPath:
 
     The requests of a connection are alike from the client-id to the end of acks. `key` is their API key and version, `_prefix`
     those bytes, and `generation` the quota engine's when the client's `hot_buckets` were found. `answered` is False for acks=0.
+    `_measured` are the buckets of each `Entry`.
 
     A request whose only topic is one of Weir's own is charged elsewhere: one of `_own` stands behind its timeout. `_own_bytes`
     behind acks are enough to see that. `_own_marks` has 1 for each byte that such a request may have at `_own_mark_at`.
@@ -35,6 +36,7 @@ class FastPath:
         "_entry",
         "_in_flight",
         "_max_bytes",
+        "_measured",
         "_min_bytes",
         "_own",
         "_own_bytes",
@@ -68,6 +70,7 @@ class FastPath:
         self.key = -1
         self._prefix = b""
         self._min_bytes = 0
+        self._measured: tuple[Bucket, ...] = ()
         self._own: tuple[bytes, ...] = ()
         self._own_bytes = 0
         self._own_marks = b""
@@ -85,7 +88,7 @@ class FastPath:
         Stops behind a request that goes over its quota.
         """
         end = len(chunk)
-        buckets = self._client.hot_buckets
+        buckets, measured = self._client.hot_buckets, self._measured
         key, min_bytes, max_bytes = self.key, self._min_bytes, self._max_bytes
         prefix = self._prefix
         prefix_end = _PREFIX_AT + len(prefix)
@@ -105,7 +108,7 @@ class FastPath:
                 break
             entry: Entry | None = None
             if answered:
-                entry = Entry(read_i32_be(chunk, pos + 8), key, now, None, buckets)
+                entry = Entry(read_i32_be(chunk, pos + 8), key, now, None, measured)
                 self._in_flight.append(entry)
             self._counts[_PRODUCE] += 1
             pos += LENGTH_BYTES + size
@@ -113,9 +116,10 @@ class FastPath:
                 self.begin(buckets, entry, size, end - pos + size, now)
                 break
             for bucket in buckets:
-                delay, enforced = bucket.charge(size, now)
+                cost = bucket.per_message + bucket.per_byte * size
+                delay, enforced = bucket.charge(cost, now)
                 if delay > 0.0:
-                    self._throttle.start((delay, enforced), now, bucket, entry, size)
+                    self._throttle.start((delay, enforced), now, bucket, entry, cost)
                     over = True
             if over:
                 break
@@ -124,6 +128,7 @@ class FastPath:
     def learn(self, request: Request, acks: int, acks_end: int) -> None:
         """Make a request the template of the next ones. Its acks end at the offset `acks_end`."""
         version = request.header.api_version
+        self._measured = request.entry.buckets
         self.key = request.entry.key
         self._prefix = request.data[request.pos + _PREFIX_AT : acks_end]
         self._min_bytes = acks_end - request.pos - LENGTH_BYTES
@@ -137,28 +142,29 @@ class FastPath:
             self._own_mark_at = mark_at(version) + _TIMEOUT_BYTES
 
     def begin(self, buckets: tuple[Bucket, ...], entry: Entry | None, size: int, amount: int, now: float) -> None:
-        """Charge the first `amount` bytes of a request of `size` bytes.
+        """Charge a request of `size` bytes for its first `amount` bytes.
 
         The length that a header claims costs nothing: the rest is charged as it arrives.
         """
         self.arriving, self._entry, self._size = buckets, entry, size
         for bucket in buckets:
-            bucket.record(amount, now)
+            bucket.record(bucket.per_message + bucket.per_byte * amount, now)
 
     def arrived(self, amount: int, now: float, *, whole: bool) -> None:
         """Charge the next `amount` bytes of the arriving request. It can go over its quota only when it is `whole`."""
         buckets, entry = self.arriving, self._entry
         if not whole:
             for bucket in buckets:
-                bucket.record(amount, now)
+                bucket.record(bucket.per_byte * amount, now)
             return
         self.arriving, self._entry = (), None
         # A broker may answer a request before all of it has arrived. No response is left then that could end the mute.
         pending = entry is not None and len(self._in_flight) > 0 and self._in_flight[-1] is entry
         for bucket in buckets:
-            delay, enforced = bucket.charge(amount, now)
+            delay, enforced = bucket.charge(bucket.per_byte * amount, now)
             if delay > 0.0:
-                self._throttle.start((delay, enforced), now, bucket, entry if pending else None, self._size)
+                cost = bucket.per_message + bucket.per_byte * self._size
+                self._throttle.start((delay, enforced), now, bucket, entry if pending else None, cost)
 
     def _is_own_at(self, chunk: bytes, acks_end: int) -> bool:
         return chunk.startswith(self._own, acks_end + _TIMEOUT_BYTES)

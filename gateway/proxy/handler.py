@@ -252,6 +252,19 @@ class Connection:
         self.fetch: RequestHandler | None = None
         self.share_fetch: RequestHandler | None = None
 
+    def has_to_queue(self, kinds: tuple[str, ...], request: Request, now: float) -> bool:
+        """Mute the client if the request is the connection's first of one of these kinds and that kind's bucket is in debt.
+
+        The caller defers the request, and asks again when the request comes again.
+        """
+        for kind in kinds:
+            delay, enforced = self.client.enter_queue(kind, request.arrived, now)
+            if delay > 0.0:
+                self.throttle.defer((delay, enforced), now, self.client.bucket(kind, now), request.header.api_key)
+            if enforced:
+                return True
+        return False
+
 
 HandlerFactory = Callable[[Connection], RequestHandler | None]
 """Makes the handler of a request of its API, or returns the connection's; None forwards the request. It may be called more

@@ -37,7 +37,7 @@ class Client:
         self._exempt = {}
         old, self._buckets = self._buckets, {}
         for kind, buckets in old.items():
-            if same_client:
+            if same_client and buckets:
                 used = buckets[0].used_lately()
                 self._buckets[kind] = (self._engine.acquire(kind, self.user, name, now, used=used),)
             self._release(buckets, now)
@@ -56,13 +56,21 @@ class Client:
     def buckets(self, kind: str, now: float) -> tuple[Bucket, ...]:
         """The buckets that this client's requests are charged to for a quota kind; the client's own is the first."""
         buckets = self._buckets.get(kind)
-        if buckets is None:
+        if not buckets:
             buckets = self._buckets[kind] = (self._engine.acquire(kind, self.user, self.client_id, now),)
         return buckets
 
     def bucket(self, kind: str, now: float) -> Bucket:
         """The client's own bucket for a quota kind."""
         return self.buckets(kind, now)[0]
+
+    def limited_buckets(self, kind: str, now: float) -> tuple[Bucket, ...]:
+        """As `buckets`, but empty if the client has no quota of the kind. Such a client needs no bucket."""
+        buckets = self._buckets.get(kind)
+        if buckets is None:
+            bucket = self._engine.acquire_limited(kind, self.user, self.client_id, now)
+            buckets = self._buckets[kind] = () if bucket is None else (bucket,)
+        return buckets if buckets and buckets[0].meter is not None else ()
 
     def exempt_from(self, name: str) -> bool:
         """True if the client of the last request is exempt from topic quotas or volume quotas (`TOPICS`, `VOLUMES`)."""
@@ -71,10 +79,11 @@ class Client:
             exempt = self._exempt[name] = self._engine.exempts(name, self.user, self.client_id)
         return exempt
 
-    def enter_queue(self, kind: str, amount: int, now: float) -> QuotaVerdict:
+    def enter_queue(self, kind: str, size: int, now: float) -> QuotaVerdict:
         """The time that a request waits unforwarded because it is the first that this connection charges to a bucket in debt.
 
-        The caller asks again when the time is over; the answer is then (0.0, False). See `Bucket.enter_queue` for `amount`.
+        `size` bytes of the request have arrived. The caller asks again when the time is over; the answer is then (0.0, False).
+        A request that is charged to several kinds enters the queue of each kind in turn.
         """
         if self._queued is not None:
             self.leave_queue()
@@ -82,7 +91,11 @@ class Client:
         if kind in self._entered:
             return 0.0, False
         self._entered.add(kind)
-        bucket = self.bucket(kind, now)
+        buckets = self.limited_buckets(kind, now)
+        if not buckets:
+            return 0.0, False
+        bucket = buckets[0]
+        amount = bucket.per_message + bucket.per_byte * size
         delay, enforced = bucket.enter_queue(amount, now)
         if enforced:
             self._queued = bucket, amount

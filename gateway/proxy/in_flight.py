@@ -16,8 +16,8 @@ class Special:
 class Entry:
     """A request in flight. `key` is its api key << 16 | version, `since` its time of arrival (monotonic seconds).
 
-    Entries are told apart by identity: clients may reuse correlation ids. `buckets` are those that the request, or its answer,
-    is charged to: the client's own bucket first. The broker's latency is added to each.
+    Entries are told apart by identity: clients may reuse correlation ids. `buckets` are those that the bytes of a Produce or of
+    a Fetch answer are charged to: the client's own bucket first. The broker's latency is added to each.
     """
 
     __slots__ = ("buckets", "correlation_id", "key", "since", "special")

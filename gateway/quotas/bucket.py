@@ -49,6 +49,8 @@ class Bucket:
         "others_marks",
         "others_total",
         "over_at",
+        "per_byte",
+        "per_message",
         "policy",
         "resolution",
         "shared_total",
@@ -64,6 +66,10 @@ class Bucket:
     ) -> None:
         self.meter = meter
         self.kind = kind
+        charge = kind.charge
+        # The kind's figures, see `Charge`: the hot path computes costs without a call.
+        self.per_message = 0 if charge is None else charge.per_message
+        self.per_byte = 0 if charge is None else charge.per_byte
         self.resolution = resolution
         self.policy = policy
         self.totals = totals

@@ -102,6 +102,11 @@ class QuotaEngine:
         """
         return self._acquire(kind, self._table.resolve(KINDS[kind].config_key, user, client_id), used, now)
 
+    def acquire_limited(self, kind: str, user: str, client_id: str, now: float) -> Bucket | None:
+        """As `acquire`. None if the client has no quota of the kind; then the engine keeps nothing of it."""
+        resolution = self._table.resolve(KINDS[kind].config_key, user, client_id)
+        return None if resolution.limit is None else self._acquire(kind, resolution, 0, now)
+
     def exempts(self, name: str, user: str, client_id: str) -> bool:
         return self._table.exempts(name, user, client_id)
 

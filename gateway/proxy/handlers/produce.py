@@ -18,6 +18,7 @@ from gateway.proxy.handler import (
 from gateway.proxy.produce_gate import InspectedProduce, ProduceInspector
 from gateway.proxy.wire import Wire
 from gateway.quotas.entity import VOLUMES
+from gateway.quotas.kinds import request_kinds
 from gateway.quotas.kinds.produce import KIND
 from gateway.quotas.meter import throttle_time_ms
 from protocol.api_keys import ApiKey
@@ -34,6 +35,8 @@ MAX_REFUSED: Final = 1024
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _KIND: Final = KIND.name
+_OTHER_KINDS: Final[tuple[str, ...]] = tuple([kind.name for kind in request_kinds(ApiKey.PRODUCE) if kind.name != _KIND])
+_KINDS: Final[tuple[str, ...]] = (_KIND, *_OTHER_KINDS)
 
 
 class ProduceHandler:
@@ -101,31 +104,32 @@ class ProduceHandler:
         # A free request is not the client's first one of its bucket: the next one has to wait for a debt as before.
         free = own and self._own_topics.free(request.size, now)
         buckets = self._internal if free else self._client.buckets(_KIND, now)
+        request.entry.buckets = buckets
         self._fast_path.learn(request, acks, acks_end)
+        if not free:
+            for kind in _OTHER_KINDS:
+                buckets += self._client.limited_buckets(kind, now)
         parse_next = own or self._gate.closed or self._inspects or self._connection.gate is not None
         self._client.hot_buckets = () if parse_next else buckets
-        request.entry.buckets = buckets
         request.answered = acks != 0
         entry = request.entry if acks != 0 else None
         if not request.whole:
             self._fast_path.begin(buckets, entry, request.size, request.arrived, now)
         else:
             for bucket in buckets:
-                delay, enforced = bucket.charge(request.size, now)
+                cost = bucket.per_message + bucket.per_byte * request.size
+                delay, enforced = bucket.charge(cost, now)
                 if delay > 0.0:
-                    self._throttle.start((delay, enforced), now, bucket, entry, request.size)
+                    self._throttle.start((delay, enforced), now, bucket, entry, cost)
         if gated:
             held = self._gate.delayed()
             self._throttle.record_volume_delay(held, now, buckets[0], request.size)
             self._throttle.mute_for_volumes(held, now, buckets[0], entry)
 
     def _has_to_queue(self, request: Request, now: float) -> bool:
-        """Mute the client if this is its connection's first Produce and the bucket is in debt."""
+        """Mute the client if this is its connection's first Produce and a bucket is in debt."""
         self._client.use(request.header.client_id, now)
-        delay, enforced = self._client.enter_queue(_KIND, request.arrived, now)
-        if delay > 0.0:
-            self._throttle.defer((delay, enforced), now, self._client.bucket(_KIND, now), _PRODUCE)
-        return enforced
+        return self._connection.has_to_queue(_KINDS, request, now)
 
     # The topics of requests.
 

@@ -15,7 +15,7 @@ from gateway.proxy.handler import (
     RequestHandler,
     Verdict,
 )
-from gateway.quotas.kinds import KINDS, QuotaKind
+from gateway.quotas.kinds import request_kinds
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import find_coordinator
 
@@ -51,28 +51,31 @@ class ApiVersionsHandler:
 class ChargedRequestHandler:
     """Charges a request to quota kinds with figures, once the API's own handler, if any, has decided.
 
-    The request passes in any case. If it exceeds a quota, the client is muted (KIP-219).
+    The request passes in any case. If it exceeds a quota, the client is muted (KIP-219). The first request of a connection
+    waits while a bucket is in debt. A client without a quota of a kind is not charged.
     """
 
     __slots__ = ("_connection", "_inner", "_kinds")
 
-    def __init__(self, connection: Connection, kinds: list[QuotaKind], inner: RequestHandler | None) -> None:
+    def __init__(self, connection: Connection, kinds: tuple[str, ...], inner: RequestHandler | None) -> None:
         self._connection = connection
         self._kinds = kinds
         self._inner = inner
 
     def handle(self, request: Request, now: float) -> Verdict:
+        connection = self._connection
+        connection.client.use(request.header.client_id, now)
+        if connection.has_to_queue(self._kinds, request, now):
+            return DEFER
         verdict: Verdict = FORWARD if self._inner is None else self._inner.handle(request, now)
         if verdict is DEFER or verdict is WAIT or isinstance(verdict, Collect):
             return verdict  # the request comes again
-        connection = self._connection
-        connection.client.use(request.header.client_id, now)
         for kind in self._kinds:
-            bucket = connection.client.bucket(kind.name, now)
-            cost = 0 if kind.charge is None else kind.charge.cost(request.size)
-            delay, enforced = bucket.charge(cost, now)
-            if delay > 0.0:
-                connection.throttle.start((delay, enforced), now, bucket, request.entry, cost)
+            for bucket in connection.client.limited_buckets(kind, now):
+                cost = bucket.per_message + bucket.per_byte * request.size
+                delay, enforced = bucket.charge(cost, now)
+                if delay > 0.0:
+                    connection.throttle.start((delay, enforced), now, bucket, request.entry, cost)
         return verdict
 
 
@@ -111,19 +114,11 @@ def registry(of_features: Mapping[int, HandlerFactory]) -> dict[int, HandlerFact
         int(ApiKey.API_VERSIONS): _api_versions,
     }
     for api in APIS:
-        kinds = [kind for kind in KINDS.values() if _charges(kind, ApiKey(api))]
-        if kinds:
+        kinds = tuple([kind.name for kind in request_kinds(ApiKey(api))])
+        if kinds and api != ApiKey.PRODUCE:  # Produce has a fast path, so its own handler charges it
             handlers[api] = _charged(kinds, handlers.get(api))
     return handlers
 
 
-def _charges(kind: QuotaKind, api: ApiKey) -> bool:
-    """True if a request costs a figure. Produce has a fast path, so its own handler charges it."""
-    charge = kind.charge
-    if charge is None or charge.by != "request" or api == ApiKey.PRODUCE or api not in charge.apis:
-        return False
-    return charge.per_message > 0 or charge.per_byte > 0
-
-
-def _charged(kinds: list[QuotaKind], inner: HandlerFactory | None) -> HandlerFactory:
+def _charged(kinds: tuple[str, ...], inner: HandlerFactory | None) -> HandlerFactory:
     return lambda connection: ChargedRequestHandler(connection, kinds, None if inner is None else inner(connection))

@@ -26,9 +26,9 @@ CLIENT_KINDS = tuple(name for name, kind in KINDS.items() if "ip" not in kind.en
 """The names of the kinds whose quotas belong to users and client-ids, not to addresses."""
 
 
-def charged_kinds(api: ApiKey) -> list[QuotaKind]:
-    """The kinds that requests of an API, or the responses to them, are charged to."""
-    return [kind for kind in KINDS.values() if kind.charge is not None and api in kind.charge.apis]
+def request_kinds(api: ApiKey) -> list[QuotaKind]:
+    """The kinds that charge a figure for each request of an API."""
+    return [kind for kind in KINDS.values() if kind.charge is not None and kind.charge.has_figure_for(api)]
 
 
 def small_quota_warning(config_key: str, limit: float, entity: str) -> str | None:
@@ -50,6 +50,6 @@ __all__ = [
     "UNITS",
     "QuotaKind",
     "Unit",
-    "charged_kinds",
+    "request_kinds",
     "small_quota_warning",
 ]

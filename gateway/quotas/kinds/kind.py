@@ -57,9 +57,9 @@ class Charge:
     per_message: int = 0
     per_byte: int = 0
 
-    def cost(self, size: int) -> int:
-        """The units for a message of `size` bytes."""
-        return self.per_message + self.per_byte * size
+    def has_figure_for(self, api: ApiKey) -> bool:
+        """True if a request of the API costs a figure."""
+        return self.by == "request" and api in self.apis and (self.per_message > 0 or self.per_byte > 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,3 +89,25 @@ def test_same_user_keeps_its_buckets():
     client.hot_buckets = buckets = client.buckets("produce", START)
     client.identify("alice", START)
     assert client.hot_buckets == client.buckets("produce", START) == buckets
+
+
+def test_only_clients_with_a_quota_have_limited_buckets():
+    engine, client = engine_and_client()
+    assert client.limited_buckets("produce", START) == ()
+    assert connections(engine) == {}
+    client.use("etl", START)
+    assert client.limited_buckets("produce", START) == client.buckets("produce", START)
+
+
+def test_limited_buckets_follow_a_changed_config():
+    engine, client = engine_and_client()
+    client.use("etl", START)
+    client.limited_buckets("produce", START)
+    engine.apply(limits(fetch=1_000), START)
+    client.use("etl", START)
+    assert client.limited_buckets("produce", START) == ()
+    engine.apply(limits(produce=500), START)
+    client.use("etl", START)
+    (bucket,) = client.limited_buckets("produce", START)
+    assert bucket.resolution.limit == 500
+    assert connections(engine) == {("produce", "etl"): 1}

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[4]
 CHECKS = Path(__file__).with_name("toy_kind_checks.py")
 
 TOY_KIND = '''
-"""Teaspoons: two for each Heartbeat."""
+"""Teaspoons: two for each Heartbeat and each Produce."""
 
 from gateway.quotas.kinds.kind import Charge, QuotaKind, Unit
 from protocol.api_keys import ApiKey
@@ -25,7 +25,7 @@ KIND = QuotaKind(
     unit=Unit("teaspoons", grafana="none"),
     description="teaspoons per second that the entity may stir",
     order=99,
-    charge=Charge(frozenset({ApiKey.HEARTBEAT}), by="request", per_message=2),
+    charge=Charge(frozenset({ApiKey.HEARTBEAT, ApiKey.PRODUCE}), by="request", per_message=2),
     largest=1_000,
     in_overview=True,
 )

@@ -21,7 +21,7 @@ from gateway.observer import Observer, Outlet
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
-from gateway.quotas.kinds import CLIENT_KINDS, KINDS, charged_kinds
+from gateway.quotas.kinds import CLIENT_KINDS, KINDS, request_kinds
 from helm.dashboards import entity_dashboard
 from helm.values_schema import values_schema
 from protocol.api_keys import ApiKey
@@ -57,8 +57,8 @@ def spoon_view(view: AdminView, engine: QuotaEngine, bucket: Bucket) -> AdminVie
 
 
 def test_registry_knows_its_charge() -> None:
-    (kind,) = charged_kinds(ApiKey.HEARTBEAT)
-    assert (kind, kind.charge.by, kind.charge.cost(100)) == (KINDS["spoon"], "request", 2)
+    assert KINDS["spoon"] in request_kinds(ApiKey.HEARTBEAT)
+    assert KINDS["spoon"] not in request_kinds(ApiKey.METADATA)
 
 
 def test_config_row_takes_its_key() -> None:
@@ -173,3 +173,50 @@ def test_requests_of_its_api_are_charged_and_throttled() -> None:
     assert t.row("spoon").amount_total == 12
     t.passes(2.0)
     t.broker_got(messages.heartbeat(6))
+
+
+def spoons_and_bytes(byte_rate: float) -> Transcript:
+    """A client with 1 teaspoon/s and a burst of ten, and `byte_rate` bytes/s with a burst of ten seconds."""
+    quota = EntityQuota(ClientQuotaEntity(None, "etl"), {"spoon_rate": 1.0, "producer_byte_rate": byte_rate})
+    return Transcript(QuotaSettings((quota,)))
+
+
+@pytest.mark.parametrize(("byte_rate", "seconds"), [(1_000_000.0, 2.0), (70.0, 2.0), (50.0, 6.0)])
+def test_tighter_of_two_quotas_mutes_a_producer(byte_rate: float, seconds: float) -> None:
+    """Six Produce requests cost 12 teaspoons and 800 bytes; the last one goes over."""
+    t = spoons_and_bytes(byte_rate)
+    t.client_sends(*(messages.produce(number, size=100) for number in range(5)), messages.produce(5, size=300))
+    assert (t.row("spoon").amount_total, t.row("produce").amount_total) == (12, 800)
+    assert t.core.throttle.until - t.now == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("by", [13, 60, 103])
+def test_a_produce_in_chunks_costs_one_message(by: int) -> None:
+    t = spoons_and_bytes(1_000_000.0)
+    t.client_sends(*(messages.produce(number, size=100) for number in range(6)), by=by)
+    assert (t.row("spoon").amount_total, t.row("produce").amount_total) == (12, 600)
+    assert t.core.throttle.until - t.now == pytest.approx(2.0)
+
+
+def test_answers_are_timed_for_the_byte_quota_only() -> None:
+    t = spoons_and_bytes(1_000_000.0)
+    t.client_sends(*(messages.produce(number) for number in range(3)))
+    t.broker_answers(*(messages.produced(number) for number in range(3)))
+    assert {bucket.kind.name: bucket.answered_total for bucket in t.engine.buckets()} == {"produce": 3, "spoon": 0}
+
+
+@pytest.mark.parametrize("first", [messages.heartbeat(1), messages.produce(1)])
+def test_first_request_of_a_new_connection_waits_for_debt(first: bytes) -> None:
+    owing = spoons_and_bytes(1_000_000.0)
+    owing.client_sends(*map(messages.heartbeat, range(6)))
+    t = Transcript(engine=owing.engine)
+    t.client_sends(first)
+    t.broker_got()
+    t.passes(2.0)
+    t.broker_got(first)
+
+
+def test_client_without_its_quota_has_no_bucket_of_it() -> None:
+    t = Transcript()
+    t.client_sends(messages.heartbeat(1), messages.produce(2))
+    assert [bucket.kind.name for bucket in t.engine.buckets()] == ["produce"]
