@@ -9,6 +9,7 @@ from gateway.reports.job.columns import count, moment
 from gateway.reports.job.hours import ENTITY_MINUTES
 from gateway.reports.job.plots import grouped_bars
 from gateway.reports.report import Plot, Report, ReportRow, Tables
+from gateway.reports.top_throttled import AMOUNTS
 
 WINDOW_MINUTES = 60
 """The report compares this many minutes before a change with as many after it."""
@@ -140,7 +141,7 @@ REPORT = Report(
         "old_limit": "units per second, empty if there was no limit; new_limit likewise",
         "before_minutes": "minutes with events in the 60 minutes before the change; after_minutes likewise",
         "before_throttled": "throttle decisions in these minutes; for a quota, only for the entities that it applied to",
-        "before_amount": "bytes, partitions or connections used in these minutes",
+        "before_amount": f"{AMOUNTS} used in these minutes",
     },
     build=_build,
     plots=_plots,
