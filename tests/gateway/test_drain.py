@@ -1,4 +1,4 @@
-"""The end of a process, step by step, with sessions that do what the test says."""
+"""The drain of a process step by step, with sessions that the test controls."""
 
 import asyncio
 import logging
@@ -49,7 +49,7 @@ class Client:
 
 
 class Listener:
-    """Someone connects in the last moment before it is closed, and is in a TLS handshake then."""
+    """A client connects just before the listener closes, and is still in its TLS handshake."""
 
     def __init__(self, house, late):
         self._house = house
@@ -85,7 +85,7 @@ def summary(caplog):
 
 
 async def turns(count=20):
-    """Let everybody who can go on do so."""
+    """Let all tasks run that can."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -189,7 +189,7 @@ async def test_many_clients_are_drained_over_time():
 
 
 class Clock:
-    """Time that passes by the drain's own steps alone."""
+    """A clock that only the drain's own steps advance."""
 
     def __init__(self, monkeypatch):
         self.now = 0.0
@@ -234,7 +234,7 @@ async def test_closing_client_is_awaited_but_not_counted(caplog):
     running = house.run()
     await house.listener.closed.wait()
     await turns()
-    newcomer = house.listener.begins()  # so that it looks again
+    newcomer = house.listener.begins()  # so that the drain checks again
     await newcomer.notified.wait()
     await turns()
     assert not running.done()

@@ -65,12 +65,12 @@ def the_one_that_gets(broker: socket.socket, frame: bytes) -> socket.socket:
 
 
 def workers(weir: Weir) -> list[int]:
-    """The processes that there are by now."""
+    """The processes that exist now."""
     return [int(child) for child in Path(f"/proc/{weir.pid}/task/{weir.pid}/children").read_text().split()]
 
 
 def drained(weir: Weir) -> tuple[int, int]:
-    """How many connections were drained, and how many cut, as all of its processes say."""
+    """The numbers of drained and of cut connections, from the logs of all processes."""
     ends = [event for event in weir.events() if "drained" in event]
     return sum(event["drained"] for event in ends), sum(event["cut"] for event in ends)
 
@@ -80,7 +80,7 @@ def test_delay_shows_only_in_readyz(start: Callable[..., Weir], broker: socket.s
     weir.process.terminate()
     wait_until(lambda: weir.not_ready() == "draining\n", "/readyz says that it drains")
     begun = "connections are accepted for 3600 s more"
-    # Each of them: two signals that come before a process has seen the first are one.
+    # Wait for each process: a process that gets two signals before it has seen the first one counts them as one.
     wait_until(lambda: weir.log().count(begun) == weir.config["workers"], "every process has begun")
     assert weir.get("/livez") == "live\n"
     with connect(weir) as client:
@@ -99,7 +99,7 @@ def test_delay_shows_only_in_readyz(start: Callable[..., Weir], broker: socket.s
 
 @pytest.mark.parametrize("start", [2], indirect=True, ids=["workers"])
 def test_signal_to_every_process_drains_once(start: Callable[..., Weir], broker: socket.socket) -> None:
-    """As from systemd: the workers get one of its own beside the supervisor's."""
+    """As with systemd, each worker gets a signal besides the one from its supervisor."""
     weir = start(drain_seconds=LONG)
     with connect(weir) as client:
         client.sendall(m.heartbeat(1))

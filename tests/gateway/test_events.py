@@ -1,4 +1,4 @@
-"""The ledger's lines: what goes in comes out, and what is no event is refused with the field's name."""
+"""The ledger's lines: round trips of events, and refusals that name the invalid field."""
 
 import json
 from dataclasses import fields
@@ -59,14 +59,14 @@ def test_each_event_type_and_field_is_documented() -> None:
 
 
 def test_field_has_one_meaning_in_all_events() -> None:
-    """They share the columns of one table."""
+    """All events share the columns of one table."""
     holds: dict[str, type] = {}
     for each in (field for event in FIELDS.values() for field in event):
         assert holds.setdefault(each.name, each.holds) is each.holds
 
 
 def test_line_has_its_documented_form() -> None:
-    """Other programs read it: this is the contract."""
+    """Other programs read these lines, so the format is a contract."""
     event = ThrottleEvent(
         time_ms=1_763_694_900_123,
         last_ms=1_763_694_904_000,

@@ -1,4 +1,4 @@
-"""Logs: each line can be read by a machine, whatever is in it."""
+"""Logs: each line is valid JSON for any content."""
 
 import io
 import json
@@ -13,7 +13,7 @@ from gateway.log import LogFormat, OncePerPeer, configure_logging, iso
 
 @pytest.fixture
 def root() -> Iterator[None]:
-    """The root logger is as it was, afterwards."""
+    """Restore the root logger after the test."""
     logger = logging.getLogger()
     handlers, level = logger.handlers[:], logger.level
     yield
@@ -145,7 +145,7 @@ def test_records_without_reason_or_peer_always_pass(always):
 
 
 def test_internal_errors_of_a_peer_are_folded():
-    """Such as a bug of Weir's that a client has found: a traceback for each connection would fill the disk."""
+    """A client may have found a bug of Weir. Then a traceback for each connection would fill the disk."""
     once = Folded(60.0)
     assert once.passes(record(reason="internal", level=logging.ERROR), 0.0)
     assert not once.passes(record(reason="internal", level=logging.ERROR), 1.0)

@@ -147,7 +147,7 @@ class Served:
         self.process = process
 
     def logged(self, wanted: Callable[[dict], bool]) -> dict:
-        """The next line of the log that is wanted; every line before it is JSON too."""
+        """The next log line that matches. Each line before it must be JSON too."""
         assert self.process.stderr
         for line in self.process.stderr:
             record = json.loads(line)

@@ -26,7 +26,7 @@ class Consumer(Thread):
         self.left = left
         self.all_start = start
         self.full = 0
-        self.told = []  # the throttle times of empty answers
+        self.throttles = []  # the throttle times of empty answers
 
     def run(self):
         with self.client:
@@ -38,7 +38,7 @@ class Consumer(Thread):
                     with self.lock:
                         del self.left[-1:]
                 else:
-                    self.told.append(read_throttle(answer, throttle_offset(ApiKey.FETCH, 12, answer, 0, len(answer))))
+                    self.throttles.append(read_throttle(answer, throttle_offset(ApiKey.FETCH, 12, answer, 0, len(answer))))
 
 
 def test_consumers_of_one_entity_take_turns(broker, start_weir):
@@ -52,7 +52,7 @@ def test_consumers_of_one_entity_take_turns(broker, start_weir):
         consumer.start()
     for consumer in consumers:
         consumer.join(30.0)
-    empty = sum(len(consumer.told) for consumer in consumers)
+    empty = sum(len(consumer.throttles) for consumer in consumers)
     full = [consumer.full for consumer in consumers]
     assert sum(full) >= FULL_ANSWERS
     assert empty <= 2 * sum(full)

@@ -25,17 +25,17 @@ _SMALLEST_FULL = 200
 
 
 def full_answer(batch_bytes: int, batches: int = 1) -> bytes:
-    """A Fetch response with so many batches."""
+    """A Fetch response with `batches` batches."""
     return m.fetched(1, version=VERSION, records=m.batch(batch_bytes) + bytes(batch_bytes * (batches - 1)))
 
 
 def fixed(answer: bytes) -> Callable[[int], bytes]:
-    """A broker's topic whose every Fetch brings this answer."""
+    """A broker's topic that answers each Fetch with this answer."""
     return lambda _: answer
 
 
 def batched(batch_bytes: int, most: int = 1 << 20) -> Callable[[int], bytes]:
-    """A broker's topic with enough batches of one size: as many whole ones as were asked for, one at least (KIP-74)."""
+    """A broker's topic with enough batches of one size: as many whole batches as fit, at least one (KIP-74)."""
     answers: dict[int, bytes] = {}
 
     def answer(max_bytes: int) -> bytes:
@@ -51,7 +51,7 @@ NOTHING = m.fetched_nothing(1, version=VERSION)
 
 
 @dataclass
-class Told:
+class ConsumerLog:
     """One consumer's log: answers with records as (time, bytes), and empty ones as (time, throttle time in ms)."""
 
     full: list[tuple[float, int]] = field(default_factory=list)
@@ -78,17 +78,17 @@ class Consumers:
         thinks: Callable[[], float] = lambda: 0.0005,
         max_wait: float = 0.5,
         session: tuple[int, int] = OUTSIDE,
-    ) -> Told:
+    ) -> ConsumerLog:
         """A consumer that fetches for ever. `polite`: it waits by itself for its throttle time, as the Java client does."""
         consumer = _Consumer(self, topic, polite, round_trip, thinks, max_wait, session)
         self.at(self.now + starts, consumer.fetch)
-        return consumer.told
+        return consumer.log
 
     def at(self, when: float, act: Callable[[], None]) -> None:
         heappush(self._events, (when, next(self._order), act))
 
     def run(self, seconds: float) -> None:
-        """Let so much time go by."""
+        """Let time pass."""
         end = self.now + seconds
         while self._events and self._events[0][0] <= end:
             self.now, _, act = heappop(self._events)
@@ -107,7 +107,7 @@ class _Consumer:
         max_wait: float,
         session: tuple[int, int],
     ) -> None:
-        self.told = Told()
+        self.log = ConsumerLog()
         self._all = all_of_them
         self._topic, self._polite, self._round_trip = topic, polite, round_trip
         self._thinks, self._max_wait = thinks, max_wait
@@ -149,9 +149,9 @@ class _Consumer:
         throttle_ms = read_throttle(frame, throttle_offset(_FETCH, VERSION, frame, 0, len(frame)))
         now = self._all.now
         if size >= _SMALLEST_FULL:
-            self.told.full.append((now, size))
+            self.log.full.append((now, size))
         else:
-            self.told.empty.append((now, throttle_ms))
+            self.log.empty.append((now, throttle_ms))
         self._all.at(now + self._thinks() + (throttle_ms / 1000.0 if self._polite else 0.0), self.fetch)
 
     def write_broker(self, data: Data) -> None:
@@ -187,6 +187,6 @@ class _Consumer:
 
 
 def jain(amounts: list[float]) -> float:
-    """Jain's index of fairness: 1.0 where all have the same."""
+    """Jain's index of fairness: 1.0 if all values are equal."""
     squares = sum(amount * amount for amount in amounts)
     return sum(amounts) ** 2 / (len(amounts) * squares) if squares else 1.0

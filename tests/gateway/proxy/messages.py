@@ -1,4 +1,4 @@
-"""Frames for transcripts, made by an independent codec: requests by what they ask, responses by what they answer."""
+"""Frames of requests and responses for transcripts, encoded by an independent codec."""
 
 from hashlib import md5
 from typing import Any
@@ -11,7 +11,7 @@ TOPIC = "payments"
 
 
 def topic_id(topic: str) -> bytes:
-    """The id that messages of v13 give a topic: that of `TOPIC` is all zeros."""
+    """The id of a topic in messages of v13. The id of `TOPIC` is all zeros."""
     return bytes(16) if topic == TOPIC else md5(topic.encode(), usedforsecurity=False).digest()
 
 
@@ -20,7 +20,7 @@ def _topic(version: int, name_field: str, topic: str = TOPIC) -> dict[str, Any]:
 
 
 def _padded(make: Any, size: int) -> bytes:
-    """Return a frame of `make` with as many bytes of records as make its length field `size`."""
+    """Return a frame of `make` with a length field of `size`. Records fill the frame up."""
     records = size
     for _ in range(4):
         frame: bytes = make(bytes(records))
@@ -163,7 +163,7 @@ def versions_are(
 
 
 def heartbeat(correlation_id: int, *, version: int = 4) -> bytes:
-    """A Heartbeat request, which Weir never opens."""
+    """A Heartbeat request, which Weir forwards without parsing."""
     values = {"group_id": "g", "generation_id": 1, "member_id": "m"}
     return codec.encode_request(ApiKey.HEARTBEAT, version, values, correlation_id, "etl")
 

@@ -1,4 +1,4 @@
-"""No broker's own address reaches a client, whatever response it stands in and however that comes in."""
+"""No broker's own address reaches a client, in any response and in any chunking."""
 
 import pytest
 
@@ -104,7 +104,7 @@ def test_new_leaders_among_like_produce_responses_are_seen():
 @pytest.mark.parametrize("by", CHUNKS)
 @pytest.mark.parametrize("quota", [None, 1_000])
 def test_fetch_response_leader_addresses_are_rewritten(version, by, quota):
-    """In pieces the length goes out before the addresses come in: then it stays, with a tagged field to fill it up."""
+    """Of a response in chunks, Weir sends the length before it knows the addresses. A tagged field then fills the length."""
     records = bytes(range(256)) * 50
     t = Transcript(limits(fetch=quota))
     t.client_sends(m.fetch(1, version=version), m.heartbeat(2))
@@ -134,7 +134,7 @@ def test_leader_addresses_without_room_are_dropped(by):
     assert b"internal" not in t.client_inbox
 
 
-# The versions that a client is told.
+# The versions that a client gets.
 
 
 @pytest.mark.parametrize("by", CHUNKS)
@@ -150,7 +150,7 @@ def test_api_versions_is_intersection_of_broker_and_gateway(version, by):
 
 @pytest.mark.parametrize("by", [None, 1, 10])
 def test_newer_api_versions_request_becomes_unknown_version(by):
-    """So that the answer is one that is known here: the error in the layout of v0, and the versions there are (KIP-511)."""
+    """Weir asks for an unknown version, so it knows the answer's layout: the error and the versions in v0 (KIP-511)."""
     t = Transcript()
     known = m.api_versions(1, version=4)
     newer = known[:6] + b"\x00\x05" + known[8:]
@@ -161,7 +161,7 @@ def test_newer_api_versions_request_becomes_unknown_version(by):
     t.client_got(m.versions_are(1, [(18, 0, newest[0]), (0, 0, newest[1])], version=0, error_code=35), m.beat(2))
 
 
-# The bodies by themselves.
+# The bodies without a session.
 
 
 def test_dropped_body_emits_nothing():

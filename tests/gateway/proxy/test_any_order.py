@@ -1,5 +1,4 @@
-"""One connection under random events: in whatever order they come, each request is forwarded or answered once, and nothing is
-held for ever."""
+"""One connection under random events: in any order, each request is forwarded or answered once, and none waits for ever."""
 
 from hypothesis import given
 from hypothesis import settings as settings_of_hypothesis
@@ -67,7 +66,7 @@ def head_of(frame):
 
 
 def frames_of(stream):
-    """The whole frames that a stream begins with, which are taken out of it."""
+    """Remove the whole frames from the start of a stream, and return them."""
     frames = []
     while len(stream) >= 4 and len(stream) >= (size := 4 + int.from_bytes(stream[:4], "big")):
         frames.append(bytes(stream[:size]))
@@ -81,7 +80,7 @@ def wants_answer(frame):
 
 
 class AnyOrder:
-    """A client, a broker and whoever else has a hand in a connection; each event takes a number that says how."""
+    """A client, a broker and all other actors of a connection. The number of each event selects a variant."""
 
     def __init__(self):
         self.gate = ProduceGate()
@@ -97,13 +96,13 @@ class AnyOrder:
         self.reads = True
 
     def ask(self, number):
-        """The client has one more request to send."""
+        """The client prepares one more request."""
         frame = REQUESTS[number % len(REQUESTS)](len(self.asked) + 1)
         self.asked.append(frame)
         self.to_send += frame
 
     def send(self, number):
-        """A part of what the client has to send arrives."""
+        """A part of the client's bytes arrives."""
         size = number * 10 if number else len(self.to_send)
         chunk = bytes(self.to_send[:size])
         del self.to_send[:size]
@@ -113,7 +112,7 @@ class AnyOrder:
             self.t.client_sends(chunk)
 
     def answer(self, number):
-        """The broker answers what it has got, and a part of its answers arrives."""
+        """The broker answers its requests, and a part of the answers arrives."""
         for frame in frames_of(self.t.broker_inbox):
             self.to_answer += self._answer_to(frame)
         size = number * 10 if number else len(self.to_answer)
@@ -145,16 +144,16 @@ class AnyOrder:
         self.t.passes(number / 20)
 
     def loop(self, number):
-        """The event loop comes round to an exchange that has called."""
+        """The event loop runs the `ready` callback of a handler."""
         if self.t.called_ready:
-            self.t.goes_on()
+            self.t.run_ready()
 
     def configure(self, number):
         """Other quotas are in effect."""
         self.t.configure(SETTINGS[number % len(SETTINGS)])
 
     def fill(self, number):
-        """The volumes ask for another delay, or pause producers, or let them go."""
+        """The volumes set another delay, pause producers, or release producers."""
         self.gate.delay, self.gate.paused = DELAYS[number % len(DELAYS)]
         self.t.engine.recall()
         self.t.core.throttle.reconsider(self.t.now)
@@ -188,7 +187,7 @@ class AnyOrder:
             self.t._read_socket()
 
     def settle(self):
-        """Everybody does his part, until nothing is left to be done."""
+        """Client and broker continue until no work is left."""
         self.fill(0)
         self.read_on(0)
         self.send(0)

@@ -1,4 +1,4 @@
-"""How a session ends when its gateway does, as a transcript: what was begun is answered, and nothing is lost unnoticed."""
+"""The end of a session while its gateway drains, as a transcript: each request in progress is answered, and none is lost."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -69,7 +69,7 @@ def test_drain_waits_for_unfinished_response():
 @pytest.mark.parametrize("acks", [-1, 0])
 @pytest.mark.parametrize("cut", [1, 4, 11, 20, 45, 70])
 def test_drain_reads_unfinished_request_to_its_end(cut, acks):
-    """One whose head has not been read has not begun."""
+    """A request is not in progress until its header has been read."""
     first, second = m.produce(1, acks=acks, size=1_000), m.produce(2, acks=acks)
     t = Transcript()
     t.client_sends(first[:cut])
@@ -158,7 +158,7 @@ def test_drain_forwards_exactly_what_clients_do_not_resend(exchanges, turns, end
 
 
 class TestMuted:
-    """A client that is held, in the middle of its throttle time."""
+    """A muted client, in the middle of its throttle time."""
 
     def test_muted_client_drains_once_answered(self):
         t = Transcript(limits(produce=1_000))
@@ -201,7 +201,7 @@ class TestMuted:
 
 
 class TestWithoutAnswers:
-    """Produce with acks=0, whose client believes that it is done with it."""
+    """Produce with acks=0: the client regards such a request as done."""
 
     @pytest.mark.parametrize("by", CHUNKS)
     def test_held_unanswered_requests_are_forwarded_and_charged(self, by):
@@ -265,7 +265,7 @@ class TestWithoutAnswers:
 
 
 class TestOpened:
-    """Requests that Weir opens."""
+    """Requests that Weir intercepts."""
 
     @pytest.mark.parametrize("by", CHUNKS)
     def test_collected_request_has_not_begun(self, by):
@@ -286,7 +286,7 @@ class TestOpened:
         assert not t.half_closes()
         made[0].is_ready = True
         made[0].connection.ready()
-        t.goes_on()
+        t.run_ready()
         t.client_got(answer(2))
         assert t.half_closes()
         t.broker_got()
@@ -302,7 +302,7 @@ class TestOpened:
 
 
 class TestAuthenticating:
-    """A client that has not proved yet who it is."""
+    """A client that has not authenticated yet."""
 
     @pytest.mark.parametrize("version", [0, 1])
     def test_drain_ends_between_sasl_steps(self, version):

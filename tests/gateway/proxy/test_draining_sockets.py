@@ -1,4 +1,4 @@
-"""The end of a session on real sockets: what the client and the broker get of it, over TCP and over TLS."""
+"""The end of a session on real sockets, as client and broker see it, over TCP and over TLS."""
 
 import asyncio
 import ssl
@@ -26,7 +26,7 @@ HOST = "127.0.0.1"
 
 
 class Place:
-    """A port where sessions begin, and a broker behind it that is the test. Everything is closed with it."""
+    """A port that accepts sessions. The test itself is the broker behind it. All connections are closed at the end."""
 
     def __init__(self, authority=None):
         self._authority = authority
@@ -67,7 +67,7 @@ class Place:
         return reader, writer
 
     async def broker(self):
-        """Its end of the next connection."""
+        """The broker's end of the next connection."""
         return await self._brokers.get()
 
     def _arrived_at_broker(self, reader, writer):
@@ -95,7 +95,7 @@ def authority(request, tmp_path):
 
 
 def on_uvloop(scenario):
-    """A test on the loop that Weir runs on: how connections close is the loop's own affair."""
+    """Run the test on Weir's event loop, because each event loop closes connections in its own way."""
 
     def run(authority, caplog):
         async def limited():
@@ -114,7 +114,7 @@ async def until(condition):
 
 
 async def begin(place, *frames):
-    """A client that has sent these, and the broker that has them: their streams, and the session between."""
+    """The streams of a client that has sent `frames` and of the broker that has received them, and the session between."""
     client, to_gateway = await place.client()
     to_gateway.write(b"".join(frames))
     broker, to_client = await place.broker()
@@ -123,7 +123,7 @@ async def begin(place, *frames):
 
 
 async def over(place, writer):
-    """The client sees that it is over and closes, and so the session is over as well."""
+    """The client sees the end of the stream and closes, so the session ends as well."""
     writer.close()
     await place.sessions.wait_empty()
 
@@ -151,7 +151,7 @@ async def test_requests_in_flight_are_answered_before_close(place):
 
 @on_uvloop
 async def test_unread_requests_do_not_reset_before_answer_is_read(place):
-    """Linux resets a socket that is closed with unread bytes, and a client that is reset may lose what it has not read."""
+    """Linux resets a socket that is closed with unread bytes, and the client may lose the bytes that it has not read yet."""
     client, to_gateway, broker, to_client, session = await begin(place, m.heartbeat(1))
     session.drain()
     late = m.produce(2, size=200_000)
@@ -180,7 +180,7 @@ async def test_muted_client_is_drained_and_its_requests_dropped(place):
 
 @on_uvloop
 async def test_muted_client_requests_without_acks_are_forwarded(place):
-    """acks=0: nobody would send them again."""
+    """acks=0: no client would resend these requests."""
     first, second, third = (m.produce(number, acks=0, size=20_000) for number in (1, 2, 3))
     client, to_gateway, broker, _, session = await begin(place, first)
     to_gateway.write(second)
@@ -251,7 +251,7 @@ async def test_idle_client_that_reads_nothing_is_aborted_once(place):
 
 @on_uvloop
 async def test_throttle_end_while_closing_has_no_effect(place):
-    """The broker is gone, the client has not read yet what came before, and requests are held."""
+    """The broker is gone, the client has not read the earlier responses yet, and requests wait."""
     over_quota = m.produce(2, acks=0, size=11_500)
     client, to_gateway, broker, to_client, session = await begin(place, m.fetch(1))
     to_gateway.write(over_quota + m.produce(3))
@@ -277,7 +277,7 @@ async def test_throttle_end_while_closing_has_no_effect(place):
 
 @on_uvloop
 async def test_client_error_is_not_blamed_on_broker(place):
-    """It was held, and is looked at when the broker has answered."""
+    """The request waited, and the session processes it after the broker's answer."""
     over_quota = m.produce(1, size=10_100)
     _, to_gateway, broker, to_client, session = await begin(place, m.heartbeat(0))
     to_gateway.write(over_quota + b"\xff" * 12)

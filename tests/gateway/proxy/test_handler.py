@@ -1,4 +1,4 @@
-"""Requests that are opened: collected whole, changed or answered here, in their turn, in any chunking."""
+"""Intercepted requests: collected, changed or answered by Weir, in order, in any chunking."""
 
 from struct import pack
 
@@ -28,7 +28,7 @@ def answer(correlation_id, error_code=0, throttle_time_ms=0):
 
 
 class Scripted:
-    """A handler that does what the test says."""
+    """A handler with the verdict and the response of the test."""
 
     def __init__(self, connection, *, is_ready=True, forwards=None, answers=None, delay=0.0):
         self.connection = connection
@@ -115,7 +115,7 @@ def test_undecided_request_stops_reading(by):
     assert t.paused
     made[0].is_ready = True
     made[0].connection.ready()
-    t.goes_on()
+    t.run_ready()
     t.broker_got(request(2), m.heartbeat(3))
     assert not t.paused
     assert made[0].seen == [request(2), request(2)]
@@ -126,7 +126,7 @@ def test_handler_that_is_not_ready_waits_again():
     t, made = opened(is_ready=False, forwards=request(1))
     t.client_sends(request(1))
     made[0].connection.ready()
-    t.goes_on()
+    t.run_ready()
     t.broker_got()
     assert t.paused
 
@@ -170,11 +170,11 @@ def test_request_that_handler_leaves_unopened_passes(chunk):
     assert [handler.seen for handler in made if handler.seen] == []
 
 
-# Asking the broker for something of one's own.
+# Weir's own requests on the client's connection.
 
 
 class Asking(Scripted):
-    """Asks for metadata before it says what becomes of the request."""
+    """Asks for metadata before it returns its verdict."""
 
     def prepare(self, frame, now):
         if not self.seen:
@@ -209,7 +209,7 @@ def test_own_request_precedes_and_its_answer_stays_hidden(by):
     assert made[-1].seen == [request(2), m.described(77, m.BROKERS)]
     t.client_got(m.beat(1))
     assert not t.core.idle
-    t.goes_on()
+    t.run_ready()
     t.broker_got(request(2), m.heartbeat(3))
     t.broker_answers(answer(2), m.beat(3), by=by)
     t.client_got(answer(2), m.beat(3))

@@ -4,7 +4,7 @@ from gateway.proxy.mute_states import TRANSITIONS, IllegalMuteEventError, Mute, 
 
 E, S = MuteEvent, MuteState
 
-# Row by row from kafka-quotas.md §5.2; "-" is an error. An unmute that comes too early is without effect.
+# Row by row from kafka-quotas.md §5.2; "-" is an error. An unmute that comes too early has no effect.
 TABLE = """
                                           MUTE  REQUEST_RECEIVED  THROTTLE_STARTED  RESPONSE_SENT  THROTTLE_ENDED  UNMUTE
 NOT_MUTED                                 M     -                 -                 -              -               N

@@ -1,4 +1,4 @@
-"""A bucket in debt: what brings it there, and which requests wait for it unforwarded."""
+"""A bucket in debt: the causes of the debt, and the requests that wait for its end unforwarded."""
 
 import pytest
 
@@ -225,9 +225,9 @@ def test_permissive_creation_waits_for_debt(version, waits):
     engine.acquire("controller_mutation", "ANONYMOUS", "etl", START).charge(100, START)
     t = Transcript(engine=engine, handlers=mutations.handler_factories(KnownTopics()))
     t.client_sends(create_topic(1, version))
-    t.broker_got(mutations_messages.question(1, ["t"]))
-    t.broker_answers(mutations_messages.told(1, {"t": 0}))
-    t.goes_on()
+    t.broker_got(mutations_messages.metadata_request(1, ["t"]))
+    t.broker_answers(mutations_messages.metadata_answer(1, {"t": 0}))
+    t.run_ready()
     t.broker_got()
     assert t.core.throttle.active
     assert (t.client_inbox == b"") == waits  # a strict one is refused

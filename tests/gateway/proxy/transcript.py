@@ -136,7 +136,7 @@ class Transcript:
             self.core.follow_up(self.now)
             self._read_socket()
 
-    def goes_on(self) -> None:
+    def run_ready(self) -> None:
         """Run the `ready` callback that a request handler has requested, as the event loop does."""
         called, self.called_ready = self.called_ready, False
         assert called

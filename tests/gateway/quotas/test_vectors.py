@@ -1,4 +1,4 @@
-"""Kafka's own quota tests, taken down as data, replayed step by step.
+"""Kafka's own quota tests as data, replayed step by step.
 
 data/quota-vectors.json: what Kafka's unit tests feed in and assert, and some cases derived from its source by hand. Every kind
 of vector is either replayed here or stands in `NOT_REPLAYED` with the reason.
@@ -51,16 +51,16 @@ UNBOUNDED_IN_KAFKA = 1.7976931348623157e308
 DEVIATIONS: dict[tuple[str, int], dict[str, Any]] = {
     # Kafka keeps the low 32 bits of a long delay, finds it negative and lets the client through.
     ("throttle time wraps past 2^31-1 ms", 1): {"eq": MAX_THROTTLE_TIME_MS},
-    # In Kafka nobody's default quota reaches a client that sends no client-id (KAFKA-13341).
+    # In Kafka no default quota applies to a client without a client-id (KAFKA-13341).
     ("empty client id escapes <user>/<default client-id>", 1): {"eq": 1_990_000},
     # Kafka exempts its inter-broker listener from the broker's maximum, and closes other connections in favour of it. Brokers
-    # don't connect through Weir, so no listener is exempt and nobody has to be closed.
+    # don't connect through Weir, so no listener is exempt and no connection has to be closed.
     ("testMaxBrokerWideConnectionLimit", 6): {"eq": False},
     ("testMaxBrokerWideConnectionLimit", 7): {"raises": "Waits"},
     ("testMaxBrokerWideConnectionLimit", 8): {"eq": False},
     ("testMaxBrokerWideConnectionLimit", 10): {"raises": "Waits"},
     ("testMaxBrokerWideConnectionLimit", 12): {"eq": True},
-    # Strimzi's factor expires above its validity, a cached volume at it. In Weir a usage is stale at it in both respects.
+    # Strimzi's factor expires above its validity, a cached volume at it. In Weir, a usage is stale at its validity for both.
     ("shouldNotExpireAtBoundary", 0): {"eq": True},
     ("shouldNotCountFallbackFactorAppliedWhenFactorIsValid", 1): {"eq": 1},
     # Strimzi lowers the byte quota of all producers to 1 byte/s. Weir leaves byte quotas alone and pauses the producers.
@@ -77,7 +77,7 @@ def check(case: str, index: int, expect: dict[str, Any] | None, actual: Any) -> 
     match how:
         case "eq":
             assert actual == value, where
-        case "lt" if value == 0:  # Kafka's helper goes below zero where the rate is below the quota; to Weir that is no delay
+        case "lt" if value == 0:  # Kafka's helper goes below zero if the rate is below the quota; Weir's delay is then 0
             assert actual == 0, where
         case "gt":
             assert actual > value, where
@@ -135,16 +135,16 @@ def replay_quota_utils(config: dict[str, Any]) -> Step:
         seconds = float(config["window_s"])
         meter = WindowMeter(args["quota"], Window(args["num_samples"], seconds))
         delay = meter.charge(args["observed"] * (args["num_samples"] - 1) * seconds, now)
-        # Only the request quota, which is the broker's, and connection rates have a longest delay.
+        # Only the broker's request quota and connection rates have a maximum delay.
         return min(throttle_time_ms(delay), args["max_ms"] or MAX_THROTTLE_TIME_MS)
 
     return step
 
 
 class ReplayedManager:
-    """Kafka's `ClientQuotaManager` as far as its tests see it, made of the engine and of one throttle per throttled client."""
+    """The part of Kafka's `ClientQuotaManager` that its tests use: the engine, and one throttle per throttled client."""
 
-    # The request quota's vectors count ms of a thread's time against a percentage, which is 10 ms in a second.
+    # The vectors of the request quota count a thread's time in ms against a percentage. One percent is 10 ms per second.
     MICROSECONDS, MICROSECONDS_OF_A_PERCENT = 1_000, 10_000
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -206,7 +206,7 @@ class ReplayedManager:
         return self.reaped
 
     def drop_sensor(self, now: float, name: str) -> None:
-        """A bucket holds all its figures itself: there is nothing that could be dropped and be missed."""
+        """A bucket holds all its values itself, so no separate sensor can expire."""
 
     def sensor_exists(self, now: float, name: str) -> bool:
         user, client_id = name.removeprefix("ProduceThrottleTime-").removeprefix("Produce-").split(":")
@@ -229,7 +229,7 @@ class Waits(Exception):
 
 
 class IllegalArgument(Exception):
-    """Nothing is there to be closed."""
+    """There is no connection to close."""
 
 
 RAISED: dict[str, type[Exception]] = {
@@ -243,7 +243,7 @@ RAISED: dict[str, type[Exception]] = {
 
 
 class ReplayedConnections:
-    """Kafka's `ConnectionQuotas` and the acceptors around it, as far as its tests see them."""
+    """The part of Kafka's `ConnectionQuotas` and acceptors that its tests use."""
 
     UNLIMITED_RATE = 2**31 - 1
 
@@ -252,7 +252,7 @@ class ReplayedConnections:
         self.window = window({"num_samples": 11, "window_s": 1} | config)
         self.now = config["base_ms"] / 1000
         self.engine = QuotaEngine(self.settings(), self.now)
-        # So large a rate limits nobody, and yet is measured.
+        # Such a high limit throttles no client, but the rate is measured.
         rate = float(self.UNLIMITED_RATE)
         self.limits = ConnectionLimits(
             config.get("max_connections_per_ip", self.UNLIMITED_RATE),
@@ -262,8 +262,8 @@ class ReplayedConnections:
         self.quotas = ConnectionQuotas(self.engine, self.limits, self.now)
         self.throttles: Counter[str] = Counter()
         self.held = HeldSockets(100)
-        # Kafka counts a connection that is one too many until its acceptor has closed it, Weir closes it in the same moment.
-        # These are in between.
+        # Kafka counts an excess connection until its acceptor has closed it. Weir closes the connection at once.
+        # These connections are in between.
         self.refused: Counter[str] = Counter()
 
     def step(self, op: str, args: dict[str, Any], now: float | None) -> Any:
@@ -275,7 +275,7 @@ class ReplayedConnections:
 
     def settings(self) -> QuotaSettings:
         quotas = tuple(
-            # A quota is above 0 in Weir: the one of 0 is the smallest that there is.
+            # A quota is above 0 in Weir, so the smallest quota replaces 0.
             EntityQuota(ClientQuotaEntity(ip=DEFAULT if ip is None else ip), {"connection_creation_rate": rate or 1e-9})
             for ip, rate in self.ip_rates.items()
         )
@@ -307,7 +307,7 @@ class ReplayedConnections:
         return "ok"
 
     def open_many(self, listener: str, ip: str, n: int, interval_ms: int, expect_throttle: bool = False) -> float:
-        """Connections that were made per second by who tries every `interval_ms` and waits where it is throttled."""
+        """The connections per second of a client that connects every `interval_ms` and waits while it is throttled."""
         start, before = self.now, self.quotas.count(ip)
         due = start
         for _ in range(n):
@@ -391,7 +391,7 @@ def replay_mute_state(config: dict[str, Any]) -> Step:
 
 
 class ReplayedQuotaApi:
-    """DescribeClientQuotas and AlterClientQuotas as an administrator sees them, of a gateway before a broker."""
+    """DescribeClientQuotas and AlterClientQuotas of an administrator, through a gateway to a broker."""
 
     ADDRESSES = ("1.2.3.4", "2.3.4.5")
 
@@ -462,7 +462,7 @@ def replay_controller_quota(config: dict[str, Any]) -> Step:
 
 
 class ReplayedController:
-    """Requests that change topics, sent through a session to a controller that does all it is asked."""
+    """Requests that change topics, sent through a session to a controller that executes all of them."""
 
     NAMES: ClassVar = {0: "NONE", 89: "THROTTLING_QUOTA_EXCEEDED"}
 
@@ -482,7 +482,7 @@ class ReplayedController:
             case "request":
                 return self.request(args["api"], args["version"], args["topics"])
             case "retry_rejected":
-                # As late as Weir has said, where Kafka's test asks again and again until it is let in.
+                # The client waits for Weir's throttle time. Kafka's test retries until a request is admitted.
                 self.t.passes(max(self.t.core.throttle.until - self.t.now, 0.0))
                 rejected = {name: count for name, count in self.sent.items() if self.errors[name] == 89}
                 return self.request(args["api"], args["version"], rejected)
@@ -536,7 +536,7 @@ class ReplayedVolumes:
         return getattr(self, op)(now, **args)
 
     def tell(self, now: float, volumes: list[tuple[int, str, int, int]]) -> None:
-        """`volumes`: broker, folder, capacity, what is available."""
+        """`volumes`: broker, folder, capacity, available bytes."""
         for broker in {broker for broker, *_ in volumes}:
             of_broker = tuple(Volume(name, size, max(size - free, 0)) for each, name, size, free in volumes if each == broker)
             self.volumes.usage(VolumeUsage(broker, now, self.hard, self.soft, of_broker), 0.0, now)
@@ -613,14 +613,14 @@ def test_every_vector_kind_is_replayed_or_excluded():
     "vector", [v for v in VECTORS if v["kind"] in REPLAYED], ids=lambda v: f"{v['suite']}-{v['case']}".replace(" ", "-")
 )
 def test_vector_steps_give_recorded_results(vector):
-    # Strimzi's tests look a nanosecond before and after a moment, which is less than a float of today's seconds can tell.
+    # Strimzi's tests check a nanosecond before and after a moment. A float of seconds since 1970 is not that precise.
     base_ms = 0 if vector["kind"] in VOLUME_KINDS else vector["config"]["base_ms"]
     step = REPLAYED[vector["kind"]](vector["config"])
     for index, each in enumerate(vector["steps"]):
-        # Without a time: whenever the step before it has left the clock.
+        # A step without a time runs at the time of the step before it.
         actual = step(each["op"], each["args"], None if each["t_ms"] is None else (base_ms + each["t_ms"]) / 1000)
         expect = each["expect"]
-        if vector["kind"] == "delay_queue":  # Kafka's delay goes on below zero when it is over, Weir's time left ends there
+        if vector["kind"] == "delay_queue":  # Kafka's delay continues below zero, Weir's remaining time stops at zero
             expect = {how: max(value, 0) for how, value in expect.items()}
         check(vector["case"], index, expect, actual)
 

@@ -72,20 +72,20 @@ def refused(name: str | None, topic_id: uuid.UUID | None = None) -> dict[str, An
     return {"name": name, "error_code": 89} | ({"topic_id": topic_id} if topic_id else {})
 
 
-def question(correlation_id: int, names: list[str]) -> bytes:
+def metadata_request(correlation_id: int, names: list[str]) -> bytes:
     """Return Weir's own request for topics by name."""
     values = {"topics": [{"name": name} for name in sorted(names)], "allow_auto_topic_creation": False}
     return codec.encode_request(ApiKey.METADATA, 4, values, correlation_id, "etl")
 
 
-def question_by_id(correlation_id: int, names: list[str]) -> bytes:
+def metadata_request_by_id(correlation_id: int, names: list[str]) -> bytes:
     """Return Weir's own request for the topics of these names by id."""
     topics = [{"name": None, "topic_id": each} for each in sorted(map(id_of, names), key=lambda each: each.bytes)]
     values = {"topics": topics, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
     return codec.encode_request(ApiKey.METADATA, 12, values, correlation_id, "etl")
 
 
-def told(correlation_id: int, topics: dict[str, int], *, version: int = 4, error_code: int = 3) -> bytes:
+def metadata_answer(correlation_id: int, topics: dict[str, int], *, version: int = 4, error_code: int = 3) -> bytes:
     """Return the broker's answer: the partitions of each topic. A topic with 0 has the error (3: unknown topic)."""
     described = []
     for name, count in topics.items():
@@ -119,7 +119,7 @@ class Controller:
                 frame, inbox = inbox[:size], inbox[size:]
                 self.t.broker_answers(self._answer(frame))
             if self.t.called_ready:
-                self.t.goes_on()
+                self.t.run_ready()
 
     def _answer(self, frame: bytes) -> bytes:
         key, version, correlation_id = (int.from_bytes(frame[at : at + n], "big") for at, n in ((4, 2), (6, 2), (8, 4)))
@@ -129,7 +129,7 @@ class Controller:
         request = codec.request_class(key).decode(frame[4:], version=version, header=True)
         if key == ApiKey.METADATA:
             names = [topic.name or self._named(topic.topic_id) for topic in request.topics]
-            return told(correlation_id, {name: self.topics.get(name, 0) for name in names}, version=version)
+            return metadata_answer(correlation_id, {name: self.topics.get(name, 0) for name in names}, version=version)
         results = []
         wanted = request.topic_names if key == DELETE and version < 6 else request.topics
         for topic in wanted:

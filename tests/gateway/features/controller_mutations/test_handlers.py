@@ -43,7 +43,7 @@ def tokens(t):
 
 
 def costing(key, names, partitions, **rest):
-    """A request of any kind that costs so many partitions for each of these topics, and what the broker knows before it."""
+    """A request of one of the three kinds with these costs in partitions by topic, and the broker's metadata before it."""
     if key == m.CREATE:
         return m.create(1, dict.fromkeys(names, partitions), **rest), {}
     if key == m.DELETE:
@@ -51,11 +51,11 @@ def costing(key, names, partitions, **rest):
     return m.grow(1, dict.fromkeys(names, partitions + 1), **rest), dict.fromkeys(names, 1)
 
 
-def asked_and_told(t, names, topics):
-    """Weir asks for the topics, and the broker says which there are."""
-    t.broker_got(m.question(1, names))
-    t.broker_answers(m.told(1, {name: topics.get(name, 0) for name in names}))
-    t.goes_on()
+def answer_metadata(t, names, topics):
+    """Answer Weir's own Metadata request: the broker lists the topics that exist."""
+    t.broker_got(m.metadata_request(1, names))
+    t.broker_answers(m.metadata_answer(1, {name: topics.get(name, 0) for name in names}))
+    t.run_ready()
 
 
 def test_each_charged_api_has_a_handler():
@@ -70,7 +70,7 @@ def test_strict_request_may_overdraw_once_rest_is_refused(key):
     t = transcript()
     request, topics = costing(key, ["a", "b", "c"], 30)
     t.client_sends(request)
-    asked_and_told(t, ["a", "b", "c"], topics)
+    answer_metadata(t, ["a", "b", "c"], topics)
     t.broker_got(costing(key, ["a"], 30)[0])
     assert tokens(t) == BURST - 30
     t.broker_answers(m.answered(key, 1, [{"name": "a"}]))
@@ -86,14 +86,14 @@ def test_strict_request_may_overdraw_once_rest_is_refused(key):
 def test_request_with_nothing_left_is_answered_locally(key):
     t = transcript()
     t.client_sends(m.create(9, {"x": 60}))
-    t.broker_answers(m.told(9, {"x": 0}))
-    t.goes_on()
+    t.broker_answers(m.metadata_answer(9, {"x": 0}))
+    t.run_ready()
     t.broker_answers(m.answered(m.CREATE, 9, [{"name": "x", "num_partitions": 60}]))
     t.client_got(m.answered(m.CREATE, 9, [{"name": "x", "num_partitions": 60}]))
     t.broker_inbox.clear()
     request, topics = costing(key, ["a", "b"], 1)
     t.client_sends(request)
-    asked_and_told(t, ["a", "b"], topics)
+    answer_metadata(t, ["a", "b"], topics)
     t.broker_got()
     t.client_got(m.answered(key, 1, [m.refused("a"), m.refused("b")], throttle_time_ms=19_000))
     assert tokens(t) == BURST - 60
@@ -104,7 +104,7 @@ def test_permissive_request_is_throttled_not_refused(key):
     t = transcript()
     request, topics = costing(key, ["a", "b"], 30, version=m.PERMISSIVE[key])
     t.client_sends(request, messages.heartbeat(2))
-    asked_and_told(t, ["a", "b"], topics)
+    answer_metadata(t, ["a", "b"], topics)
     t.broker_got(request)
     t.passes(1.0)
     done = [{"name": "a"}, {"name": "b"}]
@@ -147,11 +147,11 @@ def test_other_requests_pass_overdrawn_mutation_bucket():
 def test_later_requests_wait_for_topic_metadata(by):
     t = transcript()
     t.client_sends(messages.heartbeat(7), m.delete(1, ["a"]), messages.heartbeat(2), by=by)
-    t.broker_got(messages.heartbeat(7), m.question(1, ["a"]))
-    t.broker_answers(messages.beat(7), m.told(1, {"a": 4}), by=by)
+    t.broker_got(messages.heartbeat(7), m.metadata_request(1, ["a"]))
+    t.broker_answers(messages.beat(7), m.metadata_answer(1, {"a": 4}), by=by)
     t.client_got(messages.beat(7))
     assert not t.core.idle
-    t.goes_on()
+    t.run_ready()
     t.broker_got(m.delete(1, ["a"]), messages.heartbeat(2))
     assert t.counters.requests[ApiKey.METADATA] == 0
 
@@ -162,9 +162,9 @@ def test_topics_by_id_are_looked_up_if_broker_can():
     t.client_sends(m.delete(1, [m.id_of(name) for name in names]))
     t.broker_got(codec.encode_request(ApiKey.API_VERSIONS, 0, {}, 1, "etl"))
     t.broker_answers(messages.versions_are(1, [(3, 0, 12)], version=0))
-    t.broker_got(m.question_by_id(1, names))
-    t.broker_answers(m.told(1, {"a": 30, "b": 1}, version=12))
-    t.goes_on()
+    t.broker_got(m.metadata_request_by_id(1, names))
+    t.broker_answers(m.metadata_answer(1, {"a": 30, "b": 1}, version=12))
+    t.run_ready()
     t.broker_got(m.delete(1, [m.id_of("a")]))
     t.broker_answers(m.answered(m.DELETE, 1, [{"name": "a", "topic_id": m.id_of("a")}]))
     results = [{"name": "a", "topic_id": m.id_of("a")}, m.refused("b", m.id_of("b"))]
@@ -176,7 +176,7 @@ def test_unknown_topic_ids_cost_a_guess_logged_once(caplog):
     for number in range(2):
         t.client_sends(m.delete(1, [uuid.UUID(int=5 + number)]))
         t.broker_answers(messages.versions_are(1, [(3, 0, 11)], version=0))
-        t.goes_on()
+        t.run_ready()
         t.broker_answers(m.answered(m.DELETE, 1, [{"name": None, "topic_id": uuid.UUID(int=5 + number)}]))
     assert tokens(t) == BURST - 2
     (record,) = caplog.records
@@ -239,7 +239,7 @@ def grown(name="a", count=1, assignments=None):
         ([created(count=-1)], {}, 3),  # num.partitions
         ([created(count=-1, replicas=-1, assignments=BY_HAND)], {}, 4),
         ([created("a", 2), created("b", 3)], {}, 5),
-        # The broker refuses these before it looks at the quota.
+        # The broker refuses these before it checks the quota.
         ([created(count=5)], {"a": 1}, 0),
         ([created(count=0)], {}, 0),
         ([created(count=-2)], {}, 0),
@@ -256,7 +256,7 @@ def test_created_topics_cost_their_partitions(topics, there, cost):
     t = transcript(settings(1_000.0))
     t.client_sends(m.create(1, topics))
     if legal := list({topic["name"] for topic in topics if " " not in topic["name"]}):
-        asked_and_told(t, legal, there)
+        answer_metadata(t, legal, there)
     t.broker_got(m.create(1, topics))
     assert t.row("controller_mutation").amount_total == cost
 
@@ -265,8 +265,8 @@ def test_created_topics_cost_their_partitions(topics, there, cost):
 def test_uncreatable_topic_is_free_hidden_topic_is_charged(error_code, cost):
     t = transcript()
     t.client_sends(m.create(1, {"a": 5}))
-    t.broker_answers(m.told(1, {"a": 0}, error_code=error_code))
-    t.goes_on()
+    t.broker_answers(m.metadata_answer(1, {"a": 0}, error_code=error_code))
+    t.run_ready()
     assert t.row("controller_mutation").amount_total == cost
 
 
@@ -286,7 +286,7 @@ def test_uncreatable_topic_is_free_hidden_topic_is_charged(error_code, cost):
 def test_added_partitions_cost_their_difference(topics, there, cost):
     t = transcript()
     t.client_sends(m.grow(1, topics))
-    asked_and_told(t, list({topic["name"] for topic in topics}), there)
+    answer_metadata(t, list({topic["name"] for topic in topics}), there)
     t.broker_got(m.grow(1, topics))
     assert t.row("controller_mutation").amount_total == cost
 
@@ -297,7 +297,7 @@ def test_added_partitions_cost_their_difference(topics, there, cost):
 def test_deleted_topics_cost_their_partitions(names, cost):
     t = transcript()
     t.client_sends(m.delete(1, names))
-    asked_and_told(t, list(set(names)), {"a": 3, "b": 5})
+    answer_metadata(t, list(set(names)), {"a": 3, "b": 5})
     t.broker_got(m.delete(1, names))
     assert t.row("controller_mutation").amount_total == cost
 
@@ -331,16 +331,16 @@ def test_requests_that_will_fail_pass_an_empty_bucket():
 
 
 def test_validate_only_costs_the_same():
-    """KRaft's: what it would do is charged, and refused, as if it were done."""
+    """As in KRaft, `validate_only` is charged and refused like a real change."""
     t = transcript()
     t.client_sends(m.create(1, {"a": 30}, validate_only=True))
-    asked_and_told(t, ["a"], {})
+    answer_metadata(t, ["a"], {})
     t.broker_answers(m.answered(m.CREATE, 1, [{"name": "a", "num_partitions": 30}]))
     t.broker_inbox.clear()
     t.client_inbox.clear()
     assert tokens(t) == BURST - 30
     t.client_sends(m.create(1, {"a": 30}, validate_only=True))
-    asked_and_told(t, ["a"], {})
+    answer_metadata(t, ["a"], {})
     t.client_got(m.answered(m.CREATE, 1, [m.refused("a")], throttle_time_ms=4_000))
 
 
@@ -352,7 +352,7 @@ WHOLE = {"decoy": 5_001, "a": 5_000}
 def test_oversized_creation_is_forwarded_whole():
     t = transcript()
     t.client_sends(m.create(1, WHOLE))
-    asked_and_told(t, list(WHOLE), {})
+    answer_metadata(t, list(WHOLE), {})
     t.broker_got(m.create(1, WHOLE))
     t.broker_answers(m.answered(m.CREATE, 1, [{"name": name, "error_code": 44} for name in WHOLE]))
     t.client_got(m.answered(m.CREATE, 1, [{"name": name, "error_code": 44} for name in WHOLE]))
@@ -362,7 +362,7 @@ def test_oversized_creation_is_forwarded_whole():
 def test_oversized_creation_is_refused_in_debt():
     t = in_debt()
     t.client_sends(m.create(1, WHOLE))
-    asked_and_told(t, list(WHOLE), {})
+    answer_metadata(t, list(WHOLE), {})
     t.broker_got()
     t.client_got(m.answered(m.CREATE, 1, [m.refused(name) for name in WHOLE], throttle_time_ms=19_000))
     assert tokens(t) == BURST - 60
@@ -371,7 +371,7 @@ def test_oversized_creation_is_refused_in_debt():
 def test_oversized_creation_costs_created_topics():
     t = transcript()
     t.client_sends(m.create(1, WHOLE))
-    asked_and_told(t, list(WHOLE), {})
+    answer_metadata(t, list(WHOLE), {})
     t.broker_answers(m.answered(m.CREATE, 1, [{"name": "decoy", "error_code": 29}, {"name": "a", "num_partitions": 5_000}]))
     assert tokens(t) == BURST - 5_000
 
@@ -379,7 +379,7 @@ def test_oversized_creation_costs_created_topics():
 def test_oversized_permissive_creation_is_given_back():
     t = transcript()
     t.client_sends(m.create(1, WHOLE, version=5))
-    asked_and_told(t, list(WHOLE), {})
+    answer_metadata(t, list(WHOLE), {})
     t.broker_answers(m.answered(m.CREATE, 1, [{"name": name, "error_code": 44} for name in WHOLE], version=5))
     t.passes(0.0)
     assert not t.core.throttle.active
@@ -419,7 +419,7 @@ def in_debt(known=None):
 def test_expected_error_is_answered_here_in_debt(key, request_frame, there, error_code, text):
     t = in_debt()
     t.client_sends(request_frame)
-    asked_and_told(t, ["a"], {"a": there})
+    answer_metadata(t, ["a"], {"a": there})
     t.broker_got()
     t.client_got(m.answered(key, 1, [{"name": "a", "error_code": error_code, "error_message": text}]))
     assert not t.core.throttle.active
@@ -429,9 +429,9 @@ def test_unknown_topic_id_is_answered_here_in_debt():
     t = in_debt()
     t.client_sends(m.delete(1, [m.id_of("a")]))
     t.broker_answers(messages.versions_are(1, [(3, 0, 12)], version=0))
-    t.broker_answers(m.told(1, {"a": 0}, version=12, error_code=100))
+    t.broker_answers(m.metadata_answer(1, {"a": 0}, version=12, error_code=100))
     t.broker_inbox.clear()
-    t.goes_on()
+    t.run_ready()
     t.broker_got()
     answer = {"name": "a", "topic_id": m.id_of("a"), "error_code": 100}
     t.client_got(m.answered(m.DELETE, 1, [answer | {"error_message": "This server does not host this topic ID."}]))
@@ -449,9 +449,9 @@ def test_unknown_topic_id_is_answered_here_in_debt():
 def test_invalid_topics_pass_in_debt(key, request_frame):
     t = in_debt()
     t.client_sends(request_frame)
-    t.broker_answers(m.told(1, {"dup": 0, "zero": 0}))
+    t.broker_answers(m.metadata_answer(1, {"dup": 0, "zero": 0}))
     t.broker_inbox.clear()
-    t.goes_on()
+    t.run_ready()
     t.broker_got(request_frame)
 
 
@@ -474,7 +474,7 @@ def test_in_debt_no_source_is_trusted(request_frame, key, known_here, there, cos
     t = in_debt(known)
     known.changed("a", known_here, t.now)
     t.client_sends(request_frame)
-    asked_and_told(t, ["a"], {"a": there} if there else {})
+    answer_metadata(t, ["a"], {"a": there} if there else {})
     t.broker_got()
     assert tokens(t) == BURST - 60
 
@@ -485,20 +485,20 @@ def test_success_against_recent_change_is_charged(request_frame, key, known_here
     t = transcript(known=known)
     known.changed("a", known_here, t.now)
     t.client_sends(request_frame)
-    asked_and_told(t, ["a"], {"a": there} if there else {})
+    answer_metadata(t, ["a"], {"a": there} if there else {})
     t.broker_got(request_frame)
     t.broker_answers(m.answered(key, 1, [{"name": "a"}]))
     assert tokens(t) == BURST - cost
 
 
 def test_recent_topic_does_not_crowd_out_others():
-    """The topic was just created here, and the broker has not heard of it: its count must not overdraw the bucket."""
+    """The topic was just created through Weir, and the broker does not know it. Its cost must not overdraw the bucket."""
     known = KnownTopics()
     t = transcript(known=known)
     known.changed("there", 1, t.now)
     request = m.create(1, {"there": 30, "a": 1})
     t.client_sends(request)
-    asked_and_told(t, ["there", "a"], {})
+    answer_metadata(t, ["there", "a"], {})
     t.broker_got(request)
 
 
@@ -510,20 +510,20 @@ def test_recent_topic_does_not_crowd_out_others():
 def test_success_against_the_forecast_is_charged(request_frame, key, there, cost):
     t = transcript()
     t.client_sends(request_frame)
-    asked_and_told(t, ["a"], {"a": there} if there else {})
+    answer_metadata(t, ["a"], {"a": there} if there else {})
     t.broker_answers(m.answered(key, 1, [{"name": "a"}]))
     assert tokens(t) == BURST - cost
 
 
 def test_entry_with_name_and_id_is_no_twin():
-    """KRaft refuses the first entry and carries the second one out."""
+    """KRaft refuses the first entry and executes the second one."""
     topics = [{"name": "a", "topic_id": m.id_of("other")}, {"name": "a", "topic_id": uuid.UUID(int=0)}]
     request = codec.encode_request(m.DELETE, 6, {"topics": topics, "timeout_ms": 1}, 1, "etl")
     t = transcript()
     t.client_sends(request)
-    t.broker_answers(m.told(1, {"a": 9}), messages.versions_are(1, [(3, 0, 11)], version=0))
+    t.broker_answers(m.metadata_answer(1, {"a": 9}), messages.versions_are(1, [(3, 0, 11)], version=0))
     t.broker_inbox.clear()
-    t.goes_on()
+    t.run_ready()
     t.broker_got(request)
     assert tokens(t) == BURST - 9
     refusal = {"name": "a", "topic_id": m.id_of("other"), "error_code": 42}
@@ -533,29 +533,29 @@ def test_entry_with_name_and_id_is_no_twin():
 
 @pytest.mark.parametrize("key", APIS)
 def test_timed_out_topic_stays_charged(key):
-    """ZooKeeper's controller goes on with it, and answers so at once if timeout_ms is 0."""
+    """If timeout_ms is 0, ZooKeeper's controller answers so at once and then continues."""
     t = transcript()
     request, topics = costing(key, ["a"], 5)
     t.client_sends(request)
-    asked_and_told(t, ["a"], topics)
+    answer_metadata(t, ["a"], topics)
     t.broker_answers(m.answered(key, 1, [{"name": "a", "error_code": 7}]))
     assert tokens(t) == BURST - 5
 
 
-# A permissive request in debt waits unforwarded, on whatever connection.
+# A permissive request in debt is deferred on each connection.
 
 
 def permissive(t, number):
     t.client_sends(m.create(number, {f"p{number}": 30}, version=5))
-    asked_and_told_if_any(t, number)
+    answer_metadata_if_any(t, number)
 
 
-def asked_and_told_if_any(t, number):
-    """Answer the question of request `number`, if it is asked."""
+def answer_metadata_if_any(t, number):
+    """Answer the Metadata request for request `number`, if Weir sends one."""
     if t.broker_inbox:
-        t.broker_got(m.question(number, [f"p{number}"]))
-        t.broker_answers(m.told(number, {f"p{number}": 0}))
-        t.goes_on()
+        t.broker_got(m.metadata_request(number, [f"p{number}"]))
+        t.broker_answers(m.metadata_answer(number, {f"p{number}": 0}))
+        t.run_ready()
 
 
 def test_permissive_request_on_known_connection_waits():
@@ -564,7 +564,7 @@ def test_permissive_request_on_known_connection_waits():
     others = [Transcript(engine=t.engine, handlers=mutations.handler_factories(KnownTopics())) for _ in range(5)]
     for other in others:
         other.client_sends(m.create(1, {"a": 0}, version=5))
-        asked_and_told(other, ["a"], {})
+        answer_metadata(other, ["a"], {})
         other.broker_got(m.create(1, {"a": 0}, version=5))
         other.broker_answers(m.answered(m.CREATE, 1, [{"name": "a", "error_code": 37}], version=5))
     permissive(t, 2)
@@ -583,24 +583,24 @@ def test_permissive_requests_that_wait_pass_one_by_one():
         permissive(other, number)
     for number, other in enumerate(others, start=2):
         other.passes(10.0)
-        asked_and_told_if_any(other, number)
+        answer_metadata_if_any(other, number)
     assert [bool(other.broker_inbox) for other in others] == [True, False, False, False, False]
     first, second, *_ = others
     first.broker_got(m.create(2, {"p2": 30}, version=5))
     second.passes(18.0)
-    asked_and_told_if_any(second, 3)
+    answer_metadata_if_any(second, 3)
     second.broker_got(m.create(3, {"p3": 30}, version=5))
     assert not any(other.broker_inbox for other in others)
 
 
 def test_permissive_requests_that_asked_together_pass_one_by_one():
-    """All of them ask the broker for their topics before one of them is charged."""
+    """All requests look up their topics before the first request is charged."""
     t = transcript()
     others = [Transcript(engine=t.engine, handlers=mutations.handler_factories(KnownTopics())) for _ in range(5)]
     for number, other in enumerate(others):
         other.client_sends(m.create(number, {f"p{number}": 30}, version=5))
     for number, other in enumerate(others):
-        asked_and_told_if_any(other, number)
+        answer_metadata_if_any(other, number)
     assert [bool(other.broker_inbox) for other in others] == [True, False, False, False, False]
     assert tokens(others[0]) == BURST - 30
 
@@ -635,7 +635,7 @@ def test_deferred_request_does_not_hold_up_a_drain():
         *((key, error_code, 0) for key in APIS for error_code in (29, 36, 37, 40, 41, 44, 89, -1)),
         (m.CREATE, 38, 0),
         (m.CREATE, 39, 0),
-        (m.GROW, 38, 5),  # replicas are looked for after the quota has been charged
+        (m.GROW, 38, 5),  # the controller charges the quota before it places replicas
         (m.GROW, 39, 5),
     ],
 )
@@ -643,7 +643,7 @@ def test_refused_mutations_are_refunded_as_in_kafka(key, error_code, charged):
     t = transcript()
     request, topics = costing(key, ["a", "b"], 5)
     t.client_sends(request)
-    asked_and_told(t, ["a", "b"], topics)
+    answer_metadata(t, ["a", "b"], topics)
     assert tokens(t) == BURST - 10
     t.broker_answers(m.answered(key, 1, [{"name": "a", "error_code": error_code}, {"name": "b", "num_partitions": 5}]))
     assert tokens(t) == BURST - 5 - charged
@@ -653,7 +653,7 @@ def test_refund_shortens_mute():
     t = transcript()
     request, _ = costing(m.CREATE, ["a", "b", "c"], 30)
     t.client_sends(request)
-    asked_and_told(t, ["a", "b", "c"], {})
+    answer_metadata(t, ["a", "b", "c"], {})
     assert t.core.throttle.until == START + 4.0
     t.broker_answers(m.answered(m.CREATE, 1, [{"name": "a", "error_code": 44, "error_message": "no"}]))
     results = [{"name": "a", "error_code": 44, "error_message": "no"}, m.refused("b"), m.refused("c")]
@@ -678,7 +678,7 @@ def test_results_keep_request_order_unknown_last():
     t = transcript()
     topics = [created("a", 10), created("dup", 1), created("b", 20), created("dup", 1), created("c", 1), created("there", 1)]
     t.client_sends(m.create(1, topics))
-    asked_and_told(t, ["a", "b", "c", "dup", "there"], {"there": 1})
+    answer_metadata(t, ["a", "b", "c", "dup", "there"], {"there": 1})
     t.broker_got(m.create(1, [topics[index] for index in (0, 1, 2, 3)]))  # the metadata of `there` may be out of date
     a, b = {"name": "a", "num_partitions": 10}, {"name": "b", "num_partitions": 20}
     there = {"name": "there", "error_code": 36, "error_message": "Topic 'there' already exists."}
@@ -692,7 +692,7 @@ def test_longer_broker_throttle_time_stays():
     t = transcript()
     request, _ = costing(m.CREATE, ["a", "b"], 30)
     t.client_sends(request)
-    asked_and_told(t, ["a", "b"], {})
+    answer_metadata(t, ["a", "b"], {})
     t.broker_answers(m.answered(m.CREATE, 1, [{"name": "a"}], throttle_time_ms=9_000))
     t.client_got(m.answered(m.CREATE, 1, [{"name": "a"}, m.refused("b")], throttle_time_ms=9_000))
 
@@ -701,7 +701,7 @@ def test_unknown_fields_of_an_answer_survive():
     t = transcript()
     request, _ = costing(m.CREATE, ["a", "b"], 30)
     t.client_sends(request)
-    asked_and_told(t, ["a", "b"], {})
+    answer_metadata(t, ["a", "b"], {})
     t.broker_inbox.clear()
     answer = m.answered(m.CREATE, 1, [{"name": "a"}])
     t.broker_answers(with_length(answer[4:-1] + b"\x01\x2a\x01!"))
@@ -717,8 +717,8 @@ def test_recent_change_overrides_stale_metadata():
     def change(request, told, answer):
         before = t.row("controller_mutation").amount_total if t.engine.snapshot(t.now) else 0
         t.client_sends(request)
-        t.broker_answers(m.told(1, told))
-        t.goes_on()
+        t.broker_answers(m.metadata_answer(1, told))
+        t.run_ready()
         t.broker_answers(answer)
         return t.row("controller_mutation").amount_total - before
 
@@ -740,7 +740,7 @@ def test_new_topic_is_known_by_id():
     controller.serve()
     t.client_sends(m.delete(1, [m.id_of("a")]))
     t.broker_answers(messages.versions_are(1, [(3, 0, 11)], version=0))
-    t.goes_on()
+    t.run_ready()
     assert tokens(t) == BURST - 40
 
 
@@ -753,7 +753,7 @@ def test_recent_topics_are_bounded(monkeypatch):
     assert [known.name_of(bytes([number]) * 16) for number in range(5)] == [None, None, "t2", "t3", "t4"]
 
 
-# The rest.
+# Other cases.
 
 
 def test_oversized_mutation_request_ends_connection():
@@ -774,11 +774,11 @@ def test_topic_lookup_is_split_into_requests(monkeypatch):
     t = transcript()
     request = m.delete(1, ["a", "b", "c"])
     t.client_sends(request)
-    t.broker_got(m.question(1, ["a", "b"]), m.question(1, ["c"]))
-    t.broker_answers(m.told(1, {"a": 2, "b": 2}))
+    t.broker_got(m.metadata_request(1, ["a", "b"]), m.metadata_request(1, ["c"]))
+    t.broker_answers(m.metadata_answer(1, {"a": 2, "b": 2}))
     assert not t.called_ready
-    t.broker_answers(m.told(1, {"c": 2}))
-    t.goes_on()
+    t.broker_answers(m.metadata_answer(1, {"c": 2}))
+    t.run_ready()
     t.broker_got(request)
     assert tokens(t) == BURST - 6
 
@@ -805,5 +805,5 @@ def test_changed_quota_applies_to_waiting_request():
     t = transcript(settings(1_000.0))
     t.client_sends(m.create(1, {"a": 30, "b": 30}))
     t.configure(settings(2.0))
-    asked_and_told(t, ["a", "b"], {})
+    answer_metadata(t, ["a", "b"], {})
     t.broker_got(m.create(1, {"a": 30}))

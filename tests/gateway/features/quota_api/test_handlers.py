@@ -1,4 +1,4 @@
-"""The quota API on a connection: what is asked of the broker, and what the client gets."""
+"""The quota API on a connection: the requests that the broker gets, and the answers that the client gets."""
 
 import pytest
 
@@ -19,7 +19,7 @@ DENIED = "Cluster authorization failed: User:ANONYMOUS is not one of Weir's quot
 
 
 class Api:
-    """A `QuotaApi` that is done with an alteration when the test says so."""
+    """A `QuotaApi` that ends an alteration when the test calls `finish`."""
 
     def __init__(self, allowed=True):
         self.allowed = allowed
@@ -166,7 +166,7 @@ def test_alteration_is_answered_after_it_applies(version):
     t.client_got()
     t.broker_got()
     api.finish()
-    t.goes_on()
+    t.run_ready()
     t.client_got(altered(1, ({"user": "alice"}, 0, None), version=version))
     t.broker_got(m.heartbeat(2))
     assert not t.paused
@@ -185,7 +185,7 @@ def test_alteration_of_both_merges_local_and_broker_answers(version, validate_on
     )
     t.client_sends(alter(1, *rows, version=version, validate_only=validate_only))
     api.finish()
-    t.goes_on()
+    t.run_ready()
     asked = (alice, {BROKERS_KEY: 1.0}), (carol, {BROKERS_KEY: None})
     t.broker_got(alter(1, *asked, version=version, validate_only=validate_only))
     t.client_got()

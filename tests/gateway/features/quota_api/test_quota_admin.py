@@ -362,7 +362,7 @@ def test_only_named_admins_are_allowed():
 
 
 async def test_bug_answers_its_requests_with_an_error(world, monkeypatch):
-    """Without an answer, their clients would never be read again."""
+    """Without an answer, Weir would never read from their clients again."""
 
     def fail(*_):
         raise TypeError("odd")

@@ -44,15 +44,15 @@ class Copy:
 class Gateway:
     def __init__(self, topic, copy):
         self.log = QuotaLog("quotas", topic.connect, copy, self.note)
-        self.told = []
+        self.reported = []
         self._news = asyncio.Event()
 
     def note(self, quotas):
-        self.told.append(quotas)
+        self.reported.append(quotas)
         self._news.set()
 
-    async def until_told(self, quotas):
-        while not self.told or self.told[-1] != quotas:
+    async def until_reported(self, quotas):
+        while not self.reported or self.reported[-1] != quotas:
             self._news.clear()
             await self._news.wait()
 
@@ -98,10 +98,10 @@ async def test_foreign_change_in_recreated_topic_removes_nothing():
         topic.delete()
         topic.exists = True
         put(topic, *changes({}, {ALICE: OTHER}))
-        await here.until_told({ALICE: OTHER, BOB: RATE})
+        await here.until_reported({ALICE: OTHER, BOB: RATE})
     assert table(topic).quotas == {ALICE: OTHER, BOB: RATE}
-    assert {} not in here.told
-    assert all(BOB in quotas for quotas in here.told)
+    assert {} not in here.reported
+    assert all(BOB in quotas for quotas in here.reported)
 
 
 async def test_own_change_while_topic_is_gone_removes_nothing(monkeypatch):
@@ -114,7 +114,7 @@ async def test_own_change_while_topic_is_gone_removes_nothing(monkeypatch):
         topic.delete()
         assert await here.log.save(both, {ALICE: OTHER, BOB: RATE}) == {ALICE: OTHER, BOB: RATE}
         assert table(topic).quotas == {ALICE: OTHER, BOB: RATE}
-        assert all(BOB in quotas for quotas in here.told)
+        assert all(BOB in quotas for quotas in here.reported)
 
 
 async def test_change_after_foreign_recreation_is_answered(monkeypatch):
@@ -156,7 +156,7 @@ async def test_quota_removed_in_new_topic_stays_removed():
         topic.delete()
         topic.exists = True
         put(topic, *changes({ALICE: RATE}, {}))
-        await here.until_told({BOB: RATE})
+        await here.until_reported({BOB: RATE})
     assert table(topic).quotas == {BOB: RATE}
 
 
@@ -174,12 +174,12 @@ async def test_topic_being_filled_is_not_settled_before_its_end(monkeypatch):
     monkeypatch.setattr(topic_log, "_BATCH_BYTES", 2_000)
     known = {ClientQuotaEntity(f"user-{number}"): RATE for number in range(50)}
     topic = KeptTopic()
-    topic.fails = lambda number: number in (3, 5)  # the claim is 1; one failure is made up for at once, as by all of them
+    topic.fails = lambda number: number in (3, 5)  # the claim is 1; the client retries one failure at once
     async with gateway(topic, known, whole=False) as first, gateway(topic, {}, whole=False) as second:
-        await second.until_told(known)
+        await second.until_reported(known)
         await first.log._whole.wait()
-    assert second.told == [known]
-    assert first.told == []
+    assert second.reported == [known]
+    assert first.reported == []
     assert table(topic).quotas == known
 
 

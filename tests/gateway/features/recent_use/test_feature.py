@@ -1,4 +1,4 @@
-"""Recent usage over a restart: saved while the loop goes on, put back before anybody is served, and never in the way."""
+"""Recent usage over a restart: saves do not block the loop, and the restore ends before the first client is served."""
 
 import asyncio
 import logging
@@ -39,7 +39,7 @@ def path(tmp_path):
 
 async def test_client_over_quota_stays_over_after_restart(path):
     first = Gateway(path)
-    for number in range(1_000):  # more than are looked at together
+    for number in range(1_000):  # more than a save reads between two turns of the loop
         first.charge(f"client-{number}", 100_000)
     first.connections.arrive("a", "10.0.0.1", clock.monotonic())
     await first.usage.save()
@@ -47,7 +47,7 @@ async def test_client_over_quota_stays_over_after_restart(path):
 
     second = Gateway(path)
     await second.usage.restore()
-    # 10 000 of burst: 90 s of debt, less the moment that has passed, and one for what is used now.
+    # The burst is 10 000: 90 s of debt, less the time that has passed, and 1 s for the new charge.
     assert [second.charge(f"client-{number}", 1_000) for number in (0, 500, 999)] == pytest.approx([91.0] * 3, abs=20.0)
     assert second.charge("another", 1_000) == 0.0
     assert 0.0 < second.connections.wait("a", clock.monotonic()) <= 1.0
@@ -88,7 +88,7 @@ async def test_saves_repeat_without_blocking_the_loop(path, monkeypatch):
 
 
 async def test_overlapping_saves_do_not_interfere(path, monkeypatch):
-    """The last save, at the end of a drain, waits for the one whose task was cancelled, and is the one that stays."""
+    """The last save, at the end of a drain, waits for the save of the cancelled task, and replaces its file."""
     gateway = Gateway(path)
     gateway.charge("etl", 100_000)
     loop, begun, may_write, written = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event(), []

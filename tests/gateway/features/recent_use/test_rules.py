@@ -55,7 +55,7 @@ def used(subject, kind, *charges):
 
 
 def restarted(first, saved_after, seconds, of=None):
-    """Another engine, so many seconds after all of the first one was saved, and what its clock shows."""
+    """A second engine that restores the first one after `seconds`, and the time on the second engine's clock."""
     second = engine(of or first.settings, AGAIN)
     now = AGAIN + seconds
     for saved in entity_uses(first, first.buckets(), START + saved_after):
@@ -73,7 +73,7 @@ HERE = Moment("boot", 100.0, 1_000_000.0)
     [
         # (boot, monotonic, wall) of the second gateway
         (("boot", 107.5, 1_000_007.0), 7.5),
-        (("boot", 107.5, 5.0), 7.5),  # the wall clock was set meanwhile: it is not asked
+        (("boot", 107.5, 5.0), 7.5),  # the wall clock was changed meanwhile, and is not used
         (("boot", 99.0, 1_000_007.0), 0.0),
         (("other", 3.0, 1_000_060.0), 60.0),
         (("other", 3.0, 999_990.0), 0.0),  # from the future: as if no time had passed
@@ -143,7 +143,7 @@ steps = st.lists(st.tuples(st.integers(0, 3_000), st.integers(0, 900)), max_size
 @settings_of_hypothesis(deadline=None)
 @given(index=st.integers(0, 4), before=steps, pause=st.integers(0, 8_000), after=steps, shift=st.integers(-4_000, 4_000))
 def test_restored_meter_decides_as_without_restart(index, before, pause, after, shift):
-    """Each charge afterwards gets the delay that it would have got, whatever the second process's clock shows."""
+    """Each later charge gets the same delay as without a restart, for any clock of the second process."""
     first, second = meters(START)[index], meters(START)[index]
     now = START
     for ms, amount in before:
@@ -182,7 +182,7 @@ def test_restarts_give_no_client_more(algorithm, restarts, amount, limit):
         for tenth in range(200):
             now = tenth / 10
             if tenth in restarts:
-                free_at = 0.0  # the mute goes with the connection
+                free_at = 0.0  # a new connection is not muted
                 if with_restarts:
                     saved = list(entity_uses(subject, subject.buckets(), now))
                     subject = engine(of, now)
@@ -257,9 +257,9 @@ def test_restored_use_is_in_no_counter():
     ("changed", "tokens"),
     [
         # 1 000 of 100/s were used, so 400 - 1 000 are left.
-        (settings(200.0), -600.0),  # as where the limit is changed while it runs: a debt is in bytes
+        (settings(200.0), -600.0),  # the same as after a change of the limit at run time: a debt is in bytes
         (settings(10.0), -600.0),
-        (settings(window=Window(9, 1.0)), -600.0),  # and as where the window is changed
+        (settings(window=Window(9, 1.0)), -600.0),  # the same as after a change of the window at run time
         (QuotaSettings(), None),
     ],
 )
@@ -272,7 +272,7 @@ def test_changed_quotas_apply_to_restored_use(changed, tokens):
     else:
         bucket = second.acquire("produce", "alice", "etl", now)
         left = bucket.meter.tokens(now)
-        # The wider window holds 800, of which what the bucket had spent is gone.
+        # The wider window holds 800. The use in the bucket is subtracted.
         assert left == tokens
 
 
@@ -327,11 +327,11 @@ def test_connections_before_restart_count_after_it():
     again = ConnectionQuotas(second, LIMITS, now)
     for name, use in uses.items():
         again.restore(name, use, now)
-    again.restore("b", uses["a"], now)  # has no rate any more
-    again.restore("c", uses["a"], now)  # is no more
+    again.restore("b", uses["a"], now)  # its rate limit was removed
+    again.restore("c", uses["a"], now)  # this listener was removed
     assert (again.wait("a", now), again.wait("b", now)) == (1.0, 0.0)
     assert again.arrive("b", "10.0.0.1", now).delay == pytest.approx(1.0)
-    assert again.recent_uses(now)[None].spent[0].amount == 10.0  # six here, and the four of that address that were let in
+    assert again.recent_uses(now)[None].spent[0].amount == 10.0  # six addresses here, and four connections of that address
 
 
 def test_unenforced_rate_delays_nobody_after_restart():

@@ -1,4 +1,4 @@
-"""The usage file: what is written is read again, and what can't be made out is left out or refused in words."""
+"""The usage file: written lines are read again, and unreadable lines are skipped or refused with a message."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A member that is restarted, with what it had saved: it neither forgets what was used nor charges it twice."""
+"""A member that restarts with its saved usage neither forgets use nor charges use twice."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.gateway.features.sharing.test_member import INTERVAL, LAG, LIMIT, Fle
 
 
 def restart(fleet: Fleet, old: int, new: int, seconds: float = 0.0, *, forgets: bool = False) -> None:
-    """`old` is killed; `seconds` later it is back, with what was saved in its last moment, as another member `new`."""
+    """Kill `old`. After `seconds`, start it again as another member `new`, with the usage saved at the kill."""
     engine, member = fleet.engines.pop(old), fleet.members.pop(old)
     saved = list(entity_uses(engine, engine.buckets(), fleet.now))
     known = [found for identity in member.peers() if (found := member.known(identity)) is not None]

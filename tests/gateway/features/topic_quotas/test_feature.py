@@ -1,4 +1,4 @@
-"""Topic quotas put together: thresholds of the config file, and those set as topic configs over them."""
+"""The feature of topic quotas: topic configs override the thresholds of the config file."""
 
 from collections import Counter
 
@@ -39,7 +39,7 @@ async def at_work():
 
 async def test_topic_configs_override_file(at_work):
     assert at_work.thresholds.of_file is None
-    at_work.override({ClientQuotaEntity(topic="payments"): {KEY: 20.0}})  # known before the quotas are at work
+    at_work.override({ClientQuotaEntity(topic="payments"): {KEY: 20.0}})  # known before the quotas are active
     at_work.apply(section(payments=10, orders=30))
     assert at_work.thresholds.of_file == TopicLimits(100.0, {"payments": 10.0, "orders": 30.0})
     assert at_work.quotas.settings.explicit == {"payments": 20.0, "orders": 30.0}

@@ -1,4 +1,4 @@
-"""A topic's threshold as its config: what the broker is asked, what Weir changes, and what the client gets."""
+"""A topic's threshold as its config: the requests that the broker gets, Weir's changes, and the answers."""
 
 import pytest
 
@@ -31,7 +31,7 @@ DENIED = "Cluster authorization failed: User:ANONYMOUS is not one of Weir's quot
 
 
 class Api:
-    """A `ThresholdApi` that is done with an alteration when the test says so."""
+    """A `ThresholdApi` that ends an alteration when the test calls `finish`."""
 
     def __init__(self, allowed=True, topics_limited=True):
         self.allowed = allowed
@@ -90,20 +90,20 @@ def changed(correlation_id, *results, key=INCREMENTAL, version=1, throttle=0):
     return codec.encode_response(key, version, {"throttle_time_ms": throttle, "responses": rows}, correlation_id)
 
 
-def asked(t, *topics, missing=()):
-    """Weir asks for the topics, and the broker says which there are."""
-    t.broker_got(mutations.question(1, sorted(topics)))
-    t.broker_answers(mutations.told(1, {name: 0 if name in missing else 3 for name in topics}))
+def answer_metadata(t, *topics, missing=()):
+    """Answer Weir's own Metadata request: the broker lists the topics that exist."""
+    t.broker_got(mutations.metadata_request(1, sorted(topics)))
+    t.broker_answers(mutations.metadata_answer(1, {name: 0 if name in missing else 3 for name in topics}))
 
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_threshold_alone_never_reaches_broker(version):
     t, api = opened()
     t.client_sends(alter(1, (TOPIC, "payments", [(KEY, "500")]), version=version))
-    asked(t, "payments")
+    answer_metadata(t, "payments")
     assert t.paused
     api.finish()
-    t.goes_on()
+    t.run_ready()
     t.broker_got()
     t.client_got(changed(1, (TOPIC, "payments", 0, None), version=version))
     assert thresholds(api.quotas) == {"payments": 500.0}
@@ -120,9 +120,9 @@ def test_other_configs_reach_broker_and_results_keep_order(version, validate_onl
         (TOPIC, "logs", [(OTHER_KEY, "2")]),
     ]
     t.client_sends(alter(1, *resources, version=version, validate_only=validate_only), m.heartbeat(2))
-    asked(t, "payments", "orders")
+    answer_metadata(t, "payments", "orders")
     api.finish()
-    t.goes_on()
+    t.run_ready()
     theirs = [resources[0], (TOPIC, "payments", [resources[1][2][0], resources[1][2][2]]), resources[3]]
     t.broker_got(alter(1, *theirs, version=version, validate_only=validate_only), m.heartbeat(2))
     results = [(TOPIC, "logs", 0, None), (TOPIC, "payments", 0, None), (BROKER, "1", 35, "no")]
@@ -136,9 +136,9 @@ def test_other_configs_reach_broker_and_results_keep_order(version, validate_onl
 def test_threshold_is_undone_if_broker_refuses_the_rest():
     t, api = opened()
     t.client_sends(alter(1, (TOPIC, "payments", [(OTHER_KEY, "x"), (KEY, "500")]), (TOPIC, "orders", [(KEY, "200")])))
-    asked(t, "payments", "orders")
+    answer_metadata(t, "payments", "orders")
     api.finish()
-    t.goes_on()
+    t.run_ready()
     t.broker_got(alter(1, (TOPIC, "payments", [(OTHER_KEY, "x")])))
     t.broker_answers(changed(1, (TOPIC, "payments", 40, "Invalid value x")))
     t.client_got(changed(1, (TOPIC, "payments", 40, "Invalid value x"), (TOPIC, "orders", 0, None)))
@@ -150,15 +150,15 @@ def test_removal_needs_no_existing_topic():
     t.client_sends(alter(1, (TOPIC, "gone", [(KEY, None, DELETE)])))
     t.broker_got()
     api.finish()
-    t.goes_on()
+    t.run_ready()
     t.client_got(changed(1, (TOPIC, "gone", 0, None)))
 
 
 def test_missing_topic_gets_broker_error():
     t, api = opened()
     t.client_sends(alter(1, (TOPIC, "nowhere", [(KEY, "1"), (OTHER_KEY, "1")])))
-    asked(t, "nowhere", missing=("nowhere",))
-    t.goes_on()
+    answer_metadata(t, "nowhere", missing=("nowhere",))
+    t.run_ready()
     t.broker_got()
     t.client_got(changed(1, (TOPIC, "nowhere", 3, None)))
     assert api.tasks == []
@@ -181,9 +181,9 @@ def invalid(value):
 def test_thresholds_over_total_are_refused():
     t, api = opened()
     t.client_sends(alter(1, (TOPIC, "payments", [(KEY, "701"), (OTHER_KEY, "1")])))
-    asked(t, "payments")
+    answer_metadata(t, "payments")
     api.finish()
-    t.goes_on()
+    t.run_ready()
     t.broker_got()
     text = (
         "Explicit thresholds of topics would add up to 1001, 1 more than total.bytes.in.per.sec.threshold 1000. "
@@ -228,17 +228,17 @@ def test_client_that_is_no_admin_may_return_description():
 def test_legacy_request_replaces_threshold_and_other_configs(version):
     t, api = opened()
     t.client_sends(alter(1, (TOPIC, "payments", [(KEY, "5")]), key=LEGACY, version=version))
-    asked(t, "payments")
+    answer_metadata(t, "payments")
     api.finish()
-    t.goes_on()
-    # The broker removes what it does not find there.
+    t.run_ready()
+    # The broker removes configs that the request does not name.
     t.broker_got(alter(1, (TOPIC, "payments", []), key=LEGACY, version=version))
     t.broker_answers(changed(1, (TOPIC, "payments", 0, None), key=LEGACY, version=version))
     t.client_got(changed(1, (TOPIC, "payments", 0, None), key=LEGACY, version=version))
     assert thresholds(api.quotas) == {"payments": 5.0}
     t.client_sends(alter(2, (TOPIC, "payments", [(OTHER_KEY, "1")]), key=LEGACY, version=version))
     api.finish()
-    t.goes_on()
+    t.run_ready()
     t.broker_got(alter(2, (TOPIC, "payments", [(OTHER_KEY, "1")]), key=LEGACY, version=version))
     assert api.quotas == {}
 

@@ -1,4 +1,4 @@
-"""The rate of the last minute, against Yammer's own arithmetic written out tick by tick."""
+"""The rate of the last minute, compared with Yammer's arithmetic tick by tick."""
 
 from math import exp
 
@@ -45,7 +45,7 @@ def test_kept_use_is_first_raw_then_a_minute_of_the_rate():
     ("at", "value"),
     [
         (0.0, 0.0),
-        (5.0, 0.0),  # an interval is over only when more than five seconds have gone by
+        (5.0, 0.0),  # an interval ends only after more than five seconds
         (5.001, 100.0),
         (9.999, 100.0),
         (10.0, 100.0 * (1 - ALPHA)),  # two intervals at once, as in Yammer

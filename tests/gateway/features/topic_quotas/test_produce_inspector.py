@@ -1,4 +1,4 @@
-"""Produce under topic quotas, as a transcript: counted as it passes, and cut where a topic is over its share."""
+"""Produce under topic quotas, as a transcript: Weir counts bytes, and rejects partitions of topics over their share."""
 
 import uuid
 from struct import pack_into
@@ -41,7 +41,7 @@ def produce(correlation_id, *topics, version=9, acks=-1):
 
 
 def produced(correlation_id, *topics, version=9, throttle_time_ms=0, **values):
-    """`topics`: (name, {partition: error}); offsets are -1 where there is an error, and Weir's own has a message."""
+    """`topics`: (name, {partition: error}); offsets are -1 with an error, and Weir's own error has a message."""
     data = []
     for name, partitions in topics:
         results = []
@@ -76,7 +76,7 @@ class Metered(Transcript):
         self.engine.recall()
 
     def goes_over(self, size=5_000):
-        """All topics together are over their threshold, for the hot one's sake."""
+        """The total is over its threshold, because of the hot topic."""
         self.gate.quotas.appended(HOT.encode(), size, self.now, by_id=False)
 
     def counted(self):
@@ -264,7 +264,7 @@ def test_quotas_can_be_switched_on_an_open_connection():
 
 
 def test_requests_in_flight_at_switch_are_kept_apart():
-    """The answer to an uncounted request looks like the next one's: its fast way must not be that of the second."""
+    """All answers look the same, but only the last request is counted. The fast path must not confuse the answers."""
     t = Metered(on=False)
     t.client_sends(produce(1, (HOT, {0: b"x" * 30})), produce(2, (HOT, {0: b"x" * 30})))
     t.switch(on=True)
@@ -320,7 +320,7 @@ def numbered(correlation_id, sequence, *, partition=0, **rest):
 
 
 def test_batches_after_a_rejected_one_wait_for_it():
-    """A broker that does not know the producer would take the second batch for its first, and the order would be lost."""
+    """A broker that does not know the producer would accept the second batch as its first. The order would be lost."""
     t = Metered()
     t.goes_over()
     t.client_sends(numbered(1, 0))

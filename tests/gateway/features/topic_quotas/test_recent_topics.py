@@ -1,4 +1,4 @@
-"""The rates of topics over a restart: as if there had been none."""
+"""The rates of topics over a restart: the same as without a restart."""
 
 import pytest
 from hypothesis import given, settings
@@ -69,7 +69,7 @@ def test_rejected_topic_stays_rejected_after_restart(meter):
     assert second.rejects(use, AGAIN)
     assert (use.appended_bytes, second.find(b"cold", by_id=False)) == (0, None)
     assert second.rate(AGAIN) == pytest.approx(first.rate(now))
-    # It is not forgotten when the cluster's topics are listed for the first time, and is if it is not there.
+    # A list with a restored topic keeps the topic's rate; a list without the topic removes it.
     second.update_topics({"hot": bytes(16), "cold": bytes(16)})
     assert second.rejects(second.find(b"hot", by_id=False), AGAIN)
     second.update_topics({"cold": bytes(16)})

@@ -1,4 +1,4 @@
-"""Rejections folded: the first is logged at once, a flood in one line, events for the ledger."""
+"""Folded rejections: the first is logged at once, all further ones in one line; the ledger gets events."""
 
 import logging
 

@@ -112,7 +112,7 @@ def test_meter_can_be_chosen_and_changed(meter):
     assert not rejects(made, "hot", START + 11)
     other = "window" if meter == "one_minute" else "one_minute"
     made.apply(TopicSettings(1_000, meter=other), START + 11)
-    assert made.rate(START + 11) == 0  # begins anew
+    assert made.rate(START + 11) == 0  # a new algorithm starts at 0
     assert made.find(b"hot", by_id=False).appended_bytes == 55_000
 
 

@@ -1,4 +1,4 @@
-"""Produce while the cluster's volumes fill up, as a transcript: delayed, refused at once, and open again."""
+"""Produce while the cluster's volumes fill up, as a transcript: delayed, refused at once, and passed again."""
 
 import pytest
 
@@ -23,9 +23,9 @@ class Gated(Transcript):
 
     def __init__(self, settings=None):
         self.gate = ProduceGate()
-        self.told = ThrottleFolds()
+        self.recorder = ThrottleFolds()
         self.own_topics = OwnTopics()
-        super().__init__(settings or limits(), gate=self.gate, recorder=self.told, own_topics=self.own_topics)
+        super().__init__(settings or limits(), gate=self.gate, recorder=self.recorder, own_topics=self.own_topics)
 
     def set(self, delay, *, paused=False):
         self.gate.delay, self.gate.paused = delay, paused
@@ -75,7 +75,7 @@ def test_delays_and_refusals_are_recorded_for_volumes():
     t.passes(0.5)
     t.set(MUTED, paused=True)
     t.client_sends(m.produce(2))
-    (event,) = t.told.take("weir-1", t.now, t.now)
+    (event,) = t.recorder.take("weir-1", t.now, t.now)
     assert (event.kind, event.quota, event.count, event.throttle_ms, event.throttle_max_ms) == ("volume", None, 2, 5_500, 5_000)
 
 

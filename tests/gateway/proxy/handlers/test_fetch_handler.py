@@ -18,7 +18,7 @@ WITH_SESSIONS = VERSIONS[1:]
 
 
 def over_quota(*, by=0.5, version=12):
-    """A consumer that has just had `by` seconds' worth too much, and whose throttle time is over; another one goes on."""
+    """A consumer that has exceeded its quota by `by` seconds and has waited for its throttle time. Another one continues."""
     t = Transcript(limits(fetch=1_000))
     t.client_sends(m.fetch(90, version=version))
     t.broker_answers(m.fetched(90, version=version, size=BURST))
@@ -29,11 +29,11 @@ def over_quota(*, by=0.5, version=12):
     return t
 
 
-# Set aside for who will get records again.
+# The reservation for the next consumer.
 
 
 def eager(engine=None):
-    """A consumer that has just got 500 bytes of records, and who goes on."""
+    """A consumer that has just got 500 bytes of records and continues."""
     t = Transcript(limits(fetch=1_000)) if engine is None else Transcript(engine=engine)
     response = m.fetched(1, records=m.batch(400))
     t.client_sends(m.fetch(1))
@@ -42,7 +42,7 @@ def eager(engine=None):
 
 
 def pipelining():
-    """A consumer with a full bucket, of whose batches it is known that several fit into it."""
+    """A consumer with a full bucket. Weir knows that several of its batches fit into the bucket."""
     t = eager()
     t.passes(10)
     t.broker_inbox.clear()
@@ -75,7 +75,7 @@ def test_one_of_two_fetches_on_empty_bucket_passes():
     one = eager()
     other = eager(one.engine)
     bucket = one.engine.acquire("fetch", "ANONYMOUS", "etl", one.now)
-    bucket.charge(round(bucket.meter.tokens(one.now)), one.now)  # nothing is left, nothing is owed
+    bucket.charge(round(bucket.meter.tokens(one.now)), one.now)  # the bucket is empty without debt
     one.client_sends(m.fetch(2))
     assert bucket.line.promised >= 400, "a whole batch comes, however little was asked for"
     assert not one.paused
@@ -139,7 +139,7 @@ def test_pipelined_fetch_waits_for_an_idle_consumer_too():
 def test_pipelined_fetches_pass_while_all_of_them_fit():
     t = pipelining()
     t.client_sends(*(m.fetch(number, max_bytes=3_000) for number in range(6)))
-    asked = (3_000, 3_000, 3_000, 800, 1)  # whole batches of 400 bytes; for one byte a broker sends a batch
+    asked = (3_000, 3_000, 3_000, 800, 1)  # whole batches of 400 bytes; for a limit of one byte, a broker sends one batch
     t.broker_got(*(m.fetch(number, max_bytes=each) for number, each in enumerate(asked)))
     assert t.paused
 
@@ -240,7 +240,7 @@ def test_consumers_that_ignore_throttle_are_counted():
 
 
 def test_second_throttle_mutes_client_again():
-    """The first one's time is over while its response still comes in; the second begins in the same chunk."""
+    """The first Fetch times out while its response still arrives. The second response begins in the same chunk."""
     t = pipelining()
     t.client_sends(m.fetch(1, max_bytes=4_000), m.fetch(2, max_bytes=4_000))
     first, second = m.fetched(1, size=BURST + 500), m.fetched(2, size=2_000)
@@ -405,7 +405,7 @@ def test_rest_of_answered_request_is_dropped_after_throttle(by):
 
 
 def test_empty_answer_always_has_throttle_time():
-    """Java and kafka-python take an empty full answer without one for an error; here the time is over before its turn."""
+    """Java and kafka-python treat a full answer without one as an error. Here the time is over before the Fetch's turn."""
     for session in (OUTSIDE, (0, 0)):
         t = over_quota()
         t.client_sends(m.metadata(1), m.fetch(2, session=session))
@@ -480,7 +480,7 @@ def test_response_with_header_tags_is_emptied(by):
     t.client_got(m.fetched_nothing(2, session_id=77, throttle_time_ms=500))
 
 
-# `algorithm: window`, where a response that goes over is not sent, as in Kafka.
+# `algorithm: window`: as in Kafka, a response over the quota is not sent.
 
 
 @pytest.mark.parametrize("version", VERSIONS)

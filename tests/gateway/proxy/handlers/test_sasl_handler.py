@@ -1,4 +1,4 @@
-"""SASL as it passes by: what goes on, whose the connection is then, and what is counted."""
+"""SASL exchanges that pass through: the forwarded requests, the principal of the connection, and the counters."""
 
 import logging
 import struct
@@ -285,7 +285,7 @@ def test_unreadable_user_is_anonymous_and_logged_once(mechanism, rounds, caplog)
 
 @pytest.mark.parametrize(("mechanism", "rounds"), [("GSSAPI", [(b"\x60\x82", b"\x60")]), ("SCRAM-SHA-256", DELEGATED)])
 def test_hidden_name_at_reauthentication_keeps_the_user(mechanism, rounds):
-    """Kafka lets nobody change the principal (KIP-368), so it is still alice, with a token of hers."""
+    """Kafka does not allow a change of the principal (KIP-368), so it is still alice, with her own token."""
     t = transcript(by_user(alice=1_000))
     log_in(t)
     log_in(t, mechanism, rounds=rounds)
@@ -469,7 +469,7 @@ def test_secrets_are_neither_kept_nor_logged(mechanism, way, caplog):
 
 
 def reachable(root):
-    """Every text and byte string that a session leads to, as text."""
+    """All texts and byte strings that are reachable from a session, as text."""
     seen, found, pending = set(), [], [root]
     while pending:
         each = pending.pop()
