@@ -259,8 +259,8 @@ async def test_throttle_end_while_closing_has_no_effect(place):
     large = memoryview(m.fetched(1, size=50_000_000))
     written = 0
     while not session._client.get_write_buffer_size():  # until the kernel takes no more for a client that does not read
-        to_client.write(large[written : written + 10_000])
-        written += 10_000
+        to_client.write(large[written : written + 200_000])  # few steps, as the throttle ends soon
+        written += 200_000
         await asyncio.sleep(0)
     to_client.close()
     await until(lambda: session.closing)
