@@ -129,7 +129,7 @@ def test_listener_limits_reload_and_connections_wait(gateway: Weir) -> None:
         first = stack.enter_context(open_from(STEADY_IP, address(gateway)))
         ask(first)
         gateway.write_config(changed)
-        gateway.config.reload()
+        gateway.reload()
         wait_until(lambda: gateway.metric("weir_listener_max_connections") == 1, "the new maximum is in effect")
         refused = rejected(gateway)
         second = stack.enter_context(open_from(STEADY_IP, address(gateway)))
@@ -142,6 +142,6 @@ def test_listener_limits_reload_and_connections_wait(gateway: Weir) -> None:
         read_answer(second)
         assert rejected(gateway) == refused
     gateway.write_config(gateway.config)
-    gateway.config.reload()
+    gateway.reload()
     wait_until(lambda: gateway.metric("weir_listener_max_connections") == 0, "the maximum is removed")
     assert "max_connections" in Path(gateway.log_file).read_text()

@@ -87,7 +87,7 @@ def configure(gateway: Weir, explicit: dict[str, int] | None = None, **rest: Any
     done = "weir_config_reloads_total"
     before = gateway.metric(done)
     gateway.write_config(gateway.config | {"quotas": topics_section(explicit, **rest)})
-    gateway.config.reload()
+    gateway.reload()
     wait_until(lambda: gateway.metric(done) > before, "the config is read")
 
 
