@@ -39,7 +39,7 @@ class SessionCore:
             context.own_topics,
             context.max_frame_bytes,
         )
-        produce = ProduceHandler(connection, context, fast_path)
+        produce = ProduceHandler(wire, connection, context, fast_path)
         connection.produce, connection.fetch = produce, fetch
         connection.share_fetch = ShareFetchHandler(self.client, self.throttle, fetch)
         self.requests = RequestStream(wire, context, connection, self.in_flight, self.responses, fast_path, produce)

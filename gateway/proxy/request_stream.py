@@ -157,7 +157,7 @@ class RequestStream:
             raise
         splitter.finish()
         if not splitter.inside_request and self._direction.state is not RequestState.HALF_CLOSED:
-            self._produce.mute_refused(self._wire, now)
+            self._produce.mute_refused(now)
             self._pause_where_due()
 
     def _take_next(self, now: float) -> bool:

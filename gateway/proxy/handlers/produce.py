@@ -55,9 +55,12 @@ class ProduceHandler:
         "_scanned",
         "_throttle",
         "_topics",
+        "_unread",
+        "_wire",
     )
 
-    def __init__(self, connection: Connection, context: SessionContext, fast_path: FastPath) -> None:
+    def __init__(self, wire: Wire, connection: Connection, context: SessionContext, fast_path: FastPath) -> None:
+        self._wire = wire
         self._connection = connection
         self._client = connection.client
         self._throttle = connection.throttle
@@ -69,6 +72,7 @@ class ProduceHandler:
         self._inspector: ProduceInspector | None = None
         self._scanned: InspectedProduce | None = None  # the arriving request, if the inspector sees it pass
         self._refused = 0  # requests that a pause has refused since the client was last muted for it
+        self._unread = -1  # bytes in the socket when this chunk's last request was refused; -1 if none was refused
         self._half_closed = False
 
     def handle(self, request: Request, now: float) -> Verdict:
@@ -177,6 +181,8 @@ class ProduceHandler:
         delay = self._gate.refused()
         self._throttle.record_volume_delay(delay, now, self._client.bucket(_KIND, now), request.size)
         self._refused += 1
+        # Counted before the client has the answer: what it sends after that has to wait for the end of the mute.
+        self._unread = self._wire.unread_client_bytes()
         return Answer(
             produce_refusal.refuse(
                 header.api_version,
@@ -188,13 +194,18 @@ class ProduceHandler:
             )
         )
 
-    def mute_refused(self, wire: Wire, now: float) -> None:
+    def mute_refused(self, now: float) -> None:
         """Mute the client once all of its requests that had arrived during a pause are answered.
 
         Requests in the socket were sent before the client knew of the pause. If each of them waited for a mute of its own, a
         client with many requests in flight would run into its request timeout.
         """
-        if self._refused > MAX_REFUSED or (self._refused and not wire.unread_client_bytes()):
+        if not self._refused:
+            return
+        unread, self._unread = self._unread, -1
+        if unread < 0:
+            unread = self._wire.unread_client_bytes()
+        if unread == 0 or self._refused > MAX_REFUSED:
             self._refused = 0
             if self._gate.paused:
                 self._throttle.mute_for_volumes(self._gate.delay, now, self._client.bucket(_KIND, now), None)

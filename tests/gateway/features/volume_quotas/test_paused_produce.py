@@ -127,6 +127,24 @@ def test_requests_left_in_the_socket_are_refused_before_the_mute():
     assert t.paused
 
 
+class Eager(Gated):
+    """A session whose client has its next request in the socket as soon as an answer is written."""
+
+    def write_client(self, data):
+        super().write_client(data)
+        if not self.paused:
+            self.socket = m.produce(2)
+
+
+def test_request_sent_after_a_refusal_waits_for_the_mute():
+    t = Eager()
+    t.set(MUTED, paused=True)
+    t.client_sends(m.produce(1))
+    t.client_got(refused(1))
+    assert t.paused
+    assert t.socket == m.produce(2)
+
+
 def test_flood_is_muted_at_the_in_flight_limit():
     t = Gated()
     t.set(MUTED, paused=True)
