@@ -10,7 +10,8 @@ FROM python:${PYTHON}-slim-bookworm AS build
 ARG SPARK
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
-COPY pyproject.toml setup.py README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE ./
+COPY .ci/build_backend.py .ci/
 COPY protocol protocol
 COPY gateway gateway
 RUN python -m venv /opt/weir && /opt/weir/bin/pip install '.[reports]' "pyspark==${SPARK}"

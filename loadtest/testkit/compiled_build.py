@@ -22,7 +22,7 @@ from loadtest.testkit.paths import CHECKOUT
 
 BUILD = CHECKOUT / "build" / "compiled"
 PACKAGES = ("gateway", "protocol")
-_BESIDE_THEM = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
+_BESIDE_THEM = ("pyproject.toml", ".ci/build_backend.py", "README.md", "LICENSE")
 _SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
 
 
@@ -98,7 +98,8 @@ def _compile() -> None:
         for package in PACKAGES:
             shutil.copytree(CHECKOUT / package, source / package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
         for file in _BESIDE_THEM:
-            shutil.copy2(CHECKOUT / file, source)
+            (source / file).parent.mkdir(exist_ok=True)
+            shutil.copy2(CHECKOUT / file, source / file)
         command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", name]
         environ = {**os.environ, "WEIR_COMPILE": "1"}
         done = subprocess.run([*command, str(source)], env=environ, capture_output=True, text=True, check=False)
