@@ -6,7 +6,7 @@ from gateway.observer import Outlet
 from gateway.proxy.collected import CollectBudget
 from gateway.proxy.counters import Counters
 from gateway.proxy.handler import HandlerFactory, RequestGate
-from gateway.proxy.handlers.registry import registry
+from gateway.proxy.handlers.registry import charging_registry, registry
 from gateway.proxy.produce_gate import ProducedTopics, ProduceGate
 from gateway.proxy.wire import Recorder
 from gateway.quotas.engine import QuotaEngine
@@ -16,12 +16,17 @@ from protocol.bodies.addresses import Translate
 
 @dataclass(slots=True)
 class SessionContext:
-    """The gateway around a session: its quotas, its counters, the addresses that its clients see, its limits (bytes).
+    """The surroundings of a session. Its fields are common to all sessions of a listener; sizes are bytes.
 
-    `handlers` are the factories of the features' handlers by API key, to which the proxy adds its own. `gate` delays all
-    producers whatever their quotas. `recorder` gets every throttle. `topics` switches the look at Produce requests' topics on.
-    No quota counts `own_topics`, which are Weir's. `authentication_gate` checks the requests of a client until it has
-    authenticated, for which it has `authentication_seconds`; None if no client has to. `collect_budget` is the whole gateway's.
+    - `handlers`: the factories of request handlers by API key, those of the features; the proxy adds its own.
+    - `gate`: delays all producers, whatever their quotas.
+    - `recorder`: gets every throttle.
+    - `authentication_gate`: checks the requests of a client until it has authenticated; None if no client has to. A client has
+      `authentication_seconds` for that.
+    - `topics`: inspects the topics of Produce requests.
+    - `collect_budget`: one for the whole gateway.
+    - `own_topics`: Weir's own. No quota counts them.
+    - `charging_handlers`: as `handlers`, but they also charge requests to kinds with figures.
     """
 
     engine: QuotaEngine
@@ -37,6 +42,8 @@ class SessionContext:
     collect_budget: CollectBudget = field(default_factory=CollectBudget)
     own_topics: OwnTopics = field(default_factory=OwnTopics)
     outlet: Outlet = field(default_factory=Outlet)
+    charging_handlers: dict[int, HandlerFactory] = field(init=False)
 
     def __post_init__(self) -> None:
         self.handlers = registry(self.handlers)
+        self.charging_handlers = charging_registry(self.handlers)

@@ -79,6 +79,11 @@ class Client:
             exempt = self._exempt[name] = self._engine.exempts(name, self.user, self.client_id)
         return exempt
 
+    @property
+    def queued(self) -> bool:
+        """True while the connection's request waits for a bucket in debt."""
+        return self._queued is not None
+
     def enter_queue(self, kind: str, size: int, now: float) -> QuotaVerdict:
         """The time that a request waits unforwarded because it is the first that this connection charges to a bucket in debt.
 

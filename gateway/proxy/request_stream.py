@@ -62,6 +62,7 @@ class RequestStream:
     """The direction from the client to its broker."""
 
     __slots__ = (
+        "_charging_handlers",
         "_client",
         "_connection",
         "_counts",
@@ -94,6 +95,7 @@ class RequestStream:
         self._engine = context.engine
         self._counts = context.counters.requests
         self._handlers = context.handlers
+        self._charging_handlers = context.charging_handlers
         self._connection = connection
         self._client = connection.client
         self._throttle = connection.throttle
@@ -203,7 +205,9 @@ class RequestStream:
                 return DEFER
         handler, self._waiting = self._waiting, None
         if handler is None:
-            factory = self._handlers.get(request.header.api_key)
+            # A request that waits for a quota is charged even if the quota has just been removed: its wait ends so.
+            charging = self._engine.charges_requests or self._client.queued
+            factory = (self._charging_handlers if charging else self._handlers).get(request.header.api_key)
             handler = None if factory is None else factory(connection)
             if handler is None:
                 return FORWARD

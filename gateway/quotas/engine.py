@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.entity import OTHER, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable, Resolution, Tags
-from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS, QuotaKind
+from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS, REQUEST_KEYS, QuotaKind
 from gateway.quotas.kinds.produce import KIND as PRODUCE
 from gateway.quotas.labels import LabelSlots, UnnamedBuckets
 from gateway.quotas.meter import Meter, Window, carry_over
@@ -59,7 +59,8 @@ class QuotaEngine:
 
     At most `max_buckets` buckets per kind exist. A later client shares one bucket with the others of its quota level
     (`overflowed` counts such clients). At most `max_labelled` per kind are shown by name (`LabelSlots`), the others as one row.
-    The meters of a `shared` engine can be charged with the use of peers (`quotas.sharing`).
+    The meters of a `shared` engine can be charged with the use of peers (`quotas.sharing`). `charges_requests` is True while
+    some client has a quota that charges figures for requests (`REQUEST_KEYS`). Without one, most requests need no handler.
     """
 
     def __init__(
@@ -80,11 +81,10 @@ class QuotaEngine:
         self.generation = 0
         self.overflowed = 0
         self.max_buckets = max_buckets
-        self._table = QuotaTable(settings.quotas, settings.dynamic)
         self._policies = {
             name: Policy(settings.enforce, settings.metering_of(kind).window, now) for name, kind in KINDS.items()
         }
-        self._small_quotas = _small_quotas(self._table)
+        self._set_table(QuotaTable(settings.quotas, settings.dynamic))
         self._buckets: dict[str, dict[Tags, Bucket]] = {name: {} for name in KINDS}
         self._labelled = {name: LabelSlots(max_labelled, now) for name in KINDS}
         self._totals = {name: KindTotals() for name in KINDS}
@@ -206,8 +206,8 @@ class QuotaEngine:
         debt.
         """
         before, self.settings = self.settings, settings
-        old, self._table = self._table, QuotaTable(settings.quotas, settings.dynamic)
-        self._small_quotas = _small_quotas(self._table)
+        old = self._table
+        self._set_table(QuotaTable(settings.quotas, settings.dynamic))
         for name, kind in KINDS.items():
             metering, after = before.metering_of(kind), settings.metering_of(kind)
             self._policies[name].enforce = settings.enforce
@@ -217,6 +217,11 @@ class QuotaEngine:
             for bucket in self._buckets_of(name, changed) if after == metering else self._buckets[name].values():
                 self._reconfigure(kind, bucket, metering, now)
         self.recall()
+
+    def _set_table(self, table: QuotaTable) -> None:
+        self._table = table
+        self._small_quotas = _small_quotas(table)
+        self.charges_requests = not REQUEST_KEYS.isdisjoint(table.keys)
 
     def _buckets_of(self, kind: str, entities: Set[ClientQuotaEntity]) -> Iterable[Bucket]:
         """The buckets that may have the quota of one of these entities: all buckets if one entity is a default."""

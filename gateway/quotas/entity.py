@@ -216,6 +216,11 @@ class QuotaTable:
                 found.setdefault(self._exact.get(entity, entity), {})[key] = limit
         return found
 
+    @property
+    def keys(self) -> Set[str]:
+        """The keys of the limits in effect."""
+        return self._limits.keys()
+
     def changed(self, key: str, before: "QuotaTable") -> Set[ClientQuotaEntity]:
         """The entities whose quota `key` or exemption differs between this table and `before`."""
         old, new = before._limits.get(key, {}), self._limits.get(key, {})

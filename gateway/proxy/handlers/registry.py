@@ -105,7 +105,7 @@ def _api_versions(connection: Connection) -> RequestHandler:  # noqa: ARG001
 
 def registry(of_features: Mapping[int, HandlerFactory]) -> dict[int, HandlerFactory]:
     """All handler factories. Requests of other APIs are forwarded as they come."""
-    handlers = {
+    return {
         **of_features,
         int(ApiKey.PRODUCE): _produce,
         int(ApiKey.FETCH): _fetch,
@@ -113,11 +113,19 @@ def registry(of_features: Mapping[int, HandlerFactory]) -> dict[int, HandlerFact
         int(ApiKey.FIND_COORDINATOR): _find_coordinator,
         int(ApiKey.API_VERSIONS): _api_versions,
     }
+
+
+def charging_registry(handlers: Mapping[int, HandlerFactory]) -> dict[int, HandlerFactory]:
+    """These factories, and a charge for every request of a kind with figures.
+
+    Sessions use them only while such a quota exists (`QuotaEngine.charges_requests`): most APIs need no handler otherwise.
+    """
+    charging = dict(handlers)
     for api in APIS:
         kinds = tuple([kind.name for kind in request_kinds(ApiKey(api))])
         if kinds and api != ApiKey.PRODUCE:  # Produce has a fast path, so its own handler charges it
-            handlers[api] = _charged(kinds, handlers.get(api))
-    return handlers
+            charging[api] = _charged(kinds, handlers.get(api))
+    return charging
 
 
 def _charged(kinds: tuple[str, ...], inner: HandlerFactory | None) -> HandlerFactory:

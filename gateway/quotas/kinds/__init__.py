@@ -31,6 +31,10 @@ def request_kinds(api: ApiKey) -> list[QuotaKind]:
     return [kind for kind in KINDS.values() if kind.charge is not None and kind.charge.has_figure_for(api)]
 
 
+REQUEST_KEYS = frozenset(kind.config_key for api in ApiKey if api is not ApiKey.PRODUCE for kind in request_kinds(api))
+"""The quotas of kinds that charge a figure for requests other than Produce."""
+
+
 def small_quota_warning(config_key: str, limit: float, entity: str) -> str | None:
     """A warning if a mute under a quota of `limit` per second may outlast a client's session; None if it cannot.
 
@@ -47,6 +51,7 @@ __all__ = [
     "BY_CONFIG_KEY",
     "CLIENT_KINDS",
     "KINDS",
+    "REQUEST_KEYS",
     "UNITS",
     "QuotaKind",
     "Unit",

@@ -2,11 +2,11 @@
 
 import pytest
 
-from gateway.quotas.engine import QuotaSettings
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from protocol.api_keys import ApiKey
 from tests.gateway.proxy import messages as m
-from tests.gateway.proxy.transcript import Transcript
+from tests.gateway.proxy.transcript import START, Transcript
 from tests.protocol import codec
 
 
@@ -123,6 +123,31 @@ def test_raised_rate_ends_the_mute():
     t.configure(QuotaSettings())
     t.passes(0.001)
     t.broker_got(*map(m.heartbeat, range(13)))
+
+
+def test_new_rate_charges_open_connections():
+    t = Transcript()
+    t.client_sends(*map(m.heartbeat, range(20)))
+    assert "request_rate" not in {bucket.kind.name for bucket in t.engine.buckets()}
+    t.configure(rates())
+    t.client_sends(*map(m.heartbeat, range(20, 30)))
+    assert not t.paused
+    t.client_sends(m.heartbeat(30))
+    assert t.paused
+    assert t.row("request_rate").amount_total == 11
+
+
+def test_removed_rate_ends_the_wait_for_its_bucket():
+    engine = QuotaEngine(rates(), START)
+    bucket = engine.acquire("request_rate", "ANONYMOUS", "etl", START)
+    bucket.charge(40, START)
+    t = Transcript(engine=engine)
+    t.client_sends(m.heartbeat(0))
+    assert (t.paused, bucket.waiting) == (True, 1)
+    t.configure(QuotaSettings())
+    t.passes(0.001)
+    t.broker_got(m.heartbeat(0))
+    assert (t.paused, bucket.waiting) == (False, 0)
 
 
 def test_client_without_a_rate_has_no_bucket():
