@@ -10,7 +10,7 @@ from gateway.quotas.kinds.produce import KIND as PRODUCE
 from gateway.quotas.labels import LabelSlots, UnnamedBuckets
 from gateway.quotas.meter import Meter, Window, carry_over
 from gateway.quotas.policy import KindTotals, Policy
-from gateway.quotas.shared_meter import SharedMeter, UsageAccount
+from gateway.quotas.shared_meter import SharedMeter, UsageAccount, UsageKey
 from gateway.quotas.snapshot import Tally, ThrottleTotals, UsageRow
 
 BUCKET_IDLE_SECONDS = 3600.0
@@ -119,16 +119,16 @@ class QuotaEngine:
     def kinds(self) -> frozenset[str]:
         return frozenset(self._buckets)
 
-    def accounts(self) -> Iterator[tuple[tuple[str, Tags | str], UsageAccount]]:
+    def accounts(self) -> Iterator[tuple[UsageKey, UsageAccount]]:
         """Every bucket of a single entity. The engine may not change meanwhile."""
         for kind, buckets in self._buckets.items():
             for tags, bucket in buckets.items():
                 if not tags.overflow:
                     yield (kind, tags), bucket
 
-    def changed(self) -> list[tuple[tuple[str, Tags | str], UsageAccount]]:
+    def changed(self) -> list[tuple[UsageKey, UsageAccount]]:
         """The accounts whose use has not been published yet."""
-        found: list[tuple[tuple[str, Tags | str], UsageAccount]] = []
+        found: list[tuple[UsageKey, UsageAccount]] = []
         for kind, buckets in self._buckets.items():
             for tags, bucket in buckets.items():
                 if bucket.amount_total != bucket.shared_total and not tags.overflow:

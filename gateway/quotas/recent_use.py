@@ -4,7 +4,7 @@ The time between the two processes counts as for any bucket, which refills meanw
 clocks of possibly two machines.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ from gateway.quotas.engine import Metering, QuotaEngine
 from gateway.quotas.entity import Tags
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.meter import Meter, PastUse, Window, carry_over
+from gateway.quotas.shared_meter import UsageKey
 
 LONGEST_SECONDS: Final = 86_400.0
 """A longer difference, forward or backward, means that a clock was set, or that the use is too old to matter."""
@@ -69,6 +70,15 @@ class TopicSpent:
     window: Window
     here: tuple[PastUse, ...]
     elsewhere: tuple[PastUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTotals:
+    """The last message that this gateway has charged of a peer: its sequence number, and the totals up to it."""
+
+    identity: str
+    sequence: int
+    totals: Mapping[UsageKey, int]
 
 
 def recent_use(kind: str, meter: Meter | None, limit: float | None, engine: QuotaEngine, now: float) -> RecentUse | None:

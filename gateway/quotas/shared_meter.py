@@ -9,6 +9,7 @@ only the reported use counts.
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from gateway.quotas.entity import Tags
 from gateway.quotas.meter import Meter, PastUse, carry_over
 
 _WHOLE: Final = 1.0
@@ -147,6 +148,10 @@ class SharedMeter(Meter):
     def restore(self, used: Sequence[PastUse], now: float) -> None:
         self._presumed = self._older = 0.0
         self._inner.restore(used, now)
+
+
+UsageKey = tuple[str, Tags | str]
+"""The key of a `UsageAccount`: a kind, and the account's name in the kind: a bucket's tags, or a string."""
 
 
 class UsageAccount(Protocol):

@@ -17,7 +17,7 @@ from gateway.quotas.kinds.connection import KIND as CONNECTIONS
 from gateway.quotas.meter import Meter, Window
 from gateway.quotas.rate import SampledRate
 from gateway.quotas.recent_use import RecentUse, recent_use, restore_meter
-from gateway.quotas.shared_meter import SharedMeter, UsageAccount, as_shared
+from gateway.quotas.shared_meter import SharedMeter, UsageAccount, UsageKey, as_shared
 
 KIND: Final = CONNECTIONS.name
 
@@ -241,13 +241,13 @@ class ConnectionQuotas:
     def kinds(self) -> frozenset[str]:
         return frozenset((LISTENER, GATEWAY))
 
-    def accounts(self) -> list[tuple[tuple[str, Tags | str], UsageAccount]]:
+    def accounts(self) -> list[tuple[UsageKey, UsageAccount]]:
         """The listeners and the gateway, as far as they have rates."""
-        gates: list[tuple[tuple[str, Tags | str], Gate]] = [((GATEWAY, ""), self._gateway)]
+        gates: list[tuple[UsageKey, Gate]] = [((GATEWAY, ""), self._gateway)]
         gates += [((LISTENER, name), gate) for name, gate in self._listeners.items()]
         return [(entity, gate) for entity, gate in gates if gate.meter is not None]
 
-    def changed(self) -> list[tuple[tuple[str, Tags | str], UsageAccount]]:
+    def changed(self) -> list[tuple[UsageKey, UsageAccount]]:
         """Of those, the ones that have taken connections since sharing has taken note of them."""
         return [(entity, gate) for entity, gate in self.accounts() if gate.total() != gate.shared_total]
 

@@ -1,6 +1,6 @@
-"""Keeps recent usage over a restart: saved every few seconds and at the end, put back at the start.
+"""Saves recent usage every few seconds and at the end, and restores it at the start.
 
-After any failure the gateway logs it and goes on: at worst, clients get one burst too many.
+After a failed save or restore the gateway serves clients all the same: at worst, each of them gets one burst too many.
 """
 
 import asyncio
@@ -20,27 +20,33 @@ from gateway.features.recent_use.usage_file import (
     cut,
     entity_line,
     listener_line,
-    member_lines,
+    peer_lines,
     read_usage,
     topic_line,
     write_usage,
 )
-from gateway.features.sharing.shared_usage import Entity, Known
 from gateway.quotas.engine import QuotaEngine
-from gateway.quotas.recent_use import BucketUse, Moment, RecentUse, TopicSpent, entity_uses, restore_entity, seconds_between
-from gateway.quotas.shared_meter import UsageAccount
+from gateway.quotas.recent_use import (
+    BucketUse,
+    Moment,
+    PeerTotals,
+    RecentUse,
+    TopicSpent,
+    entity_uses,
+    restore_entity,
+    seconds_between,
+)
+from gateway.quotas.shared_meter import UsageAccount, UsageKey
 
-Account = tuple[Entity, UsageAccount]
+_BATCH = 50
+"""Buckets in one turn of the event loop: half a millisecond's work."""
 
-_TOGETHER = 50
-"""Buckets that are written down before clients have their turn again: half a millisecond's work."""
-
-_REST = 50.0
-"""It pauses so many times as long as it worked, so that saving very many buckets takes 2 % of the time at most."""
+_PAUSE_FACTOR = 50.0
+"""After a save that took t seconds, the next save waits for at least 50 t: saves take at most 2 % of the time."""
 
 METRICS: tuple[Row, ...] = (
-    Value("counter", "weir_usage_saves_total", "Attempts to save recent usage for the next start, by what came of them.",
-          ("result",), reasons(lambda scrape: scrape.usage_saves)),
+    Value("counter", "weir_usage_saves_total", "Attempts to save recent usage for the next start, by result.", ("result",),
+          reasons(lambda scrape: scrape.usage_saves)),
 )  # fmt: skip
 
 _log = logging.getLogger("weir.state")
@@ -55,14 +61,14 @@ class RecentListeners(Protocol):
 
 
 class RecentTopics(Protocol):
-    """The rates of topics that are at work now."""
+    """The rates of topics; none while `quotas.topics` is not configured."""
 
-    def accounts(self) -> Iterable[Account]: ...
+    def accounts(self) -> Iterable[tuple[UsageKey, UsageAccount]]: ...
 
-    def recent_uses(self, accounts: Iterable[Account], now: float) -> Iterable[TopicSpent]: ...
+    def recent_uses(self, accounts: Iterable[tuple[UsageKey, UsageAccount]], now: float) -> Iterable[TopicSpent]: ...
 
     def restore_uses(self, saved: Iterable[TopicSpent], seconds: float, now: float) -> None:
-        """Put uses into the rates that were saved so many seconds ago."""
+        """Restore rates that were saved `seconds` ago."""
         ...
 
 
@@ -71,13 +77,13 @@ class RecentPeers(Protocol):
 
     def peers(self) -> Iterable[str]: ...
 
-    def known(self, identity: str) -> Known | None: ...
+    def totals_of(self, identity: str) -> PeerTotals | None: ...
 
-    def remember(self, known: Known, at: float, now: float) -> None: ...
+    def restore_peer(self, saved: PeerTotals, at: float, now: float) -> None: ...
 
 
 class RecentUsage(Feature[None]):
-    """One gateway's usage in the file at `path`, written every `interval` seconds. `saves` counts by result.
+    """Saves the use of one gateway to the file at `path`, every `interval` seconds. `saves` counts by result.
 
     `peers` is None for a gateway that does not share its quotas.
     """
@@ -96,30 +102,30 @@ class RecentUsage(Feature[None]):
     ) -> None:
         self._peers = peers
         self._topics = topics
-        self._read: tuple[Usage, float] | None = None  # and at which time, by the monotonic clock, it had been saved
+        self._restored: tuple[Usage, float] | None = None  # with the time of the save (monotonic)
         self.saves = saves
         self._path = path
         self._interval = interval
         self._engine = engine
         self._listeners = listeners
-        self._file_holds_something = True
+        self._file_has_lines = True
         self._write: asyncio.Future[None] | None = None
         self._failing = False
         self._task: BackgroundTask | None = None
 
     async def restore(self) -> None:
-        """Put back what was saved last. To be called before anybody is served, once the quotas are known."""
+        """Restore the last save. All quotas must be known by now, and no client may be served yet."""
         try:
             usage = await asyncio.to_thread(read_usage, self._path)
         except FileNotFoundError:
-            self._file_holds_something = False
+            self._file_has_lines = False
             return
         except (OSError, BadUsageFileError) as error:
-            _log.warning("recent usage can't be read, so every client starts with its whole burst: %s: %s", self._path, error)
+            _log.warning("recent usage can't be read, so every client starts with a full burst: %s: %s", self._path, error)
             return
         seconds = seconds_between(usage.at, _now())
         if seconds is None:
-            _log.warning("recent usage was saved too long ago, or in the future, and is not used: %s", self._path)
+            _log.warning("recent usage was saved too long ago, or in the future, and is not restored: %s", self._path)
             return
         now = clock.monotonic()
         restored = sum(
@@ -128,16 +134,20 @@ class RecentUsage(Feature[None]):
         )
         for listener, use in usage.listeners.items():
             self._listeners.restore(listener, use.aged(seconds), now)
-        self._read = usage, now - seconds
+        self._restored = usage, now - seconds
         if self._peers is not None:
-            for known in usage.members:
-                self._peers.remember(known, now - seconds, now)
+            for totals in usage.peers:
+                self._peers.restore_peer(totals, now - seconds, now)
         _log.info("recent usage restored", extra={"buckets": restored, "seconds_ago": round(seconds, 1)})
         if usage.damaged:
-            _log.warning("%d lines of %s are damaged or missing and were left out", usage.damaged, self._path)
+            _log.warning("%d lines of %s are damaged or missing and were skipped", usage.damaged, self._path)
 
     def start(self, tasks: BackgroundTasks) -> None:
-        self._restore_topics()
+        if self._restored is not None and self._topics is not None:  # topics have meters only after their feature's start
+            usage, saved_at = self._restored
+            now = clock.monotonic()
+            self._topics.restore_uses(usage.topics, now - saved_at, now)
+        self._restored = None
         self._task = tasks.start("save recent usage", self._run)
 
     async def stop(self) -> None:
@@ -145,58 +155,30 @@ class RecentUsage(Feature[None]):
             self._task.cancel()
         await self.save()
 
-    def _restore_topics(self) -> None:
-        """Topic quotas are at work only now, after their feature has started."""
-        if self._read is not None and self._topics is not None:
-            usage, saved_at = self._read
-            now = clock.monotonic()
-            self._topics.restore_uses(usage.topics, now - saved_at, now)
-        self._read = None
-
     async def _run(self) -> None:
-        worked = 0.0
+        seconds = 0.0
         while True:
-            await asyncio.sleep(max(self._interval, worked * _REST))
+            await asyncio.sleep(max(self._interval, seconds * _PAUSE_FACTOR))
             began = clock.monotonic()
             await self.save()
-            worked = clock.monotonic() - began
+            seconds = clock.monotonic() - began
 
     async def save(self) -> None:
-        """Write down what is remembered now; nothing where that is nothing, and was nothing before."""
+        """Save the present use. Without any use the file is written only if the last save had some."""
         if self._write is not None and not self._write.done():  # of a `run` that was cancelled
             await asyncio.wait([self._write])
-        lines: list[str] = []
-        buckets = list(self._engine.buckets())
-        for start in range(0, len(buckets), _TOGETHER):
-            uses = entity_uses(self._engine, buckets[start : start + _TOGETHER], clock.monotonic())
-            lines += map(entity_line, uses)
-            await asyncio.sleep(0)
-        lines += [listener_line(*each) for each in self._listeners.recent_uses(clock.monotonic()).items()]
-        topics = self._topics
-        accounts = [] if topics is None else list(topics.accounts())
-        for start in range(0, len(accounts), _TOGETHER):
-            if topics is not None:
-                lines += map(topic_line, topics.recent_uses(accounts[start : start + _TOGETHER], clock.monotonic()))
-            await asyncio.sleep(0)
-        if self._peers is not None:
-            # After the buckets: use that a peer reports in between is forgotten rather than charged twice.
-            for identity in self._peers.peers():
-                known = self._peers.known(identity)
-                if known is not None:
-                    for line in member_lines(known):
-                        lines.append(line)
-                        await asyncio.sleep(0)
-        if not lines and not self._file_holds_something:
+        lines = await self._lines()
+        if not lines and not self._file_has_lines:
             return
         left_out = cut(lines)
-        # All but the writing is done by now: a thread that makes text would contend for Python's lock.
+        # The thread only writes: a thread that makes text would contend for Python's lock.
         self._write = asyncio.ensure_future(asyncio.to_thread(write_usage, self._path, _now(), lines))
         try:
             await asyncio.shield(self._write)
         except (OSError, ValueError) as error:
             self._failed(f"recent usage can't be saved: {error} — make the folder of state.usage_path writable")
             return
-        self._file_holds_something = bool(lines)
+        self._file_has_lines = bool(lines)
         if left_out:
             self._failed(
                 f"recent usage in {self._path}: {left_out} lines would make the file too long. Their clients start with a"
@@ -207,6 +189,28 @@ class RecentUsage(Feature[None]):
         if self._failing:
             _log.info("recent usage is saved again")
         self._failing = False
+
+    async def _lines(self) -> list[str]:
+        """The file's lines, made in batches so that clients are served in between."""
+        lines: list[str] = []
+        buckets = list(self._engine.buckets())
+        for start in range(0, len(buckets), _BATCH):
+            lines += map(entity_line, entity_uses(self._engine, buckets[start : start + _BATCH], clock.monotonic()))
+            await asyncio.sleep(0)
+        lines += [listener_line(*each) for each in self._listeners.recent_uses(clock.monotonic()).items()]
+        if self._topics is not None:
+            accounts = list(self._topics.accounts())
+            for start in range(0, len(accounts), _BATCH):
+                lines += map(topic_line, self._topics.recent_uses(accounts[start : start + _BATCH], clock.monotonic()))
+                await asyncio.sleep(0)
+        # Peers come after the buckets: use that a peer reports meanwhile is then lost instead of charged twice.
+        for identity in () if self._peers is None else self._peers.peers():
+            totals = None if self._peers is None else self._peers.totals_of(identity)
+            if totals is not None:
+                for line in peer_lines(totals):
+                    lines.append(line)
+                    await asyncio.sleep(0)
+        return lines
 
     def _failed(self, message: str) -> None:
         self.saves["failure"] += 1

@@ -1,21 +1,21 @@
-"""Recent usage in a file: a line of JSON that says when, and one for each bucket that is not full.
+"""The file of recent usage: a header with the time of the save, and a line of JSON for each bucket that is not full.
 
     {"version": 1, "boot": "5d0e...", "monotonic": 5021.4, "wall": 1795244400.2, "rows": 2}
     {"kind": "produce", "user": "alice", "limit": 1e6, "metering": ["token_bucket", 11, 1.0], "spent": [[0.0, 0.0, 81920.0]]}
     {"listener": "clients", "limit": 50.0, "metering": ["token_bucket", 11, 1.0], "spent": [[0.0, 0.0, 3.0]]}
     {"member": "00f1...", "sequence": 512, "told": [{"kind": "produce", "user": "alice", "total": 1048576}]}
 
-`listener` null is the rate of the whole gateway. A `member` is another gateway that shares quotas, with the counts that it has
-published and that the buckets contain. A member may have several lines. A `topic` has a line like a listener's, without a
-limit; null stands for all topics together. Its `elsewhere` is the use through other gateways.
+The `listener` null is the whole gateway. A `member` is a peer that shares quotas; its lines have the totals that the buckets
+contain. A `topic` has a line like a listener, but no limit; the topic null stands for all topics together. `elsewhere` is the
+topic's use through peers.
 
-The format has lines, so that a save can make them step by step: one JSON text of 10 000 buckets would keep clients waiting. A
-reader parses each line by itself.
+A save makes the lines in batches, because one JSON text of 10 000 buckets would block the event loop.
 """
 
 import json
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -23,36 +23,38 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from gateway.features.sharing.shared_usage import Entity, Known
 from gateway.files.whole_file import replace_file
 from gateway.quotas.engine import Metering
 from gateway.quotas.entity import Tags
 from gateway.quotas.meter import PastUse, Window
-from gateway.quotas.recent_use import BucketUse, Moment, RecentUse, TopicSpent
+from gateway.quotas.recent_use import BucketUse, Moment, PeerTotals, RecentUse, TopicSpent
+from gateway.quotas.shared_meter import UsageKey
 
 VERSION = 1
 MAX_BYTES = 1 << 28
-"""Of a file, its header aside: longer ones are neither written nor read."""
+"""The maximum size without the header. Weir neither writes nor reads a longer file."""
 
 _MAX_HEADER = 4_096
 
-_TOLD_IN_A_LINE = 50
+_TOTALS_PER_LINE = 50
 _TAGS = ("user", "client_id", "ip")
 
 
 class BadUsageFileError(Exception):
-    """The file can't be made out; the message says why."""
+    """The file is damaged, too long, or of another version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The recent use of a gateway at a moment. `listeners` are by name, None for all of them together. `members` are the counts
-    of other gateways. `damaged` counts the lines that are missing or can't be read."""
+    """The recent use of a gateway at the time of the save.
+
+    `listeners` are by name, None for the whole gateway. `damaged` counts lines that are missing or unreadable.
+    """
 
     at: Moment
     entities: tuple[BucketUse, ...] = ()
     listeners: Mapping[str | None, RecentUse] = field(default_factory=dict)
-    members: tuple[Known, ...] = ()
+    peers: tuple[PeerTotals, ...] = ()
     topics: tuple[TopicSpent, ...] = ()
     damaged: int = 0
 
@@ -74,7 +76,7 @@ _Spent = Annotated[list[tuple[float, float, float]], Field(max_length=20_000)]
 
 
 class _Row(_Saved):
-    """A bucket, if it has a kind; else a listener."""
+    """A bucket, or a listener if it has no kind."""
 
     kind: str | None = None
     user: str | None = None
@@ -91,8 +93,8 @@ class _Row(_Saved):
         return RecentUse(self.limit, Metering(algorithm, Window(samples, seconds)), spent)
 
 
-class _Told(_Saved):
-    """An account: by the tags of a bucket, or by a name."""
+class _Total(_Saved):
+    """The total of one account, which has either tags or a name."""
 
     kind: str
     user: str | None = None
@@ -101,22 +103,20 @@ class _Told(_Saved):
     name: str | None = None
     total: Annotated[int, Field(ge=0)]
 
-    def entity(self) -> Entity:
+    def key(self) -> UsageKey:
         return self.kind, Tags(self.user, self.client_id, ip=self.ip) if self.name is None else self.name
 
 
 class _Member(_Saved):
     member: str
     sequence: Annotated[int, Field(ge=0)]
-    told: list[_Told]
+    told: list[_Total]
 
-    def known(self) -> Known:
-        return Known(self.member, self.sequence, {told.entity(): told.total for told in self.told})
+    def totals(self) -> PeerTotals:
+        return PeerTotals(self.member, self.sequence, {each.key(): each.total for each in self.told})
 
 
 class _Topic(_Saved):
-    """A topic, or all of them together."""
-
     topic: str | None
     metering: _Metering
     spent: _Spent
@@ -132,9 +132,9 @@ _LINE: TypeAdapter[_Row | _Member | _Topic] = TypeAdapter(_Row | _Member | _Topi
 
 
 def read_usage(path: Path) -> Usage:
-    """Read the last save. Raises OSError where it can't be read, BadUsageFileError where it can't be made out."""
+    """Raises OSError or BadUsageFileError."""
     if path.stat().st_size > MAX_BYTES + _MAX_HEADER:
-        raise BadUsageFileError("it is too long to be Weir's")
+        raise BadUsageFileError(f"it has more than {MAX_BYTES} bytes")
     lines = path.read_bytes().splitlines()
     try:
         return _parse(lines)
@@ -145,16 +145,13 @@ def read_usage(path: Path) -> Usage:
 
 
 def write_usage(path: Path, at: Moment, lines: Sequence[str]) -> None:
-    """Replace the file by these `entity_line`s and `listener_line`s. Raises OSError.
-
-    A loss of power may damage it: it is not worth a disk's attention every few seconds.
-    """
+    """Replace the file. Raises OSError. A power failure may damage the file: a sync every few seconds costs too much."""
     header = {"version": VERSION, "boot": at.boot, "monotonic": at.monotonic, "wall": at.wall, "rows": len(lines)}
     replace_file(path, [_line(header), *lines], durable=False)
 
 
 def cut(lines: list[str]) -> int:
-    """Remove the last lines, those beyond `MAX_BYTES`. Returns their number."""
+    """Remove the last lines, so that the file has at most `MAX_BYTES`. Returns the number of removed lines."""
     ends = list(accumulate(map(len, lines)))  # JSON in ASCII: a character is a byte
     fitting = bisect_right(ends, MAX_BYTES)
     left_out = len(lines) - fitting
@@ -163,50 +160,43 @@ def cut(lines: list[str]) -> int:
 
 
 def entity_line(saved: BucketUse) -> str:
-    """The line of a bucket."""
     return _line({"kind": saved.kind, **_names(saved.tags), **_use(saved.use)})
 
 
 def listener_line(name: str | None, use: RecentUse) -> str:
-    """The line of a listener's rate, or of the gateway's (None)."""
+    """`name` is None for the whole gateway."""
     return _line({"listener": name, **_use(use)})
 
 
 def _parse(lines: list[bytes]) -> Usage:
     version = json.loads(lines[0] if lines else b"")["version"]
     if version != VERSION:
-        raise BadUsageFileError(f"it is of version {version}, this Weir knows version {VERSION}")
+        raise BadUsageFileError(f"it has version {version}, this Weir reads version {VERSION}")
     header = _Header.model_validate_json(lines[0])
-    found = [each for line in lines[1:] if (each := _read(line)) is not None]
+    found: list[_Row | _Member | _Topic] = []
+    for line in lines[1:]:
+        with suppress(ValidationError):
+            found.append(_LINE.validate_json(line))
     rows = [each for each in found if isinstance(each, _Row)]
     return Usage(
         Moment(header.boot, header.monotonic, header.wall),
         tuple(BucketUse(row.kind, Tags(row.user, row.client_id, ip=row.ip), row.use()) for row in rows if row.kind is not None),
         {row.listener: row.use() for row in rows if row.kind is None},
-        tuple(each.known() for each in found if isinstance(each, _Member)),
+        tuple(each.totals() for each in found if isinstance(each, _Member)),
         tuple(each.use() for each in found if isinstance(each, _Topic)),
         damaged=max(header.rows, len(lines) - 1) - len(found),
     )
 
 
-def _read(line: bytes) -> _Row | _Member | _Topic | None:
-    try:
-        return _LINE.validate_json(line)
-    except ValidationError:
-        return None
-
-
 def topic_line(saved: TopicSpent) -> str:
-    """The line of a topic."""
     metering = [saved.meter, saved.window.samples, saved.window.seconds]
     return _line({"topic": saved.name, "metering": metering, "spent": saved.here, "elsewhere": saved.elsewhere})
 
 
-def member_lines(known: Known) -> Iterator[str]:
-    """The lines of another member."""
-    told = [{"kind": kind, **_names(name), "total": total} for (kind, name), total in known.totals.items()]
-    for start in range(0, max(len(told), 1), _TOLD_IN_A_LINE):
-        yield _line({"member": known.identity, "sequence": known.sequence, "told": told[start : start + _TOLD_IN_A_LINE]})
+def peer_lines(peer: PeerTotals) -> Iterator[str]:
+    told = [{"kind": kind, **_names(name), "total": total} for (kind, name), total in peer.totals.items()]
+    for start in range(0, max(len(told), 1), _TOTALS_PER_LINE):
+        yield _line({"member": peer.identity, "sequence": peer.sequence, "told": told[start : start + _TOTALS_PER_LINE]})
 
 
 def _names(name: Tags | str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from gateway.features.sharing.report import SharingStatus
-from gateway.features.sharing.shared_usage import Entity, Flow, Known, Own, Peer, SharedUsage
+from gateway.features.sharing.shared_usage import Flow, Own, Peer, SharedUsage
 from gateway.features.sharing.use_message import (
     MAX_ENTITIES,
     MAX_MESSAGE_BYTES,
@@ -21,7 +21,8 @@ from gateway.features.sharing.use_message import (
 )
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import Tags
-from gateway.quotas.shared_meter import UsageAccount
+from gateway.quotas.recent_use import PeerTotals
+from gateway.quotas.shared_meter import UsageAccount, UsageKey
 
 Record = tuple[bytes, bytes | None]
 """Key and value, for the topic."""
@@ -86,8 +87,8 @@ class Member:
         self._settled_for = (1, False)
         self._echoed = float("-inf")
         self._peers: dict[str, Peer] = {}
-        self._own: dict[Entity, Own] = {}
-        self._active: dict[Entity, dict[str, Flow]] = {}
+        self._own: dict[UsageKey, Own] = {}
+        self._active: dict[UsageKey, dict[str, Flow]] = {}
         self._flows = 0
 
     def configure(self, interval: float, *, fair_share: bool) -> None:
@@ -182,7 +183,7 @@ class Member:
             if account is not None:
                 account.charge_others(delta, now, no_debt=history)
 
-    def _peer_account(self, entity: Entity, now: float) -> UsageAccount | None:
+    def _peer_account(self, entity: UsageKey, now: float) -> UsageAccount | None:
         kind, name = entity
         return self._by_kind[kind].peer_account(kind, name, now)
 
@@ -256,7 +257,7 @@ class Member:
             else:
                 meter.settle(1.0, 0.0, now, confirm=True)  # the peers did use it, though no message says so
 
-    def _busy(self, now: float) -> Iterable[tuple[Entity, UsageAccount]]:
+    def _busy(self, now: float) -> Iterable[tuple[UsageKey, UsageAccount]]:
         """The accounts with recent use here or at a peer: their shares may have changed."""
         oldest = now - 3 * self.quiet
         seen = set()
@@ -275,7 +276,7 @@ class Member:
         heard_lately = now - self._echoed <= HORIZON_INTERVALS * self.interval
         return now if heard_lately or self._echoed == float("-inf") else self._echoed
 
-    def _share(self, entity: Entity, now: float) -> float:
+    def _share(self, entity: UsageKey, now: float) -> float:
         """This member's part of an entity's quota: half of it by number of members, half by their recent use.
 
         Without any known use, every member may be about to begin, so the quota is divided by the number of members.
@@ -324,27 +325,27 @@ class Member:
         """The members with more than one message."""
         return [identity for identity, peer in self._peers.items() if peer.alive]
 
-    def known(self, identity: str) -> Known | None:
+    def totals_of(self, identity: str) -> PeerTotals | None:
         """None for a member that has left."""
         peer = self._peers.get(identity)
         if peer is None or not peer.alive:
             return None
-        return Known(identity, peer.sequence, {entity: flow.total for entity, flow in peer.flows.items()})
+        return PeerTotals(identity, peer.sequence, {entity: flow.total for entity, flow in peer.flows.items()})
 
-    def remember(self, known: Known, heard: float, now: float) -> None:
-        """Start from saved knowledge of a member, whose last message came at `heard` or before.
+    def restore_peer(self, saved: PeerTotals, heard: float, now: float) -> None:
+        """Continue from the saved totals of a member, which sent its last message at `heard` or before.
 
         After a short gap all of the member's use since then counts, after a long gap only its recent use.
         """
-        if known.identity == self.identity or (known.identity not in self._peers and len(self._peers) >= MAX_MEMBERS):
+        if saved.identity == self.identity or (saved.identity not in self._peers and len(self._peers) >= MAX_MEMBERS):
             return
-        peer = self._peers.setdefault(known.identity, Peer(known.sequence, heard, alive=True))
-        peer.sequence = max(peer.sequence, known.sequence)
-        for entity, total in known.totals.items():
+        peer = self._peers.setdefault(saved.identity, Peer(saved.sequence, heard, alive=True))
+        peer.sequence = max(peer.sequence, saved.sequence)
+        for entity, total in saved.totals.items():
             if entity not in peer.flows and self._flows < MAX_FLOWS:
                 self._flows += 1
                 flow = peer.flows[entity] = Flow(total, heard, missed=now - heard > self.expiry)
-                self._active.setdefault(entity, {})[known.identity] = flow
+                self._active.setdefault(entity, {})[saved.identity] = flow
 
     def _expire(self, now: float) -> None:
         forget = max(FORGET_SECONDS, self.expiry)

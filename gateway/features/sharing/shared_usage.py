@@ -1,16 +1,13 @@
 """Usage that gateways share: the accounts of this gateway, and a member's memory of its own and the peers' use."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import exp
 from typing import Protocol
 
 from gateway.features.sharing.use_message import EntityUse
 from gateway.quotas.entity import Tags
-from gateway.quotas.shared_meter import UsageAccount
-
-Entity = tuple[str, Tags | str]
-"""A kind, and the name of one account of the kind: the tags of a bucket, or a string."""
+from gateway.quotas.shared_meter import UsageAccount, UsageKey
 
 
 class SharedUsage(Protocol):
@@ -19,10 +16,10 @@ class SharedUsage(Protocol):
     @property
     def kinds(self) -> frozenset[str]: ...
 
-    def accounts(self) -> Iterable[tuple[Entity, UsageAccount]]:
+    def accounts(self) -> Iterable[tuple[UsageKey, UsageAccount]]:
         """All accounts. Nothing may be changed during the iteration."""
 
-    def changed(self) -> Iterable[tuple[Entity, UsageAccount]]:
+    def changed(self) -> Iterable[tuple[UsageKey, UsageAccount]]:
         """The accounts with `total()` other than `shared_total`."""
 
     def peer_account(self, kind: str, name: Tags | str, now: float) -> UsageAccount | None:
@@ -57,17 +54,8 @@ class Peer:
     sequence: int
     heard: float
     alive: bool = False
-    uses: dict[Entity, EntityUse] = field(default_factory=dict)
-    flows: dict[Entity, Flow] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A member's knowledge of a peer, saved for the next start: the last sequence number, and each entity's total."""
-
-    identity: str
-    sequence: int
-    totals: Mapping[Entity, int]
+    uses: dict[UsageKey, EntityUse] = field(default_factory=dict)
+    flows: dict[UsageKey, Flow] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -23,10 +23,7 @@ from gateway.quotas.entity import DynamicQuotas, Tags
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.recent_use import TopicSpent
-from gateway.quotas.shared_meter import UsageAccount
-
-Entity = tuple[str, Tags | str]
-"""The kind and the name of an account."""
+from gateway.quotas.shared_meter import UsageAccount, UsageKey
 
 
 class TopicQuotasAtWork(Feature[TopicsSection]):
@@ -151,10 +148,10 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
     def kinds(self) -> frozenset[str]:
         return frozenset((TOPIC, ALL_TOPICS))
 
-    def accounts(self) -> Iterable[tuple[Entity, UsageAccount]]:
+    def accounts(self) -> Iterable[tuple[UsageKey, UsageAccount]]:
         return self._gate.quotas.accounts() if self._gate is not None and self._task is not None else ()
 
-    def changed(self) -> Iterable[tuple[Entity, UsageAccount]]:
+    def changed(self) -> Iterable[tuple[UsageKey, UsageAccount]]:
         return self._gate.quotas.changed() if self._gate is not None and self._task is not None else ()
 
     def peer_account(self, kind: str, name: Tags | str, now: float) -> UsageAccount | None:
@@ -162,7 +159,7 @@ class TopicQuotasAtWork(Feature[TopicsSection]):
             return None
         return self._gate.quotas.peer_account(kind, name, now)
 
-    def recent_uses(self, accounts: Iterable[tuple[Entity, UsageAccount]], now: float) -> Iterable[TopicSpent]:
+    def recent_uses(self, accounts: Iterable[tuple[UsageKey, UsageAccount]], now: float) -> Iterable[TopicSpent]:
         return () if self.quotas is None else topic_uses(self.quotas, accounts, now)
 
     def restore_uses(self, saved: Iterable[TopicSpent], seconds: float, now: float) -> None:

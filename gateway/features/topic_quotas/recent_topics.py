@@ -4,18 +4,15 @@ from collections.abc import Iterable, Iterator
 
 from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, TopicQuotas
 from gateway.features.topic_quotas.topic_meters import AppendedBytes
-from gateway.quotas.entity import Tags
 from gateway.quotas.meter import PastUse
 from gateway.quotas.recent_use import TopicSpent
-from gateway.quotas.shared_meter import UsageAccount
+from gateway.quotas.shared_meter import UsageAccount, UsageKey
 
 _LEAST = 1.0
 """The fewest bytes that are saved. A one-minute rate falls towards 0 and never reaches it."""
 
 
-def topic_uses(
-    quotas: TopicQuotas, accounts: Iterable[tuple[tuple[str, Tags | str], UsageAccount]], now: float
-) -> Iterator[TopicSpent]:
+def topic_uses(quotas: TopicQuotas, accounts: Iterable[tuple[UsageKey, UsageAccount]], now: float) -> Iterator[TopicSpent]:
     """The use that these accounts of `quotas` still count."""
     settings = quotas.settings
     for (kind, name), use in accounts:

@@ -14,7 +14,7 @@ from gateway.quotas.entity import OTHER, Tags
 from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.rate import Rate
-from gateway.quotas.shared_meter import UsageAccount
+from gateway.quotas.shared_meter import UsageAccount, UsageKey
 
 MAX_TOPICS: Final = 100_000
 """Topics with meters of their own. All further topics share one set of meters."""
@@ -214,14 +214,14 @@ class TopicQuotas:
     def kinds(self) -> frozenset[str]:
         return frozenset((TOPIC, ALL_TOPICS))
 
-    def accounts(self) -> Iterator[tuple[tuple[str, Tags | str], UsageAccount]]:
+    def accounts(self) -> Iterator[tuple[UsageKey, UsageAccount]]:
         yield (ALL_TOPICS, ""), self._total
         for name, use in self._uses.items():
             yield (TOPIC, name), use
 
-    def changed(self) -> list[tuple[tuple[str, Tags | str], UsageAccount]]:
+    def changed(self) -> list[tuple[UsageKey, UsageAccount]]:
         """The accounts with bytes that this gateway has not published yet."""
-        found: list[tuple[tuple[str, Tags | str], UsageAccount]] = []
+        found: list[tuple[UsageKey, UsageAccount]] = []
         if self._total.appended_bytes != self._total.shared_total:
             found.append(((ALL_TOPICS, ""), self._total))
         for name, use in self._uses.items():

@@ -130,8 +130,8 @@ async def test_failed_save_is_logged_once_and_counted(path, caplog):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\xff", "every client starts with its whole burst"),
-        (b'{"version": 9}\n', "of version 9"),
+        (b"\xff", "every client starts with a full burst"),
+        (b'{"version": 9}\n', "has version 9"),
         (b'{"version": 1, "boot": "", "monotonic": 0, "wall": 0, "rows": 0}\n', "too long ago, or in the future"),
         (None, "can't be read"),
     ],

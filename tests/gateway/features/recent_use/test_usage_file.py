@@ -12,16 +12,15 @@ from gateway.features.recent_use.usage_file import (
     Usage,
     entity_line,
     listener_line,
-    member_lines,
+    peer_lines,
     read_usage,
     topic_line,
     write_usage,
 )
-from gateway.features.sharing.shared_usage import Known
 from gateway.quotas.engine import Metering
 from gateway.quotas.entity import Tags
 from gateway.quotas.meter import PastUse, Window
-from gateway.quotas.recent_use import BucketUse, Moment, RecentUse, TopicSpent
+from gateway.quotas.recent_use import BucketUse, Moment, PeerTotals, RecentUse, TopicSpent
 
 AT = Moment("a boot", 5_021.4, 1_795_244_400.2)
 USE = RecentUse(1e6, Metering("window", Window(5, 2.0)), (PastUse(3.5, 2.0, 100.0), PastUse(0.5, 0.0, 0.0)))
@@ -29,7 +28,7 @@ USAGE = Usage(
     AT,
     (BucketUse("produce", Tags("alice", None), USE), BucketUse("connection", Tags(None, None, ip="10.0.0.1"), USE)),
     {None: USE, "clients": USE},
-    (Known("00f1", 7, {("produce", Tags("alice", None)): 512, ("topic", "payments"): 9}),),
+    (PeerTotals("00f1", 7, {("produce", Tags("alice", None)): 512, ("topic", "payments"): 9}),),
     (TopicSpent("payments", "window", Window(5, 2.0), USE.spent), TopicSpent(None, "one_minute", Window(), (), USE.spent)),
 )
 
@@ -50,7 +49,7 @@ usages = st.builds(
     st.dictionaries(names, uses, max_size=3),
     st.lists(
         st.builds(
-            Known,
+            PeerTotals,
             st.text("0f", max_size=3),
             st.integers(0, 9),
             st.dictionaries(
@@ -78,7 +77,7 @@ usages = st.builds(
 def write(path, usage):
     lines = [entity_line(entity) for entity in usage.entities]
     lines += [listener_line(*each) for each in usage.listeners.items()]
-    lines += [line for known in usage.members for line in member_lines(known)]
+    lines += [line for peer in usage.peers for line in peer_lines(peer)]
     write_usage(path, usage.at, lines + [topic_line(topic) for topic in usage.topics])
 
 
@@ -135,7 +134,7 @@ def test_failed_write_keeps_earlier_file(path):
         ('{"version": 1}', "is damaged"),
         ('{"version": 1, "boot": "", "monotonic": 1, "wall": "yesterday", "rows": 0}', "is damaged"),
         ('{"version": 1, "boot": "", "monotonic": 1, "wall": Infinity, "rows": 0}', "is damaged"),
-        ('{"version": 2, "what": "ever"}', "is of version 2, this Weir knows version 1"),
+        ('{"version": 2, "what": "ever"}', "has version 2, this Weir reads version 1"),
     ],
 )
 def test_damaged_file_is_refused(path, content, message):
@@ -163,19 +162,19 @@ def test_damaged_line_is_skipped(path, damage):
     damaged = DAMAGED[damage](lines[1])
     assert damaged != lines[1]
     path.write_bytes(b"\n".join([lines[0], damaged, *lines[2:]]))
-    assert read_usage(path) == Usage(AT, USAGE.entities[1:], USAGE.listeners, USAGE.members, USAGE.topics, damaged=1)
+    assert read_usage(path) == Usage(AT, USAGE.entities[1:], USAGE.listeners, USAGE.peers, USAGE.topics, damaged=1)
 
 
 def test_missing_lines_are_counted(path):
     write(path, USAGE)
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-2]))
-    assert read_usage(path) == Usage(AT, USAGE.entities, USAGE.listeners, USAGE.members, damaged=2)
+    assert read_usage(path) == Usage(AT, USAGE.entities, USAGE.listeners, USAGE.peers, damaged=2)
 
 
 def test_member_with_many_entities_takes_several_lines(path):
-    known = Known("00f1", 7, {("topic", str(number)): number for number in range(120)})
-    write(path, Usage(AT, members=(known,)))
-    assert [len(each.totals) for each in read_usage(path).members] == [50, 50, 20]
+    peer = PeerTotals("00f1", 7, {("topic", str(number)): number for number in range(120)})
+    write(path, Usage(AT, peers=(peer,)))
+    assert [len(each.totals) for each in read_usage(path).peers] == [50, 50, 20]
 
 
 def test_lines_over_the_limit_are_cut(monkeypatch):

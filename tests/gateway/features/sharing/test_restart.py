@@ -11,7 +11,7 @@ def restart(fleet: Fleet, old: int, new: int, seconds: float = 0.0, *, forgets: 
     """Kill `old`. After `seconds`, start it again as another member `new`, with the usage saved at the kill."""
     engine, member = fleet.engines.pop(old), fleet.members.pop(old)
     saved = list(entity_uses(engine, engine.buckets(), fleet.now))
-    known = [found for identity in member.peers() if (found := member.known(identity)) is not None]
+    known = [found for identity in member.peers() if (found := member.totals_of(identity)) is not None]
     heard = fleet.now
     fleet.run(seconds)
     fleet.join(new)
@@ -20,7 +20,7 @@ def restart(fleet: Fleet, old: int, new: int, seconds: float = 0.0, *, forgets: 
     # The log is read after the restart, and not before as in `join`.
     fleet.members[new] = Member(f"{new + 1:016x}", fleet.engines[new], INTERVAL, fleet.now)
     for each in () if forgets else known:
-        fleet.members[new].remember(each, heard, fleet.now)
+        fleet.members[new].restore_peer(each, heard, fleet.now)
     for key, value in fleet.compacted():
         fleet.members[new].receive(key, value, fleet.now)
 
@@ -105,12 +105,12 @@ def test_remembered_peers_are_bounded_without_self() -> None:
     fleet = begun(2)
     member = fleet.members[0]
     (identity,) = member.peers()
-    known = member.known(identity)
+    known = member.totals_of(identity)
     assert known is not None
-    assert member.known("no such member") is None
+    assert member.totals_of("no such member") is None
     fresh = Member(identity, fleet.engines[0], INTERVAL, fleet.now)
-    fresh.remember(known, fleet.now, fleet.now)
+    fresh.restore_peer(known, fleet.now, fleet.now)
     assert fresh.peers() == []
     for number in range(MAX_MEMBERS + 1):
-        fresh.remember(type(known)(f"{number + 100:016x}", 1, {}), fleet.now, fleet.now)
+        fresh.restore_peer(type(known)(f"{number + 100:016x}", 1, {}), fleet.now, fleet.now)
     assert len(fresh.peers()) == MAX_MEMBERS
