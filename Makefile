@@ -5,7 +5,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test quick compiled hostile lint bench rivals charttools clean
+.PHONY: help setup demo test quick compiled hostile lint docs bench rivals charttools clean
 
 STAMPS := .cache/stamps
 BIN := .venv/bin
@@ -44,6 +44,10 @@ hostile: $(STAMPS)/venv ## run the tests with hostile clients and faulty brokers
 
 lint: $(STAMPS)/venv ## run ruff, mypy --strict, the import contracts and the check for plain English
 	$(LINT)
+
+docs: $(STAMPS)/venv $(STAMPS)/docs ## build the documentation site into build/site, without access to the network after the first time
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file .ci/mkdocs.yml
+	@echo "docs: open build/site/index.html"
 
 bench: setup ## compare the CPU time of Weir, compiled, with that of other proxies in paired rounds
 	@exec $(BIN)/python -m loadtest.bench
@@ -96,3 +100,12 @@ $(STAMPS)/helm: | $(STAMPS)/prerequisites
 $(STAMPS)/tools: .ci/fetch-debian-tools | $(STAMPS)/prerequisites
 	@.ci/fetch-debian-tools .cache/tools kcat haproxy prometheus promtool@prometheus
 	@touch $@
+
+$(STAMPS)/docs: | $(STAMPS)/prerequisites
+	@command -v npm > /dev/null || { echo "docs: npm is missing: install it, e.g. \`apt-get install npm\`" >&2; exit 1; }
+	@echo "docs: fetching the scripts for diagrams and search with npm (17 MB) ..."
+	@rm -rf .cache/docs && mkdir -p .cache/docs
+	@cd .cache/docs && npm pack --silent mermaid@11.16.0 iframe-worker@1.0.4 > /dev/null
+	@tar -xzOf .cache/docs/mermaid-11.16.0.tgz package/dist/mermaid.min.js > .cache/docs/mermaid.min.js
+	@tar -xzOf .cache/docs/iframe-worker-1.0.4.tgz package/shim/index.js > .cache/docs/iframe-worker.js
+	@rm .cache/docs/*.tgz && touch $@
