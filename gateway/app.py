@@ -27,7 +27,7 @@ from gateway.feature import Feature
 from gateway.features.catalogue import FEATURES
 from gateway.features.client_quotas.feature import ClientQuotas, quota_settings
 from gateway.features.connection_quotas.config import connection_limits
-from gateway.features.connection_quotas.feature import ConnectionLimiter
+from gateway.features.connection_quotas.feature import ConnectionQuotasFeature
 from gateway.features.connection_quotas.rules import ConnectionLimits
 from gateway.features.controller_mutations.feature import ControllerMutations
 from gateway.features.ledger.feature import Ledger
@@ -85,7 +85,7 @@ async def serve(path: Path, config: WeirConfig, worker: Worker | None = None) ->
     loop = asyncio.get_running_loop()
     stopping = Stopping()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_number, stopping.ask if worker is None else stopping.drain)
+        loop.add_signal_handler(signal_number, stopping.request if worker is None else stopping.drain)
     if worker is not None:
         loop.add_signal_handler(CUT, stopping.cut)
         worker.when_alone(stopping.drain)
@@ -129,12 +129,12 @@ class Gateway:
         self._sessions = sessions = Sessions(counters, outlet, max_idle_seconds=config.connections.max_idle_ms / 1000.0)
         self._locks = None if worker is not None else StateLocks(config.state, path)  # the supervisor has them for workers
         gate, alterations = ProduceGate(), AlterQueue(config.quota_admins)
-        limiter = ConnectionLimiter(_connection_limits(config), engine, outlet)
+        connection_quotas = ConnectionQuotasFeature(_connection_limits(config), engine, outlet)
         mutations = ControllerMutations()
         topics = TopicQuotasAtWork(_topics_section(config), metadata, outlet, alterations, own)
         sharing = None
         if config.sharing is not None:
-            sharing = Sharing(config.sharing, metadata.connect, engine, (limiter.quotas, topics))
+            sharing = Sharing(config.sharing, metadata.connect, engine, (connection_quotas.quotas, topics))
         api_quotas = ApiQuotas(
             StateFile(config.state.file(path), None if self._locks is None else self._locks.quotas),
             None if config.sharing is None else config.sharing.quotas_topic,
@@ -150,7 +150,7 @@ class Gateway:
             config.state.usage_file(path, None if worker is None else worker.number),
             config.state.usage_interval_ms / 1000.0,
             engine,
-            limiter.quotas,
+            connection_quotas.quotas,
             topics,
             None if sharing is None else sharing.member,
             counters.usage_saves,
@@ -158,7 +158,7 @@ class Gateway:
         volumes = VolumeQuotas(config.quotas.volumes, metadata, engine, gate, outlet, sessions.reconsider)
         sections: list[tuple[Feature[Any] | None, Callable[[WeirConfig], Any]]] = [
             (ClientQuotas(config.quotas, engine, outlet, sessions.reconsider), lambda config: config.quotas),
-            (limiter, _connection_limits),
+            (connection_quotas, _connection_limits),
             (mutations, lambda _: None),
             (topics, _topics_section),
             (volumes, lambda config: config.quotas.volumes),
@@ -192,10 +192,10 @@ class Gateway:
                 outlet=outlet,
             )
 
-        self._admission = limiter.admission
+        self._admission = connection_quotas.admission
         claims = None if worker is None else PortClaims(worker.ports_directory)
         self._listeners = [
-            Listener(listener, path.parent, upstream, counters, sessions, limiter.admission, session_context, claims)
+            Listener(listener, path.parent, upstream, counters, sessions, connection_quotas.admission, session_context, claims)
             for listener in config.listeners
         ]
         contexts = [upstream.live, *(listener.live for listener in self._listeners)]
@@ -244,7 +244,7 @@ class Gateway:
             ]
             for feature in self._features:
                 feature.start(self._tasks)
-            await stopping.asked.wait()
+            await stopping.requested.wait()
             await self._drain.run(stopping.at_once)
             await self._cut()  # before the features stop, so that clients use nothing that no feature would save or report
             for task in tasks:

@@ -29,26 +29,26 @@ _log = logging.getLogger("weir.drain")
 
 
 class Stopping:
-    """The requests of signals: `asked` to drain and end, `at_once` to end now. Both are set from the event loop."""
+    """The requests of signals: `requested` to drain and end, `at_once` to end now. Both are set from the event loop."""
 
     def __init__(self) -> None:
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
         self.at_once = asyncio.Event()
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """SIGTERM or SIGINT of a gateway without workers: the first one drains, the next one cuts."""
-        if self.asked.is_set():
+        if self.requested.is_set():
             self.at_once.set()
-        self.asked.set()
+        self.requested.set()
 
     def drain(self) -> None:
         """SIGTERM of a worker. A second one must not cut, as both systemd and the supervisor send one to each worker."""
-        self.asked.set()
+        self.requested.set()
 
     def cut(self) -> None:
         """SIGUSR1 of a worker: the supervisor has received a second signal."""
         self.at_once.set()
-        self.asked.set()
+        self.requested.set()
 
 
 class Listening(Protocol):

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from gateway.feature import Feature
 from gateway.features.client_quotas.feature import ClientQuotas
-from gateway.features.connection_quotas.feature import ConnectionLimiter
+from gateway.features.connection_quotas.feature import ConnectionQuotasFeature
 from gateway.features.controller_mutations.feature import ControllerMutations
 from gateway.features.ledger.feature import Ledger
 from gateway.features.quota_api.feature import ApiQuotas
@@ -18,7 +18,7 @@ FEATURES: Final[tuple[type[Feature[Any]], ...]] = (
     TopicQuotasAtWork,  # applies before ClientQuotas, whose reload makes the sessions look at both again
     ClientQuotas,
     VolumeQuotas,
-    ConnectionLimiter,  # applies after ClientQuotas, whose algorithm and window it follows
+    ConnectionQuotasFeature,  # applies after ClientQuotas, whose algorithm and window it follows
     ControllerMutations,
     ApiQuotas,  # restores before RecentUsage, which needs the limits of all quotas
     Ledger,  # stops after the features above, as it writes the events of their ends

@@ -5,7 +5,7 @@ from typing import Final, Protocol
 
 from gateway.proxy.counters import Counters
 from gateway.proxy.in_flight import Entry
-from gateway.proxy.mute_states import Mute, MuteEvent, MuteState
+from gateway.proxy.states import Mute, MuteEvent, MuteState
 from gateway.proxy.wire import Origin, Recorder, Wire
 from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.meter import throttle_time_ms
@@ -62,6 +62,17 @@ class ChannelThrottle:
         self._unread_when_answered = -1
         self.active = False
         self.until = 0.0
+
+    def charge(self, buckets: tuple[Bucket, ...], size: int, now: float, entry: Entry | None) -> None:
+        """Charge each bucket for a request of `size` bytes by its kind's figures, and mute the client if that is too much.
+
+        `entry` is as for `start`.
+        """
+        for bucket in buckets:
+            cost = bucket.per_message + bucket.per_byte * size
+            verdict = bucket.charge(cost, now)
+            if verdict[0] > 0.0:
+                self.start(verdict, now, bucket, entry, cost)
 
     def start(self, verdict: QuotaVerdict, now: float, bucket: Bucket, entry: Entry | None, amount: int = 0) -> None:
         """Record a bucket's verdict, and mute the client if the verdict is enforced.

@@ -30,7 +30,7 @@ class SessionCore:
         fetch = FetchHandler(self.client, self.throttle)
         self.responses = ResponseStream(wire, context, self.throttle, self.in_flight, fetch)
         gate = context.authentication_gate
-        self.connection = connection = Connection(self.client, self.throttle, wire.call_ready, self._ask, gate)
+        self.connection = connection = Connection(self.client, self.throttle, wire.call_ready, self._send_own_request, gate)
         fast_path = FastPath(
             self.client,
             self.throttle,
@@ -93,8 +93,8 @@ class SessionCore:
         self.requests.half_close(now)
         return True
 
-    def _ask(self, frame: bytes, take: TakeAnswer, now: float) -> None:
-        self.requests.ask(frame, take, now)
+    def _send_own_request(self, frame: bytes, take: TakeAnswer, now: float) -> None:
+        self.requests.send_own_request(frame, take, now)
 
     def close(self, now: float) -> None:
         for entry in self.in_flight:

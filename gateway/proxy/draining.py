@@ -3,7 +3,7 @@
 Requests that have begun are answered, and no other is taken. Then the gateway half-closes the connection (TCP's FIN, or TLS's
 close_notify), and still reads it. The kernel resets a socket that is closed with unread bytes, and a reset may overtake the
 last answers. The requests that are read then are dropped: their client sees a closed connection and sends them elsewhere.
-Only Produce requests with acks=0 are forwarded, which their client takes for done.
+Only Produce requests with acks=0 are forwarded: their client takes them for done.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""The interface of request handlers: a handler gets a request and returns a verdict, which the request's path carries out.
+"""The interface of request handlers: a handler gets a request and returns a verdict, and `RequestStream` carries it out.
 
-A handler factory makes the handler of each request of its API. `RequestStream` has the path, `ResponseStream` the way back.
+A handler factory makes the handler of each request of its API. `ResponseStream` returns the responses.
 """
 
 from collections.abc import Callable
@@ -37,10 +37,10 @@ class EndConnection(Exception):
 
 
 class Request:
-    """A request whose header has arrived: the bytes of `data` from `pos` to `after`, which may lie behind the last one.
+    """A request whose header has arrived. It is `data[pos:after]`; `after` lies behind `data` until the whole request is there.
 
-    `entry` is the request's place among those in flight; a handler sets `answered` to False for a request that the broker
-    does not answer (acks=0).
+    `entry` takes the request's place among the requests in flight. A handler sets `answered` to False for a request that the
+    broker does not answer (acks=0).
     """
 
     __slots__ = ("after", "answered", "data", "entry", "header", "pos")
@@ -200,7 +200,7 @@ class RequestGate(Protocol):
 TakeRaw = Callable[[bytes], ResponseHandler]
 """Takes a frame that is not a request, without its length; returns the handler of its answer. Raises ProtocolError."""
 
-Ask = Callable[[bytes, TakeAnswer, float], None]
+SendOwnRequest = Callable[[bytes, TakeAnswer, float], None]
 """(request frame, callback for the answer, now)"""
 
 
@@ -209,15 +209,14 @@ class Connection:
 
     `ready` is called by a handler that returned `WAIT`, at any later time and also after the connection is gone.
 
-    `ask` sends a request of the handler's own to the broker, in front of the client's, while the handler waits. The broker
-    answers it as it would answer this client, who never sees the answer. If the connection ends first, there is no callback.
+    `send_own_request` sends a request of Weir to the broker, before the requests that wait for the handler. The broker answers
+    it as a request of this client. The client never sees the answer. If the connection ends first, there is no callback.
 
     `gate` checks requests until the client has authenticated, and is None afterwards. `raw` takes the next frame if that is
     not a request. `peer` is the client's address for the log. `on_close` is called when the connection is gone.
     """
 
     __slots__ = (
-        "ask",
         "authentication",
         "client",
         "fetch",
@@ -227,6 +226,7 @@ class Connection:
         "produce",
         "raw",
         "ready",
+        "send_own_request",
         "share_fetch",
         "throttle",
     )
@@ -236,13 +236,13 @@ class Connection:
         client: Client,
         throttle: ChannelThrottle,
         ready: Callable[[], None],
-        ask: Ask,
+        send_own_request: SendOwnRequest,
         gate: RequestGate | None = None,
     ) -> None:
         self.client = client
         self.throttle = throttle
         self.ready = ready
-        self.ask = ask
+        self.send_own_request = send_own_request
         self.gate = gate
         self.authentication: Authentication | None = None
         self.raw: TakeRaw | None = None

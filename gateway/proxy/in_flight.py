@@ -45,13 +45,13 @@ InFlight = deque[Entry]
 
 @dataclass(slots=True)
 class ChargedFetch(Special):
-    """A Fetch whose answer is charged to the entry's buckets. Under a quota the answer may have `asked` bytes.
+    """A Fetch whose answer is charged to the entry's buckets. Under a quota the Fetch requests at most `requested` bytes.
 
     `reserved` bytes of them are set aside in the client's own bucket until then, or for a second at most (`Line.generation`).
     """
 
     bucket: Bucket
-    asked: int = 0
+    requested: int = 0
     reserved: int = 0
     generation: int = 0
 

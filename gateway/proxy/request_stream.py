@@ -1,7 +1,7 @@
-"""The path of the client's bytes: split into requests, each of which gets a verdict, which is carried out at once.
+"""The path of a client's bytes to its broker.
 
-A Produce like the one before takes the fast path. For any other request a handler gives the verdict; a request without a
-handler is forwarded.
+The splitter finds the requests. The fast path takes a Produce that is like the one before. For any other request, a handler
+returns a verdict, and the request stream carries it out at once. A request without a handler is forwarded.
 """
 
 from typing import Final
@@ -270,7 +270,7 @@ class RequestStream:
             self._counts[_SASL_AUTHENTICATE] += 1
             splitter.forward(after)
 
-    def ask(self, frame: bytes, take: TakeAnswer, now: float) -> None:
+    def send_own_request(self, frame: bytes, take: TakeAnswer, now: float) -> None:
         """Send a request of Weir's own behind all that was forwarded; `take` gets the answer, and the client does not."""
         self._splitter.flush()
         self._in_flight.append(Entry(read_i32_be(frame, 8), read_i32_be(frame, 4), now, OwnRequest(take)))

@@ -220,7 +220,7 @@ class ResponseStream:
     def _due(self, correlation_id: int, size: int) -> Entry:
         self._framing.check(size)
         if not self._in_flight:
-            raise InvalidFrame("broker_unasked", f"the broker answers {correlation_id}, which nobody asked")
+            raise InvalidFrame("broker_unasked", f"the broker answers {correlation_id}, but no request is in flight")
         entry = self._in_flight[0]
         if entry.correlation_id != correlation_id:
             raise InvalidFrame("broker_order", f"the broker answers {correlation_id} while {entry.correlation_id} is due")

@@ -1,6 +1,6 @@
-"""Splits the client's bytes into requests, in any chunking, and keeps account of the bytes that go to the broker.
+"""Splits the client's bytes into requests, in any chunking, and forwards them to the broker.
 
-Bytes of a chunk go on in one piece wherever they can. Nothing is copied but the bytes that are held, collected or changed.
+A chunk is forwarded in one piece if possible. Only bytes that are held, collected or changed are copied.
 """
 
 from gateway.proxy.collected import CollectBudget, Collected
@@ -9,11 +9,11 @@ from protocol.framing import MIN_REQUEST_BYTES, Framing
 
 
 class Splitter:
-    """The position in the client's stream. Offsets are into `data`, the bytes that are gone through now.
+    """The position in the client's stream. Offsets are into `data`, the bytes that are split now.
 
-    The next request begins at `pos`; everything before `_done` is forwarded, dropped or kept. `held` are the bytes behind the
-    last request that was taken, while no other may be taken. `irregular` is True while bytes are held, collected or
-    dropped, or a request's head is incomplete. The next chunk can't be forwarded as it comes then.
+    The next request begins at `pos`; the bytes before `_done` are forwarded, dropped or kept. `held` are the bytes behind the
+    last request, while the connection takes no other request. `irregular` is True while bytes are held, collected or dropped,
+    or a request's head is incomplete. Then the next chunk can't be forwarded as it comes.
     """
 
     __slots__ = ("_collected", "_done", "_dropping", "data", "framing", "held", "irregular", "pos", "write")
@@ -84,7 +84,7 @@ class Splitter:
         self.held = self.data[self.pos :]
 
     def release(self) -> bytes:
-        """The held bytes, which are held no longer."""
+        """Return the held bytes, and hold them no longer."""
         held, self.held = self.held, b""
         return held
 

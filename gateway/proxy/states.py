@@ -1,11 +1,16 @@
-"""The states of a connection's request direction, from the client to the broker, as a table.
+"""The states of a connection as tables: of its request direction, from the client to the broker, and of its mute (KIP-219).
 
-A state decides about the next request. Reasons for a pause are independent of the state and of each other: they are a set of
-bits. `PAUSED_BY` has the reasons that pause each state. The position inside a frame is the splitter's.
+A state of the request direction decides about the next request. Reasons for a pause are independent of the state and of each
+other: they are a set of bits. `PAUSED_BY` has the reasons that pause each state. The splitter has the position inside a frame.
+
+The mute's states are those of Kafka's `KafkaChannel.handleChannelMuteEvent`. Kafka mutes a channel for every request. Weir
+mutes only for a throttled request: it fires MUTE, REQUEST_RECEIVED and THROTTLE_STARTED together. UNMUTE takes effect after
+RESPONSE_SENT and THROTTLE_ENDED. An idle connection is closed while it is muted, too: see `sessions.py`.
 """
 
+from collections.abc import Mapping
 from enum import Enum, auto
-from typing import Final
+from typing import Final, TypeVar
 
 # Reasons for a pause. Plain ints, as they are looked at for each chunk.
 MUTED: Final = 1
@@ -18,6 +23,22 @@ HANDLER: Final = 8
 """The handler of the next request has not decided yet."""
 
 _ANY: Final = MUTED | IN_FLIGHT | CLIENT_UNREAD | HANDLER
+
+
+_State = TypeVar("_State", bound=Enum)
+_Event = TypeVar("_Event", bound=Enum)
+
+
+class IllegalEventError(Exception):
+    """An event that is illegal in the connection's state. This is a bug in Weir; no client can cause it."""
+
+
+def next_state(transitions: Mapping[tuple[_State, _Event], _State], state: _State, event: _Event) -> _State:
+    """Look up a transition. Raises `IllegalEventError`."""
+    try:
+        return transitions[state, event]
+    except KeyError:
+        raise IllegalEventError(f"{event.name} in state {state.name}") from None
 
 
 class RequestState(Enum):
@@ -44,13 +65,9 @@ class RequestEvent(Enum):
     CLOSE = auto()
 
 
-class IllegalRequestEventError(Exception):
-    """An event that is illegal in the direction's state. This is a bug in Weir; no client can cause it."""
-
-
 _S, _E = RequestState, RequestEvent
 
-TRANSITIONS: dict[tuple[RequestState, RequestEvent], RequestState] = {
+REQUEST_TRANSITIONS: dict[tuple[RequestState, RequestEvent], RequestState] = {
     (_S.READING, _E.TAKE): _S.READING,
     (_S.READING, _E.DEFER): _S.DEFERRED,
     (_S.READING, _E.WAIT): _S.WAITING,
@@ -103,11 +120,8 @@ class RequestDirection:
         self.open = True
 
     def fire(self, event: RequestEvent) -> None:
-        """Go on to the next state; raises `IllegalRequestEventError`."""
-        try:
-            self.state = TRANSITIONS[self.state, event]
-        except KeyError:
-            raise IllegalRequestEventError(f"{event.name} in state {self.state.name}") from None
+        """Go on to the next state; raises `IllegalEventError`."""
+        self.state = next_state(REQUEST_TRANSITIONS, self.state, event)
         self._set(self.reasons)
 
     def pause(self, reasons: int) -> None:
@@ -129,3 +143,59 @@ class RequestDirection:
         if self.reasons or self.state is RequestState.DRAINING:
             return False
         return self.state is not RequestState.HALF_CLOSED and self.state is not RequestState.CLOSED
+
+
+class MuteState(Enum):
+    """Kafka's `ChannelMuteState`."""
+
+    NOT_MUTED = auto()
+    MUTED = auto()
+    MUTED_AND_RESPONSE_PENDING = auto()
+    MUTED_AND_THROTTLED = auto()
+    MUTED_AND_THROTTLED_AND_RESPONSE_PENDING = auto()
+
+
+class MuteEvent(Enum):
+    """Kafka's `ChannelMuteEvent`, and its `mute()` and `maybeUnmute()` as MUTE and UNMUTE."""
+
+    MUTE = auto()
+    REQUEST_RECEIVED = auto()
+    THROTTLE_STARTED = auto()
+    RESPONSE_SENT = auto()
+    THROTTLE_ENDED = auto()
+    UNMUTE = auto()
+
+
+_M, _ME = MuteState, MuteEvent
+
+MUTE_TRANSITIONS: dict[tuple[MuteState, MuteEvent], MuteState] = {
+    (_M.NOT_MUTED, _ME.MUTE): _M.MUTED,
+    (_M.MUTED, _ME.MUTE): _M.MUTED,
+    (_M.MUTED, _ME.REQUEST_RECEIVED): _M.MUTED_AND_RESPONSE_PENDING,
+    (_M.MUTED, _ME.UNMUTE): _M.NOT_MUTED,
+    (_M.MUTED_AND_RESPONSE_PENDING, _ME.THROTTLE_STARTED): _M.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING,
+    (_M.MUTED_AND_RESPONSE_PENDING, _ME.RESPONSE_SENT): _M.MUTED,
+    (_M.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING, _ME.RESPONSE_SENT): _M.MUTED_AND_THROTTLED,
+    (_M.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING, _ME.THROTTLE_ENDED): _M.MUTED_AND_RESPONSE_PENDING,
+    (_M.MUTED_AND_THROTTLED, _ME.THROTTLE_ENDED): _M.MUTED,
+    # UNMUTE has no effect in any other state, as in Kafka.
+    (_M.NOT_MUTED, _ME.UNMUTE): _M.NOT_MUTED,
+    (_M.MUTED_AND_RESPONSE_PENDING, _ME.UNMUTE): _M.MUTED_AND_RESPONSE_PENDING,
+    (_M.MUTED_AND_THROTTLED, _ME.UNMUTE): _M.MUTED_AND_THROTTLED,
+    (_M.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING, _ME.UNMUTE): _M.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING,
+}
+"""Every legal transition; any other one raises."""
+
+
+class Mute:
+    """The mute state of one client connection."""
+
+    __slots__ = ("state",)
+
+    def __init__(self) -> None:
+        self.state = _M.NOT_MUTED
+
+    def fire(self, event: MuteEvent) -> MuteState:
+        """Go on to the next state and return it; raises `IllegalEventError`."""
+        self.state = next_state(MUTE_TRANSITIONS, self.state, event)
+        return self.state

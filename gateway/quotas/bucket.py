@@ -192,36 +192,36 @@ class Bucket:
         self.line.join(consumer, meter, now + delay)
         return self._verdict(meter, delay, now)
 
-    def reserve(self, consumer: Consumer, asked: int, now: float) -> int:
-        """Reserve bytes for a Fetch that asks for `asked`. Returns their number; `Line.release` takes them back.
+    def reserve(self, consumer: Consumer, requested: int, now: float) -> int:
+        """Reserve bytes for a Fetch with a maximum of `requested`. Returns their number; `Line.release` takes them back.
 
         All reservations together are within the balance, unless there is only one.
         """
         line = self.line
         reserved = line.reserved(now)
-        amount = consumer.reservation(asked, self.connections)
+        amount = consumer.reservation(requested, self.connections)
         tokens = self.meter.tokens(now) if self.meter is not None else None
         if reserved > 0 and tokens is not None:
             amount = max(min(amount, int(tokens) - reserved), 0)
         line.reserve(amount)
         return amount
 
-    def full(self, asked: int, now: float) -> bool:
-        """True if one connection's unanswered Fetches, of `asked` bytes, leave less than a portion of the balance.
+    def full(self, requested: int, now: float) -> bool:
+        """True if one connection's unanswered Fetches, of `requested` bytes, leave less than a portion of the balance.
 
         With Kafka's algorithm this is always so, because Kafka takes one request of a connection at a time.
         """
-        if asked == 0 or self.meter is None or not self.policy.enforce:
+        if requested == 0 or self.meter is None or not self.policy.enforce:
             return False
-        return self.meter.takes_back or self.meter.saved(now) - max(self.line.reserved(now), asked) < self.meter.portion
+        return self.meter.takes_back or self.meter.saved(now) - max(self.line.reserved(now), requested) < self.meter.portion
 
-    def fetch_allowance(self, batch_bytes: int, now: float, *, first: bool = False, asked: int = 0) -> int | None:
+    def fetch_allowance(self, batch_bytes: int, now: float, *, first: bool = False, requested: int = 0) -> int | None:
         """The maximum number of bytes, at least 1, to request in a Fetch that starts now. None: no maximum.
 
         A broker cuts its answer anywhere and sends the cut batch again later, which wastes the quota. So the allowance is a
         multiple of `batch_bytes`, unless that is 0 (unknown). A broker sends the first batch whole in any case (KIP-74).
-        `asked` bytes are requested by unanswered Fetches of the connection. With several consumers, the `first` Fetch of each
-        may request a portion only, because many may begin at once.
+        The connection's unanswered Fetches request `requested` bytes. With several consumers, the `first` Fetch of each may
+        request a portion only, because many may begin at once.
         """
         if self.meter is None or not self.policy.enforce:
             return None
@@ -229,7 +229,7 @@ class Bucket:
         if first and self.connections > 1 and not meter.takes_back:
             allowance = int(meter.portion)
         else:
-            allowance = int(meter.fetch_allowance(now, max(self.line.reserved(now), asked), self.connections))
+            allowance = int(meter.fetch_allowance(now, max(self.line.reserved(now), requested), self.connections))
         if batch_bytes > 0:
             allowance -= allowance % batch_bytes
         return max(allowance, 1)

@@ -46,14 +46,14 @@ class Consumer:
         """True before the first response."""
         return self.expected == _UNKNOWN
 
-    def reservation(self, asked: int, consumers: int) -> int:
-        """The bytes to reserve for a Fetch that asks for `asked` bytes. An idle consumer reserves nothing, so it blocks none.
+    def reservation(self, requested: int, consumers: int) -> int:
+        """The bytes to reserve for a Fetch of `requested` bytes. An idle consumer reserves nothing, so it blocks none.
 
         A consumer that is alone may first ask for the whole balance. Half of the balance stays free for later consumers.
         """
         if self.unknown:
-            return asked if consumers > 1 else asked // 2
-        return min(self.expected, asked)
+            return requested if consumers > 1 else requested // 2
+        return min(self.expected, requested)
 
 
 class Line:

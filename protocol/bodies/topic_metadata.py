@@ -21,6 +21,9 @@ BY_NAME: Final = 4
 BY_ID: Final = 12
 """The version in which topics may be named by their ids."""
 
+TOPICS_PER_REQUEST: Final = 500
+"""Limit on the topics of one request. The response names all their partitions, and the gateway decodes it at once."""
+
 TOPIC_AUTHORIZATION_FAILED: Final = 29
 
 _KEY: Final = ApiKey.METADATA
@@ -54,19 +57,23 @@ class MetadataAnswer(NamedTuple):
     topics: list[TopicMetadata]
 
 
-def ask_by_name(correlation_id: int, client_id: str | None, names: Iterable[str]) -> bytes:
-    """A request frame for topics by their names."""
-    texts = [addresses.encode_string(name, compact=False) for name in names]
+def ask_by_name(correlation_id: int, client_id: str | None, names: Iterable[str]) -> list[bytes]:
+    """Request frames for topics by their names, of at most `TOPICS_PER_REQUEST` topics each."""
     header = RequestHeader(_KEY, BY_NAME, correlation_id, client_id, 0)
-    return encode_request(header, INT32.pack(len(texts)) + b"".join(texts) + b"\0")
+    topics = [addresses.encode_string(name, compact=False) for name in sorted(names)]
+    return [encode_request(header, INT32.pack(len(some)) + b"".join(some) + b"\0") for some in _batches(topics)]
 
 
-def ask_by_id(correlation_id: int, client_id: str | None, ids: Iterable[bytes]) -> bytes:
-    """A request frame for topics by their ids, of 16 bytes."""
-    topics = [topic_id + b"\0\0" for topic_id in ids]  # no name, no tags
-    count = addresses.encode_uvarint(len(topics) + 1)
+def ask_by_id(correlation_id: int, client_id: str | None, ids: Iterable[bytes]) -> list[bytes]:
+    """As `ask_by_name`, for topics by their ids, of 16 bytes."""
     header = RequestHeader(_KEY, BY_ID, correlation_id, client_id, 0)
-    return encode_request(header, count + b"".join(topics) + b"\0\0\0")  # no creation, no authorized operations, no tags
+    topics = [topic_id + b"\0\0" for topic_id in sorted(ids)]  # no name, no tags
+    end = b"\0\0\0"  # no creation, no authorized operations, no tags
+    return [encode_request(header, addresses.encode_uvarint(len(some) + 1) + b"".join(some) + end) for some in _batches(topics)]
+
+
+def _batches(topics: list[bytes]) -> list[list[bytes]]:
+    return [topics[start : start + TOPICS_PER_REQUEST] for start in range(0, len(topics), TOPICS_PER_REQUEST)]
 
 
 def read_topics(version: int, frame: Buffer) -> list[TopicMetadata]:

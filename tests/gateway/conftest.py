@@ -9,7 +9,7 @@ from gateway.admin.view import AdminView
 from gateway.config.effective import EffectiveConfig
 from gateway.config.load import parse_config
 from gateway.feature import Feature
-from gateway.features.connection_quotas.feature import ConnectionLimiter
+from gateway.features.connection_quotas.feature import ConnectionQuotasFeature
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionSlot
 from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
@@ -91,10 +91,10 @@ def reported(feature: type[Feature[Any]], report: object) -> Feature[Any]:
 
 
 @pytest.fixture
-def limiter(engine: QuotaEngine) -> ConnectionLimiter:
+def limiter(engine: QuotaEngine) -> ConnectionQuotasFeature:
     """Three connections of a listener that may have ten, none of one that may have any number."""
     limits = ConnectionLimits(1, {}, AcceptLimits(), {"clients": AcceptLimits(max_connections=10), "others": AcceptLimits()})
-    limiter = ConnectionLimiter(limits, engine, Outlet())
+    limiter = ConnectionQuotasFeature(limits, engine, Outlet())
     for number in range(3):
         assert isinstance(limiter.quotas.arrive("clients", f"10.0.0.{number}", clock.monotonic()), ConnectionSlot)
     return limiter
@@ -102,6 +102,6 @@ def limiter(engine: QuotaEngine) -> ConnectionLimiter:
 
 @pytest.fixture
 def view(
-    engine: QuotaEngine, limiter: ConnectionLimiter, counters: Counters, effective: EffectiveConfig, readiness: Readiness
+    engine: QuotaEngine, limiter: ConnectionQuotasFeature, counters: Counters, effective: EffectiveConfig, readiness: Readiness
 ) -> AdminView:
     return AdminView(engine, counters, effective, readiness, [limiter], monotonic=lambda: NOW, wall=lambda: WALL)

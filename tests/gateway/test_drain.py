@@ -248,7 +248,7 @@ async def test_worker_signals_never_cut():
     stopping = Stopping()
     stopping.drain()
     stopping.drain()
-    assert (stopping.asked.is_set(), stopping.at_once.is_set()) == (True, False)
+    assert (stopping.requested.is_set(), stopping.at_once.is_set()) == (True, False)
     stopping.cut()
     assert stopping.at_once.is_set()
 
@@ -256,12 +256,12 @@ async def test_worker_signals_never_cut():
 async def test_cut_also_asks_to_stop():
     stopping = Stopping()
     stopping.cut()
-    assert stopping.asked.is_set()
+    assert stopping.requested.is_set()
 
 
 async def test_first_signal_drains_and_second_cuts():
     stopping = Stopping()
-    stopping.ask()
-    assert (stopping.asked.is_set(), stopping.at_once.is_set()) == (True, False)
-    stopping.ask()
+    stopping.request()
+    assert (stopping.requested.is_set(), stopping.at_once.is_set()) == (True, False)
+    stopping.request()
     assert stopping.at_once.is_set()

@@ -9,7 +9,7 @@ from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine
 
 
-class ConnectionLimiter(Feature[ConnectionLimits]):
+class ConnectionQuotasFeature(Feature[ConnectionLimits]):
     """`admission` is for all acceptors of the gateway."""
 
     metrics = METRICS

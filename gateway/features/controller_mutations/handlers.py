@@ -45,9 +45,6 @@ from protocol.bodies.topic_lists import (
 )
 from protocol.headers import RequestHeader
 
-TOPICS_PER_REQUEST: Final = 500
-"""The maximum number of topics in one Metadata request. Its answer names all their partitions, and Weir reads it at once."""
-
 MAX_CREATED_PARTITIONS: Final = 10_000
 """`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`. The controller drops the topics that the client may not create. Then it
 refuses a longer CreateTopics before it checks the quota."""
@@ -166,15 +163,13 @@ class MutationHandler:
             return  # without a limit, the metadata known already are enough to measure the request
         names = {topic.name for topic in self._request.topics if topic.name is not None and is_legal_name(topic.name)}
         ids = {topic.topic_id for topic in self._request.topics if topic.topic_id != NO_ID}
-        by_name = sorted(names)
-        for start in range(0, len(by_name), TOPICS_PER_REQUEST):
-            some = by_name[start : start + TOPICS_PER_REQUEST]
-            self._ask(metadata.ask_by_name(header.correlation_id, header.client_id, some), self._take_named, now)
+        for request in metadata.ask_by_name(header.correlation_id, header.client_id, names):
+            self._send(request, self._take_named, now)
         if ids:
             request = api_versions.ask(header.correlation_id, header.client_id)
-            self._ask(request, lambda answer, then: self._take_versions(answer, header, ids, then), now)
+            self._send(request, lambda answer, then: self._take_versions(answer, header, ids, then), now)
 
-    def _ask(self, request: bytes, take: Callable[[bytes, float], None], now: float) -> None:
+    def _send(self, request: bytes, take: Callable[[bytes, float], None], now: float) -> None:
         def took(answer: bytes, then: float) -> None:
             take(answer, then)
             self._pending = (self._pending or 0) - 1
@@ -182,14 +177,12 @@ class MutationHandler:
                 self._connection.ready()
 
         self._pending = (self._pending or 0) + 1
-        self._connection.ask(request, took, now)
+        self._connection.send_own_request(request, took, now)
 
     def _take_versions(self, answer: bytes, header: RequestHeader, ids: Iterable[bytes], now: float) -> None:
         if api_versions.max_version(api_versions.ASKED, answer, ApiKey.METADATA) >= metadata.BY_ID:
-            by_id = sorted(ids)
-            for start in range(0, len(by_id), TOPICS_PER_REQUEST):
-                some = by_id[start : start + TOPICS_PER_REQUEST]
-                self._ask(metadata.ask_by_id(header.correlation_id, header.client_id, some), self._take_by_id, now)
+            for request in metadata.ask_by_id(header.correlation_id, header.client_id, ids):
+                self._send(request, self._take_by_id, now)
 
     def _take_named(self, answer: bytes, now: float) -> None:  # noqa: ARG002
         self._forecasts.found |= {topic.name: topic for topic in metadata.read_topics(metadata.BY_NAME, answer) if topic.name}

@@ -41,9 +41,6 @@ from protocol.headers import RequestHeader
 MAX_DESCRIBED_BYTES: Final = 1 << 20
 """The longest answer to DescribeConfigs to which Weir adds thresholds: some 150 topics. Longer answers pass unchanged."""
 
-TOPICS_PER_REQUEST: Final = 500
-"""The most topics of one Metadata request."""
-
 _KEY_BYTES: Final = KEY.encode()
 _UNKNOWN_TOPIC: Final = 3
 _NOT_THERE: Final = frozenset({_UNKNOWN_TOPIC, 17, metadata.TOPIC_AUTHORIZATION_FAILED})
@@ -188,11 +185,10 @@ class AlterConfigs:
             seen.add(resource.name)
             self._own[number] = own
         # The threshold of a deleted topic can still be removed, so only new thresholds need an existing topic.
-        names = sorted({own.topic for own in self._own.values() if own.changes and own.threshold is not None})
-        for start in range(0, len(names), TOPICS_PER_REQUEST):
-            some = names[start : start + TOPICS_PER_REQUEST]
+        names = {own.topic for own in self._own.values() if own.changes and own.threshold is not None}
+        for request in metadata.ask_by_name(header.correlation_id, header.client_id, names):
             self._pending += 1
-            self._connection.ask(metadata.ask_by_name(header.correlation_id, header.client_id, some), self._take_topics, now)
+            self._connection.send_own_request(request, self._take_topics, now)
         if not names:
             self._change()
 

@@ -57,7 +57,7 @@ TRANSITIONS: dict[tuple[SaslState, SaslEvent], SaslState] = {
 
 def after(state: SaslState, event: SaslEvent) -> SaslState:
     """The state after an event. Raises `OutOfTurn`."""
-    try:
-        return TRANSITIONS[state, event]
-    except KeyError:
-        raise OutOfTurn("sasl_order", f"{event.name} in SASL state {state.name}") from None
+    following = TRANSITIONS.get((state, event))
+    if following is None:
+        raise OutOfTurn("sasl_order", f"{event.name} in SASL state {state.name}")
+    return following

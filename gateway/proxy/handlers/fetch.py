@@ -36,22 +36,22 @@ _INT32 = Struct(">i")
 class FetchHandler:
     """Handles the Fetch requests of one connection, and charges their answers and those of its ShareFetch requests."""
 
-    __slots__ = ("_asked", "_client", "_throttle", "answer_awaited", "consumer", "share_pending")
+    __slots__ = ("_client", "_requested", "_throttle", "answer_awaited", "consumer", "share_pending")
 
     def __init__(self, client: Client, throttle: ChannelThrottle) -> None:
         self._client = client
         self._throttle = throttle
         self.consumer = Consumer()
-        self._asked = 0  # bytes, by all unanswered Fetches under a quota
+        self._requested = 0  # bytes, by all unanswered Fetches under a quota
         self.share_pending = False  # a ShareFetch under a quota is unanswered
         self.answer_awaited = False  # the next Fetch or ShareFetch waits for one of the answers
 
     def handle(self, request: Request, now: float) -> Verdict:
         """Admit a Fetch as far as the quota goes. A pipelined one waits while those before it may use the whole balance."""
         header = request.header
-        if self._asked > 0:
+        if self._requested > 0:
             self._client.use(header.client_id, now)
-            self.answer_awaited = self._client.bucket(_KIND, now).full(self._asked, now)
+            self.answer_awaited = self._client.bucket(_KIND, now).full(self._requested, now)
             if self.answer_awaited:
                 return DEFER
         version = header.api_version
@@ -68,15 +68,15 @@ class FetchHandler:
         request.entry.special = charged = ChargedFetch(bucket)
         request.entry.buckets = buckets
         consumer = self.consumer
-        allowance = bucket.fetch_allowance(consumer.batch_bytes, now, first=consumer.unknown, asked=self._asked)
+        allowance = bucket.fetch_allowance(consumer.batch_bytes, now, first=consumer.unknown, requested=self._requested)
         if allowance is None:
             return FORWARD
         if not closes_session:
-            asked = max(min(head.max_bytes, allowance), consumer.batch_bytes)  # the first batch comes whole
-            charged.reserved = bucket.reserve(consumer, asked, now)
+            requested = max(min(head.max_bytes, allowance), consumer.batch_bytes)  # the first batch comes whole
+            charged.reserved = bucket.reserve(consumer, requested, now)
             charged.generation = bucket.line.generation
-            charged.asked = asked if consumer.batch_bytes else max(asked, _UNKNOWN_BATCH_BYTES)
-            self._asked += charged.asked
+            charged.requested = requested if consumer.batch_bytes else max(requested, _UNKNOWN_BATCH_BYTES)
+            self._requested += charged.requested
         if head.max_bytes <= allowance:
             return FORWARD
         return _limited(request, head, max_wait=head.max_wait, min_bytes=min(head.min_bytes, allowance), max_bytes=allowance)
@@ -98,12 +98,11 @@ class FetchHandler:
         if version >= APIS[api_key].flexible_since:
             size -= 1
         special.release()
-        self._asked -= special.asked
+        self._requested -= special.requested
         consumer = self.consumer
         if api_key != _FETCH:
-            self.share_pending = (
-                False  # also if its bucket has lost its quota: another bucket's quota may hold for the next one
-            )
+            # Even if the bucket has lost its quota meanwhile: the next ShareFetch may be charged to another bucket.
+            self.share_pending = False
             if special.bucket.meter is not None:
                 consumer.expected = size
         elif special.bucket.meter is not None:

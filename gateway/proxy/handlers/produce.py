@@ -120,11 +120,7 @@ class ProduceHandler:
         if not request.whole:
             self._fast_path.begin(buckets, entry, request.size, request.arrived, now)
         else:
-            for bucket in buckets:
-                cost = bucket.per_message + bucket.per_byte * request.size
-                delay, enforced = bucket.charge(cost, now)
-                if delay > 0.0:
-                    self._throttle.start((delay, enforced), now, bucket, entry, cost)
+            self._throttle.charge(buckets, request.size, now, entry)
         if gated:
             held = self._gate.delayed()
             self._throttle.record_volume_delay(held, now, buckets[0], request.size)

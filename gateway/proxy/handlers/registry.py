@@ -71,11 +71,7 @@ class ChargedRequestHandler:
         if verdict is DEFER or verdict is WAIT or isinstance(verdict, Collect):
             return verdict  # the request comes again
         for kind in self._kinds:
-            for bucket in connection.client.limited_buckets(kind, now):
-                cost = bucket.per_message + bucket.per_byte * request.size
-                delay, enforced = bucket.charge(cost, now)
-                if delay > 0.0:
-                    connection.throttle.start((delay, enforced), now, bucket, request.entry, cost)
+            connection.throttle.charge(connection.client.limited_buckets(kind, now), request.size, now, request.entry)
         return verdict
 
 

@@ -178,7 +178,7 @@ class Asking(Scripted):
 
     def prepare(self, frame, now):
         if not self.seen:
-            self.connection.ask(m.metadata(77, client_id="weir"), self.take, now)
+            self.connection.send_own_request(m.metadata(77, client_id="weir"), self.take, now)
         self.is_ready = len(self.seen) > 1
         self.seen.append(frame)
         return self.is_ready

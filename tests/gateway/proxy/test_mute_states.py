@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.proxy.mute_states import TRANSITIONS, IllegalMuteEventError, Mute, MuteEvent, MuteState
+from gateway.proxy.states import MUTE_TRANSITIONS, IllegalEventError, Mute, MuteEvent, MuteState
 
 E, S = MuteEvent, MuteState
 
@@ -33,7 +33,7 @@ def test_each_event_in_each_mute_state(before, event):
     mute = Mute()
     mute.state = before
     if after is None:
-        with pytest.raises(IllegalMuteEventError, match=f"{event.name} in state {before.name}"):
+        with pytest.raises(IllegalEventError, match=f"{event.name} in state {before.name}"):
             mute.fire(event)
         assert mute.state is before
     else:
@@ -42,7 +42,7 @@ def test_each_event_in_each_mute_state(before, event):
 
 
 def test_mute_table_has_only_legal_transitions():
-    assert {pair for pair, after in expected().items() if after is not None} == TRANSITIONS.keys()
+    assert {pair for pair, after in expected().items() if after is not None} == MUTE_TRANSITIONS.keys()
 
 
 def test_connection_begins_unmuted():

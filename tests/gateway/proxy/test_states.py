@@ -7,8 +7,8 @@ from gateway.proxy.states import (
     HANDLER,
     MUTED,
     PAUSED_BY,
-    TRANSITIONS,
-    IllegalRequestEventError,
+    REQUEST_TRANSITIONS,
+    IllegalEventError,
     RequestDirection,
     RequestEvent,
     RequestState,
@@ -22,11 +22,11 @@ S, E = RequestState, RequestEvent
 def test_only_transitions_of_the_table_are_legal(state, event):
     direction = RequestDirection()
     direction.state = state
-    if (state, event) in TRANSITIONS:
+    if (state, event) in REQUEST_TRANSITIONS:
         direction.fire(event)
-        assert direction.state is TRANSITIONS[state, event]
+        assert direction.state is REQUEST_TRANSITIONS[state, event]
     else:
-        with pytest.raises(IllegalRequestEventError, match=f"{event.name} in state {state.name}"):
+        with pytest.raises(IllegalEventError, match=f"{event.name} in state {state.name}"):
             direction.fire(event)
 
 

@@ -24,7 +24,7 @@ from gateway.features.volume_quotas.rules import ClusterVolumes, VolumeVerdict, 
 from gateway.features.volume_quotas.usage_message import VolumeUsage
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.counters import Counters
-from gateway.proxy.mute_states import IllegalMuteEventError, Mute, MuteEvent, MuteState
+from gateway.proxy.states import IllegalEventError, Mute, MuteEvent, MuteState
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable
 from gateway.quotas.meter import MAX_THROTTLE_TIME_MS, Window, throttle_time_ms
@@ -233,7 +233,7 @@ class IllegalArgument(Exception):
 
 
 RAISED: dict[str, type[Exception]] = {
-    "IllegalState": IllegalMuteEventError,
+    "IllegalState": IllegalEventError,
     "ConnectionThrottled": ConnectionThrottled,
     "TooManyConnections": TooManyConnections,
     "Waits": Waits,
@@ -384,7 +384,7 @@ def replay_mute_state(config: dict[str, Any]) -> Step:
             return mute.state.name
         try:
             return mute.fire(MuteEvent[args["name"].upper()])
-        except IllegalMuteEventError as error:
+        except IllegalEventError as error:
             return error
 
     return step

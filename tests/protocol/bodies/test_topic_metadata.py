@@ -53,7 +53,7 @@ def test_leaders_are_read_of_wanted_topics_only(version, frame):
 def test_lookup_by_name_is_encoded(client_id):
     values = {"topics": [{"name": "one"}, {"name": "ä" * 99}], "allow_auto_topic_creation": False}
     expected = codec.encode_request(ApiKey.METADATA, 4, values, 7, client_id)
-    assert topic_metadata.ask_by_name(7, client_id, ["one", "ä" * 99]) == expected
+    assert topic_metadata.ask_by_name(7, client_id, ["ä" * 99, "one"]) == [expected]
 
 
 def test_lookup_by_id_is_encoded():
@@ -61,11 +61,22 @@ def test_lookup_by_id_is_encoded():
     topics = [{"name": None, "topic_id": each} for each in ids]
     values = {"topics": topics, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
     expected = codec.encode_request(ApiKey.METADATA, 12, values, 7, "etl")
-    assert topic_metadata.ask_by_id(7, "etl", [each.bytes for each in ids]) == expected
+    assert topic_metadata.ask_by_id(7, "etl", [each.bytes for each in reversed(ids)]) == [expected]
 
 
 def test_lookup_without_client_id_is_encoded():
-    assert topic_metadata.ask_by_name(7, None, [])[12:14] == b"\xff\xff"
+    (request,) = topic_metadata.ask_by_name(7, None, ["a"])
+    assert request[12:14] == b"\xff\xff"
+
+
+def test_lookup_is_split_into_requests(monkeypatch):
+    monkeypatch.setattr(topic_metadata, "TOPICS_PER_REQUEST", 2)
+    for ask, names in (
+        (topic_metadata.ask_by_name, ["a", "b", "c"]),
+        (topic_metadata.ask_by_id, [b"%016d" % n for n in range(3)]),
+    ):
+        assert ask(1, "etl", names) == [*ask(1, "etl", names[:2]), *ask(1, "etl", names[2:])]
+        assert ask(1, "etl", []) == []
 
 
 @pytest.mark.parametrize("real", GOLDEN, ids=str)

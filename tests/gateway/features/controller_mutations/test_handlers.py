@@ -14,6 +14,7 @@ from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds.controller_mutation import KIND
 from gateway.quotas.meter import Window
 from protocol.api_keys import ApiKey
+from protocol.bodies import topic_metadata
 from protocol.cursor import MAX_ELEMENTS
 from protocol.errors import InvalidFrame
 from tests.gateway.features.controller_mutations import mutation_session as m
@@ -770,7 +771,7 @@ def test_oversized_mutation_request_ends_connection():
 
 
 def test_topic_lookup_is_split_into_requests(monkeypatch):
-    monkeypatch.setattr(mutations, "TOPICS_PER_REQUEST", 2)
+    monkeypatch.setattr(topic_metadata, "TOPICS_PER_REQUEST", 2)
     t = transcript()
     request = m.delete(1, ["a", "b", "c"])
     t.client_sends(request)
