@@ -88,6 +88,10 @@ class LogStatus:
     published_total: int = 0
     publication_errors_total: int = 0
 
+    def publication_age(self, now: float) -> float | None:
+        """The seconds since the last publication, None before the first one."""
+        return None if self.published_at is None else now - self.published_at
+
     @property
     def skipped(self) -> dict[str, int]:
         return {"unreadable_batch": self.unreadable_batches_total} if self.unreadable_batches_total else {}

@@ -76,15 +76,7 @@ async def publish_volumes(agent: Agent, once: bool) -> int:
     source = LocalVolumes(agent.broker, agent.paths)
 
     def report() -> PublisherReport:
-        status = log.status
-        return PublisherReport(
-            connected=status.publisher_connected,
-            problem=source.problem or status.publisher_problem,
-            age=None if status.published_at is None else clock.monotonic() - status.published_at,
-            published_total=status.published_total,
-            publication_errors_total=status.publication_errors_total,
-            source_errors_total=source.errors_total,
-        )
+        return PublisherReport(log.status, log.status.publication_age(clock.monotonic()), source.problem, source.errors_total)
 
     server = AgentServer(report, agent.volumes.freshness_seconds, agent.admin, agent.allowed_hosts)
     if not once:

@@ -17,10 +17,10 @@ _PORT_KEY = "quotas.volumes.agent.admin_port"
 Read = Callable[[PublisherReport], Iterable[float]]
 
 READS: Mapping[str, Read] = {
-    "weir_volume_connected": lambda report: [report.connected],
+    "weir_volume_connected": lambda report: [report.log.publisher_connected],
     "weir_volume_publication_age_seconds": lambda report: [] if report.age is None else [report.age],
-    "weir_volume_published_total": lambda report: [report.published_total],
-    "weir_volume_publication_errors_total": lambda report: [report.publication_errors_total],
+    "weir_volume_published_total": lambda report: [report.log.published_total],
+    "weir_volume_publication_errors_total": lambda report: [report.log.publication_errors_total],
     "weir_volume_source_errors_total": lambda report: [report.source_errors_total],
 }
 """The metrics that an agent shares with the gateway."""
@@ -49,7 +49,8 @@ class AgentServer(PageServer):
         if report.age is not None and report.age < self._freshness:
             return web.Response(text="ready\n")
         since = "usage has not been published yet" if report.age is None else f"usage was last published {report.age:.0f} s ago"
-        return web.Response(status=503, text=f"{since}{': ' if report.problem else ''}{report.problem}\n")
+        problem = report.source_problem or report.log.publisher_problem
+        return web.Response(status=503, text=f"{since}{': ' if problem else ''}{problem}\n")
 
 
 class _Families:

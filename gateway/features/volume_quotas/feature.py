@@ -1,6 +1,6 @@
-"""Volume quotas: publishes disk usage to a topic, reads it back, and sets the producers' gate by it.
+"""Volume quotas: publishes disk usage to a topic, reads the topic, and sets the producers' gate.
 
-Each gateway decides for itself. All of them read the same topic.
+Each gateway decides for itself, and all gateways read the same topic.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from gateway.feature import Feature
 from gateway.features.volume_quotas.config import VolumesConfig
 from gateway.features.volume_quotas.metrics import METRICS
 from gateway.features.volume_quotas.report import VolumesReport, volumes_json
-from gateway.features.volume_quotas.rules import ClusterVolumes, VolumeState, VolumeVerdict, WhenUnknown
+from gateway.features.volume_quotas.rules import ClusterVolumes, VolumeState, VolumeVerdict
 from gateway.features.volume_quotas.sources import LogDirs, VolumeSource
 from gateway.features.volume_quotas.usage_message import BadUsageMessageError, encode_usage, parse_broker, parse_usage
 from gateway.observer import Outlet
@@ -30,8 +30,10 @@ from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.snapshot import ThrottleTotals
 
 JUDGE_SECONDS = 0.25
-HURRY = 6
-"""While producers are throttled or paused, usage is published so many times as often."""
+"""The time between two verdicts."""
+
+SPEED_UP = 6
+"""While producers are throttled or paused, usage is published six times as often."""
 
 LEARN_SECONDS = 5.0
 """The maximum time that a watch that replaces another one reads the topic and the brokers before it judges."""
@@ -47,7 +49,7 @@ TOPIC_CONFIGS = {
 
 _log = logging.getLogger("weir.volumes")
 
-_NOTEWORTHY = 0.05
+_LEAST_CHANGE = 0.05  # of the factor, for an event
 
 
 def topic_spec(config: VolumesConfig) -> TopicSpec:
@@ -92,14 +94,14 @@ class VolumeWatch:
         self._metadata = metadata
         self._log = TopicLog(metadata.connect, topic_spec(config), self._on_record)
         self._source = LogDirs(metadata.connect()) if config.source == "log_dirs" else None
-        self._volumes = ClusterVolumes(config.freshness_seconds, WhenUnknown(config.when_unknown))
+        self._volumes = ClusterVolumes(config.freshness_seconds, VolumeState(config.when_unknown))
         self._skipped: Counter[str] = Counter()
         self._outdated: set[int] = set()
         self._wake_publisher = asyncio.Event()
         self._verdict = VolumeVerdict(VolumeState.OPEN, 0.0)
         self._reported, self._reported_enforced = self._verdict, True
         self._begun = False
-        self._gives_way = False
+        self._handed_over = False
 
     async def run(self, before: asyncio.Task[None] | None = None) -> None:
         """Watch until cancelled, then `end`. A failure leaves the gate as it is.
@@ -124,8 +126,8 @@ class VolumeWatch:
             raise
 
     def end(self) -> None:
-        """Open the gate and report that, unless another watch follows. Does not wait for this watch's tasks."""
-        if self._gives_way:
+        """Open the gate and report this, unless `hand_over` was called. Does not wait for this watch's tasks."""
+        if self._handed_over:
             return
         if self._reported.throttle > 0.0:
             before, self._reported = self._reported, VolumeVerdict(VolumeState.OPEN, 0.0)
@@ -133,7 +135,7 @@ class VolumeWatch:
         self._set_gate(0.0, paused=False)
 
     async def _learn(self) -> None:
-        """Leave the gate as it is until usage and brokers are known: a first verdict without them may open it."""
+        """Wait until usage and brokers are known, because a first verdict without them may open the gate."""
         try:
             async with asyncio.timeout(LEARN_SECONDS):
                 while not (self._log.status.caught_up and self._volumes.knows_brokers):
@@ -141,44 +143,31 @@ class VolumeWatch:
         except TimeoutError:
             pass
 
-    def give_way(self) -> None:
-        """Leave the gate as it is at the end, because another watch follows."""
-        self._gives_way = True
+    def hand_over(self) -> None:
+        """Leave the gate as it is in `end`, because another watch follows."""
+        self._handed_over = True
 
     def reconfigure(self, config: VolumesConfig) -> bool:
-        """Take over another section. Returns False if its source or topic differs: that needs a new watch."""
+        """Apply a changed section. Returns False if its source or topic differs, because these need a new watch."""
         if (config.source, config.topic) != (self.config.source, self.config.topic):
             return False
         self.config = config
-        self._volumes.configure(config.freshness_seconds, WhenUnknown(config.when_unknown))
+        self._volumes.configure(config.freshness_seconds, VolumeState(config.when_unknown))
         self._wake_publisher.set()
         return True
 
     def report(self) -> VolumesReport:
-        status, source, gate, now = self._log.status, self._source, self._gate, clock.monotonic()
+        status, source, now = self._log.status, self._source, clock.monotonic()
         return VolumesReport(
-            verdict=self._verdict,
-            enforced=self.config.enforce,
-            delay_seconds=gate.delay,
-            ages=self._volumes.ages(now),
-            freshness_seconds=self.config.freshness_seconds,
-            when_unknown=WhenUnknown(self.config.when_unknown),
-            publishes=source is not None,
-            publisher_connected=status.publisher_connected,
-            publisher_problem=status.publisher_problem,
-            reader_connected=status.reader_connected,
-            reader_problem=status.reader_problem,
+            log=status,
+            age=status.publication_age(now),
             source_problem="" if source is None else source.problem,
-            publication_age=None if status.published_at is None else now - status.published_at,
-            published_total=status.published_total,
-            publication_errors_total=status.publication_errors_total,
             source_errors_total=0 if source is None else source.errors_total,
-            messages_total=status.records_total,
+            verdict=self._verdict,
+            config=self.config,
+            gate=self._gate,
+            ages=self._volumes.ages(now),
             skipped=dict(self._skipped) | status.skipped,
-            throttled_total=gate.throttled_total,
-            refused_total=gate.refused_total,
-            put_off_total=gate.put_off_total,
-            totals=ThrottleTotals("volume", tuple(gate.totals.buckets), gate.totals.seconds),
         )
 
     def _interval(self) -> float:
@@ -221,7 +210,7 @@ class VolumeWatch:
                 published = await publish_usage(source, self._log, self.config)
                 interval = self.config.publish_interval_ms / 1000
                 if self._verdict.state is not VolumeState.OPEN:
-                    interval = max(interval / HURRY, min(interval, _RETRY_SECONDS))
+                    interval = max(interval / SPEED_UP, min(interval, _RETRY_SECONDS))
                 if not published:
                     interval = min(interval, _RETRY_SECONDS)
                 try:
@@ -242,7 +231,7 @@ class VolumeWatch:
         self._set_gate(delay, paused=enforce and verdict.state is VolumeState.PAUSE)
         if verdict.state is not previous.state or verdict.unknown != previous.unknown or not self._begun:
             self._log_state(previous, verdict)
-        changed = verdict.state is not self._reported.state or abs(verdict.throttle - self._reported.throttle) >= _NOTEWORTHY
+        changed = verdict.state is not self._reported.state or abs(verdict.throttle - self._reported.throttle) >= _LEAST_CHANGE
         if changed or enforce is not self._reported_enforced or not self._begun:
             before, self._reported, self._reported_enforced = self._reported, verdict, enforce
             self._notify(before, verdict, enforced=enforce)
@@ -294,7 +283,7 @@ class VolumeWatch:
 
 
 class VolumeQuotas(Feature[VolumesConfig | None]):
-    """Keeps a `VolumeWatch` while `quotas.volumes` is configured. `reconsider` is called when producers may send more."""
+    """Runs a `VolumeWatch` while `quotas.volumes` is configured. `reconsider` is called when producers may send more."""
 
     page = "volumes"
     metrics = METRICS
@@ -309,10 +298,7 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
         reconsider: Callable[[], None],
     ) -> None:
         self._section = section
-        self._metadata = metadata
-        self._engine = engine
-        self._gate = gate
-        self._outlet = outlet
+        self._watched = metadata, engine, gate, outlet
         self._reconsider = reconsider
         self._tasks: BackgroundTasks | None = None
         self._watch: VolumeWatch | None = None
@@ -332,7 +318,7 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
         ending = self._task
         if ending is not None and self._watch is not None:
             if section is not None:
-                self._watch.give_way()
+                self._watch.hand_over()
             ending.cancel()
         self._watch = self._task = None
         if section is not None:
@@ -344,7 +330,10 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
 
     def throttle_totals(self) -> Sequence[ThrottleTotals]:
         report = self.report()
-        return () if report is None else (report.totals,)
+        if report is None:
+            return ()
+        totals = report.gate.totals
+        return (ThrottleTotals("volume", tuple(totals.buckets), totals.seconds),)
 
     def as_json(self) -> dict[str, Any] | None:
         report = self.report()
@@ -355,8 +344,7 @@ class VolumeQuotas(Feature[VolumesConfig | None]):
             self._task.cancel()
 
     def _begin(self, section: VolumesConfig, tasks: BackgroundTasks, before: asyncio.Task[None] | None) -> None:
-        watch = VolumeWatch(section, self._metadata, self._engine, self._gate, self._outlet, on_release=self._reconsider)
-        self._watch = watch
+        self._watch = watch = VolumeWatch(section, *self._watched, on_release=self._reconsider)
         self._task = tasks.start("watch the cluster's volumes", lambda: watch.run(before), watch.end)
 
 

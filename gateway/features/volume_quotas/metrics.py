@@ -24,9 +24,9 @@ def _per_volume(read: Callable[[VolumeRow], float]) -> Read:
 
 def _volume_connections(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
     if (volumes := scrape.report(VolumesReport)) is not None:
-        yield ("reader",), volumes.reader_connected
+        yield ("reader",), volumes.log.reader_connected
         if volumes.publishes:
-            yield ("publisher",), volumes.publisher_connected
+            yield ("publisher",), volumes.log.publisher_connected
 
 
 def _volume_state(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
@@ -37,9 +37,9 @@ def _volume_state(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
 
 def _volume_requests(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
     if (volumes := scrape.report(VolumesReport)) is not None:
-        yield ("delayed",), volumes.throttled_total
-        yield ("refused",), volumes.refused_total
-        yield ("put_off",), volumes.put_off_total
+        yield ("delayed",), volumes.gate.throttled_total
+        yield ("refused",), volumes.gate.refused_total
+        yield ("put_off",), volumes.gate.put_off_total
 
 
 def _usage_ages(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
@@ -50,13 +50,13 @@ def _usage_ages(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
 
 def _freshness(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
     if (volumes := scrape.report(VolumesReport)) is not None:
-        yield (volumes.when_unknown.value,), volumes.freshness_seconds
+        yield (volumes.config.when_unknown,), volumes.config.freshness_seconds
 
 
 def _publication_age(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
     volumes = scrape.report(VolumesReport)
-    if volumes is not None and volumes.publication_age is not None:
-        yield (), volumes.publication_age
+    if volumes is not None and volumes.age is not None:
+        yield (), volumes.age
 
 
 METRICS: tuple[Row, ...] = (
@@ -65,7 +65,7 @@ METRICS: tuple[Row, ...] = (
     Value("gauge", "weir_volume_factor", "Share of the producers' rate that the volumes let through: 1 open, 0 paused.", (),
           _reported(lambda volumes: volumes.verdict.factor), merge="min"),
     Value("gauge", "weir_volume_delay_seconds", "Delay of each Produce request by the volume quota.", (),
-          _reported(lambda volumes: volumes.delay_seconds), merge="max"),
+          _reported(lambda volumes: volumes.gate.delay), merge="max"),
     Value("gauge", "weir_volume_data_missing", "1 while the state is PAUSE because some broker's usage is not known.", (),
           _reported(lambda volumes: volumes.verdict.for_lack_of_data), merge="max"),
     Value("gauge", "weir_volume_unknown_brokers", "Active brokers whose usage is missing or stale.", (),
@@ -85,15 +85,15 @@ METRICS: tuple[Row, ...] = (
     Value("gauge", "weir_volume_connected", "1 while the usage topic can be read (reader) and written (publisher).", ("role",),
           _volume_connections, merge="min"),
     Value("counter", "weir_volume_published_total", "Usage messages published.", (),
-          _reported(lambda volumes: volumes.published_total)),
+          _reported(lambda volumes: volumes.log.published_total)),
     Value("gauge", "weir_volume_publication_age_seconds", "Time since this process last published usage.", (),
           _publication_age, merge="max"),
     Value("counter", "weir_volume_publication_errors_total", "Attempts to publish usage that failed.", (),
-          _reported(lambda volumes: volumes.publication_errors_total)),
+          _reported(lambda volumes: volumes.log.publication_errors_total)),
     Value("counter", "weir_volume_source_errors_total", "Failed requests to brokers for their usage.", (),
           _reported(lambda volumes: volumes.source_errors_total)),
     Value("counter", "weir_volume_messages_total", "Records read from the usage topic.", (),
-          _reported(lambda volumes: volumes.messages_total)),
+          _reported(lambda volumes: volumes.log.records_total)),
     Value("counter", "weir_volume_messages_skipped_total", "Usage messages that could not be used.", ("reason",),
           reasons_of(VolumesReport, lambda volumes: volumes.skipped)),
     Value("counter", "weir_volume_produce_requests_total",

@@ -4,81 +4,72 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.features.volume_quotas.rules import VolumeVerdict, WhenUnknown
-from gateway.quotas.snapshot import ThrottleTotals
+from gateway.cluster.topic_log import LogStatus
+from gateway.features.volume_quotas.config import VolumesConfig
+from gateway.features.volume_quotas.limits import Limit
+from gateway.features.volume_quotas.rules import VolumeVerdict
+from gateway.proxy.produce_gate import ProduceGate
 
 
 @dataclass(frozen=True, slots=True)
 class PublisherReport:
-    """State of a publisher. `age` is in seconds since its last publication, None before the first one."""
+    """The publisher in an agent. `age` is in seconds since its last publication, None before the first one."""
 
-    connected: bool
-    problem: str
+    log: LogStatus
     age: float | None
-    published_total: int
-    publication_errors_total: int
+    source_problem: str
     source_errors_total: int
 
 
 @dataclass(frozen=True, slots=True)
-class VolumesReport:
-    """`publishes` is True if this gateway publishes usage itself. `delay_seconds` is the present delay of each Produce request.
-    `ages` has the seconds since the capture of each active broker's usage; after `freshness_seconds` the usage is unknown.
-    `skipped` counts unusable messages by reason."""
+class VolumesReport(PublisherReport):
+    """The watch in a gateway. It also publishes if `config.source` is `log_dirs`.
+
+    `ages` has the seconds since the capture of each active broker's usage. `skipped` counts unusable messages by reason.
+    """
 
     verdict: VolumeVerdict
-    enforced: bool
-    delay_seconds: float
+    config: VolumesConfig
+    gate: ProduceGate
     ages: Mapping[int, float]
-    freshness_seconds: float
-    when_unknown: WhenUnknown
-    publishes: bool
-    publisher_connected: bool
-    publisher_problem: str
-    reader_connected: bool
-    reader_problem: str
-    source_problem: str
-    publication_age: float | None
-    published_total: int
-    publication_errors_total: int
-    source_errors_total: int
-    messages_total: int
     skipped: Mapping[str, int]
-    throttled_total: int
-    refused_total: int
-    put_off_total: int
-    totals: ThrottleTotals
+
+    @property
+    def publishes(self) -> bool:
+        return self.config.source == "log_dirs"
 
 
 def volumes_json(report: VolumesReport) -> dict[str, Any]:
     """The report for `/api/volumes` and the live page."""
-    verdict = report.verdict
+    verdict, log = report.verdict, report.log
     return {
         "state": verdict.state.value,
         "factor": verdict.factor,
         "reason": verdict.reason,
         "why": verdict.why,
-        "enforced": report.enforced,
-        "delay_seconds": report.delay_seconds,
-        "freshness_seconds": report.freshness_seconds,
+        "enforced": report.config.enforce,
+        "delay_seconds": report.gate.delay,
+        "freshness_seconds": report.config.freshness_seconds,
         "usage_age_seconds": {str(broker): round(age, 3) for broker, age in report.ages.items()},
-        "unknown": [{"broker": broker, "usage": what} for broker, what in verdict.unknown],
+        "unknown": [{"broker": broker, "usage": problem} for broker, problem in verdict.unknown],
         "volumes": [
             {
                 "broker": row.broker,
                 "volume": row.volume.name,
                 "capacity_bytes": row.volume.capacity,
                 "consumed_bytes": row.volume.consumed,
-                "soft": {"type": row.soft.type.value, "level": row.soft.level},
-                "hard": {"type": row.hard.type.value, "level": row.hard.level},
+                "soft": _limit_json(row.soft),
+                "hard": _limit_json(row.hard),
                 "factor": 1.0 - row.throttle,
             }
             for row in verdict.rows
         ],
-        "reader": {"connected": report.reader_connected, "problem": report.reader_problem},
-        "publisher": {"connected": report.publisher_connected, "problem": report.publisher_problem}
-        if report.publishes
-        else None,
+        "reader": {"connected": log.reader_connected, "problem": log.reader_problem},
+        "publisher": {"connected": log.publisher_connected, "problem": log.publisher_problem} if report.publishes else None,
         "source_problem": report.source_problem,
         "skipped": dict(report.skipped),
     }
+
+
+def _limit_json(limit: Limit) -> dict[str, Any]:
+    return {"type": limit.type.value, "level": limit.level}

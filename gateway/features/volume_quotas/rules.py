@@ -11,40 +11,12 @@ MAX_BROKERS = 10_000
 
 
 class VolumeState(Enum):
-    """The effect on producers."""
+    """The effect on producers. The cluster has the strictest state of all volumes."""
 
     OPEN = "OPEN"
     THROTTLE = "THROTTLE"  # a delay for each request
     PAUSE = "PAUSE"  # no request is forwarded
 
-
-class Finding(Enum):
-    """The result for one volume, or for a broker without known volumes."""
-
-    BELOW_SOFT = "below soft"
-    OVER_SOFT = "over soft"
-    OVER_HARD = "over hard"
-    UNKNOWN = "unknown"  # the usage of an active broker is missing or stale
-
-
-class WhenUnknown(Enum):
-    """The configured state if the usage of an active broker is not known."""
-
-    PAUSE = "PAUSE"
-    OPEN = "OPEN"
-
-
-STATES: dict[tuple[Finding, WhenUnknown], VolumeState] = {
-    (Finding.BELOW_SOFT, WhenUnknown.PAUSE): VolumeState.OPEN,
-    (Finding.BELOW_SOFT, WhenUnknown.OPEN): VolumeState.OPEN,
-    (Finding.OVER_SOFT, WhenUnknown.PAUSE): VolumeState.THROTTLE,
-    (Finding.OVER_SOFT, WhenUnknown.OPEN): VolumeState.THROTTLE,
-    (Finding.OVER_HARD, WhenUnknown.PAUSE): VolumeState.PAUSE,
-    (Finding.OVER_HARD, WhenUnknown.OPEN): VolumeState.PAUSE,
-    (Finding.UNKNOWN, WhenUnknown.PAUSE): VolumeState.PAUSE,
-    (Finding.UNKNOWN, WhenUnknown.OPEN): VolumeState.OPEN,
-}
-"""The state for each finding. The cluster's state is the strictest one."""
 
 _STRICTNESS = {VolumeState.OPEN: 0, VolumeState.THROTTLE: 1, VolumeState.PAUSE: 2}
 
@@ -60,10 +32,10 @@ class VolumeRow:
     throttle: float
 
     @property
-    def finding(self) -> Finding:
+    def state(self) -> VolumeState:
         if self.throttle >= 1.0:
-            return Finding.OVER_HARD
-        return Finding.OVER_SOFT if self.throttle > 0.0 else Finding.BELOW_SOFT
+            return VolumeState.PAUSE
+        return VolumeState.THROTTLE if self.throttle > 0.0 else VolumeState.OPEN
 
     def __str__(self) -> str:
         return f"broker {self.broker} {self.volume.name}: {self.volume.consumed} of {self.volume.capacity} bytes"
@@ -102,7 +74,7 @@ class VolumeVerdict:
         """True if only unknown usage makes the state this strict."""
         if self.state is not VolumeState.PAUSE or not self.unknown:
             return False
-        return self.worst is None or self.worst.finding is not Finding.OVER_HARD
+        return self.worst is None or self.worst.state is not VolumeState.PAUSE
 
     @property
     def why(self) -> str:
@@ -114,13 +86,13 @@ class VolumeVerdict:
 
 
 class ClusterVolumes:
-    """The latest usage of each broker. Times are monotonic seconds.
+    """The latest usage of each broker. Times are monotonic seconds. `when_unknown` is the state while usage is not known.
 
     Usage is stale `freshness` seconds after its capture. A broker is active until `freshness` seconds after the last Metadata
     answer that named it. So one answer without the broker does not let producers fill its disk.
     """
 
-    def __init__(self, freshness: float, when_unknown: WhenUnknown) -> None:
+    def __init__(self, freshness: float, when_unknown: VolumeState) -> None:
         self.freshness = freshness
         self.when_unknown = when_unknown
         self._usages: dict[int, tuple[VolumeUsage, float]] = {}  # with the time of capture
@@ -128,8 +100,8 @@ class ClusterVolumes:
         self._seen: dict[int, float] = {}  # each broker's last Metadata answer
         self._last_look = float("-inf")
 
-    def configure(self, freshness: float, when_unknown: WhenUnknown) -> None:
-        """Both settings hold for known usage and brokers as well."""
+    def configure(self, freshness: float, when_unknown: VolumeState) -> None:
+        """The settings apply to the usage and brokers that are already known, too."""
         self.freshness = freshness
         self.when_unknown = when_unknown
 
@@ -148,7 +120,7 @@ class ClusterVolumes:
     def usage(self, usage: VolumeUsage, age: float, now: float) -> str | None:
         """Take over usage from `age` seconds ago; returns None, or the reason for skipping it.
 
-        A clock that is ahead gives a negative age, which counts as 0: such a message must not outdate all correct ones.
+        A publisher whose clock is ahead gives a negative age, which counts as 0. Otherwise later messages would be outdated.
         """
         known = self._usages.get(usage.broker)
         if known is None and len(self._usages) >= MAX_BROKERS:
@@ -160,7 +132,7 @@ class ClusterVolumes:
         return None
 
     def captured(self, broker: int) -> float:
-        """The capture of a broker's usage by its publisher's clock, at most the time of arrival (wall clock, s)."""
+        """The time of a broker's latest usage by its publisher's clock, at most the time of arrival (wall clock, s)."""
         return self._captured[broker]
 
     def forget(self, broker: int) -> None:
@@ -177,7 +149,7 @@ class ClusterVolumes:
 
         While no list of brokers is known, all fresh usage counts: a full disk pauses producers even with `OPEN`.
         """
-        active = self._active(now)
+        active = sorted(broker for broker, seen in self._seen.items() if now - seen < self.freshness)
         unknown: list[tuple[int | None, str]] = [] if active else [(None, "the list of active brokers is not known")]
         rows: list[VolumeRow] = []
         for broker in active or sorted(self._usages):
@@ -193,15 +165,11 @@ class ClusterVolumes:
                 unknown.append((broker, "stale"))
         return self._verdict(rows, unknown)
 
-    def _active(self, now: float) -> list[int]:
-        return sorted(broker for broker, seen in self._seen.items() if now - seen < self.freshness)
-
     def _verdict(self, rows: list[VolumeRow], unknown: list[tuple[int | None, str]]) -> VolumeVerdict:
         worst = max(rows, key=lambda row: row.throttle, default=None)
-        findings = [Finding.BELOW_SOFT if worst is None else worst.finding]
+        state = VolumeState.OPEN if worst is None else worst.state
         if unknown:
-            findings.append(Finding.UNKNOWN)
-        state = max((STATES[finding, self.when_unknown] for finding in findings), key=_STRICTNESS.__getitem__)
+            state = max(state, self.when_unknown, key=_STRICTNESS.__getitem__)
         throttle = 1.0 if state is VolumeState.PAUSE else worst.throttle if worst is not None else 0.0
         return VolumeVerdict(state, throttle, tuple(unknown), worst, tuple(rows))
 

@@ -11,24 +11,37 @@ proposal's first implementation wrote `hardLimit`. It skips unknown keys, and re
 """
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import isfinite
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from gateway.features.volume_quotas.limits import Limit, LimitType, Volume
 
-VERSION = 1
+VERSION: Final = 1
 MAX_MESSAGE_BYTES = 1024 * 1024
 MAX_VOLUMES = 1_000
-"""Of one broker. Real brokers have some tens."""
+"""The maximum for one broker. Real brokers have some tens."""
 
 _MAX_BROKER_ID = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
 _MAX_NAME = 4_096
 _TIME_BYTES = 64
+_PERCENT = 100
 
-Fields = dict[str, object]
+_REASONS = {
+    "missing": "missing_field",
+    "too_short": "missing_field",
+    "too_long": "too_large",
+    "greater_than_equal": "negative_number",
+    "less_than_equal": "bad_number",
+    "literal_error": "unknown_limit_type",
+    "bad_number": "bad_number",
+    "bad_time": "bad_time",
+}
+"""The reason for each of pydantic's error types, `bad_type` for the types that are not here."""
 
 
 class BadUsageMessageError(ValueError):
@@ -50,31 +63,85 @@ class VolumeUsage:
     volumes: tuple[Volume, ...]
 
 
+def _seconds(value: object) -> float:
+    """ISO 8601 with a time zone as seconds since the epoch."""
+    try:
+        if isinstance(value, str) and len(value) <= _TIME_BYTES and (when := datetime.fromisoformat(value)).tzinfo is not None:
+            return when.astimezone(UTC).timestamp()
+    except (ValueError, OverflowError):
+        pass
+    raise PydanticCustomError("bad_time", "not an ISO 8601 time with a time zone")
+
+
+_Bytes = Annotated[int, Field(ge=0, le=_MAX_INT64)]
+
+
+class _Fields(BaseModel):
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+class _Limit(_Fields):
+    type: Literal["ConsumedSpace", "MinFreeBytes", "MinFreePercentage"]
+    level: Annotated[float, Field(ge=0, le=_MAX_INT64)]
+
+    @model_validator(mode="after")
+    def _percent(self) -> "_Limit":
+        if self.type == "MinFreePercentage" and self.level > _PERCENT:
+            raise PydanticCustomError("bad_number", "more than 100 percent")
+        return self
+
+    def limit(self) -> Limit:
+        return Limit(LimitType(self.type), self.level)
+
+
+class _Volume(_Fields):
+    volumename: Annotated[str, Field(min_length=1, max_length=_MAX_NAME)]
+    capacity: _Bytes
+    consumed: _Bytes
+    hardlimit: _Limit | None = None
+    softlimit: _Limit | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> "_Volume":
+        if self.consumed > self.capacity:
+            raise PydanticCustomError("bad_number", "more bytes consumed than the capacity")
+        return self
+
+    def volume(self) -> Volume:
+        hard = None if self.hardlimit is None else self.hardlimit.limit()
+        soft = None if self.softlimit is None else self.softlimit.limit()
+        return Volume(self.volumename, self.capacity, self.consumed, hard, soft)
+
+
+class _Message(_Fields):
+    snapshotat: Annotated[float, BeforeValidator(_seconds)]
+    hardlimit: _Limit
+    softlimit: _Limit
+    volumes: Annotated[list[_Volume], Field(min_length=1, max_length=MAX_VOLUMES)]
+
+
 def encode_usage(usage: VolumeUsage) -> tuple[bytes, bytes]:
     """The record's key and value."""
     when = datetime.fromtimestamp(usage.snapshot_at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    message: dict[str, object] = {
+    message = {
         "Version": VERSION,
         "SnapshotAt": when,
-        "Hard limit": _limit_fields(usage.hard),
-        "Soft limit": _limit_fields(usage.soft),
-        "Volumes": [_volume_fields(volume) for volume in usage.volumes],
+        **_limit_fields(usage.hard, usage.soft),
+        "Volumes": [
+            {"VolumeName": each.name, "Capacity": each.capacity, "Consumed": each.consumed}
+            | _limit_fields(each.hard, each.soft)
+            for each in usage.volumes
+        ],
     }
     return str(usage.broker).encode(), json.dumps(message, allow_nan=False).encode()
 
 
-def _limit_fields(limit: Limit) -> dict[str, object]:
-    level = int(limit.level) if limit.level == int(limit.level) else limit.level
-    return {"type": limit.type.value, "level": level}
-
-
-def _volume_fields(volume: Volume) -> dict[str, object]:
-    fields: dict[str, object] = {"VolumeName": volume.name, "Capacity": volume.capacity, "Consumed": volume.consumed}
-    if volume.hard is not None:
-        fields["Hard limit"] = _limit_fields(volume.hard)
-    if volume.soft is not None:
-        fields["Soft limit"] = _limit_fields(volume.soft)
-    return fields
+def _limit_fields(hard: Limit | None, soft: Limit | None) -> dict[str, object]:
+    return {
+        key: {"type": limit.type.value, "level": int(limit.level) if limit.level == int(limit.level) else limit.level}
+        for key, limit in (("Hard limit", hard), ("Soft limit", soft))
+        if limit is not None
+    }
 
 
 def parse_broker(key: bytes | None) -> int:
@@ -89,116 +156,33 @@ def parse_usage(broker: int, value: bytes) -> VolumeUsage:
     """Raises BadUsageMessageError."""
     if len(value) > MAX_MESSAGE_BYTES:
         raise BadUsageMessageError("too_large", f"{len(value)} bytes, more than {MAX_MESSAGE_BYTES}")
-    message = _fields(_json(value), "the message")
-    version = message.get("version", VERSION)
-    if type(version) is not int or version != VERSION:
-        raise BadUsageMessageError("unknown_version", f"Version {str(version)[:40]}, this Weir knows {VERSION}")
-    volumes = _field(message, "volumes", "the message")
-    if not isinstance(volumes, list):
-        raise BadUsageMessageError("bad_type", "Volumes is not a list")
-    if not volumes:
-        raise BadUsageMessageError("missing_field", "Volumes is empty")
-    if len(volumes) > MAX_VOLUMES:
-        raise BadUsageMessageError("too_large", f"{len(volumes)} volumes, more than {MAX_VOLUMES}")
-    return VolumeUsage(
-        broker=broker,
-        snapshot_at=_time(_field(message, "snapshotat", "the message")),
-        hard=_limit(_field(message, "hardlimit", "the message"), "Hard limit"),
-        soft=_limit(_field(message, "softlimit", "the message"), "Soft limit"),
-        volumes=_volumes(volumes),
-    )
-
-
-def _json(value: bytes) -> object:
-    def refuse(constant: str) -> object:
-        raise BadUsageMessageError("bad_json", f"{constant} is not JSON")
-
     try:
-        return json.loads(value.decode("utf-8"), parse_constant=refuse)
-    except BadUsageMessageError:
-        raise
+        fields = json.loads(value.decode(), object_hook=_normalised, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise BadUsageMessageError("bad_json", f"not JSON: {error}"[:200]) from None
-
-
-def _volumes(items: Iterable[object]) -> tuple[Volume, ...]:
-    volumes: dict[str, Volume] = {}
-    for item in items:
-        volume = _volume(_fields(item, "a volume"))
-        if volume.name in volumes:
-            raise BadUsageMessageError("duplicate_volume", f"the volume {volume.name[:80]!r} is given twice")
-        volumes[volume.name] = volume
-    return tuple(volumes.values())
-
-
-def _volume(fields: Fields) -> Volume:
-    name = _field(fields, "volumename", "a volume")
-    if not isinstance(name, str) or not name or len(name) > _MAX_NAME:
-        raise BadUsageMessageError("bad_type", "VolumeName is not a name")
-    capacity = _bytes(_field(fields, "capacity", name), "Capacity")
-    consumed = _bytes(_field(fields, "consumed", name), "Consumed")
-    if consumed > capacity:
-        raise BadUsageMessageError("bad_number", f"{name[:80]}: {consumed} bytes consumed of {capacity}")
-    hard, soft = fields.get("hardlimit"), fields.get("softlimit")
-    return Volume(
-        name=name,
-        capacity=capacity,
-        consumed=consumed,
-        hard=None if hard is None else _limit(hard, "Hard limit"),
-        soft=None if soft is None else _limit(soft, "Soft limit"),
-    )
-
-
-def _limit(value: object, what: str) -> Limit:
-    fields = _fields(value, what)
-    name = _field(fields, "type", what)
-    if not isinstance(name, str) or name not in list(LimitType):
-        raise BadUsageMessageError("unknown_limit_type", f"{what}: {str(name)[:40]} is not one of {', '.join(LimitType)}")
-    level = _field(fields, "level", what)
-    if isinstance(level, bool) or not isinstance(level, int | float) or not isfinite(level):
-        raise BadUsageMessageError("bad_type", f"{what}: level is not a number")
-    if level < 0:
-        raise BadUsageMessageError("negative_number", f"{what}: level {level}")
-    if level > (100 if name == LimitType.MIN_FREE_PERCENTAGE else _MAX_INT64):
-        raise BadUsageMessageError("bad_number", f"{what}: level {level:g}")
-    return Limit(LimitType(name), float(level))
-
-
-def _bytes(value: object, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise BadUsageMessageError("bad_type", f"{what} is not a whole number")
-    if value < 0:
-        raise BadUsageMessageError("negative_number", f"{what} {value}")
-    if value > _MAX_INT64:
-        raise BadUsageMessageError("bad_number", f"{what} does not fit 64 bits")
-    return value
-
-
-def _time(value: object) -> float:
-    """ISO 8601 as seconds since the epoch."""
-    if not isinstance(value, str) or len(value) > _TIME_BYTES:
-        raise BadUsageMessageError("bad_time", "SnapshotAt is not an ISO 8601 time")
+    version = fields.get("version", VERSION) if isinstance(fields, dict) else VERSION
+    if type(version) is not int or version != VERSION:
+        raise BadUsageMessageError("unknown_version", f"Version {str(version)[:40]}, this Weir knows {VERSION}")
     try:
-        when = datetime.fromisoformat(value)
-    except ValueError:
-        raise BadUsageMessageError("bad_time", f"SnapshotAt {value!r} is not an ISO 8601 time") from None
-    if when.tzinfo is None:
-        raise BadUsageMessageError("bad_time", f"SnapshotAt {value!r} has no time zone")
-    try:
-        return when.astimezone(UTC).timestamp()
-    except OverflowError:
-        raise BadUsageMessageError("bad_time", f"SnapshotAt {value!r} is out of range") from None
+        message = _Message.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        absent = first["input"] is None and place
+        raise BadUsageMessageError(
+            "missing_field" if absent else _REASONS.get(first["type"], "bad_type"), f"{place}: {first['msg']}"[:200]
+        ) from None
+    volumes = {each.volumename: each.volume() for each in message.volumes}
+    if len(volumes) < len(message.volumes):
+        raise BadUsageMessageError("duplicate_volume", "two volumes have one name")
+    hard, soft = message.hardlimit.limit(), message.softlimit.limit()
+    return VolumeUsage(broker, message.snapshotat, hard, soft, tuple(volumes.values()))
 
 
-def _fields(value: object, what: str) -> Fields:
-    """A JSON object by its keys in lower case without blanks."""
-    if not isinstance(value, dict):
-        raise BadUsageMessageError("bad_type", f"{what} is not an object")
-    return {str(key).replace(" ", "").lower(): item for key, item in value.items()}
+def _normalised(fields: dict[str, object]) -> dict[str, object]:
+    """The keys in lower case without blanks."""
+    return {key.replace(" ", "").lower(): value for key, value in fields.items()}
 
 
-def _field(fields: Fields, key: str, what: str) -> object:
-    value = fields.get(key)
-    if value is None:
-        raise BadUsageMessageError("missing_field", f"{what[:80]} has no {key}")
-    return value
+def _refuse_constant(constant: str) -> object:
+    raise ValueError(f"{constant} is not JSON")

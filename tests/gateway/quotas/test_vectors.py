@@ -20,7 +20,7 @@ from gateway.features.controller_mutations.known_topics import KnownTopics
 from gateway.features.controller_mutations.rules import MutationQuota
 from gateway.features.quota_api.rules import Change, QuotaApiError, alteration, altered, described, with_brokers
 from gateway.features.volume_quotas.limits import Limit, LimitType, Volume
-from gateway.features.volume_quotas.rules import ClusterVolumes, VolumeVerdict, WhenUnknown
+from gateway.features.volume_quotas.rules import ClusterVolumes, VolumeState, VolumeVerdict
 from gateway.features.volume_quotas.usage_message import VolumeUsage
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.counters import Counters
@@ -523,7 +523,7 @@ class ReplayedVolumes:
                 self.soft = self.hard = Limit(LimitType.MIN_FREE_PERCENTAGE, config["limit"] * 100)
             case "soft_hard":
                 self.soft, self.hard = (Limit(LimitType.CONSUMED_SPACE, config[name]) for name in ("soft", "hard"))
-        self.volumes = ClusterVolumes(self.valid, WhenUnknown.PAUSE)
+        self.volumes = ClusterVolumes(self.valid, VolumeState.PAUSE)
         self.known: frozenset[int] = frozenset()
         self.expirations = 0
         self.verdict: VolumeVerdict | None = None

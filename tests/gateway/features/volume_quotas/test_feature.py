@@ -65,7 +65,7 @@ async def test_replaced_watch_keeps_pause():
     here = House(KeptTopic())
     old, ending = here.watch()
     await here.until(lambda: here.states == ["PAUSE"])  # nothing is known
-    old.give_way()
+    old.hand_over()
     ending.cancel()
     here.watch(ending)
     await here.until(lambda: len(here.states) > 1)
@@ -85,7 +85,7 @@ async def test_replaced_watch_keeps_pause_if_unknown_means_open():
     await here.until(lambda: here.states[-1:] == ["PAUSE"])
     here.states.clear()
     here.released = 0
-    old.give_way()
+    old.hand_over()
     ending.cancel()
     here.watch(ending, when_unknown="OPEN")
     await here.until(lambda: here.states)
@@ -98,7 +98,7 @@ async def test_watch_canceled_before_its_start_opens_gate():
     here = House(KeptTopic())
     old, ending = here.watch()
     await here.until(lambda: here.gate.paused)
-    old.give_way()
+    old.hand_over()
     held = asyncio.create_task(asyncio.Event().wait())
     _, waiting = here.watch(held)
     await asyncio.sleep(0)  # it waits
@@ -118,7 +118,7 @@ async def test_outdated_message_is_logged_once_with_both_times(caplog):
     put(topic, now, 950, broker=2)
     here = House(topic)
     watch, _ = here.watch()
-    while not watch.report().messages_total >= 5:
+    while not watch.report().log.records_total >= 5:
         await watch._log.looked()
     assert watch.report().skipped == {"outdated": 3}
     (said,) = [record.getMessage() for record in caplog.records if "is skipped" in record.getMessage()]

@@ -8,12 +8,14 @@ import pytest
 
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
+from gateway.cluster.topic_log import LogStatus
+from gateway.features.volume_quotas.config import VolumesConfig
 from gateway.features.volume_quotas.feature import VolumeQuotas
 from gateway.features.volume_quotas.limits import Limit, LimitType, Volume
 from gateway.features.volume_quotas.report import VolumesReport
-from gateway.features.volume_quotas.rules import ClusterVolumes, VolumeVerdict, WhenUnknown
+from gateway.features.volume_quotas.rules import ClusterVolumes, VolumeState, VolumeVerdict
 from gateway.features.volume_quotas.usage_message import VolumeUsage
-from gateway.quotas.snapshot import THROTTLE_BOUNDS, ThrottleTotals
+from gateway.proxy.produce_gate import ProduceGate
 from tests.gateway.admin.test_metrics import Page
 from tests.gateway.conftest import reported
 
@@ -22,7 +24,7 @@ SOFT, HARD = Limit(LimitType.MIN_FREE_PERCENTAGE, 50), Limit(LimitType.MIN_FREE_
 
 def verdict(*consumed: int, active: int) -> VolumeVerdict:
     """Brokers with a volume of 1000 bytes each and the given use. Further active brokers are unknown."""
-    volumes = ClusterVolumes(300.0, WhenUnknown.PAUSE)
+    volumes = ClusterVolumes(300.0, VolumeState.PAUSE)
     volumes.brokers(frozenset(range(active)), 0.0)
     for broker, used in enumerate(consumed):
         volumes.usage(VolumeUsage(broker, 0.0, HARD, SOFT, (Volume("/data", 1000, used),)), 0.0, 0.0)
@@ -30,29 +32,27 @@ def verdict(*consumed: int, active: int) -> VolumeVerdict:
 
 
 def report(found: VolumeVerdict) -> VolumesReport:
-    return VolumesReport(
-        verdict=found,
-        enforced=True,
-        delay_seconds=2.5,
-        ages={0: 12.3456, 1: 250.0},
-        freshness_seconds=300.0,
-        when_unknown=WhenUnknown.PAUSE,
-        publishes=True,
-        publisher_connected=True,
-        publisher_problem="",
-        reader_connected=False,
+    gate = ProduceGate()
+    gate.delay = 2.5
+    gate.throttled_total, gate.refused_total, gate.put_off_total = 7, 8, 4
+    gate.totals.note(17.5)
+    log = LogStatus(
         reader_problem="nobody answers",
-        source_problem="",
-        publication_age=7.5,
+        publisher_connected=True,
+        records_total=9,
         published_total=5,
         publication_errors_total=1,
+    )
+    return VolumesReport(
+        log=log,
+        age=7.5,
+        source_problem="",
         source_errors_total=2,
-        messages_total=9,
+        verdict=found,
+        config=VolumesConfig(),
+        gate=gate,
+        ages={0: 12.3456, 1: 250.0},
         skipped={"bad_json": 3},
-        throttled_total=7,
-        refused_total=8,
-        put_off_total=4,
-        totals=ThrottleTotals("volume", (7, *[0] * len(THROTTLE_BOUNDS)), 17.5),
     )
 
 

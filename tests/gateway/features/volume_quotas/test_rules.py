@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.features.volume_quotas.limits import Limit, LimitType, Volume
-from gateway.features.volume_quotas.rules import MAX_BROKERS, STATES, ClusterVolumes, Finding, VolumeState, WhenUnknown
+from gateway.features.volume_quotas.rules import MAX_BROKERS, ClusterVolumes, VolumeState
 from gateway.features.volume_quotas.usage_message import VolumeUsage
 
 OPEN, THROTTLE, PAUSE = VolumeState.OPEN, VolumeState.THROTTLE, VolumeState.PAUSE
@@ -16,16 +16,12 @@ def usage(broker, *consumed, at=0.0, **limits):
     return VolumeUsage(broker, at, HARD, SOFT, volumes)
 
 
-def cluster(*usages, active=None, when_unknown=WhenUnknown.PAUSE):
+def cluster(*usages, active=None, when_unknown=PAUSE):
     volumes = ClusterVolumes(FRESHNESS, when_unknown)
     for each in usages:
         assert volumes.usage(each, age=0.0, now=0.0) is None
     volumes.brokers(frozenset(active if active is not None else (each.broker for each in usages)), 0.0)
     return volumes
-
-
-def test_state_table_is_complete():
-    assert set(STATES) == {(finding, setting) for finding in Finding for setting in WhenUnknown}
 
 
 @pytest.mark.parametrize(
@@ -41,7 +37,7 @@ def test_state_table_is_complete():
         ([usage(0, 700, soft=Limit(LimitType.CONSUMED_SPACE, 700))], OPEN, 0.0),
     ],
 )
-@pytest.mark.parametrize("when_unknown", WhenUnknown)
+@pytest.mark.parametrize("when_unknown", [PAUSE, OPEN])
 def test_fullest_volume_decides(usages, state, throttle, when_unknown):
     verdict = cluster(*usages, when_unknown=when_unknown).judge(1.0)
     assert (verdict.state, verdict.throttle) == (state, pytest.approx(throttle))
@@ -53,12 +49,12 @@ def test_fullest_volume_decides(usages, state, throttle, when_unknown):
 @pytest.mark.parametrize(
     ("when_unknown", "known", "state", "lacking"),
     [
-        (WhenUnknown.PAUSE, 100, PAUSE, True),
-        (WhenUnknown.PAUSE, 700, PAUSE, True),
-        (WhenUnknown.PAUSE, 950, PAUSE, False),
-        (WhenUnknown.OPEN, 100, OPEN, False),
-        (WhenUnknown.OPEN, 700, THROTTLE, False),
-        (WhenUnknown.OPEN, 950, PAUSE, False),
+        (PAUSE, 100, PAUSE, True),
+        (PAUSE, 700, PAUSE, True),
+        (PAUSE, 950, PAUSE, False),
+        (OPEN, 100, OPEN, False),
+        (OPEN, 700, THROTTLE, False),
+        (OPEN, 950, PAUSE, False),
     ],
 )
 def test_broker_without_data_gives_configured_state(when_unknown, known, state, lacking):
@@ -85,7 +81,7 @@ def test_usage_is_stale_at_freshness_time():
 
 @pytest.mark.parametrize(("age", "stale_at"), [(0.0, 300.0), (100.0, 200.0), (299.0, 1.0), (-50.0, 300.0)])
 def test_age_of_received_usage_counts(age, stale_at):
-    volumes = ClusterVolumes(FRESHNESS, WhenUnknown.PAUSE)
+    volumes = ClusterVolumes(FRESHNESS, PAUSE)
     volumes.brokers(frozenset({0}), 0.0)
     volumes.usage(usage(0, 100), age=age, now=0.0)
     volumes.brokers(frozenset({0}), stale_at)
@@ -94,7 +90,7 @@ def test_age_of_received_usage_counts(age, stale_at):
 
 
 def test_usage_received_too_late_is_stale():
-    volumes = ClusterVolumes(FRESHNESS, WhenUnknown.PAUSE)
+    volumes = ClusterVolumes(FRESHNESS, PAUSE)
     volumes.brokers(frozenset({0}), 0.0)
     volumes.usage(usage(0, 100), age=FRESHNESS, now=0.0)
     assert volumes.judge(0.0).unknown == ((0, "stale"),)
@@ -106,7 +102,7 @@ def test_outdated_broker_list_is_unknown():
     assert volumes.judge(299.0).state is OPEN
     verdict = volumes.judge(300.0)
     assert (verdict.state, verdict.unknown) == (PAUSE, ((None, "the list of active brokers is not known"),))
-    assert ClusterVolumes(FRESHNESS, WhenUnknown.OPEN).judge(0.0).state is OPEN
+    assert ClusterVolumes(FRESHNESS, OPEN).judge(0.0).state is OPEN
 
 
 def test_older_usage_does_not_replace_newer():
@@ -143,7 +139,7 @@ def test_remembered_brokers_are_bounded():
 def test_new_configuration_applies_at_once():
     volumes = cluster(usage(0, 100), active=[0, 1])
     assert volumes.judge(1.0).state is PAUSE
-    volumes.configure(FRESHNESS, WhenUnknown.OPEN)
+    volumes.configure(FRESHNESS, OPEN)
     assert volumes.judge(1.0).state is OPEN
 
 
@@ -157,7 +153,7 @@ def test_empty_broker_list_changes_nothing(known):
 
 
 def test_empty_first_broker_list_is_unknown():
-    volumes = ClusterVolumes(FRESHNESS, WhenUnknown.PAUSE)
+    volumes = ClusterVolumes(FRESHNESS, PAUSE)
     volumes.brokers(frozenset(), 0.0)
     assert (volumes.judge(0.0).state, volumes.knows_brokers) == (PAUSE, False)
 
@@ -191,16 +187,16 @@ def test_broker_that_left_while_stale_stays_unknown():
 
 def test_changed_freshness_applies_to_known_usage():
     volumes = cluster(usage(0, 100))
-    volumes.configure(10.0, WhenUnknown.PAUSE)
+    volumes.configure(10.0, PAUSE)
     assert volumes.judge(9.9).state is OPEN
     assert volumes.judge(10.0).state is PAUSE
-    volumes.configure(FRESHNESS, WhenUnknown.PAUSE)
+    volumes.configure(FRESHNESS, PAUSE)
     assert volumes.judge(299.9).state is OPEN
 
 
 @pytest.mark.parametrize(("known", "state"), [(100, OPEN), (950, PAUSE)])
 def test_full_disk_pauses_without_known_brokers(known, state):
-    volumes = ClusterVolumes(FRESHNESS, WhenUnknown.OPEN)
+    volumes = ClusterVolumes(FRESHNESS, OPEN)
     volumes.usage(usage(0, known), age=0.0, now=0.0)
     assert volumes.judge(299.9).state is state
     assert volumes.judge(300.0).state is OPEN
