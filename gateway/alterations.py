@@ -1,14 +1,14 @@
 """Alterations of quotas by clients, for the quota API and for the thresholds of topics.
 
-Both keep their quotas in one store. `features.quota_api` carries out all alterations, one after the other.
+Both keep their quotas in one store. `alter_queue` has the requests that wait.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from gateway.quotas.entity import DEFAULT, TOPIC, ClientQuotaEntity, DynamicQuotas
-from protocol.bodies.client_quotas import AlterEntry, AlterRequest, AlterResult, EntityPart
+from gateway.quotas.entity import DEFAULT, TOPIC, ClientQuotaEntity
+from protocol.bodies.client_quotas import AlterEntry, AlterResult, EntityPart
 
 NONE: Final = 0
 UNKNOWN_SERVER_ERROR: Final = -1
@@ -17,11 +17,11 @@ INVALID_REQUEST: Final = 42
 """Kafka's error codes."""
 
 Parts = Mapping[str, str | None]
-"""An entity's names by its types, None for the default; as clients send it, valid or not."""
+"""The names of an entity by type, None for the default. A client may have sent invalid types or names."""
 
 
 class QuotaApiError(Exception):
-    """A request that Kafka answers with an error: its code and its text."""
+    """The error code and the message with which Weir answers a request."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class QuotaApiError(Exception):
 
 
 class Change(NamedTuple):
-    """A quota that is set for an entity, or removed where the value is None."""
+    """Sets one quota of an entity; the value None removes the quota."""
 
     entity: ClientQuotaEntity
     key: str
@@ -39,7 +39,7 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class Alteration:
-    """The outcome of a request: an answer for each entity, the `changes` to make here, and the part to ask the broker for."""
+    """The outcome of a request: a result for each entity, the changes of Weir's own quotas, and the broker's part."""
 
     results: dict[tuple[EntityPart, ...], AlterResult] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Alteration:
         self.results[entity] = AlterResult(code, message, entity)
 
     def fail_changes(self, code: int, message: str) -> None:
-        """Drop all changes; each entity that had changes is answered with the error."""
+        """Drop all changes. Each entity that had changes gets the error as its result."""
         entities = {change.entity for change in self.changes}
         for parts, result in list(self.results.items()):
             if result.error_code == NONE and entity_of(names_of(parts)) in entities:
@@ -61,7 +61,6 @@ class Alteration:
         self._by_entity = None
 
     def changes_of(self, parts: tuple[EntityPart, ...]) -> list[Change]:
-        """The changes of one entity."""
         if self._by_entity is None:
             self._by_entity = {}
             for change in self.changes:
@@ -69,41 +68,11 @@ class Alteration:
         return self._by_entity.get(entity_of(names_of(parts)), [])
 
 
-class AlterRules(Protocol):
-    """The rules for the alteration of one kind of entities."""
-
-    def alteration(self, request: AlterRequest) -> Alteration: ...
-
-    def check(self, before: DynamicQuotas, after: DynamicQuotas) -> None:
-        """Raise QuotaApiError if all quotas of the API may not become `after`."""
-        ...
-
-
-class AlterTask:
-    """A request on its way; `done` is called once its `alteration` is there: final, saved and in effect.
-
-    `before` is the quotas of the API just before the request. Without `rules` it is a request of the quota API itself.
-    """
-
-    def __init__(self, request: AlterRequest, user: str, done: Callable[[], None], *, rules: AlterRules | None = None) -> None:
-        self.request = request
-        self.rules = rules
-        self.user = user
-        self.done = done
-        self.alteration: Alteration | None = None
-        self.before: DynamicQuotas = {}
-
-
-def denied(user: str) -> str:
-    """The message for a client that is no quota admin."""
-    return f"Cluster authorization failed: User:{user} is not one of Weir's quota_admins."
-
-
 def names_of(parts: Iterable[EntityPart]) -> Parts:
     return {part.entity_type: part.name for part in parts}
 
 
 def entity_of(parts: Parts) -> ClientQuotaEntity:
-    """An entity by the names of its parts, which are valid."""
+    """The entity with these names. The caller has checked the types."""
     names = {kind: DEFAULT if name is None else name for kind, name in parts.items()}
     return ClientQuotaEntity(names.get("user"), names.get("client-id"), names.get("ip"), names.get(TOPIC))

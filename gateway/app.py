@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from gateway import clock
 from gateway.admin.server import AdminBindError, AdminServer
 from gateway.admin.view import AdminView
+from gateway.alter_queue import AlterQueue
 from gateway.background import BackgroundTasks
 from gateway.cluster.brokers import Brokers
 from gateway.cluster.discovery import Discovery
@@ -33,13 +34,12 @@ from gateway.features.controller_mutations.feature import ControllerMutations
 from gateway.features.ledger.feature import Ledger
 from gateway.features.ledger.ledger_topic import ledger_topic
 from gateway.features.ledger.usage import UsageSampler
-from gateway.features.quota_api.alter_queue import AlterQueue
-from gateway.features.quota_api.feature import ApiQuotas
+from gateway.features.quota_api.feature import QuotaApi
 from gateway.features.quota_api.state_file import StateFile
 from gateway.features.recent_use.feature import RecentUsage
 from gateway.features.sharing.feature import Sharing
 from gateway.features.topic_quotas.config import TopicsSection
-from gateway.features.topic_quotas.feature import TopicQuotasAtWork
+from gateway.features.topic_quotas.feature import TopicLimiter
 from gateway.features.volume_quotas.feature import VolumeQuotas
 from gateway.files.file_lock import StateLocks
 from gateway.observer import Outlet
@@ -131,11 +131,11 @@ class Gateway:
         gate, alterations = ProduceGate(), AlterQueue(config.quota_admins)
         connection_quotas = ConnectionQuotasFeature(_connection_limits(config), engine, outlet)
         mutations = ControllerMutations()
-        topics = TopicQuotasAtWork(_topics_section(config), metadata, outlet, alterations, own)
+        topics = TopicLimiter(_topics_section(config), metadata, outlet, alterations, own)
         sharing = None
         if config.sharing is not None:
             sharing = Sharing(config.sharing, metadata.connect, engine, (connection_quotas.quotas, topics))
-        api_quotas = ApiQuotas(
+        api_quotas = QuotaApi(
             StateFile(config.state.file(path), None if self._locks is None else self._locks.quotas),
             None if config.sharing is None else config.sharing.quotas_topic,
             metadata.connect,

@@ -7,20 +7,20 @@ from gateway.features.client_quotas.feature import ClientQuotas
 from gateway.features.connection_quotas.feature import ConnectionQuotasFeature
 from gateway.features.controller_mutations.feature import ControllerMutations
 from gateway.features.ledger.feature import Ledger
-from gateway.features.quota_api.feature import ApiQuotas
+from gateway.features.quota_api.feature import QuotaApi
 from gateway.features.recent_use.feature import RecentUsage
 from gateway.features.sharing.feature import Sharing
-from gateway.features.topic_quotas.feature import TopicQuotasAtWork
+from gateway.features.topic_quotas.feature import TopicLimiter
 from gateway.features.volume_quotas.feature import VolumeQuotas
 
 FEATURES: Final[tuple[type[Feature[Any]], ...]] = (
     Sharing,  # stops first: the other gateways get the last use before anything else takes time
-    TopicQuotasAtWork,  # applies before ClientQuotas, whose reload makes the sessions look at both again
+    TopicLimiter,  # applies before ClientQuotas, whose reload makes the sessions look at both again
     ClientQuotas,
     VolumeQuotas,
     ConnectionQuotasFeature,  # applies after ClientQuotas, whose algorithm and window it follows
     ControllerMutations,
-    ApiQuotas,  # restores before RecentUsage, which needs the limits of all quotas
+    QuotaApi,  # restores before RecentUsage, which needs the limits of all quotas
     Ledger,  # stops after the features above, as it writes the events of their ends
-    RecentUsage,  # starts after TopicQuotasAtWork, to which it gives recent use; saves at the very end
+    RecentUsage,  # starts after TopicLimiter, to which it gives recent use; saves at the very end
 )

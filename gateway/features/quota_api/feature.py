@@ -4,15 +4,14 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from gateway import clock
+from gateway.alter_queue import AlterQueue
 from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.cluster.client import OwnClient
 from gateway.feature import Feature
-from gateway.features.quota_api.alter_queue import AlterQueue
 from gateway.features.quota_api.handlers import handler_factories
-from gateway.features.quota_api.metrics import METRICS
+from gateway.features.quota_api.metrics import METRICS, QuotaTopicReport
 from gateway.features.quota_api.quota_admin import QuotaAdmin
-from gateway.features.quota_api.quota_topic import QuotaLog
-from gateway.features.quota_api.records import QuotaLogReport
+from gateway.features.quota_api.quota_topic import QuotaTopic
 from gateway.features.quota_api.state_file import StateFile
 from gateway.observer import Outlet
 from gateway.proxy.handler import HandlerFactory
@@ -23,7 +22,7 @@ PATIENCE_SECONDS = 10.0
 """The gateway is not ready for at most this time while it waits for the topic. Then it uses the copy in the state file."""
 
 
-class ApiQuotas(Feature[Sequence[str]]):
+class QuotaApi(Feature[Sequence[str]]):
     """Keeps the quotas in a state file. With `sharing`, keeps them in a topic, and the file is a copy of the topic."""
 
     metrics = METRICS
@@ -45,14 +44,14 @@ class ApiQuotas(Feature[Sequence[str]]):
 
         `on_quotas` and `applied` are passed to `QuotaAdmin`.
         """
-        self._log = None if topic is None else QuotaLog(topic, connect, file, queue.follow, writes_copy=writes_copy)
+        self._log = None if topic is None else QuotaTopic(topic, connect, file, queue.follow, writes_copy=writes_copy)
         self._waiting_since: float | None = None
         self._task: BackgroundTask | None = None
         self._queue = queue
         self.admin = QuotaAdmin(engine, self._log or file, queue, outlet, on_quotas=on_quotas, applied=applied)
 
     def handlers(self) -> Mapping[int, HandlerFactory]:
-        return handler_factories(self.admin)
+        return handler_factories(self._queue, self.admin.describe)
 
     async def restore(self) -> None:
         await self.admin.start()
@@ -85,5 +84,5 @@ class ApiQuotas(Feature[Sequence[str]]):
             return None
         return f"the quotas of the API are not read yet from topic {self._log.topic}"
 
-    def report(self) -> QuotaLogReport | None:
+    def report(self) -> QuotaTopicReport | None:
         return None if self._log is None else self._log.report()

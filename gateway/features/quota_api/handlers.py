@@ -4,10 +4,11 @@ Weir checks, saves and applies an alteration. Then it forwards the broker's part
 the client gets the broker's error, and Weir undoes its own change of that entity.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
-from gateway.alterations import CLUSTER_AUTHORIZATION_FAILED, NONE, AlterTask, QuotaApiError, denied
+from gateway.alter_queue import AlterQueue, AlterTask, denied
+from gateway.alterations import CLUSTER_AUTHORIZATION_FAILED, NONE, QuotaApiError
 from gateway.features.quota_api.rules import described, with_brokers
 from gateway.proxy.handler import (
     COLLECT,
@@ -25,46 +26,24 @@ from gateway.proxy.handler import (
 )
 from protocol.api_keys import ApiKey
 from protocol.bodies import client_quotas
-from protocol.bodies.client_quotas import (
-    AlterRequest,
-    AlterResponse,
-    AlterResult,
-    Component,
-    DescribedEntity,
-    DescribeResponse,
-    EntityPart,
-)
+from protocol.bodies.client_quotas import AlterResult, Component, DescribedEntity, EntityPart
 from protocol.headers import RequestHeader
 
 
-class QuotaApi(Protocol):
-    """The keeper of Weir's quotas."""
+class Describe(Protocol):
+    """Returns Weir's quotas that match a filter. Raises QuotaApiError for an invalid filter."""
 
-    def allows(self, user: str) -> bool:
-        """True if the user may see and change quotas."""
-        ...
-
-    def alter(self, request: AlterRequest, user: str, done: Callable[[], None]) -> AlterTask:
-        """Start an alteration. `done` is called at its end."""
-        ...
-
-    def undo(self, task: AlterTask, entity: tuple[EntityPart, ...]) -> None:
-        """Undo a task's change of an entity."""
-        ...
-
-    def describe(self, components: Sequence[Component], *, strict: bool) -> list[DescribedEntity]:
-        """Weir's quotas that match a filter. Raises QuotaApiError for an invalid filter."""
-        ...
+    def __call__(self, components: Sequence[Component], *, strict: bool) -> list[DescribedEntity]: ...
 
 
 class DescribeClientQuotas:
     """Merges Weir's quotas with the broker's quotas of other keys. The client gets an error of the broker unchanged."""
 
     # A filter has at most three components, so 32 KiB are enough for administrators as well.
-    def __init__(self, connection: Connection, api: QuotaApi) -> None:
+    def __init__(self, connection: Connection, queue: AlterQueue, describe: Describe) -> None:
         self._client = connection.client
-        self._user = connection.client.user
-        self._api = api
+        self._queue = queue
+        self._describe = describe
         self._request = client_quotas.DescribeRequest((), strict=False)
         self._version = 0
 
@@ -76,8 +55,8 @@ class DescribeClientQuotas:
             return COLLECT
         frame, header = request.cut()
         self._version = header.api_version
-        if not self._api.allows(self._user):
-            return _refusal(header, CLUSTER_AUTHORIZATION_FAILED, denied(self._user))
+        if not self._queue.allows(self._client.user):
+            return _refusal(header, CLUSTER_AUTHORIZATION_FAILED, denied(self._client.user))
         self._request = client_quotas.read_describe_request(frame, header)
         try:
             described({}, self._request.components, strict=self._request.strict)
@@ -90,7 +69,7 @@ class DescribeClientQuotas:
         theirs = client_quotas.read_describe_response(self._version, frame)
         if theirs.error_code != NONE:
             return frame
-        ours = self._api.describe(self._request.components, strict=self._request.strict)
+        ours = self._describe(self._request.components, strict=self._request.strict)
         merged = theirs._replace(entries=tuple(with_brokers(ours, theirs.entries or ())))
         return client_quotas.write_describe_response(self._version, _correlation_id(frame), merged)
 
@@ -98,9 +77,9 @@ class DescribeClientQuotas:
 class AlterClientQuotas:
     """Changes Weir's quotas, and forwards the broker's part of the request."""
 
-    def __init__(self, connection: Connection, api: QuotaApi) -> None:
+    def __init__(self, connection: Connection, queue: AlterQueue) -> None:
         self._connection = connection
-        self._api = api
+        self._queue = queue
         self._task: AlterTask | None = None
         self._results: dict[tuple[EntityPart, ...], AlterResult] = {}
         self._version = 0
@@ -110,7 +89,7 @@ class AlterClientQuotas:
         self._connection.client.use(request.header.client_id, now)
         if self._task is None:
             user = self._connection.client.user
-            size, allowed = request.frame_bytes, self._api.allows(user)
+            size, allowed = request.frame_bytes, self._queue.allows(user)
             if allowed:
                 check_size(size, MAX_COLLECTED_REQUEST_BYTES, "alter fewer entities at a time")
             else:
@@ -122,7 +101,7 @@ class AlterClientQuotas:
             alteration = client_quotas.read_alter_request(frame, header)
             if not allowed:
                 return self._denial(alteration, user)
-            self._task = self._api.alter(alteration, user, self._connection.ready)
+            self._task = self._queue.alter(alteration, user, self._connection.ready)
         if self._task.alteration is None:
             return WAIT
         self._results = self._task.alteration.results
@@ -133,7 +112,7 @@ class AlterClientQuotas:
         frame, header = request.cut()
         return Replace(client_quotas.write_alter_request(frame, header, self._task.request._replace(entries=entries)))
 
-    def _denial(self, request: AlterRequest, user: str) -> Answer:
+    def _denial(self, request: client_quotas.AlterRequest, user: str) -> Answer:
         """Refuse all entities.
 
         Java's client waits for a result of each entity. Only the first result has a message, so that the answer is not much
@@ -155,23 +134,23 @@ class AlterClientQuotas:
             if refused is not None and self._task is not None:
                 if result.error_code == NONE:
                     self._results[entity] = refused
-                self._api.undo(self._task, entity)
+                self._queue.undo(self._task, entity)
         return self._written(theirs.throttle_time_ms)
 
     def _written(self, throttle_time_ms: int) -> bytes:
-        response = AlterResponse(throttle_time_ms, tuple(self._results.values()))
+        response = client_quotas.AlterResponse(throttle_time_ms, tuple(self._results.values()))
         return client_quotas.write_alter_response(self._version, self._correlation_id, response)
 
 
-def handler_factories(api: QuotaApi) -> dict[int, HandlerFactory]:
+def handler_factories(queue: AlterQueue, describe: Describe) -> dict[int, HandlerFactory]:
     return {
-        int(ApiKey.DESCRIBE_CLIENT_QUOTAS): lambda connection: DescribeClientQuotas(connection, api),
-        int(ApiKey.ALTER_CLIENT_QUOTAS): lambda connection: AlterClientQuotas(connection, api),
+        int(ApiKey.DESCRIBE_CLIENT_QUOTAS): lambda connection: DescribeClientQuotas(connection, queue, describe),
+        int(ApiKey.ALTER_CLIENT_QUOTAS): lambda connection: AlterClientQuotas(connection, queue),
     }
 
 
 def _refusal(header: RequestHeader, code: int, message: str) -> Answer:
-    response = DescribeResponse(0, code, message, None)
+    response = client_quotas.DescribeResponse(0, code, message, None)
     return Answer(client_quotas.write_describe_response(header.api_version, header.correlation_id, response))
 
 

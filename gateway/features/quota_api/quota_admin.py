@@ -8,38 +8,29 @@ from ipaddress import ip_address
 from typing import NamedTuple
 
 from gateway import clock
-from gateway.alterations import UNKNOWN_SERVER_ERROR, Alteration, AlterTask, Change, QuotaApiError
-from gateway.features.quota_api.alter_queue import AlterQueue
-from gateway.features.quota_api.rules import (
-    alteration,
-    altered,
-    check_room,
-    described,
-    ips,
-    undone,
-    without_topics,
-)
+from gateway.alter_queue import AlterQueue, AlterTask
+from gateway.alterations import UNKNOWN_SERVER_ERROR, Alteration, Change, QuotaApiError
+from gateway.features.quota_api.rules import alteration, altered, check_room, described, ips, undone, without_topics
 from gateway.features.quota_api.state_file import NotSavedError, QuotaStore
 from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas, QuotaTable
 from gateway.quotas.kinds import small_quota_warning
-from protocol.bodies.client_quotas import AlterRequest, Component, DescribedEntity, EntityPart
+from protocol.bodies.client_quotas import Component, DescribedEntity
 
 LOOKUP_SECONDS = 5.0
 
-AGAIN_SECONDS = 60.0
-"""The time after which Weir retries to undo changes (or earlier, with the next request) and looks up hosts without an address
-again."""
+RETRY_SECONDS = 60.0
+"""The time after which Weir tries again to undo changes and to resolve host names. The next request undoes changes earlier."""
 
-CHANGES_AT_ONCE = 100
-"""Log lines between two turns of the event loop."""
+LOG_BATCH = 100
+"""The log lines in one turn of the event loop. Thousands of log lines take a tenth of a second."""
 
 _log = logging.getLogger("weir.quota_api")
 
 
 class QuotaAdmin:
-    """Answers the quota API for a gateway, and carries out the changes in `queue`.
+    """Describes a gateway's quotas, and carries out the changes in `queue`.
 
     `run` carries out changes after `start`. Requests that wait when `run` ends are never answered.
     """
@@ -62,9 +53,9 @@ class QuotaAdmin:
         self._on_quotas = on_quotas
         self._applied = applied
         self._quotas: DynamicQuotas = {}
-        self._addresses: dict[str, str] = {}  # of hosts that are named as `ip` of an entity
-        self._nowhere: frozenset[str] = frozenset()  # hosts without an address, so their quotas apply to no client
-        self._look_again = False
+        self._addresses: dict[str, str] = {}  # by the `ip` of an entity, which may be a host name
+        self._unresolved: frozenset[str] = frozenset()  # host names without an address: their quotas apply to no client
+        self._retry_due = False
         self._timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -78,8 +69,8 @@ class QuotaAdmin:
     async def run(self) -> None:
         try:
             while True:
-                if self._timer is None and (self._queue.undos or self._nowhere):
-                    self._timer = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._again)
+                if self._timer is None and (self._queue.undos or self._unresolved):
+                    self._timer = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._retry)
                 await self._queue.arrived.wait()
                 self._queue.arrived.clear()
                 await self._carry_out()
@@ -88,19 +79,10 @@ class QuotaAdmin:
                 self._timer.cancel()
                 self._timer = None
 
-    def _again(self) -> None:
+    def _retry(self) -> None:
         self._timer = None
-        self._look_again = True
+        self._retry_due = True
         self._queue.arrived.set()
-
-    def allows(self, user: str) -> bool:
-        return self._queue.allows(user)
-
-    def alter(self, request: AlterRequest, user: str, done: Callable[[], None]) -> AlterTask:
-        return self._queue.alter(request, user, done)
-
-    def undo(self, task: AlterTask, entity: tuple[EntityPart, ...]) -> None:
-        self._queue.undo(task, entity)
 
     def describe(self, components: Sequence[Component], *, strict: bool) -> list[DescribedEntity]:
         """The quotas of the file and the API that match a filter. Raises QuotaApiError if the filter is invalid."""
@@ -112,18 +94,18 @@ class QuotaAdmin:
 
     async def _carry_out(self) -> None:
         """Apply the changes of other gateways, and carry out all waiting requests with one save."""
-        if self._look_again:
-            self._look_again = False
-            await self._look_up(self._nowhere)
-            if not self._nowhere.isdisjoint(self._addresses):
+        if self._retry_due:
+            self._retry_due = False
+            await self._look_up(self._unresolved)
+            if not self._unresolved.isdisjoint(self._addresses):
                 self._apply(self._quotas)
         followed, self._queue.followed = self._queue.followed, None
         if followed is not None:
-            await self._look_up(_ips_of(followed) - self._nowhere)
+            await self._look_up(_ips_of(followed) - self._unresolved)
             changed = sum(self._quotas.get(entity) != followed.get(entity) for entity in {**self._quotas, **followed})
             _log.info("quotas of %d entities were changed through another gateway", changed)
             self._apply(followed)
-        tasks, undos = self._queue.take_tasks(), self._queue.take_undos()
+        tasks, undos = self._queue.take()
         try:
             await self._alter(tasks, undos)
         except Exception:  # Weir reads no further request of a client until it has answered this one
@@ -138,11 +120,11 @@ class QuotaAdmin:
     async def _alter(self, tasks: Sequence[AlterTask], undos: list[tuple[AlterTask, list[Change]]]) -> None:
         await self._look_up(set().union(*(ips(task.request.entries) for task in tasks)))
         quotas = self._quotas
-        made: list[_Made] = []
+        made: list[_Changes] = []
         for task, changes in undos:
             back = undone(task.before, quotas, changes)
             quotas = altered(quotas, back)
-            made.append(_Made(task, back, "quota change through the API is undone, because the broker has refused its part"))
+            made.append(_Changes(task, back, "quota change through the API is undone, because the broker has refused its part"))
         found: list[tuple[AlterTask, Alteration]] = []
         for task in tasks:
             task.before = quotas
@@ -162,16 +144,12 @@ class QuotaAdmin:
                 wanted.fail_changes(error.code, error.message)
         if quotas != self._quotas:
             changing = [each for each in found if not each[0].request.validate_only]
-            made += [_Made(task, wanted.changes, "quota changed through the API") for task, wanted in changing]
+            made += [_Changes(task, wanted.changes, "quota changed through the API") for task, wanted in changing]
             try:
                 await self._take_over(quotas, made)
             except NotSavedError as error:
-                _log.warning(
-                    "quotas set through the API can't be saved: %s — %s",
-                    error,
-                    error.remedy,
-                    extra={"reason": "quotas_not_saved"},
-                )
+                text = "quotas set through the API can't be saved: %s — %s"
+                _log.warning(text, error, error.remedy, extra={"reason": "quotas_not_saved"})
                 for _, wanted in changing:
                     wanted.fail_changes(UNKNOWN_SERVER_ERROR, f"Weir can not save the change ({error}), {error.outcome}.")
                 self._queue.undos[:0] = undos
@@ -179,17 +157,17 @@ class QuotaAdmin:
             task.alteration = wanted
             task.done()
 
-    async def _take_over(self, quotas: DynamicQuotas, made: list["_Made"]) -> None:
+    async def _take_over(self, quotas: DynamicQuotas, made: list["_Changes"]) -> None:
         """Save and apply the quotas, and log each change in `made`. Raises NotSavedError before anything has changed."""
         quotas = await self._store.save(self._quotas, quotas)
         self._queue.followed = None  # the store's answer is newer
-        await self._look_up(_ips_of(quotas) - self._nowhere)
+        await self._look_up(_ips_of(quotas) - self._unresolved)
         latest: dict[tuple[ClientQuotaEntity, str], float | None] = {}
         for task, changes, message in made:
             principal = f"User:{task.user}"
             for number, (entity, key, value) in enumerate(changes):
-                if number % CHANGES_AT_ONCE == CHANGES_AT_ONCE - 1:
-                    await asyncio.sleep(0)  # thousands of log lines take a tenth of a second
+                if number % LOG_BATCH == LOG_BATCH - 1:
+                    await asyncio.sleep(0)
                 _log.info(message, extra={"by": principal, "entity": str(entity), "key": key, "value": value})
                 old = latest.get((entity, key), self._quotas.get(entity, {}).get(key))
                 latest[entity, key] = value
@@ -201,13 +179,13 @@ class QuotaAdmin:
 
     def _apply(self, quotas: DynamicQuotas) -> None:
         self._quotas = quotas
-        nowhere = frozenset(_ips_of(quotas).difference(self._addresses))
-        if nowhere - self._nowhere:
+        unresolved = frozenset(_ips_of(quotas).difference(self._addresses))
+        if unresolved - self._unresolved:
             _log.warning(
                 "quotas set through the API apply to no client, because DNS has no address for %s. Weir tries again every %g s."
-                " Correct DNS, or set the quotas for the addresses", ", ".join(sorted(nowhere)), AGAIN_SECONDS,
+                " Correct DNS, or set the quotas for the addresses", ", ".join(sorted(unresolved)), RETRY_SECONDS,
             )  # fmt: skip
-        self._nowhere = nowhere
+        self._unresolved = unresolved
         of_clients = without_topics(quotas)
         effective = {self._with_address(entity): limits for entity, limits in of_clients.items()}
         self._on_quotas(quotas)
@@ -232,7 +210,7 @@ class QuotaAdmin:
         self._addresses |= {name: address for name, address in found.items() if address is not None}
 
 
-class _Made(NamedTuple):
+class _Changes(NamedTuple):
     """The changes of one task, and the log message for each."""
 
     task: AlterTask

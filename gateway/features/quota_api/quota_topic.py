@@ -12,7 +12,8 @@ from collections.abc import Callable
 from gateway import clock
 from gateway.cluster.client import ClusterError, OwnClient
 from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog, TopicSpec
-from gateway.features.quota_api.records import SKIPPED, LoggedQuotas, QuotaLogReport, Record, changes, claim, rebased, settled
+from gateway.features.quota_api.metrics import QuotaTopicReport
+from gateway.features.quota_api.records import SKIPPED, QuotaRecords, Record, changes, claim, rebased, settled
 from gateway.features.quota_api.state_file import NotSavedError, QuotaStore
 from gateway.quotas.entity import DynamicQuotas
 
@@ -33,7 +34,7 @@ _REMEDY = "see that Weir reaches the brokers and may read and write the topic"
 _log = logging.getLogger("weir.quota_api")
 
 
-class QuotaLog:
+class QuotaTopic:
     """A `QuotaStore` in a topic. `on_change` gets all quotas after each change by another gateway.
 
     If several workers share one `copy`, only one worker writes the copy (`writes_copy`).
@@ -54,7 +55,7 @@ class QuotaLog:
         self._writes_copy = writes_copy
         self._to_copy = asyncio.Event()
         self._gateway = secrets.token_hex(_ID_BYTES)
-        self._table = LoggedQuotas()
+        self._table = QuotaRecords()
         self._skipped = self._table.skipped
         self._known: DynamicQuotas = {}
         self._dirty = False
@@ -110,17 +111,9 @@ class QuotaLog:
         finally:
             await self._log.close()
 
-    def report(self) -> QuotaLogReport:
+    def report(self) -> QuotaTopicReport:
         status = self._log.status
-        return QuotaLogReport(
-            topic=self.topic,
-            connected=status.reader_connected,
-            entities=len(self._known),
-            records_total=status.records_total,
-            published_total=status.published_total,
-            publication_errors_total=status.publication_errors_total,
-            skipped={**dict.fromkeys(SKIPPED, 0), **self._skipped, **status.skipped},
-        )
+        return QuotaTopicReport(status, len(self._known), {**dict.fromkeys(SKIPPED, 0), **self._skipped, **status.skipped})
 
     async def _follow(self) -> None:
         """Runs each time after the reader has reached the end of the topic."""
@@ -213,7 +206,7 @@ class QuotaLog:
 
     def _on_new_topic(self) -> None:
         """Fill a topic that was deleted and created again with the known quotas, like any new topic."""
-        self._table = LoggedQuotas()
+        self._table = QuotaRecords()
         self._table.skipped = self._skipped
         self._to_put_back = True
         self._whole.clear()

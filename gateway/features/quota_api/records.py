@@ -11,7 +11,6 @@ is complete. Without any claim, the first record of an entity settles the topic 
 
 import json
 from collections import Counter
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -68,7 +67,7 @@ def settled() -> Record:
     return _MIGRATION, json.dumps({"version": VERSION, "claimed_by": None}).encode()
 
 
-class LoggedQuotas:
+class QuotaRecords:
     """The table of the records read so far. Times are this gateway's monotonic seconds."""
 
     def __init__(self) -> None:
@@ -134,19 +133,6 @@ class LoggedQuotas:
         """The quotas of the topic, and the known quotas of entities that the topic has neither set nor removed."""
         missing = {entity: limits for entity, limits in known.items() if entity not in self.removed}
         return {**missing, **self.quotas}
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaLogReport:
-    """The state of the topic. `skipped` counts records by reason. `connected`: Weir can read the topic."""
-
-    topic: str
-    connected: bool
-    entities: int
-    records_total: int
-    published_total: int
-    publication_errors_total: int
-    skipped: dict[str, int]
 
 
 def changes(before: DynamicQuotas, after: DynamicQuotas) -> list[Record]:

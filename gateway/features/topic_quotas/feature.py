@@ -26,7 +26,7 @@ from gateway.quotas.recent_use import TopicSpent
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
 
 
-class TopicQuotasAtWork(Feature[TopicsSection]):
+class TopicLimiter(Feature[TopicsSection]):
     """Does nothing while `quotas.topics` is not configured. Sessions get their inspectors from `produced`."""
 
     page = "topics"

@@ -8,14 +8,8 @@ The broker answers DescribeConfigs, and Weir adds the key to the answer.
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from gateway.alterations import (
-    CLUSTER_AUTHORIZATION_FAILED,
-    INVALID_REQUEST,
-    NONE,
-    AlterTask,
-    QuotaApiError,
-    denied,
-)
+from gateway.alter_queue import AlterTask, denied
+from gateway.alterations import CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, NONE, QuotaApiError
 from gateway.features.topic_quotas.thresholds import INVALID_CONFIG, KEY, Threshold, parse, parts_of, shown
 from gateway.proxy.handler import (
     COLLECT,

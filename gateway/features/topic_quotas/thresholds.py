@@ -7,7 +7,8 @@ type. Error codes and texts follow Kafka's topic configs.
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from gateway.alterations import NONE, Alteration, AlterRules, AlterTask, Change, QuotaApiError
+from gateway.alter_queue import AlterRules, AlterTask
+from gateway.alterations import NONE, Alteration, Change, QuotaApiError
 from gateway.quotas.entity import TOPIC, ClientQuotaEntity, DynamicQuotas
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, AlterResult, EntityPart, Op
 

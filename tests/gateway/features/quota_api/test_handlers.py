@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.alterations import AlterTask
+from gateway.alter_queue import AlterTask
 from gateway.features.quota_api.handlers import handler_factories
 from gateway.features.quota_api.rules import alteration, described
 from gateway.quotas.entity import ClientQuotaEntity
@@ -19,7 +19,7 @@ DENIED = "Cluster authorization failed: User:ANONYMOUS is not one of Weir's quot
 
 
 class Api:
-    """A `QuotaApi` that ends an alteration when the test calls `finish`."""
+    """An `AlterQueue` that ends an alteration when the test calls `finish`."""
 
     def __init__(self, allowed=True):
         self.allowed = allowed
@@ -48,7 +48,7 @@ class Api:
 
 def opened(allowed=True):
     api = Api(allowed)
-    return Transcript(handlers=handler_factories(api)), api
+    return Transcript(handlers=handler_factories(api, api.describe)), api
 
 
 def parts(names):

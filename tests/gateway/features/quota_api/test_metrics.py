@@ -3,24 +3,18 @@
 from dataclasses import replace
 
 from gateway.admin.view import AdminView
-from gateway.features.quota_api.feature import ApiQuotas
-from gateway.features.quota_api.records import QuotaLogReport
+from gateway.cluster.topic_log import LogStatus
+from gateway.features.quota_api.feature import QuotaApi
+from gateway.features.quota_api.metrics import QuotaTopicReport
 from tests.gateway.admin.test_metrics import Page
 from tests.gateway.conftest import reported
 
-REPORT = QuotaLogReport(
-    topic="__weir_quotas",
-    connected=True,
-    entities=12,
-    records_total=90,
-    published_total=30,
-    publication_errors_total=2,
-    skipped={"damaged": 3, "version": 1},
-)
+LOG = LogStatus(reader_connected=True, records_total=90, published_total=30, publication_errors_total=2)
+REPORT = QuotaTopicReport(LOG, entities=12, skipped={"damaged": 3, "version": 1})
 
 
 def test_quota_topic_report_has_metrics(view: AdminView) -> None:
-    page = Page(replace(view, features=[reported(ApiQuotas, REPORT)]))
+    page = Page(replace(view, features=[reported(QuotaApi, REPORT)]))
     names = ("connected", "entities", "records_total", "publication_errors_total")
     assert [page[f"weir_api_quota_topic_{name}"] for name in names] == [1, 12, 90, 2]
     assert page.get("weir_api_quota_topic_skipped_total", reason="damaged") == 3

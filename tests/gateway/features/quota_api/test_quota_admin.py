@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from gateway.alter_queue import AlterQueue
 from gateway.features.quota_api import quota_admin as module
-from gateway.features.quota_api.alter_queue import AlterQueue
 from gateway.features.quota_api.quota_admin import QuotaAdmin
 from gateway.features.quota_api.state_file import NotSavedError
 from gateway.features.topic_quotas.thresholds import KEY as TOPIC_KEY
@@ -68,7 +68,7 @@ class World:
 
     def begin(self, *entries, validate_only=False):
         done = asyncio.Event()
-        return self.admin.alter(AlterRequest(entries, validate_only), "root", done.set), done
+        return self.queue.alter(AlterRequest(entries, validate_only), "root", done.set), done
 
     async def alter(self, *entries, **options):
         task, done = self.begin(*entries, **options)
@@ -246,7 +246,7 @@ async def test_changes_during_a_save_are_saved_together_in_order(world):
 async def test_change_that_broker_refuses_is_undone(world):
     await world.alter(setting("bob", 7.0))
     task, _ = await world.alter(setting("alice", 10.0), setting("bob", 20.0))
-    world.admin.undo(task, (EntityPart("user", "bob"),))
+    world.queue.undo(task, (EntityPart("user", "bob"),))
     await world.alter(setting("carol", 1.0))  # later changes find it done
     assert (world.limit("alice"), world.limit("bob")) == (10.0, 7.0)
     assert world.store.saved[BOB] == {KEY: 7.0}
@@ -256,7 +256,7 @@ async def test_undo_is_reported_as_a_change(world, caplog):
     caplog.set_level("INFO")
     await world.alter(setting("bob", 7000.0))
     task, _ = await world.alter(setting("bob", 20000.0))
-    world.admin.undo(task, (EntityPart("user", "bob"),))
+    world.queue.undo(task, (EntityPart("user", "bob"),))
     await world.alter(setting("bob", 30000.0))  # in one go with it
     assert world.events == [
         ("user=bob", "produce", *limits, "api", "User:root")
@@ -269,13 +269,13 @@ async def test_undo_is_reported_as_a_change(world, caplog):
 @pytest.mark.parametrize("again", ["by another request", "by itself"])
 async def test_failed_undo_is_retried(again, monkeypatch):
     if again == "by itself":
-        monkeypatch.setattr("gateway.features.quota_api.quota_admin.AGAIN_SECONDS", 0.01)
+        monkeypatch.setattr("gateway.features.quota_api.quota_admin.RETRY_SECONDS", 0.01)
     world = World(MemoryStore())
     async with asyncio.TaskGroup() as group:
         running = group.create_task(world.admin.run())
         task, _ = await world.alter(setting("bob", 20.0))
         world.store.error = NotSavedError("No space left on device", "make room")
-        world.admin.undo(task, (EntityPart("user", "bob"),))
+        world.queue.undo(task, (EntityPart("user", "bob"),))
         _, results = await world.alter(setting("alice", 1.0))
         assert results[0][0] == -1
         assert world.limit("bob") == 20.0
@@ -295,7 +295,7 @@ async def test_unresolved_host_is_logged_and_retried(monkeypatch, caplog):
         return dns.get(name)
 
     monkeypatch.setattr("gateway.features.quota_api.quota_admin._address", address)
-    monkeypatch.setattr("gateway.features.quota_api.quota_admin.AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("gateway.features.quota_api.quota_admin.RETRY_SECONDS", 0.01)
     host = ClientQuotaEntity(ip="gate.example.com")
     world = World(MemoryStore({host: {"connection_creation_rate": 2.0}}))
     await world.admin.start()
@@ -354,11 +354,11 @@ async def test_description_joins_file_and_api_quotas(world):
 
 
 def test_only_named_admins_are_allowed():
-    admin = World(None).admin
-    assert admin.allows("root")
-    assert not admin.allows("ANONYMOUS")
-    admin._queue.admins = frozenset()
-    assert not admin.allows("root")
+    queue = World(None).queue
+    assert queue.allows("root")
+    assert not queue.allows("ANONYMOUS")
+    queue.admins = frozenset()
+    assert not queue.allows("root")
 
 
 async def test_bug_answers_its_requests_with_an_error(world, monkeypatch):

@@ -11,8 +11,8 @@ import pytest
 from gateway.cluster import topic_log
 from gateway.cluster.topic_log import _batches
 from gateway.features.quota_api import quota_topic as quota_log
-from gateway.features.quota_api.quota_topic import QuotaLog
-from gateway.features.quota_api.records import LoggedQuotas, changes, settled
+from gateway.features.quota_api.quota_topic import QuotaTopic
+from gateway.features.quota_api.records import QuotaRecords, changes, settled
 from gateway.features.quota_api.state_file import NotSavedError
 from gateway.quotas.entity import ClientQuotaEntity
 from tests.gateway.cluster.kept_topic import KeptTopic
@@ -43,7 +43,7 @@ class Copy:
 
 class Gateway:
     def __init__(self, topic, copy):
-        self.log = QuotaLog("quotas", topic.connect, copy, self.note)
+        self.log = QuotaTopic("quotas", topic.connect, copy, self.note)
         self.reported = []
         self._news = asyncio.Event()
 
@@ -78,7 +78,7 @@ def put(topic, *records):
 
 
 def table(topic):
-    said = LoggedQuotas()
+    said = QuotaRecords()
     for record in topic.records():
         assert said.receive(*record, 0.0) is None
     return said

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.features.quota_api import records as logged_quotas
 from gateway.features.quota_api import rules as client_quotas
-from gateway.features.quota_api.records import CLAIM_SECONDS, LoggedQuotas, changes, claim, entity_record, rebased, settled
+from gateway.features.quota_api.records import CLAIM_SECONDS, QuotaRecords, changes, claim, entity_record, rebased, settled
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity
 
 ALICE, BOB = ClientQuotaEntity("alice", DEFAULT), ClientQuotaEntity("bob")
@@ -26,7 +26,7 @@ tables = st.dictionaries(entities, st.dictionaries(st.sampled_from("ab"), st.flo
 
 
 def heard(*records, now=0.0):
-    table = LoggedQuotas()
+    table = QuotaRecords()
     for record in records:
         assert table.receive(*record, now) is None
     return table
@@ -150,4 +150,4 @@ def test_first_claim_wins_until_it_expires():
     assert table.claimant(CLAIM_SECONDS + 1.0) is None
     table.receive(*claim("c"), CLAIM_SECONDS + 1.0)
     assert table.claimant(CLAIM_SECONDS + 1.0) == "c"
-    assert LoggedQuotas().claimant(0.0) is None
+    assert QuotaRecords().claimant(0.0) is None

@@ -2,7 +2,8 @@
 
 import pytest
 
-from gateway.alterations import AlterTask, QuotaApiError
+from gateway.alter_queue import AlterTask
+from gateway.alterations import QuotaApiError
 from gateway.features.quota_api.rules import altered
 from gateway.features.topic_quotas.handlers import handler_factories
 from gateway.features.topic_quotas.thresholds import (

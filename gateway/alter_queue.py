@@ -1,11 +1,38 @@
-"""The queue of quota changes that `QuotaAdmin` carries out. All parts of Weir that request changes share one queue."""
+"""The queue of alterations that clients request. `features.quota_api` carries them out, one after the other."""
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from gateway.alterations import AlterRules, AlterTask, Change
+from gateway.alterations import Alteration, Change
 from gateway.quotas.entity import DynamicQuotas
 from protocol.bodies.client_quotas import AlterRequest, EntityPart
+
+
+class AlterRules(Protocol):
+    """The rules for the alteration of one type of entities."""
+
+    def alteration(self, request: AlterRequest) -> Alteration: ...
+
+    def check(self, before: DynamicQuotas, after: DynamicQuotas) -> None:
+        """Raise QuotaApiError if the quotas of the API may not change from `before` to `after`."""
+        ...
+
+
+@dataclass(eq=False, slots=True)
+class AlterTask:
+    """A request in the queue. `done` is called after the `alteration` is saved and in effect, or has failed.
+
+    `before` has the quotas of the API just before the request. `rules` is None for a request of the quota API itself.
+    """
+
+    request: AlterRequest
+    user: str
+    done: Callable[[], None]
+    rules: AlterRules | None = None
+    alteration: Alteration | None = None
+    before: DynamicQuotas = field(default_factory=dict)
 
 
 class AlterQueue:
@@ -28,7 +55,7 @@ class AlterQueue:
         self, request: AlterRequest, user: str, done: Callable[[], None], *, rules: AlterRules | None = None
     ) -> AlterTask:
         """Add a request. The caller has checked the user's rights. `done` is called after the request is carried out."""
-        task = AlterTask(request, user, done, rules=rules)
+        task = AlterTask(request, user, done, rules)
         self._tasks.append(task)
         self.arrived.set()
         return task
@@ -44,10 +71,13 @@ class AlterQueue:
         self.followed = quotas
         self.arrived.set()
 
-    def take_tasks(self) -> list[AlterTask]:
+    def take(self) -> tuple[list[AlterTask], list[tuple[AlterTask, list[Change]]]]:
+        """Remove and return the requests, and the changes to undo with their tasks."""
         tasks, self._tasks = self._tasks, []
-        return tasks
-
-    def take_undos(self) -> list[tuple[AlterTask, list[Change]]]:
         undos, self.undos = self.undos, []
-        return undos
+        return tasks, undos
+
+
+def denied(user: str) -> str:
+    """The message for a client that is no quota admin."""
+    return f"Cluster authorization failed: User:{user} is not one of Weir's quota_admins."
