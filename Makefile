@@ -9,7 +9,7 @@ SHELL := bash
 
 STAMPS := .cache/stamps
 BIN := .venv/bin
-LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/python .ci/check-language @.ci/plain-english
+LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/vulture && $(BIN)/python .ci/check-language @.ci/plain-english
 # Runs a command over the compiled build, which is made first if a source has changed; over the sources without a C compiler.
 COMPILED := $(BIN)/python -m loadtest.testkit.compiled_build
 COMPILED_TESTS := tests/test_compiled_build.py tests/protocol tests/gateway/quotas tests/gateway/proxy tests/gateway/features tests/hostile
@@ -42,7 +42,7 @@ hostile: $(STAMPS)/venv ## run the tests with hostile clients and faulty brokers
 	@# They wait more than they compute, so that two cores run three at a time.
 	$(BIN)/python -m pytest tests/hostile -n 3 --dist worksteal
 
-lint: $(STAMPS)/venv ## run ruff, mypy --strict, the import contracts and the check for plain English
+lint: $(STAMPS)/venv ## run ruff, mypy --strict, the import contracts, vulture and the check for plain English
 	$(LINT)
 
 docs: $(STAMPS)/venv $(STAMPS)/docs ## build the documentation site into build/site, without access to the network after the first time

@@ -59,10 +59,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Saturated:
-    """`requests` answered within `seconds`; the processes used `cpu` seconds. `bytes_moved` counts both directions."""
+    """`requests` answered within `seconds`; the processes used `cpu` seconds."""
 
     requests: int
-    bytes_moved: int
     seconds: float
     cpu: float
 
@@ -88,7 +87,6 @@ class Connection(asyncio.BufferedProtocol):
     """One closed loop: each response triggers the next request. It checks only the head of a response."""
 
     def __init__(self, load: Load, failed: "asyncio.Future[None]") -> None:
-        self.load = load
         self._frames = load.frames
         self._expected = load.expected
         self._expected_at = load.expected_at
@@ -100,7 +98,6 @@ class Connection(asyncio.BufferedProtocol):
         self._rest = 0
         self._length = 0
         self.answered = 0
-        self.received = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -113,7 +110,6 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.received += nbytes
         at = 0
         while at < nbytes:
             if self._rest:
@@ -178,21 +174,17 @@ async def saturate(job: Job) -> Saturated:
         if failed.done():
             failed.result()
 
-    def now() -> tuple[float, float, int, int]:
-        answered = sum(connection.answered for connection in connections)
-        received = sum(connection.received for connection in connections)
-        return time.perf_counter(), cpu_seconds(job.pids), answered, received
+    def now() -> tuple[float, float, int]:
+        return time.perf_counter(), cpu_seconds(job.pids), sum(connection.answered for connection in connections)
 
     await wait(job.warmup)
-    began, cpu, answered, received = now()
+    began, cpu, answered = now()
     await wait(job.seconds)
-    ended, cpu_after, answered_after, received_after = now()
+    ended, cpu_after, answered_after = now()
     failed.cancel()
     for connection in connections:
         connection.close()
-    requests = answered_after - answered
-    sent = requests * len(connections[0].load.frames[0])
-    return Saturated(requests, sent + received_after - received, ended - began, cpu_after - cpu)
+    return Saturated(answered_after - answered, ended - began, cpu_after - cpu)
 
 
 def pace(job: Job) -> Paced:

@@ -3,7 +3,6 @@
 import asyncio
 import struct
 import threading
-from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -75,10 +74,6 @@ class StubBroker:
     def bootstrap_servers(self) -> str:
         """The address as a client's configuration has it."""
         return f"{HOST}:{self.port}"
-
-    def bytes_received(self, api_key: int) -> int:
-        """The length of all frames of one API that have arrived whole."""
-        return sum(len(request.frame) for request in self.received if request.api_key == api_key)
 
     def count(self, api_key: int) -> int:
         """The number of requests of one API that have arrived whole."""
@@ -219,16 +214,6 @@ def fetched(size: int) -> Answer:
         topic = {} if request.version >= 13 else {"topic": TOPIC}
         partition = {"partition_index": 0, "error_code": 0, "high_watermark": 9, "records": bytes(size)}
         return request.answer(responses=[topic | {"partitions": [partition]}])
-
-    return answer
-
-
-def queued(*frames: Answer) -> Answer:
-    """Answer the first requests with these functions in turn, and all later ones with the last."""
-    left = deque(frames)
-
-    def answer(request: Request) -> bytes | Awaitable[bytes | None] | None:
-        return (left.popleft() if len(left) > 1 else left[0])(request)
 
     return answer
 

@@ -8,7 +8,7 @@ SLOW_ROUND, QUICK_ROUND = 4.0, 1.0
 
 
 def sample(cpu: float) -> Saturated:
-    return Saturated(requests=100_000, bytes_moved=0, seconds=1.0, cpu=cpu)
+    return Saturated(requests=100_000, seconds=1.0, cpu=cpu)
 
 
 SAMPLES = {

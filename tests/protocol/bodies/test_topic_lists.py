@@ -51,10 +51,6 @@ def made_up_request(key, version, **values):
     return codec.encode_request(key, version, request_values(key, version) | values, 7, "etl")
 
 
-def decoded_request(key, version, frame):
-    return codec.request_class(key).decode(frame[4:], version=version, header=True).to_dict()
-
-
 def read(key, version, frame):
     header = parse_request_header(frame, 4, len(frame))
     return BODIES[key].read_request(version, frame, header.body_offset)

@@ -11,9 +11,6 @@ CREATE, DELETE, GROW = ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE
 LATEST = {CREATE: 7, DELETE: 6, GROW: 3}
 PERMISSIVE = {CREATE: 5, DELETE: 4, GROW: 2}
 
-Result = tuple[str | None, int]
-"""A topic, and the broker's error code for it."""
-
 
 def id_of(name: str) -> uuid.UUID:
     """Return the id of a topic in these scripts."""

@@ -219,7 +219,6 @@ def test_unenforced_mutation_quota_only_counts(version):
 
 # The cost of a request.
 
-ASSIGNED = {"name": "a", "num_partitions": -1, "replication_factor": -1}
 BY_HAND = [{"partition_index": number, "broker_ids": [0]} for number in range(4)]
 
 

@@ -20,7 +20,6 @@ from gateway.features.volume_quotas.usage_message import (
 )
 
 HARD, SOFT = Limit(LimitType.MIN_FREE_PERCENTAGE, 5.0), Limit(LimitType.MIN_FREE_PERCENTAGE, 15.5)
-NO_TIMES = [1.5, "yesterday", "2026-11-21T03:00:00", "x" * 100, "0001-01-01T00:00:00+02:00"]
 AT = datetime(2026, 11, 21, 3, 0, 0, 250_000, UTC).timestamp()
 USAGE = VolumeUsage(3, AT, HARD, SOFT, (Volume("/data", 1000, 400), Volume("/logs", 10, 0, hard=SOFT)))
 MESSAGE = {
