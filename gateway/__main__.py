@@ -8,12 +8,14 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 from urllib.parse import urlsplit
 
 import uvloop
 
 from gateway import clock
 from gateway.config.certificates import certificate_warnings
+from gateway.config.keys import restart_keys
 from gateway.config.load import load_config
 from gateway.config.model import WeirConfig
 from gateway.config.problems import ConfigError
@@ -59,9 +61,11 @@ Runs the gateway in the foreground until SIGTERM or Ctrl-C, then drains: /readyz
 connections.drain_delay_seconds it accepts no new connections. Open connections have connections.drain_seconds
 for their requests in flight. A second signal ends the gateway at once.
 
-A change of the file, and SIGHUP, reload it: quotas and limits change on open connections. A file with an error,
-or with another upstream, listeners or admin, is refused as a whole. The config in effect stays, and the log,
-/api/config and weir_config_reloads_total say so. Of these keys, only admin.allowed_hosts takes effect at once.
+A change of the file, and SIGHUP, reload it: quotas and limits change on open connections. A file with an error is
+refused as a whole. The config in effect stays, and the log, /api/config and weir_config_reloads_total say so. The
+same holds for a file that changes one of these keys, which need a restart:
+
+{restart_keys}
 
 With `workers` above 1, a supervisor starts that many processes, which share the listeners' ports, and replaces
 processes that die. Send signals to the supervisor. The admin server shows the workers as one gateway.
@@ -234,13 +238,19 @@ def _url(text: str) -> str:
     return text
 
 
+def _restart_keys() -> str:
+    return fill(", ".join(restart_keys()), width=110, initial_indent="  ", subsequent_indent="  ")
+
+
 def _parser() -> argparse.ArgumentParser:
     layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="weir", description=_ABOUT, epilog=_EXAMPLES, formatter_class=layout)
     parser.add_argument("--version", action="version", version=f"weir {weir_version()} ({weir_build()})")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    serve = commands.add_parser("serve", help="run the gateway", description=_SERVE, formatter_class=layout)
+    serve = commands.add_parser(
+        "serve", help="run the gateway", description=_SERVE.format(restart_keys=_restart_keys()), formatter_class=layout
+    )
     serve.add_argument("--log-format", choices=["json", "text"], default="json", help="of the log (default: json)")
     serve.add_argument("--verbose", action="store_true", help="log the events of each connection")
     # Only for the supervisor of several workers.

@@ -1,7 +1,10 @@
-"""Writes `weir/values.schema.json` from `values.schema.yaml` (the chart's own values) and Weir's config model (`config`).
+"""Writes the chart's files that follow from Weir's config model.
 
-python helm/values_schema.py            writes the file
-python helm/values_schema.py --check    exits with 1 if the file is out of date
+- `weir/values.schema.json`: from `values.schema.yaml` (the chart's own values) and the model (`config`)
+- `weir/files/restart-keys.yaml`: the keys that need a restart
+
+python helm/values_schema.py            writes the files
+python helm/values_schema.py --check    exits with 1 if one of them is out of date
 """
 
 import argparse
@@ -11,14 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # imports this checkout's model, not an installed one
 
+from gateway.config.keys import SECTIONS, changes_by, live_keys, restart_keys  # noqa: E402
 from gateway.config.model import WeirConfig  # noqa: E402
 
 WRITTEN = HERE / "weir" / "values.schema.json"
+RESTART_KEYS = HERE / "weir" / "files" / "restart-keys.yaml"
 
 
 class Untitled(GenerateJsonSchema):
@@ -40,18 +46,40 @@ def values_schema() -> dict[str, Any]:
     return {"$schema": "http://json-schema.org/draft-07/schema#", **chart, "$defs": dict(sorted(definitions.items()))}
 
 
+def restart_keys_text() -> str:
+    """`live`: each section with keys that need a restart, and its other keys. Only the first level may have such keys."""
+    live = {}
+    for key in WeirConfig.model_fields:
+        inside = {
+            changes_by(path) for path, section in SECTIONS.items() if path[:1] == (key,) for path in _paths(path, section)
+        }
+        if "restart" in inside | {changes_by((key,))}:
+            live[key] = live_keys(key) if (key,) in SECTIONS else []
+    lines = "".join(f"  {section}: [{', '.join(keys)}]\n" for section, keys in live.items())
+    return (
+        "# Written by helm/values_schema.py from Weir's config model.\n"
+        f"keys: {json.dumps(', '.join(restart_keys()))}\n"
+        "# The sections of these keys, and those keys in them that a reload changes.\n"
+        f"live:\n{lines}"
+    )
+
+
+def _paths(path: tuple[str, ...], section: type[BaseModel]) -> list[tuple[str, ...]]:
+    return [(*path, field.alias or name) for name, field in section.model_fields.items()]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
-    text = json.dumps(values_schema(), indent=2) + "\n"
-    if check:
-        if WRITTEN.exists() and WRITTEN.read_text("utf-8") == text:
-            return 0
-        sys.stderr.write(f"{WRITTEN} does not match the config model; run: python helm/values_schema.py\n")
-        return 1
-    WRITTEN.write_text(text, "utf-8")
-    return 0
+    stale = False
+    for file, text in ((WRITTEN, json.dumps(values_schema(), indent=2) + "\n"), (RESTART_KEYS, restart_keys_text())):
+        if not check:
+            file.write_text(text, "utf-8")
+        elif not file.exists() or file.read_text("utf-8") != text:
+            sys.stderr.write(f"{file} does not match the config model; run: python helm/values_schema.py\n")
+            stale = True
+    return int(stale)
 
 
 if __name__ == "__main__":

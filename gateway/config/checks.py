@@ -12,8 +12,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from gateway.config.document import Document
 from gateway.config.entities import entity_quota
 from gateway.config.explain import problem, without_indexes
+from gateway.config.keys import SECTIONS
 from gateway.config.model import (
-    SECTIONS,
     AdminConfig,
     ListenerConfig,
     Server,

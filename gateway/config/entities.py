@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WrapValidator, create_model
 
-from gateway.config.section import Section, invalid
+from gateway.config.section import Section, described, invalid
 from gateway.features.connection_quotas.config import ip_text
 from gateway.quotas.entity import DEFAULT, EXEMPTIONS, RATES, ClientQuotaEntity, Default, EntityQuota
 from gateway.quotas.entity import EntityName as Name
-from gateway.quotas.kinds import KINDS
+from gateway.quotas.kinds import KINDS, QuotaKind
 
 _MAX_INT64 = 2**63 - 1
 
@@ -66,15 +66,27 @@ EntityName = Annotated[str | None, BeforeValidator(_entity_name)]
 class _EntityKeys(Section):
     """The keys of an entity's row except the quotas, which the registry of kinds adds."""
 
-    user: EntityName = None
-    client_id: EntityName = Field(default=None, alias="client-id")
-    ip: Annotated[str | None, BeforeValidator(_entity_ip)] = None
-    exempt: Exempt = False
+    user: EntityName = described(f"Name of a user; `{DEFAULT.value}` is every user without a row.", None)
+    client_id: EntityName = described(
+        f"Name of a client-id, alone or together with `user`; `{DEFAULT.value}` is every client-id without a row.",
+        None,
+        alias="client-id",
+    )
+    ip: Annotated[str | None, BeforeValidator(_entity_ip)] = described(
+        f"Address of clients; `{DEFAULT.value}` is every address without a row.", None
+    )
+    exempt: Exempt = described("`true` exempts the entity from all rates; a list names the quotas that do not apply.", False)
 
 
-_LIMITS: dict[str, Any] = {
-    kind.config_key: (Annotated[int if kind.integral else float, Field(gt=0, le=_MAX_INT64)], None) for kind in KINDS.values()
-}
+def _limit(kind: QuotaKind) -> tuple[object, object]:
+    """The type and the description of a kind's key."""
+    unit = kind.unit.name + (" per second" if kind.per_second else "")
+    words = f"{kind.description[:1].upper()}{kind.description[1:]}."
+    number: Any = int if kind.integral else float
+    return Annotated[number, Field(gt=0, le=_MAX_INT64)], described(words, None, unit=unit, absent="no limit")
+
+
+_LIMITS: dict[str, Any] = {kind.config_key: _limit(kind) for kind in KINDS.values()}
 EntityRow = create_model("EntityRow", __base__=_EntityKeys, **_LIMITS)
 """A row of `quotas.entities` in the file."""
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config.document import Document
-from gateway.config.model import SECTIONS
+from gateway.config.keys import SECTIONS
 from gateway.config.problems import KeyPath, Problem, key_path, nearest, shown
 
 _EXAMPLES = {

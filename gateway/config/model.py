@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     PlainSerializer,
@@ -17,16 +16,16 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from gateway.config.entities import EntityRow, EntityRows, exemption_warnings
+from gateway.config.entities import EntityRows, exemption_warnings
 from gateway.config.sasl import SENT_AS_IT_IS, ListenerSaslConfig, UpstreamSaslConfig
-from gateway.config.section import Section, WindowConfig, filled_in, invalid
+from gateway.config.section import Section, WindowConfig, described, filled_in, invalid
 from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns_name
 from gateway.features.connection_quotas.config import AcceptSection, ConnectionsConfig
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.quota_api.config import QuotaAdmins, StateConfig
 from gateway.features.sharing.config import SharingConfig
 from gateway.features.topic_quotas.config import TopicsConfig
-from gateway.features.volume_quotas.config import AgentConfig, LimitConfig, VolumesConfig
+from gateway.features.volume_quotas.config import VolumesConfig
 from gateway.quotas.entity import RATES, TOPICS, VOLUMES
 from gateway.quotas.kinds import small_quota_warning
 
@@ -144,9 +143,15 @@ Server = Annotated[ServerAddress, PlainValidator(_address, json_schema_input_typ
 class UpstreamConfig(Section):
     """`upstream`: the Kafka cluster that the gateway stands in front of."""
 
-    bootstrap_servers: Annotated[tuple[Server, ...], Field(strict=False, min_length=1)]
-    tls: UpstreamTlsConfig | None = None
-    sasl: UpstreamSaslConfig | None = None
+    bootstrap_servers: Annotated[tuple[Server, ...], Field(strict=False, min_length=1)] = described(
+        "Addresses of some brokers, as `host:port`. Weir finds the other brokers by itself."
+    )
+    tls: UpstreamTlsConfig | None = described(
+        "TLS towards brokers; `{}` for its defaults.", None, absent="connections to brokers without TLS"
+    )
+    sasl: UpstreamSaslConfig | None = described(
+        "Login of Weir's own connections. Clients' connections keep their own credentials.", None, absent="no login"
+    )
 
 
 class ListenerConfig(AcceptSection):
@@ -158,14 +163,22 @@ class ListenerConfig(AcceptSection):
 
     model_config = ConfigDict(json_schema_extra=filled_in("host", "advertised_host", "broker_ports"))
 
-    name: Annotated[str, Field(min_length=1)]
-    host: Host
-    advertised_host: AdvertisedHost
-    bootstrap_port: Port
-    broker_ports: Ports | None
-    tls: ListenerTlsConfig | None = None
-    sni: Sni | None = None
-    sasl: ListenerSaslConfig = ListenerSaslConfig()
+    name: Annotated[str, Field(min_length=1)] = described("Name of the listener in metrics and logs.")
+    host: Host = described("Address that Weir binds.", absent="`127.0.0.1`")
+    advertised_host: AdvertisedHost = described(
+        "Name or address that clients get for all brokers (Kafka: `advertised.listeners`).", absent="the same as `host`"
+    )
+    bootstrap_port: Port = described("Port in the clients' `bootstrap.servers`.")
+    broker_ports: Ports | None = described(
+        "First and last port of single brokers. Broker N gets the first port plus N, or else the next free port.",
+        absent="the 100 ports after `bootstrap_port`; none with `sni`",
+    )
+    tls: ListenerTlsConfig | None = described("TLS of this listener.", None, absent="clients connect without TLS")
+    sni: Sni | None = described(
+        "Name of each broker, with `{id}` for its id, such as `broker-{id}.example.com`. All brokers then share one port.",
+        None,
+    )
+    sasl: ListenerSaslConfig = described("Authentication of clients.", ListenerSaslConfig())
 
     @model_validator(mode="before")
     @classmethod
@@ -203,30 +216,37 @@ class ListenerConfig(AcceptSection):
 
 
 class MutationsConfig(Section):
-    """`quotas.mutations`: the algorithm of controller_mutation_rate (KIP-599).
+    """`quotas.mutations`: the algorithm of controller_mutation_rate (KIP-599)."""
 
-    `window` is Kafka's controller.quota.window.num and controller.quota.window.size.seconds; without it `quotas.window` holds.
-    """
-
-    algorithm: Literal["token_bucket", "rate"] = "token_bucket"
-    window: WindowConfig | None = None
+    algorithm: Literal["token_bucket", "rate"] = described(
+        "Algorithm of controller_mutation_rate: a token bucket, or Kafka's rate over the window.", "token_bucket"
+    )
+    window: WindowConfig | None = described(
+        "Window of controller_mutation_rate (Kafka: `controller.quota.window.*`).", None, absent="`quotas.window`"
+    )
 
 
 class QuotasConfig(Section):
     """`quotas`: the limits of clients, topics and volumes, and the algorithms that measure use."""
 
-    enforce: bool = True
-    algorithm: Literal["token_bucket", "window"] = "token_bucket"
-    window: WindowConfig = WindowConfig()
-    mutations: MutationsConfig = MutationsConfig()
-    entities: EntityRows = ()
-    """In the file's order; no two rows name the same entity."""
-    max_entities: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
-    """Entities with their own bucket, for each kind of quota. Beyond it, new entities share one bucket per quota level."""
-    topics: TopicsConfig | None = None
-    """None: topics have no quotas."""
-    volumes: VolumesConfig | None = None
-    """None: volumes are not watched."""
+    enforce: bool = described("`false`: Weir measures use and reports throttles, but delays no client.", True)
+    algorithm: Literal["token_bucket", "window"] = described(
+        "Algorithm of byte rates: a token bucket, which flows evenly, or Kafka's sampled window (KIP-13).", "token_bucket"
+    )
+    window: WindowConfig = described("Window over which use counts; it sets the burst too.", WindowConfig())
+    mutations: MutationsConfig = described("Algorithm of controller mutations.", MutationsConfig())
+    entities: EntityRows = described(
+        "Quotas by entity, with Kafka's entities, keys and precedence. No two rows name the same entity.", ()
+    )
+    max_entities: Annotated[int, Field(ge=1, le=1_000_000)] = described(
+        "Entities with a bucket of their own, for each kind of quota. Further entities share one bucket per quota level.",
+        10_000,
+        unit="entities",
+    )
+    topics: TopicsConfig | None = described("Quotas of topics.", None, absent="topics have no quotas")
+    volumes: VolumesConfig | None = described(
+        "Protection of the brokers' disks; `{}` for its defaults.", None, absent="volumes are not watched"
+    )
 
     def changed_meanings(self) -> list[str]:
         """Warnings for keys that used to do more: `exempt` and `enforce` also held for topic and volume quotas once."""
@@ -247,31 +267,44 @@ class QuotasConfig(Section):
 
 
 class AdminConfig(Section):
-    """`admin`: the address of metrics, probes and the admin API.
+    """`admin`: the address of metrics, probes, the live page and the admin API."""
 
-    `allowed_hosts`: names that requests may use beside IP addresses, localhost and the machine's own names. A name that begins
-    with a dot stands for itself and all names below it.
-    """
-
-    host: Host = "127.0.0.1"
-    port: Port = 9644
-    allowed_hosts: Annotated[tuple[AllowedHost, ...], Field(strict=False)] = ()
+    host: Host = described("Address that the admin server binds. It has no password.", "127.0.0.1")
+    port: Port = described("Port of the admin server.", 9644)
+    allowed_hosts: Annotated[tuple[AllowedHost, ...], Field(strict=False)] = described(
+        "Names that requests may use, beside IP addresses, localhost and the host's own names. A name that begins with a dot"
+        " stands for itself and all names below it.",
+        (),
+        changes="reload",
+    )
 
 
 class WeirConfig(Section):
     """A whole config file that has been validated."""
 
-    upstream: UpstreamConfig
-    listeners: Annotated[tuple[ListenerConfig, ...], Field(strict=False, min_length=1)]
-    quotas: QuotasConfig = QuotasConfig()
-    connections: ConnectionsConfig = ConnectionsConfig()
-    admin: AdminConfig = AdminConfig()
-    ledger: LedgerConfig | None = None
-    workers: Annotated[int, Field(ge=1, le=_MAX_WORKERS)] = 1
-    quota_admins: QuotaAdmins = ()
-    state: StateConfig = StateConfig()
-    sharing: SharingConfig | None = None
-    """None: every gateway gives its clients their whole quotas. With several workers the default is not None."""
+    upstream: UpstreamConfig = described("The Kafka cluster behind Weir.", changes="restart")
+    listeners: Annotated[tuple[ListenerConfig, ...], Field(strict=False, min_length=1)] = described(
+        "The addresses that clients connect to.", changes="restart"
+    )
+    quotas: QuotasConfig = described("Limits of clients, topics and volumes.", QuotasConfig())
+    connections: ConnectionsConfig = described("Bounds on client connections.", ConnectionsConfig())
+    admin: AdminConfig = described("Metrics, probes, the live page and the admin API.", AdminConfig(), changes="restart")
+    ledger: LedgerConfig | None = described("Throttle events and use, for the reports.", None, absent="no ledger")
+    workers: Annotated[int, Field(ge=1, le=_MAX_WORKERS)] = described(
+        "Processes that share the listeners' ports: one for each processor that Weir may use.",
+        1,
+        unit="processes",
+        changes="restart",
+    )
+    quota_admins: QuotaAdmins = described(
+        "Principals that may read and change quotas with `kafka-configs.sh` through Weir, such as `User:admin`.", ()
+    )
+    state: StateConfig = described("Files that Weir keeps over restarts.", StateConfig(), changes="restart")
+    sharing: SharingConfig | None = described(
+        "One quota over several gateways; `{}` for its defaults.",
+        None,
+        absent="each gateway grants the whole quotas; with several `workers`, the defaults below",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -343,30 +376,3 @@ def is_loopback(host: str) -> bool:
     if isinstance(address, IPv6Address) and address.ipv4_mapped:
         return address.ipv4_mapped.is_loopback
     return address.is_loopback
-
-
-SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
-    (): WeirConfig,
-    ("upstream",): UpstreamConfig,
-    ("upstream", "tls"): UpstreamTlsConfig,
-    ("listeners",): ListenerConfig,
-    ("listeners", "tls"): ListenerTlsConfig,
-    ("listeners", "sasl"): ListenerSaslConfig,
-    ("upstream", "sasl"): UpstreamSaslConfig,
-    ("quotas",): QuotasConfig,
-    ("quotas", "window"): WindowConfig,
-    ("quotas", "mutations"): MutationsConfig,
-    ("quotas", "mutations", "window"): WindowConfig,
-    ("quotas", "entities"): EntityRow,
-    ("quotas", "topics"): TopicsConfig,
-    ("quotas", "volumes"): VolumesConfig,
-    ("quotas", "volumes", "soft"): LimitConfig,
-    ("quotas", "volumes", "hard"): LimitConfig,
-    ("quotas", "volumes", "agent"): AgentConfig,
-    ("connections",): ConnectionsConfig,
-    ("admin",): AdminConfig,
-    ("ledger",): LedgerConfig,
-    ("state",): StateConfig,
-    ("sharing",): SharingConfig,
-}
-"""The model of each section by its path without list indexes, for messages that name a section's keys."""

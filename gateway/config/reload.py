@@ -12,21 +12,13 @@ from watchfiles import awatch
 
 from gateway import clock
 from gateway.config.effective import ReloadResult
+from gateway.config.keys import changes_by
 from gateway.config.load import parse_config, read_config_text
 from gateway.config.model import WeirConfig
-from gateway.config.problems import ConfigError, Problem
+from gateway.config.problems import ConfigError, KeyPath, Problem, key_path
 from gateway.quotas.entity import EntityQuota
 
 logger = logging.getLogger("weir.reload")
-
-RESTART_ONLY = frozenset({"upstream", "listeners", "admin", "workers", "state", "sharing", "ledger"})
-"""Sections that are bound to sockets or processes. Weir refuses a file that changes one of them, as a whole."""
-
-LIVE = frozenset({
-    "max_connections", "connection_creation_rate", "interval_ms", "when_unreachable",
-    "flush_seconds", "rotate_seconds", "retention_days", "max_bytes", "allowed_hosts",
-})  # fmt: skip
-"""Keys in these sections that a reload can change."""
 
 _LOOK_EVERY_MS = 1_000
 _SETTLE_SECONDS = 0.05
@@ -53,11 +45,12 @@ def plan(old: WeirConfig, new: WeirConfig) -> Plan:
     changes = list(_entity_changes(old.quotas.entities, new.quotas.entities))
     problems = []
     before, after = dict(_leaves(old)), dict(_leaves(new))
-    for key in [*before, *(key for key in after if key not in before)]:
-        one, two = before.get(key, "nothing"), after.get(key, "nothing")
+    for path in [*before, *(path for path in after if path not in before)]:
+        one, two = before.get(path, "nothing"), after.get(path, "nothing")
         if one == two:
             continue
-        if key.partition(".")[0].partition("[")[0] in RESTART_ONLY and key.rpartition(".")[2].partition("[")[0] not in LIVE:
+        key = key_path(path)
+        if changes_by(path) == "restart":
             problems.append(
                 Problem(key, f"changes from {one} to {two}, which needs a restart", "restart Weir, or put the old value back")
             )
@@ -66,21 +59,21 @@ def plan(old: WeirConfig, new: WeirConfig) -> Plan:
     return Plan(tuple(changes), tuple(problems))
 
 
-def _leaves(config: WeirConfig) -> Iterator[tuple[str, Any]]:
+def _leaves(config: WeirConfig) -> Iterator[tuple[KeyPath, Any]]:
     """Every key of a config but its entities, as a path and a plain value, with true and false as in YAML. A key without a
     value, and without a default, is not there."""
 
-    def walk(key: str, value: object) -> Iterator[tuple[str, Any]]:
+    def walk(path: KeyPath, value: object) -> Iterator[tuple[KeyPath, Any]]:
         if isinstance(value, dict):
             for name, inner in value.items():
-                yield from walk(f"{key}.{name}" if key else name, inner)
+                yield from walk((*path, name), inner)
         elif isinstance(value, list):
             for index, inner in enumerate(value):
-                yield from walk(f"{key}[{index}]", inner)
+                yield from walk((*path, index), inner)
         elif value is not None:
-            yield key, str(value).lower() if isinstance(value, bool) else value
+            yield path, str(value).lower() if isinstance(value, bool) else value
 
-    yield from walk("", config.model_dump(mode="json", by_alias=True, exclude={"quotas": {"entities"}}))
+    yield from walk((), config.model_dump(mode="json", by_alias=True, exclude={"quotas": {"entities"}}))
 
 
 def _entity_changes(old: tuple[EntityQuota, ...], new: tuple[EntityQuota, ...]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from gateway.config.section import Section, invalid
+from gateway.config.section import Section, described, invalid
 from protocol.bodies.sasl import MAX_FRAME_BYTES
 
 _MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -29,28 +29,32 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class ListenerSaslConfig(Section):
-    """`listeners[].sasl`: the authentication of clients. Their credentials pass through to the broker.
+    """`listeners[].sasl`: the authentication of clients. Their credentials pass through to the broker."""
 
-    - `required`: clients must authenticate first. If absent, Weir finds out if the brokers require it.
-    - `max_frame_bytes` and `timeout_seconds` limit a client before it has authenticated.
-    - `unnamed`: a client whose mechanism hides its name (GSSAPI, delegation tokens, bearer tokens that are not JWT) counts as
-      ANONYMOUS, or its connection is closed.
-    """
-
-    required: bool | None = None
-    principal_claim: Text = "sub"
-    max_frame_bytes: Annotated[int, Field(ge=1_024, le=_MAX_FRAME_BYTES)] = MAX_FRAME_BYTES
-    timeout_seconds: Annotated[float, Field(gt=0, le=3_600)] = 30.0
-    unnamed: Literal["anonymous", "close"] = "anonymous"
+    required: bool | None = described(
+        "`true`: clients must authenticate before any other request.", None, absent="Weir finds out if the brokers require it"
+    )
+    principal_claim: Text = described("Claim of a bearer token that has the user's name.", "sub")
+    max_frame_bytes: Annotated[int, Field(ge=1_024, le=_MAX_FRAME_BYTES)] = described(
+        "Largest request of a client that has not authenticated yet.", MAX_FRAME_BYTES, unit="bytes"
+    )
+    timeout_seconds: Annotated[float, Field(gt=0, le=3_600)] = described(
+        "Time that a client has to authenticate.", 30.0, unit="seconds"
+    )
+    unnamed: Literal["anonymous", "close"] = described(
+        "Treatment of a client whose mechanism hides its name (GSSAPI, delegation tokens, bearer tokens that are not JWT): it"
+        " counts as ANONYMOUS, or is disconnected.",
+        "anonymous",
+    )
 
 
 class UpstreamSaslConfig(Section):
     """`upstream.sasl`: the login of Weir's own connections. The file with the secret is read for each connection."""
 
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
-    username: Text | None = None
-    password_file: Text | None = None
-    token_file: Text | None = None
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = described("SASL mechanism.")
+    username: Text | None = described("Weir's own user; not for OAUTHBEARER.", None)
+    password_file: Text | None = described("File with the password on one line; not for OAUTHBEARER.", None)
+    token_file: Text | None = described("File with the bearer token on one line; only for OAUTHBEARER.", None)
 
     @model_validator(mode="after")
     def _belong_together(self) -> "UpstreamSaslConfig":

@@ -1,7 +1,7 @@
 """The base of every section of the config file, the errors of its validators, and common types."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -13,6 +13,31 @@ class Section(BaseModel):
     """The base of all sections: frozen, without unknown keys, and without conversions (no "1" for 1, no 1 for true)."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+Changes = Literal["reload", "restart", "agent"]
+"""How a changed key takes effect: by a reload, by a restart (a reload refuses the file), or by a restart of the agent."""
+
+CHANGES, UNIT, ABSENT = "x-changes", "x-unit", "x-absent"
+"""Further keywords in the JSON schema of a key: `Changes`, the unit, and the effect of a missing key."""
+
+
+def described(
+    description: str,
+    default: Any = ...,  # noqa: ANN401 - as in pydantic's Field
+    *,
+    unit: str | None = None,
+    changes: Changes | None = None,
+    absent: str | None = None,
+    alias: str | None = None,
+) -> Any:  # noqa: ANN401
+    """A key of a section, with the words of the reference.
+
+    `changes`: None takes it from the section above; at the top it is `reload`. `absent`: the effect of a missing key, if the
+    default alone does not say it.
+    """
+    extra = {name: value for name, value in ((CHANGES, changes), (UNIT, unit), (ABSENT, absent)) if value is not None}
+    return Field(default, description=description, alias=alias, json_schema_extra=dict(extra) or None)
 
 
 def filled_in(*keys: str) -> Callable[[dict[str, Any]], None]:
@@ -42,5 +67,9 @@ TopicName = Annotated[str, AfterValidator(_topic)]
 class WindowConfig(Section):
     """`quotas.window`: Kafka's quota.window.num and quota.window.size.seconds. They set the burst too."""
 
-    samples: Annotated[int, Field(ge=2, le=10_000)] = 11
-    seconds: Annotated[int, Field(ge=1, le=86_400)] = 1
+    samples: Annotated[int, Field(ge=2, le=10_000)] = described(
+        "Number of samples (Kafka: `quota.window.num`).", 11, unit="samples"
+    )
+    seconds: Annotated[int, Field(ge=1, le=86_400)] = described(
+        "Length of one sample (Kafka: `quota.window.size.seconds`).", 1, unit="seconds"
+    )

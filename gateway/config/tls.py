@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, model_validator
 
-from gateway.config.section import Section, filled_in, invalid
+from gateway.config.section import Section, described, filled_in, invalid
 from gateway.proxy.tls.contexts import ClientTls, ServerTls
 from gateway.proxy.tls.principal import BadRuleError, PrincipalMapping
 
@@ -89,13 +89,19 @@ class ListenerTlsConfig(Section):
 
     model_config = ConfigDict(json_schema_extra=filled_in("client_auth"))
 
-    cert: FileName
-    key: FileName
-    client_ca: FileName | None = None
-    client_auth: Literal["none", "requested", "required"]
-    principal_mapping_rules: Annotated[str, AfterValidator(_rules)] = "DEFAULT"
-    min_version: MinVersion = "1.2"
-    handshake_seconds: Annotated[float, Field(gt=0, le=600)] = 10.0
+    cert: FileName = described("PEM file with the listener's certificate first, then its intermediates.")
+    key: FileName = described("PEM file with the private key, without a password.")
+    client_ca: FileName | None = described("PEM file with the authorities that sign clients' certificates.", None)
+    client_auth: Literal["none", "requested", "required"] = described(
+        "Clients' certificates (Kafka: `ssl.client.auth`).", absent="`required` with client_ca, otherwise `none`"
+    )
+    principal_mapping_rules: Annotated[str, AfterValidator(_rules)] = described(
+        "Rules that turn a certificate's subject into a user's name (Kafka: `ssl.principal.mapping.rules`).", "DEFAULT"
+    )
+    min_version: MinVersion = described("Lowest TLS version that clients may use.", "1.2")
+    handshake_seconds: Annotated[float, Field(gt=0, le=600)] = described(
+        "Time that a client has for the TLS handshake.", 10.0, unit="seconds"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -123,11 +129,13 @@ class ListenerTlsConfig(Section):
 class UpstreamTlsConfig(Section):
     """`upstream.tls`: verification of brokers, and Weir's own certificate. Without `ca`, the system's authorities."""
 
-    ca: FileName | None = None
-    cert: FileName | None = None
-    key: FileName | None = None
-    verify_hostname: bool = True
-    min_version: MinVersion = "1.2"
+    ca: FileName | None = described(
+        "PEM file with the authorities that sign the brokers' certificates.", None, absent="the system's authorities"
+    )
+    cert: FileName | None = described("PEM file with Weir's own certificate, for brokers that ask for one.", None)
+    key: FileName | None = described("PEM file with the private key of Weir's own certificate.", None)
+    verify_hostname: bool = described("`true`: a broker's certificate must have the name that Weir connects to.", True)
+    min_version: MinVersion = described("Lowest TLS version that Weir uses towards brokers.", "1.2")
 
     @model_validator(mode="after")
     def _whole(self) -> "UpstreamTlsConfig":

@@ -17,7 +17,6 @@ import yaml
 from gateway.__main__ import _parser
 from gateway.config.load import parse_config
 from gateway.config.model import WeirConfig
-from gateway.config.reload import LIVE, RESTART_ONLY
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "weir"
@@ -120,13 +119,6 @@ class TestByItself:
         config = {"upstream": {"bootstrap_servers": ["kafka:9092"]}, "listeners": listeners}
         jsonschema.Draft7Validator(schema).validate({"config": config})
         assert isinstance(parse_config(yaml.safe_dump(config), source="test"), WeirConfig)
-
-    def test_chart_rolls_pods_for_keys_that_need_a_restart(self) -> None:
-        keys = (CHART / "templates" / "_helpers.tpl").read_text()
-        picked, omitted = re.search(r"pick \(deepCopy .*?\)( .*?) -", keys), re.findall(r'omit [^"]*( "[^)]*)\)', keys)
-        assert picked is not None
-        assert set(re.findall(r'"(\w+)"', picked[1])) | {"listeners"} == RESTART_ONLY
-        assert set(re.findall(r'"(\w+)"', "".join(omitted))) == LIVE
 
     def test_sidecar_runs_an_existing_command(self) -> None:
         pod = loaded(CHART / "files" / "volume-agent-sidecar.yaml")["spec"]["template"]["spec"]
@@ -255,6 +247,11 @@ class TestRendered:
         assert pods("--set", "config.quotas.enforce=false") == before
         assert pods("--set", "config.listeners[1].max_connections=5") == before
         assert pods("--set", "config.admin.allowed_hosts={weir.example.com}") == before
+        sharing = pods("--set", "config.sharing.topic=a")
+        assert sharing != before
+        assert pods("--set", "config.sharing.topic=a,config.sharing.interval_ms=300") == sharing
+        assert pods("--set", "config.sharing.topic=b") != sharing
+        assert pods("--set", "config.ledger.path=/var/lib/weir/elsewhere") != before
         assert pods("--set", "config.listeners[1].bootstrap_port=30091") != before
         assert pods("--set", "config.upstream.bootstrap_servers={elsewhere:9092}") != before
         assert pods("--set", "config.upstream.bootstrap_servers={elsewhere:9092}", "--set", "rollOnRestartKeys=false") == pods(

@@ -6,7 +6,7 @@ from typing import Annotated, Protocol
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
-from gateway.config.section import Section, invalid
+from gateway.config.section import Section, described, invalid
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits
 
 _MAX_INT64 = 2**63 - 1
@@ -41,8 +41,12 @@ def _overrides(value: object) -> Mapping[str, int]:
 class AcceptSection(Section):
     """The keys of a section that limits open connections and new connections per second."""
 
-    max_connections: _Count | None = None
-    connection_creation_rate: _Count | None = None
+    max_connections: _Count | None = described(
+        "Open client connections at a time.", None, unit="connections", changes="reload", absent="no limit"
+    )
+    connection_creation_rate: _Count | None = described(
+        "New client connections per second.", None, unit="connections per second", changes="reload", absent="no limit"
+    )
 
     def accept_limits(self) -> AcceptLimits:
         """The two of them as the connection quotas take them."""
@@ -50,16 +54,30 @@ class AcceptSection(Section):
 
 
 class ConnectionsConfig(AcceptSection):
-    """`connections`: bounds on client connections, in milliseconds, bytes and seconds as the names say."""
+    """`connections`: bounds on client connections."""
 
-    max_idle_ms: _Count = 600_000
-    max_per_ip: _Count = 1_000
+    max_idle_ms: _Count = described(
+        "A connection without bytes in either direction is closed after this time (Kafka: `connections.max.idle.ms`).",
+        600_000,
+        unit="milliseconds",
+    )
+    max_per_ip: _Count = described(
+        "Open connections of one address (Kafka: `max.connections.per.ip`).", 1_000, unit="connections"
+    )
     max_per_ip_overrides: Annotated[
         Mapping[str, int], PlainValidator(_overrides, json_schema_input_type=dict[str, int]), PlainSerializer(dict)
-    ] = {}
-    max_frame_bytes: Annotated[int, Field(gt=0, le=2**31 - 1)] = 104_857_600
-    drain_delay_seconds: Annotated[float, Field(ge=0, le=3_600)] = 0.0
-    drain_seconds: Annotated[float, Field(ge=0, le=86_400)] = 10.0
+    ] = described("Open connections of single addresses (Kafka: `max.connections.per.ip.overrides`).", {}, unit="connections")
+    max_frame_bytes: Annotated[int, Field(gt=0, le=2**31 - 1)] = described(
+        "Largest request; a reload changes it for new connections (Kafka: `socket.request.max.bytes`).",
+        104_857_600,
+        unit="bytes",
+    )
+    drain_delay_seconds: Annotated[float, Field(ge=0, le=3_600)] = described(
+        "Time after SIGTERM in which `/readyz` answers 503 and Weir still accepts connections.", 0.0, unit="seconds"
+    )
+    drain_seconds: Annotated[float, Field(ge=0, le=86_400)] = described(
+        "Time that open connections then have for their pending requests.", 10.0, unit="seconds"
+    )
 
 
 class _Listener(Protocol):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
-from gateway.config.section import Section, TopicName, invalid
+from gateway.config.section import Section, TopicName, described, invalid
 
 _GIB = 1 << 30
 
@@ -24,12 +24,24 @@ def _path(value: object) -> Path:
 
 
 class LedgerConfig(Section):
-    """`ledger`. Seconds, days and bytes as the names say; `gateway` is this one's name in events (default: the host's)."""
+    """`ledger`: the files of throttle events and use, for the reports."""
 
-    path: Annotated[Path, PlainValidator(_path, json_schema_input_type=str), PlainSerializer(str)]
-    gateway: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    topic: TopicName | None = None
-    flush_seconds: Annotated[float, Field(ge=1, le=3600)] = 10.0
-    rotate_seconds: Annotated[float, Field(ge=1, le=86_400)] = 300.0
-    retention_days: Annotated[float, Field(gt=0, le=36_500)] = 30.0
-    max_bytes: Annotated[int, Field(gt=0, le=2**63 - 1)] = 10 * _GIB
+    path: Annotated[Path, PlainValidator(_path, json_schema_input_type=str), PlainSerializer(str)] = described(
+        "Folder of the ledger's files, by date and hour; Weir creates a missing folder.", changes="restart"
+    )
+    gateway: Annotated[str, Field(min_length=1, max_length=200)] | None = described(
+        "Name of this gateway in events.", None, changes="restart", absent="the host's name"
+    )
+    topic: TopicName | None = described(
+        "Kafka topic to which Weir writes the events as well.", None, changes="restart", absent="files only"
+    )
+    flush_seconds: Annotated[float, Field(ge=1, le=3600)] = described(
+        "Time between two writes to the file.", 10.0, unit="seconds"
+    )
+    rotate_seconds: Annotated[float, Field(ge=1, le=86_400)] = described(
+        "Time after which Weir begins a new file.", 300.0, unit="seconds"
+    )
+    retention_days: Annotated[float, Field(gt=0, le=36_500)] = described("Age at which Weir deletes a file.", 30.0, unit="days")
+    max_bytes: Annotated[int, Field(gt=0, le=2**63 - 1)] = described(
+        "Size of all files together; above it, Weir deletes the oldest files.", 10 * _GIB, unit="bytes"
+    )

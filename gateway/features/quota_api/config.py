@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from gateway.config.section import Section, invalid
+from gateway.config.section import Section, described, invalid
 
 _USER = "User:"
 
@@ -21,14 +21,21 @@ QuotaAdmins = Annotated[tuple[Annotated[str, AfterValidator(_principal)], ...], 
 
 
 class StateConfig(Section):
-    """`state`: the files that Weir keeps over restarts. Relative paths start at the config file's folder.
+    """`state`: the files that Weir keeps over restarts. Relative paths start at the config file's folder."""
 
-    The default of `path` is beside the config file; the default of `usage_path` is beside `path`.
-    """
-
-    path: Annotated[str, Field(min_length=1)] | None = None
-    usage_path: Annotated[str, Field(min_length=1)] | None = None
-    usage_interval_ms: Annotated[int, Field(ge=100, le=3_600_000)] = 2_000
+    path: Annotated[str, Field(min_length=1)] | None = described(
+        "File with the quotas that clients set through the quota API.",
+        None,
+        absent="beside the config file, with the ending `.state.json`",
+    )
+    usage_path: Annotated[str, Field(min_length=1)] | None = described(
+        "File with recent use, so that a restart gives no free burst.",
+        None,
+        absent="beside `path`, with the ending `.usage.jsonl`",
+    )
+    usage_interval_ms: Annotated[int, Field(ge=100, le=3_600_000)] = described(
+        "Time between two writes of recent use.", 2_000, unit="milliseconds"
+    )
 
     def file(self, config_file: Path) -> Path:
         """The file with the quotas that clients set through the API."""

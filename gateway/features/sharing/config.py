@@ -4,22 +4,28 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from gateway.config.section import Section, TopicName, invalid
+from gateway.config.section import Section, TopicName, described, invalid
 
 WhenUnreachable = Literal["local", "fair_share"]
 
 
 class SharingConfig(Section):
-    """All gateways with the same `topic` share their quotas; they should have the same `interval_ms`.
+    """`sharing`: all gateways with the same `topic` share their quotas."""
 
-    `when_unreachable`: without the topic a gateway grants the whole quota (`local`), or the quota divided by the last known
-    number of gateways (`fair_share`). `quotas_topic` has the quotas that are set through the API.
-    """
-
-    topic: TopicName = "__weir_usage"
-    quotas_topic: TopicName = "__weir_quotas"
-    interval_ms: Annotated[int, Field(ge=50, le=5_000)] = 200
-    when_unreachable: WhenUnreachable = "local"
+    topic: TopicName = described(
+        "Compacted topic over which gateways report use to each other; Weir creates it.", "__weir_usage", changes="restart"
+    )
+    quotas_topic: TopicName = described(
+        "Compacted topic with the quotas that clients set through the quota API.", "__weir_quotas", changes="restart"
+    )
+    interval_ms: Annotated[int, Field(ge=50, le=5_000)] = described(
+        "Time between two reports of use; all gateways should have the same.", 200, unit="milliseconds"
+    )
+    when_unreachable: WhenUnreachable = described(
+        "A gateway's share while the topic can't be used: the whole quota (`local`), or the quota divided by the last known"
+        " number of gateways (`fair_share`).",
+        "local",
+    )
 
     @model_validator(mode="after")
     def _apart(self) -> "SharingConfig":

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, model_validator
 
-from gateway.config.section import Section, WindowConfig, invalid
+from gateway.config.section import Section, WindowConfig, described, invalid
 from gateway.features.topic_quotas.thresholds import KEY as EXPLICIT
 from gateway.features.topic_quotas.thresholds import TOTAL
 
@@ -26,16 +26,24 @@ def _retriable(code: int) -> int:
 
 
 class TopicsConfig(Section):
-    """`quotas.topics`. Thresholds are bytes of record batches per second over all brokers.
+    """`quotas.topics`: thresholds on the bytes of record batches that enter topics."""
 
-    Topics without an explicit threshold share the rest of `total` evenly. `meter`: the rate of the last minute, as in Kafka's
-    BytesInPerSec, or the rate over `quotas.window`. `error_code`: Kafka's code for rejected partitions.
-    """
-
-    total: Annotated[int, Field(gt=0, le=_MAX_INT64, alias=TOTAL)]
-    explicit: Annotated[dict[str, Annotated[int, Field(gt=0, le=_MAX_INT64)]], Field(alias=EXPLICIT, default_factory=dict)]
-    meter: Literal["one_minute", "window"] = "one_minute"
-    error_code: Annotated[int, AfterValidator(_retriable)] = NOT_ENOUGH_REPLICAS
+    total: Annotated[int, Field(gt=0, le=_MAX_INT64)] = described(
+        "Bytes that all topics together may append, over all brokers.", alias=TOTAL, unit="bytes per second"
+    )
+    explicit: dict[str, Annotated[int, Field(gt=0, le=_MAX_INT64)]] = described(
+        "Thresholds of single topics, by name. The other topics share the rest of the total evenly.",
+        {},
+        alias=EXPLICIT,
+        unit="bytes per second",
+    )
+    meter: Literal["one_minute", "window"] = described(
+        "Rate that counts: of the last minute, as in Kafka's BytesInPerSec, or over `quotas.window`.", "one_minute"
+    )
+    error_code: Annotated[int, AfterValidator(_retriable)] = described(
+        "Kafka's error code for rejected partitions: 19 (NOT_ENOUGH_REPLICAS) or 89 (THROTTLING_QUOTA_EXCEEDED).",
+        NOT_ENOUGH_REPLICAS,
+    )
 
     @model_validator(mode="after")
     def _sum(self) -> "TopicsConfig":

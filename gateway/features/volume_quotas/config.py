@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from gateway.config.section import Section, TopicName, invalid
+from gateway.config.section import Section, TopicName, described, invalid
 from gateway.features.volume_quotas.limits import Limit, LimitType
 
 _MAX_INT64 = 2**63 - 1
@@ -18,8 +18,10 @@ _LEAST_CLIENT_TIMEOUT_MS = 30_000
 class LimitConfig(Section):
     """A limit of a volume: bytes in use, bytes to stay free, or percent (0 to 100) of the capacity to stay free."""
 
-    type: Literal["ConsumedSpace", "MinFreeBytes", "MinFreePercentage"]
-    level: Annotated[float, Field(ge=0, le=_MAX_INT64)]
+    type: Literal["ConsumedSpace", "MinFreeBytes", "MinFreePercentage"] = described(
+        "Measure of `level`: bytes in use, bytes to stay free, or percent of the capacity to stay free."
+    )
+    level: Annotated[float, Field(ge=0, le=_MAX_INT64)] = described("Level of the limit.", unit="bytes or percent")
 
     @model_validator(mode="after")
     def _percent(self) -> "LimitConfig":
@@ -34,24 +36,46 @@ class LimitConfig(Section):
 class AgentConfig(Section):
     """`quotas.volumes.agent`: broker, paths and admin port of `weir volumes publish`; the host of the port is `admin.host`."""
 
-    broker_id: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    paths: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    admin_port: Annotated[int, Field(ge=1, le=_MAX_PORT)] = 9645
+    broker_id: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = described(
+        "The broker's `node.id`; the option `--broker-id` overrides it.", None
+    )
+    paths: Annotated[tuple[str, ...], Field(strict=False)] = described(
+        "The broker's `log.dirs`; the option `--path` overrides them.", ()
+    )
+    admin_port: Annotated[int, Field(ge=1, le=_MAX_PORT)] = described("Port of the agent's metrics and probes.", 9645)
 
 
 class VolumesConfig(Section):
-    """With `enforce: false` volumes are watched and shown, and no producer is delayed. `quotas.enforce` has no effect here."""
+    """`quotas.volumes`: delays producers before a disk of the cluster is full."""
 
-    enforce: bool = True
-    source: Literal["log_dirs", "topic"] = "log_dirs"
-    soft: LimitConfig = LimitConfig(type="MinFreePercentage", level=15)
-    hard: LimitConfig = LimitConfig(type="MinFreePercentage", level=5)
-    freshness_seconds: Annotated[float, Field(gt=0, le=86_400)] = 300
-    when_unknown: Literal["PAUSE", "OPEN"] = "PAUSE"
-    topic: TopicName = "__weir_volume_usage"
-    publish_interval_ms: Annotated[int, Field(ge=100, le=86_400_000)] = 30_000
-    max_delay_ms: Annotated[int, Field(ge=1, lt=_LEAST_CLIENT_TIMEOUT_MS)] = 5_000
-    agent: AgentConfig = AgentConfig()
+    enforce: bool = described(
+        "`false`: Weir watches and shows volumes, but delays no producer. `quotas.enforce` has no effect here.", True
+    )
+    source: Literal["log_dirs", "topic"] = described(
+        "Origin of the usage: brokers of Kafka 3.3 or later (`log_dirs`), or agents that write to `topic`.", "log_dirs"
+    )
+    soft: LimitConfig = described(
+        "Limit from which producers are delayed, the more the fuller the volume is.",
+        LimitConfig(type="MinFreePercentage", level=15),
+        absent="15 percent free",
+    )
+    hard: LimitConfig = described(
+        "Limit from which producers are paused.", LimitConfig(type="MinFreePercentage", level=5), absent="5 percent free"
+    )
+    freshness_seconds: Annotated[float, Field(gt=0, le=86_400)] = described(
+        "Age from which a broker's usage counts as unknown.", 300, unit="seconds"
+    )
+    when_unknown: Literal["PAUSE", "OPEN"] = described(
+        "Effect of unknown usage: producers are paused, or not delayed.", "PAUSE"
+    )
+    topic: TopicName = described("Compacted topic with the agents' usage messages.", "__weir_volume_usage")
+    publish_interval_ms: Annotated[int, Field(ge=100, le=86_400_000)] = described(
+        "Time between two questions about the disks, or between two messages of an agent.", 30_000, unit="milliseconds"
+    )
+    max_delay_ms: Annotated[int, Field(ge=1, lt=_LEAST_CLIENT_TIMEOUT_MS)] = described(
+        "Delay of a producer just before the hard limit.", 5_000, unit="milliseconds"
+    )
+    agent: AgentConfig = described("Settings of the agent, `weir volumes publish`.", AgentConfig(), changes="agent")
 
     @model_validator(mode="after")
     def _together(self) -> "VolumesConfig":

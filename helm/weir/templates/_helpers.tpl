@@ -153,21 +153,23 @@ resources:
     storage: {{ .size }}
 {{- end -}}
 
-{{- /* The config keys that need a restart (RESTART_ONLY and LIVE in gateway/config/reload.py). */ -}}
+{{- /* The config keys that need a restart. files/restart-keys.yaml lists the others of the same sections. */ -}}
 {{- define "weir.restartKeys" -}}
-{{- $keys := pick (deepCopy .Values.config) "upstream" "admin" "workers" "state" "sharing" "ledger" -}}
-{{- $listeners := list -}}
-{{- range (include "weir.listeners" . | fromYaml).listeners -}}
-{{- $listeners = append $listeners (omit . "max_connections" "connection_creation_rate") -}}
+{{- $config := deepCopy .Values.config -}}
+{{- $_ := set $config "listeners" (include "weir.listeners" . | fromYaml).listeners -}}
+{{- $keys := dict -}}
+{{- range $section, $live := (.Files.Get "files/restart-keys.yaml" | fromYaml).live -}}
+{{- if hasKey $config $section -}}
+{{- $value := get $config $section -}}
+{{- range $each := kindIs "slice" $value | ternary $value (list $value) -}}
+{{- range $key := kindIs "map" $each | ternary $live list -}}
+{{- $_ := unset $each $key -}}
 {{- end -}}
-{{- $_ := set $keys "admin" (omit (.Values.config.admin | default dict) "allowed_hosts") -}}
-{{- if hasKey $keys "sharing" -}}
-{{- $_ := set $keys "sharing" (omit (.Values.config.sharing | default dict) "interval_ms" "when_unreachable") -}}
 {{- end -}}
-{{- if hasKey $keys "ledger" -}}
-{{- $_ := set $keys "ledger" (omit (.Values.config.ledger | default dict) "flush_seconds" "rotate_seconds" "retention_days" "max_bytes") -}}
+{{- $_ := set $keys $section $value -}}
 {{- end -}}
-{{- toJson (set $keys "listeners" $listeners) -}}
+{{- end -}}
+{{- toJson $keys -}}
 {{- end -}}
 
 {{/* The port of the volume agent's metrics and probes; 9645 is the default of quotas.volumes.agent.admin_port. */}}
