@@ -26,17 +26,20 @@ _MAX_STRING_BYTES: Final = 2**15 - 1
 class Reader:
     """Reads `buf` from `pos`. The bytes before `seen` have arrived; the frame ends at `end` (absolute offsets).
 
+    With `compact`, lengths are varints and structs end with tagged fields (KIP-482).
+
     `elements_left` limits the array elements and tagged fields that the caller may still read. One element can be as short
     as one byte, but costs a few microseconds.
     """
 
-    __slots__ = ("buf", "elements_left", "end", "pos", "seen")
+    __slots__ = ("buf", "compact", "elements_left", "end", "pos", "seen")
 
-    def __init__(self, buf: Buffer, pos: int, seen: int, end: int) -> None:
+    def __init__(self, buf: Buffer, pos: int, seen: int, end: int, *, compact: bool = False) -> None:
         self.buf = buf
         self.pos = pos
         self.seen = seen
         self.end = end
+        self.compact = compact
         self.elements_left = sys.maxsize
 
     @classmethod
@@ -51,12 +54,20 @@ class Reader:
         return cls(frame, start + LENGTH_BYTES, min(seen, end), end)
 
     @classmethod
+    def of_whole_request(cls, frame: Buffer, body_offset: int, *, compact: bool) -> "Reader":
+        """Returns a reader of a request's body, which ends with `frame` and has at most `MAX_ELEMENTS` elements."""
+        reader = cls(frame, body_offset, len(frame), len(frame), compact=compact)
+        reader.elements_left = MAX_ELEMENTS
+        return reader
+
+    @classmethod
     def of_response(cls, frame: Buffer, start: int, seen: int, *, header_version: int) -> "Reader":
-        """Returns a reader that stands at the body of the response frame at `start`."""
+        """Returns a reader that stands at the body of the response frame at `start`. The body is `compact` if the header has
+        tagged fields (version 1)."""
         reader = cls.of_frame(frame, start, seen)
         reader.skip(CORRELATION_BYTES)
-        if header_version >= 1:
-            reader.skip_tags()
+        reader.compact = header_version >= 1
+        reader.skip_tags()
         return reader
 
     @classmethod
@@ -79,6 +90,10 @@ class Reader:
         if after > self.end:
             raise InvalidFrame("overrun", f"a field ends at byte {after}, {after - self.end} beyond its frame")
         raise Incomplete(after)
+
+    def bytes_field(self) -> bytes:
+        """A byte string; empty for null."""
+        return self.take(max(self.size(wide=True), 0))
 
     def take(self, size: int) -> bytes:
         start = self.skip(size)
@@ -110,21 +125,21 @@ class Reader:
                 return value
         raise InvalidFrame("bad_varint", f"the varint before byte {self.pos} is longer than 32 bits")
 
-    def size(self, *, compact: bool, wide: bool) -> int:
+    def size(self, *, wide: bool) -> int:
         """The length of a string, byte string or array; -1 for null.
 
-        A compact length is an unsigned varint of length + 1. Otherwise `wide` selects 32 bits (arrays, byte strings) instead
-        of 16 bits (strings). Raises `InvalidFrame` if the length exceeds the bytes left in the frame, or Kafka's 32767 for
-        strings. So the caller never waits for a string that is too long.
+        A compact length is an unsigned varint of length + 1. Without `compact`, `wide` selects 32 bits (arrays, byte strings)
+        instead of 16 bits (strings). Raises `InvalidFrame` if the length exceeds the bytes left in the frame, or Kafka's 32767
+        for strings. So the caller never waits for a string that is too long.
         """
-        count = self.uvarint() - 1 if compact else self.int32() if wide else self.int16()
+        count = self.uvarint() - 1 if self.compact else self.int32() if wide else self.int16()
         if count < -1 or count > self.end - self.pos or (count > _MAX_STRING_BYTES and not wide):
             raise InvalidFrame("bad_count", f"a count of {count}, but the frame has only {self.end - self.pos} bytes left")
         return count
 
-    def count(self, *, compact: bool) -> int:
+    def count(self) -> int:
         """The number of elements of an array; 0 for null. Raises `InvalidFrame` if it exceeds `elements_left`."""
-        count = max(self.size(compact=compact, wide=True), 0)
+        count = max(self.size(wide=True), 0)
         self.spend(count)
         return count
 
@@ -138,29 +153,34 @@ class Reader:
                 f"an array of {elements} elements exceeds the {left} left of {MAX_ELEMENTS} per request: send several requests",
             )
 
-    def skip_string(self, *, compact: bool) -> None:
-        size = self.size(compact=compact, wide=False)
+    def skip_string(self) -> None:
+        size = self.size(wide=False)
         if size > 0:
             self.skip(size)
 
-    def skip_bytes(self, *, compact: bool) -> None:
-        size = self.size(compact=compact, wide=True)
+    def skip_bytes(self) -> None:
+        size = self.size(wide=True)
         if size > 0:
             self.skip(size)
 
-    def string(self, *, compact: bool) -> str | None:
+    def skip_int32s(self) -> None:
+        """Skip an array of 32-bit integers."""
+        self.skip(INT32.size * max(self.size(wide=True), 0))
+
+    def string(self) -> str | None:
         """A string or None; replaces bytes that are not UTF-8."""
-        size = self.size(compact=compact, wide=False)
+        size = self.size(wide=False)
         if size < 0:
             return None
         start = self.skip(size)
         return bytes(self.buf[start : start + size]).decode("utf-8", "replace")
 
     def skip_tags(self) -> None:
-        """Skip a section of tagged fields (KIP-482)."""
-        for _ in range(self.tag_count()):
-            self.uvarint()
-            self.skip(self.uvarint())
+        """Skip a section of tagged fields. Without `compact` there is none."""
+        if self.compact:
+            for _ in range(self.tag_count()):
+                self.uvarint()
+                self.skip(self.uvarint())
 
     def tag_count(self) -> int:
         """Read the number of tagged fields in the section that starts here."""

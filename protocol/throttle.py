@@ -84,40 +84,36 @@ def _walk_produce(reader: Reader, version: int) -> bool:
 def _walk_api_versions(reader: Reader, version: int) -> bool:
     if reader.int16() == UNSUPPORTED_VERSION:
         return False  # this error always uses the layout of v0
-    compact = version >= APIS[ApiKey.API_VERSIONS].flexible_since
-    for _ in range(reader.count(compact=compact)):
+    reader.compact = version >= APIS[ApiKey.API_VERSIONS].flexible_since
+    for _ in range(reader.count()):
         reader.skip(_API_VERSION_BYTES)
-        if compact:
-            reader.skip_tags()
+        reader.skip_tags()
     return True
 
 
 def _walk_create_delegation_token(reader: Reader, version: int) -> bool:
     reader.skip(_ERROR_BYTES)
-    _skip_token(reader, version, compact=version >= APIS[ApiKey.CREATE_DELEGATION_TOKEN].flexible_since)
+    _skip_token(reader, version)
     return True
 
 
-def _skip_token(reader: Reader, version: int, *, compact: bool) -> None:
+def _skip_token(reader: Reader, version: int) -> None:
     for _ in range(4 if version >= _TOKEN_REQUESTER_SINCE else 2):  # owner's and requester's principal type and name
-        reader.skip_string(compact=compact)
+        reader.skip_string()
     reader.skip(_TIMESTAMPS_BYTES)
-    reader.skip_string(compact=compact)
-    reader.skip_bytes(compact=compact)
+    reader.skip_string()
+    reader.skip_bytes()
 
 
 def _walk_describe_delegation_token(reader: Reader, version: int) -> bool:
-    compact = version >= APIS[ApiKey.DESCRIBE_DELEGATION_TOKEN].flexible_since
     reader.skip(_ERROR_BYTES)
-    for _ in range(reader.count(compact=compact)):
-        _skip_token(reader, version, compact=compact)
-        for _ in range(reader.count(compact=compact)):  # renewers
-            reader.skip_string(compact=compact)
-            reader.skip_string(compact=compact)
-            if compact:
-                reader.skip_tags()
-        if compact:
+    for _ in range(reader.count()):
+        _skip_token(reader, version)
+        for _ in range(reader.count()):  # renewers
+            reader.skip_string()
+            reader.skip_string()
             reader.skip_tags()
+        reader.skip_tags()
     return True
 
 

@@ -9,6 +9,7 @@ from aiokafka.protocol.api import RequestHeader_v1, RequestHeader_v2, ResponseHe
 from kafka.protocol.admin import DescribeLogDirsRequest, DescribeLogDirsResponse
 from kafka.protocol.metadata import MetadataRequest
 
+from protocol.api_keys import ApiKey, response_header_version
 from protocol.bodies.topic_metadata import MetadataAnswer, read_answer
 from protocol.cursor import Reader
 
@@ -76,7 +77,8 @@ def describe_topics(names: Collection[str] | None) -> BrokerRequest[MetadataAnsw
     leaders_of = frozenset(names or ())
 
     def read(version: int, body: bytes) -> MetadataAnswer:
-        return read_answer(version, Reader(body, 0, len(body), len(body)), leaders_of)
+        compact = response_header_version(ApiKey.METADATA, version) >= 1
+        return read_answer(version, Reader(body, 0, len(body), len(body), compact=compact), leaders_of)
 
     fields = {"topics": topics, "allow_auto_topic_creation": False}
     return BrokerRequest(MetadataRequest, fields, read, oldest=_CREATES_NOTHING, newest=_WITH_IDS)

@@ -37,20 +37,19 @@ class Broker(NamedTuple):
 
 def read_brokers(reader: Reader, shape: BrokerShape) -> list[Broker]:
     """Decode the array of brokers at the reader's position. Raises `InvalidFrame` if it exceeds the frame."""
-    return [_read_broker(reader, shape) for _ in range(reader.count(compact=shape.compact))]
+    return [_read_broker(reader, shape) for _ in range(reader.count())]
 
 
 def _read_broker(reader: Reader, shape: BrokerShape) -> Broker:
     start = reader.pos
     node_id = reader.int32()
-    host = reader.string(compact=shape.compact)
+    host = reader.string()
     port = reader.int32()
     rest = reader.pos
     if shape.rack:
-        reader.skip_string(compact=shape.compact)
+        reader.skip_string()
     reader.skip(shape.extra_bytes)
-    if shape.compact:
-        reader.skip_tags()
+    reader.skip_tags()
     return Broker(node_id, host or "", port, start, rest, reader.pos)
 
 
@@ -121,4 +120,15 @@ def encode_string(text: str, *, compact: bool) -> bytes:
     data = text.encode()
     if len(data) > _MAX_STRING_BYTES:
         raise InvalidFrame("bad_count", f"a host of {len(data)} bytes exceeds Kafka's limit of {_MAX_STRING_BYTES}")
+    return encode_utf8(data, compact=compact)
+
+
+def encode_nullable_string(text: str | None, *, compact: bool) -> bytes:
+    if text is not None:
+        return encode_string(text, compact=compact)
+    return b"\0" if compact else INT16.pack(-1)
+
+
+def encode_utf8(data: bytes, *, compact: bool) -> bytes:
+    """A string whose UTF-8 is `data`."""
     return (encode_uvarint(len(data) + 1) if compact else INT16.pack(len(data))) + data

@@ -28,19 +28,16 @@ def rewrite_response(version: int, frame: Buffer) -> bytes:
     APIs between brokers and controllers are left out too. The features in the tagged fields, and unknown tagged fields,
     stay. Raises `InvalidFrame`.
     """
-    reader = Reader.of_whole_response(frame, header_version=0)
-    compact = reader.int16() != UNSUPPORTED_VERSION and version >= _SPEC.flexible_since
+    reader = _reader(version, frame)
     start = reader.pos
     kept = [b""]
-    for _ in range(reader.count(compact=compact)):
+    for _ in range(reader.count()):
         at = reader.skip(_RANGE.size)
-        if compact:
-            reader.skip_tags()
+        reader.skip_tags()
         common = _intersection(*_RANGE.unpack_from(frame, at))
         if common:
             kept.append(_RANGE.pack(*common) + bytes(frame[at + _RANGE.size : reader.pos]))
-    count = len(kept) - 1
-    kept[0] = addresses.array_count(count, compact=compact)
+    kept[0] = addresses.array_count(len(kept) - 1, compact=reader.compact)
     return addresses.spliced(frame, [(start, reader.pos, b"".join(kept))])
 
 
@@ -51,15 +48,20 @@ def ask(correlation_id: int, client_id: str | None) -> bytes:
 
 def max_version(version: int, frame: Buffer, api_key: int) -> int:
     """The broker's newest version of an API in a whole response frame; -1 if it has none. Raises `InvalidFrame`."""
-    reader = Reader.of_whole_response(frame, header_version=0)
-    compact = reader.int16() != UNSUPPORTED_VERSION and version >= _SPEC.flexible_since
-    for _ in range(reader.count(compact=compact)):
+    reader = _reader(version, frame)
+    for _ in range(reader.count()):
         key, _, newest = _RANGE.unpack_from(frame, reader.skip(_RANGE.size))
         if key == api_key:
             return int(newest)
-        if compact:
-            reader.skip_tags()
+        reader.skip_tags()
     return -1
+
+
+def _reader(version: int, frame: Buffer) -> Reader:
+    """A reader that stands behind the error code of a whole response frame."""
+    reader = Reader.of_whole_response(frame, header_version=0)
+    reader.compact = reader.int16() != UNSUPPORTED_VERSION and version >= _SPEC.flexible_since
+    return reader
 
 
 def _intersection(key: int, low: int, high: int) -> tuple[int, int, int] | None:

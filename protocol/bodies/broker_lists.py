@@ -40,10 +40,10 @@ def rewrite_describe_cluster(version: int, frame: Buffer, translate: Translate) 
     """
     reader = Reader.of_whole_response(frame, header_version=1)
     reader.skip(_THROTTLE_AND_ERROR_BYTES)
-    reader.skip_string(compact=True)  # error message
+    reader.skip_string()  # error message
     if version >= _ENDPOINT_TYPE_SINCE:
         reader.skip(1)
-    reader.skip_string(compact=True)  # cluster id
+    reader.skip_string()  # cluster id
     reader.skip(_CONTROLLER_BYTES)
     return _rewrite(reader, BrokerShape(compact=True, extra_bytes=int(version >= _FENCED_SINCE)), translate)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final, NamedTuple, TypeVar
 
-from protocol.bodies.addresses import array_count, encode_string
-from protocol.cursor import INT16, INT32, MAX_ELEMENTS, Buffer, Reader
+from protocol.bodies.addresses import array_count, encode_nullable_string, encode_string
+from protocol.cursor import INT16, INT32, Buffer, Reader
 from protocol.errors import InvalidFrame
 from protocol.headers import RequestHeader
 
@@ -19,7 +19,6 @@ MATCH_SPECIFIED: Final = 2
 
 _FLEXIBLE_SINCE: Final = 1
 _FLOAT64 = Struct(">d")
-_NO_TAGS: Final = b"\0"
 _T = TypeVar("_T")
 
 
@@ -99,10 +98,9 @@ class AlterResponse(NamedTuple):
 
 def read_alter_request(frame: Buffer, header: RequestHeader) -> AlterRequest:
     """Decode the body of a whole request frame with this header. Raises `InvalidFrame`."""
-    fields = _Fields.of_request(frame, header)
-    entries = fields.array(lambda: fields.struct(lambda: AlterEntry(_read_entity(fields), tuple(fields.array(fields.op)))))
-    request = AlterRequest(tuple(entries), fields.boolean())
-    fields.end()
+    reader = _request_reader(frame, header)
+    request = AlterRequest(_array(reader, _read_alter_entry), reader.byte() != 0)
+    _end(reader)
     return request
 
 
@@ -115,13 +113,10 @@ def write_alter_request(frame: Buffer, header: RequestHeader, request: AlterRequ
 
 def read_alter_response(version: int, frame: Buffer) -> AlterResponse:
     """Decode the body of a whole response frame. Raises `InvalidFrame`."""
-    fields = _Fields.of_response(frame, version)
-    throttle = fields.reader.int32()
-    results = fields.array(
-        lambda: fields.struct(lambda: AlterResult(fields.reader.int16(), fields.nullable_string(), _read_entity(fields)))
-    )
-    fields.end()
-    return AlterResponse(throttle, tuple(results))
+    reader = Reader.of_whole_response(frame, header_version=int(version >= _FLEXIBLE_SINCE))
+    response = AlterResponse(reader.int32(), _array(reader, _read_alter_result))
+    _end(reader)
+    return response
 
 
 def write_alter_response(version: int, correlation_id: int, response: AlterResponse) -> bytes:
@@ -135,24 +130,19 @@ def write_alter_response(version: int, correlation_id: int, response: AlterRespo
 
 def read_describe_request(frame: Buffer, header: RequestHeader) -> DescribeRequest:
     """Decode the body of a whole request frame with this header. Raises `InvalidFrame`."""
-    fields = _Fields.of_request(frame, header)
-    components = fields.array(
-        lambda: fields.struct(lambda: Component(fields.string(), fields.int8(), fields.nullable_string()))
-    )
-    request = DescribeRequest(tuple(components), fields.boolean())
-    fields.end()
+    reader = _request_reader(frame, header)
+    request = DescribeRequest(_array(reader, _read_component), reader.byte() != 0)
+    _end(reader)
     return request
 
 
 def read_describe_response(version: int, frame: Buffer) -> DescribeResponse:
     """Decode the body of a whole response frame. Raises `InvalidFrame`."""
-    fields = _Fields.of_response(frame, version)
-    head = fields.reader.int32(), fields.reader.int16(), fields.nullable_string()
-    entries = fields.nullable_array(
-        lambda: fields.struct(lambda: DescribedEntity(_read_entity(fields), tuple(fields.array(fields.value))))
-    )
-    fields.end()
-    return DescribeResponse(*head, None if entries is None else tuple(entries))
+    reader = Reader.of_whole_response(frame, header_version=int(version >= _FLEXIBLE_SINCE))
+    throttle_time_ms, error_code, message = reader.int32(), reader.int16(), reader.string()
+    response = DescribeResponse(throttle_time_ms, error_code, message, _nullable_array(reader, _read_described_entity))
+    _end(reader)
+    return response
 
 
 def write_describe_response(version: int, correlation_id: int, response: DescribeResponse) -> bytes:
@@ -162,119 +152,101 @@ def write_describe_response(version: int, correlation_id: int, response: Describ
     return to.response(correlation_id, head + entries)
 
 
-def _read_entity(fields: "_Fields") -> tuple[EntityPart, ...]:
-    return tuple(fields.array(lambda: fields.struct(lambda: EntityPart(fields.string(), fields.nullable_string()))))
+def _request_reader(frame: Buffer, header: RequestHeader) -> Reader:
+    return Reader.of_whole_request(frame, header.body_offset, compact=header.api_version >= _FLEXIBLE_SINCE)
 
 
-class _Fields:
-    """Decodes a body's fields in both encodings, compact and not."""
+def _read_alter_entry(reader: Reader) -> AlterEntry:
+    return AlterEntry(_array(reader, _read_entity_part), _array(reader, _read_op))
 
-    def __init__(self, reader: Reader, version: int) -> None:
-        self.reader = reader
-        self._flexible = version >= _FLEXIBLE_SINCE
 
-    @classmethod
-    def of_request(cls, frame: Buffer, header: RequestHeader) -> "_Fields":
-        reader = Reader(frame, header.body_offset, len(frame), len(frame))
-        reader.elements_left = MAX_ELEMENTS
-        return cls(reader, header.api_version)
+def _read_alter_result(reader: Reader) -> AlterResult:
+    return AlterResult(reader.int16(), reader.string(), _array(reader, _read_entity_part))
 
-    @classmethod
-    def of_response(cls, frame: Buffer, version: int) -> "_Fields":
-        return cls(Reader.of_whole_response(frame, header_version=int(version >= _FLEXIBLE_SINCE)), version)
 
-    def int8(self) -> int:
-        return (self.reader.byte() ^ 0x80) - 0x80
+def _read_component(reader: Reader) -> Component:
+    return Component(_string(reader), (reader.byte() ^ 0x80) - 0x80, reader.string())
 
-    def boolean(self) -> bool:
-        return self.reader.byte() != 0
 
-    def float64(self) -> float:
-        value: float = _FLOAT64.unpack_from(self.reader.buf, self.reader.skip(_FLOAT64.size))[0]
-        return value
+def _read_described_entity(reader: Reader) -> DescribedEntity:
+    return DescribedEntity(_array(reader, _read_entity_part), _array(reader, _read_value))
 
-    def nullable_string(self) -> str | None:
-        return self.reader.string(compact=self._flexible)
 
-    def string(self) -> str:
-        text = self.nullable_string()
-        if text is None:
-            raise InvalidFrame("bad_count", f"the string that ends at byte {self.reader.pos} must not be null")
-        return text
+def _read_entity_part(reader: Reader) -> EntityPart:
+    return EntityPart(_string(reader), reader.string())
 
-    def op(self) -> Op:
-        return self.struct(self._op)
 
-    def _op(self) -> Op:
-        key, value = self.string(), self.float64()
-        return Op(key, None if self.boolean() else value)
+def _read_op(reader: Reader) -> Op:
+    key, value = _read_value(reader)
+    return Op(key, None if reader.byte() else value)
 
-    def value(self) -> tuple[str, float]:
-        return self.struct(lambda: (self.string(), self.float64()))
 
-    def array(self, element: Callable[[], _T]) -> list[_T]:
-        return self.nullable_array(element) or []
+def _read_value(reader: Reader) -> tuple[str, float]:
+    return _string(reader), _FLOAT64.unpack_from(reader.buf, reader.skip(_FLOAT64.size))[0]
 
-    def nullable_array(self, element: Callable[[], _T]) -> list[_T] | None:
-        size = self.reader.size(compact=self._flexible, wide=True)
-        self.reader.spend(max(size, 0))
-        return None if size < 0 else [element() for _ in range(size)]
 
-    def struct(self, read: Callable[[], _T]) -> _T:
-        """Decode the fields of an array's element, and skip its tagged fields."""
-        value = read()
-        if self._flexible:
-            self.reader.skip_tags()
-        return value
+def _string(reader: Reader) -> str:
+    text = reader.string()
+    if text is None:
+        raise InvalidFrame("bad_count", f"the string that ends at byte {reader.pos} must not be null")
+    return text
 
-    def end(self) -> None:
-        """Skip the body's tagged fields. Raises `InvalidFrame` if bytes follow."""
-        if self._flexible:
-            self.reader.skip_tags()
-        left = self.reader.end - self.reader.pos
-        if left:
-            raise InvalidFrame("bad_length", f"{left} bytes behind the last field")
+
+def _array(reader: Reader, read: Callable[[Reader], _T]) -> tuple[_T, ...]:
+    return _nullable_array(reader, read) or ()
+
+
+def _nullable_array(reader: Reader, read: Callable[[Reader], _T]) -> tuple[_T, ...] | None:
+    """Decode an array of structs. `read` decodes the fields before a struct's tagged fields."""
+    size = reader.size(wide=True)
+    reader.spend(max(size, 0))
+    elements: list[_T] = []
+    for _ in range(size):
+        elements.append(read(reader))
+        reader.skip_tags()
+    return None if size < 0 else tuple(elements)
+
+
+def _end(reader: Reader) -> None:
+    """Skip the body's tagged fields. Raises `InvalidFrame` if bytes follow."""
+    reader.skip_tags()
+    left = reader.end - reader.pos
+    if left:
+        raise InvalidFrame("bad_length", f"{left} bytes behind the last field")
 
 
 class _Encoding:
     """Encodes a body's fields in both encodings, compact and not."""
 
     def __init__(self, version: int) -> None:
-        self._flexible = version >= _FLEXIBLE_SINCE
+        self._compact = version >= _FLEXIBLE_SINCE
+        self._no_tags = b"\0" if self._compact else b""
 
     def string(self, text: str) -> bytes:
-        return encode_string(text, compact=self._flexible)
+        return encode_string(text, compact=self._compact)
 
     def nullable_string(self, text: str | None) -> bytes:
-        if text is None:
-            return b"\0" if self._flexible else b"\xff\xff"
-        return self.string(text)
+        return encode_nullable_string(text, compact=self._compact)
 
     def entity(self, entity: Sequence[EntityPart]) -> bytes:
         return self.array(entity, lambda part: self.string(part.entity_type) + self.nullable_string(part.name))
 
     def op(self, op: Op) -> bytes:
-        return self.string(op.key) + _FLOAT64.pack(op.value or 0.0) + _boolean(op.value is None)
+        return self.value((op.key, op.value or 0.0)) + _boolean(op.value is None)
 
     def value(self, pair: tuple[str, float]) -> bytes:
         return self.string(pair[0]) + _FLOAT64.pack(pair[1])
 
     def array(self, elements: Sequence[_T] | None, encode: Callable[[_T], bytes]) -> bytes:
         """The elements are structs; None is a null array."""
-        size = -1 if elements is None else len(elements)
-        parts = [array_count(size, compact=self._flexible)]
-        parts += [encode(element) + self._no_tags for element in elements or ()]
-        return b"".join(parts)
+        count = array_count(-1 if elements is None else len(elements), compact=self._compact)
+        return count + b"".join([encode(element) + self._no_tags for element in elements or ()])
 
     def frame(self, header: bytes, body: bytes) -> bytes:
         return INT32.pack(len(header) + len(body) + len(self._no_tags)) + header + body + self._no_tags
 
     def response(self, correlation_id: int, body: bytes) -> bytes:
         return self.frame(INT32.pack(correlation_id) + self._no_tags, body)
-
-    @property
-    def _no_tags(self) -> bytes:
-        return _NO_TAGS if self._flexible else b""
 
 
 def _boolean(value: bool) -> bytes:

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import topic_lists
-from protocol.bodies.addresses import array_count, encode_string, spliced
+from protocol.bodies.addresses import array_count, encode_nullable_string, encode_string, spliced
 from protocol.bodies.topic_lists import TopicResult, TopicsResponse
-from protocol.cursor import INT16, INT32, MAX_ELEMENTS, Buffer, Reader
+from protocol.cursor import INT16, INT32, Buffer, Reader
 
 TOPIC: Final = 2
 """``ConfigResource.Type.TOPIC``."""
@@ -84,33 +84,28 @@ class DescribedThreshold(NamedTuple):
 
 def read_alter_request(api_key: int, version: int, frame: Buffer, body_offset: int) -> AlterRequest:
     """Decode the body of a whole IncrementalAlterConfigs or AlterConfigs. Raises `InvalidFrame`."""
-    compact = version >= APIS[api_key].flexible_since
     incremental = api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS
-    reader = Reader(frame, body_offset, len(frame), len(frame))
-    reader.elements_left = MAX_ELEMENTS
-    start = reader.pos
-    resources = [_read_resource(reader, compact, incremental) for _ in range(reader.count(compact=compact))]
+    reader = Reader.of_whole_request(frame, body_offset, compact=version >= APIS[api_key].flexible_since)
+    resources = [_read_resource(reader, incremental) for _ in range(reader.count())]
     end = reader.pos
-    return AlterRequest(resources, reader.byte() != 0, start, end)
+    return AlterRequest(resources, reader.byte() != 0, body_offset, end)
 
 
-def _read_resource(reader: Reader, compact: bool, incremental: bool) -> AlteredResource:
+def _read_resource(reader: Reader, incremental: bool) -> AlteredResource:
     start = reader.pos
     resource_type = reader.byte()
-    name = reader.string(compact=compact) or ""
+    name = reader.string() or ""
     ops_start = reader.pos
     ops: list[ConfigOp] = []
-    for _ in range(reader.count(compact=compact)):
+    for _ in range(reader.count()):
         op_start = reader.pos
-        key = reader.string(compact=compact) or ""
+        key = reader.string() or ""
         operation = reader.byte() if incremental else SET
-        value = reader.string(compact=compact)
-        if compact:
-            reader.skip_tags()
+        value = reader.string()
+        reader.skip_tags()
         ops.append(ConfigOp(key, operation, value, op_start, reader.pos))
     ops_end = reader.pos
-    if compact:
-        reader.skip_tags()
+    reader.skip_tags()
     return AlteredResource(resource_type, name, ops, start, ops_start, ops_end, reader.pos)
 
 
@@ -149,43 +144,38 @@ def make_answer(api_key: int, version: int, correlation_id: int, results: Sequen
 
 def result(api_key: int, version: int, error: int, message: str | None, resource: AlteredResource) -> bytes:
     compact = version >= APIS[api_key].flexible_since
-    text = topic_lists.nullable_string(message, compact=compact)
+    text = encode_nullable_string(message, compact=compact)
     name = encode_string(resource.name, compact=compact)
     return INT16.pack(error) + text + bytes((resource.resource_type,)) + name + (b"\0" if compact else b"")
 
 
 def _read_results(api_key: int, version: int, frame: Buffer) -> TopicsResponse:
-    return topic_lists.read_response(
-        ApiKey(api_key), lambda reader, version: _read_result(reader, version >= APIS[api_key].flexible_since), version, frame
-    )
+    return topic_lists.read_results(ApiKey(api_key), version, frame, _read_result)
 
 
-def _read_result(reader: Reader, compact: bool) -> TopicResult:
+def _read_result(reader: Reader) -> TopicResult:
     """Decode a result. `partitions` holds the type of its resource."""
     start = reader.pos
     error = reader.int16()
-    reader.skip_string(compact=compact)
+    reader.skip_string()
     resource_type = reader.byte()
-    name = reader.string(compact=compact)
-    if compact:
-        reader.skip_tags()
+    name = reader.string()
+    reader.skip_tags()
     return TopicResult(name, topic_lists.NO_ID, error, resource_type, start, reader.pos)
 
 
 def read_describe_request(version: int, frame: Buffer, body_offset: int) -> DescribeRequest:
     """The topics of a whole DescribeConfigs. Raises `InvalidFrame`."""
     compact = version >= APIS[ApiKey.DESCRIBE_CONFIGS].flexible_since
-    reader = Reader(frame, body_offset, len(frame), len(frame))
-    reader.elements_left = MAX_ELEMENTS
+    reader = Reader.of_whole_request(frame, body_offset, compact=compact)
     topics: dict[str, Sequence[str] | None] = {}
-    for _ in range(reader.count(compact=compact)):
+    for _ in range(reader.count()):
         resource_type = reader.byte()
-        name = reader.string(compact=compact) or ""
-        size = reader.size(compact=compact, wide=True)
+        name = reader.string() or ""
+        size = reader.size(wide=True)
         reader.spend(max(size, 0))
-        keys = None if size < 0 else [reader.string(compact=compact) or "" for _ in range(size)]
-        if compact:
-            reader.skip_tags()
+        keys = None if size < 0 else [reader.string() or "" for _ in range(size)]
+        reader.skip_tags()
         if resource_type == TOPIC:
             topics[name] = keys
     return DescribeRequest(topics, version >= _SOURCE_SINCE and reader.byte() != 0)
@@ -197,41 +187,38 @@ def with_configs(version: int, frame: bytes, key: str, added: Mapping[str, Descr
     reader = Reader.of_whole_response(frame, header_version=int(compact))
     reader.skip(INT32.size)
     pieces: list[tuple[int, int, bytes]] = []
-    for _ in range(reader.count(compact=compact)):
+    for _ in range(reader.count()):
         error = reader.int16()
-        reader.skip_string(compact=compact)
+        reader.skip_string()
         resource_type = reader.byte()
-        name = reader.string(compact=compact) or ""
+        name = reader.string() or ""
         start = reader.pos
-        count = reader.count(compact=compact)
+        count = reader.count()
         first = reader.pos
         for _ in range(count):
-            _skip_config(reader, version, compact)
+            _skip_config(reader, version)
         value = added.get(name)
         if error == _NO_ERROR and resource_type == TOPIC and value is not None:
             pieces.append((start, first, array_count(count + 1, compact=compact)))
             pieces.append((reader.pos, reader.pos, _config(version, compact, key, value, synonyms=synonyms)))
-        if compact:
-            reader.skip_tags()
+        reader.skip_tags()
     return spliced(frame, pieces)
 
 
-def _skip_config(reader: Reader, version: int, compact: bool) -> None:
-    reader.skip_string(compact=compact)
-    reader.skip_string(compact=compact)
+def _skip_config(reader: Reader, version: int) -> None:
+    reader.skip_string()
+    reader.skip_string()
     reader.skip(3)  # read-only, is-default or source, sensitive
     if version >= _SOURCE_SINCE:
-        for _ in range(reader.count(compact=compact)):
-            reader.skip_string(compact=compact)
-            reader.skip_string(compact=compact)
+        for _ in range(reader.count()):
+            reader.skip_string()
+            reader.skip_string()
             reader.skip(1)
-            if compact:
-                reader.skip_tags()
+            reader.skip_tags()
     if version >= _DOCUMENTATION_SINCE:
         reader.skip(1)
-        reader.skip_string(compact=compact)
-    if compact:
-        reader.skip_tags()
+        reader.skip_string()
+    reader.skip_tags()
 
 
 def _config(version: int, compact: bool, key: str, value: DescribedThreshold, *, synonyms: bool) -> bytes:
@@ -248,5 +235,5 @@ def _config(version: int, compact: bool, key: str, value: DescribedThreshold, *,
             name + each + bytes((of,)) + tags for each, of in listed
         )
     if version >= _DOCUMENTATION_SINCE:
-        encoded += bytes((_LONG,)) + topic_lists.nullable_string(None, compact=compact)
+        encoded += bytes((_LONG,)) + encode_nullable_string(None, compact=compact)
     return encoded + tags

@@ -70,9 +70,9 @@ def peek_share_fetch(buf: Buffer, body_offset: int, end: int, after: int) -> Fet
 
     The request ends at `after`. Raises `Incomplete` if the head continues behind `end`.
     """
-    reader = Reader(buf, body_offset, end, after)
-    reader.skip_string(compact=True)  # the group
-    reader.skip_string(compact=True)  # the member
+    reader = Reader(buf, body_offset, end, after, compact=True)
+    reader.skip_string()  # the group
+    reader.skip_string()  # the member
     epoch = reader.int32()
     at = reader.pos
     return FetchHead(at, at + 4, at + 8, reader.int32(), reader.int32(), reader.int32(), 0, epoch, has_topics=True)
@@ -142,35 +142,30 @@ def batch_size(buf: Buffer, at: int, end: int) -> int:
 
 
 def _first_records(reader: Reader, version: int) -> int:
-    compact = version >= _FLEXIBLE_SINCE
     reader.skip(4 * (version >= 1) + 6 * (version >= SESSION_SINCE))
-    for _ in range(reader.count(compact=compact)):
+    for _ in range(reader.count()):
         if version >= _TOPIC_ID_SINCE:
             reader.skip(_UUID_BYTES)
         else:
-            reader.skip_string(compact=compact)
-        for _ in range(reader.count(compact=compact)):
+            reader.skip_string()
+        for _ in range(reader.count()):
             _skip_partition_head(reader, version)
-            size = reader.size(compact=compact, wide=True)
+            size = reader.size(wide=True)
             if size >= _BATCH_PREFIX_BYTES:
                 return reader.pos
             reader.skip(max(size, 0))
-            if compact:
-                reader.skip_tags()
-        if compact:
             reader.skip_tags()
+        reader.skip_tags()
     return -1
 
 
 def _skip_partition_head(reader: Reader, version: int) -> None:
     """Skip the fields of a partition before its records."""
-    compact = version >= _FLEXIBLE_SINCE
     reader.skip(14 + 8 * (version >= _ISOLATION_SINCE) + 8 * (version >= _LOG_START_SINCE))
     if version >= _ISOLATION_SINCE:
-        for _ in range(reader.count(compact=compact)):
+        for _ in range(reader.count()):
             reader.skip(_ABORTED_TRANSACTION_BYTES)
-            if compact:
-                reader.skip_tags()
+            reader.skip_tags()
     if version >= _PREFERRED_REPLICA_SINCE:
         reader.skip(4)
 

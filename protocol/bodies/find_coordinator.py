@@ -37,10 +37,10 @@ def check_request(version: int, buf: Buffer, body_offset: int, seen: int, frame_
     Raises `Incomplete` if the number of keys lies behind `seen`.
     """
     if version >= _ARRAY_SINCE:
-        reader = Reader(buf, body_offset, seen, frame_end)
+        reader = Reader(buf, body_offset, seen, frame_end, compact=True)
         reader.elements_left = MAX_ELEMENTS
         reader.byte()  # key_type
-        reader.count(compact=True)
+        reader.count()
 
 
 def rewrite_response(version: int, frame: Buffer, translate: Translate) -> bytes:
@@ -63,29 +63,28 @@ def rewrite_response(version: int, frame: Buffer, translate: Translate) -> bytes
 
 
 def _scan(version: int, frame: Buffer) -> list[_Coordinator]:
-    compact = version >= _FLEXIBLE_SINCE
-    reader = Reader.of_whole_response(frame, header_version=int(compact))
+    reader = Reader.of_whole_response(frame, header_version=int(version >= _FLEXIBLE_SINCE))
     if version >= _THROTTLE_SINCE:
         reader.skip(INT32.size)
     if version >= _ARRAY_SINCE:
-        return [_read_element(reader) for _ in range(reader.count(compact=True))]
+        return [_read_element(reader) for _ in range(reader.count())]
     error_at = reader.skip(INT16.size)
     if version >= _ERROR_MESSAGE_SINCE:
-        reader.skip_string(compact=compact)
-    return [_read_address(reader, compact)._replace(error_at=error_at)]
+        reader.skip_string()
+    return [_read_address(reader)._replace(error_at=error_at)]
 
 
 def _read_element(reader: Reader) -> _Coordinator:
-    reader.skip_string(compact=True)  # the group or transactional id
-    found = _read_address(reader, compact=True)._replace(error_at=reader.skip(INT16.size))
-    reader.skip_string(compact=True)  # error message
+    reader.skip_string()  # the group or transactional id
+    found = _read_address(reader)._replace(error_at=reader.skip(INT16.size))
+    reader.skip_string()  # error message
     reader.skip_tags()
     return found
 
 
-def _read_address(reader: Reader, compact: bool) -> _Coordinator:
+def _read_address(reader: Reader) -> _Coordinator:
     start = reader.pos
     node_id = reader.int32()
-    host = reader.string(compact=compact)
+    host = reader.string()
     port = reader.int32()
     return _Coordinator(node_id, host or "", port, start, reader.pos, -1)

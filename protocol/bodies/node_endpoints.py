@@ -126,7 +126,7 @@ def _section_start(api_key: int, version: int, frame: Buffer) -> int:
 
 
 def _parse(api_key: int, section: bytes) -> _Tail:
-    reader = Reader(section, 0, len(section), len(section))
+    reader = Reader(section, 0, len(section), len(section), compact=True)
     tagged = api_key in _TAGGED
     brokers = [] if tagged else addresses.read_brokers(reader, _SHAPE)
     tags = []
@@ -151,7 +151,7 @@ def _parse(api_key: int, section: bytes) -> _Tail:
 def _parse_field(reader: Reader, end: int) -> list[Broker]:
     start = reader.pos
     reader.skip(end - start)
-    inner = Reader(reader.buf, start, end, end)
+    inner = Reader(reader.buf, start, end, end, compact=True)
     brokers = addresses.read_brokers(inner, _SHAPE)
     if inner.pos != end:
         raise InvalidFrame("bad_length", f"{end - inner.pos} bytes follow the node endpoints in their tagged field")

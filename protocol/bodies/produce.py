@@ -40,8 +40,8 @@ def peek_acks(buf: Buffer, body_offset: int, end: int, version: int) -> tuple[in
         if compact and pos < end and buf[pos] <= 1:  # null or empty
             pos += 1
         else:
-            reader = Reader(buf, pos, end, sys.maxsize)
-            reader.skip_string(compact=compact)
+            reader = Reader(buf, pos, end, sys.maxsize, compact=compact)
+            reader.skip_string()
             pos = reader.pos
     after = pos + _ACKS_BYTES
     if after > end:
@@ -51,31 +51,27 @@ def peek_acks(buf: Buffer, body_offset: int, end: int, version: int) -> tuple[in
 
 def skip_topics(reader: Reader, version: int) -> None:
     """Skip the topics of a response. throttle_time_ms (v1+) and the tagged fields (v9+) follow."""
-    compact = version >= _FLEXIBLE_SINCE
     fixed = partition_bytes(version)
-    for _ in range(reader.count(compact=compact)):
+    for _ in range(reader.count()):
         if version >= _TOPIC_ID_SINCE:
             reader.skip(_UUID_BYTES)
         else:
-            reader.skip_string(compact=compact)
-        for _ in range(reader.count(compact=compact)):
+            reader.skip_string()
+        for _ in range(reader.count()):
             reader.skip(fixed)
             if version >= _RECORD_ERRORS_SINCE:
-                skip_errors(reader, compact)
-            if compact:
-                reader.skip_tags()
-        if compact:
+                skip_errors(reader)
             reader.skip_tags()
+        reader.skip_tags()
 
 
-def skip_errors(reader: Reader, compact: bool) -> None:
+def skip_errors(reader: Reader) -> None:
     """Skip the record errors and the error message of one partition's result (v8+)."""
-    for _ in range(reader.count(compact=compact)):
+    for _ in range(reader.count()):
         reader.skip(_BATCH_INDEX_BYTES)
-        reader.skip_string(compact=compact)
-        if compact:
-            reader.skip_tags()
-    reader.skip_string(compact=compact)
+        reader.skip_string()
+        reader.skip_tags()
+    reader.skip_string()
 
 
 def partition_bytes(version: int) -> int:

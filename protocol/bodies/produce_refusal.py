@@ -6,9 +6,9 @@ Layouts: ``ProduceRequest.json`` and ``ProduceResponse.json`` of Kafka 4.3 (v3-1
 from struct import Struct
 from typing import Final
 
-from protocol.bodies.addresses import array_count, encode_uvarint
+from protocol.bodies.addresses import array_count, encode_utf8
 from protocol.bodies.produce import peek_acks
-from protocol.cursor import INT16, INT32, Buffer, Reader
+from protocol.cursor import INT32, Buffer, Reader
 
 _TRANSACTIONAL_SINCE: Final = 3
 _RECORD_ERRORS_SINCE: Final = 8
@@ -33,30 +33,26 @@ def only_topic(buf: Buffer, acks_end: int, seen: int, frame_end: int, version: i
 
     Raises `Incomplete` if the topic lies behind `seen`, `InvalidFrame` if it exceeds `frame_end`.
     """
-    reader = Reader(buf, acks_end, seen, frame_end)
+    reader = Reader(buf, acks_end, seen, frame_end, compact=version >= _FLEXIBLE_SINCE)
     reader.skip(_TIMEOUT_BYTES)
-    one = reader.count(compact=version >= _FLEXIBLE_SINCE) == 1
-    return read_topic(reader, version) if one else b""
+    return read_topic(reader, version) if reader.count() == 1 else b""
 
 
 def read_partitions(frame: bytes, body_offset: int, version: int) -> Partitions:
     """The partitions of a whole Produce request. Raises `InvalidFrame`."""
     end = len(frame)
     _, pos = peek_acks(frame, body_offset, end, version)
-    reader = Reader(frame, pos, end, end)
+    reader = Reader(frame, pos, end, end, compact=version >= _FLEXIBLE_SINCE)
     reader.skip(_TIMEOUT_BYTES)
-    compact = version >= _FLEXIBLE_SINCE
     topics: Partitions = []
-    for _ in range(reader.count(compact=compact)):
+    for _ in range(reader.count()):
         topic = read_topic(reader, version)
         indexes: list[int] = []
-        for _ in range(reader.count(compact=compact)):
+        for _ in range(reader.count()):
             indexes.append(reader.int32())
-            reader.skip_bytes(compact=compact)
-            if compact:
-                reader.skip_tags()
-        if compact:
+            reader.skip_bytes()
             reader.skip_tags()
+        reader.skip_tags()
         topics.append((topic, indexes))
     return topics
 
@@ -89,7 +85,7 @@ def failed_partition(version: int, index: int, error_code: int, message: str) ->
     if version >= _LOG_START_OFFSET_SINCE:
         result += _MINUS_ONE_64
     if version >= _RECORD_ERRORS_SINCE:
-        result += array_count(0, compact=compact) + _string(message.encode(), compact)
+        result += array_count(0, compact=compact) + encode_utf8(message.encode(), compact=compact)
     if compact:
         result.append(0)
     return bytes(result)
@@ -97,18 +93,11 @@ def failed_partition(version: int, index: int, error_code: int, message: str) ->
 
 def topic_field(version: int, topic: bytes) -> bytes:
     """A topic's encoded name or, from v13, its id."""
-    return topic if version >= TOPIC_ID_SINCE else _string(topic, version >= _FLEXIBLE_SINCE)
+    return topic if version >= TOPIC_ID_SINCE else encode_utf8(topic, compact=version >= _FLEXIBLE_SINCE)
 
 
 def read_topic(reader: Reader, version: int) -> bytes:
     """A topic's name as UTF-8 or, from v13, the 16 bytes of its id."""
     if version >= TOPIC_ID_SINCE:
-        start = reader.skip(_UUID_BYTES)
-        return bytes(reader.buf[start : start + _UUID_BYTES])
-    size = max(reader.size(compact=version >= _FLEXIBLE_SINCE, wide=False), 0)
-    start = reader.skip(size)
-    return bytes(reader.buf[start : start + size])
-
-
-def _string(text: bytes, compact: bool) -> bytes:
-    return (encode_uvarint(len(text) + 1) if compact else INT16.pack(len(text))) + text
+        return reader.take(_UUID_BYTES)
+    return reader.take(max(reader.size(wide=False), 0))

@@ -122,7 +122,7 @@ class ProduceScanner:
                 return
             data, self._partial = self._partial, bytearray()
             start, end = 0, len(data)
-        reader = Reader(data, start, end, start + self._left)
+        reader = Reader(data, start, end, start + self._left, compact=self._compact)
         reader.elements_left = self._elements_left
         if end > reader.end:
             reader.seen = reader.end
@@ -163,11 +163,11 @@ class ProduceScanner:
             self._take_topic(reader)
         else:
             if self._version >= _TRANSACTIONAL_SINCE:
-                reader.skip_string(compact=self._compact)
+                reader.skip_string()
             acks = reader.int16()
             reader.skip(_TIMEOUT_BYTES)
             array_start = reader.pos
-            self._topics_left = reader.count(compact=self._compact)
+            self._topics_left = reader.count()
             self.acks = acks
             self.array_start = self._offset(reader, array_start)
             self._next_topic(reader)
@@ -183,7 +183,7 @@ class ProduceScanner:
         start = reader.pos
         key = read_topic(reader, self._version)
         partitions_start = reader.pos
-        count = reader.count(compact=self._compact)
+        count = reader.count()
         offset = self._offset(reader, start)
         moved = offset - start
         self.topics.append(ProducedTopic(key, offset, partitions_start + moved, reader.pos + moved))
@@ -193,7 +193,7 @@ class ProduceScanner:
     def _take_partition(self, reader: Reader) -> None:
         start = reader.pos
         index = reader.int32()
-        size = max(reader.size(compact=self._compact, wide=True), 0)
+        size = max(reader.size(wide=True), 0)
         records = reader.pos
         moved = self._offset(reader, start) - start
         self.topics[-1].partitions.append(ProducedPartition(index, start + moved, records + moved, size))
@@ -292,14 +292,13 @@ def read_results(version: int, frame: Buffer) -> ProduceResults:
     partitions: dict[tuple[bytes, int], ProduceResult] = {}
     tags: dict[bytes, bytes] = {}
     fixed = partition_bytes(version)
-    for _ in range(reader.count(compact=compact)):
+    for _ in range(reader.count()):
         key = read_topic(reader, version)
-        for _ in range(reader.count(compact=compact)):
+        for _ in range(reader.count()):
             start = reader.skip(fixed)
             if version >= _RECORD_ERRORS_SINCE:
-                skip_errors(reader, compact)
-            if compact:
-                reader.skip_tags()
+                skip_errors(reader)
+            reader.skip_tags()
             index, error = _INDEX_ERROR.unpack_from(frame, start)
             partitions[key, index] = ProduceResult(error, start, reader.pos)
         if compact:

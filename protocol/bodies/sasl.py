@@ -43,7 +43,7 @@ class Authenticated(NamedTuple):
 def read_handshake_request(frame: Buffer, body: int) -> str:
     """The mechanism in a whole request frame with its body at offset `body`. Raises `InvalidFrame`."""
     reader = Reader(frame, body, len(frame), len(frame))
-    mechanism = reader.string(compact=False) or ""
+    mechanism = reader.string() or ""
     _require_end(reader)
     return mechanism
 
@@ -52,34 +52,25 @@ def read_handshake_response(frame: Buffer) -> Handshaken:
     """Decode a whole response frame. Raises `InvalidFrame`."""
     reader = Reader.of_whole_response(frame, header_version=0)
     error_code = reader.int16()
-    count = reader.count(compact=False)
-    return Handshaken(error_code, tuple(reader.string(compact=False) or "" for _ in range(count)))
+    count = reader.count()
+    return Handshaken(error_code, tuple(reader.string() or "" for _ in range(count)))
 
 
 def read_authenticate_request(version: int, frame: Buffer, body: int) -> bytes:
     """The token in a whole request frame with its body at offset `body`. Raises `InvalidFrame`."""
-    compact = version >= _FLEXIBLE_SINCE
-    reader = Reader(frame, body, len(frame), len(frame))
-    token = _bytes(reader, compact=compact)
-    if compact:
-        reader.skip_tags()
+    reader = Reader(frame, body, len(frame), len(frame), compact=version >= _FLEXIBLE_SINCE)
+    token = reader.bytes_field()
+    reader.skip_tags()
     _require_end(reader)
     return token
 
 
 def read_authenticate_response(version: int, frame: Buffer) -> Authenticated:
     """Decode a whole response frame. Raises `InvalidFrame`."""
-    compact = version >= _FLEXIBLE_SINCE
     reader = Reader.of_whole_response(frame, header_version=response_header_version(SASL_AUTHENTICATE, version))
     error_code = reader.int16()
-    reader.skip_string(compact=compact)
-    return Authenticated(error_code, _bytes(reader, compact=compact))
-
-
-def _bytes(reader: Reader, *, compact: bool) -> bytes:
-    size = max(reader.size(compact=compact, wide=True), 0)
-    start = reader.skip(size)
-    return bytes(reader.buf[start : start + size])
+    reader.skip_string()
+    return Authenticated(error_code, reader.bytes_field())
 
 
 def _require_end(reader: Reader) -> None:

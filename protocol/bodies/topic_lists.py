@@ -1,6 +1,7 @@
 """Reads and edits lists of topics in CreateTopics, DeleteTopics and CreatePartitions; all other bytes stay unchanged.
 
-List elements are copied as bytes, so unknown tagged fields survive.
+Layouts: ``CreateTopics*.json`` v0-7, ``DeleteTopics*.json`` v0-6, ``CreatePartitions*.json`` v0-3 of Kafka 4.3. Elements are
+copied as bytes, so unknown tagged fields survive.
 """
 
 import re
@@ -9,7 +10,7 @@ from typing import Final, NamedTuple
 
 from protocol.api_keys import APIS, NEVER, ApiKey, request_header_version, response_header_version
 from protocol.bodies import addresses
-from protocol.cursor import INT16, INT32, MAX_ELEMENTS, Buffer, Reader
+from protocol.cursor import INT16, INT32, Buffer, Reader
 from protocol.errors import InvalidFrame
 
 THROTTLING_QUOTA_EXCEEDED: Final = 89
@@ -19,6 +20,7 @@ NO_ID: Final = bytes(16)
 """The topic id of a topic that the message identifies by name."""
 
 _TIMEOUT_BYTES: Final = 4
+_CONFIG_FLAGS_BYTES: Final = 3  # read-only, source, sensitive
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -68,36 +70,114 @@ class TopicsResponse(NamedTuple):
     end: int
 
 
-ReadTopic = Callable[[Reader, int], RequestedTopic]
-ReadResult = Callable[[Reader, int], TopicResult]
+class TopicsApi(NamedTuple):
+    """The first versions of an API with validate_only in requests, and with error messages and topic ids in results.
 
-
-def read_request(
-    api_key: ApiKey, read: ReadTopic, version: int, frame: Buffer, body_offset: int, *, validate_since: int = NEVER
-) -> TopicsRequest:
-    """Decode a whole request frame: the topics, a timeout, and from `validate_since` on the flag validate_only.
-
-    Raises `InvalidFrame`.
+    From `strict_since` on, results may have THROTTLING_QUOTA_EXCEEDED.
     """
-    reader = Reader(frame, body_offset, len(frame), len(frame))
-    reader.elements_left = MAX_ELEMENTS
-    start = reader.pos
-    compact = request_header_version(api_key, version) >= 2
-    topics = [read(reader, version) for _ in range(reader.count(compact=compact))]
+
+    strict_since: int
+    validate_since: int
+    message_since: int
+    topic_id_since: int
+
+
+TOPICS_APIS: Final[dict[int, TopicsApi]] = {
+    ApiKey.CREATE_TOPICS: TopicsApi(strict_since=6, validate_since=1, message_since=1, topic_id_since=7),
+    ApiKey.DELETE_TOPICS: TopicsApi(strict_since=5, validate_since=NEVER, message_since=5, topic_id_since=6),
+    ApiKey.CREATE_PARTITIONS: TopicsApi(strict_since=3, validate_since=0, message_since=0, topic_id_since=NEVER),
+}
+
+
+def read_request(api_key: ApiKey, version: int, frame: Buffer, body_offset: int) -> TopicsRequest:
+    """Decode a whole request frame. Raises `InvalidFrame`."""
+    reader = Reader.of_whole_request(frame, body_offset, compact=request_header_version(api_key, version) >= 2)
+    topics = [_read_topic(reader, api_key, version) for _ in range(reader.count())]
     end = reader.pos
     reader.skip(_TIMEOUT_BYTES)
-    return TopicsRequest(topics, version >= validate_since and reader.byte() != 0, start, end)
+    validate_only = version >= TOPICS_APIS[api_key].validate_since and reader.byte() != 0
+    return TopicsRequest(topics, validate_only, body_offset, end)
 
 
-def read_response(api_key: ApiKey, read: ReadResult, version: int, frame: Buffer) -> TopicsResponse:
-    """The results of a whole response frame. Raises `InvalidFrame`."""
-    header_version = response_header_version(api_key, version)
-    reader = Reader.of_whole_response(frame, header_version=header_version)
+def _read_topic(reader: Reader, api_key: ApiKey, version: int) -> RequestedTopic:
+    start = reader.pos
+    name = reader.string()
+    name_field = bytes(reader.buf[start : reader.pos])
+    by_id = api_key == ApiKey.DELETE_TOPICS and version >= TOPICS_APIS[api_key].topic_id_since
+    topic_id = reader.take(len(NO_ID)) if by_id else NO_ID
+    if name is None and not by_id:
+        raise InvalidFrame("bad_count", "a topic without a name")
+    partitions, assignments, replication_factor = 0, -1, -1
+    if api_key == ApiKey.CREATE_TOPICS:
+        partitions = reader.int32()
+        replication_factor = reader.int16()
+        assignments = reader.count() or -1
+        for _ in range(assignments):
+            reader.skip(INT32.size)
+            reader.skip_int32s()
+            reader.skip_tags()
+        for _ in range(reader.count()):  # configs
+            reader.skip_string()
+            reader.skip_string()
+            reader.skip_tags()
+    elif api_key == ApiKey.CREATE_PARTITIONS:
+        partitions = reader.int32()
+        assignments = reader.size(wide=True)
+        reader.spend(max(assignments, 0))
+        for _ in range(assignments):
+            reader.skip_int32s()
+            reader.skip_tags()
+    if by_id or api_key != ApiKey.DELETE_TOPICS:  # older DeleteTopics have an array of names
+        reader.skip_tags()
+    return RequestedTopic(name, name_field, topic_id, partitions, assignments, replication_factor, start, reader.pos)
+
+
+def read_response(api_key: ApiKey, version: int, frame: Buffer) -> TopicsResponse:
+    """The results of a whole response frame, of CreateTopics from v5 on with partition counts. Raises `InvalidFrame`."""
+    return read_results(api_key, version, frame, lambda reader: _read_result(reader, api_key, version))
+
+
+def read_results(api_key: ApiKey, version: int, frame: Buffer, read: Callable[[Reader], TopicResult]) -> TopicsResponse:
+    """A whole response frame whose results are decoded by `read`. Raises `InvalidFrame`."""
+    reader = Reader.of_whole_response(frame, header_version=response_header_version(api_key, version))
     if version >= APIS[api_key].throttle_since:
         reader.skip(INT32.size)
     start = reader.pos
-    results = [read(reader, version) for _ in range(reader.count(compact=header_version >= 1))]
+    results = [read(reader) for _ in range(reader.count())]
     return TopicsResponse(results, start, reader.pos)
+
+
+def _read_result(reader: Reader, api_key: ApiKey, version: int) -> TopicResult:
+    api = TOPICS_APIS[api_key]
+    start = reader.pos
+    name = reader.string()
+    topic_id = reader.take(len(NO_ID)) if version >= api.topic_id_since else NO_ID
+    error = reader.int16()
+    if version >= api.message_since:
+        reader.skip_string()
+    partitions = -1
+    if api_key == ApiKey.CREATE_TOPICS and reader.compact:
+        partitions = reader.int32()
+        reader.skip(INT16.size)
+        for _ in range(reader.count()):  # configs
+            reader.skip_string()
+            reader.skip_string()
+            reader.skip(_CONFIG_FLAGS_BYTES)
+            reader.skip_tags()
+    reader.skip_tags()
+    return TopicResult(name, topic_id, error, partitions, start, reader.pos)
+
+
+def refuse(api_key: ApiKey, version: int, topic: RequestedTopic, error: int, message: str | None = None) -> bytes:
+    """The result of a refused topic."""
+    api = TOPICS_APIS[api_key]
+    compact = response_header_version(api_key, version) >= 1
+    result = topic.name_field + (topic.topic_id if version >= api.topic_id_since else b"") + INT16.pack(error)
+    if version >= api.message_since:
+        result += addresses.encode_nullable_string(message, compact=compact)
+    if api_key == ApiKey.CREATE_TOPICS and compact:
+        result += INT32.pack(-1) + INT16.pack(-1) + b"\x01"  # no partitions, no replication factor, no configs
+    return result + b"\0" if compact else result
 
 
 def keep(api_key: ApiKey, version: int, frame: Buffer, request: TopicsRequest, topics: Iterable[RequestedTopic]) -> bytes:
@@ -129,30 +209,5 @@ def is_legal_name(name: str) -> bool:
     return _LEGAL_NAME.fullmatch(name) is not None and name not in {".", ".."}
 
 
-def nullable_string(text: str | None, *, compact: bool) -> bytes:
-    if text is not None:
-        return addresses.encode_string(text, compact=compact)
-    return b"\0" if compact else INT16.pack(-1)
-
-
-def read_name(reader: Reader, *, compact: bool) -> tuple[str | None, bytes]:
-    """A topic's name, and its encoded bytes."""
-    start = reader.pos
-    name = reader.string(compact=compact)
-    return name, bytes(reader.buf[start : reader.pos])
-
-
 def _array(elements: Sequence[bytes], compact: bool) -> bytes:
     return addresses.array_count(len(elements), compact=compact) + b"".join(elements)
-
-
-def skip_int32s(reader: Reader, *, compact: bool) -> None:
-    """Skip an array of 32-bit integers."""
-    reader.skip(INT32.size * max(reader.size(compact=compact, wide=True), 0))
-
-
-def required(name: str | None) -> str:
-    """Raises `InvalidFrame` if the name is null."""
-    if name is None:
-        raise InvalidFrame("bad_count", "a topic without a name")
-    return name

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from librt.strings import read_i32_be
 
-from protocol.api_keys import APIS, ApiKey
-from protocol.bodies import addresses, topic_lists
+from protocol.api_keys import ApiKey, response_header_version
+from protocol.bodies import addresses
 from protocol.bodies.addresses import BrokerShape
 from protocol.bodies.topic_lists import NO_ID
 from protocol.cursor import INT32, Buffer, Reader
@@ -78,60 +78,57 @@ def _batches(topics: list[bytes]) -> list[list[bytes]]:
 
 def read_topics(version: int, frame: Buffer) -> list[TopicMetadata]:
     """The topics of a whole response frame. Raises `InvalidFrame`."""
-    compact = version >= APIS[_KEY].flexible_since
-    return read_answer(version, Reader.of_whole_response(frame, header_version=int(compact))).topics
+    header_version = response_header_version(_KEY, version)
+    return read_answer(version, Reader.of_whole_response(frame, header_version=header_version)).topics
 
 
 def read_answer(version: int, reader: Reader, leaders_of: Collection[str] = ()) -> MetadataAnswer:
     """The response whose body starts at `reader`, with the leaders of these topics. Raises `InvalidFrame`."""
-    compact = version >= APIS[_KEY].flexible_since
     if version >= _THROTTLE_SINCE:
         reader.skip(INT32.size)
-    brokers = addresses.read_brokers(reader, BrokerShape(compact=compact, rack=version >= _RACK_SINCE))
+    brokers = addresses.read_brokers(reader, BrokerShape(compact=reader.compact, rack=version >= _RACK_SINCE))
     if version >= _CLUSTER_ID_SINCE:
-        reader.skip_string(compact=compact)
+        reader.skip_string()
     if version >= 1:
         reader.skip(INT32.size)  # the controller
-    topics = [_read_topic(reader, version, compact, leaders_of) for _ in range(reader.count(compact=compact))]
+    topics = [_read_topic(reader, version, leaders_of) for _ in range(reader.count())]
     return MetadataAnswer(brokers, topics)
 
 
-def _read_topic(reader: Reader, version: int, compact: bool, leaders_of: Collection[str]) -> TopicMetadata:
+def _read_topic(reader: Reader, version: int, leaders_of: Collection[str]) -> TopicMetadata:
     error = reader.int16()
-    name = reader.string(compact=compact)
+    name = reader.string()
     topic_id = reader.take(len(NO_ID)) if version >= _TOPIC_ID_SINCE else NO_ID
     internal = version >= 1 and reader.byte() != 0
-    partitions = reader.count(compact=compact)
+    partitions = reader.count()
     fixed = 14 if version >= _LEADER_EPOCH_SINCE else 10  # error, index, leader, its epoch
     lists = 3 if version >= _OFFLINE_SINCE else 2  # replicas, those in sync, those offline
     leaders: tuple[int, ...] = ()
     if name in leaders_of:
-        leaders = _read_leaders(reader, partitions, compact, fixed, lists)
-    elif compact:
+        leaders = _read_leaders(reader, partitions, fixed, lists)
+    elif reader.compact:
         for _ in range(partitions):
             reader.skip(fixed)
             for _ in range(lists):
-                topic_lists.skip_int32s(reader, compact=True)
+                reader.skip_int32s()
             reader.skip_tags()
     else:
         _skip_partitions(reader, partitions, fixed, lists)
     if version >= _AUTHORIZED_OPERATIONS_SINCE:
         reader.skip(INT32.size)
-    if compact:
-        reader.skip_tags()
+    reader.skip_tags()
     return TopicMetadata(name, topic_id, error, partitions, internal, leaders)
 
 
-def _read_leaders(reader: Reader, count: int, compact: bool, fixed: int, lists: int) -> tuple[int, ...]:
+def _read_leaders(reader: Reader, count: int, fixed: int, lists: int) -> tuple[int, ...]:
     leaders: dict[int, int] = {}
     for _ in range(count):
         start = reader.skip(fixed)
         index: int = INT32.unpack_from(reader.buf, start + 2)[0]
         leaders[index] = INT32.unpack_from(reader.buf, start + 6)[0]
         for _ in range(lists):
-            topic_lists.skip_int32s(reader, compact=compact)
-        if compact:
-            reader.skip_tags()
+            reader.skip_int32s()
+        reader.skip_tags()
     return tuple([leaders[index] for index in sorted(leaders)])
 
 

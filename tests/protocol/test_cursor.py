@@ -7,8 +7,8 @@ from protocol.cursor import Reader
 from protocol.errors import Incomplete, InvalidFrame
 
 
-def reader(data, end=None):
-    return Reader(data, 0, len(data), len(data) if end is None else end)
+def reader(data, end=None, *, compact=True):
+    return Reader(data, 0, len(data), len(data) if end is None else end, compact=compact)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -32,20 +32,20 @@ def test_varint_over_32_bits_or_5_bytes_is_invalid(data):
 @given(st.text(max_size=300), st.booleans())
 def test_string_survives_round_trip(text, compact):
     data = encode_string(text, compact=compact)
-    assert reader(data).string(compact=compact) == text
-    stepped = reader(data)
-    stepped.skip_string(compact=compact)
+    assert reader(data, compact=compact).string() == text
+    stepped = reader(data, compact=compact)
+    stepped.skip_string()
     assert stepped.pos == len(data)
 
 
 @pytest.mark.parametrize(("data", "compact"), [(b"\x00", True), (b"\xff\xff", False)])
 def test_null_string_is_not_empty(data, compact):
-    assert reader(data).string(compact=compact) is None
+    assert reader(data, compact=compact).string() is None
 
 
 def test_string_over_kafkas_maximum_is_invalid_at_once():
     with pytest.raises(InvalidFrame):
-        reader(encode_uvarint(2**15 + 1), 1 << 20).string(compact=True)
+        reader(encode_uvarint(2**15 + 1), 1 << 20).string()
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_string_over_kafkas_maximum_is_invalid_at_once():
 )
 def test_count_below_null_or_beyond_the_frame_is_invalid(data, compact):
     with pytest.raises(InvalidFrame) as invalid:
-        reader(data).count(compact=compact)
+        reader(data, compact=compact).count()
     assert invalid.value.reason == "bad_count"
 
 

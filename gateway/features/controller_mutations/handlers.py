@@ -32,15 +32,13 @@ from gateway.proxy.handler import (
 )
 from gateway.quotas.kinds.controller_mutation import KIND
 from protocol.api_keys import ApiKey
-from protocol.bodies import addresses, api_versions, create_partitions, create_topics, delete_topics, topic_lists
+from protocol.bodies import addresses, api_versions, topic_lists
 from protocol.bodies import topic_metadata as metadata
 from protocol.bodies.topic_lists import (
     NO_ID,
     THROTTLING_QUOTA_EXCEEDED,
     RequestedTopic,
     TopicResult,
-    TopicsRequest,
-    TopicsResponse,
     is_legal_name,
 )
 from protocol.headers import RequestHeader
@@ -55,25 +53,8 @@ _REQUEST_TIMED_OUT: Final = 7
 _CHARGED_ERRORS: Final = {ApiKey.CREATE_PARTITIONS: frozenset({38, 39})}
 
 
-@dataclass(frozen=True, slots=True)
-class _Api:
-    """The codec of one of the three requests."""
-
-    key: ApiKey
-    strict_since: int
-    read_request: Callable[[int, bytes, int], TopicsRequest]
-    read_response: Callable[[int, bytes], TopicsResponse]
-    refuse: Callable[[int, bytes, bytes, int, str | None], bytes]
-
-
-_APIS: Final = {
-    int(body.KEY): _Api(body.KEY, body.STRICT_SINCE, body.read_request, body.read_response, body.refuse)
-    for body in (create_topics, delete_topics, create_partitions)
-}
-
-
 def handler_factories(known: KnownTopics) -> dict[int, HandlerFactory]:
-    return dict.fromkeys(_APIS, lambda connection: MutationHandler(connection, known))
+    return dict.fromkeys(topic_lists.TOPICS_APIS, lambda connection: MutationHandler(connection, known))
 
 
 @dataclass(slots=True)
@@ -116,7 +97,7 @@ class MutationHandler:
         frame, header = request.cut()
         # The quotas may have changed while Weir waited for the broker, so it looks up the bucket again.
         self._bucket = bucket = self._connection.client.bucket(_KIND, now)
-        quota = MutationQuota(bucket, strict=self._version >= self._api.strict_since)
+        quota = MutationQuota(bucket, strict=self._version >= self._strict_since)
         self._charge(quota, now)
         verdict = quota.settle(now)
         if verdict[0] > 0.0:
@@ -124,15 +105,15 @@ class MutationHandler:
         kept = [topic.requested for topic in self._topics if topic.error == NO_ERROR]
         if not kept and self._topics:
             refusals = [self._refusal(topic) for topic in _first_of_each(self._topics)]
-            return Answer(topic_lists.make_answer(self._api.key, self._version, header.correlation_id, refusals))
+            return Answer(topic_lists.make_answer(self._key, self._version, header.correlation_id, refusals))
         request.intercept(self)
         if len(kept) == len(self._topics):
             return FORWARD
-        return Replace(topic_lists.keep(self._api.key, self._version, frame, self._request, kept))
+        return Replace(topic_lists.keep(self._key, self._version, frame, self._request, kept))
 
     def response(self, frame: bytes, now: float) -> bytes:
         """Correct the charge by the broker's results, and add Weir's own results."""
-        response = self._api.read_response(self._version, frame)
+        response = topic_lists.read_response(self._key, self._version, frame)
         results = by_key(response.results)
         self._settle(results, now)
         if all(topic.error == NO_ERROR for topic in self._topics):
@@ -146,7 +127,7 @@ class MutationHandler:
                 del left[found.start]
                 merged.append(frame[found.start : found.end])
         merged += [frame[result.start : result.end] for result in left.values()]
-        return topic_lists.answer_with(self._api.key, self._version, frame, response, merged)
+        return topic_lists.answer_with(self._key, self._version, frame, response, merged)
 
     def _limited(self, now: float) -> bool:
         return self._connection.client.bucket(_KIND, now).meter is not None
@@ -154,11 +135,12 @@ class MutationHandler:
     # The broker's metadata.
 
     def _begin(self, frame: bytes, header: RequestHeader, now: float) -> None:
-        self._api = _APIS[header.api_key]
+        self._key = ApiKey(header.api_key)
+        self._strict_since = topic_lists.TOPICS_APIS[self._key].strict_since
         self._version = header.api_version
-        self._request = self._api.read_request(header.api_version, frame, header.body_offset)
+        self._request = topic_lists.read_request(self._key, header.api_version, frame, header.body_offset)
         self._topics = [_Topic(requested) for requested in self._request.topics]
-        self._forecasts = Forecasts(self._api.key, self._known)
+        self._forecasts = Forecasts(self._key, self._known)
         if not self._limited(now):
             return  # without a limit, the metadata known already are enough to measure the request
         names = {topic.name for topic in self._request.topics if topic.name is not None and is_legal_name(topic.name)}
@@ -198,7 +180,7 @@ class MutationHandler:
         Weir never refuses a topic of a permissive request, and mutes only the connection that overdraws the bucket. Without the
         deferral, a client could exceed the quota by one request on each of many connections.
         """
-        if self._version >= self._api.strict_since:
+        if self._version >= self._strict_since:
             return False
         bucket = self._connection.client.bucket(_KIND, now)
         if not MutationQuota(bucket, strict=False).in_debt(now):
@@ -206,7 +188,7 @@ class MutationHandler:
         self._forecasts.limited = True
         if not any(forecast.cost > 0 for forecast in self._forecasts.of_all(self._request.topics, now)):
             return False
-        self._connection.throttle.defer(bucket.refuse(now), now, bucket, int(self._api.key))
+        self._connection.throttle.defer(bucket.refuse(now), now, bucket, int(self._key))
         return True
 
     def _charge(self, quota: MutationQuota, now: float) -> None:
@@ -216,7 +198,7 @@ class MutationHandler:
         # The controller refuses a longer request as a whole, or creates some of its topics. So Weir charges the request as one
         # operation and forwards it whole. If the broker refuses it, Weir gives the tokens back.
         total = sum(forecast.cost for forecast in forecasts)
-        whole = self._api.key == ApiKey.CREATE_TOPICS and total > MAX_CREATED_PARTITIONS
+        whole = self._key == ApiKey.CREATE_TOPICS and total > MAX_CREATED_PARTITIONS
         admitted = not whole or quota.record(total, now)
         for topic, forecast in zip(self._topics, forecasts, strict=True):
             if forecast.cost > 0:
@@ -243,7 +225,7 @@ class MutationHandler:
 
     def _worth(self, topic: _Topic, result: TopicResult, now: float) -> int:
         """The partitions that the broker itself charges for the result of a topic."""
-        requested, api_key = topic.requested, self._api.key
+        requested, api_key = topic.requested, self._key
         if result.error == _REQUEST_TIMED_OUT:
             return topic.charged  # the controller may continue: with ZooKeeper it answers at once if timeout_ms is 0
         if result.error != NO_ERROR:
@@ -271,10 +253,9 @@ class MutationHandler:
     def _refusal(self, topic: _Topic) -> bytes:
         """Weir's own result for a topic. As in a broker's answer, a topic that is requested by id gets its name as well."""
         requested = topic.requested
-        name_field = requested.name_field
         if requested.name is None and (name := self._forecasts.name_of(requested)) is not None:
-            name_field = addresses.encode_string(name, compact=True)
-        return self._api.refuse(self._version, name_field, requested.topic_id, topic.error, topic.message)
+            requested = requested._replace(name_field=addresses.encode_string(name, compact=True))
+        return topic_lists.refuse(self._key, self._version, requested, topic.error, topic.message)
 
 
 def _first_of_each(topics: Iterable[_Topic]) -> list[_Topic]:

@@ -6,16 +6,15 @@ import uuid
 import pytest
 
 from protocol.api_keys import APIS, ApiKey
-from protocol.bodies import create_partitions, create_topics, delete_topics, topic_lists
-from protocol.bodies.topic_lists import NO_ID, THROTTLING_QUOTA_EXCEEDED
+from protocol.bodies import topic_lists
+from protocol.bodies.topic_lists import NO_ID, THROTTLING_QUOTA_EXCEEDED, TOPICS_APIS
 from protocol.errors import InvalidFrame
 from protocol.headers import parse_request_header
 from tests.protocol import codec
 from tests.protocol.golden import golden
 from tests.protocol.samples import response_frame, with_header_tag, with_length
 
-BODIES = {body.KEY: body for body in (create_topics, delete_topics, create_partitions)}
-VERSIONS = [(key, version) for key in BODIES for version in range(APIS[key].max_version + 1)]
+VERSIONS = [(ApiKey(key), version) for key in TOPICS_APIS for version in range(APIS[key].max_version + 1)]
 NAMES = ["payments", "ä" * 100, "logs"]
 IDS = [uuid.UUID(int=number + 1) for number in range(3)]
 
@@ -53,7 +52,7 @@ def made_up_request(key, version, **values):
 
 def read(key, version, frame):
     header = parse_request_header(frame, 4, len(frame))
-    return BODIES[key].read_request(version, frame, header.body_offset)
+    return topic_lists.read_request(key, version, frame, header.body_offset)
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
@@ -130,13 +129,13 @@ def made_up_response(key, version):
 
 
 RESPONSES = [(key, version, made_up_response(key, version)) for key, version in VERSIONS]
-RESPONSES += [(ApiKey(g.api_key), g.version, g.frame) for key in BODIES for g in golden(key)]
+RESPONSES += [(ApiKey(g.api_key), g.version, g.frame) for key in TOPICS_APIS for g in golden(key)]
 RESPONSES += [(key, version, response_frame(key, version, random.Random(version))) for key, version in VERSIONS]
 
 
 @pytest.mark.parametrize(("key", "version", "frame"), RESPONSES)
 def test_results_of_a_response_survive_round_trip(key, version, frame):
-    response = BODIES[key].read_response(version, frame)
+    response = topic_lists.read_response(key, version, frame)
     expected = codec.decode_response(key, version, frame)[results_field(key)]
     assert [(each.name, each.error) for each in response.results] == [(e["name"], e["error_code"]) for e in expected]
     assert [each.partitions for each in response.results] == [e.get("num_partitions", -1) for e in expected]
@@ -150,8 +149,10 @@ def test_results_of_a_response_survive_round_trip(key, version, frame):
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
 def test_refused_topic_has_code_and_no_message(key, version):
-    name_field = read(key, version, made_up_request(key, version)).topics[1].name_field
-    refused = BODIES[key].refuse(version, name_field, IDS[0].bytes, THROTTLING_QUOTA_EXCEEDED)
+    topic = read(key, version, made_up_request(key, version)).topics[1]
+    if key == ApiKey.DELETE_TOPICS:
+        topic = topic._replace(topic_id=IDS[0].bytes)
+    refused = topic_lists.refuse(key, version, topic, THROTTLING_QUOTA_EXCEEDED)
     frame = topic_lists.make_answer(key, version, 7, [refused, refused])
     nothing = {"error_message": None, "num_partitions": -1, "replication_factor": -1, "configs": []}
     topic_id = IDS[0] if key == ApiKey.DELETE_TOPICS else uuid.UUID(int=0)
@@ -172,12 +173,12 @@ def test_refused_topics_are_merged_into_a_response(key, version):
     if flexible:
         frame = with_header_tag(frame)
         frame = with_length(frame[4:-1] + b"\x01\x2a\x01!")
-    response = BODIES[key].read_response(version, frame)
-    name_field = read(key, version, made_up_request(key, version)).topics[0].name_field
-    refused = BODIES[key].refuse(version, name_field, NO_ID, THROTTLING_QUOTA_EXCEEDED)
+    response = topic_lists.read_response(key, version, frame)
+    topic = read(key, version, made_up_request(key, version)).topics[0]
+    refused = topic_lists.refuse(key, version, topic, THROTTLING_QUOTA_EXCEEDED)
     elements = [frame[each.start : each.end] for each in response.results]
     merged = topic_lists.answer_with(key, version, frame, response, [elements[0], refused, *elements[1:]])
-    assert [each.error for each in BODIES[key].read_response(version, merged).results] == [0, 89, 1, 2]
+    assert [each.error for each in topic_lists.read_response(key, version, merged).results] == [0, 89, 1, 2]
     assert len(merged) == len(frame) + len(refused)
     if flexible:
         assert b"\x01\x63\x03abc" in merged[:20]
@@ -192,12 +193,12 @@ def test_truncated_frame_is_invalid_or_read(key, version):
         with pytest.raises(InvalidFrame):
             read(key, version, with_length(frame[4:cut]))
     frame = made_up_response(key, version)
-    response = BODIES[key].read_response(version, frame)
+    response = topic_lists.read_response(key, version, frame)
     for cut in range(response.end):
         with pytest.raises(InvalidFrame):
-            BODIES[key].read_response(version, frame[:cut])
+            topic_lists.read_response(key, version, frame[:cut])
         with pytest.raises(InvalidFrame):
-            BODIES[key].read_response(version, with_length(frame[4:cut]))
+            topic_lists.read_response(key, version, with_length(frame[4:cut]))
 
 
 def test_topic_without_name_and_id_is_invalid():
