@@ -5,7 +5,7 @@ from typing import Final, Protocol
 
 from gateway.proxy.wire import Data
 from protocol.api_keys import APIS, NEVER, ApiKey
-from protocol.bodies import api_versions, broker_lists, find_coordinator, node_endpoints
+from protocol.bodies import addresses, api_versions, find_coordinator, node_endpoints
 from protocol.bodies.addresses import Translate
 from protocol.bodies.node_endpoints import TailScanner, rewrite_tail
 
@@ -17,9 +17,9 @@ def _endpoints(api_key: ApiKey) -> Rewrite:
 
 
 REWRITES: dict[int, tuple[int, Rewrite]] = {
-    ApiKey.METADATA: (0, broker_lists.rewrite_metadata),
+    ApiKey.METADATA: (0, addresses.rewrite_metadata),
     ApiKey.FIND_COORDINATOR: (0, find_coordinator.rewrite_response),
-    ApiKey.DESCRIBE_CLUSTER: (0, broker_lists.rewrite_describe_cluster),
+    ApiKey.DESCRIBE_CLUSTER: (0, addresses.rewrite_describe_cluster),
     ApiKey.API_VERSIONS: (0, lambda version, frame, _: api_versions.rewrite_response(version, frame)),
     ApiKey.PRODUCE: (10, _endpoints(ApiKey.PRODUCE)),
     ApiKey.SHARE_ACKNOWLEDGE: (0, _endpoints(ApiKey.SHARE_ACKNOWLEDGE)),

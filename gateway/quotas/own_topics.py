@@ -5,18 +5,16 @@ from typing import Final
 
 from gateway.quotas.token_bucket import TokenBucket
 from protocol.bodies.addresses import array_count
-from protocol.bodies.produce_refusal import TOPIC_ID_SINCE, topic_field
+from protocol.bodies.produce import FLEXIBLE_SINCE, TOPIC_ID_SINCE, topic_field
 
 FREE_BYTES_PER_SECOND: Final = 1 << 20
 FREE_BURST_SECONDS: Final = 16.0
 """The amount of Produce to Weir's own topics that is charged to no client, for all clients of a gateway together."""
 
-_FLEXIBLE_SINCE: Final = 9
-
 
 def mark_at(version: int) -> int:
     """The offset in `prefixes` of the first byte of the topic's name or id; of long names, of the byte before that byte."""
-    return 1 if version >= TOPIC_ID_SINCE else 2 if version >= _FLEXIBLE_SINCE else 6
+    return 1 if version >= TOPIC_ID_SINCE else 2 if version >= FLEXIBLE_SINCE else 6
 
 
 class OwnTopics:
@@ -55,7 +53,7 @@ class OwnTopics:
         """The bytes after the timeout, of each Produce request of that version whose only topic is Weir's own."""
         found = self._prefixes.get(version)
         if found is None:
-            one = array_count(1, compact=version >= _FLEXIBLE_SINCE)
+            one = array_count(1, compact=version >= FLEXIBLE_SINCE)
             keys = self._ids.values() if version >= TOPIC_ID_SINCE else [name.encode() for name in self.names]
             found = self._prefixes[version] = tuple([one + topic_field(version, key) for key in keys])
         return found

@@ -2,6 +2,8 @@
 
 Metadata, DescribeCluster and NodeEndpoints (KIP-951) list brokers in one layout: node id, host, port, rack. Decoding and
 encoding the whole message would lose unknown tagged fields, and would take milliseconds for a large cluster.
+
+Layouts: ``MetadataResponse.json`` v0-13, ``DescribeClusterResponse.json`` v0-2 (KIP-700) of Kafka 4.3.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,6 +16,14 @@ Translate = Callable[[int, str, int], tuple[str, int] | None]
 """Maps (node id, host, port) to the host and port for clients, or to None to remove this broker from the list."""
 
 _MAX_STRING_BYTES: Final = 2**15 - 1
+_METADATA_RACK_SINCE: Final = 1
+_METADATA_THROTTLE_SINCE: Final = 3
+_METADATA_FLEXIBLE_SINCE: Final = 9
+_THROTTLE_BYTES: Final = 4
+_ENDPOINT_TYPE_SINCE: Final = 1  # of DescribeCluster, as all below
+_FENCED_SINCE: Final = 2
+_THROTTLE_AND_ERROR_BYTES: Final = 6
+_CONTROLLER_BYTES: Final = 4
 
 
 class BrokerShape(NamedTuple):
@@ -33,6 +43,41 @@ class Broker(NamedTuple):
     start: int
     rest: int
     end: int
+
+
+def rewrite_metadata(version: int, frame: Buffer, translate: Translate) -> bytes:
+    """The whole response frame with the brokers' addresses translated; all other bytes are copied.
+
+    A broker that `translate` maps to None is left out. Its partitions keep their leader's id, and clients treat the leader
+    as not available yet. Raises `InvalidFrame`.
+    """
+    compact = version >= _METADATA_FLEXIBLE_SINCE
+    reader = Reader.of_whole_response(frame, header_version=int(compact))
+    if version >= _METADATA_THROTTLE_SINCE:
+        reader.skip(_THROTTLE_BYTES)
+    return _rewrite(reader, BrokerShape(compact=compact, rack=version >= _METADATA_RACK_SINCE), translate)
+
+
+def rewrite_describe_cluster(version: int, frame: Buffer, translate: Translate) -> bytes:
+    """The whole response frame with translated addresses, without the brokers that `translate` maps to None.
+
+    Raises `InvalidFrame`.
+    """
+    reader = Reader.of_whole_response(frame, header_version=1)
+    reader.skip(_THROTTLE_AND_ERROR_BYTES)
+    reader.skip_string()  # error message
+    if version >= _ENDPOINT_TYPE_SINCE:
+        reader.skip(1)
+    reader.skip_string()  # cluster id
+    reader.skip(_CONTROLLER_BYTES)
+    return _rewrite(reader, BrokerShape(compact=True, extra_bytes=int(version >= _FENCED_SINCE)), translate)
+
+
+def _rewrite(reader: Reader, shape: BrokerShape, translate: Translate) -> bytes:
+    start = reader.pos
+    brokers = read_brokers(reader, shape)
+    array = replaced(reader.buf, brokers, shape, translate)
+    return spliced(reader.buf, [(start, reader.pos, array)])
 
 
 def read_brokers(reader: Reader, shape: BrokerShape) -> list[Broker]:

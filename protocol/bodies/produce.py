@@ -1,24 +1,32 @@
-"""Produce: the acks of a request, and the fields of a response.
+"""Produce: the acks and the topics of a request, the fields of a response, and the response that refuses a request.
 
 Layouts: ``ProduceRequest.json`` and ``ProduceResponse.json`` of Kafka 4.3 (v3-13), KIP-896 for older versions.
 """
 
 import sys
+from struct import Struct
 from typing import Final
 
+from protocol.bodies.addresses import array_count, encode_utf8
 from protocol.cursor import CORRELATION_BYTES, INT16, INT32, LENGTH_BYTES, Buffer, Reader
 from protocol.errors import Incomplete
 
-_TRANSACTIONAL_SINCE: Final = 3
-_RECORD_ERRORS_SINCE: Final = 8
-_FLEXIBLE_SINCE: Final = 9
-_TOPIC_ID_SINCE: Final = 13
+_THROTTLE_SINCE: Final = 1
+_LOG_APPEND_TIME_SINCE: Final = 2
+TRANSACTIONAL_SINCE: Final = 3
+_LOG_START_OFFSET_SINCE: Final = 5
+RECORD_ERRORS_SINCE: Final = 8
+FLEXIBLE_SINCE: Final = 9
+TOPIC_ID_SINCE: Final = 13
+"""The first version with topic ids instead of names."""
 
 _ACKS_BYTES: Final = 2
 _ARRAY_BYTES: Final = 4
 _BATCH_INDEX_BYTES: Final = 4
+_INDEX_ERROR_OFFSET: Final = Struct(">ihq")
 _INT32_ONE: Final = 1
 _THROTTLE_BYTES: Final = 4
+TIMEOUT_BYTES: Final = 4
 _UUID_BYTES: Final = 16
 
 _COMPACT_ONE: Final = 2  # the count of a compact array with one element
@@ -26,6 +34,9 @@ _MAX_ONE_BYTE_VARINT: Final = 0x7F
 # The bytes 01 00 00 00: no record errors, no error message, no tagged fields in the partition and in the topic.
 _COMPACT_NOTHING_ELSE: Final = 0x01000000
 _COMPACT_NOTHING_ELSE_BYTES: Final = 4
+
+Partitions = list[tuple[bytes, list[int]]]
+"""(topic name as UTF-8 or, from v13, the 16 bytes of its id; its partition indexes), in the request's order."""
 
 
 def peek_acks(buf: Buffer, body_offset: int, end: int, version: int) -> tuple[int, int]:
@@ -35,8 +46,8 @@ def peek_acks(buf: Buffer, body_offset: int, end: int, version: int) -> tuple[in
     Raises `Incomplete` if acks lies behind `end`, `InvalidFrame` if the transactional id has an impossible length.
     """
     pos = body_offset
-    if version >= _TRANSACTIONAL_SINCE:
-        compact = version >= _FLEXIBLE_SINCE
+    if version >= TRANSACTIONAL_SINCE:
+        compact = version >= FLEXIBLE_SINCE
         if compact and pos < end and buf[pos] <= 1:  # null or empty
             pos += 1
         else:
@@ -53,13 +64,13 @@ def skip_topics(reader: Reader, version: int) -> None:
     """Skip the topics of a response. throttle_time_ms (v1+) and the tagged fields (v9+) follow."""
     fixed = partition_bytes(version)
     for _ in range(reader.count()):
-        if version >= _TOPIC_ID_SINCE:
+        if version >= TOPIC_ID_SINCE:
             reader.skip(_UUID_BYTES)
         else:
             reader.skip_string()
         for _ in range(reader.count()):
             reader.skip(fixed)
-            if version >= _RECORD_ERRORS_SINCE:
+            if version >= RECORD_ERRORS_SINCE:
                 skip_errors(reader)
             reader.skip_tags()
         reader.skip_tags()
@@ -76,7 +87,7 @@ def skip_errors(reader: Reader) -> None:
 
 def partition_bytes(version: int) -> int:
     """The size of index, error_code and base_offset, of log_append_time (v2+) and of log_start_offset (v5+)."""
-    return 14 + 8 * (version >= 2) + 8 * (version >= 5)
+    return 14 + 8 * (version >= _LOG_APPEND_TIME_SINCE) + 8 * (version >= _LOG_START_OFFSET_SINCE)
 
 
 def single_partition_throttle(frame: Buffer, start: int, end: int, version: int) -> int:
@@ -86,12 +97,12 @@ def single_partition_throttle(frame: Buffer, start: int, end: int, version: int)
     `end`; the caller then needs `skip_topics`. Never raises.
     """
     pos = start + LENGTH_BYTES + CORRELATION_BYTES
-    if version < _FLEXIBLE_SINCE:
+    if version < FLEXIBLE_SINCE:
         return _plain_single_partition_throttle(frame, pos, end, version)
     if pos + 3 > end or frame[pos] or frame[pos + 1] != _COMPACT_ONE:
         return -1
     pos += 2
-    if version >= _TOPIC_ID_SINCE:
+    if version >= TOPIC_ID_SINCE:
         pos += _UUID_BYTES
     elif frame[pos] <= _MAX_ONE_BYTE_VARINT:
         pos += max(frame[pos], 1)
@@ -111,12 +122,84 @@ def _plain_single_partition_throttle(frame: Buffer, pos: int, end: int, version:
     pos += _ARRAY_BYTES + 2 + max(name_bytes, 0)
     rest = pos + _ARRAY_BYTES + partition_bytes(version)
     offset = rest
-    if version >= _RECORD_ERRORS_SINCE:
+    if version >= RECORD_ERRORS_SINCE:
         offset += _ARRAY_BYTES + 2
     if offset + _THROTTLE_BYTES > end or INT32.unpack_from(frame, pos)[0] != _INT32_ONE:
         return -1
-    if version >= _RECORD_ERRORS_SINCE:
+    if version >= RECORD_ERRORS_SINCE:
         no_record_errors = INT32.unpack_from(frame, rest)[0] == 0
         if not no_record_errors or INT16.unpack_from(frame, rest + _ARRAY_BYTES)[0] > 0:
             return -1
     return offset
+
+
+def only_topic(buf: Buffer, acks_end: int, seen: int, frame_end: int, version: int) -> bytes:
+    """The topic (name or id) of a Produce request for one topic; b"" if the request has several. acks ends at `acks_end`.
+
+    Raises `Incomplete` if the topic lies behind `seen`, `InvalidFrame` if it exceeds `frame_end`.
+    """
+    reader = Reader(buf, acks_end, seen, frame_end, compact=version >= FLEXIBLE_SINCE)
+    reader.skip(TIMEOUT_BYTES)
+    return read_topic(reader, version) if reader.count() == 1 else b""
+
+
+def read_partitions(frame: bytes, body_offset: int, version: int) -> Partitions:
+    """The partitions of a whole Produce request. Raises `InvalidFrame`."""
+    end = len(frame)
+    _, pos = peek_acks(frame, body_offset, end, version)
+    reader = Reader(frame, pos, end, end, compact=version >= FLEXIBLE_SINCE)
+    reader.skip(TIMEOUT_BYTES)
+    topics: Partitions = []
+    for _ in range(reader.count()):
+        topic = read_topic(reader, version)
+        indexes: list[int] = []
+        for _ in range(reader.count()):
+            indexes.append(reader.int32())
+            reader.skip_bytes()
+            reader.skip_tags()
+        reader.skip_tags()
+        topics.append((topic, indexes))
+    return topics
+
+
+def refuse(
+    version: int, correlation_id: int, topics: Partitions, error_code: int, message: str, throttle_time_ms: int = 0
+) -> bytes:
+    """A response frame that refuses all of these partitions. It contains `message` from v8 on."""
+    compact = version >= FLEXIBLE_SINCE
+    tags = b"\0" if compact else b""
+    result = failed_partition(version, 0, error_code, message)[INT32.size :]
+    out = bytearray(INT32.pack(correlation_id) + tags + array_count(len(topics), compact=compact))
+    for topic, indexes in topics:
+        out += topic_field(version, topic) + array_count(len(indexes), compact=compact)
+        for index in indexes:
+            out += INT32.pack(index) + result
+        out += tags
+    if version >= _THROTTLE_SINCE:
+        out += INT32.pack(throttle_time_ms)
+    out += tags
+    return INT32.pack(len(out)) + bytes(out)
+
+
+def failed_partition(version: int, index: int, error_code: int, message: str) -> bytes:
+    """The result of a partition without an append: offsets and timestamps are -1."""
+    compact = version >= FLEXIBLE_SINCE
+    result = bytearray(_INDEX_ERROR_OFFSET.pack(index, error_code, -1))
+    result += b"\xff" * (partition_bytes(version) - len(result))
+    if version >= RECORD_ERRORS_SINCE:
+        result += array_count(0, compact=compact) + encode_utf8(message.encode(), compact=compact)
+    if compact:
+        result.append(0)
+    return bytes(result)
+
+
+def topic_field(version: int, topic: bytes) -> bytes:
+    """A topic's encoded name or, from v13, its id."""
+    return topic if version >= TOPIC_ID_SINCE else encode_utf8(topic, compact=version >= FLEXIBLE_SINCE)
+
+
+def read_topic(reader: Reader, version: int) -> bytes:
+    """A topic's name as UTF-8 or, from v13, the 16 bytes of its id."""
+    if version >= TOPIC_ID_SINCE:
+        return reader.take(_UUID_BYTES)
+    return reader.take(max(reader.size(wide=False), 0))

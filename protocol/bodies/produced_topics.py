@@ -8,19 +8,23 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from protocol.bodies.addresses import array_count, spliced
-from protocol.bodies.produce import partition_bytes, skip_errors
-from protocol.bodies.produce_refusal import failed_partition, read_topic, topic_field
+from protocol.bodies.produce import (
+    FLEXIBLE_SINCE,
+    RECORD_ERRORS_SINCE,
+    TIMEOUT_BYTES,
+    TRANSACTIONAL_SINCE,
+    failed_partition,
+    partition_bytes,
+    read_topic,
+    skip_errors,
+    topic_field,
+)
 from protocol.cursor import Buffer, Reader
 from protocol.errors import Incomplete, InvalidFrame
 
 MAX_SCANNED_ELEMENTS: Final = 20_000
 """Limit on the topics, partitions and tagged fields of one request. The gateway keeps each partition until the response."""
 
-_TRANSACTIONAL_SINCE: Final = 3
-_RECORD_ERRORS_SINCE: Final = 8
-_FLEXIBLE_SINCE: Final = 9
-
-_TIMEOUT_BYTES: Final = 4
 _INDEX_ERROR: Final = Struct(">ih")
 
 _MAGIC_OFFSET: Final = 16
@@ -84,7 +88,7 @@ class ProduceScanner:
 
     def __init__(self, version: int, frame_bytes: int, body_offset: int) -> None:
         self._version = version
-        self._compact = version >= _FLEXIBLE_SINCE
+        self._compact = version >= FLEXIBLE_SINCE
         self._frame_bytes = frame_bytes
         self._left = frame_bytes - body_offset  # unread bytes of the frame
         self._partial = bytearray()  # the first bytes of an incomplete field
@@ -162,10 +166,10 @@ class ProduceScanner:
         elif step == _TOPIC:
             self._take_topic(reader)
         else:
-            if self._version >= _TRANSACTIONAL_SINCE:
+            if self._version >= TRANSACTIONAL_SINCE:
                 reader.skip_string()
             acks = reader.int16()
-            reader.skip(_TIMEOUT_BYTES)
+            reader.skip(TIMEOUT_BYTES)
             array_start = reader.pos
             self._topics_left = reader.count()
             self.acks = acks
@@ -245,7 +249,7 @@ Cut = Container[tuple[int, int]]
 
 def without(version: int, frame: Buffer, scan: ProduceScanner, cut: Cut) -> bytes:
     """The request frame without the partitions in `cut`, and without topics that have no partition left."""
-    compact = version >= _FLEXIBLE_SINCE
+    compact = version >= FLEXIBLE_SINCE
     view = memoryview(frame)
     topics: list[bytes] = []
     for number, topic in enumerate(scan.topics):
@@ -286,7 +290,7 @@ class ProduceResults(NamedTuple):
 
 def read_results(version: int, frame: Buffer) -> ProduceResults:
     """The results of a whole response frame. Raises `InvalidFrame`."""
-    compact = version >= _FLEXIBLE_SINCE
+    compact = version >= FLEXIBLE_SINCE
     reader = Reader.of_whole_response(frame, header_version=int(compact))
     array_start = reader.pos
     partitions: dict[tuple[bytes, int], ProduceResult] = {}
@@ -296,7 +300,7 @@ def read_results(version: int, frame: Buffer) -> ProduceResults:
         key = read_topic(reader, version)
         for _ in range(reader.count()):
             start = reader.skip(fixed)
-            if version >= _RECORD_ERRORS_SINCE:
+            if version >= RECORD_ERRORS_SINCE:
                 skip_errors(reader)
             reader.skip_tags()
             index, error = _INDEX_ERROR.unpack_from(frame, start)
@@ -312,7 +316,7 @@ def merged(
     version: int, frame: Buffer, results: ProduceResults, topics: Sequence[ProducedTopic], cut: Cut, error: int, message: str
 ) -> bytes:
     """The broker's response with results for all partitions in the request's order; `error` for those in `cut`."""
-    compact = version >= _FLEXIBLE_SINCE
+    compact = version >= FLEXIBLE_SINCE
     no_tags = b"\0" if compact else b""
     view = memoryview(frame)
     parts: list[Buffer] = [array_count(len(topics), compact=compact)]

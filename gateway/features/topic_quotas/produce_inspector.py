@@ -11,7 +11,7 @@ from gateway.proxy.handler import Connection
 from gateway.proxy.identity import Client
 from gateway.proxy.wire import Origin
 from gateway.quotas.entity import TOPICS
-from protocol.bodies.produce_refusal import TOPIC_ID_SINCE, refuse
+from protocol.bodies.produce import TOPIC_ID_SINCE, refuse
 from protocol.bodies.produced_topics import (
     ProducedTopic,
     ProduceScanner,

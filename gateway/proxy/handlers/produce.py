@@ -22,7 +22,7 @@ from gateway.quotas.kinds import request_kinds
 from gateway.quotas.kinds.produce import KIND
 from gateway.quotas.meter import throttle_time_ms
 from protocol.api_keys import ApiKey
-from protocol.bodies import produce, produce_refusal
+from protocol.bodies import produce
 from protocol.errors import InvalidFrame
 
 NOT_ENOUGH_REPLICAS: Final = 19
@@ -173,14 +173,14 @@ class ProduceHandler:
         if not request.whole:
             return COLLECT_UNLIMITED
         frame, header = request.cut()
-        partitions = produce_refusal.read_partitions(frame, header.body_offset, header.api_version)
+        partitions = produce.read_partitions(frame, header.body_offset, header.api_version)
         delay = self._gate.refused()
         self._throttle.record_volume_delay(delay, now, self._client.bucket(_KIND, now), request.size)
         self._refused += 1
         # Counted before the client has the answer: what it sends after that has to wait for the end of the mute.
         self._unread = self._wire.unread_client_bytes()
         return Answer(
-            produce_refusal.refuse(
+            produce.refuse(
                 header.api_version,
                 header.correlation_id,
                 partitions,
@@ -240,7 +240,7 @@ class ProduceHandler:
         if not self._own_topics.keys:
             return False
         version = request.header.api_version
-        topic = produce_refusal.only_topic(request.data, acks_end, request.end, request.after, version)
+        topic = produce.only_topic(request.data, acks_end, request.end, request.after, version)
         return self._own_topics.is_own(topic)
 
 

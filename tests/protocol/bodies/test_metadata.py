@@ -3,7 +3,7 @@ import random
 import pytest
 
 from protocol.api_keys import ApiKey
-from protocol.bodies.broker_lists import rewrite_metadata
+from protocol.bodies.addresses import rewrite_metadata
 from protocol.errors import InvalidFrame
 from tests.protocol import codec
 from tests.protocol.bodies.addressing import TRANSLATIONS, gateway, same

@@ -5,8 +5,7 @@ from uuid import UUID
 import pytest
 
 from protocol.api_keys import ApiKey
-from protocol.bodies.produce import peek_acks
-from protocol.bodies.produce_refusal import only_topic, read_partitions, refuse
+from protocol.bodies.produce import only_topic, peek_acks, read_partitions, refuse
 from protocol.errors import Incomplete, InvalidFrame
 from protocol.headers import parse_request_header
 from tests.protocol import codec
