@@ -5,7 +5,7 @@ clocks of possibly two machines.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.quotas.bucket import Bucket
@@ -45,8 +45,7 @@ class RecentUse:
 
     def aged(self, seconds: float) -> "RecentUse":
         """Return the same use, as it is `seconds` later."""
-        later = tuple(PastUse(each.began + seconds, each.ended + seconds, each.amount) for each in self.spent)
-        return RecentUse(self.limit, self.metering, later)
+        return replace(self, spent=_aged(self.spent, seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +70,10 @@ class TopicSpent:
     here: tuple[PastUse, ...]
     elsewhere: tuple[PastUse, ...] = ()
 
+    def aged(self, seconds: float) -> "TopicSpent":
+        """Return the same use, as it is `seconds` later."""
+        return replace(self, here=_aged(self.here, seconds), elsewhere=_aged(self.elsewhere, seconds))
+
 
 @dataclass(frozen=True, slots=True)
 class PeerTotals:
@@ -79,6 +82,10 @@ class PeerTotals:
     identity: str
     sequence: int
     totals: Mapping[UsageKey, int]
+
+
+def _aged(spent: Iterable[PastUse], seconds: float) -> tuple[PastUse, ...]:
+    return tuple(PastUse(each.began + seconds, each.ended + seconds, each.amount) for each in spent)
 
 
 def recent_use(kind: str, meter: Meter | None, limit: float | None, engine: QuotaEngine, now: float) -> RecentUse | None:

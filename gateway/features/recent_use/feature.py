@@ -67,9 +67,7 @@ class RecentTopics(Protocol):
 
     def recent_uses(self, accounts: Iterable[tuple[UsageKey, UsageAccount]], now: float) -> Iterable[TopicSpent]: ...
 
-    def restore_uses(self, saved: Iterable[TopicSpent], seconds: float, now: float) -> None:
-        """Restore rates that were saved `seconds` ago."""
-        ...
+    def restore_uses(self, saved: Iterable[TopicSpent], now: float) -> None: ...
 
 
 class RecentPeers(Protocol):
@@ -146,7 +144,7 @@ class RecentUsage(Feature[None]):
         if self._restored is not None and self._topics is not None:  # topics have meters only after their feature's start
             usage, saved_at = self._restored
             now = clock.monotonic()
-            self._topics.restore_uses(usage.topics, now - saved_at, now)
+            self._topics.restore_uses([each.aged(now - saved_at) for each in usage.topics], now)
         self._restored = None
         self._task = tasks.start("save recent usage", self._run)
 

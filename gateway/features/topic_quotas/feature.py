@@ -1,21 +1,24 @@
 """Connects topic quotas to the config, the quota API, the cluster's topics, the Produce requests, and the events."""
 
-from collections.abc import Iterable, Mapping
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 from gateway import clock
+from gateway.alter_queue import AlterQueue
 from gateway.background import BackgroundTask, BackgroundTasks
-from gateway.cluster.metadata import ClusterMetadata
+from gateway.cluster.client import ClusterError
+from gateway.cluster.metadata import ClusterMetadata, Subscription
 from gateway.feature import Feature
 from gateway.features.topic_quotas.config import TopicsSection
 from gateway.features.topic_quotas.handlers import handler_factories
-from gateway.features.topic_quotas.lookup import TopicWatch
 from gateway.features.topic_quotas.metrics import METRICS
-from gateway.features.topic_quotas.produce_inspector import TopicGate
+from gateway.features.topic_quotas.produce_inspector import TopicInspection
 from gateway.features.topic_quotas.recent_topics import restore_topics, topic_uses
 from gateway.features.topic_quotas.rejections import RejectionFolder
 from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, TopicQuotas, TopicSettings, TopicsReport
-from gateway.features.topic_quotas.thresholds import KEY, TOTAL, AlterationQueue, TopicLimits, TopicThresholds, thresholds
+from gateway.features.topic_quotas.thresholds import KEY, TOTAL, TopicLimits, TopicThresholds, thresholds
 from gateway.observer import Outlet
 from gateway.proxy.handler import HandlerFactory
 from gateway.proxy.produce_gate import ProducedTopics
@@ -24,41 +27,46 @@ from gateway.quotas.meter import Window
 from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.recent_use import TopicSpent
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
+from protocol.bodies.topic_metadata import TopicMetadata
+
+_log = logging.getLogger("weir.cluster")
 
 
 class TopicLimiter(Feature[TopicsSection]):
-    """Does nothing while `quotas.topics` is not configured. Sessions get their inspectors from `produced`."""
+    """Does nothing while `quotas.topics` is not configured. Sessions get their inspectors from `produced`.
+
+    It is a `SharedUsage` for sharing; without topic quotas it has no accounts.
+    """
 
     page = "topics"
     metrics = METRICS
+    kinds = frozenset((TOPIC, ALL_TOPICS))
 
     def __init__(
         self,
         section: TopicsSection,
         metadata: ClusterMetadata,
         outlet: Outlet,
-        queue: AlterationQueue,
+        queue: AlterQueue,
         own: OwnTopics | None = None,
     ) -> None:
         """`own`: the topics that are not counted."""
         self.produced = ProducedTopics()
+        self.thresholds = TopicThresholds(queue)
         self._metadata = metadata
-        self._outlet = outlet
         self._own = own or OwnTopics()
-        self._gate: TopicGate | None = None
-        self._folder: RejectionFolder | None = None
-        self._watch: TopicWatch | None = None
+        self._inspection: TopicInspection | None = None
+        self._folder = RejectionFolder(outlet)
+        self._subscription: Subscription | None = None
+        self._listing_fails = False
         self._task: BackgroundTask | None = None
         self._section = section
         self._tasks: BackgroundTasks | None = None
-        self.thresholds = TopicThresholds(queue)
 
-    def override(self, quotas: DynamicQuotas) -> None:
-        """Let the thresholds of the quota API override the thresholds of the file, from the next request on."""
-        self.thresholds.dynamic = thresholds(quotas)
-        settings = topic_settings(self._section, self.thresholds.dynamic)
-        if settings is not None and self._gate is not None and self._task is not None:
-            self._gate.quotas.apply(settings, clock.monotonic())
+    @property
+    def quotas(self) -> TopicQuotas | None:
+        """The active quotas; None if topics have no quotas."""
+        return self._inspection.quotas if self._inspection is not None and self._task is not None else None
 
     def handlers(self) -> Mapping[int, HandlerFactory]:
         return handler_factories(self.thresholds)
@@ -67,6 +75,18 @@ class TopicLimiter(Feature[TopicsSection]):
         self._tasks = tasks
         self._configure(tasks)
 
+    async def stop(self) -> None:
+        """Report the folded rejections now. `quotas` stays, because RecentUsage saves it later."""
+        self.tick(inf)
+        if self._task is not None:
+            self._task.cancel()
+
+    def tick(self, now: float) -> None:
+        self._folder.flush(now)
+
+    def report(self) -> TopicsReport | None:
+        return None if self.quotas is None else self.quotas.report(clock.monotonic())
+
     def apply(self, section: TopicsSection) -> list[str]:
         """The caller then makes the engine recall its buckets, so that sessions read `produced` again."""
         before, self._section = self._section, section
@@ -74,6 +94,13 @@ class TopicLimiter(Feature[TopicsSection]):
             return []
         self._configure(self._tasks)
         return self._notes(before, section)
+
+    def override(self, quotas: DynamicQuotas) -> None:
+        """Let the thresholds of the quota API override the thresholds of the file, from the next request on."""
+        self.thresholds.dynamic = thresholds(quotas)
+        settings = topic_settings(self._section, self.thresholds.dynamic)
+        if settings is not None and self.quotas is not None:
+            self.quotas.apply(settings, clock.monotonic())
 
     def _notes(self, old: TopicsSection, new: TopicsSection) -> list[str]:
         """Notes about topic configs that still override changed thresholds of the file."""
@@ -100,80 +127,62 @@ class TopicLimiter(Feature[TopicsSection]):
         of_file, settings = topic_settings(section), topic_settings(section, self.thresholds.dynamic)
         self.thresholds.of_file = None if of_file is None else TopicLimits(of_file.total, of_file.explicit)
         if section.topics is None or settings is None:
-            self._unwatch()
+            self.produced.make_inspector = None
+            if self._task is not None:
+                self._task.cancel()
+            self._task = None
             return
-        if self._gate is None:
+        if self.quotas is not None:
+            self.quotas.apply(settings, now)
+        else:
             quotas = TopicQuotas(settings, now, on_nameless=self._hurry, own=self._own)
-            folder = RejectionFolder(self._quotas, self._outlet)
-            self._gate = TopicGate(quotas, section.topics.error_code, folder.note)
-            self._folder = folder
-        elif self._task is None:  # the quotas were removed meanwhile; connections may still use the gate
-            self._gate.quotas = TopicQuotas(settings, now, on_nameless=self._hurry, own=self._own)
-        self._gate.quotas.apply(settings, now)
-        self._gate.error_code = section.topics.error_code
-        self.produced.make_inspector = self._gate.open
-        if self._task is None:
-            self._watch = TopicWatch(self._metadata, self._gate.quotas.update_topics)
-            self._task = tasks.start("list the cluster's topics", self._watch.run)
+            if self._inspection is None:
+                self._inspection = TopicInspection(quotas, section.topics.error_code, self._folder.note)
+            self._inspection.quotas = quotas  # connections may still use the inspection of earlier quotas
+            self._listing_fails = False
+            self._task = tasks.start("list the cluster's topics", lambda: self._list_topics(quotas))
+        if self._inspection is not None:
+            self._inspection.error_code = section.topics.error_code
+            self.produced.make_inspector = self._inspection.open
 
-    async def stop(self) -> None:
-        """Report the folded rejections now. `quotas` stays, because RecentUsage saves it later."""
-        self.tick(inf)
-        if self._task is not None:
-            self._task.cancel()
+    async def _list_topics(self, quotas: TopicQuotas) -> None:
+        """Subscribe to the list of topics until cancelled."""
 
-    def _unwatch(self) -> None:
-        self.produced.make_inspector = None
-        if self._task is not None:
-            self._task.cancel()
-        self._task = self._watch = None
+        def note(topics: Sequence[TopicMetadata]) -> None:
+            if self._listing_fails:
+                _log.info("topics are listed again")
+            self._listing_fails = False
+            listed = [topic for topic in topics if not topic.error and not topic.internal]
+            quotas.update_topics({topic.name: topic.topic_id for topic in listed if topic.name})
 
-    @property
-    def quotas(self) -> TopicQuotas | None:
-        """The active quotas; None if topics have no quotas."""
-        return self._gate.quotas if self._gate is not None and self._task is not None else None
+        with self._metadata.subscribe(on_topics=note, on_failure=self._note_failure) as self._subscription:
+            await asyncio.Event().wait()
 
-    def tick(self, now: float) -> None:
-        if self._folder is not None:
-            self._folder.flush(now)
+    def _note_failure(self, error: ClusterError) -> None:
+        if not self._listing_fails:
+            _log.warning("topics can't be listed, so topics that clients have used share the default threshold: %s", error)
+        self._listing_fails = True
 
-    def report(self) -> TopicsReport | None:
-        if self._gate is None or self._task is None:
-            return None
-        return self._gate.quotas.report(clock.monotonic())
-
-    # A `SharedUsage` for sharing; without topic quotas it has no accounts.
-
-    @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset((TOPIC, ALL_TOPICS))
+    def _hurry(self) -> None:
+        """Read the list of topics soon, because a client has used an unknown topic."""
+        if self._subscription is not None:
+            self._subscription.hurry()
 
     def accounts(self) -> Iterable[tuple[UsageKey, UsageAccount]]:
-        return self._gate.quotas.accounts() if self._gate is not None and self._task is not None else ()
+        return () if self.quotas is None else self.quotas.accounts()
 
     def changed(self) -> Iterable[tuple[UsageKey, UsageAccount]]:
-        return self._gate.quotas.changed() if self._gate is not None and self._task is not None else ()
+        return () if self.quotas is None else self.quotas.changed()
 
     def peer_account(self, kind: str, name: Tags | str, now: float) -> UsageAccount | None:
-        if self._gate is None or self._task is None:
-            return None
-        return self._gate.quotas.peer_account(kind, name, now)
+        return None if self.quotas is None else self.quotas.peer_account(kind, name, now)
 
     def recent_uses(self, accounts: Iterable[tuple[UsageKey, UsageAccount]], now: float) -> Iterable[TopicSpent]:
         return () if self.quotas is None else topic_uses(self.quotas, accounts, now)
 
-    def restore_uses(self, saved: Iterable[TopicSpent], seconds: float, now: float) -> None:
-        """Restore the rates that were saved `seconds` ago. Does nothing if topics have no quotas."""
+    def restore_uses(self, saved: Iterable[TopicSpent], now: float) -> None:
         if self.quotas is not None:
-            restore_topics(self.quotas, saved, seconds, now)
-
-    def _quotas(self) -> TopicQuotas:
-        assert self._gate is not None  # noqa: S101 -- without a gate nothing is rejected
-        return self._gate.quotas
-
-    def _hurry(self) -> None:
-        if self._watch is not None:
-            self._watch.hurry()
+            restore_topics(self.quotas, saved, now)
 
 
 def topic_settings(config: TopicsSection, overrides: Mapping[str, float] | None = None) -> TopicSettings | None:

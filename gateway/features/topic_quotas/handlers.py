@@ -5,12 +5,12 @@ saves and applies its own change first. If the broker then refuses the other con
 The broker answers DescribeConfigs, and Weir adds the key to the answer.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Final
 
 from gateway.alter_queue import AlterTask, denied
 from gateway.alterations import CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, NONE, QuotaApiError
-from gateway.features.topic_quotas.thresholds import INVALID_CONFIG, KEY, Threshold, parse, parts_of, shown
+from gateway.features.topic_quotas.thresholds import INVALID_CONFIG, KEY, TopicThresholds, parse, parts_of, shown
 from gateway.proxy.handler import (
     COLLECT,
     FORWARD,
@@ -28,7 +28,6 @@ from gateway.proxy.handler import (
 from protocol.api_keys import ApiKey
 from protocol.bodies import configs
 from protocol.bodies import topic_metadata as metadata
-from protocol.bodies.client_quotas import EntityPart
 from protocol.bodies.configs import AlteredResource, ConfigOp, DescribedThreshold
 from protocol.headers import RequestHeader
 
@@ -41,42 +40,15 @@ _NOT_THERE: Final = frozenset({_UNKNOWN_TOPIC, 17, metadata.TOPIC_AUTHORIZATION_
 """UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED."""
 
 
-class ThresholdApi(Protocol):
-    """The keeper of topics' thresholds."""
-
-    @property
-    def topics_limited(self) -> bool:
-        """True if topics have quotas. Otherwise clients can't set thresholds."""
-        ...
-
-    def allows(self, user: str) -> bool:
-        """True if the user may set thresholds."""
-        ...
-
-    def threshold(self, topic: str) -> Threshold: ...
-
-    def alter_thresholds(
-        self, changes: Mapping[str, float | None], user: str, done: Callable[[], None], *, validate_only: bool
-    ) -> AlterTask:
-        """Start to set the thresholds of topics, or to remove them (None). `done` is called at the end."""
-        ...
-
-    def undo(self, task: AlterTask, entity: tuple[EntityPart, ...]) -> None:
-        """Undo a task's change of a topic."""
-        ...
-
-
-class _Own:
+@dataclass(slots=True)
+class _TopicChange:
     """Weir's part of one resource. If it `changes` the threshold, `threshold` is the new one (None: remove it)."""
 
-    __slots__ = ("changes", "error", "message", "threshold", "topic")
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        self.threshold: float | None = None
-        self.changes = False
-        self.error = NONE
-        self.message: str | None = None
+    topic: str
+    threshold: float | None = None
+    changes: bool = False
+    error: int = NONE
+    message: str | None = None
 
     def fail(self, error: int, message: str | None) -> None:
         self.error, self.message, self.changes = error, message, False
@@ -85,13 +57,13 @@ class _Own:
 class AlterConfigs:
     """One IncrementalAlterConfigs or AlterConfigs."""
 
-    def __init__(self, connection: Connection, api: ThresholdApi) -> None:
+    def __init__(self, connection: Connection, thresholds: TopicThresholds) -> None:
         self._connection = connection
-        self._api = api
+        self._thresholds = thresholds
         self._user = connection.client.user
         self._begun = False
         self._pending = 0
-        self._own: dict[int, _Own] = {}
+        self._own: dict[int, _TopicChange] = {}
         self._task: AlterTask | None = None
         self._forwarded: set[int] = set()
         self._key = 0
@@ -102,7 +74,7 @@ class AlterConfigs:
         self._connection.client.use(request.header.client_id, now)
         if not self._begun:
             # A longer request goes to the broker with the key. The broker does not know the key and refuses it.
-            longest = MAX_COLLECTED_REQUEST_BYTES if self._api.allows(self._user) else MAX_UNTRUSTED_BYTES
+            longest = MAX_COLLECTED_REQUEST_BYTES if self._thresholds.queue.allows(self._user) else MAX_UNTRUSTED_BYTES
             if request.frame_bytes > longest:
                 return FORWARD
             if not request.whole:
@@ -110,7 +82,7 @@ class AlterConfigs:
             self._begun = True
             frame, header = request.cut()
             self._key, self._version, self._correlation_id = header.api_key, header.api_version, header.correlation_id
-            legacy = header.api_key == ApiKey.ALTER_CONFIGS and self._api.allows(self._user)
+            legacy = header.api_key == ApiKey.ALTER_CONFIGS and self._thresholds.queue.allows(self._user)
             if legacy or _KEY_BYTES in frame:
                 self._begin(frame, header, now)
         if self._pending or (self._task is not None and self._task.alteration is None):
@@ -157,16 +129,16 @@ class AlterConfigs:
                 continue
             results.append(found.encoded)
             if found.error != NONE and own is not None and own.changes and self._task is not None:
-                self._api.undo(self._task, parts_of(own.topic))
+                self._thresholds.queue.undo(self._task, parts_of(own.topic))
         return configs.with_results(self._key, self._version, frame, results)
 
-    def _result(self, resource: AlteredResource, own: _Own | None) -> bytes:
+    def _result(self, resource: AlteredResource, own: _TopicChange | None) -> bytes:
         error, message = (NONE, None) if own is None else (own.error, own.message)
         return configs.result(self._key, self._version, error, message, resource)
 
     def _begin(self, frame: bytes, header: RequestHeader, now: float) -> None:
         self._request = configs.read_alter_request(header.api_key, header.api_version, frame, header.body_offset)
-        allowed = self._api.allows(self._user)
+        allowed = self._thresholds.queue.allows(self._user)
         seen: set[str] = set()
         for number, resource in enumerate(self._request.resources):
             if resource.resource_type != configs.TOPIC:
@@ -186,11 +158,11 @@ class AlterConfigs:
         if not names:
             self._change()
 
-    def _own_part(self, resource: AlteredResource, *, allowed: bool) -> _Own | None:
+    def _own_part(self, resource: AlteredResource, *, allowed: bool) -> _TopicChange | None:
         """Weir's part of a topic's changes; None if there is none."""
         ops = [op for op in resource.ops if op.name == KEY]
-        threshold = self._api.threshold(resource.name)
-        own = _Own(resource.name)
+        threshold = self._thresholds.threshold(resource.name)
+        own = _TopicChange(resource.name)
         if not ops:  # AlterConfigs removes the configs that it does not name
             if self._key != ApiKey.ALTER_CONFIGS or not allowed or threshold.dynamic is None:
                 return None
@@ -222,7 +194,7 @@ class AlterConfigs:
     def _change(self) -> None:
         changes = {own.topic: own.threshold for own in self._own.values() if own.changes}
         if changes:
-            self._task = self._api.alter_thresholds(
+            self._task = self._thresholds.alter_thresholds(
                 changes, self._user, self._connection.ready, validate_only=self._request.validate_only
             )
 
@@ -230,8 +202,8 @@ class AlterConfigs:
 class DescribeConfigs:
     """One DescribeConfigs: adds the thresholds of topics to the broker's answer."""
 
-    def __init__(self, connection: Connection, api: ThresholdApi) -> None:
-        self._api = api
+    def __init__(self, connection: Connection, thresholds: TopicThresholds) -> None:
+        self._thresholds = thresholds
         self._connection = connection
         self._version = 0
         self._found: dict[str, DescribedThreshold] = {}
@@ -249,7 +221,7 @@ class DescribeConfigs:
         body = configs.read_describe_request(header.api_version, frame, header.body_offset)
         self._synonyms = body.synonyms
         for topic, keys in body.topics.items():
-            threshold = self._api.threshold(topic)
+            threshold = self._thresholds.threshold(topic)
             if threshold.effective is not None and (not keys or KEY in keys):
                 self._found[topic] = DescribedThreshold(shown(threshold.dynamic), shown(threshold.file))
         request.intercept(self)
@@ -261,14 +233,14 @@ class DescribeConfigs:
         return configs.with_configs(self._version, frame, KEY, self._found, synonyms=self._synonyms)
 
 
-def handler_factories(api: ThresholdApi) -> dict[int, HandlerFactory]:
+def handler_factories(thresholds: TopicThresholds) -> dict[int, HandlerFactory]:
     """All requests pass unchanged as long as topics have no quotas."""
 
     def alter(connection: Connection) -> RequestHandler | None:
-        return AlterConfigs(connection, api) if api.topics_limited else None
+        return AlterConfigs(connection, thresholds) if thresholds.topics_limited else None
 
     def describe(connection: Connection) -> RequestHandler | None:
-        return DescribeConfigs(connection, api) if api.topics_limited else None
+        return DescribeConfigs(connection, thresholds) if thresholds.topics_limited else None
 
     return {
         int(ApiKey.INCREMENTAL_ALTER_CONFIGS): alter,

@@ -73,7 +73,8 @@ _APPENDED: Final = frozenset({0, 7, 20})
 class Rejection:
     """Bytes of one topic that were not appended. If not `enforced`, Weir only would have rejected them.
 
-    `reason` is `quota` or the broker's error. `client` sent the bytes; `origin` has the addresses of its connection.
+    `reason` is `quota` or the broker's error. `client` sent the bytes; `origin` has the addresses of its connection. Rates and
+    limits are in bytes per second, of the topic and of all topics.
     """
 
     topic: str
@@ -81,11 +82,14 @@ class Rejection:
     size: int
     client: Client
     origin: Origin
-    use: TopicUse
+    rate: float
+    limit: float
+    total_rate: float
+    total_limit: float
     enforced: bool = True
 
 
-class TopicGate:
+class TopicInspection:
     """The part that all connections share: the quotas, Kafka's code for rejected bytes, and the callback for rejections."""
 
     def __init__(self, quotas: TopicQuotas, error_code: int, on_rejected: Callable[[Rejection, float], None]) -> None:
@@ -93,19 +97,19 @@ class TopicGate:
         self.error_code = error_code
         self.on_rejected = on_rejected
 
-    def open(self, connection: Connection) -> "TopicProducer":
-        return TopicProducer(self, connection.client, connection.throttle)
+    def open(self, connection: Connection) -> "TopicInspector":
+        return TopicInspector(self, connection.client, connection.throttle)
 
 
-class TopicProducer:
+class TopicInspector:
     """The `ProduceInspector` of one connection.
 
     An idempotent producer may have sent more batches after a rejected batch. Weir rejects these batches too, until the producer
     resends the first one. Otherwise a broker that does not know the producer would accept any sequence number as the first.
     """
 
-    def __init__(self, gate: TopicGate, client: Client, throttle: ChannelThrottle) -> None:
-        self.gate = gate
+    def __init__(self, shared: TopicInspection, client: Client, throttle: ChannelThrottle) -> None:
+        self.shared = shared
         self.client = client
         self._throttle = throttle
         self._gaps: dict[tuple[bytes, int, int], tuple[int, int]] = {}
@@ -119,13 +123,13 @@ class TopicProducer:
         """True until the producer has resent all rejected batches."""
         return bool(self._gaps)
 
-    def open(self, header: RequestHeader, body_offset: int, frame_bytes: int, now: float) -> "TopicRequest":
-        whole = self.pending or (self.gate.quotas.settings.enforce and self.gate.quotas.over(now))
-        return TopicRequest(self, header, body_offset, frame_bytes, whole)
+    def open(self, header: RequestHeader, body_offset: int, frame_bytes: int, now: float) -> "InspectedRequest":
+        whole = self.pending or (self.shared.quotas.settings.enforce and self.shared.quotas.over(now))
+        return InspectedRequest(self, header, body_offset, frame_bytes, whole)
 
     def reject(self, frame: bytes, topics: Sequence[ProducedTopic], now: float, *, by_id: bool) -> set[tuple[int, int]]:
         """The partitions to reject, as (position of the topic, position of the partition)."""
-        quotas = self.gate.quotas
+        quotas = self.shared.quotas
         exempt = not quotas.settings.enforce or self.client.exempt_from(TOPICS)
         cut: set[tuple[int, int]] = set()
         for number, topic in enumerate(topics):
@@ -161,13 +165,15 @@ def _is_behind(sequence: int, other: int) -> bool:
     return 0 < (sequence - other) % 2**31 < 2**30
 
 
-class TopicRequest:
+class InspectedRequest:
     """One Produce request: an `InspectedProduce`."""
 
-    def __init__(self, producer: TopicProducer, header: RequestHeader, body_offset: int, frame_bytes: int, whole: bool) -> None:
+    def __init__(
+        self, inspector: TopicInspector, header: RequestHeader, body_offset: int, frame_bytes: int, whole: bool
+    ) -> None:
         self.whole = whole
-        self._producer = producer
-        self._gate = producer.gate
+        self._inspector = inspector
+        self._shared = inspector.shared
         self._version = header.api_version
         self._correlation_id = header.correlation_id
         self._by_id = header.api_version >= TOPIC_ID_SINCE
@@ -187,7 +193,7 @@ class TopicRequest:
     def decide(self, frame: bytes, body_offset: int, now: float) -> bytes | None:
         """The request without the rejected partitions; None if all partitions are rejected."""
         self._scanner = scan = scan_whole(self._version, frame, body_offset)
-        self._cut = cut = self._producer.reject(frame, scan.topics, now, by_id=self._by_id)
+        self._cut = cut = self._inspector.reject(frame, scan.topics, now, by_id=self._by_id)
         self._count_rejected(now)
         if scan.acks == 0:
             self._count_unanswered(now)
@@ -207,14 +213,14 @@ class TopicRequest:
                     self._count(topic.key, partition.size, result.error, now)
         if not self._cut:
             return frame
-        return merged(self._version, frame, results, self._scanner.topics, self._cut, self._gate.error_code, MESSAGE)
+        return merged(self._version, frame, results, self._scanner.topics, self._cut, self._shared.error_code, MESSAGE)
 
     def answer(self, now: float) -> bytes:  # noqa: ARG002
         topics = [(topic.key, [partition.partition_index for partition in topic.partitions]) for topic in self._scanner.topics]
-        return refuse(self._version, self._correlation_id, topics, self._gate.error_code, MESSAGE)
+        return refuse(self._version, self._correlation_id, topics, self._shared.error_code, MESSAGE)
 
     def _count(self, key: bytes, size: int, error: int, now: float) -> None:
-        gate, quotas = self._gate, self._gate.quotas
+        quotas = self._shared.quotas
         if quotas.own.is_own(key):
             return
         if error in _APPENDED:
@@ -222,24 +228,35 @@ class TopicRequest:
             use = quotas.appended(key, size, now, by_id=self._by_id)
             if would_reject:
                 quotas.throttled(use, size)
-                gate.on_rejected(
-                    Rejection(use.name, QUOTA, size, self._producer.client, self._producer.origin, use, enforced=False), now
-                )
+                self._report(use, QUOTA, size, now, enforced=False)
             return
         reason = _ERROR_NAMES.get(error, str(error))
-        use = quotas.refused(key, size, reason, now, by_id=self._by_id)
-        gate.on_rejected(Rejection(use.name, reason, size, self._producer.client, self._producer.origin, use), now)
+        self._report(quotas.refused(key, size, reason, now, by_id=self._by_id), reason, size, now)
 
     def _count_rejected(self, now: float) -> None:
-        quotas = self._gate.quotas
+        quotas = self._shared.quotas
         for number, topic in enumerate(self._scanner.topics):
             sizes = [part.size for position, part in enumerate(topic.partitions) if (number, position) in self._cut]
             use = quotas.find(topic.key, by_id=self._by_id)
             if sizes and use is not None:
                 quotas.throttled(use, sum(sizes))
-                self._gate.on_rejected(
-                    Rejection(use.name, QUOTA, sum(sizes), self._producer.client, self._producer.origin, use), now
-                )
+                self._report(use, QUOTA, sum(sizes), now)
+
+    def _report(self, use: TopicUse, reason: str, size: int, now: float, *, enforced: bool = True) -> None:
+        quotas, inspector = self._shared.quotas, self._inspector
+        rejection = Rejection(
+            topic=use.name,
+            reason=reason,
+            size=size,
+            client=inspector.client,
+            origin=inspector.origin,
+            rate=use.measure(now),
+            limit=quotas.threshold(use.name),
+            total_rate=quotas.rate(now),
+            total_limit=quotas.settings.total,
+            enforced=enforced,
+        )
+        self._shared.on_rejected(rejection, now)
 
     def _count_unanswered(self, now: float) -> None:
         """Count the forwarded partitions of a request with acks=0 as appended, because the broker sends no answer."""

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 
 from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, TopicQuotas
 from gateway.features.topic_quotas.topic_meters import AppendedBytes
-from gateway.quotas.meter import PastUse
 from gateway.quotas.recent_use import TopicSpent
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
 
@@ -29,8 +28,8 @@ def topic_uses(quotas: TopicQuotas, accounts: Iterable[tuple[UsageKey, UsageAcco
             )
 
 
-def restore_topics(quotas: TopicQuotas, saved: Iterable[TopicSpent], seconds: float, now: float) -> None:
-    """Restore the use that was saved `seconds` ago, except rates of another algorithm. Another window does not matter."""
+def restore_topics(quotas: TopicQuotas, saved: Iterable[TopicSpent], now: float) -> None:
+    """Restore saved use, except rates of another algorithm. Another window does not matter."""
     settings = quotas.settings
     same = [each for each in saved if each.meter == settings.meter]
     quotas.expect((each.name for each in same if each.name is not None), now)
@@ -38,11 +37,7 @@ def restore_topics(quotas: TopicQuotas, saved: Iterable[TopicSpent], seconds: fl
         use = quotas.known(ALL_TOPICS, "") if each.name is None else quotas.known(TOPIC, each.name)
         if use is None:
             continue
-        use.rate.restore(_aged(each.here, seconds), now)
+        use.rate.restore(each.here, now)
         if each.elsewhere:
             use.elsewhere = use.elsewhere or quotas.new_rate(now)
-            use.elsewhere.restore(_aged(each.elsewhere, seconds), now)
-
-
-def _aged(spent: Iterable[PastUse], seconds: float) -> list[PastUse]:
-    return [PastUse(each.began + seconds, each.ended + seconds, each.amount) for each in spent]
+            use.elsewhere.restore(each.elsewhere, now)

@@ -1,12 +1,10 @@
-"""Folds rejections: a topic, reason and client get at most two log lines and one event in `FOLD_SECONDS`."""
+"""Folds rejections: for a topic, reason and client there are at most two log lines and one event in `FOLD_SECONDS`."""
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.events import TopicRejected
 from gateway.features.topic_quotas.produce_inspector import QUOTA, Rejection
-from gateway.features.topic_quotas.rules import TopicQuotas
 from gateway.observer import Outlet
 from gateway.quotas.entity import OTHER, short_name
 
@@ -21,30 +19,22 @@ _Key = tuple[str, str, str, str, bool]
 
 @dataclass(slots=True)
 class _Fold:
+    """Rejections that differ only in time, size, and the connection and rates of `latest`."""
+
     since: float
     first_ms: int
+    latest: Rejection
     last_ms: int = 0
     count: int = 0
     size: int = 0
-    unlogged: int = 0
-    """The bytes of `size` that no log line has reported."""
-    logged: int = 0
-    rate: float = 0.0
-    limit: float = 0.0
-    total_rate: float = 0.0
-    address: str = ""
-    broker: int | None = None
+    logged_count: int = 0
+    logged_size: int = 0
 
 
 class RejectionFolder:
     """Logs the first rejection of each kind at once, and the others in one line after `FOLD_SECONDS`."""
 
-    def __init__(
-        self,
-        quotas: Callable[[], TopicQuotas],
-        outlet: Outlet,
-    ) -> None:
-        self._quotas = quotas
+    def __init__(self, outlet: Outlet) -> None:
         self._outlet = outlet
         self._folds: dict[_Key, _Fold] = {}
 
@@ -56,20 +46,12 @@ class RejectionFolder:
         if key not in self._folds and len(self._folds) >= MAX_FOLDS:
             key = (OTHER, rejection.reason, OTHER, OTHER, rejection.enforced)
         wall_ms = self._outlet.now_ms()
-        fold = self._folds.get(key)
-        if fold is None:
-            fold = self._folds[key] = _Fold(now, wall_ms)
-        fold.last_ms = wall_ms
+        fold = self._folds.setdefault(key, _Fold(now, wall_ms, rejection))
+        fold.latest, fold.last_ms = rejection, wall_ms
         fold.count += 1
         fold.size += rejection.size
-        fold.address, fold.broker = rejection.origin.address, rejection.origin.broker
-        fold.unlogged += rejection.size
-        quotas = self._quotas()
-        fold.rate = rejection.use.measure(now)
-        fold.limit = quotas.threshold(rejection.use.name)
-        fold.total_rate = quotas.rate(now)
         if fold.count == 1:
-            self._log_fold(key, fold)
+            _log_fold(key, fold)
 
     def flush(self, now: float) -> None:
         """Report the folds that are older than `FOLD_SECONDS`. The caller calls this once a second."""
@@ -77,25 +59,13 @@ class RejectionFolder:
             if now - fold.since < FOLD_SECONDS:
                 continue
             del self._folds[key]
-            if fold.count > fold.logged:
-                self._log_fold(key, fold)
+            if fold.count > fold.logged_count:
+                _log_fold(key, fold)
             self._outlet.notify(self._event(key, fold))
-
-    def _log_fold(self, key: _Key, fold: _Fold) -> None:
-        topic, reason, user, client_id, enforced = key
-        count = fold.count - fold.logged
-        fold.logged = fold.count
-        size, fold.unlogged = fold.unlogged, 0
-        what = "not appended" if enforced else "would not have been appended"
-        how_far = f" ({fold.rate:.0f} of {fold.limit:.0f} bytes/s)" if reason == QUOTA else " (by the broker)"
-        _log.warning(
-            "topic %s: %d %s of %d bytes %s: %s%s",
-            topic, count, "request" if count == 1 else "requests", size, what, reason, how_far,
-            extra={"topic": topic, "why": reason, "user": user, "client_id": client_id},
-        )  # fmt: skip
 
     def _event(self, key: _Key, fold: _Fold) -> TopicRejected:
         topic, reason, user, client_id, enforced = key
+        latest = fold.latest
         return TopicRejected(
             time_ms=fold.first_ms,
             last_ms=fold.last_ms,
@@ -104,13 +74,26 @@ class RejectionFolder:
             reason=reason,
             user=user,
             client_id=client_id,
-            address=fold.address or None,
-            broker=fold.broker,
+            address=latest.origin.address or None,
+            broker=latest.origin.broker,
             count=fold.count,
             amount=float(fold.size),
-            rate=fold.rate,
-            limit=fold.limit,
-            total_rate=fold.total_rate,
-            total_limit=self._quotas().settings.total,
+            rate=latest.rate,
+            limit=latest.limit,
+            total_rate=latest.total_rate,
+            total_limit=latest.total_limit,
             enforced=enforced,
         )
+
+
+def _log_fold(key: _Key, fold: _Fold) -> None:
+    topic, reason, user, client_id, enforced = key
+    count, size = fold.count - fold.logged_count, fold.size - fold.logged_size
+    fold.logged_count, fold.logged_size = fold.count, fold.size
+    result = "not appended" if enforced else "would not have been appended"
+    cause = f" ({fold.latest.rate:.0f} of {fold.latest.limit:.0f} bytes/s)" if reason == QUOTA else " (by the broker)"
+    _log.warning(
+        "topic %s: %d %s of %d bytes %s: %s%s",
+        topic, count, "request" if count == 1 else "requests", size, result, reason, cause,
+        extra={"topic": topic, "why": reason, "user": user, "client_id": client_id},
+    )  # fmt: skip

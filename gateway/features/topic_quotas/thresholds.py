@@ -5,9 +5,9 @@ type. Error codes and texts follow Kafka's topic configs.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from gateway.alter_queue import AlterRules, AlterTask
+from gateway.alter_queue import AlterQueue, AlterTask
 from gateway.alterations import NONE, Alteration, Change, QuotaApiError
 from gateway.quotas.entity import TOPIC, ClientQuotaEntity, DynamicQuotas
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, AlterResult, EntityPart, Op
@@ -65,38 +65,21 @@ def parts_of(topic: str) -> tuple[EntityPart, ...]:
     return (EntityPart(TOPIC, topic),)
 
 
-class AlterationQueue(Protocol):
-    """Carries out alterations of quotas, one after the other."""
-
-    def allows(self, user: str) -> bool:
-        """True if the user may alter quotas."""
-        ...
-
-    def alter(
-        self, request: AlterRequest, user: str, done: Callable[[], None], *, rules: AlterRules | None = None
-    ) -> AlterTask: ...
-
-    def undo(self, task: AlterTask, entity: tuple[EntityPart, ...]) -> None: ...
-
-
 class TopicThresholds:
     """The explicit thresholds of a gateway. Topic configs (`dynamic`) override the config file.
 
-    The class is the `ThresholdApi` of the request handlers, and the `AlterRules` of its alterations in `queue`.
+    The class has the `AlterRules` of its alterations in `queue`.
     """
 
-    def __init__(self, queue: AlterationQueue) -> None:
+    def __init__(self, queue: AlterQueue) -> None:
         self.of_file: TopicLimits | None = None
         self.dynamic: Mapping[str, float] = {}
-        self._queue = queue
+        self.queue = queue
 
     @property
     def topics_limited(self) -> bool:
         """True if topics have quotas. Otherwise clients can't set thresholds."""
         return self.of_file is not None
-
-    def allows(self, user: str) -> bool:
-        return self._queue.allows(user)
 
     def threshold(self, topic: str) -> Threshold:
         return Threshold(self.dynamic.get(topic), None if self.of_file is None else self.of_file.explicit.get(topic))
@@ -105,28 +88,21 @@ class TopicThresholds:
         self, changes: Mapping[str, float | None], user: str, done: Callable[[], None], *, validate_only: bool
     ) -> AlterTask:
         """Start to set the thresholds of topics, or to remove them (None). The caller has checked the user's rights."""
-        return self._queue.alter(alter_request(changes, validate_only=validate_only), user, done, rules=self)
+        return self.queue.alter(alter_request(changes, validate_only=validate_only), user, done, rules=self)
 
-    def undo(self, task: AlterTask, entity: tuple[EntityPart, ...]) -> None:
-        """Undo the change of a topic, because the broker has refused its part of the request."""
-        self._queue.undo(task, entity)
-
-    def alteration(self, request: AlterRequest) -> Alteration:
-        return alteration(request)
+    @staticmethod
+    def alteration(request: AlterRequest) -> Alteration:
+        """The changes in a request that `alter_request` made."""
+        found = Alteration()
+        for entry in request.entries:
+            found.results[entry.entity] = AlterResult(NONE, None, entry.entity)
+            for part in entry.entity:
+                found.changes += [Change(ClientQuotaEntity(topic=part.name), op.key, op.value) for op in entry.ops]
+        return found
 
     def check(self, before: DynamicQuotas, after: DynamicQuotas) -> None:
         if self.of_file is not None:
             check_sum(self.of_file, before, after)
-
-
-def alteration(request: AlterRequest) -> Alteration:
-    """The changes in a request that `alter_request` made."""
-    found = Alteration()
-    for entry in request.entries:
-        found.results[entry.entity] = AlterResult(NONE, None, entry.entity)
-        for part in entry.entity:
-            found.changes += [Change(ClientQuotaEntity(topic=part.name), op.key, op.value) for op in entry.ops]
-    return found
 
 
 def thresholds(quotas: DynamicQuotas) -> dict[str, float]:

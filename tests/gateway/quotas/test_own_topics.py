@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.features.topic_quotas.produce_inspector import TopicGate
+from gateway.features.topic_quotas.produce_inspector import TopicInspection
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.proxy.produce_gate import ProducedTopics
 from gateway.quotas.meter import Window
@@ -126,7 +126,7 @@ class Metered(Owner):
         super().__init__(produce=1e9, topics=topics)
         settings = TopicSettings(1_000, meter="window", window=Window(2, 1.0))
         self.quotas = TopicQuotas(settings, START, own=self.own)
-        self.gate = TopicGate(self.quotas, 19, lambda rejection, now: self.rejections.append(rejection))
+        self.gate = TopicInspection(self.quotas, 19, lambda rejection, now: self.rejections.append(rejection))
         topics.make_inspector = self.gate.open
 
 

@@ -10,8 +10,8 @@ from gateway.features.topic_quotas.thresholds import (
     KEY,
     Threshold,
     TopicLimits,
+    TopicThresholds,
     alter_request,
-    alteration,
     check_sum,
     parse,
     thresholds,
@@ -32,11 +32,12 @@ DENIED = "Cluster authorization failed: User:ANONYMOUS is not one of Weir's quot
 
 
 class Api:
-    """A `ThresholdApi` that ends an alteration when the test calls `finish`."""
+    """`TopicThresholds` and their queue, which ends an alteration when the test calls `finish`."""
 
     def __init__(self, allowed=True, topics_limited=True):
         self.allowed = allowed
         self.topics_limited = topics_limited
+        self.queue = self
         self.quotas = {}
         self.tasks = []
         self.undone = []
@@ -57,7 +58,7 @@ class Api:
 
     def finish(self):
         task = self.tasks[-1]
-        wanted = alteration(task.request)
+        wanted = TopicThresholds.alteration(task.request)
         after = altered(self.quotas, wanted.changes)
         try:
             check_sum(LIMITS, self.quotas, after)

@@ -5,7 +5,7 @@ from struct import pack_into
 
 import pytest
 
-from gateway.features.topic_quotas.produce_inspector import MAX_GAPS, MESSAGE, TopicGate
+from gateway.features.topic_quotas.produce_inspector import MAX_GAPS, MESSAGE, TopicInspection
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.proxy.handler import EndConnection
 from gateway.proxy.produce_gate import ProducedTopics
@@ -61,7 +61,7 @@ class Metered(Transcript):
     def __init__(self, settings=None, *, enforce=True, on=True, **rest):
         self.rejections = []
         self.topics = ProducedTopics()
-        self.gate = TopicGate(self.quotas_of(enforce), ERROR, lambda rejection, now: self.rejections.append(rejection))
+        self.gate = TopicInspection(self.quotas_of(enforce), ERROR, lambda rejection, now: self.rejections.append(rejection))
         self.topics.make_inspector = self.gate.open if on else None
         super().__init__(settings or limits(), topics=self.topics, **rest)
 

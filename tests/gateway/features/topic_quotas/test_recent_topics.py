@@ -64,7 +64,7 @@ def test_rejected_topic_stays_rejected_after_restart(meter):
     assert [use.name for use in uses] == [None, "hot"]
 
     second = quotas(meter, AGAIN)
-    restore_topics(second, uses, 0.0, AGAIN)
+    restore_topics(second, uses, AGAIN)
     use = second.find(b"hot", by_id=False)
     assert second.rejects(use, AGAIN)
     assert (use.appended_bytes, second.find(b"cold", by_id=False)) == (0, None)
@@ -76,7 +76,7 @@ def test_rejected_topic_stays_rejected_after_restart(meter):
     assert second.find(b"hot", by_id=False) is None
 
     third = quotas(meter, AGAIN)
-    restore_topics(third, uses, 600.0, AGAIN)
+    restore_topics(third, [use.aged(600.0) for use in uses], AGAIN)
     assert not third.rejects(third.find(b"hot", by_id=False), AGAIN)
 
 
@@ -86,7 +86,7 @@ def test_peer_appends_are_restored_separately():
     first.peer_account(ALL_TOPICS, "", START).charge_others(6_000, START, no_debt=False)
     first.appended(b"hot", 200, START, by_id=False)
     second = quotas("window", AGAIN)
-    restore_topics(second, saved(first, START), 0.0, AGAIN)
+    restore_topics(second, saved(first, START), AGAIN)
     use = second.known(TOPIC, "hot")
     assert (use.rate.measure(AGAIN), use.elsewhere.measure(AGAIN)) == (50.0, 150.0)
     assert second.over(AGAIN)
@@ -99,7 +99,7 @@ def test_expired_rates_are_not_saved_and_bounds_hold():
     for name in (b"a", b"b", b"c"):
         first.appended(name, 5_000, START, by_id=False)
     second = quotas("one_minute", AGAIN, max_topics=2)
-    restore_topics(second, saved(first, START), 0.0, AGAIN)
+    restore_topics(second, saved(first, START), AGAIN)
     assert [second.known(TOPIC, name) is not None for name in "abc"] == [True, True, False]
 
 
@@ -107,13 +107,13 @@ def test_changed_meter_starts_anew():
     first = quotas("one_minute", START)
     first.appended(b"hot", 5_000, START, by_id=False)
     second = quotas("window", AGAIN)
-    restore_topics(second, saved(first, START), 0.0, AGAIN)
+    restore_topics(second, saved(first, START), AGAIN)
     assert second.known(TOPIC, "hot") is None
     assert second.rate(AGAIN) == 0.0
 
 
 def test_empty_record_gives_a_new_rate():
-    restore_topics(quotas("one_minute", AGAIN), [TopicSpent(None, "one_minute", WINDOW, ())], 0.0, AGAIN)
+    restore_topics(quotas("one_minute", AGAIN), [TopicSpent(None, "one_minute", WINDOW, ())], AGAIN)
     for rate in rates(START):
         rate.record(100, START)
         rate.restore([], START)

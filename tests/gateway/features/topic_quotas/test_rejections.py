@@ -6,12 +6,10 @@ import pytest
 
 from gateway.features.topic_quotas.produce_inspector import Rejection
 from gateway.features.topic_quotas.rejections import FOLD_SECONDS, MAX_FOLDS, RejectionFolder
-from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.observer import Outlet
 from gateway.proxy.identity import Client
 from gateway.proxy.wire import Origin
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
-from gateway.quotas.meter import Window
 
 NOW, WALL = 1_000.0, 1_700_000_000.0
 
@@ -19,18 +17,17 @@ NOW, WALL = 1_000.0, 1_700_000_000.0
 class Folded:
     def __init__(self):
         self.events = []
-        self.quotas = TopicQuotas(TopicSettings(1_000, {"hot": 400}, meter="window", window=Window(2, 1.0)), NOW)
-        self.use = self.quotas.appended(b"hot", 5_000, NOW, by_id=False)
         self.client = Client(QuotaEngine(QuotaSettings(), NOW))
         self.client.use("etl", NOW)
         self.origin = Origin("10.0.0.1", 1)
-        self.folder = RejectionFolder(lambda: self.quotas, Outlet("weir-1", [self], lambda: WALL))
+        self.folder = RejectionFolder(Outlet("weir-1", [self], lambda: WALL))
 
     def notify(self, event):
         self.events.append(event)
 
     def reject(self, topic="hot", reason="quota", size=100, now=NOW, **rest):
-        self.folder.note(Rejection(topic, reason, size, self.client, self.origin, self.use, **rest), now)
+        rates = (5_000.0, 400.0, 5_000.0, 1_000.0)
+        self.folder.note(Rejection(topic, reason, size, self.client, self.origin, *rates, **rest), now)
 
 
 def messages(caplog):
