@@ -1,4 +1,4 @@
-"""The interface between a feature and the rest of the gateway: `app.py` builds the features and calls nothing else of them."""
+"""The interface of a feature: `parts.py` builds the features, and `app.py` calls nothing else of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass

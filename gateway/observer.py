@@ -4,7 +4,7 @@ The observers are the counters of the metrics and, where it is configured, the l
 many, so a `Recorder` folds them before they become events.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from gateway import clock
@@ -26,10 +26,14 @@ class Observer(Protocol):
 class Outlet:
     """Passes events to `observers`, in their order. `gateway` is this gateway's name in events; `wall` gives epoch seconds."""
 
-    def __init__(self, gateway: str = "", observers: Sequence[Observer] = (), wall: Callable[[], float] = clock.wall) -> None:
+    def __init__(self, gateway: str = "", observers: Iterable[Observer] = (), wall: Callable[[], float] = clock.wall) -> None:
         self.gateway = gateway
-        self._observers = observers
+        self._observers = list(observers)
         self._wall = wall
+
+    def observe(self, observer: Observer) -> None:
+        """Pass all later events to `observer` as well."""
+        self._observers.append(observer)
 
     def now_ms(self) -> int:
         return int(self._wall() * 1000)

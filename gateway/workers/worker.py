@@ -67,8 +67,10 @@ class Worker:
         loop.add_reader(sys.stdin.fileno(), gone)
 
 
-def ledger_of(config: LedgerConfig, worker: Worker | None) -> LedgerConfig:
-    """The ledger's section with the worker's own name, so that no two processes write one file."""
-    if worker is None:
-        return config
-    return config.model_copy(update={"gateway": f"{config.gateway or socket.gethostname()}-{worker.number}"})
+def gateway_name(ledger: LedgerConfig | None, worker: Worker | None) -> str:
+    """The name in events and in the ledger's files. A worker's name has its number, so that no two processes write one file."""
+    host = socket.gethostname()
+    if ledger is None:
+        return host
+    name = ledger.gateway or host
+    return name if worker is None else f"{name}-{worker.number}"

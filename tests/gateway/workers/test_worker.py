@@ -7,15 +7,27 @@ import pytest
 from gateway.config.load import parse_config
 from gateway.config.problems import ConfigError
 from gateway.features.ledger.config import LedgerConfig
-from gateway.workers.worker import Worker, ledger_of
-
-LEDGER = LedgerConfig.model_validate({"path": "ledger", "gateway": "weir-a"})
+from gateway.workers.worker import Worker, gateway_name
 
 
-def test_each_worker_has_its_own_ledger_name(tmp_path: Path) -> None:
-    names = [ledger_of(LEDGER, Worker(number, tmp_path)).gateway for number in range(2)]
-    assert names == ["weir-a-0", "weir-a-1"]
-    assert ledger_of(LEDGER, None) is LEDGER
+@pytest.mark.parametrize(
+    ("ledger", "number", "name"),
+    [
+        (None, None, "host"),
+        (None, 1, "host"),
+        ({}, None, "host"),
+        ({}, 3, "host-3"),
+        ({"gateway": "weir-a"}, None, "weir-a"),
+        ({"gateway": "weir-a"}, 0, "weir-a-0"),
+        ({"gateway": "weir-a"}, 1, "weir-a-1"),
+    ],
+)
+def test_each_worker_has_its_own_ledger_name(
+    ledger: dict[str, str] | None, number: int | None, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "host")
+    section = None if ledger is None else LedgerConfig.model_validate({"path": "ledger", **ledger})
+    assert gateway_name(section, None if number is None else Worker(number, tmp_path)) == name
 
 
 CONFIG = """
@@ -42,10 +54,3 @@ def test_secret_files_are_checked_again(tmp_path: Path) -> None:
     Worker(0, tmp_path).keep(config)
     with pytest.raises(ConfigError, match=r"upstream\.sasl\.password_file"):
         Worker(0, tmp_path).config(tmp_path / "weir.yaml")
-
-
-def test_unnamed_ledger_uses_the_host_name(tmp_path: Path) -> None:
-    name = ledger_of(LEDGER.model_copy(update={"gateway": None}), Worker(3, tmp_path)).gateway
-    assert name is not None
-    assert name.endswith("-3")
-    assert len(name) > 2
