@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gateway.alterations import entity_of
 from gateway.config.problems import ConfigError, Problem
-from gateway.features.quota_api.rules import parts_of
+from gateway.features.quota_api.rules import parts_of, without_topics
 from gateway.files.file_lock import FileLock
 from gateway.files.whole_file import replace_file
 from gateway.quotas.entity import DynamicQuotas
@@ -61,54 +61,70 @@ class _State(_Saved):
 
 
 class StateFile:
-    """A `QuotaStore` in a file. The folder of `path` must exist.
+    """A `QuotaStore` in a file, with the thresholds of topics in a second file beside it. The folder of `path` must exist.
 
     `save` takes `lock` first. None: the owner guarantees that there is no other writer.
     """
 
     def __init__(self, path: Path, lock: FileLock | None = None) -> None:
         self.path = path
+        # Weir 0.1 has no thresholds of topics: it would read their rows as those of a client without a name.
+        self._topics = path.with_name(f"{path.stem}.topics{path.suffix}")
         self._lock = lock
 
     async def load(self) -> DynamicQuotas:
         """Raises ConfigError if the file is damaged, has another version or is unreadable."""
         return await asyncio.to_thread(self._load)
 
-    async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:  # noqa: ARG002 -- the whole file is written
-        """Replace the file. Raises NotSavedError."""
+    async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:
+        """Replace the file whole. Raises NotSavedError."""
         try:
             if self._lock is not None and not self._lock.take():
                 problem = self._lock.problem
                 raise NotSavedError(problem.message, problem.remedy)
-            await asyncio.to_thread(self._save, dict(after))
+            await asyncio.to_thread(self._save, dict(before), dict(after))
         except OSError as error:
             raise NotSavedError(error.strerror or str(error), "make the folder of state.path writable") from error
         return after
 
     def _load(self) -> DynamicQuotas:
+        return {**self._read(self.path), **self._read(self._topics)}
+
+    def _read(self, path: Path) -> DynamicQuotas:
         try:
-            text = self.path.read_bytes()
+            text = path.read_bytes()
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise self._refused(f"{self.path} can't be read: {error.strerror}", "let the user that runs Weir read it") from None
+            raise self._refused(f"{path} can't be read: {error.strerror}", "let the user that runs Weir read it") from None
         try:
             version = json.loads(text)["version"]
             if version != VERSION:
                 remedy = "run the version of Weir that wrote it, or move it away and set the quotas again"
-                raise self._refused(f"{self.path} has version {version}, this Weir reads version {VERSION}", remedy)
+                raise self._refused(f"{path} has version {version}, this Weir reads version {VERSION}", remedy)
             state = _State.model_validate_json(text)
             return {entity_of(row.entity): row.quotas for row in state.client_quotas}
         except (ValueError, TypeError, KeyError) as error:
             what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
             remedy = "restore it from a backup, or move it away and set the quotas again with kafka-configs"
-            raise self._refused(f"{self.path} is damaged: {what!s}", remedy) from None
+            raise self._refused(f"{path} is damaged: {what!s}", remedy) from None
 
     @staticmethod
     def _refused(message: str, remedy: str) -> ConfigError:
         return ConfigError("quotas set through the API", [Problem("state.path", message, remedy)])
 
-    def _save(self, quotas: DynamicQuotas) -> None:
+    def _save(self, before: DynamicQuotas, after: DynamicQuotas) -> None:
+        """A request changes quotas or thresholds, not both: if a write fails, neither file has the change."""
+        self._write(self.path, without_topics(after))
+        topics = _of_topics(after)
+        if topics != _of_topics(before) or (topics and not self._topics.exists()):
+            self._write(self._topics, topics)
+
+    @staticmethod
+    def _write(path: Path, quotas: DynamicQuotas) -> None:
         rows = [{"entity": parts_of(entity), "quotas": dict(limits)} for entity, limits in quotas.items()]
-        text = json.dumps({"version": VERSION, "client_quotas": rows}, indent=1, allow_nan=False)
-        replace_file(self.path, [text], durable=True)
+        replace_file(path, [json.dumps({"version": VERSION, "client_quotas": rows}, indent=1, allow_nan=False)], durable=True)
+
+
+def _of_topics(quotas: DynamicQuotas) -> DynamicQuotas:
+    return {entity: limits for entity, limits in quotas.items() if entity.topic is not None}

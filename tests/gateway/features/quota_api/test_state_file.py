@@ -33,7 +33,7 @@ def file(tmp_path):
 @given(quotas=st.dictionaries(entities, limits, max_size=4))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 def test_saved_quotas_are_loaded(file, quotas):
-    file._save(quotas)
+    file._save(file._load(), quotas)
     assert file._load() == quotas
 
 
@@ -54,6 +54,29 @@ async def test_default_entity_is_null_as_in_kafka(file):
         ],
     }
     assert [path.name for path in file.path.parent.iterdir()] == ["weir.state.json"]
+
+
+async def test_thresholds_of_topics_have_a_file_of_their_own(file):
+    """Weir 0.1 reads a topic's row as that of a client without a name, and could not read the file that it then writes."""
+    topics = {ClientQuotaEntity(topic="payments"): {"bytes.in.per.sec.threshold": 1e6}}
+    await file.save({}, ALICE)
+    alone = file.path.read_text()
+    await file.save(ALICE, ALICE | topics)
+    assert file.path.read_text() == alone
+    assert file.path.with_name("weir.state.topics.json").exists()
+    assert await file.load() == ALICE | topics
+    await file.save(ALICE | topics, ALICE)
+    assert await file.load() == ALICE
+
+
+async def test_thresholds_leave_the_common_file_at_a_save(file):
+    topics = {ClientQuotaEntity(topic="payments"): {"bytes.in.per.sec.threshold": 1e6}}
+    file._write(file.path, ALICE | topics)
+    quotas = await file.load()
+    assert quotas == ALICE | topics
+    await file.save(quotas, quotas)
+    assert await file.load() == quotas
+    assert "payments" not in file.path.read_text()
 
 
 async def test_failed_save_keeps_earlier_state(file):
