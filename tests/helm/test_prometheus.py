@@ -77,7 +77,7 @@ def test_alerts_have_severity_summary_and_runbook() -> None:
     assert len({rule["alert"] for rule in alerts}) == len(alerts) > 20
     for rule in alerts:
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}, rule["alert"]
-        assert set(rule["annotations"]) == {"summary", "description", "runbook"}, rule["alert"]
+        assert set(rule["annotations"]) == {"summary", "description", "runbook", "runbook_url"}, rule["alert"]
         assert all(text.strip() for text in rule["annotations"].values()), rule["alert"]
 
 

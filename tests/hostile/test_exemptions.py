@@ -1,4 +1,4 @@
-"""An exemption by client-id lets any user evade user quotas. The README shows none, and `weir check` warns."""
+"""An exemption by client-id lets any user evade user quotas. The docs show none, and `weir check` warns."""
 
 import re
 import subprocess
@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 pytestmark = pytest.mark.process
-README = Path(__file__).parents[2] / "README.md"
+CHECKOUT = Path(__file__).parents[2]
+PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
 
 
 def check(config_file: Path, entities: list[dict[str, object]]) -> subprocess.CompletedProcess[str]:
@@ -20,8 +21,9 @@ def check(config_file: Path, entities: list[dict[str, object]]) -> subprocess.Co
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
 
-def test_readme_exempts_nobody_by_client_id(tmp_path):
-    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", README.read_text(), re.DOTALL)]
+def test_docs_exempt_nobody_by_client_id(tmp_path):
+    texts = [block for page in PAGES for block in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)]
+    blocks = [block for text in texts if isinstance(block := yaml.safe_load(text), dict)]
     examples = [block["quotas"]["entities"] for block in blocks if "entities" in (block.get("quotas") or {})]
     assert any(row.get("exempt") for entities in examples for row in entities)
     for entities in examples:

@@ -29,6 +29,10 @@ _FULL_SECONDS = 90.0
 _SPARE_SECONDS = 15.0
 """Clients have work for this many more seconds than measured, since one of four may be faster than its share."""
 _BURST_SECONDS = 10.0
+_CHARTS = {
+    "evenness.svg": (Scenario(PRODUCE, 1, MIB), "One unpaced producer with a quota of 1 MiB/s: bytes per second"),
+    "evenness-consumer.svg": (Scenario(FETCH, 1, MIB), "One unpaced consumer with a quota of 1 MiB/s: bytes per second"),
+}
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=_FULL_SECONDS, help="measured time of each run (default: 90)")
     parser.add_argument("--batches", default="1,2,3", help="1 (single clients), 2 (four producers), 3 (four consumers)")
     parser.add_argument("--out", type=Path, help="folder for evenness.md, .json and .svg (a full run: loadtest/results)")
+    parser.add_argument("--redraw", action="store_true", help="run nothing; draw the charts of --out or loadtest/results again")
     options = parser.parse_args()
+    if options.redraw:
+        _redraw(options.out or RESULTS)
+        return 0
     try:
         batches = [BATCHES[int(number) - 1] for number in options.batches.split(",")]
     except (ValueError, IndexError):
@@ -78,10 +86,8 @@ def _write(out: Path, outcomes: Sequence[Outcome], report: str, seconds: float) 
     (out / "evenness.md").write_text(report)
     raw = {"machine": machine(), "outcomes": [asdict(outcome) for outcome in outcomes]}
     (out / "evenness.json").write_text(json.dumps(raw) + "\n")
-    drawn = _draw(outcomes, seconds)
-    if drawn:
-        (out / "evenness.svg").write_text(drawn)
-    print(f"written: {out}/evenness.md, .json{' and .svg' if drawn else ''}")
+    print(f"written: {out}/evenness.md, .json")
+    _draw(out, outcomes, seconds)
 
 
 def _play(batches: Sequence[Sequence[Scenario]], seconds: float) -> list[Outcome]:
@@ -167,14 +173,23 @@ def _milliseconds(values: Sequence[float]) -> str:
     return f"{max(known):,.0f} ms" if known else "?"
 
 
-def _draw(outcomes: Sequence[Outcome], seconds: float) -> str | None:
-    chosen = Scenario(PRODUCE, 1, MIB)
-    rates = {outcome.way: outcome.rates for outcome in outcomes if outcome.scenario == chosen}
-    if not {BROKER, WEIR} <= rates.keys():
-        return None
-    panels = {"The broker's own quota": rates[BROKER], "Weir": rates[WEIR]}
-    title = "One unpaced producer with a quota of 1 MiB/s: bytes per second"
-    return chart(title, panels, MIB, ("KiB/s", KIB), int(seconds))
+def _draw(out: Path, outcomes: Sequence[Outcome], seconds: float) -> None:
+    """Write a chart of each scenario of `_CHARTS` that ran both ways."""
+    for name, (chosen, title) in _CHARTS.items():
+        rates = {outcome.way: outcome.rates for outcome in outcomes if outcome.scenario == chosen}
+        if {BROKER, WEIR} <= rates.keys():
+            panels = {"The broker's own quota": rates[BROKER], "Weir": rates[WEIR]}
+            (out / name).write_text(chart(title, panels, MIB, ("KiB/s", KIB), int(seconds)))
+            print(f"written: {out}/{name}")
+
+
+def _redraw(folder: Path) -> None:
+    """Draw the charts again from the figures of an earlier run."""
+    stored = json.loads((folder / "evenness.json").read_text())["outcomes"]
+    outcomes = [
+        Outcome(**{**one, "scenario": Scenario(**one["scenario"]), "figures": Figures(**one["figures"])}) for one in stored
+    ]
+    _draw(folder, outcomes, max(len(outcome.rates) for outcome in outcomes))
 
 
 if __name__ == "__main__":

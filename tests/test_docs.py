@@ -1,0 +1,77 @@
+"""README.md and the alerts link to pages that exist, and the pages' examples are valid."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gateway.config.load import parse_config
+from tests.helm.queries import rules
+
+CHECKOUT = Path(__file__).parents[1]
+DOCS = CHECKOUT / "docs"
+README = CHECKOUT / "README.md"
+PAGES = sorted(DOCS.rglob("*.md"))
+SITE = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["urls"]["Documentation"]
+ALERTS = {rule["alert"]: rule for rule in rules() if "alert" in rule}
+MOST_LINES = 150
+"""The most lines of README.md, so that a newcomer reads it to its end."""
+
+
+def source(address: str) -> Path:
+    """The file behind an address of the site."""
+    path = DOCS / address.removeprefix(SITE).partition("#")[0]
+    return path.with_suffix(".md") if path.suffix == ".html" else path
+
+
+def links(page: Path) -> list[str]:
+    text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.DOTALL)
+    return re.findall(r"\]\(([^)\s]+)\)", text)
+
+
+def examples() -> list[Any]:
+    found = []
+    for page in [README, *PAGES]:
+        for number, text in enumerate(re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE), 1):
+            content = yaml.safe_load(text)
+            if isinstance(content, dict) and {"upstream", "listeners", "quotas"} & content.keys():
+                found.append(pytest.param(content, id=f"{page.relative_to(CHECKOUT)}-{number}"))
+    return found
+
+
+def test_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) <= MOST_LINES
+
+
+def test_readme_links_to_existing_pages_of_the_site() -> None:
+    found = links(README)
+    assert len(found) > 20
+    assert [link for link in found if not (link.startswith(SITE) and source(link).is_file())] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_page_links_to_existing_files(page: Path) -> None:
+    relative = [link.partition("#")[0] for link in links(page) if "://" not in link]
+    assert [link for link in relative if link and not (page.parent / link).is_file()] == []
+
+
+@pytest.mark.parametrize("content", examples())
+def test_example_is_a_valid_config(content: dict[str, Any]) -> None:
+    content = {"listeners": [{"name": "clients", "bootstrap_port": 29092}], **content}
+    content["upstream"] = {"bootstrap_servers": ["127.0.0.1:9092"], **content.get("upstream", {})}
+    parse_config(yaml.safe_dump(content), source="an example")
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_alert_links_to_its_runbook(name: str) -> None:
+    address = ALERTS[name]["annotations"]["runbook_url"]
+    assert address == f"{SITE}how-to/runbooks/{name}.html"
+    assert source(address).read_text().startswith(f"# {name}\n")
+
+
+def test_each_runbook_belongs_to_an_alert() -> None:
+    pages = {page.stem for page in (DOCS / "how-to" / "runbooks").glob("*.md")} - {"index"}
+    assert pages == ALERTS.keys()
