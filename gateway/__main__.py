@@ -20,6 +20,7 @@ from gateway.config.load import load_config
 from gateway.config.model import WeirConfig
 from gateway.config.problems import ConfigError
 from gateway.log import configure_logging
+from gateway.moving_in import command_line as moving_in
 from gateway.quotas.kinds import CLIENT_KINDS
 from gateway.reports.job import command as reports
 from gateway.version import weir_build, weir_version
@@ -43,6 +44,7 @@ examples:
   weir quotas                        show each client's use now (press Ctrl-C to stop)
   weir quotas --json | jq .rows      the same for scripts
   weir quotas forgive --client-id etl    clear a client's debt, which ends its mute
+  weir quotas import --config weir.yaml --bootstrap-server broker1:9092    print the brokers' own quotas as a config
   weir volumes publish --config weir.yaml    beside a broker: publish the usage of its disks
   weir report --events ./throttle-ledger --out ./report    report throttles: clients, quotas, affected neighbours
 
@@ -280,7 +282,9 @@ def _parser() -> argparse.ArgumentParser:
     quotas.add_argument("--once", action="store_true", help="print the table once, also on a terminal")
     quotas.add_argument("--json", action="store_true", help="print the gateway's answer once, as JSON")
     quotas.set_defaults(run=_quotas)
-    forgive = quotas.add_subparsers(title="commands", metavar="COMMAND").add_parser(
+    of_quotas = quotas.add_subparsers(title="commands", metavar="COMMAND")
+    moving_in.add_commands(of_quotas, _url)
+    forgive = of_quotas.add_parser(
         "forgive", help="clear a client's debt, on the gateway's own host", description=_FORGIVE, formatter_class=layout
     )
     forgive.add_argument("--user", metavar="NAME", help="the user, as `weir quotas` shows it")

@@ -1,0 +1,160 @@
+"""Reads and alters the brokers' quotas (DescribeClientQuotas, AlterClientQuotas), on the brokers' own listeners."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from kafka.protocol.admin import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+
+from gateway import clock
+from gateway.alterations import CLUSTER_AUTHORIZATION_FAILED
+from gateway.cluster.brokers import Address
+from gateway.cluster.client import Answer, ClusterError, answer_of, check_error
+from gateway.cluster.requests import BrokerRequest, Message
+from gateway.moving_in import MoveError
+from gateway.moving_in.access import Access
+from gateway.moving_in.broker_quotas import BrokerQuotas, Entity, entity_of, entity_text
+
+APPLIED_SECONDS = 30.0
+"""The time that each broker has to apply an alteration of the controller."""
+
+_LOOK_SECONDS = 0.1
+_NEWEST = 1
+
+Changes = Mapping[Entity, Mapping[str, float | None]]
+"""Quotas to set by entity and key, or to remove if the value is None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The cluster's id, and its live brokers by node id."""
+
+    cluster_id: str
+    brokers: Mapping[int, Address]
+
+    def __str__(self) -> str:
+        ids = ", ".join(map(str, sorted(self.brokers)))
+        count = len(self.brokers)
+        return f"cluster {self.cluster_id} with {count} live {'broker' if count == 1 else 'brokers'} (id {ids})"
+
+
+class BrokerAdmin:
+    """A context manager: the connections of one command. Every method raises MoveError with the cause and the remedy."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._connections = access.connections()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._connections.close()
+
+    async def cluster(self) -> Cluster:
+        fields = {"topics": [], "allow_auto_topic_creation": False}
+        request = BrokerRequest(MetadataRequest, fields, _reader(MetadataResponse), oldest=4, newest=9)
+        answer = await self._ask(request)
+        with answer_of("Metadata"):
+            brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
+        if not brokers or not answer.cluster_id:
+            raise MoveError("the brokers' Metadata names no brokers or no cluster id — try again when the cluster has started")
+        return Cluster(answer.cluster_id, brokers)
+
+    async def describe(self, address: Address | None = None) -> BrokerQuotas:
+        """All quotas of users, client-ids and addresses, from any broker or the one with this address."""
+        request = BrokerRequest(
+            DescribeClientQuotasRequest,
+            {"components": [], "strict": False},
+            _reader(DescribeClientQuotasResponse),
+            oldest=0,
+            newest=_NEWEST,
+        )
+        answer = await self._ask(request, address)
+        self._check(answer.error_code, answer.error_message, "DESCRIBE_CONFIGS")
+        with answer_of("DescribeClientQuotas"):
+            return {
+                entity_of({part.entity_type: part.entity_name for part in entry.entity}): {
+                    each.key: each.value for each in entry.values
+                }
+                for entry in answer.entries or ()
+            }
+
+    async def alter(self, changes: Changes, *, validate_only: bool = False) -> None:
+        """Make all changes, in one request; the controller makes all of them or none, unless it refuses single entities."""
+        entry_of = AlterClientQuotasRequest.EntryData
+        entries = [
+            entry_of(
+                version=_NEWEST,
+                entity=[entry_of.EntityData(version=_NEWEST, entity_type=kind, entity_name=name) for kind, name in entity],
+                ops=[
+                    entry_of.OpData(version=_NEWEST, key=key, value=value or 0.0, remove=value is None)
+                    for key, value in values.items()
+                ],
+            )
+            for entity, values in changes.items()
+        ]
+        request = BrokerRequest(
+            AlterClientQuotasRequest,
+            {"entries": entries, "validate_only": validate_only},
+            _reader(AlterClientQuotasResponse),
+            oldest=0,
+            newest=_NEWEST,
+        )
+        answer = await self._ask(request)
+        with answer_of("AlterClientQuotas"):
+            for entry in answer.entries:
+                name = entity_text(entity_of({part.entity_type: part.entity_name for part in entry.entity}))
+                self._check(entry.error_code, f"{name}: {entry.error_message}", "ALTER_CONFIGS")
+
+    async def wait_until_applied(self, cluster: Cluster, changes: Changes) -> None:
+        """Wait until each live broker describes the changes, because a broker learns of them from the controller's log."""
+        for node_id, address in sorted(cluster.brokers.items()):
+            until = clock.monotonic() + APPLIED_SECONDS
+            while not _has(await self.describe(address), changes):
+                if clock.monotonic() > until:
+                    raise MoveError(
+                        f"broker {node_id} has not applied the change within {APPLIED_SECONDS:g} s — check that broker with"
+                        " kafka-configs --describe"
+                    )
+                await asyncio.sleep(_LOOK_SECONDS)
+
+    def _check(self, code: int, message: str | None, right: str) -> None:
+        if code == CLUSTER_AUTHORIZATION_FAILED:
+            raise MoveError(
+                f"the brokers do not let this user do it ({message}) — give the user the right {right} on the cluster, with"
+                " kafka-acls --add --cluster"
+            )
+        if code:
+            try:
+                check_error(code, "the brokers refuse the request")
+            except ClusterError as error:
+                raise MoveError(f"{error}: {message} — correct it with kafka-configs, and try again") from None
+
+    async def _ask(self, request: Message, address: Address | None = None) -> Answer:
+        try:
+            if address is None:
+                return await self._connections.ask_any(self._access.bootstrap, request)
+            return await self._connections.ask(address, request)
+        except ClusterError as error:
+            if address is None:
+                raise await self._access.explained(error) from None
+            raise MoveError(f"{error} — check that broker") from None
+
+
+def _reader(response: Message) -> Callable[[int, bytes], Any]:
+    return lambda version, body: response.decode(body, version=version)
+
+
+def _has(quotas: BrokerQuotas, changes: Changes) -> bool:
+    return all(quotas.get(entity, {}).get(key) == value for entity, values in changes.items() for key, value in values.items())

@@ -1,0 +1,174 @@
+"""`--command-config`: a properties file as Kafka's own tools take it, read into the settings of Weir's connections."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import javaproperties
+
+from gateway.config.problems import nearest
+from gateway.moving_in import MoveError
+from gateway.proxy.tls.contexts import ClientTls
+
+KEYS: Final = {
+    "security.protocol": "PLAINTEXT (the default), SSL, SASL_PLAINTEXT or SASL_SSL",
+    "sasl.mechanism": "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
+    "sasl.jaas.config": "the login module with username and password",
+    "ssl.truststore.type": "PEM",
+    "ssl.truststore.location": "a PEM file with the brokers' authorities; without it, the system's",
+    "ssl.keystore.type": "PEM",
+    "ssl.keystore.location": "a PEM file with a private key and its certificates, for brokers that ask for a certificate",
+    "ssl.endpoint.identification.algorithm": "https (the default), or empty to accept any host name",
+    "client.id": "the client-id in the brokers' logs (default: weir)",
+    "request.timeout.ms": "the time that a broker has for an answer (default: 10000)",
+}
+"""The keys that Weir understands, with their values for `--help` and messages."""
+
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_MODULES: Final = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+_VALUE = r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[^\s;"\'=]+'
+_JAAS = re.compile(rf"\s*(?P<module>[\w.$]+)\s+(?P<flag>\w+)(?P<options>(?:\s+[\w.]+\s*=\s*(?:{_VALUE}))*)\s*;\s*")
+_OPTION = re.compile(rf"\s+([\w.]+)\s*=\s*({_VALUE})")
+_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+_MAX_TIMEOUT_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class SaslLogin:
+    """A user of PLAIN or SCRAM. The password is never shown."""
+
+    mechanism: str
+    username: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"SaslLogin({self.mechanism}, {self.username})"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientProperties:
+    """The settings of a connection. `tls` and `sasl` are None if the security protocol has no such layer."""
+
+    source: str
+    tls: ClientTls | None = None
+    sasl: SaslLogin | None = None
+    client_id: str = "weir"
+    request_timeout_ms: int = 10_000
+
+    @property
+    def security_protocol(self) -> str:
+        return ("SASL_" if self.sasl else "") + ("SSL" if self.tls else "PLAINTEXT")
+
+
+def read_properties(path: Path) -> ClientProperties:
+    """Raises MoveError without any password. Relative file names start at the working directory, as for Kafka's tools."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise MoveError(
+            f"--command-config {path}: can't be read: {error.strerror or error} — name a properties file of a Kafka client"
+        ) from None
+    except UnicodeDecodeError:
+        raise MoveError(f"--command-config {path}: is not UTF-8 text — name a properties file of a Kafka client") from None
+    return parse_properties(text, str(path))
+
+
+def parse_properties(text: str, source: str) -> ClientProperties:
+    """Raises MoveError."""
+    try:
+        values = javaproperties.loads(text)
+    except javaproperties.InvalidUEscapeError:
+        raise MoveError(f"{source}: has a \\u escape without four hexadecimal digits — correct it") from None
+    for key in values:
+        if key not in KEYS:
+            raise _unknown(key, source)
+    protocol = _one_of(values, "security.protocol", "PLAINTEXT", _PROTOCOLS, source)
+    return ClientProperties(
+        source,
+        _tls(values, source) if protocol.endswith("SSL") else None,
+        _sasl(values, source) if protocol.startswith("SASL_") else None,
+        values.get("client.id") or "weir",
+        _timeout(values, source),
+    )
+
+
+def _unknown(key: str, source: str) -> MoveError:
+    similar = nearest(key, KEYS)
+    hint = f"write {similar}, or remove it" if similar else "remove it"
+    return MoveError(f"{source}: {key} is not a key that Weir understands — {hint}; the keys are {', '.join(KEYS)}")
+
+
+def _one_of(values: Mapping[str, str], key: str, default: str, allowed: tuple[str, ...], source: str) -> str:
+    value = values.get(key, default).strip().upper()
+    if value not in allowed:
+        raise MoveError(f"{source}: {key} is {values[key]!r}, which Weir can't use — write one of {', '.join(allowed)}")
+    return value
+
+
+def _timeout(values: Mapping[str, str], source: str) -> int:
+    text = values.get("request.timeout.ms", "10000").strip()
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= _MAX_TIMEOUT_MS):
+        raise MoveError(f"{source}: request.timeout.ms is {text!r} — write milliseconds, from 1 to {_MAX_TIMEOUT_MS}")
+    return int(text)
+
+
+def _tls(values: Mapping[str, str], source: str) -> ClientTls:
+    trusted = _pem_file(values, "truststore", source)
+    own = _pem_file(values, "keystore", source)
+    check = values.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
+    if check not in ("https", ""):
+        raise MoveError(
+            f"{source}: ssl.endpoint.identification.algorithm is {check!r} — write https, or leave it empty to"
+            " accept any host name"
+        )
+    return ClientTls(trusted, own, own, check == "https", "1.2")
+
+
+def _pem_file(values: Mapping[str, str], store: str, source: str) -> Path | None:
+    location, kind = values.get(f"ssl.{store}.location"), values.get(f"ssl.{store}.type", "JKS")
+    if location is None:
+        return None
+    if kind.strip().upper() != "PEM":
+        raise MoveError(
+            f"{source}: ssl.{store}.type is {kind}, and Weir reads PEM only — convert {location} with keytool and openssl."
+            f" Name the new file in ssl.{store}.location, and add ssl.{store}.type=PEM"
+        )
+    return Path(location)
+
+
+def _sasl(values: Mapping[str, str], source: str) -> SaslLogin:
+    if "sasl.mechanism" not in values:
+        raise MoveError(f"{source}: has no sasl.mechanism, and Weir does not know Kafka's default, GSSAPI — write one of"
+                        f" {', '.join(_MODULES)}")  # fmt: skip
+    mechanism = _one_of(values, "sasl.mechanism", "", tuple(_MODULES), source)
+    example = f'{_MODULES[mechanism]} required username="NAME" password="SECRET";'
+    remedy = f"write sasl.jaas.config={example}"
+    if "sasl.jaas.config" not in values:
+        raise MoveError(f"{source}: has no sasl.jaas.config, so there is no user for {mechanism} — {remedy}")
+    found = _JAAS.fullmatch(values["sasl.jaas.config"])
+    if found is None:
+        raise MoveError(f"{source}: sasl.jaas.config can't be read (its value is secret, so it is not shown) — {remedy}")
+    if found["module"] != _MODULES[mechanism]:
+        raise MoveError(
+            f"{source}: sasl.jaas.config names {found['module']}, which is not the module of {mechanism} — {remedy}"
+        )
+    options = {name: _unquoted(value) for name, value in _OPTION.findall(found["options"])}
+    for name in ("username", "password"):
+        if not options.get(name):
+            raise MoveError(f"{source}: sasl.jaas.config has no {name} — {remedy}")
+    if unknown := sorted(options.keys() - {"username", "password"}):
+        raise MoveError(f"{source}: sasl.jaas.config has the option {unknown[0]}, which Weir does not understand — remove it")
+    return SaslLogin(mechanism, options["username"], options["password"])
+
+
+def _unquoted(text: str) -> str:
+    """A value as Java's StreamTokenizer reads it, without octal escapes."""
+    if text[0] not in "\"'":
+        return text
+    return re.sub(r"\\(.)", lambda escape: _ESCAPES.get(escape[1], escape[1]), text[1:-1], flags=re.DOTALL)

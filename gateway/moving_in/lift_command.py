@@ -1,0 +1,178 @@
+"""`weir quotas lift`: removes the brokers' quotas that Weir enforces, after it has written a restore file."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from gateway import clock
+from gateway.config.entities import entity_quota
+from gateway.config.model import WeirConfig
+from gateway.moving_in import MoveError, restore_file
+from gateway.moving_in.access import Access, check_not_gateway
+from gateway.moving_in.broker_admin import BrokerAdmin, Cluster
+from gateway.moving_in.broker_quotas import Entity, Translation, translated
+from gateway.moving_in.lift_rules import GatewayQuotas, listed, loosened, obstacles
+
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
+
+
+@dataclass(frozen=True, slots=True)
+class LiftOptions:
+    """`brokers` None: the number of live brokers. `admin`: admin addresses of running gateways to check as well."""
+
+    restore_file: Path
+    admin: Sequence[str] = ()
+    brokers: int | None = None
+    dry_run: bool = False
+    yes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    cluster: Cluster
+    translation: Translation
+    obstacles: tuple[str, ...]
+    text: str
+
+    @property
+    def lifted(self) -> dict[Entity, dict[str, float]]:
+        found: dict[Entity, dict[str, float]] = {}
+        for quota in self.translation.moved:
+            found.setdefault(quota.entity, {})[quota.key] = quota.at_broker
+        return found
+
+    @property
+    def kept(self) -> dict[Entity, dict[str, float]]:
+        found: dict[Entity, dict[str, float]] = {}
+        for quota in self.translation.kept:
+            if isfinite(quota.value):  # JSON has no other numbers
+                found.setdefault(quota.entity, {})[quota.key] = quota.value
+        return found
+
+
+def lift(config: WeirConfig, path: Path, access: Access, options: LiftOptions) -> int:
+    """Returns the exit code. Raises MoveError."""
+    check_not_gateway(config, access.bootstrap)
+    plan = asyncio.run(_planned(config, path, access, options))
+    print(plan.text)
+    if plan.obstacles:
+        count = len(plan.obstacles)
+        print(f"\nnot lifted, for {count} {'reason' if count == 1 else 'reasons'}:", file=sys.stderr)
+        for obstacle in plan.obstacles:
+            print(f"  {obstacle}", file=sys.stderr)
+        return 1
+    if not plan.translation.moved:
+        print("nothing to lift")
+        return 0
+    restore_file.check_new(options.restore_file)
+    asyncio.run(_validate(access, plan))
+    if options.dry_run:
+        print(f"dry run: the brokers would accept the removal; {options.restore_file} was not written, and nothing was changed")
+        return 0
+    if not options.yes:
+        _confirm(len(plan.translation.moved), input)
+    asyncio.run(_carry_out(access, plan, options))
+    print(
+        f"lifted {len(plan.translation.moved)} quotas; `weir quotas restore {options.restore_file}` puts them"
+        " back exactly as they were"
+    )
+    return 0
+
+
+async def _planned(config: WeirConfig, path: Path, access: Access, options: LiftOptions) -> _Plan:
+    file = GatewayQuotas(str(path), config.quotas.enforce, tuple(config.quotas.entities))
+    running = [await _running_quotas(url) for url in options.admin]
+    async with BrokerAdmin(access) as admin:
+        cluster = await admin.cluster()
+        check_not_gateway(config, list(cluster.brokers.values()))
+        quotas = await admin.describe()
+    translation = translated(quotas, len(cluster.brokers) if options.brokers is None else options.brokers)
+    found = [obstacle for gateway in (file, *running) for obstacle in obstacles(translation, gateway)]
+    return _Plan(cluster, translation, tuple(found), _text(config, cluster, translation, file, options))
+
+
+async def _running_quotas(admin: str) -> GatewayQuotas:
+    """Raises MoveError if the admin server does not answer as Weir's does."""
+    url = f"{admin.rstrip('/')}/api/config"
+    try:
+        async with aiohttp.ClientSession(timeout=_TIMEOUT) as session, session.get(url) as response:
+            response.raise_for_status()
+            answer: Any = await response.json()
+        quotas = answer["config"]["quotas"]
+        rows = tuple(entity_quota(row) for row in quotas["entities"])
+        return GatewayQuotas(f"the gateway at {admin} (config version {answer['version']})", quotas["enforce"] is True, rows)
+    except (aiohttp.ClientResponseError, ValueError, KeyError, TypeError) as error:
+        raise MoveError(
+            f"--admin {admin}: answers, but not as Weir does ({error}) — name Weir's admin.host and admin.port"
+        ) from None
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise MoveError(
+            f"--admin {admin}: can't be reached: {str(error) or 'no answer in time'} — start the gateway, or name its"
+            " admin.host and admin.port"
+        ) from None
+
+
+def _text(config: WeirConfig, cluster: Cluster, translation: Translation, file: GatewayQuotas, options: LiftOptions) -> str:
+    lines = [str(cluster)]
+    if translation.moved:
+        lines += ["to lift from the brokers:", *(f"  {line}" for line in listed(translation.moved, translation.brokers, file))]
+    if translation.kept:
+        lines += ["left at the brokers:", *(f"  {quota.text}" for quota in translation.kept)]
+    notes = [f"note: {note}" for note in loosened(translation, file.rows)]
+    if translation.moved:
+        notes.append("note: clients that connect to the brokers directly have no quota after the lift")
+        if not options.admin:
+            notes.append("note: only the file was compared; --admin URL also compares the config that a gateway runs with")
+        if config.quota_admins:
+            notes.append("note: quotas that clients set through Weir's quota API override the file, and were not compared")
+    return "\n".join([*lines, *notes])
+
+
+async def _validate(access: Access, plan: _Plan) -> None:
+    """Let the brokers check the removal before anything is written."""
+    async with BrokerAdmin(access) as admin:
+        await admin.alter(_removal(plan), validate_only=True)
+
+
+async def _carry_out(access: Access, plan: _Plan, options: LiftOptions) -> None:
+    async with BrokerAdmin(access) as admin:
+        again = translated(await admin.describe(), plan.translation.brokers)
+        if again.moved != plan.translation.moved:
+            raise MoveError("the brokers' quotas have changed since they were listed above — run the command again")
+        content = restore_file.restore_file(
+            plan.cluster.cluster_id,
+            [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in access.bootstrap],
+            plan.lifted,
+            plan.kept,
+            clock.wall(),
+        )
+        restore_file.write(options.restore_file, content)
+        removal = _removal(plan)
+        try:
+            await admin.alter(removal)
+            await admin.wait_until_applied(plan.cluster, removal)
+        except MoveError as error:
+            raise MoveError(
+                f"{error}; some quotas may be gone: `weir quotas restore {options.restore_file}` puts them back"
+            ) from None
+
+
+def _removal(plan: _Plan) -> dict[Entity, dict[str, float | None]]:
+    return {entity: dict.fromkeys(limits) for entity, limits in plan.lifted.items()}
+
+
+def _confirm(count: int, ask: Callable[[str], str]) -> None:
+    if not sys.stdin.isatty():
+        raise MoveError("stdin is not a terminal, so nobody can confirm the lift — add --yes")
+    try:
+        answer = ask(f"Remove these {count} quotas from the brokers? Type yes: ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() != "yes":
+        raise MoveError("not confirmed, so nothing has been changed — type yes, or add --yes")

@@ -1,0 +1,108 @@
+"""Decides if quotas may leave the brokers: Weir must enforce a limit for each entity that is at least as low."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gateway.moving_in.broker_quotas import MovedQuota, Translation, entity_text, factor_text, limits_by_target, number_text
+from gateway.moving_in.differences import entity_text as target_text
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, QuotaTable
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayQuotas:
+    """The quotas of a config file or of a running gateway. `source` is its name in messages."""
+
+    source: str
+    enforce: bool
+    rows: tuple[EntityQuota, ...]
+
+    def by_entity(self) -> Mapping[ClientQuotaEntity, EntityQuota]:
+        return {row.entity: row for row in self.rows}
+
+
+def obstacles(translation: Translation, gateway: GatewayQuotas) -> list[str]:
+    """The reasons why the lift would leave a client with more than its quota, each with its remedy."""
+    found: list[str] = []
+    if translation.moved and not gateway.enforce:
+        found.append(
+            f"{gateway.source}: quotas.enforce is false, so Weir would throttle no client after the lift — set it to true, or"
+            " remove the key"
+        )
+    rows = gateway.by_entity()
+    for quota in translation.moved:
+        problem = _obstacle(quota, rows.get(quota.target), translation.brokers, gateway.source)
+        if problem is not None:
+            found.append(f"{entity_text(quota.entity)}, {quota.key}: {problem}")
+    return found
+
+
+def _obstacle(quota: MovedQuota, row: EntityQuota | None, brokers: int, source: str) -> str | None:
+    import_it = "add the row that `weir quotas import` prints"
+    if row is None:
+        return f"{source} has no row for this entity — {import_it}"
+    if row.exempt:
+        return f"{source} exempts this entity, and the brokers limit it — {import_it} in its place"
+    limit = row.limits.get(quota.key)
+    allowed = f"{number_text(quota.limit)} ({factor_text(quota, brokers)})"
+    if limit is None:
+        return f"{source} has a row for this entity without this key — set it to {allowed}, or less"
+    if limit > quota.limit:
+        return (
+            f"{source} allows {number_text(limit)}, and the brokers allow {allowed} — lower it; if some brokers are down, give"
+            " the number of all brokers with --brokers"
+        )
+    return None
+
+
+def loosened(translation: Translation, rows: Iterable[EntityQuota]) -> list[str]:
+    """Notes on rows of the config that override a default of the brokers: such a client gets more after the lift.
+
+    An operator who wrote such a row may well want that, so the notes are no obstacles.
+    """
+    moved = limits_by_target(translation.moved)
+    table = QuotaTable(
+        [EntityQuota(entity, {key: quota.limit for key, quota in limits.items()}) for entity, limits in moved.items()]
+    )
+    keys = sorted({quota.key for quota in translation.moved})
+    found: list[str] = []
+    for row in rows:
+        for key in keys:
+            if key in moved.get(row.entity, {}):
+                continue
+            now = _limit_now(table, key, row.entity)
+            if now is None:
+                continue
+            limit, origin = now
+            mine = row.limits.get(key)
+            if row.exempt or (mine is not None and mine > limit):
+                gets = "is exempt from rates in the config" if mine is None else f"has {number_text(mine)} in the config"
+                found.append(
+                    f"{target_text(row.entity)}, {key}: it {gets}; today, {target_text(origin)} limits it to"
+                    f" {number_text(limit)} at the brokers"
+                )
+    return found
+
+
+def _limit_now(table: QuotaTable, key: str, entity: ClientQuotaEntity) -> tuple[float, ClientQuotaEntity] | None:
+    """The limit that the brokers' less specific entities set for a row's clients, and the entity that sets it."""
+    if isinstance(entity.ip, str):
+        found = table.resolve_ip(key, entity.ip)
+    elif entity.ip is None and entity.topic is None:
+        user = "" if entity.user is None or entity.user is DEFAULT else str(entity.user)
+        client_id = "" if entity.client_id is None or entity.client_id is DEFAULT else str(entity.client_id)
+        found = table.resolve(key, user, client_id)
+    else:
+        return None
+    return None if found.limit is None or found.entity is None else (found.limit, found.entity)
+
+
+def listed(moved: Sequence[MovedQuota], brokers: int, gateway: GatewayQuotas) -> list[str]:
+    """One line for each quota that the lift removes: the brokers' rate beside Weir's."""
+    rows = gateway.by_entity()
+    lines = []
+    for quota in moved:
+        row = rows.get(quota.target)
+        limit = None if row is None else row.limits.get(quota.key)
+        mine = "none" if limit is None else number_text(limit)
+        lines.append(f"{entity_text(quota.entity)}: {quota.key} {factor_text(quota, brokers)}; {gateway.source}: {mine}")
+    return lines

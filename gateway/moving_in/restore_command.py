@@ -1,0 +1,79 @@
+"""`weir quotas restore`: puts the quotas of a restore file back at the brokers."""
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.moving_in import MoveError
+from gateway.moving_in.access import Access
+from gateway.moving_in.broker_admin import BrokerAdmin
+from gateway.moving_in.broker_quotas import Entity, entity_text, number_text
+from gateway.moving_in.restore_file import RestoreFile
+from gateway.moving_in.restore_rules import RestorePlan, restore_plan
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreOptions:
+    """`force`: set the file's quotas although the brokers' quotas have changed, or the cluster is another one."""
+
+    dry_run: bool = False
+    force: bool = False
+
+
+def restore(path: Path, content: RestoreFile, access: Access, options: RestoreOptions) -> int:
+    """Returns the exit code. Raises MoveError."""
+    return asyncio.run(_restore(path, content, access, options))
+
+
+async def _restore(path: Path, content: RestoreFile, access: Access, options: RestoreOptions) -> int:
+    async with BrokerAdmin(access) as admin:
+        cluster = await admin.cluster()
+        if cluster.cluster_id != content.cluster_id and not options.force:
+            raise MoveError(
+                f"{path}: is of the cluster {content.cluster_id}, and the brokers are of {cluster.cluster_id} — name that"
+                " cluster with --bootstrap-server, or add --force"
+            )
+        plan = restore_plan(content.lifted_quotas(), content.kept_quotas(), await admin.describe())
+        wanted = _combined(plan)
+        print("\n".join([str(cluster), *_lines(plan)]))
+        if plan.conflicts and not options.force:
+            print(f"\nnot restored, because the brokers' quotas have changed since {content.written_at}:", file=sys.stderr)
+            for conflict in plan.conflicts:
+                print(f"  {conflict}", file=sys.stderr)
+            print("add --force to set the file's quotas in any case; all other changes stay", file=sys.stderr)
+            return 1
+        if not wanted:
+            print("nothing to restore: the brokers have all quotas of the file")
+            return 0
+        await admin.alter(wanted, validate_only=True)
+        if options.dry_run:
+            print("dry run: the brokers would accept the quotas; nothing was changed")
+            return 0
+        await admin.alter(wanted)
+        await admin.wait_until_applied(cluster, wanted)
+    print(f"restored {sum(map(len, wanted.values()))} quotas; you may delete {path}")
+    return 0
+
+
+def _combined(plan: RestorePlan) -> dict[Entity, dict[str, float | None]]:
+    found: dict[Entity, dict[str, float | None]] = {}
+    for quotas in (plan.missing, plan.different):
+        for entity, limits in quotas.items():
+            found.setdefault(entity, {}).update(limits)
+    return found
+
+
+def _lines(plan: RestorePlan) -> list[str]:
+    lines = []
+    for title, quotas in (("to restore:", plan.missing), ("to overwrite:", plan.different)):
+        if quotas:
+            lines += [title, *(f"  {entity_text(entity)}: {_limits(limits)}" for entity, limits in quotas.items())]
+    if plan.restored:
+        lines.append(f"{plan.restored} of the file's quotas are at the brokers already")
+    return [*lines, *(f"note: {note}" for note in plan.notes)]
+
+
+def _limits(limits: Mapping[str, float]) -> str:
+    return ", ".join(f"{key} {number_text(value)}" for key, value in limits.items())

@@ -1,0 +1,141 @@
+"""The restore file of `weir quotas lift`: the brokers' quotas as they were before the lift."""
+
+import json
+import os
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gateway.moving_in import MoveError
+from gateway.moving_in.broker_quotas import BrokerQuotas, Entity, entity_of
+
+VERSION: Final = 1
+_FORMAT: Final = "weir-quotas-restore"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class _Entry(_Strict):
+    entity: Annotated[dict[str, str | None], Field(min_length=1)]
+    quotas: Annotated[dict[str, float], Field(min_length=1)]
+
+
+class RestoreFile(_Strict):
+    """`lifted` are the quotas that the lift removes, `kept` the quotas that it leaves alone."""
+
+    format: Literal["weir-quotas-restore"]
+    version: int
+    written_at: str
+    cluster_id: str
+    bootstrap_servers: Annotated[list[str], Field(min_length=1)]
+    lifted: Annotated[list[_Entry], Field(min_length=1)]
+    kept: list[_Entry]
+
+    def lifted_quotas(self) -> BrokerQuotas:
+        return {entity_of(entry.entity): entry.quotas for entry in self.lifted}
+
+    def kept_quotas(self) -> BrokerQuotas:
+        return {entity_of(entry.entity): entry.quotas for entry in self.kept}
+
+
+def restore_file(
+    cluster_id: str, bootstrap_servers: Iterable[str], lifted: BrokerQuotas, kept: BrokerQuotas, now: float
+) -> RestoreFile:
+    """`now` is the wall clock in seconds."""
+    return RestoreFile(
+        format=_FORMAT,
+        version=VERSION,
+        written_at=datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds"),
+        cluster_id=cluster_id,
+        bootstrap_servers=list(bootstrap_servers),
+        lifted=[_entry(entity, quotas) for entity, quotas in lifted.items()],
+        kept=[_entry(entity, quotas) for entity, quotas in kept.items()],
+    )
+
+
+def _entry(entity: Entity, quotas: object) -> _Entry:
+    return _Entry.model_validate({"entity": dict(entity), "quotas": quotas})
+
+
+def check_new(path: Path) -> None:
+    """Raises MoveError if the file exists, or its folder can't be written to. Creates nothing."""
+    if path.is_symlink() or path.exists():
+        raise _exists(path)
+    folder = path.parent
+    if not folder.is_dir():
+        raise MoveError(f"{path}: the folder {folder} does not exist — create it, or name another file with --restore-file")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise _unwritable(path, "no permission to write to its folder")
+
+
+def write(path: Path, content: RestoreFile) -> None:
+    """Create the file, readable by its owner only; after the return, it survives a loss of power. Raises MoveError."""
+    text = json.dumps(content.model_dump(), indent=2, ensure_ascii=False) + "\n"
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError as error:
+        raise _unwritable(path, error.strerror or str(error)) from None
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the new name has to be on the disk as well
+        finally:
+            os.close(folder)
+    except OSError as error:
+        path.unlink(missing_ok=True)  # a part of a file would be no help, and in the way of the next lift
+        raise _unwritable(path, error.strerror or str(error)) from None
+
+
+def read(path: Path) -> RestoreFile:
+    """Raises MoveError if the file can't be read, or is not a restore file of this version."""
+    remedy = "name the file that `weir quotas lift` wrote"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise MoveError(f"{path}: can't be read: {error.strerror or error} — {remedy}") from None
+    except UnicodeDecodeError:
+        raise MoveError(f"{path}: is not a restore file: it is not UTF-8 text — {remedy}") from None
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError):
+        raise MoveError(f"{path}: is not a restore file: it is not JSON — {remedy}") from None
+    if not isinstance(raw, dict) or raw.get("format") != _FORMAT:
+        raise MoveError(f'{path}: is not a restore file: it has no "format": "{_FORMAT}" — {remedy}')
+    if raw.get("version") != VERSION:
+        raise MoveError(
+            f"{path}: has the version {raw.get('version')!r}, and this Weir reads {VERSION} — use the Weir that wrote it"
+        )
+    try:
+        found = RestoreFile.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        raise MoveError(f"{path}: is damaged at {key}: {first['msg']} — use an unchanged copy") from None
+    for name, entries in (("lifted", found.lifted), ("kept", found.kept)):
+        if len({entity_of(entry.entity) for entry in entries}) < len(entries):
+            raise MoveError(f"{path}: is damaged at {name}: an entity appears twice — use an unchanged copy")
+    return found
+
+
+def _exists(path: Path) -> MoveError:
+    return MoveError(
+        f"{path}: exists, and may be the only copy of quotas that were lifted earlier — name another with --restore-file,"
+        " and keep this one"
+    )
+
+
+def _unwritable(path: Path, reason: str) -> MoveError:
+    return MoveError(
+        f"{path}: can't be written: {reason}; nothing has been changed at the brokers — name another file with --restore-file"
+    )

@@ -1,0 +1,132 @@
+"""The three commands with wrong inputs: each error has the value, the reason and the remedy, and no traceback."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from gateway.__main__ import main
+from gateway.cluster import discovery
+from gateway.config.load import parse_config
+from gateway.moving_in import MoveError
+from gateway.moving_in.access import access_of, addresses, check_not_gateway
+from loadtest.testkit.kafka import free_port
+
+CONFIG = """\
+upstream: {{bootstrap_servers: ["127.0.0.1:{port}"]}}
+listeners:
+  - {{name: clients, bootstrap_port: 29092, broker_ports: 29093-29095, advertised_host: Weir.example.com}}
+  - {{name: local, bootstrap_port: 30092}}
+quotas: {{entities: [{{user: alice, producer_byte_rate: 100000}}]}}
+"""
+RESTORE = '{"format": "weir-quotas-restore", "version": 1, "written_at": "x", "cluster_id": "c", "bootstrap_servers": ["%s"],\
+ "lifted": [{"entity": {"user": "a"}, "quotas": {"producer_byte_rate": 1.0}}], "kept": []}'
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address without a server."""
+    return f"127.0.0.1:{free_port()}"
+
+
+@pytest.fixture
+def config(tmp_path: Path, nobody: str) -> Path:
+    path = tmp_path / "weir.yaml"
+    path.write_text(CONFIG.format(port=nobody.partition(":")[2]))
+    return path
+
+
+def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The error message of a command that fails."""
+    assert main(["quotas", *arguments]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err
+
+
+@pytest.mark.parametrize("command", ["import", "lift"])
+@pytest.mark.parametrize("named", [True, False])
+def test_unreachable_broker_is_named(config: Path, nobody: str, command: str, named: bool, capsys) -> None:
+    """Without --bootstrap-server, the brokers are those of the config."""
+    servers = ["--bootstrap-server", nobody] if named else []
+    found = failure(capsys, command, "--config", str(config), *servers)
+    assert found == (f"{nobody} can't be reached: Connection refused — check --bootstrap-server and --command-config\n")
+
+
+def test_restore_connects_to_the_brokers_of_the_lift(tmp_path: Path, nobody: str, capsys) -> None:
+    path = tmp_path / "restore.json"
+    path.write_text(RESTORE % nobody)
+    assert failure(capsys, "restore", str(path)).startswith(f"{nobody} can't be reached: Connection refused — ")
+
+
+def test_unknown_host_is_named(config: Path, capsys) -> None:
+    found = failure(capsys, "import", "--config", str(config), "--bootstrap-server", "nowhere.invalid:9092")
+    assert found.startswith("nowhere.invalid:9092 can't be reached: ")
+
+
+def test_a_server_that_is_no_broker_is_named(config: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(discovery, "PROBE_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.listen()
+        port = server.getsockname()[1]
+        settings = config.with_name("quick.properties")
+        settings.write_text("request.timeout.ms=200\n")
+        arguments = ["--bootstrap-server", f"127.0.0.1:{port}", "--command-config", str(settings)]
+        assert f"127.0.0.1:{port} can't be reached: no answer within" in failure(
+            capsys, "import", "--config", str(config), *arguments
+        )
+
+
+@pytest.mark.parametrize("text", ["broker1", "broker1:port", "http://broker1:9092", "broker1:9092,", ""])
+def test_wrong_addresses_are_named(config: Path, text: str, capsys) -> None:
+    found = failure(capsys, "import", "--config", str(config), "--bootstrap-server", text)
+    assert found.startswith("--bootstrap-server: ")
+    assert 'is not an address — write "host:port" of a broker' in found
+
+
+def test_several_addresses_are_read() -> None:
+    assert addresses("broker1:9092, [::1]:9093") == (("broker1", 9092), ("::1", 9093))
+
+
+@pytest.mark.parametrize("address", ["weir.example.com:29092", "127.0.0.1:29095", "localhost:30092", "127.0.0.1:30093"])
+def test_weirs_own_listener_is_refused(config: Path, address: str, capsys) -> None:
+    for command in ("import", "lift"):
+        found = failure(capsys, command, "--config", str(config), "--bootstrap-server", address)
+        assert "of this gateway, which answers with its own quotas — name a broker's own address" in found
+
+
+def test_other_ports_and_hosts_are_no_listeners(config: Path) -> None:
+    parsed = parse_config(config.read_text(), source="weir.yaml")
+    check_not_gateway(parsed, [("127.0.0.1", 29096), ("broker1", 29092), ("weir.example.com", 30092)])
+
+
+@pytest.mark.parametrize("command", ["import", "lift", "restore"])
+def test_missing_files_are_named(tmp_path: Path, command: str, capsys) -> None:
+    path = str(tmp_path / "nowhere")
+    assert main(["quotas", command, *([path] if command == "restore" else ["--config", path])]) == 1
+    assert path in "".join(capsys.readouterr())
+
+
+def test_files_of_the_properties_are_checked(config: Path, nobody: str, capsys) -> None:
+    settings = config.with_name("admin.properties")
+    settings.write_text("security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location=/nowhere/ca.pem\n")
+    arguments = ["--config", str(config), "--bootstrap-server", nobody, "--command-config", str(settings)]
+    found = failure(capsys, "import", *arguments)
+    assert (
+        found == f"{settings}: /nowhere/ca.pem can't be used: No such file or directory — name PEM files that Weir can read\n"
+    )
+    (config.parent / "ca.pem").write_text("not PEM")
+    settings.write_text(f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={config.parent}/ca.pem\n")
+    assert "ca.pem can't be used: " in failure(capsys, "import", *arguments)
+
+
+def test_brokers_must_be_a_number(config: Path, capsys) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(["quotas", "lift", "--config", str(config), "--brokers", "0"])
+    assert error.value.code == 2
+    assert "'0' is not a number of brokers — give 1 or more" in capsys.readouterr().err
+
+
+def test_address_is_needed_without_a_config() -> None:
+    with pytest.raises(MoveError, match="--bootstrap-server: is missing"):
+        access_of(None, None, None, None)

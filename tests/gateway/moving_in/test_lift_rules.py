@@ -1,0 +1,122 @@
+"""A lift needs a limit in Weir that is enforced and at least as low, for each entity."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from gateway.config.entities import entity_quota
+from gateway.moving_in.broker_quotas import BrokerQuotas, entity_of, translated
+from gateway.moving_in.lift_rules import GatewayQuotas, listed, loosened, obstacles
+
+ALICE = entity_of({"user": "alice"})
+EVERYBODY = entity_of({"user": None})
+
+
+def gateway(*rows: Mapping[str, object], enforce: bool = True) -> GatewayQuotas:
+    return GatewayQuotas("weir.yaml", enforce, tuple(entity_quota(row) for row in rows))
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"producer_byte_rate": 30}, None),
+        ({"producer_byte_rate": 29}, None),
+        ({"producer_byte_rate": 10, "request_rate": 5}, None),
+        ({"producer_byte_rate": 30, "exempt": ["topics"]}, None),
+        ({"producer_byte_rate": 31}, "allows 31, and the brokers allow 30 (10 x 3 brokers) — lower it"),
+        ({"consumer_byte_rate": 30}, "without this key — set it to 30 (10 x 3 brokers), or less"),
+        ({"exempt": True}, "exempts this entity, and the brokers limit it"),
+        ({"exempt": ["rates", "volumes"]}, "exempts this entity, and the brokers limit it"),
+        (None, "has no row for this entity — add the row that `weir quotas import` prints"),
+    ],
+)
+def test_lift_needs_a_limit_at_least_as_low(row: Mapping[str, object] | None, problem: str | None) -> None:
+    rows = [] if row is None else [{"user": "alice", **row}]
+    found = obstacles(translated({ALICE: {"producer_byte_rate": 10.0}}, 3), gateway(*rows))
+    if problem is None:
+        assert found == []
+    else:
+        assert len(found) == 1
+        assert found[0].startswith("user=alice, producer_byte_rate: weir.yaml ")
+        assert problem in found[0]
+
+
+@pytest.mark.parametrize(
+    ("broker", "config"),
+    [
+        ({"user": None}, {"user": "alice"}),
+        ({"user": "alice", "client-id": None}, {"user": "alice"}),
+        ({"client-id": None}, {"user": "<default>", "client-id": "<default>"}),
+    ],
+)
+def test_a_row_of_another_entity_does_not_count(broker: dict[str, str | None], config: dict[str, object]) -> None:
+    translation = translated({entity_of(broker): {"producer_byte_rate": 10.0}}, 3)
+    assert "has no row" in obstacles(translation, gateway({**config, "producer_byte_rate": 1}))[0]
+
+
+def test_lift_needs_enforcement() -> None:
+    translation = translated({ALICE: {"producer_byte_rate": 10.0}}, 3)
+    (problem,) = obstacles(translation, gateway({"user": "alice", "producer_byte_rate": 30}, enforce=False))
+    assert problem.startswith("weir.yaml: quotas.enforce is false")
+
+
+def test_quotas_that_stay_at_the_brokers_need_no_row() -> None:
+    quotas = {ALICE: {"request_percentage": 10.0}, entity_of({"ip": "host"}): {"connection_creation_rate": 1.0}}
+    assert obstacles(translated(quotas, 3), gateway(enforce=False)) == []
+
+
+def test_rate_of_controller_is_not_multiplied() -> None:
+    translation = translated({ALICE: {"controller_mutation_rate": 2.5}}, 3)
+    assert obstacles(translation, gateway({"user": "alice", "controller_mutation_rate": 2.5})) == []
+    assert "allows 2.6" in obstacles(translation, gateway({"user": "alice", "controller_mutation_rate": 2.6}))[0]
+
+
+def test_a_dead_broker_explains_a_limit_that_is_too_high() -> None:
+    """The config has the rate of three brokers, and two of them are alive."""
+    found = obstacles(
+        translated({ALICE: {"producer_byte_rate": 10.0}}, 2), gateway({"user": "alice", "producer_byte_rate": 30})
+    )
+    assert "--brokers" in found[0]
+
+
+def test_every_problem_is_listed() -> None:
+    quotas = {entity_of({"user": name}): {"producer_byte_rate": 1.0, "consumer_byte_rate": 1.0} for name in "abc"}
+    assert len(obstacles(translated(quotas, 1), gateway(enforce=False))) == 7
+
+
+DEFAULTS: BrokerQuotas = {EVERYBODY: {"producer_byte_rate": 10.0}, entity_of({"ip": None}): {"connection_creation_rate": 4.0}}
+
+
+@pytest.mark.parametrize(
+    ("row", "note"),
+    [
+        (
+            {"user": "weir", "exempt": True},
+            "user=weir, producer_byte_rate: it is exempt from rates in the config; today, user=",
+        ),
+        (
+            {"user": "bob", "producer_byte_rate": 31},
+            "user=bob, producer_byte_rate: it has 31 in the config; today, user=<default>",
+        ),
+        ({"ip": "10.0.0.1", "exempt": True}, "ip=10.0.0.1, connection_creation_rate: it is exempt"),
+        (
+            {"user": "bob", "client-id": "etl", "producer_byte_rate": 31},
+            "user=bob, client-id=etl, producer_byte_rate: it has 31",
+        ),
+        ({"user": "bob", "producer_byte_rate": 30}, None),
+        ({"user": "bob", "consumer_byte_rate": 99}, None),
+        ({"user": "<default>", "producer_byte_rate": 30}, None),
+        ({"user": "weir", "exempt": ["topics"]}, None),
+    ],
+)
+def test_rows_that_override_a_default_are_noted(row: Mapping[str, object], note: str | None) -> None:
+    found = loosened(translated(DEFAULTS, 3), gateway(row).rows)
+    assert [each.startswith(note or "?") for each in found] == ([] if note is None else [True])
+
+
+def test_listing_has_both_limits() -> None:
+    translation = translated({ALICE: {"producer_byte_rate": 10.0, "consumer_byte_rate": 20.0}}, 3)
+    assert listed(translation.moved, 3, gateway({"user": "alice", "producer_byte_rate": 29})) == [
+        "user=alice: consumer_byte_rate 20 x 3 brokers; weir.yaml: none",
+        "user=alice: producer_byte_rate 10 x 3 brokers; weir.yaml: 29",
+    ]
