@@ -252,19 +252,20 @@ async def test_idle_client_that_reads_nothing_is_aborted_once(place):
 @on_uvloop
 async def test_throttle_end_while_closing_has_no_effect(place):
     """The broker is gone, the client has not read the earlier responses yet, and requests wait."""
-    over_quota = m.produce(2, acks=0, size=11_500)
+    over_quota = m.produce(2, acks=0, size=500_000)  # minutes: the test ends the throttle itself
     client, to_gateway, broker, to_client, session = await begin(place, m.fetch(1))
     to_gateway.write(over_quota + m.produce(3))
     assert await broker.readexactly(len(over_quota)) == over_quota
     large = memoryview(m.fetched(1, size=50_000_000))
     written = 0
     while not session._client.get_write_buffer_size():  # until the kernel takes no more for a client that does not read
-        to_client.write(large[written : written + 200_000])  # few steps, as the throttle ends soon
+        to_client.write(large[written : written + 200_000])
         written += 200_000
         await asyncio.sleep(0)
     to_client.close()
     await until(lambda: session.closing)
     assert session._timer is not None
+    session.let_go({session._core.throttle._bucket})
     await until(lambda: session._timer is None)
     received = bytearray()
     with suppress(ConnectionResetError):
