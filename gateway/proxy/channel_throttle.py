@@ -31,20 +31,9 @@ class ChannelThrottle:
     """
 
     __slots__ = (
-        "_bucket",
-        "_counters",
-        "_entry",
-        "_gate",
-        "_gated",
-        "_limit",
-        "_mute",
-        "_recorder",
-        "_unread_when_answered",
-        "_wire",
-        "active",
-        "origin",
-        "until",
-    )
+        "_bucket", "_counters", "_entry", "_gate", "_gated", "_limit", "_mute", "_recorder", "_unread_when_answered",
+        "_wire", "active", "origin", "until",
+    )  # fmt: skip
 
     def __init__(
         self, wire: Wire, counters: Counters, recorder: Recorder | None = None, gate: ProducerDelay | None = None
@@ -79,19 +68,19 @@ class ChannelThrottle:
 
         `entry` is the request that went over by using `amount`. It is None for a Produce that gets no answer (acks=0).
         """
-        delay, enforced = verdict
-        if self._recorder is not None:
-            api_key = _PRODUCE if entry is None else entry.api_key
-            self._recorder.throttled(self.origin, api_key, bucket, amount, verdict, now)
-        if enforced and self._mute_for(delay, now, bucket, entry):
-            self._gated = False
+        self._exceeded(verdict, now, bucket, _PRODUCE if entry is None else entry.api_key, entry, amount)
 
     def defer(self, verdict: QuotaVerdict, now: float, bucket: Bucket, api_key: int) -> None:
         """As `start`, for a request that is forwarded only after the mute."""
+        self._exceeded(verdict, now, bucket, api_key, None, 0)
+
+    def _exceeded(
+        self, verdict: QuotaVerdict, now: float, bucket: Bucket, api_key: int, entry: Entry | None, amount: int
+    ) -> None:
         delay, enforced = verdict
         if self._recorder is not None:
-            self._recorder.throttled(self.origin, api_key, bucket, 0, verdict, now)
-        if enforced and self._mute_for(delay, now, bucket, None):
+            self._recorder.throttled(self.origin, api_key, bucket, amount, verdict, now)
+        if enforced and self._mute_for(delay, now, bucket, entry):
             self._gated = False
 
     def mute_for_volumes(self, delay: float, now: float, bucket: Bucket, entry: Entry | None) -> None:
@@ -165,26 +154,29 @@ class ChannelThrottle:
     def reconsider(self, now: float, bucket: Bucket | None = None) -> None:
         """Shorten the mute if the quotas or the gate require less time now. `bucket` is the client's bucket of today."""
         if self.active and self._bucket is not None:
-            if bucket is not None and bucket is not self._bucket:
-                self._bucket, self._limit = bucket, bucket.resolution.limit
-                left = max(bucket.throttle_left(now), self._gate.delay if self._gated and self._gate is not None else 0.0)
-            elif self._gated and self._gate is not None:
-                left = max(self._gate.delay, self._bucket.throttle_left(now))
+            changed = bucket is not None and bucket is not self._bucket
+            if bucket is not None and changed:
+                self._mute_is_for(bucket)
+            if changed or self._gated:
+                left = max(self._bucket.throttle_left(now), self._gate_delay)
             else:
                 left = self._bucket.still_held(max(0.0, self.until - now), self._limit, now)
-            until = now + left
             self._limit = max(self._limit or 0.0, self._bucket.resolution.limit or 0.0) or None
-            if until < self.until:
-                self.until = until
-                self._wire.wake_at(until)
+            self._shorten(now + left)
 
     def let_go(self, buckets: Set[Bucket], now: float) -> None:
         """End the mute now if it is for one of these buckets, as their debts were cleared; the gate's delay stays."""
         if self.active and self._bucket in buckets:
-            until = now + (self._gate.delay if self._gated and self._gate is not None else 0.0)
-            if until < self.until:
-                self.until = until
-                self._wire.wake_at(until)
+            self._shorten(now + self._gate_delay)
+
+    @property
+    def _gate_delay(self) -> float:
+        return self._gate.delay if self._gated and self._gate is not None else 0.0
+
+    def _shorten(self, until: float) -> None:
+        if until < self.until:
+            self.until = until
+            self._wire.wake_at(until)
 
     def abandon(self) -> None:
         """Stop counting the connection as muted, as it is gone."""

@@ -137,7 +137,7 @@ class Session:
             self._end_for(error, "client")
 
     def pause_writing(self) -> None:
-        """Read neither the broker nor the client, which would cause more responses for a client that does not read them."""
+        """Read neither the broker nor the client: both cause responses, and the client does not read them."""
         if self._broker is not None:
             self._broker.pause_reading()
         self._requests.pause_for_client()
@@ -295,17 +295,15 @@ class Session:
         if not self._paused and self._client is not None and not self._client.is_closing():
             self._client.resume_reading()
 
-    # The end.
+    # The `OpenSession` of `Sessions`, and the `DrainedSession` of `Draining`.
 
     def close(self, why: str) -> None:
-        """End the session after the bytes that are already written have gone out."""
         _log.info("connection closed: %s", why, extra={"peer": self.peer, "broker": self._host.broker, "reason": why})
         if self._client is not None:
             self._client.close()
 
     @property
     def closing(self) -> bool:
-        """True if the client's connection is closed, or will be after the bytes that are already written."""
         return self._client is None or self._client.is_closing()
 
     def abort(self) -> None:
@@ -315,7 +313,6 @@ class Session:
             self._broker.abort()
 
     def drain(self) -> None:
-        """End the session once the requests that have begun are answered, at a request's boundary (see `Draining`)."""
         client = self._client
         if self._draining is not None or client is None or client.is_closing():
             return
@@ -330,16 +327,13 @@ class Session:
 
     @property
     def half_closed(self) -> bool:
-        """True if every request that had begun is answered, and only the client's own close is missing."""
         return self._draining is not None and self._draining.half_closed
 
     @property
     def under_way(self) -> int:
-        """The number of requests in flight."""
         return len(self._core.in_flight)
 
     def half_close(self) -> bool:
-        """Answer nothing any more, if every request that has begun is answered. The caller then closes the transport."""
         if self._dialing is not None:
             return False
         try:
@@ -348,22 +342,21 @@ class Session:
             self._end_for(error, "client")
         return False
 
-    def _go_on_draining(self) -> None:
-        if self._draining is not None:
-            self._draining.go_on()
-
     def let_go(self, buckets: Set[Bucket]) -> None:
-        """Unmute the client if it is muted for one of these buckets."""
         self._core.throttle.let_go(buckets, monotonic())
 
     def reconsider(self) -> None:
-        """Adapt the client's mute, as the quotas have changed."""
         self._core.reconsider(monotonic())
 
     def late_to_authenticate(self, now: float) -> bool:
-        """True if the client has to authenticate and has not done so in time."""
         gate = self._core.connection.gate
         return gate is not None and gate.required is not False and now > self._authenticate_by
+
+    # The end.
+
+    def _go_on_draining(self) -> None:
+        if self._draining is not None:
+            self._draining.go_on()
 
     def _end_for(self, error: Exception, whose: str) -> None:
         """End the session for an error in the bytes of the `whose` side (client, broker)."""

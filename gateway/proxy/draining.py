@@ -9,11 +9,13 @@ Only Produce requests with acks=0 are forwarded: their client takes them for don
 import asyncio
 from typing import Final, Protocol
 
+from gateway.proxy.tls.buffered_protocol import ClientProtocol
+
 LINGER_SECONDS: Final = 2.0
 """The time for a client to close its side after the half-close."""
 
 
-class DrainedSession(Protocol):
+class DrainedSession(ClientProtocol, Protocol):
     """The session that ends."""
 
     def half_close(self) -> bool:
@@ -21,16 +23,6 @@ class DrainedSession(Protocol):
         ...
 
     def unread_client_bytes(self) -> int: ...
-
-    def data_received(self, data: bytes) -> None: ...
-
-    def pause_writing(self) -> None: ...
-
-    def resume_writing(self) -> None: ...
-
-    def eof_received(self) -> None: ...
-
-    def connection_lost(self, exc: Exception | None) -> None: ...
 
 
 class Draining:

@@ -31,26 +31,10 @@ class FastPath:
     """
 
     __slots__ = (
-        "_client",
-        "_counts",
-        "_entry",
-        "_in_flight",
-        "_max_bytes",
-        "_measured",
-        "_min_bytes",
-        "_own",
-        "_own_bytes",
-        "_own_mark_at",
-        "_own_marks",
-        "_own_topics",
-        "_prefix",
-        "_size",
-        "_throttle",
-        "answered",
-        "arriving",
-        "generation",
+        "_client", "_counts", "_entry", "_in_flight", "_max_bytes", "_measured", "_min_bytes", "_own", "_own_bytes",
+        "_own_mark_at", "_own_marks", "_own_topics", "_prefix", "_size", "_throttle", "answered", "arriving", "generation",
         "key",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -217,19 +217,9 @@ class Connection:
     """
 
     __slots__ = (
-        "authentication",
-        "client",
-        "fetch",
-        "gate",
-        "on_close",
-        "peer",
-        "produce",
-        "raw",
-        "ready",
-        "send_own_request",
-        "share_fetch",
-        "throttle",
-    )
+        "authentication", "client", "fetch", "gate", "on_close", "peer", "produce", "raw", "ready", "send_own_request",
+        "share_fetch", "throttle",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.quotas.bucket import Bucket
+from gateway.quotas.line import Consumer
 
 
 class Special:
@@ -54,6 +55,11 @@ class ChargedFetch(Special):
     requested: int = 0
     reserved: int = 0
     generation: int = 0
+
+    def reserve(self, consumer: Consumer, requested: int, now: float) -> None:
+        """Set bytes aside for an answer of at most `requested` bytes."""
+        self.reserved = self.bucket.reserve(consumer, requested, now)
+        self.generation = self.bucket.line.generation
 
     def release(self) -> None:
         """Give the reserved bytes back, once the answer has arrived or the connection is gone."""

@@ -62,24 +62,9 @@ class RequestStream:
     """The direction from the client to its broker."""
 
     __slots__ = (
-        "_charging_handlers",
-        "_client",
-        "_connection",
-        "_counts",
-        "_direction",
-        "_engine",
-        "_fast_path",
-        "_framing",
-        "_handlers",
-        "_in_flight",
-        "_produce",
-        "_responses",
-        "_splitter",
-        "_throttle",
-        "_waiting",
-        "_wire",
-        "_write",
-    )
+        "_charging_handlers", "_client", "_connection", "_counts", "_direction", "_engine", "_fast_path", "_framing",
+        "_handlers", "_in_flight", "_produce", "_responses", "_splitter", "_throttle", "_waiting", "_wire", "_write",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -378,8 +363,7 @@ class RequestStream:
         return not self._splitter.begun and not self._direction.waits_for_handler
 
     def half_close(self, now: float) -> None:
-        """Answer nothing any more. Of all that is held and still comes, forward only the Produce requests with acks=0, since
-        their client would not send them again."""
+        """Answer no request any more. Forward only Produce requests with acks=0, held or new: no client sends those again."""
         self._direction.fire(RequestEvent.HALF_CLOSE)
         self._produce.half_close()
         held = self._splitter.release()

@@ -47,25 +47,9 @@ class ResponseStream:
     """The direction from the broker to its client."""
 
     __slots__ = (
-        "_body",
-        "_clean_error",
-        "_clean_head",
-        "_clean_key",
-        "_clean_size",
-        "_context",
-        "_current",
-        "_fetch",
-        "_framing",
-        "_in_flight",
-        "_latency",
-        "_latency_seconds",
-        "_own_due",
-        "_throttle",
-        "own_bytes",
-        "raw_due",
-        "resumable",
-        "write",
-    )
+        "_body", "_clean_error", "_clean_head", "_clean_key", "_clean_size", "_context", "_current", "_fetch", "_framing",
+        "_in_flight", "_latency", "_latency_seconds", "_own_due", "_throttle", "own_bytes", "raw_due", "resumable", "write",
+    )  # fmt: skip
 
     def __init__(
         self, wire: Wire, context: SessionContext, throttle: ChannelThrottle, in_flight: InFlight, fetch_handler: FetchHandler

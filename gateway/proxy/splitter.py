@@ -89,7 +89,7 @@ class Splitter:
         return held
 
     def hold_head(self, wanted: int = 0) -> None:
-        """Keep the beginning of a request's head. Raises InvalidFrame if it can't be an honest one."""
+        """Keep the beginning of a request's head. Raises InvalidFrame if it is too long for any request."""
         self.framing.hold(self.data, self.pos, wanted)
 
     def flush(self) -> None:

@@ -32,34 +32,11 @@ class Bucket:
     """
 
     __slots__ = (
-        "_noticed",
-        "amount_total",
-        "answered_total",
-        "connections",
-        "early_seconds_max",
-        "early_seconds_total",
-        "early_total",
-        "kind",
-        "labelled",
-        "last_used",
-        "latency_seconds_total",
-        "line",
-        "marks",
-        "meter",
-        "others_marks",
-        "others_total",
-        "over_at",
-        "per_byte",
-        "per_message",
-        "policy",
-        "resolution",
-        "shared_total",
-        "shown_before",
-        "throttle_seconds_total",
-        "throttled_total",
-        "totals",
-        "waiting",
-    )
+        "_noticed", "amount_total", "answered_total", "connections", "early_seconds_max", "early_seconds_total",
+        "early_total", "kind", "labelled", "last_used", "latency_seconds_total", "line", "marks", "meter", "others_marks",
+        "others_total", "over_at", "per_byte", "per_message", "policy", "resolution", "shared_total", "shown_before",
+        "throttle_seconds_total", "throttled_total", "totals", "waiting",
+    )  # fmt: skip
 
     def __init__(
         self, kind: QuotaKind, resolution: Resolution, meter: Meter | None, policy: Policy, totals: KindTotals, now: float

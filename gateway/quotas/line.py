@@ -65,18 +65,8 @@ class Line:
     """
 
     __slots__ = (
-        "_aging",
-        "_due",
-        "_fresh",
-        "_head",
-        "_late",
-        "_late_due",
-        "_round",
-        "_since",
-        "_tail",
-        "_usual",
-        "generation",
-    )
+        "_aging", "_due", "_fresh", "_head", "_late", "_late_due", "_round", "_since", "_tail", "_usual", "generation",
+    )  # fmt: skip
 
     def __init__(self, now: float) -> None:
         self._head = 0.0

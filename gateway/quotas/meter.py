@@ -58,9 +58,9 @@ class Meter(ABC):
     def tokens(self, now: float) -> float | None:
         """The balance, below zero for a debt. None: the algorithm has no tokens."""
 
-    @abstractmethod
     def balance(self, now: float) -> float:
         """The units that may be charged before the limit is reached; below zero for a debt."""
+        return self.tokens(now) or 0.0
 
     @abstractmethod
     def used_ratio(self, now: float) -> float:

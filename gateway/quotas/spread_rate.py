@@ -56,9 +56,6 @@ class SpreadRate(Meter):
         self._advance(now)
         return self.capacity - sum(self._samples)
 
-    def balance(self, now: float) -> float:
-        return self.tokens(now)
-
     def used_ratio(self, now: float) -> float:
         """The KIP's R / Q."""
         return self.rate(now) / self._limit

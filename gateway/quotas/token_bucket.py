@@ -64,9 +64,6 @@ class TokenBucket(Meter):
     def tokens(self, now: float) -> float:
         return min(self._burst, self._tokens + (now - self._last) * self._limit)
 
-    def balance(self, now: float) -> float:
-        return self.tokens(now)
-
     def used_ratio(self, now: float) -> float:
         """The used part of the burst; above 1.0 for a debt."""
         return 1.0 - self.tokens(now) / self._burst

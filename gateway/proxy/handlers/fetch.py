@@ -60,7 +60,7 @@ class FetchHandler:
         buckets = self._client.buckets(_KIND, now)
         bucket = buckets[0]
         closes_session = version >= fetch.SESSION_SINCE and head.session_epoch == -1 and not head.has_topics
-        if not closes_session and self._over_quota(buckets, request, now):
+        if not closes_session and _over_quota(buckets, self.consumer, self._throttle, request, now, answered=True):
             if head.session_epoch == -1:
                 return Answer(fetch.empty_response(version, header.correlation_id, 0, LEAST_THROTTLE_MS))
             request.entry.special = ThrottledFetch()
@@ -73,23 +73,10 @@ class FetchHandler:
             return FORWARD
         if not closes_session:
             requested = max(min(head.max_bytes, allowance), consumer.batch_bytes)  # the first batch comes whole
-            charged.reserved = bucket.reserve(consumer, requested, now)
-            charged.generation = bucket.line.generation
+            charged.reserve(consumer, requested, now)
             charged.requested = requested if consumer.batch_bytes else max(requested, _UNKNOWN_BATCH_BYTES)
             self._requested += charged.requested
-        if head.max_bytes <= allowance:
-            return FORWARD
-        return _limited(request, head, max_wait=head.max_wait, min_bytes=min(head.min_bytes, allowance), max_bytes=allowance)
-
-    def _over_quota(self, buckets: tuple[Bucket, ...], request: Request, now: float) -> bool:
-        """Mute the client if one of its buckets is in debt."""
-        over = False
-        for bucket in buckets:
-            delay, enforced = bucket.refuse_fetch(self.consumer, now)
-            if delay > 0.0:
-                self._throttle.start((delay, enforced), now, bucket, request.entry)
-                over = over or enforced
-        return over
+        return _within(allowance, request, head)
 
     def charge(self, special: ChargedFetch, chunk: bytes, pos: int, after: int, entry: Entry, now: float) -> bool:
         """Charge an answer: four bytes and its body (`FetchResponse.sizeOf`). False if the client is not to get it."""
@@ -159,7 +146,7 @@ class ShareFetchHandler:
             if self._fetch.share_pending:
                 self._fetch.answer_awaited = True
                 return DEFER
-            if self._has_to_queue(buckets, header.api_key, now):
+            if _over_quota(buckets, self._fetch.consumer, self._throttle, request, now, answered=False):
                 return DEFER
         request.entry.special = charged = ChargedFetch(bucket)
         request.entry.buckets = buckets
@@ -168,21 +155,31 @@ class ShareFetchHandler:
         if allowance is None or ends_session:
             return FORWARD
         self._fetch.share_pending = True
-        charged.reserved = bucket.reserve(consumer, min(head.max_bytes, allowance), now)
-        charged.generation = bucket.line.generation
-        if head.max_bytes <= allowance:
-            return FORWARD
-        return _limited(request, head, max_wait=head.max_wait, min_bytes=min(head.min_bytes, allowance), max_bytes=allowance)
+        charged.reserve(consumer, min(head.max_bytes, allowance), now)
+        return _within(allowance, request, head)
 
-    def _has_to_queue(self, buckets: tuple[Bucket, ...], api_key: int, now: float) -> bool:
-        """Mute the client before the request if one of its buckets is in debt."""
-        over = False
-        for bucket in buckets:
-            delay, enforced = bucket.refuse_fetch(self._fetch.consumer, now)
-            if delay > 0.0:
-                self._throttle.defer((delay, enforced), now, bucket, api_key)
-                over = over or enforced
-        return over
+
+def _over_quota(
+    buckets: tuple[Bucket, ...], consumer: Consumer, throttle: ChannelThrottle, request: Request, now: float, *, answered: bool
+) -> bool:
+    """Mute the client if one of its buckets is in debt. The mute begins before the request unless that is `answered`."""
+    over = False
+    for bucket in buckets:
+        delay, enforced = bucket.refuse_fetch(consumer, now)
+        if delay > 0.0:
+            if answered:
+                throttle.start((delay, enforced), now, bucket, request.entry)
+            else:
+                throttle.defer((delay, enforced), now, bucket, request.header.api_key)
+            over = over or enforced
+    return over
+
+
+def _within(allowance: int, request: Request, head: fetch.FetchHead) -> Verdict:
+    """The request with a maximum of `allowance` bytes."""
+    if head.max_bytes <= allowance:
+        return FORWARD
+    return _limited(request, head, max_wait=head.max_wait, min_bytes=min(head.min_bytes, allowance), max_bytes=allowance)
 
 
 def _limited(request: Request, head: fetch.FetchHead, *, max_wait: int, min_bytes: int, max_bytes: int) -> Replace:

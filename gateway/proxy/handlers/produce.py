@@ -43,21 +43,9 @@ class ProduceHandler:
     """Handles all Produce requests of one connection that the fast path does not take."""
 
     __slots__ = (
-        "_client",
-        "_connection",
-        "_fast_path",
-        "_gate",
-        "_half_closed",
-        "_inspector",
-        "_internal",
-        "_own_topics",
-        "_refused",
-        "_scanned",
-        "_throttle",
-        "_topics",
-        "_unread",
-        "_wire",
-    )
+        "_client", "_connection", "_fast_path", "_gate", "_half_closed", "_inspector", "_internal", "_own_topics",
+        "_refused", "_scanned", "_throttle", "_topics", "_unread", "_wire",
+    )  # fmt: skip
 
     def __init__(self, wire: Wire, connection: Connection, context: SessionContext, fast_path: FastPath) -> None:
         self._wire = wire

@@ -79,35 +79,15 @@ _FIND_COORDINATOR_HANDLER: Final = FindCoordinatorHandler()
 _API_VERSIONS_HANDLER: Final = ApiVersionsHandler()
 
 
-def _produce(connection: Connection) -> RequestHandler | None:
-    return connection.produce
-
-
-def _fetch(connection: Connection) -> RequestHandler | None:
-    return connection.fetch
-
-
-def _share_fetch(connection: Connection) -> RequestHandler | None:
-    return connection.share_fetch
-
-
-def _find_coordinator(connection: Connection) -> RequestHandler:  # noqa: ARG001
-    return _FIND_COORDINATOR_HANDLER
-
-
-def _api_versions(connection: Connection) -> RequestHandler:  # noqa: ARG001
-    return _API_VERSIONS_HANDLER
-
-
 def registry(of_features: Mapping[int, HandlerFactory]) -> dict[int, HandlerFactory]:
     """All handler factories. Requests of other APIs are forwarded as they come."""
     return {
         **of_features,
-        int(ApiKey.PRODUCE): _produce,
-        int(ApiKey.FETCH): _fetch,
-        int(ApiKey.SHARE_FETCH): _share_fetch,
-        int(ApiKey.FIND_COORDINATOR): _find_coordinator,
-        int(ApiKey.API_VERSIONS): _api_versions,
+        int(ApiKey.PRODUCE): lambda connection: connection.produce,
+        int(ApiKey.FETCH): lambda connection: connection.fetch,
+        int(ApiKey.SHARE_FETCH): lambda connection: connection.share_fetch,
+        int(ApiKey.FIND_COORDINATOR): lambda _: _FIND_COORDINATOR_HANDLER,
+        int(ApiKey.API_VERSIONS): lambda _: _API_VERSIONS_HANDLER,
     }
 
 
