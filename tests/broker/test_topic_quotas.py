@@ -5,17 +5,17 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import aiokafka
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from loadtest.testkit.kafka import KafkaCluster, run_tool
+from loadtest.testkit.numbered_records import PRODUCER, arrived, producer_arguments
 from protocol.api_keys import ApiKey
 from tests.broker.topics import create_topic
 from tests.protocol import codec
@@ -31,7 +31,6 @@ BUSY_RECORDS = 200
 COLD_RECORDS = 50
 """Bytes per second for each of four topics: a quarter of a topic's share."""
 TIMEOUT = 60.0
-JAVA = Path(__file__).parents[2] / "loadtest/scenarios/topics/NumberedProducer.java"
 
 
 def topics_section(explicit: dict[str, int] | None = None, total: int = TOTAL, **rest: Any) -> dict[str, Any]:
@@ -167,25 +166,9 @@ def bytes_on_disk(cluster: KafkaCluster, topic: str) -> int:
 
 def assert_once_and_in_order(cluster: KafkaCluster, topic: str, numbers: Iterable[int]) -> None:
     """Fail unless the topic holds these records once each, in order in both partitions."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap_servers, "group.id": "check", "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-        }
-    )  # fmt: skip
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(2)])
-    arrived: dict[int, list[int]] = {0: [], 1: []}
-    ends = 0
-    while ends < 2:
-        message = consumer.poll(TIMEOUT)
-        assert message is not None, "the end of the partitions was not reached"
-        if message.error():
-            ends += 1
-        else:
-            arrived[message.partition()].append(int(message.value()[:8]))
-    consumer.close()
-    assert all(found == sorted(found) for found in arrived.values())
-    assert sorted(arrived[0] + arrived[1]) == list(numbers)
+    records = arrived(cluster.bootstrap_servers, topic)
+    assert records.in_order
+    assert records.numbers == list(numbers)
 
 
 def test_hot_topic_is_rejected_and_meters_match_the_log(cluster, gateway, topics) -> None:
@@ -278,7 +261,9 @@ def with_aiokafka(gateway: Weir, topic: str, **config: Any) -> None:
 
 def with_java(gateway: Weir, topic: str, **config: str) -> None:
     settings = [f"{key}={value}" for key, value in config.items()]
-    output = run_tool(JAVA, gateway.bootstrap_servers, str(COUNT), str(RECORD), topic, "linger.ms=5", *settings)
+    output = run_tool(
+        PRODUCER, *producer_arguments(gateway.bootstrap_servers, topic, COUNT, "linger.ms=5", *settings, size=RECORD)
+    )
     failed, retried = output.splitlines()
     assert failed == "failed 0"
     assert int(retried.removeprefix("retried ")) > 0
@@ -310,7 +295,8 @@ def test_only_the_hot_topic_of_a_request_is_rejected(cluster, gateway, topics, c
     configured({"java-cold": 280_000}, total=400_000)
     wait_until(lambda: thresholds(gateway) == {"java-hot": 120_000, "java-cold": 280_000}, "both thresholds are known")
     pattern = ",".join(["java-hot"] * 7 + ["java-cold"])
-    output = run_tool(JAVA, gateway.bootstrap_servers, "1600", str(RECORD), pattern, "linger.ms=20", "enable.idempotence=true")
+    settings = ("linger.ms=20", "enable.idempotence=true")
+    output = run_tool(PRODUCER, *producer_arguments(gateway.bootstrap_servers, pattern, 1600, *settings, size=RECORD))
     assert output.splitlines()[0] == "failed 0"
     rows = report(gateway)["rows"]
     assert rows["java-hot"]["throttled_total"] > 0

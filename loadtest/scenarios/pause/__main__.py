@@ -13,17 +13,17 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
 from loadtest.testkit.gateway_process import CompiledGateway, GatewayError, GatewayProcess
 from loadtest.testkit.kafka import JarsMissingError, KafkaCluster, NodeError, run_tool, spawn
 from loadtest.testkit.kafka.jars import java
+from loadtest.testkit.numbered_records import PARTITIONS, PRODUCER, arrived, producer_arguments
 from loadtest.testkit.paths import RUN
 
 _HERE = Path(__file__).parent
 _USAGE_TOPIC = "__weir_volume_usage"
-_PARTITIONS = 2
 _BEFORE_SECONDS = 4.0
 _AFTER_SECONDS = 4.0
 _PATIENCE_SECONDS = 240.0
@@ -66,25 +66,6 @@ def wait_for_state(gateway: GatewayProcess, wanted: str) -> None:
         time.sleep(0.05)
 
 
-def arrived(bootstrap_servers: str, topic: str) -> list[list[int]]:
-    """The record numbers in each partition."""
-    settings = {"bootstrap.servers": bootstrap_servers, "group.id": "check", "enable.partition.eof": True}
-    consumer = Consumer(settings)
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(_PARTITIONS)])
-    found: list[list[int]] = [[] for _ in range(_PARTITIONS)]
-    ends = 0
-    while ends < _PARTITIONS:
-        message = consumer.poll(60)
-        if message is None:
-            raise RuntimeError("the consumer can't read the partitions to their end")
-        if message.error():
-            ends += 1
-        else:
-            found[message.partition() or 0].append(int((message.value() or b"")[:8]))
-    consumer.close()
-    return found
-
-
 def franz_go(directory: Path) -> Path | None:
     """Build the client; None if that is not possible here."""
     program = directory / "paced"
@@ -103,14 +84,14 @@ def measure(
     topic = f"paused-{name}"
     run_tool(
         "org.apache.kafka.tools.TopicCommand",
-        *("--bootstrap-server", brokers, "--create", "--topic", topic, "--partitions", str(_PARTITIONS)),
+        *("--bootstrap-server", brokers, "--create", "--topic", topic, "--partitions", str(PARTITIONS)),
     )
     publish_usage(brokers, 100)
     wait_for_state(gateway, "OPEN")
     count = int((_BEFORE_SECONDS + pause + _AFTER_SECONDS) * pace)
-    arguments = [gateway.bootstrap_servers, topic, str(count), str(pace)]
+    arguments = producer_arguments(gateway.bootstrap_servers, topic, count, *settings, per_second=pace)
     with tempfile.TemporaryFile("w+", errors="replace") as output:
-        client = spawn([*program, *arguments, *settings], stdout=output, stderr=output)
+        client = spawn([*program, *arguments], stdout=output, stderr=output)
         requests = metric(gateway, "weir_requests_total", api="Produce")
         while metric(gateway, "weir_requests_total", api="Produce") < requests + 5:
             time.sleep(0.05)
@@ -133,14 +114,14 @@ def measure(
         client.wait(_PATIENCE_SECONDS)
         output.seek(0)
         said = [line for line in output.read().splitlines() if line.startswith("failed ")]
-    partitions = arrived(brokers, topic)
+    found = arrived(brokers, topic)
     return {
         "records": count,
         "failed": said[-1] if said else f"exit code {client.returncode}",
-        "once": sorted(partitions[0] + partitions[1]) == list(range(count)),
-        "missing": count - len({*partitions[0], *partitions[1]}),
-        "twice": sum(len(numbers) - len(set(numbers)) for numbers in partitions),
-        "in_order": all(numbers == sorted(numbers) for numbers in partitions),
+        "once": found.numbers == list(range(count)),
+        "missing": count - len(set(found.numbers)),
+        "twice": found.repeated,
+        "in_order": found.in_order,
         "refused_per_second": round(refused / (ended - held), 2),
         "new_connections": int(accepted),
         "seconds_until_first_request_after_pause": round(resumed, 2),
@@ -168,7 +149,7 @@ def main() -> int:
                 settings = options.java if name == "java" else []
                 program: list[str] = [sys.executable, "-m", "loadtest.scenarios.pause.paced", name]
                 if name == "java":
-                    program = [*java(logging="tool"), str(_HERE / "PacedProducer.java")]
+                    program = [*java(logging="tool"), str(PRODUCER)]
                 elif name == "franz-go":
                     built = franz_go(Path(folder))
                     if built is None:

@@ -13,15 +13,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from loadtest.testkit.gateway_process import CompiledGateway, GatewayError
 from loadtest.testkit.kafka import JarsMissingError, KafkaCluster, NodeError, ToolError, run_tool
+from loadtest.testkit.numbered_records import PARTITIONS, PRODUCER, arrived, producer_arguments
 from loadtest.testkit.paths import RUN
 
-_JAVA = Path(__file__).with_name("NumberedProducer.java")
 _HOT, _COLD = "hot", ["cold-1", "cold-2", "cold-3", "cold-4"]
-_PARTITIONS = 2
 _COLD_RECORD, _COLD_PAUSE = 10_000, 0.1
 _PATIENCE_SECONDS = 60.0
 
@@ -50,25 +49,6 @@ class _ColdTopics(threading.Thread):
         self.failed += error is not None
 
 
-def _arrived(bootstrap_servers: str) -> list[list[int]]:
-    """The record numbers in each partition of the hot topic."""
-    settings = {"bootstrap.servers": bootstrap_servers, "group.id": "check", "enable.partition.eof": True}
-    consumer = Consumer({**settings, "isolation.level": "read_committed"})
-    consumer.assign([TopicPartition(_HOT, partition, 0) for partition in range(_PARTITIONS)])
-    found: list[list[int]] = [[] for _ in range(_PARTITIONS)]
-    ends = 0
-    while ends < _PARTITIONS:
-        message = consumer.poll(_PATIENCE_SECONDS)
-        if message is None:
-            raise RuntimeError("the consumer can't read the partitions to their end")
-        if message.error():
-            ends += 1
-        else:
-            found[message.partition() or 0].append(int((message.value() or b"")[:8]))
-    consumer.close()
-    return found
-
-
 def _on_disk(directory: Path, topic: str) -> int:
     return sum(segment.stat().st_size for segment in directory.rglob(f"{topic}-[0-9]/*.log"))
 
@@ -85,22 +65,22 @@ def measure(megabytes: int, total: int, meter: str, size: int, settings: list[st
     ):
         for topic in (_HOT, *_COLD):
             arguments = ["--bootstrap-server", kafka.bootstrap_servers, "--create", "--topic", topic]
-            run_tool("org.apache.kafka.tools.TopicCommand", *arguments, "--partitions", str(_PARTITIONS))
+            run_tool("org.apache.kafka.tools.TopicCommand", *arguments, "--partitions", str(PARTITIONS))
         cold = _ColdTopics(gateway.bootstrap_servers)
         cold.start()
         began = time.monotonic()
-        arguments = [gateway.bootstrap_servers, str(count), str(size), _HOT, "linger.ms=5", *settings]
-        print(run_tool(_JAVA, *arguments, timeout=1_800), end="")
+        arguments = producer_arguments(gateway.bootstrap_servers, _HOT, count, "linger.ms=5", *settings, size=size)
+        print(run_tool(PRODUCER, *arguments, timeout=1_800), end="")
         seconds = time.monotonic() - began
         cold.stop()
         rows: dict[str, Any] = {row["topic"]: row for row in json.loads(gateway.get("/api/topics"))["rows"]}
-        partitions = _arrived(kafka.bootstrap_servers)
+        records = arrived(kafka.bootstrap_servers, _HOT)
         disk = {topic: _on_disk(Path(directory) / "kafka", topic) for topic in rows}
         log_lines = gateway.log().count("not appended: quota")
     hot = rows[_HOT]
     found = {
-        "every record of the hot topic arrived once": sorted(partitions[0] + partitions[1]) == list(range(count)),
-        "in order in each partition": all(numbers == sorted(numbers) for numbers in partitions),
+        "every record of the hot topic arrived once": records.numbers == list(range(count)),
+        "in order in each partition": records.in_order,
         "the quota rejected some requests": hot["throttled_total"] > 0,
         "no cold topic was rejected": all(rows[topic]["throttled_total"] == 0 for topic in _COLD) and cold.failed == 0,
         "the meters equal the logs": all(rows[topic]["appended_bytes"] == disk[topic] for topic in rows),
