@@ -7,7 +7,7 @@ import resource
 import signal
 from pathlib import Path
 
-from gateway import clock
+from gateway import clock, service_manager
 from gateway.admin.server import AdminBindError, AdminServer
 from gateway.admin.view import AdminView
 from gateway.background import BackgroundTasks
@@ -36,6 +36,9 @@ GC_THRESHOLD = 10_000
 
 OPEN_FILES = 1 << 20
 
+GRACE_SECONDS = 10.0
+"""The time after the drain, to write the ledger and the state, that Weir asks its service manager for."""
+
 _log = logging.getLogger("weir.app")
 
 
@@ -58,6 +61,7 @@ async def serve(path: Path, config: WeirConfig, worker: Worker | None = None) ->
     if worker is not None:
         loop.add_signal_handler(CUT, stopping.cut)
         worker.when_alone(stopping.drain)
+    service_manager.ready()
     await gateway.run(stopping)
     return OK
 
@@ -151,6 +155,8 @@ class Gateway:
             for feature in self._features:
                 feature.start(self._tasks)
             await stopping.requested.wait()
+            connections = self._effective.config.connections
+            service_manager.stopping(connections.drain_delay_seconds + connections.drain_seconds + GRACE_SECONDS)
             await self._drain.run(stopping.at_once)
             await self._cut()  # before the features stop, so that clients use nothing that no feature would save or report
             for task in tasks:

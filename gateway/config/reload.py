@@ -10,7 +10,7 @@ from typing import Any
 
 from watchfiles import awatch
 
-from gateway import clock
+from gateway import clock, service_manager
 from gateway.config.effective import ReloadResult
 from gateway.config.keys import changes_by
 from gateway.config.load import parse_config, read_config_text
@@ -134,6 +134,7 @@ class Reloader:
 
     def _ask(self) -> None:
         self._asked = True
+        service_manager.reloading()
         self._wake.set()
         self._on_hangup()
 
@@ -186,12 +187,13 @@ class Reloader:
             self._wake.clear()
             asked, self._asked = self._asked, False
             content = await self._read(settle=not asked)
-            if content == self._seen and not (asked and self._refused):
-                if asked:
-                    logger.info("%s is unchanged, nothing to reload", self._path)
-                continue
-            first, self._seen = self._seen is None, content
-            await self._take_over(content, first=first)
+            if content != self._seen or (asked and self._refused):
+                first, self._seen = self._seen is None, content
+                await self._take_over(content, first=first)
+            elif asked:
+                logger.info("%s is unchanged, nothing to reload", self._path)
+            if asked:
+                service_manager.ready()
 
     async def _read(self, *, settle: bool) -> _Content:
         """Read the file. With `settle`, wait until two reads are equal, as an editor may be writing the file in place."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import aiohttp
 
-from gateway import clock
+from gateway import clock, service_manager
 from gateway.background import Backoff
 
 LOOK_SECONDS = 1.0
@@ -103,7 +103,10 @@ class WorkerPlace:
         self._answered_at = None
         # Its own session, so that Ctrl-C reaches only the supervisor; its standard input closes with the supervisor.
         self._running = process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=asyncio.subprocess.PIPE, start_new_session=True
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            env=service_manager.environment_of_children(),
         )
         self.process, self.pid, self.started_at = self._next_process(), process.pid, clock.wall()
         if self._stopping.is_set():

@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 
 import gateway
+from gateway import service_manager
 from gateway.admin.http import AdminBindError
 from gateway.background import BackgroundTasks
 from gateway.config.effective import ReloadResult
@@ -130,6 +131,8 @@ class Supervisor:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._run_worker(first))
             await first.started.wait()
+            if not self._stopping.is_set():
+                service_manager.ready()
             for place in others if not self._stopping.is_set() else ():
                 group.create_task(self._run_worker(place))
 
@@ -143,6 +146,7 @@ class Supervisor:
     async def _drain(self, running: asyncio.Task[None]) -> None:
         connections = self._config.connections
         seconds = connections.drain_delay_seconds + connections.drain_seconds
+        service_manager.stopping(seconds + GRACE_SECONDS + CUT_SECONDS)
         for place in self._places:
             place.stop()
         done, _ = await asyncio.wait([running], timeout=seconds + GRACE_SECONDS)
