@@ -5,7 +5,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test quick compiled hostile lint docs bench rivals charttools clean
+.PHONY: help setup demo test quick compiled hostile lint docs reference bench rivals charttools clean
 
 STAMPS := .cache/stamps
 BIN := .venv/bin
@@ -48,6 +48,9 @@ lint: $(STAMPS)/venv ## run ruff, mypy --strict, the import contracts, vulture a
 docs: $(STAMPS)/venv $(STAMPS)/docs ## build the documentation site into build/site, without access to the network after the first time
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file .ci/mkdocs.yml
 	@echo "docs: open build/site/index.html"
+
+reference: $(STAMPS)/venv ## write the pages of docs/reference that follow from the code
+	$(BIN)/python .ci/reference
 
 bench: setup ## compare the CPU time of Weir, compiled, with that of other proxies in paired rounds
 	@exec $(BIN)/python -m loadtest.bench

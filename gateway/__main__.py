@@ -50,10 +50,8 @@ examples:
 
 the smallest weir.yaml:
   upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
-  listeners: [{name: clients, bootstrap_port: 29092}]
-  quotas:
-    entities:
-      - {user: "<default>", producer_byte_rate: 1048576, consumer_byte_rate: 2097152}
+  listeners: [{bootstrap_port: 29092}]
+  quotas: {entities: [{user: "<default>", producer_byte_rate: 1048576}]}
 
 exit codes: 0 clean, 1 config error or gateway not reached, 2 wrong usage, 3 an address can't be bound
 """

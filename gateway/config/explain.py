@@ -14,7 +14,7 @@ from gateway.config.problems import KeyPath, Problem, key_path, nearest, shown
 _EXAMPLES = {
     "upstream": '"upstream: {bootstrap_servers: [\\"127.0.0.1:9092\\"]}"',
     "upstream.bootstrap_servers": '["127.0.0.1:9092"]',
-    "listeners": '"listeners: [{name: clients, bootstrap_port: 29092}]"',
+    "listeners": '"listeners: [{bootstrap_port: 29092}]"',
     "listeners.name": '"name: clients"',
     "listeners.bootstrap_port": '"bootstrap_port: 29092"',
     "listeners.tls.cert": '"cert: weir.pem"',

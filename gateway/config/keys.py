@@ -27,6 +27,7 @@ class ConfigKey:
     """A key as the reference shows it. `path` is such as `listeners[].tls.cert`; `unit`, `default` and `range` may be empty."""
 
     path: str
+    name: str
     kind: str
     unit: str
     default: str
@@ -96,6 +97,7 @@ def _keys(path: tuple[str, ...], shown: str, model: type[BaseModel]) -> Iterator
         extra = _extra(field)
         yield ConfigKey(
             path=here,
+            name=key,
             kind=_kind(one, schema),
             unit=extra.get(UNIT, ""),
             default="required" if key in required else extra.get(ABSENT) or _default(schema["properties"][key], section),

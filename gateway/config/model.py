@@ -163,7 +163,9 @@ class ListenerConfig(AcceptSection):
 
     model_config = ConfigDict(json_schema_extra=filled_in("host", "advertised_host", "broker_ports"))
 
-    name: Annotated[str, Field(min_length=1)] = described("Name of the listener in metrics and logs.")
+    name: Annotated[str, Field(min_length=1)] = described(
+        "Name of the listener in metrics and logs; several listeners need different names.", "clients"
+    )
     host: Host = described("Address that Weir binds.", absent="`127.0.0.1`")
     advertised_host: AdvertisedHost = described(
         "Name or address that clients get for all brokers (Kafka: `advertised.listeners`).", absent="the same as `host`"

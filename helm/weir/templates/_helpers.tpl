@@ -47,9 +47,10 @@ Service needs it as well. */ -}}
 {{- $filled := list -}}
 {{- range .Values.config.listeners -}}
 {{- $listener := deepCopy . -}}
+{{- if not (hasKey $listener "name") -}}{{- $_ := set $listener "name" "clients" -}}{{- end -}}
 {{- if not (hasKey $listener "host") -}}{{- $_ := set $listener "host" "0.0.0.0" -}}{{- end -}}
 {{- if not (hasKey $listener "advertised_host") -}}
-{{- $service := printf "%s-%s" (include "weir.fullname" $root) (include "weir.listenerName" .name) -}}
+{{- $service := printf "%s-%s" (include "weir.fullname" $root) (include "weir.listenerName" $listener.name) -}}
 {{- $_ := set $listener "advertised_host" (printf "%s.%s.svc.%s" $service $root.Release.Namespace $root.Values.clusterDomain) -}}
 {{- end -}}
 {{- if not (or $listener.sni $listener.broker_ports) -}}

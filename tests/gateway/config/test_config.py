@@ -25,6 +25,7 @@ def test_only_upstream_and_listeners_have_no_default() -> None:
     config = parsed(MINIMAL)
     assert config.upstream.bootstrap_servers == (ServerAddress("127.0.0.1", 9092),)
     (listener,) = config.listeners
+    assert parsed(UPSTREAM + "listeners: [{bootstrap_port: 29092}]\n").listeners == (listener,)
     assert (listener.host, listener.advertised_host) == ("127.0.0.1", "127.0.0.1")
     assert listener.broker_ports == PortRange(29093, 29192)
     assert len(listener.broker_ports.ports) == 100
@@ -201,7 +202,7 @@ BAD = [
     (UPSTREAM + "listeners: []\n", "listeners", "is empty", "bootstrap_port: 29092"),
     (UPSTREAM + "listeners: {name: a}\n", "listeners", "must be a list, not a section with keys", "write a list"),
     (listeners("clients"), "listeners[0]", "must be a section with keys of its own, not text", "indented"),
-    (listeners("{bootstrap_port: 1}"), "listeners[0].name", "is missing", "name: clients"),
+    (listeners("{bootstrap_port: 1}", "{bootstrap_port: 300}"), "listeners[1].name", "is the name of listeners[0]", "own"),
     (listeners('{name: "", bootstrap_port: 1}'), "listeners[0].name", "is empty", "name: clients"),
     (listeners("{name: 7, bootstrap_port: 1}"), "listeners[0].name", "must be text, not a number", "quotes"),
     (listeners("{name: yes, bootstrap_port: 1}"), "listeners[0].name", "must be text, not true or false", "quotes"),

@@ -1,0 +1,262 @@
+"""The admin API as OpenAPI and as a page. Schemas follow from the dataclasses; tests call each route and check its answer."""
+
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import yaml
+from markdown import GENERATED, code, table
+from pydantic import TypeAdapter
+
+from gateway.admin.forgive import PATH as FORGIVE
+from gateway.features.catalogue import FEATURES
+from gateway.quotas.debts import KEYS, ClearedDebt
+from gateway.quotas.kinds import CLIENT_KINDS
+from gateway.quotas.snapshot import UsageRow
+from gateway.version import weir_version
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TEXT, HTML, EVENTS, JSON = "text/plain", "text/html", "text/event-stream", "application/json"
+_TIME = {"type": "string", "format": "date-time", "description": "Time of the answer."}
+
+INTRO = """\
+# Admin API
+
+The admin server is at `admin.host` and `admin.port`, by default `http://127.0.0.1:9644`. It has no password: bind it to an
+address that only operators reach. Requests must name an IP address, localhost, the host's own name, or a name in
+`admin.allowed_hosts`.
+
+All requests read, except `POST {forgive}`. The gateway takes that request from its own host only.
+[openapi.yaml](openapi.yaml) has the same in OpenAPI 3.1, with the fields of every answer. Times are ISO 8601 in UTC. Rates are
+in the unit of the kind per second.
+"""
+
+
+def _object(properties: Mapping[str, Any], description: str = "") -> dict[str, Any]:
+    return {"type": "object", "required": list(properties), "properties": dict(properties)} | (
+        {"description": description} if description else {}
+    )
+
+
+def _rows(row: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"$ref": f"#/components/schemas/{row}"}}
+
+
+def _answer(**properties: object) -> dict[str, Any]:
+    return _object({"generated_at": _TIME, **properties})
+
+
+_BOOLEAN, _INTEGER = {"type": "boolean"}, {"type": "integer"}
+_ENFORCE = {"type": "boolean", "description": "`quotas.enforce` of the config in effect."}
+
+_RELOAD = {
+    "type": ["object", "null"],
+    "description": "The last changed file: result, time, changes, and the problems that it was refused for.",
+}
+
+ROUTES: dict[str, dict[str, Any]] = {
+    "/": {"summary": "The live page", "media": HTML, "notes": "Updates itself once a second."},
+    "/livez": {"summary": "Liveness probe", "media": TEXT, "notes": "`live` while the process answers."},
+    "/readyz": {
+        "summary": "Readiness probe",
+        "media": TEXT,
+        "notes": "`ready`, or 503 with the reason: no broker has been reached yet, or the gateway is draining.",
+        "errors": {503: "The gateway is not ready; the text is the reason."},
+    },
+    "/metrics": {
+        "summary": "Metrics for Prometheus",
+        "media": TEXT,
+        "notes": "The text format, or OpenMetrics if the request accepts it.",
+    },
+    "/api/stream": {
+        "summary": "The live page's data",
+        "media": EVENTS,
+        "notes": "Server-sent events: `history` once, then `picture` each second. For the live page; fields may change.",
+        "errors": {503: "Too many viewers."},
+    },
+    "/api/quotas": {
+        "summary": "Use of each quota now",
+        "notes": "A row for each bucket: one entity's use of one kind of quota.",
+        "schema": _answer(
+            enforce=_ENFORCE,
+            units={"type": "object", "description": "The unit of each kind.", "additionalProperties": {"type": "string"}},
+            rows=_rows("UsageRow"),
+        ),
+    },
+    "/api/throttles": {
+        "summary": "Current throttles",
+        "notes": "The rows of `/api/quotas` whose clients are throttled now, the longest throttle first.",
+        "schema": _answer(enforce=_ENFORCE, muted_connections=_INTEGER, rows=_rows("UsageRow")),
+    },
+    "/api/config": {
+        "summary": "The config in effect and the last reload",
+        "notes": "The config has every key of the file, with defaults.",
+        "schema": _answer(
+            version={"type": "integer", "description": "Counts the accepted files with a change, from 1."},
+            loaded_at={"type": "string", "format": "date-time"},
+            config={"type": "object"},
+            warnings={"type": "array", "items": {"type": "string"}},
+            reloads={"type": "object", "additionalProperties": _INTEGER},
+            last_reload=_RELOAD,
+        ),
+    },
+    "/api/facts": {
+        "summary": "Data for a supervisor of workers",
+        "notes": "Weir's own use; fields may change.",
+        "schema": {"type": "object"},
+    },
+    "/api/workers": {
+        "summary": "The workers",
+        "notes": "Only with several `workers`: process, start, restarts, and the reason if a worker is not ready.",
+        "schema": _answer(workers={"type": "array", "items": {"type": "object"}}),
+    },
+}
+"""Descriptions of GET requests by path, but for the pages of features."""
+
+FEATURE_PAGES: dict[str, tuple[str, str]] = {
+    "topics": ("Use of topics", "Thresholds and rates of topics (`quotas.topics`)."),
+    "volumes": ("Usage of disks", "The brokers' volumes and their effect on producers (`quotas.volumes`)."),
+    "sharing": ("Gateways that share quotas", "The members and the state of the topic (`sharing`)."),
+}
+"""Summary and notes of features' pages; the default is the first line of the feature's module."""
+
+
+def paths() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {path: {"get": _get(route)} for path, route in ROUTES.items()}
+    for feature in FEATURES:
+        if feature.page:
+            about = (sys.modules[feature.__module__].__doc__ or "").partition("\n")[0]
+            summary, notes = FEATURE_PAGES.get(feature.page, (feature.page.capitalize(), about))
+            configured = {"type": "boolean", "description": "False: the feature is off, and further fields are missing."}
+            schema = _answer(configured=configured)
+            report = _report(feature)
+            route = {"summary": summary, "notes": notes, "schema": schema | ({"properties": schema["properties"] | report})}
+            found[f"/api/{feature.page}"] = {"get": _get(route)}
+    found[FORGIVE] = {"post": _forgive()}
+    return dict(sorted(found.items()))
+
+
+def _get(route: Mapping[str, Any]) -> dict[str, Any]:
+    media = route.get("media", JSON)
+    schema = route.get("schema", {"type": "string"})
+    errors = {str(code): {"description": words} for code, words in route.get("errors", {}).items()}
+    return {
+        "summary": route["summary"],
+        "description": route["notes"],
+        "responses": {"200": {"description": "OK", "content": {media: {"schema": schema}}}, **errors},
+    }
+
+
+def _forgive() -> dict[str, Any]:
+    properties: dict[str, Any] = {key: {"type": "string"} for key in KEYS}
+    properties["kind"] = {"enum": list(CLIENT_KINDS)}
+    body = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {
+        "summary": "Clear a client's debt",
+        "description": "Names a user, a client-id or both, and unmutes the client. `weir quotas forgive` sends it.",
+        "requestBody": {"required": True, "content": {JSON: {"schema": body}}},
+        "responses": {
+            "200": {"description": "OK", "content": {JSON: {"schema": _object({"cleared": _rows("ClearedDebt")})}}},
+            "400": {"description": "The body is wrong; the text says how."},
+            "403": {"description": "The request is from another host."},
+            "413": {"description": "The body is too large."},
+            "415": {"description": "The content type is not application/json."},
+        },
+    }
+
+
+def _report(feature: type) -> dict[str, Any]:
+    """The fields of a feature's report, unless the feature shows other fields than its report has."""
+    if "as_json" in vars(feature):
+        return {}
+    kinds = [kind for kind in get_args(get_type_hints(feature.report)["return"]) if is_dataclass(kind)]  # type: ignore[attr-defined]
+    return _schema(kinds[0])["properties"] if kinds else {}
+
+
+def _schema(kind: Any) -> dict[str, Any]:  # noqa: ANN401
+    schema = TypeAdapter(kind).json_schema(ref_template="#/components/schemas/{model}")
+    _DEFINITIONS.update(schema.pop("$defs", {}))
+    return dict(schema)
+
+
+_DEFINITIONS: dict[str, Any] = {}
+"""Schemas of the dataclasses inside of others."""
+
+
+def document() -> dict[str, Any]:
+    routes = paths()
+    schemas = {kind.__name__: _schema(kind) for kind in (UsageRow, ClearedDebt)}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Weir's admin API",
+            "version": _version(),
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "http://127.0.0.1:9644"}],
+        "paths": routes,
+        "components": {"schemas": dict(sorted((_DEFINITIONS | schemas).items()))},
+    }
+
+
+def _version() -> str:
+    """The version of this checkout, as an installed Weir may have another one."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return str(project.get("version") or weir_version())
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes no anchors: each schema is written where it is used."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+        return True
+
+
+def openapi() -> str:
+    text: str = yaml.dump(document(), Dumper=_Plain, sort_keys=False, width=120, allow_unicode=True)
+    return f"# Written by .ci/reference: change the code, then run `python .ci/reference`.\n{text}"
+
+
+def page() -> str:
+    routes = document()
+    rows = [
+        (f"{method.upper()} {code(path)}", operation["summary"], _media(operation), operation["description"])
+        for path, methods in routes["paths"].items()
+        for method, operation in methods.items()
+    ]
+    parts = [GENERATED, INTRO.format(forgive=FORGIVE), table(("request", "content", "type", "notes"), rows)]
+    row = routes["components"]["schemas"]["UsageRow"]
+    fields = [(code(name), _type(schema)) for name, schema in row["properties"].items()]
+    parts += [
+        "## Rows of `/api/quotas` and `/api/throttles`\n",
+        _docs(UsageRow.__doc__ or ""),
+        table(("field", "type"), fields),
+    ]
+    example = (
+        f"curl -s -X POST -H 'Content-Type: application/json' -d '{{\"client-id\": \"etl\"}}' http://127.0.0.1:9644{FORGIVE}"
+    )
+    parts.append(f"## Examples\n\n```console\n$ curl -s http://127.0.0.1:9644/api/throttles | jq .rows\n$ {example}\n```\n")
+    return "\n".join(parts)
+
+
+def _docs(docstring: str) -> str:
+    return (
+        "\n".join(
+            line.strip() if line.strip().startswith("-") else line.removeprefix("    ") for line in docstring.splitlines()
+        )
+        + "\n"
+    )
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join(_type(each) for each in schema["anyOf"])
+    return str(schema.get("type", "object"))
+
+
+def _media(operation: Mapping[str, Any]) -> str:
+    return next(iter(operation["responses"]["200"]["content"]))

@@ -1,0 +1,64 @@
+"""The page of the config file: every key."""
+
+from collections.abc import Iterable, Iterator
+
+from markdown import GENERATED, anchor, code, table
+
+from gateway.config.keys import ConfigKey, all_keys, restart_keys
+
+SMALLEST = """\
+upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
+listeners: [{bootstrap_port: 29092}]
+quotas: {entities: [{user: "<default>", producer_byte_rate: 1048576}]}
+"""
+
+CHANGES = {"reload": "reload", "restart": "restart", "agent": "restart of the agent"}
+
+INTRO = """\
+# Configuration
+
+All commands read one YAML file, usually `weir.yaml`. `weir init` writes one for a running cluster, and `weir check` lists its
+mistakes. The smallest useful file has three keys:
+
+```yaml
+{smallest}```
+
+- **Keys** are in snake_case. An entity's type has Kafka's name `client-id`; `client_id` is the same.
+- **Relative file names** start at the folder of the config file.
+- **Change**: a `reload` takes effect when the file is saved, or at SIGHUP. Weir refuses a file with a changed `restart` key as
+  a whole, and the config in effect stays. `weir volumes publish` reads its keys when it starts.
+- **Keys that need a restart**: {restart}.
+- **Sections** without a required key are optional. `none` or an empty default means that the key is absent.
+"""
+
+
+def page() -> str:
+    keys = list(all_keys())
+    sections = [("", "Top level", "The sections of the file, and keys outside of sections.")]
+    sections += [(f"{key.path}.", key.path, key.description) for key in keys if key.section is not None]
+    parts = [GENERATED, INTRO.format(smallest=SMALLEST, restart=", ".join(map(_restart, restart_keys())))]
+    for prefix, title, description in sections:
+        rows = [_row(key) for key in _of(prefix, keys)]
+        heading = f"## `{title}` {{#{anchor(title)}}}" if prefix else f"## {title}"
+        parts.append(
+            f"{heading}\n\n{description}\n\n{table(('key', 'type', 'default', 'range', 'change', 'description'), rows)}"
+        )
+    return "\n".join(parts)
+
+
+def _restart(words: str) -> str:
+    """`listeners (except a and b)` with the keys as code."""
+    key, _, rest = words.partition(" (except ")
+    return code(key) + (f" (except {' and '.join(map(code, rest.rstrip(')').split(' and ')))})" if rest else "")
+
+
+def _of(prefix: str, keys: Iterable[ConfigKey]) -> Iterator[ConfigKey]:
+    """The keys directly in a section. A few keys of Kafka's have dots in their names."""
+    return (key for key in keys if key.path.removesuffix("[]") == prefix + key.name)
+
+
+def _row(key: ConfigKey) -> tuple[str, ...]:
+    name = code(key.name)
+    shown = f"[{name}](#{anchor(key.path)})" if key.section is not None else name
+    kind = key.kind + (f" ({key.unit})" if key.unit else "")
+    return shown, kind, key.default, key.range, CHANGES[key.changes], key.description

@@ -1,0 +1,138 @@
+"""The page of metrics: every metric with its type, labels, help, and the alerts and dashboards that use it."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from markdown import GENERATED, code, table
+
+from gateway.admin.metrics.clients import METRICS as CLIENTS
+from gateway.admin.metrics.quotas import METRICS as QUOTAS
+from gateway.admin.metrics.registry import METRICS
+from gateway.admin.metrics.row import Distribution, Row
+from gateway.features.catalogue import FEATURES
+from gateway.features.volume_quotas.agent_admin import READS
+from gateway.workers.families import WORKER_METRICS, WorkerValue
+
+FILES = Path(__file__).resolve().parents[2] / "helm" / "weir" / "files"
+_NAME = re.compile(r"\bweir_[a-z0-9_]+\b")
+
+OWN_QUERIES = {
+    "weir_sharing_members": "compare with the number of gateways that should share",
+    "weir_sharing_entities": "size of the shared state",
+    "weir_sharing_messages_total": "traffic of the usage topic; 0 per second: nothing arrives",
+    "weir_sharing_published_total": "traffic of the usage topic; 0 per second: this gateway reports nothing",
+    "weir_sharing_publication_errors_total": "cause of an unreachable usage topic, with the log",
+    "weir_sharing_left_out_total": "a steady rate: more entities than one message holds, so use arrives late",
+    "weir_sharing_messages_skipped_total": "above 0: another version, or a foreign writer in the usage topic",
+    "weir_topic_throttled_requests_total": "requests that met the threshold of a topic, by topic",
+    "weir_volume_factor": "strength of the disks' effect on producers",
+    "weir_volume_publication_age_seconds": "an age above quotas.volumes.freshness_seconds: gateways count the usage as unknown",
+    "weir_api_quota_topic_entities": "size of the quotas that clients have set",
+    "weir_api_quota_topic_records_total": "traffic of the quotas' topic",
+    "weir_api_quota_topic_publication_errors_total": "alterations of quotas that could not be saved",
+    "weir_config_reloads_total": "reloads over time, by result",
+    "weir_worker_connections": "spread of connections over workers",
+    "weir_worker_cpu_seconds_total": "load of each worker; near 1 per second: add a worker",
+}
+"""The use of metrics that are in no alert and on no dashboard."""
+
+INTRO = """\
+# Metrics
+
+`/metrics` of the admin port has these metrics in Prometheus's text format, or as OpenMetrics for scrapers that accept it. The
+usual `process_*` metrics come with them. Amounts are in the unit of the label `kind`: {units}.
+
+The column `use` names the alerts in `helm/weir/files/alerts.yaml` and the panels of the Grafana dashboards.
+
+With several `workers`, values of all workers are summed, or the extreme is taken, so that one page describes the whole gateway.
+"""
+
+
+def page() -> str:
+    from gateway.quotas.kinds import KINDS
+
+    units = ", ".join(f"{code(kind.name)} {kind.unit.name}" for kind in KINDS.values())
+    uses = used()
+    of_features = [(feature.__name__, feature.metrics) for feature in FEATURES if feature.metrics]
+    known = {row.name for row in (*QUOTAS, *CLIENTS, *(row for _, rows in of_features for row in rows))}
+    sections: list[tuple[str, Iterable[Row | WorkerValue]]] = [
+        ("Quotas and throttles", QUOTAS),
+        ("Connections and requests", CLIENTS),
+    ]
+    sections += [(_title(name), rows) for name, rows in of_features]
+    sections += [("The gateway itself", [row for row in METRICS if row.name not in known]), ("Workers", WORKER_METRICS)]
+    parts = [GENERATED, INTRO.format(units=units)]
+    for title, rows in sections:
+        parts.append(
+            f"## {title}\n\n{table(('metric', 'type', 'labels', 'meaning', 'use'), (_row(row, uses) for row in rows))}"
+        )
+    agent = ", ".join(map(code, READS))
+    parts.append(f"## The agent\n\n`weir volumes publish` has these of the metrics above on its own admin port: {agent}.\n")
+    return "\n".join(parts)
+
+
+def _row(row: Row | WorkerValue, uses: Mapping[str, list[str]]) -> tuple[str, ...]:
+    kind = "histogram" if isinstance(row, Distribution) else row.kind
+    labels = ("worker",) if isinstance(row, WorkerValue) else row.labels
+    return (
+        code(row.name),
+        kind,
+        ", ".join(map(code, labels)),
+        row.help,
+        "; ".join(uses.get(row.name) or [OWN_QUERIES.get(row.name, "")]),
+    )
+
+
+def _title(name: str) -> str:
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.removesuffix("AtWork")).lower()
+    return words[:1].upper() + words[1:]
+
+
+def used() -> dict[str, list[str]]:
+    """The uses of each metric: `alerts: A, B`, and the panels of each dashboard. A histogram counts with its series."""
+    found: dict[str, dict[str, dict[str, None]]] = {}
+    for place, use, text in (*_rules(), *_panels()):
+        for name in _NAME.findall(text):
+            for each in {name, re.sub(r"_(bucket|sum|count)$", "", name)}:
+                found.setdefault(each, {}).setdefault(place, {})[use] = None
+    return {name: [f"{place}: {', '.join(uses)}" for place, uses in places.items()] for name, places in found.items()}
+
+
+@cache
+def _groups() -> list[dict[str, Any]]:
+    groups: list[dict[str, Any]] = yaml.safe_load((FILES / "alerts.yaml").read_text("utf-8"))["groups"]
+    return groups
+
+
+def _recorded() -> dict[str, str]:
+    return {rule["record"]: rule["expr"] for group in _groups() for rule in group["rules"] if "record" in rule}
+
+
+def _with_recorded(expression: str) -> str:
+    """The expression, with the expressions of its recorded series behind it."""
+    return " ".join([expression, *(text for name, text in _recorded().items() if name in expression)])
+
+
+def _rules() -> Iterator[tuple[str, str, str]]:
+    for group in _groups():
+        alerts = (rule for rule in group["rules"] if "alert" in rule)
+        yield from (("alerts", rule["alert"], _with_recorded(str(rule["expr"]))) for rule in alerts)
+
+
+def _panels() -> Iterator[tuple[str, str, str]]:
+    for file in sorted((FILES / "dashboards").glob("*.json")):
+        dashboard = json.loads(file.read_text("utf-8"))
+        for title, text in _expressions(dashboard["panels"]):
+            yield f"dashboard {file.stem}", title, _with_recorded(text)
+
+
+def _expressions(panels: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    for panel in panels:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target.get("expr", "")
+        yield from _expressions(panel.get("panels", ()))

@@ -1,0 +1,82 @@
+"""The reference agrees with the code: generated pages are up to date, and facts of the other pages are true."""
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.__main__ import main
+from gateway.admin.metrics.registry import METRICS
+from gateway.config.load import parse_config
+from gateway.config.own_topics import OWN_TOPICS
+from gateway.config.sasl import UpstreamSaslConfig
+from gateway.workers.families import WORKER_METRICS
+from loadtest.testkit.kafka.sasl import MECHANISMS
+from tests.helm.test_helm_chart import KUBERNETES
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "reference"
+GENERATOR: dict[str, Any] = runpy.run_path(str(ROOT / ".ci" / "reference"), run_name="reference")
+
+
+@pytest.mark.parametrize("name", GENERATOR["PAGES"])
+def test_page_is_up_to_date(name: str) -> None:
+    """If this fails, run `python .ci/reference` and look at the change."""
+    assert (FOLDER / name).read_text("utf-8") == GENERATOR["PAGES"][name]()
+
+
+@pytest.mark.parametrize("row", [*METRICS, *WORKER_METRICS], ids=lambda row: row.name)
+def test_each_metric_has_a_use(row: Any) -> None:
+    (line,) = re.findall(rf"(?m)^\| `{row.name}` \|.*$", (FOLDER / "metrics.md").read_text("utf-8"))
+    assert line.split(" | ")[-1].strip(" |")
+
+
+def test_smallest_config_is_valid_without_warnings() -> None:
+    text = (FOLDER / "configuration.md").read_text("utf-8")
+    config = parse_config(text.partition("```yaml\n")[2].partition("```")[0], source="configuration.md")
+    assert config.warnings() == []
+
+
+def test_each_command_is_on_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    commands = re.findall(r"(?m)^    (\w+) {2,}", capsys.readouterr().out)
+    page = (FOLDER / "command-line.md").read_text("utf-8")
+    assert {"serve", "check", "quotas"} <= set(commands)
+    assert [name for name in commands if f"\n## weir {name}\n" not in page] == []
+
+
+def test_each_chart_value_has_a_meaning() -> None:
+    page = (FOLDER / "chart-values.md").read_text("utf-8")
+    sections = re.findall(r"(?m)^## `(\w+)`\n\n(.*)$", page)
+    assert [name for name, about in sections if not about or about.startswith("|")] == []
+    rows = re.findall(r"(?m)^\| `(\w+)` \|.*\| (.*) \|$", page.partition("## Other values")[2])
+    assert [name for name, meaning in rows if not meaning] == []
+
+
+def test_compatibility_names_what_is_tested() -> None:
+    page = (FOLDER / "compatibility.md").read_text("utf-8")
+    versions = set(
+        re.findall(
+            r"<groupId>org.apache.kafka</groupId>.*?<version>(.*?)<", (ROOT / "loadtest/testkit/kafka/pom.xml").read_text()
+        )
+    )
+    assert set(re.findall(r"Apache Kafka[^|\n]*?(\d+\.\d+\.\d+)|KRaft \| (\d+\.\d+\.\d+)", page)) <= {
+        pair for version in versions for pair in ((version, ""), ("", version))
+    }
+    tests = set(re.findall(r"`(test_\w+\.py)`", page))
+    assert [name for name in tests if not (ROOT / "tests" / "broker" / name).exists()] == []
+    assert {path.name for path in (ROOT / "tests" / "broker").glob("test_clients_*.py")} <= tests
+    assert [name for name in MECHANISMS if name not in page] == []
+    own = UpstreamSaslConfig.model_json_schema()["properties"]["mechanism"]["enum"]
+    assert [name for name in own if name not in page.partition("Weir's own connections")[2]] == []
+    assert " and ".join(KUBERNETES) in page
+
+
+def test_acls_name_each_topic_of_weir() -> None:
+    page = (FOLDER / "acls.md").read_text("utf-8")
+    defaults = re.findall(r"`(__weir_\w+)`", (FOLDER / "configuration.md").read_text("utf-8"))
+    assert set(defaults) == set(re.findall(r"Topic `(__weir_\w+)`", page))
+    assert len(OWN_TOPICS) == len(set(defaults)) + 1  # ledger.topic has no default
