@@ -30,6 +30,7 @@ _BROKER = 4  # Kafka's `ConfigResource.Type`
 _PARTITIONS = "num.partitions"
 _NO_MECHANISM = "WEIR-ASKS"
 _MAX_ANSWER_BYTES = 64 * 1024
+_TLS_ALERT = b"\x15\x03"
 
 _log = logging.getLogger("weir.cluster")
 
@@ -186,6 +187,8 @@ async def sasl_mechanisms(address: Address, tls: ssl.SSLContext | None = None) -
             request.with_header(client_id="weir")
             writer.write(request.encode(header=True, framed=True))
             head = await reader.readexactly(4)
+            if head.startswith(_TLS_ALERT):
+                raise ConnectionError("the port speaks TLS, and this connection does not")
             (size,) = struct.unpack(">i", head)
             if not 0 < size <= _MAX_ANSWER_BYTES:
                 raise ConnectionError(f"an answer of {size} bytes is not Kafka's")

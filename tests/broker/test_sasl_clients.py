@@ -18,6 +18,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.__main__ import main
 from loadtest.scenarios import reauthentication
 from loadtest.testkit.certificates import LOOPBACK, Authority, Files
 from loadtest.testkit.kafka import KafkaCluster, run_tool
@@ -366,6 +367,52 @@ def test_clients_are_served_without_upstream_credentials(cluster: KafkaCluster, 
             connection.sendall(request(METADATA, 1, struct.pack(">i", 0)))
             assert read_to_end(connection) == b""
         assert gateway.metric("weir_protocol_errors_total", reason="not_authenticated") == 1
+
+
+# Commands that connect to the brokers.
+
+
+@pytest.mark.parametrize(("listener", "mechanism"), [("SASL", "PLAIN"), ("SASL", "SCRAM-SHA-256"), ("SECURE", "SCRAM-SHA-512")])
+def test_command_config_is_that_of_kafkas_tools(
+    cluster: KafkaCluster,
+    authority: Authority,
+    tmp_path: Path,
+    listener: str,
+    mechanism: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    servers, protocol = cluster.bootstrap_servers_of(listener), "SASL_SSL" if listener == "SECURE" else "SASL_PLAINTEXT"
+    values = java_properties(mechanism, "bob", PASSWORDS["bob"], security_protocol=protocol)
+    if listener == "SECURE":
+        values |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(authority.cert)}
+    settings = tmp_path / "admin.properties"
+    settings.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+    config = tmp_path / "weir.yaml"
+    config.write_text(
+        f"upstream: {{bootstrap_servers: ['{servers}']}}\nlisteners: [{{name: clients, bootstrap_port: 29092}}]\n"
+    )
+    access = ["--bootstrap-server", servers, "--command-config", str(settings)]
+    user = ["--entity-type", "users", "--entity-name", f"by-{listener}-{mechanism}"]
+    quota = ["--alter", *user, "--add-config", f"{QUOTA_KEY}=12345"]
+    run_tool("kafka.admin.ConfigCommand", *access, *quota)
+
+    wait_until(
+        lambda: (
+            main(["quotas", "import", "--config", str(config), *access]) == 0
+            and f"- {{user: {user[-1]}, producer_byte_rate: 12345}}" in capsys.readouterr().out
+        ),
+        "the quota is printed",
+    )
+    settings.write_text(settings.read_text().replace(PASSWORDS["bob"], "wrong-password"))
+    assert main(["quotas", "import", "--config", str(config), *access]) == 1
+    error = capsys.readouterr().err
+    assert error == (
+        f"{servers}: the brokers refuse the user bob with {mechanism} — correct username and password in sasl.jaas.config of"
+        f" {settings}\n"
+    )
+    assert main(["quotas", "import", "--config", str(config), "--bootstrap-server", servers]) == 1
+    reason = "the port speaks TLS" if listener == "SECURE" else "the brokers require SASL (PLAIN"
+    assert reason in capsys.readouterr().err
 
 
 # Unauthenticated clients.
