@@ -5,12 +5,9 @@ The tokens may contain passwords. This module does not interpret, store or quote
 
 from typing import Final, NamedTuple
 
-from protocol.api_keys import response_header_version
+from protocol.api_keys import ApiKey, response_header_version
 from protocol.cursor import Buffer, Reader
 from protocol.errors import InvalidFrame
-
-SASL_HANDSHAKE: Final = 17
-SASL_AUTHENTICATE: Final = 36
 
 NONE: Final = 0
 UNSUPPORTED_SASL_MECHANISM: Final = 33
@@ -67,7 +64,7 @@ def read_authenticate_request(version: int, frame: Buffer, body: int) -> bytes:
 
 def read_authenticate_response(version: int, frame: Buffer) -> Authenticated:
     """Decode a whole response frame. Raises `InvalidFrame`."""
-    reader = Reader.of_whole_response(frame, header_version=response_header_version(SASL_AUTHENTICATE, version))
+    reader = Reader.of_whole_response(frame, header_version=response_header_version(ApiKey.SASL_AUTHENTICATE, version))
     error_code = reader.int16()
     reader.skip_string()
     return Authenticated(error_code, reader.bytes_field())

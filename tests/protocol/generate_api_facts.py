@@ -4,13 +4,11 @@ Writes data/message_specs.json as well: the layouts of messages that kafka-pytho
 
     python tests/protocol/generate_api_facts.py .../kafka-clients-4.3.0.jar
 
-Versions, flexibility and fields come from the message specifications in the jar. The first version in which a client
-throttles itself comes from the bytecode of each response's shouldClientThrottle, by `javap` (JDK).
+Versions, flexibility and fields come from the message specifications in the jar.
 """
 
 import json
 import re
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -18,7 +16,6 @@ from pathlib import Path
 DATA = Path(__file__).parent / "data"
 NOT_IN_KAFKA_PYTHON = (38, 39, 40, 41, 64, 68, 69, 71, 72, *range(76, 82), *range(83, 93))
 LAYOUT = ("name", "type", "versions", "nullableVersions", "taggedVersions", "tag", "default")
-REQUESTS = "org.apache.kafka.common.requests"
 
 
 def read_specs(jar: zipfile.ZipFile) -> dict[int, dict[str, dict]]:
@@ -29,21 +26,6 @@ def read_specs(jar: zipfile.ZipFile) -> dict[int, dict[str, dict]]:
             if "apiKey" in spec:
                 specs.setdefault(spec["apiKey"], {})[spec["type"]] = spec
     return specs
-
-
-def client_throttles_since(jar_path: Path, jar: zipfile.ZipFile) -> dict[str, int]:
-    """Return {"Fetch": 8, ...} without the responses that inherit AbstractResponse's `false`."""
-    path = REQUESTS.replace(".", "/")
-    classes = [n for n in jar.namelist() if re.fullmatch(rf"{path}/\w+Response\.class", n)]
-    names = [n.removesuffix(".class").replace("/", ".") for n in classes]
-    listing = subprocess.run(["javap", "-c", "-cp", jar_path, *names], check=True, capture_output=True, text=True).stdout
-    since = {}
-    for name, body in re.findall(r"class [\w.]+\.(\w+)Response (?:extends|\{)(.*?)\n}\n", listing, re.S):
-        code = re.search(r"boolean shouldClientThrottle\(short\);\n\s+Code:\n(.*?)ireturn", body, re.S)
-        if code and name != "Abstract":
-            compared = re.search(r"(?:iconst_|bipush\s+)(\d+)\s+\d+: if_icmplt", code[1])
-            since[name] = int(compared[1]) if compared else 0
-    return since
 
 
 def first(versions: str) -> int | None:
@@ -68,10 +50,8 @@ def write_lines(name: str, rows: list[dict]) -> None:
 
 
 def main() -> None:
-    jar_path = Path(sys.argv[1])
-    with zipfile.ZipFile(jar_path) as jar:
+    with zipfile.ZipFile(sys.argv[1]) as jar:
         specs = read_specs(jar)
-        throttling = client_throttles_since(jar_path, jar)
     facts = []
     for key, spec in sorted(specs.items()):
         request, response = spec["request"], spec["response"]
@@ -89,7 +69,6 @@ def main() -> None:
                 "response_flexible_since": first(response["flexibleVersions"]),
                 "throttle_since": None if place is None else first(fields[place]["versions"]),
                 "before_throttle": None if place is None else [f["type"] for f in fields[:place]],
-                "client_throttles_since": throttling.get(name),
                 "on_broker_listener": "broker" in request["listeners"],
             }
         )

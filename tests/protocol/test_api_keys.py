@@ -25,7 +25,6 @@ def test_row_matches_kafkas_jar(fact):
     assert spec.max_version == fact["max_version"]
     assert spec.flexible_since == never(fact["flexible_since"]) == never(fact["response_flexible_since"])
     assert spec.throttle_since == never(fact["throttle_since"])
-    assert spec.client_throttles_since == never(fact["client_throttles_since"])
     assert spec.on_broker_listener == fact["on_broker_listener"]
 
 
