@@ -96,7 +96,7 @@ def limiter(engine: QuotaEngine) -> ConnectionQuotasFeature:
     limits = ConnectionLimits(1, {}, AcceptLimits(), {"clients": AcceptLimits(max_connections=10), "others": AcceptLimits()})
     limiter = ConnectionQuotasFeature(limits, engine, Outlet())
     for number in range(3):
-        assert isinstance(limiter.quotas.arrive("clients", f"10.0.0.{number}", clock.monotonic()), ConnectionSlot)
+        assert isinstance(limiter.quotas.accept("clients", f"10.0.0.{number}", clock.monotonic()), ConnectionSlot)
     return limiter
 
 

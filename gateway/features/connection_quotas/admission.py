@@ -1,4 +1,4 @@
-"""Decides about each new connection before anything is made for it. All acceptors of a gateway share one object."""
+"""Admits or refuses each new connection before a session is made. All acceptors of a gateway share the object."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ from gateway.features.connection_quotas.rules import ConnectionQuotas, Connectio
 from gateway.observer import Outlet
 
 MAX_HELD = 1_000
-"""Sockets that wait to be closed. Further refused connections are closed at once."""
+"""The maximum number of held sockets. Further refused connections are closed at once."""
 
 _log = logging.getLogger("weir.cluster")
 
@@ -25,9 +25,9 @@ class Closable(Protocol):
 
 
 class HeldSockets:
-    """Sockets of clients that connect too often: they stay open for a while, so that their clients do not come back at once.
+    """At most `max_held` sockets of clients that connect too often. They stay open, so that clients do not reconnect at once.
 
-    Weir reads nothing from a held socket. There are at most `max_held`. Times are monotonic seconds.
+    Weir reads nothing from a held socket. Times are monotonic seconds.
     """
 
     def __init__(self, max_held: int) -> None:
@@ -39,7 +39,7 @@ class HeldSockets:
         return len(self._by_end)
 
     def hold(self, held: Closable, until: float) -> bool:
-        """Keep a socket open until then. Return False if there are too many; the caller closes the socket."""
+        """Keep a socket open until that time. Return False if `max_held` sockets are open; then the caller closes this one."""
         if len(self._by_end) >= self._max_held:
             return False
         self._count += 1
@@ -47,7 +47,7 @@ class HeldSockets:
         return True
 
     def close_due(self, now: float) -> float | None:
-        """Close the sockets whose time is over. Return the end of the next socket's time, None if there is none."""
+        """Close the sockets whose time is over. Return the time of the next socket, None without any."""
         while self._by_end and self._by_end[0][0] <= now:
             heappop(self._by_end)[2].close()
         return self._by_end[0][0] if self._by_end else None
@@ -66,27 +66,27 @@ class ConnectionAdmission:
         self._held = HeldSockets(max_held)
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: list[Callable[[], None]] = []
-        quotas.on_leave(self._resume)
+        quotas.on_release(self._resume)
 
     @property
     def held(self) -> int:
         return len(self._held)
 
     def wait(self, listener: str, resume: Callable[[], None]) -> float:
-        """Return the seconds until the listener may take a connection. After `inf`, `resume` is called when that may change."""
+        """Seconds until the listener may accept a connection. After `inf`, `resume` is called when this may have changed."""
         seconds = self.quotas.wait(listener, monotonic())
         if seconds == inf:
             _log.warning(
-                "listener %s: new connections wait, as many are open as max_connections allows", listener,
+                "listener %s: new connections wait, because max_connections are open", listener,
                 extra={"reason": "max_connections", "listener": listener},
             )  # fmt: skip
             self._waiting.append(resume)
         return seconds
 
     def admit(self, listener: str, connection: socket.socket, ip: str, port: int) -> ConnectionSlot | None:
-        """Count a new connection. None: it is refused, and this object closes its socket."""
+        """Count a new connection. Returns None for a refused connection; this object closes its socket."""
         now = monotonic()
-        verdict = self.quotas.arrive(listener, ip, now)
+        verdict = self.quotas.accept(listener, ip, now)
         if isinstance(verdict, ConnectionSlot):
             return verdict
         reason = verdict.reason
@@ -101,7 +101,7 @@ class ConnectionAdmission:
             connection.close()
         self._outlet.connection_rejected(reason, ip, listener)
         _log.warning(
-            "connection refused: %s", _WHY[reason], extra={"peer": f"{ip}:{port}", "reason": reason, "listener": listener}
+            "connection refused: %s", _CAUSES[reason], extra={"peer": f"{ip}:{port}", "reason": reason, "listener": listener}
         )
         return None
 
@@ -114,7 +114,7 @@ class ConnectionAdmission:
     def _close_due(self) -> None:
         now = monotonic()
         due = self._held.close_due(now)
-        # A socket that is held later may be due earlier; then it is closed late by less than one delay.
+        # A socket that is held later may be due earlier. Weir then closes the socket late, by less than one delay.
         self._timer = None if due is None else asyncio.get_running_loop().call_later(due - now, self._close_due)
 
     def _resume(self) -> None:
@@ -123,8 +123,8 @@ class ConnectionAdmission:
             resume()
 
 
-_WHY = {
+_CAUSES = {
     "max_per_ip": "the address has as many connections as connections.max_per_ip allows",
     "connection_creation_rate": "the address connects more often than its connection_creation_rate allows",
-    "too_many_held": "the address connects more often than its connection_creation_rate allows, as many others do",
+    "too_many_held": "the address connects more often than its connection_creation_rate allows, and Weir holds no more sockets",
 }

@@ -1,4 +1,4 @@
-"""Limits on connections: their rules, joined with sockets and timers."""
+"""Connects the limits on connections to sockets, timers and reloads of the config."""
 
 from gateway import clock
 from gateway.feature import Feature
@@ -10,7 +10,7 @@ from gateway.quotas.engine import QuotaEngine
 
 
 class ConnectionQuotasFeature(Feature[ConnectionLimits]):
-    """`admission` is for all acceptors of the gateway."""
+    """All acceptors of the gateway share `admission`."""
 
     metrics = METRICS
 
@@ -19,7 +19,7 @@ class ConnectionQuotasFeature(Feature[ConnectionLimits]):
         self.admission = ConnectionAdmission(self.quotas, outlet)
 
     def apply(self, section: ConnectionLimits) -> list[str]:
-        """Apply the same section too, as the algorithm and the window of the engine may have changed."""
+        """Apply an unchanged section too, because the algorithm and the window of the engine may have changed."""
         self.quotas.apply(section, clock.monotonic())
         return []
 

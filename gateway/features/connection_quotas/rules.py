@@ -1,15 +1,16 @@
 """Kafka's connection quotas (KIP-402, KIP-612), without threads.
 
-Source: `ConnectionQuotas` in `SocketServer.scala`. Three things differ, so that one address can't keep the others out. An
-address is judged before its connection is counted anywhere else, where Kafka's acceptor first waits for the listener's rate.
-The connection that goes over a listener's rate is served, and the next one waits, in the kernel. And no listener is exempt
-from what holds for the whole gateway, for brokers do not connect through it.
+Source: `ConnectionQuotas` in `SocketServer.scala`. Three rules differ from Kafka:
+
+- Weir checks the address first. Kafka's acceptor first waits for the listener's rate, so one address can delay all others.
+- The connection that exceeds a listener's rate is served, and the next connection waits in the kernel.
+- The limits of the whole gateway apply to all listeners, because no broker connects through Weir.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final
+from typing import ClassVar, Final
 
 from gateway.quotas.engine import Metering, QuotaEngine
 from gateway.quotas.entity import Tags
@@ -23,12 +24,12 @@ KIND: Final = CONNECTIONS.name
 
 LISTENER: Final = "listener"
 GATEWAY: Final = "gateway"
-"""The kinds of accounts that gateways share: the rate of one listener, and of all listeners."""
+"""The kinds of accounts that gateways share: the rate of one listener, and the rate of all listeners."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptLimits:
-    """Limits of one listener or of all: connections at a time, and new connections per second. None: no limit."""
+    """Limits of a listener or of the whole gateway: open connections, and new connections per second. None: no limit."""
 
     max_connections: int | None = None
     connection_creation_rate: float | None = None
@@ -36,7 +37,7 @@ class AcceptLimits:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """All limits on connections but the quotas of addresses, which are the engine's. `listeners` names every listener."""
+    """All limits on connections, except the rates of addresses, which the engine has. `listeners` names every listener."""
 
     max_per_ip: int
     max_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
@@ -45,28 +46,30 @@ class ConnectionLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnedAway:
-    """A connection that is not to be served: to be closed after `delay` seconds, so that its client does not come back at
-    once. `reason` is a value of the metric label of that name."""
+class Refusal:
+    """The caller closes the connection after `delay` seconds. A delay keeps the client from reconnecting at once.
+
+    `reason` is a value of the label `reason` of `weir_connections_rejected_total`.
+    """
 
     reason: str
     delay: float = 0.0
 
 
-class Gate:
-    """A listener, or all of them: what is open, and when the next connection may be taken.
+class ListenerQuota:
+    """The connections of one listener, or of the whole gateway, and the time when it may accept the next one.
 
-    `taken` counts all connections as far as there is a rate for them, and `recently` those of the quota window.
+    It is a `UsageAccount`. `accepted_total` counts connections while there is a rate; `recent_rate` has those of the window.
     """
 
     __slots__ = (
+        "accepted_total",
         "connections",
         "limits",
         "meter",
         "open_at",
-        "recently",
+        "recent_rate",
         "shared_total",
-        "taken",
         "throttle_seconds_total",
         "window",
     )
@@ -75,26 +78,26 @@ class Gate:
         self.meter: Meter | None = None
         self.shared_total = 0
         self.window = window
-        self.recently = SampledRate(window)
-        self.taken = 0
+        self.recent_rate = SampledRate(window)
+        self.accepted_total = 0
         self.limits = AcceptLimits()
         self.connections = 0
         self.open_at = 0.0
         self.throttle_seconds_total = 0.0
 
     def wait(self, now: float) -> float:
-        """Seconds until it may take a connection; inf: until one is closed."""
+        """Seconds until the listener may accept a connection; inf: until a connection is closed."""
         if self.limits.max_connections is not None and self.connections >= self.limits.max_connections:
             return inf
         return max(0.0, self.open_at - now)
 
     def record(self, now: float, longest: float, *, enforce: bool) -> float:
-        """Count a connection that was taken; returns for how long the next one has to wait."""
+        """Count an accepted connection. Returns the seconds that the next connection has to wait."""
         if self.meter is None:
             self.open_at = now
             return 0.0
-        self.taken += 1
-        self.recently.record(1, now)
+        self.accepted_total += 1
+        self.recent_rate.record(1, now)
         delay = min(self.meter.charge(1, now), longest)
         if delay > 0.0 and not enforce:
             self.meter.forgive(now)
@@ -103,12 +106,10 @@ class Gate:
         return delay
 
     def total(self) -> int:
-        """Connections taken here."""
-        return self.taken
+        return self.accepted_total
 
     def recent(self, now: float) -> int:
-        """Those of the quota window."""
-        return round(self.recently.kept(now))
+        return round(self.recent_rate.kept(now))
 
     def capacity(self) -> float:
         return 0.0 if self.meter is None else self.meter.capacity
@@ -134,70 +135,72 @@ class ConnectionSlot:
         self.ip = ip
 
     def release(self) -> None:
-        """The connection is closed. To say so again changes nothing."""
+        """The connection is closed. Only the first call has an effect."""
         if self._open:
             self._open = False
-            self._quotas.leave(self._listener, self.ip)
+            self._quotas.release(self._listener, self.ip)
 
 
 class ConnectionQuotas:
-    """Counts connections by address and listener. Times are monotonic seconds."""
+    """Counts connections by address and listener, and in the whole `gateway`. Times are monotonic seconds."""
+
+    kinds: ClassVar[frozenset[str]] = frozenset((LISTENER, GATEWAY))
 
     def __init__(self, engine: QuotaEngine, limits: ConnectionLimits, now: float) -> None:
         self._engine = engine
         self._limits = limits
         self._metering = engine.settings.metering_of(CONNECTIONS)
-        self._gateway = Gate(self._metering.window)
-        self._listeners: dict[str, Gate] = {}
+        self.gateway = ListenerQuota(self._metering.window)
+        self.listeners: dict[str, ListenerQuota] = {}
         self._per_ip: dict[str, int] = {}
-        self._on_leave: list[Callable[[], None]] = []
+        self._on_release: list[Callable[[], None]] = []
         self.apply(limits, now)
 
-    def on_leave(self, callback: Callable[[], None]) -> None:
-        """Call back whenever a connection has been closed: there may be room for another."""
-        self._on_leave.append(callback)
+    def on_release(self, callback: Callable[[], None]) -> None:
+        """Call back after a connection was closed or the limits have changed, because there may be room for another one."""
+        self._on_release.append(callback)
 
     def apply(self, limits: ConnectionLimits, now: float) -> None:
-        """Change the limits, or follow the engine's algorithm and window; they hold for new connections, and close nobody."""
+        """Change the limits, and follow the engine's algorithm and window. Open connections stay open."""
         before, self._metering = self._metering, self._engine.settings.metering_of(CONNECTIONS)
         self._limits = limits
-        self._set(self._gateway, limits.gateway, before, now)
+        self._set(self.gateway, limits.gateway, before, now)
         for name, its_limits in limits.listeners.items():
-            gate = self._listeners.setdefault(name, Gate(self._metering.window))
-            self._set(gate, its_limits, before, now)
-        for callback in self._on_leave:
+            quota = self.listeners.setdefault(name, ListenerQuota(self._metering.window))
+            self._set(quota, its_limits, before, now)
+        for callback in self._on_release:
             callback()
 
     def wait(self, listener: str, now: float) -> float:
-        """Seconds until the listener may take its next connection: 0.0 at once, inf when another one is closed."""
-        return max(self._gateway.wait(now), self._listeners[listener].wait(now))
+        """Seconds until the listener may accept a connection; inf: until a connection is closed."""
+        return max(self.gateway.wait(now), self.listeners[listener].wait(now))
 
-    def arrive(self, listener: str, ip: str, now: float) -> ConnectionSlot | TurnedAway:
-        """A listener that need not wait has taken a connection: count it, or turn it away.
+    def accept(self, listener: str, ip: str, now: float) -> ConnectionSlot | Refusal:
+        """Count a connection that a listener has accepted, or refuse the connection. The listener must not have to `wait`.
 
         A delay is at most one sample of the quota window, as in Kafka.
         """
         at_once = self._per_ip.get(ip, 0)
         if at_once >= self.max_per_ip(ip):
-            return TurnedAway("max_per_ip")
+            return Refusal("max_per_ip")
         enforce, longest = self._engine.settings.enforce, self._metering.window.seconds
         bucket = self._engine.acquire_ip(KIND, ip, now)
         if bucket is not None:
             delay, enforced = bucket.enter(longest, now)
             self._engine.release(bucket, now)
             if enforced:
-                return TurnedAway("connection_creation_rate", delay)
-        gate = self._listeners[listener]
-        gate.throttle_seconds_total += max(
-            self._gateway.record(now, longest, enforce=enforce), gate.record(now, longest, enforce=enforce)
+                return Refusal("connection_creation_rate", delay)
+        quota = self.listeners[listener]
+        quota.throttle_seconds_total += max(
+            self.gateway.record(now, longest, enforce=enforce), quota.record(now, longest, enforce=enforce)
         )
         self._per_ip[ip] = at_once + 1
-        gate.connections += 1
-        self._gateway.connections += 1
+        quota.connections += 1
+        self.gateway.connections += 1
         return ConnectionSlot(self, listener, ip)
 
-    def leave(self, listener: str, ip: str) -> None:
-        """A connection that had been counted is closed. Raises ValueError where none is."""
+    def release(self, listener: str, ip: str) -> None:
+        """Count that a connection is closed. Raises ValueError if the address has no open connection."""
         left = self._per_ip.get(ip, 0) - 1
         if left < 0:
             raise ValueError(f"no connection of {ip} is open")
@@ -205,73 +208,59 @@ class ConnectionQuotas:
             self._per_ip[ip] = left
         else:
             del self._per_ip[ip]
-        self._listeners[listener].connections -= 1
-        self._gateway.connections -= 1
-        for callback in self._on_leave:
+        self.listeners[listener].connections -= 1
+        self.gateway.connections -= 1
+        for callback in self._on_release:
             callback()
 
     def recent_uses(self, now: float) -> dict[str | None, RecentUse]:
-        """The recent use of the rates of listeners, by name, and of the gateway (None)."""
-        gates: list[tuple[str | None, Gate]] = [(None, self._gateway), *self._listeners.items()]
+        """The recent use by listener; None stands for the whole gateway."""
+        quotas: list[tuple[str | None, ListenerQuota]] = [(None, self.gateway), *self.listeners.items()]
         found = {
-            name: recent_use(KIND, gate.meter, gate.limits.connection_creation_rate, self._engine, now) for name, gate in gates
+            name: recent_use(KIND, quota.meter, quota.limits.connection_creation_rate, self._engine, now)
+            for name, quota in quotas
         }
         return {name: use for name, use in found.items() if use is not None}
 
     def restore(self, listener: str | None, use: RecentUse, now: float) -> None:
-        """Put back what a listener, or the gateway (None), remembered; nothing where it has no such rate any more."""
-        gate = self._gateway if listener is None else self._listeners.get(listener)
-        if gate is None or gate.meter is None or gate.limits.connection_creation_rate is None:
+        """Restore the use of a listener, or of the gateway (None). Does nothing if the rate has no limit any more."""
+        quota = self.gateway if listener is None else self.listeners.get(listener)
+        if quota is None or quota.meter is None or quota.limits.connection_creation_rate is None:
             return
-        restore_meter(gate.meter, KIND, gate.limits.connection_creation_rate, use, self._engine, now)
+        restore_meter(quota.meter, KIND, quota.limits.connection_creation_rate, use, self._engine, now)
         if self._engine.settings.enforce:
-            gate.open_at = now + min(gate.meter.delay(now), self._metering.window.seconds)
+            quota.open_at = now + min(quota.meter.delay(now), self._metering.window.seconds)
 
     def max_per_ip(self, ip: str) -> int:
-        """How many connections an address may have at a time."""
         return self._limits.max_per_ip_overrides.get(ip, self._limits.max_per_ip)
 
     def count(self, ip: str) -> int:
-        """How many connections an address has."""
+        """The open connections of an address."""
         return self._per_ip.get(ip, 0)
 
-    # As sharing sees them: rates are those of all gateways together, where a listener is known by its name.
-
-    @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset((LISTENER, GATEWAY))
+    # A `SharedUsage` for sharing: gateways share the rate of listeners with one name.
 
     def accounts(self) -> list[tuple[UsageKey, UsageAccount]]:
-        """The listeners and the gateway, as far as they have rates."""
-        gates: list[tuple[UsageKey, Gate]] = [((GATEWAY, ""), self._gateway)]
-        gates += [((LISTENER, name), gate) for name, gate in self._listeners.items()]
-        return [(entity, gate) for entity, gate in gates if gate.meter is not None]
+        """The listeners and the gateway, if they have rates."""
+        everyone: list[tuple[UsageKey, ListenerQuota]] = [((GATEWAY, ""), self.gateway)]
+        everyone += [((LISTENER, name), quota) for name, quota in self.listeners.items()]
+        return [(key, quota) for key, quota in everyone if quota.meter is not None]
 
     def changed(self) -> list[tuple[UsageKey, UsageAccount]]:
-        """Of those, the ones that have taken connections since sharing has taken note of them."""
-        return [(entity, gate) for entity, gate in self.accounts() if gate.total() != gate.shared_total]
+        """The accounts with connections that this gateway has not published yet."""
+        return [(key, quota) for key, quota in self.accounts() if quota.total() != quota.shared_total]
 
     def peer_account(self, kind: str, name: Tags | str, now: float) -> UsageAccount | None:  # noqa: ARG002
-        """The listener of that name, if it has a rate here."""
-        gate = self._gateway if kind == GATEWAY else self._listeners.get(name) if isinstance(name, str) else None
-        return gate if gate is not None and gate.meter is not None else None
+        """The account of the listener with this name; None if it has no rate here."""
+        quota = self.gateway if kind == GATEWAY else self.listeners.get(name) if isinstance(name, str) else None
+        return quota if quota is not None and quota.meter is not None else None
 
-    @property
-    def listeners(self) -> Mapping[str, Gate]:
-        """Every listener by its name."""
-        return self._listeners
-
-    @property
-    def gateway(self) -> Gate:
-        """All listeners together."""
-        return self._gateway
-
-    def _set(self, gate: Gate, limits: AcceptLimits, before: Metering, now: float) -> None:
-        gate.limits = limits
-        if gate.window != self._metering.window:
-            gate.window = self._metering.window
-            recently = SampledRate(gate.window)
-            recently.restore(gate.recently.dump(now), now)
-            gate.recently = recently
+    def _set(self, quota: ListenerQuota, limits: AcceptLimits, before: Metering, now: float) -> None:
+        quota.limits = limits
+        if quota.window != self._metering.window:
+            quota.window = self._metering.window
+            recent_rate = SampledRate(quota.window)
+            recent_rate.restore(quota.recent_rate.dump(now), now)
+            quota.recent_rate = recent_rate
         rate = limits.connection_creation_rate
-        gate.meter = None if rate is None else self._engine.changed_meter(KIND, gate.meter, rate, before, now)
+        quota.meter = None if rate is None else self._engine.changed_meter(KIND, quota.meter, rate, before, now)

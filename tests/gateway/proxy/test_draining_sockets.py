@@ -80,7 +80,7 @@ class Place:
         return session
 
     def _slot(self):
-        return self._quotas.arrive("clients", HOST, START)
+        return self._quotas.accept("clients", HOST, START)
 
     async def _dial(self, protocol):
         transport, _ = await asyncio.get_running_loop().create_connection(

@@ -291,7 +291,7 @@ class ReplayedConnections:
     def open(self, listener: str, ip: str) -> str:
         if self.quotas.wait(listener, self.now) > 0:
             raise Waits
-        verdict = self.quotas.arrive(listener, ip, self.now)
+        verdict = self.quotas.accept(listener, ip, self.now)
         if isinstance(verdict, ConnectionSlot):
             return "ok"
         if verdict.reason == "max_per_ip":
@@ -325,7 +325,7 @@ class ReplayedConnections:
         self.refused[ip] -= refused
         try:
             for _ in range(n - refused):
-                self.quotas.leave(listener, ip)
+                self.quotas.release(listener, ip)
         except ValueError as error:
             raise IllegalArgument from error
 

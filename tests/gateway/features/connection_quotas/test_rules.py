@@ -9,7 +9,7 @@ from gateway.features.connection_quotas.rules import (
     ConnectionLimits,
     ConnectionQuotas,
     ConnectionSlot,
-    TurnedAway,
+    Refusal,
 )
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
@@ -39,7 +39,7 @@ def limits(max_per_ip=1_000, overrides=None, gateway=NONE, listener=NONE):
 
 def open_all(subject, count, ip=ALICE, listener="a", now=START):
     """Open `count` connections and check that each is admitted."""
-    slots = [subject.arrive(listener, ip, now) for _ in range(count)]
+    slots = [subject.accept(listener, ip, now) for _ in range(count)]
     assert all(isinstance(slot, ConnectionSlot) for slot in slots)
     return slots
 
@@ -47,27 +47,27 @@ def open_all(subject, count, ip=ALICE, listener="a", now=START):
 def test_address_has_at_most_max_per_ip_connections():
     subject = quotas(max_per_ip=2)
     first, _ = open_all(subject, 2)
-    assert subject.arrive("b", ALICE, START) == TurnedAway("max_per_ip")
+    assert subject.accept("b", ALICE, START) == Refusal("max_per_ip")
     open_all(subject, 2, BOB)
     first.release()
     first.release()
     assert (subject.count(ALICE), subject.gateway.connections) == (1, 3)
     open_all(subject, 1)
-    assert subject.arrive("a", ALICE, START) == TurnedAway("max_per_ip")
+    assert subject.accept("a", ALICE, START) == Refusal("max_per_ip")
 
 
 def test_override_replaces_maximum_of_its_address():
     subject = quotas(max_per_ip=2, overrides={ALICE: 5, BOB: 1})
     open_all(subject, 5)
     open_all(subject, 1, BOB)
-    assert subject.arrive("a", ALICE, START) == TurnedAway("max_per_ip") == subject.arrive("a", BOB, START)
+    assert subject.accept("a", ALICE, START) == Refusal("max_per_ip") == subject.accept("a", BOB, START)
 
 
 def test_lowered_maximum_closes_no_connection():
     subject = quotas()
     slots = open_all(subject, 3)
     subject.apply(limits(1), START)
-    assert subject.arrive("a", ALICE, START) == TurnedAway("max_per_ip")
+    assert subject.accept("a", ALICE, START) == Refusal("max_per_ip")
     for slot in slots:
         slot.release()
     open_all(subject, 1)
@@ -75,7 +75,7 @@ def test_lowered_maximum_closes_no_connection():
 
 def test_leave_without_arrival_is_an_error():
     with pytest.raises(ValueError, match=ALICE):
-        quotas().leave("a", ALICE)
+        quotas().release("a", ALICE)
 
 
 @pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
@@ -83,7 +83,7 @@ def test_address_over_rate_is_refused_and_not_charged(algorithm):
     subject = quotas([(ALICE, 5)], algorithm=algorithm)
     open_all(subject, 50)
     for _ in range(100):  # each gets the same delay, because refused connections are not counted
-        verdict = subject.arrive("a", ALICE, START)
+        verdict = subject.accept("a", ALICE, START)
         assert (verdict.reason, verdict.delay) == ("connection_creation_rate", pytest.approx(0.2))
     open_all(subject, 100, BOB)
     assert subject.gateway.connections == 150
@@ -92,7 +92,7 @@ def test_address_over_rate_is_refused_and_not_charged(algorithm):
 def test_token_bucket_admits_exactly_the_rate():
     subject = quotas([(DEFAULT, 5)])
     open_all(subject, 50)
-    let_in = [isinstance(subject.arrive("a", ALICE, START + tick / 100), ConnectionSlot) for tick in range(1, 1_001)]
+    let_in = [isinstance(subject.accept("a", ALICE, START + tick / 100), ConnectionSlot) for tick in range(1, 1_001)]
     assert sum(let_in) == 50  # in ten seconds
     assert max(len(run) for run in "".join("x" if one else " " for one in let_in).split("x")) <= 20  # and evenly
 
@@ -102,13 +102,13 @@ def test_address_is_held_for_at_most_one_sample():
     open_all(subject, 500)
     subject._engine.apply(settings([(ALICE, 1)], algorithm="window", window=Window(11, 2.0)), START)
     subject.apply(limits(), START)
-    assert subject.arrive("a", ALICE, START) == TurnedAway("connection_creation_rate", 2.0)
+    assert subject.accept("a", ALICE, START) == Refusal("connection_creation_rate", 2.0)
 
 
 def test_default_rate_is_per_address_and_exemptions_win():
     subject = quotas([(DEFAULT, 1)], exempt=[BOB])
     open_all(subject, 10)
-    assert isinstance(subject.arrive("a", ALICE, START), TurnedAway)
+    assert isinstance(subject.accept("a", ALICE, START), Refusal)
     open_all(subject, 10, "10.0.0.3")
     open_all(subject, 1_000, BOB)
 
@@ -126,7 +126,7 @@ def test_shown_address_has_rate_limit_and_throttles():
     engine = QuotaEngine(settings([(DEFAULT, 5)]), START)
     subject = quotas(engine=engine)
     open_all(subject, 50)
-    subject.arrive("a", ALICE, START)
+    subject.accept("a", ALICE, START)
     (row,) = engine.snapshot(START)
     assert (row.user, row.client_id, row.ip, row.level, row.limit) == ("", "", ALICE, "ip=<default>", 5)
     assert (row.amount_total, row.throttled_total) == (50, 1)
@@ -147,13 +147,13 @@ def test_departed_address_without_quota_leaves_no_state():
 def test_excess_addresses_share_one_bucket():
     engine = QuotaEngine(settings([(DEFAULT, 1)]), START, max_buckets=10, max_labelled=5)
     subject = quotas(engine=engine)
-    verdicts = [subject.arrive("a", f"10.0.0.{number}", START) for number in range(100)]
+    verdicts = [subject.accept("a", f"10.0.0.{number}", START) for number in range(100)]
     assert engine.overflowed == 90
     # Ten addresses had a bucket each. The other ninety shared one bucket with a burst of ten connections.
     assert sum(isinstance(verdict, ConnectionSlot) for verdict in verdicts) == 20
     assert len(engine.snapshot(START)) == 6
     engine.tick(START + 20.0)
-    assert isinstance(subject.arrive("a", "10.0.1.1", START + 20.0), ConnectionSlot)
+    assert isinstance(subject.accept("a", "10.0.1.1", START + 20.0), ConnectionSlot)
 
 
 @pytest.mark.parametrize("where", ["listener", "gateway"])
@@ -175,8 +175,8 @@ def test_refused_connections_delay_no_others():
     open_all(subject, 10)
     open_all(subject, 20, BOB)
     for _ in range(1_000):
-        assert isinstance(subject.arrive("a", ALICE, START), TurnedAway)
-        assert isinstance(subject.arrive("a", BOB, START), TurnedAway)
+        assert isinstance(subject.accept("a", ALICE, START), Refusal)
+        assert isinstance(subject.accept("a", BOB, START), Refusal)
     assert subject.wait("a", START) == 0.0
 
 
@@ -184,7 +184,7 @@ def test_refused_connections_delay_no_others():
 def test_connection_at_maximum_waits_for_a_close(where):
     subject = quotas(**{where: AcceptLimits(2, None)})
     told = []
-    subject.on_leave(lambda: told.append(subject.wait("a", START)))
+    subject.on_release(lambda: told.append(subject.wait("a", START)))
     first, _ = open_all(subject, 2)
     assert subject.wait("a", START) == inf
     assert subject.wait("b", START) == (inf if where == "gateway" else 0.0)
@@ -195,7 +195,7 @@ def test_connection_at_maximum_waits_for_a_close(where):
 def test_raised_maximum_wakes_waiting_connections():
     subject = quotas(listener=AcceptLimits(1, None))
     told = []
-    subject.on_leave(lambda: told.append(subject.wait("a", START)))
+    subject.on_release(lambda: told.append(subject.wait("a", START)))
     open_all(subject, 1)
     subject.apply(limits(listener=AcceptLimits(2, None)), START)
     assert told == [0.0]
@@ -229,7 +229,7 @@ def test_counts_match_open_connections_within_limits(events):
         if what == "close" and slots:
             slots.pop(0)[2].release()
         elif what == "open" and subject.wait(listener, START) == 0.0:
-            verdict = subject.arrive(listener, ip, START)
+            verdict = subject.accept(listener, ip, START)
             if isinstance(verdict, ConnectionSlot):
                 slots.append((ip, listener, verdict))
         of_ip = {ip: sum(slot[0] == ip for slot in slots) for ip in (ALICE, BOB)}

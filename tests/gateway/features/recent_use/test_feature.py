@@ -41,7 +41,7 @@ async def test_client_over_quota_stays_over_after_restart(path):
     first = Gateway(path)
     for number in range(1_000):  # more than a save reads between two turns of the loop
         first.charge(f"client-{number}", 100_000)
-    first.connections.arrive("a", "10.0.0.1", clock.monotonic())
+    first.connections.accept("a", "10.0.0.1", clock.monotonic())
     await first.usage.save()
     assert first.usage.saves == {"success": 1}
 

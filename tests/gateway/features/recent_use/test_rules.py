@@ -317,8 +317,8 @@ def test_connections_before_restart_count_after_it():
     first = engine(PER_IP)
     quotas = ConnectionQuotas(first, LIMITS, START)
     for _ in range(6):
-        quotas.arrive("a", "10.0.0.2", START)
-        quotas.arrive("b", "10.0.0.1", START)
+        quotas.accept("a", "10.0.0.2", START)
+        quotas.accept("b", "10.0.0.1", START)
     assert quotas.wait("a", START) == 1.0
     uses = quotas.recent_uses(START)
     assert set(uses) == {None, "a"}
@@ -330,7 +330,7 @@ def test_connections_before_restart_count_after_it():
     again.restore("b", uses["a"], now)  # its rate limit was removed
     again.restore("c", uses["a"], now)  # this listener was removed
     assert (again.wait("a", now), again.wait("b", now)) == (1.0, 0.0)
-    assert again.arrive("b", "10.0.0.1", now).delay == pytest.approx(1.0)
+    assert again.accept("b", "10.0.0.1", now).delay == pytest.approx(1.0)
     assert again.recent_uses(now)[None].spent[0].amount == 10.0  # six addresses here, and four connections of that address
 
 
@@ -338,7 +338,7 @@ def test_unenforced_rate_delays_nobody_after_restart():
     first = engine(replace(PER_IP, enforce=True))
     quotas = ConnectionQuotas(first, LIMITS, START)
     for _ in range(6):
-        quotas.arrive("a", "10.0.0.2", START)
+        quotas.accept("a", "10.0.0.2", START)
     again = ConnectionQuotas(engine(replace(PER_IP, enforce=False)), LIMITS, START)
     again.restore("a", quotas.recent_uses(START)["a"], START)
     assert again.wait("a", START) == 0.0

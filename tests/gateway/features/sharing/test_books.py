@@ -55,7 +55,7 @@ class Listeners(Peers):
         taken = 0
         for _ in range(round(seconds / INTERVAL)):
             while self.gateways[number].wait("clients", self.now) == 0.0:
-                assert isinstance(self.gateways[number].arrive("clients", "192.0.2.1", self.now), ConnectionSlot)
+                assert isinstance(self.gateways[number].accept("clients", "192.0.2.1", self.now), ConnectionSlot)
                 taken += 1
             self.run(INTERVAL)
         return taken
@@ -77,7 +77,7 @@ def test_gateway_rate_is_shared_by_all_gateways() -> None:
 def test_listeners_without_a_rate_publish_nothing() -> None:
     fleet = Listeners(2)
     for _ in range(10):
-        fleet.gateways[0].arrive("clients", "192.0.2.1", fleet.now)
+        fleet.gateways[0].accept("clients", "192.0.2.1", fleet.now)
     fleet.run(2.0)
     assert [member.tracked for member in fleet.members] == [0, 0]
 

@@ -71,7 +71,7 @@ class House:
     def left(self):
         """Return an event that is set when the next connection gives its place back."""
         left = asyncio.Event()
-        self.quotas.on_leave(left.set)
+        self.quotas.on_release(left.set)
         return left
 
     async def close(self):
