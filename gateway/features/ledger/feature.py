@@ -1,10 +1,9 @@
-"""The ledger: gathers events in the event loop, writes them in a thread, and drops events rather than run out of memory."""
+"""The ledger: gathers events in the event loop and writes them in a thread. Full queues drop events, so memory is bounded."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
 
 from gateway import clock
 from gateway.background import BackgroundTask, BackgroundTasks
@@ -13,16 +12,17 @@ from gateway.feature import Feature
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.ledger.files import AgreedTime, LedgerFiles
 from gateway.features.ledger.fold import ThrottleFolds
+from gateway.features.ledger.ledger_topic import LedgerTopic
 from gateway.features.ledger.metrics import METRICS, LedgerTopicReport
 from gateway.features.ledger.usage import UsageSampler
 from gateway.proxy.counters import Counters
 from gateway.quotas.bucket import Bucket
 
 MAX_PENDING = 50_000
-"""Events between two flushes, besides throttles and rejections, which are folded."""
+"""The maximum number of events between two flushes. Throttles and rejections do not count, because they are folded."""
 
 MAX_REJECTIONS = 10_000
-"""Different reasons, addresses and listeners between two flushes; rejections past them are counted as dropped."""
+"""The maximum number of folds between two flushes. Further rejections are counted as dropped."""
 
 _LOOK_SECONDS = 1.0
 _RETAIN_SECONDS = 300.0
@@ -31,25 +31,8 @@ _DAY = 86_400.0
 _log = logging.getLogger("weir.ledger")
 
 
-class Publisher(Protocol):
-    """A second outlet for the ledger's lines, such as a Kafka topic."""
-
-    @property
-    def connected(self) -> bool:
-        """False if the last attempt to send lines failed."""
-        ...
-
-    def publish(self, lines: list[str]) -> int:
-        """Take the lines without waiting; return the number of dropped lines."""
-        ...
-
-    async def run(self) -> None:
-        """Send the lines until cancelled."""
-        ...
-
-
 class RejectionFolds:
-    """`ConnectionRejected` events of one interval, folded by reason, address and listener."""
+    """The `ConnectionRejected` events between two flushes, folded by reason, address and listener."""
 
     def __init__(self) -> None:
         self._folds: dict[tuple[str, str | None, str | None], tuple[int, int, int]] = {}
@@ -80,9 +63,9 @@ class RejectionFolds:
 class Ledger(Feature[LedgerConfig | None]):
     """Writes the events of this gateway to files, and to `topic` as well. It is an `Observer`.
 
-    `folds` is the sessions' recorder. The engine passes dropped buckets to `usage`; `buckets` gives its present buckets.
+    `folds` is the sessions' recorder. The engine passes dropped buckets to `usage`; `buckets` returns its present buckets.
     `Counters.ledger_dropped` counts lost events: a queue or the disk was full, or an interval had too many entities.
-    `Counters.ledger_topic_dropped` counts the lines that `topic` had no room for, and that the files have.
+    `Counters.ledger_topic_dropped` counts lines that are in the files, and for which the queue of `topic` had no room.
     """
 
     metrics = METRICS
@@ -94,7 +77,7 @@ class Ledger(Feature[LedgerConfig | None]):
         counters: Counters,
         usage: UsageSampler,
         buckets: Callable[[], Iterable[Bucket]],
-        topic: Publisher | None = None,
+        topic: LedgerTopic | None = None,
     ) -> None:
         """`gateway` is this gateway's name in events."""
         self._gateway = gateway
@@ -128,7 +111,7 @@ class Ledger(Feature[LedgerConfig | None]):
             self._pending.append(event)
 
     def apply(self, section: LedgerConfig | None) -> list[str]:
-        """Only intervals and limits of the files can differ: a reload that changes the path is refused."""
+        """Only the intervals and limits of the files can change: a reload that changes the path is refused."""
         if section is not None:
             self._config = section
             self._files.rotate_seconds = section.rotate_seconds
@@ -155,7 +138,7 @@ class Ledger(Feature[LedgerConfig | None]):
         try:
             recovered = await loop.run_in_executor(self._thread, self._files.recover, clock.wall())
             if recovered:
-                _log.info("%d files that were left unfinished have been finished", recovered)
+                _log.info("%d unfinished files of an earlier process are finished", recovered)
             while True:
                 await asyncio.sleep(_LOOK_SECONDS)
                 self._sample()
@@ -171,12 +154,12 @@ class Ledger(Feature[LedgerConfig | None]):
             raise
 
     def close(self) -> None:
-        """Write the last lines and finish the files. Blocks until that is done; only the first call has an effect."""
+        """Write the last lines and finish the files. Blocks until the end; only the first call has an effect."""
         if self._closed:
             return
         self._closed = True
         self._sample(last=True)
-        # A cancelled task has no time to wait for the thread, and there is not much to write.
+        # Blocks the loop: a cancelled task can't await the thread, and there is not much to write.
         self._thread.submit(self._files.write, self._lines(), clock.wall(), clock.monotonic())
         self._thread.submit(self._files.close)
         self._thread.shutdown(wait=True)
@@ -200,7 +183,7 @@ class Ledger(Feature[LedgerConfig | None]):
             source.dropped = 0
 
     def _lines(self) -> dict[str, list[str]]:
-        """The lines of all events that were gathered, by the folder of their files."""
+        """The lines of all gathered events, by folder."""
         events, self._pending = self._pending, []
         events.extend(self._rejections.take(self._gateway))
         events.extend(self.folds.take(self._gateway, clock.monotonic(), clock.wall()))

@@ -1,7 +1,7 @@
-"""The ledger's files: whole ones under their own names, the one that is being written under another.
+"""The ledger's files. An unfinished file has another name until it is finished.
 
-A file consists of gzip members, one for each flush. So it is readable up to the last flush at any time: after `kill -9` it is
-cut there and gets its name. Everything here blocks, and runs in a thread of its own.
+A file has one gzip member for each flush, so it is readable up to the last flush at any time. After `kill -9` the next start
+cuts the file there and finishes it. All calls block, and run in a thread of their own.
 """
 
 import fcntl
@@ -17,14 +17,14 @@ from pathlib import Path
 from gateway.events import file_name, in_progress_name
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
-"""A file that is larger is finished at the next flush: Spark reads a gzip file in one task."""
+"""A larger file is finished at the next flush, because Spark reads a gzip file in one task."""
 
 STRANGER_SECONDS = 900.0
-"""After so long without a write the unfinished file of another gateway is taken for abandoned."""
+"""After this time without a write, the unfinished file of another gateway counts as abandoned."""
 
 AGREED_SECONDS = 3_600.0
-"""The wall clock has to agree with itself for so long before files are deleted by it. A clock that was set wrong, by hand or at
-a boot, is usually corrected within this time."""
+"""Old files are deleted by the earliest wall time of this period. A clock that was set wrong, by hand or at a boot, is usually
+corrected within this time."""
 
 _CHUNK = 1 << 20
 _SUFFIX = ".jsonl.gz"
@@ -33,13 +33,13 @@ _log = logging.getLogger("weir.ledger")
 
 
 class AgreedTime:
-    """Compares the wall clock with the monotonic one at each look, both in seconds, so that one wrong look deletes nothing."""
+    """Compares the wall clock with the monotonic clock, so that a wrong wall clock deletes no files. Times are in seconds."""
 
     def __init__(self) -> None:
-        self._looks: deque[tuple[float, float]] = deque()  # monotonic time, and by how much the wall clock was ahead of it
+        self._looks: deque[tuple[float, float]] = deque()  # monotonic time, and wall time minus monotonic time
 
     def look(self, monotonic: float, wall: float) -> float | None:
-        """Return the earliest time of any look in the last `AGREED_SECONDS`; None until the looks go back so far."""
+        """The present wall time by the slowest look of the last `AGREED_SECONDS`; None until the looks go back so far."""
         looks = self._looks
         looks.append((monotonic, wall - monotonic))
         while len(looks) > 1 and monotonic - looks[1][0] >= AGREED_SECONDS:
@@ -51,7 +51,7 @@ class AgreedTime:
 
 @dataclass(slots=True)
 class _Part:
-    """A file that is being written, since the monotonic time `begun`. `good` is where its last whole member ends."""
+    """An unfinished file, begun at a monotonic time. `good` is the end of its last whole member, in bytes."""
 
     descriptor: int
     path: Path
@@ -74,10 +74,7 @@ class LedgerFiles:
         self._sequence = 0
 
     def write(self, lines: Mapping[str, Sequence[str]], wall: float, now: float) -> int:
-        """Append `lines`, by folder, so that they outlive this process from now on. Returns how many could not be written.
-
-        Files that are old or large enough are finished.
-        """
+        """Append `lines` by folder, and finish files that are old or large enough. Returns the number of lost lines."""
         lost = 0
         for folder, some in lines.items():
             try:
@@ -91,12 +88,11 @@ class LedgerFiles:
         return lost
 
     def close(self) -> None:
-        """Finish every file."""
         for folder in list(self._parts):
             self._finish(folder)
 
     def recover(self, wall: float) -> int:
-        """Finish what a gateway of this name, or one that is long gone, has left unfinished; returns how many files."""
+        """Finish the unfinished files of this gateway's name, and abandoned files of others. Returns the number of files."""
         found = 0
         own = in_progress_name(file_name(self._gateway, 0, 0)).rsplit("-", 2)[0] + "-"
         for part in self._path.glob("date=*/hour=*/_weir-*.part"):
@@ -104,13 +100,13 @@ class LedgerFiles:
                 mine = part.name.startswith(own) or wall - part.stat().st_mtime > STRANGER_SECONDS
                 found += mine and _finish_abandoned(part)
             except OSError as error:
-                _log.warning("%s is unfinished and can't be finished: %s", part, error.strerror)
+                _log.warning("the unfinished file %s can't be finished: %s", part, error.strerror)
         return found
 
     def retain(self, wall: float | None) -> int:
-        """Delete what is older than the retention time, then the oldest until the rest is small enough; returns how many.
+        """Delete files that are too old, then the oldest files while the rest is too large. Returns the number of files.
 
-        None: the time is not certain, so nothing is deleted for its age.
+        `wall` is None while the time is not certain. Then no file is deleted for its age.
         """
         files = sorted(self._finished_files())
         total = sum(size for _, size, _ in files)
@@ -131,7 +127,7 @@ class LedgerFiles:
         member = gzip.compress(data, compresslevel=6, mtime=0)
         try:
             written = 0
-            while written < len(member):  # a disk that fills up takes a part of it first
+            while written < len(member):  # a disk that fills up takes only a part
                 written += os.pwrite(part.descriptor, member[written:], part.good + written)
         except OSError:
             os.ftruncate(part.descriptor, part.good)
@@ -183,7 +179,7 @@ def _publish(descriptor: int, path: Path, finished: Path, size: int) -> None:
 
 
 def _finish_abandoned(path: Path) -> bool:
-    """Cut an unfinished file where its last whole member ends and give it its name. False: somebody is writing it."""
+    """Cut an unfinished file after its last whole member, and finish it. Returns False if a gateway is writing the file."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -197,7 +193,7 @@ def _finish_abandoned(path: Path) -> bool:
 
 
 def whole_members(descriptor: int) -> int:
-    """The end of the last whole gzip member of a file, in bytes from its beginning."""
+    """The end of the last whole gzip member of a file, in bytes."""
     good = position = 0
     decoder = zlib.decompressobj(wbits=31)
     pending = b""

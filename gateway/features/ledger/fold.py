@@ -1,6 +1,7 @@
-"""Throttle decisions, folded: one event per entity, API and broker however often it went over."""
+"""Folds the throttle decisions of an interval: one event for each entity, API and broker."""
 
 from collections import Counter
+from dataclasses import dataclass, field
 
 from gateway.events import ThrottleEvent, throttle_slot
 from gateway.proxy.wire import Origin
@@ -9,44 +10,33 @@ from gateway.quotas.meter import throttle_time_ms
 from protocol.api_keys import APIS, ApiKey
 
 VOLUME = "volume"
-"""The kind of a delay that is not an entity's own quota's."""
+"""The kind of a delay by the volume quota."""
 
 MAX_FOLDS = 10_000
-"""Events per interval; what comes past that is counted as dropped."""
+"""The maximum number of events in an interval. Further decisions are counted as dropped."""
 
 
+@dataclass(eq=False, slots=True)
 class Fold:
-    """The decisions of one interval that differ in nothing but when, from where, how much and how long."""
+    """The decisions of one interval with the same key. `first` and `last` are monotonic. `slots` are `throttle_slot`s."""
 
-    __slots__ = (
-        "address",
-        "amount",
-        "count",
-        "early_count",
-        "early_max_ms",
-        "early_ms",
-        "first",
-        "last",
-        "limit",
-        "longest_ms",
-        "rate",
-        "slots",
-        "throttle_ms",
-    )
-
-    def __init__(self, now: float) -> None:
-        self.first = self.last = now
-        self.address = ""
-        self.count = self.throttle_ms = self.longest_ms = 0
-        self.early_count = self.early_ms = self.early_max_ms = 0
-        self.amount = 0.0
-        self.rate: float | None = None
-        self.limit: float | None = None
-        self.slots: Counter[int] = Counter()
+    first: float
+    last: float
+    address: str = ""
+    count: int = 0
+    throttle_ms: int = 0
+    longest_ms: int = 0
+    early_count: int = 0
+    early_ms: int = 0
+    early_max_ms: int = 0
+    amount: float = 0.0
+    rate: float | None = None
+    limit: float | None = None
+    slots: Counter[int] = field(default_factory=Counter)
 
 
 _Key = tuple[Bucket, int, int | None, bool, bool]
-"""Bucket, API key, the broker's node id, whether quotas are enforced, whether it was for the volumes' sake."""
+"""Bucket, API key, the broker's node id, True if the quota is enforced, True for a delay by the volume quota."""
 
 
 class ThrottleFolds:
@@ -68,13 +58,13 @@ class ThrottleFolds:
             fold.limit = bucket.resolution.limit
 
     def held(self, origin: Origin, bucket: Bucket, amount: int, seconds: float, now: float) -> None:
-        """Fold one delay for the volumes' sake."""
+        """Fold one delay by the volume quota."""
         fold = self._decision((bucket, _PRODUCE, origin.broker, True, True), origin, seconds, now)
         if fold is not None:
             fold.amount += amount
 
     def early(self, origin: Origin, bucket: Bucket, seconds: float, now: float) -> None:
-        """Fold one request that came too early: to the entity's last decision, or by itself if that has gone out."""
+        """Fold a request that came too early into the entity's last decision of the interval, or into a fold of its own."""
         fold = self._latest.get((bucket, origin.broker)) or self._fold((bucket, _NO_API, origin.broker, True, False), now)
         if fold is None:
             return
@@ -85,7 +75,7 @@ class ThrottleFolds:
         fold.early_max_ms = max(fold.early_max_ms, milliseconds)
 
     def take(self, gateway: str, monotonic: float, wall: float) -> list[ThrottleEvent]:
-        """The events of the interval that ends now, whose time on the wall's clock is `wall` seconds."""
+        """The events of the interval that ends now; `monotonic` and `wall` are the present time in seconds."""
         folds, self._folds, self._latest = self._folds, {}, {}
         return [_event(gateway, key, fold, wall - monotonic) for key, fold in folds.items()]
 
@@ -110,7 +100,7 @@ class ThrottleFolds:
             if len(self._folds) >= MAX_FOLDS:
                 self.dropped += 1
                 return None
-            fold = self._folds[key] = Fold(now)
+            fold = self._folds[key] = Fold(now, now)
         return fold
 
 

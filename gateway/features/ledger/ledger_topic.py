@@ -1,10 +1,11 @@
-"""`ledger.topic`: the ledger's lines, in a Kafka topic as well. A slow topic delays neither the files nor the clients."""
+"""`ledger.topic`: a Kafka topic with the ledger's lines. A slow topic delays neither the files nor the clients."""
 
 import asyncio
 import logging
 import secrets
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from gateway.cluster.client import ClusterError, OwnClient
 from gateway.cluster.topic_log import RETRY_SECONDS, Record, TopicLog, TopicSpec
@@ -12,7 +13,7 @@ from gateway.events import LINE_HEADER
 from gateway.features.ledger.config import LedgerConfig
 
 MAX_WAITING_BYTES = 32 * 1024 * 1024
-"""The most bytes of unconfirmed lines. Further lines are dropped."""
+"""The maximum number of bytes that wait for confirmation. Further lines are dropped."""
 
 MAX_LINE_BYTES = 512 * 1024
 """Brokers refuse records above 1 MiB by default. Only a line that contains a config file can be so long."""
@@ -25,10 +26,10 @@ _log = logging.getLogger("weir.ledger")
 
 
 class LedgerTopic:
-    """Takes lines with `publish` and sends them with `run`, again and again until all replicas in sync have confirmed them.
+    """Takes lines with `publish`. `run` sends each line until all in-sync replicas have confirmed it.
 
-    A line whose confirmation was lost is in the topic twice; readers recognise it by its `LINE_HEADER`. `gateway` is the key
-    of the records, so that its lines stay in order.
+    If a confirmation is lost, the line is in the topic twice; readers recognise it by its `LINE_HEADER`. All records have the
+    key `gateway`, so that the gateway's lines stay in order.
     """
 
     def __init__(self, connect: Callable[[], OwnClient], spec: TopicSpec, gateway: str) -> None:
@@ -44,11 +45,11 @@ class LedgerTopic:
 
     @property
     def connected(self) -> bool:
-        """False if the last attempt to write to the topic has failed."""
+        """False if the last attempt to write to the topic failed."""
         return not self._log.status.publisher_problem
 
     def publish(self, lines: list[str]) -> int:
-        """Take lines without waiting; returns the number of dropped lines: the queue was full, or they were too long."""
+        """Queue lines. Returns the number of dropped lines: the queue was full, or the lines were too long."""
         dropped = 0
         for line in lines:
             value = line.encode()
@@ -71,7 +72,7 @@ class LedgerTopic:
         return dropped
 
     async def run(self) -> None:
-        """Send until cancelled. Then send the remaining lines, for at most three seconds."""
+        """Send until cancelled, then send the remaining lines within `_FINAL_SEND_SECONDS`."""
         try:
             while True:
                 await self._arrived.wait()
@@ -80,11 +81,9 @@ class LedgerTopic:
                 except ClusterError:  # TopicLog has logged it
                     await asyncio.sleep(RETRY_SECONDS)
         finally:
-            try:
+            with suppress(ClusterError, TimeoutError):
                 async with asyncio.timeout(_FINAL_SEND_SECONDS):
                     await self._send()
-            except (ClusterError, TimeoutError):
-                pass
             await self._log.close()
 
     async def _send(self) -> None:
@@ -104,9 +103,9 @@ class LedgerTopic:
         self._arrived.clear()
 
 
-def ledger_topic(config: LedgerConfig | None, gateway: str, connect: Callable[[], OwnClient]) -> LedgerTopic | None:
+def ledger_topic(config: LedgerConfig, gateway: str, connect: Callable[[], OwnClient]) -> LedgerTopic | None:
     """None if the config names no topic. A topic that Weir creates keeps lines for `ledger.retention_days`, as the files do."""
-    if config is None or config.topic is None:
+    if config.topic is None:
         return None
     kept = round(config.retention_days * _DAY_MS)
     spec = TopicSpec(config.topic, configs={"cleanup.policy": "delete", "retention.ms": str(kept)})

@@ -1,4 +1,4 @@
-"""The use of each entity, minute by minute. Reports about utilisation need entities that were never throttled, too."""
+"""Samples the use of each entity once a minute, because reports on utilisation need entities without throttles as well."""
 
 from collections.abc import Iterable
 from itertools import chain
@@ -13,7 +13,7 @@ _UNUSED = (0, 0, 0.0)
 
 
 class UsageSampler:
-    """Remembers how far each bucket had come. `wall` is in seconds since 1970."""
+    """Remembers the totals of each bucket at the last sample. `wall` is in seconds since the epoch."""
 
     def __init__(self, wall: float) -> None:
         self._minute = wall // MINUTE
@@ -22,7 +22,7 @@ class UsageSampler:
         self.dropped = 0
 
     def forgotten(self, bucket: Bucket) -> None:
-        """The bucket will not be among those that `take` is given; what it was used for since the last minute is to be told."""
+        """Keep a bucket that the engine drops, so that the next `take` samples its use since the last minute."""
         if bucket.amount_total == self._seen.get(bucket, _UNUSED)[0]:
             return
         if len(self._forgotten) >= MAX_SAMPLES:
@@ -31,7 +31,7 @@ class UsageSampler:
             self._forgotten.append(bucket)
 
     def take(self, gateway: str, buckets: Iterable[Bucket], wall: float, *, last: bool = False) -> list[UsageSample]:
-        """The samples of the minute that is over; none while it still runs, unless it is the `last` time."""
+        """The samples of the last minute; none before the minute is over, except for the `last` call."""
         minute = wall // MINUTE
         if minute == self._minute and not last:
             return []
