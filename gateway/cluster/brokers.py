@@ -1,7 +1,6 @@
-"""The brokers' addresses.
+"""The addresses of brokers, from Weir's own metadata and from the answers to clients.
 
-They come from Weir's own metadata and from every answer to a client that has addresses. So a broker that has just joined or
-moved is known here before any client learns its address.
+So Weir knows a new or moved broker before any client learns the address.
 """
 
 import logging
@@ -15,7 +14,7 @@ _MAX_PORT = 65_535
 
 
 class Brokers:
-    """The cluster's brokers by node id."""
+    """The cluster's brokers by node id. `bootstrap` are the configured servers."""
 
     def __init__(self, bootstrap: list[Address]) -> None:
         self.bootstrap = bootstrap
@@ -27,7 +26,7 @@ class Brokers:
         self._on_new.append(callback)
 
     def learn(self, node_id: int, host: str, port: int) -> None:
-        """Take over an address. An invalid one is ignored: brokers may answer anything."""
+        """Note a broker's address. Invalid addresses are ignored, because brokers may answer anything."""
         old = self._addresses.get(node_id)
         if old == (host, port) or not host or not 0 < port <= _MAX_PORT:
             return

@@ -1,12 +1,11 @@
-"""Weir's own connections to the brokers: opened on demand, dropped when one fails."""
+"""Weir's own connections to the brokers: opened on demand, closed after an error."""
 
 import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from aiokafka.conn import AIOKafkaConnection, create_conn
 from aiokafka.errors import NoError, for_code
@@ -20,14 +19,14 @@ Security = Callable[[], Mapping[str, Any]]
 """Returns aiokafka's connection options for TLS and SASL. Called for each connection, because certificates may be replaced."""
 
 AnyRequest = Any
-"""An `BrokerRequest`, or a request of aiokafka's."""
+"""A `BrokerRequest`, or one of aiokafka's requests."""
 
 Answer = Any
-"""The result of `BrokerRequest.read`, or aiokafka's object with the attributes that the response's schema names."""
+"""The result of `BrokerRequest.read`, or aiokafka's response object."""
 
 
 class ClusterError(Exception):
-    """The cluster, or one of its brokers, can't be reached or refuses a request."""
+    """The cluster or a broker can't be reached, or refuses a request."""
 
 
 class CredentialsError(ClusterError):
@@ -36,44 +35,20 @@ class CredentialsError(ClusterError):
 
 @contextmanager
 def answer_of(api: str) -> Iterator[None]:
-    """Raise ClusterError for any exception while a response of this API is read: brokers may answer anything.
+    """Turn any exception while a response of this API is read into a ClusterError, because a broker may answer anything.
 
-    For example, an array that the schema allows to be null raises a TypeError where it is iterated.
+    For example, the iteration over a null array raises a TypeError.
     """
     try:
         yield
     except ClusterError:
         raise
     except Exception as error:
-        raise ClusterError(f"{api} answered with something unreadable: {error!r}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class TopicLook:
-    """A topic's id, and each partition's leader by the partition's index: a node id, or -1 for none."""
-
-    topic_id: bytes
-    leaders: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterLook:
-    """The brokers that are alive, by node id, and one topic: None if it does not exist or was not asked for."""
-
-    brokers: Mapping[int, Address]
-    topic: TopicLook | None = None
-
-
-class Metadata(Protocol):
-    """The part of `ClusterMetadata` that an `OwnClient` needs."""
-
-    brokers: Mapping[int, Address]
-
-    async def look(self, topic: str | None = None, *, max_age: float = 0.0) -> ClusterLook: ...
+        raise ClusterError(f"the answer to {api} is unreadable: {error!r}") from error
 
 
 def plaintext() -> Mapping[str, Any]:
-    """Connection options without TLS and SASL."""
+    """The options of a connection without TLS and SASL."""
     return {}
 
 
@@ -135,39 +110,11 @@ class Connections:
             return connection
 
     def _forget(self, address: Address) -> None:
-        """Drop a failed connection, and its lock: a broker may name any number of addresses."""
+        """Close a failed connection, and drop its lock: a broker may name any number of addresses."""
         self._connecting.pop(address, None)
         broken = self._open.pop(address, None)
         if broken is not None:
             broken.close()
-
-
-class OwnClient:
-    """Connections of one user, such as a `TopicLog`; brokers and topics come from the shared `metadata`."""
-
-    def __init__(self, metadata: Metadata, bootstrap: Callable[[], list[Address]], connections: Connections) -> None:
-        self._metadata = metadata
-        self._bootstrap = bootstrap
-        self._connections = connections
-
-    async def close(self) -> None:
-        """Close this user's connections. A later request opens new ones."""
-        await self._connections.close()
-
-    async def look(self, topic: str | None = None, *, max_age: float = 0.0) -> ClusterLook:
-        """See `ClusterMetadata.look`."""
-        return await self._metadata.look(topic, max_age=max_age)
-
-    async def ask(self, node_id: int, request: AnyRequest) -> Answer:
-        """One broker's answer. Raises ClusterError."""
-        address = self._metadata.brokers.get(node_id)
-        if address is None:
-            raise ClusterError(f"broker {node_id} is not known to be alive")
-        return await self._connections.ask(address, request)
-
-    async def ask_any(self, request: AnyRequest) -> Answer:
-        """The answer of any broker. Raises ClusterError."""
-        return await self._connections.ask_any(in_any_order(self._metadata.brokers, self._bootstrap()), request)
 
 
 def in_any_order(brokers: Mapping[int, Address], bootstrap: Iterable[Address]) -> list[Address]:

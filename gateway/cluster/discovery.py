@@ -19,10 +19,10 @@ from protocol.errors import ProtocolError
 
 RETRY_SECONDS = 1.0
 REFUSED_SECONDS = 30.0
-"""The pause between two attempts if the brokers refuse Weir's credentials: brokers log each attempt."""
+"""The pause between two attempts while the brokers refuse Weir's credentials. Brokers log each attempt."""
 
 DEFAULTS_SECONDS = 60.0
-"""The time between two requests for num.partitions. Answers to clients have it as well."""
+"""The time between two requests for num.partitions. Answers to clients have the number as well."""
 
 PROBE_SECONDS = 5.0
 
@@ -62,7 +62,7 @@ class Discovery:
 
     @property
     def reached_once(self) -> bool:
-        """True if the cluster has ever answered, if only that it requires credentials and Weir has none."""
+        """True if the cluster has ever answered. A demand for credentials that Weir does not have counts as an answer."""
         return self._reached
 
     async def run(self) -> None:
@@ -127,9 +127,9 @@ class Discovery:
                 return
 
     async def _explain(self, error: str) -> float:
-        """Report why the cluster does not let Weir in; returns the pause until the next attempt (seconds).
+        """Log the reason for a failed connection. Returns the pause until the next attempt (seconds).
 
-        aiokafka's `error` names no cause, so this asks each address for the cause, until one answers.
+        aiokafka's `error` has no reason, so Weir probes each address until one of them answers.
         """
         problems: list[str] = []
         for address in self._brokers.anyone():
@@ -156,7 +156,7 @@ class Discovery:
         return RETRY_SECONDS
 
     def _serve_without(self, mechanisms: tuple[str, ...]) -> None:
-        """Serve clients without `upstream.sasl`, because the brokers' answers to clients name all brokers."""
+        """Serve clients without `upstream.sasl`: the brokers' answers to clients name all brokers."""
         if self.problem or not self._reached:
             _log.warning(
                 "the brokers require SASL (%s) and upstream.sasl is not set. Weir serves clients, and learns brokers only from"

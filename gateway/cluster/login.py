@@ -26,7 +26,7 @@ class Login:
         return self._sasl is not None
 
     def options(self) -> dict[str, Any]:
-        """aiokafka's options; the files are read now, so that a new connection uses a new password. Raises CredentialsError."""
+        """aiokafka's options. Reads the files, so that a new connection uses a changed password. Raises CredentialsError."""
         sasl = self._sasl
         if sasl is None:
             return {}
@@ -50,13 +50,13 @@ class Login:
         """The remedy if brokers that offer these mechanisms refuse the credentials."""
         sasl = self._sasl
         if sasl is None or not mechanisms:
-            return "the brokers require no SASL — remove upstream.sasl, or name another listener of theirs in bootstrap_servers"
+            return "the brokers require no SASL — remove upstream.sasl, or name another of their listeners in bootstrap_servers"
         if sasl.mechanism not in mechanisms:
             return f"the brokers offer {', '.join(mechanisms)} — set upstream.sasl.mechanism to one of these"
         if sasl.token_file is not None:
-            return f"the brokers do not take the token — renew {sasl.token_file} (upstream.sasl.token_file)"
+            return f"the brokers refuse the token — renew {sasl.token_file} (upstream.sasl.token_file)"
         return (
-            f"the brokers do not let {sasl.username} in by {sasl.mechanism} — check upstream.sasl.username and what is in"
+            f"the brokers refuse {sasl.username} by {sasl.mechanism} — check upstream.sasl.username and the password in"
             f" {sasl.password_file} (upstream.sasl.password_file)"
         )
 

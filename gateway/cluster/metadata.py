@@ -1,6 +1,6 @@
-"""The cluster's brokers and topics: one loop asks for them; everybody else subscribes or reads the last answer.
+"""The cluster's brokers and topics. One loop asks for them; features subscribe to the answers, or read the last answer.
 
-Brokers and topics are separate requests of one client, so that an odd answer about topics does not hide the brokers.
+Brokers and topics are separate requests, so that an unreadable answer about topics does not hide the brokers.
 """
 
 import asyncio
@@ -12,19 +12,7 @@ from typing import TypeVar
 
 from gateway import clock
 from gateway.cluster.brokers import Address
-from gateway.cluster.client import (
-    Answer,
-    AnyRequest,
-    ClusterError,
-    ClusterLook,
-    Connections,
-    OwnClient,
-    Security,
-    TopicLook,
-    check_error,
-    in_any_order,
-    plaintext,
-)
+from gateway.cluster.client import Answer, AnyRequest, ClusterError, Connections, Security, check_error, in_any_order, plaintext
 from gateway.cluster.requests import describe_topics
 from protocol.bodies.topic_metadata import MetadataAnswer, TopicMetadata
 
@@ -33,7 +21,7 @@ HURRY_SECONDS = 0.2
 """The minimum time between two lists of topics, however often a subscriber asks for one."""
 
 WANTED_SECONDS = 4 * REFRESH_SECONDS
-"""The loop asks for a topic until nobody has looked at it for this time."""
+"""The loop asks for a topic until `look` has not been called for it for this time."""
 
 _TIMEOUT_MS = 5_000
 _UNKNOWN_TOPIC = 3
@@ -50,7 +38,7 @@ _Published = TypeVar("_Published")
 
 @dataclass(eq=False, slots=True)
 class Subscription:
-    """Callbacks of one subscriber; an exception in one is logged and reaches neither the loop nor another subscriber.
+    """Callbacks of one subscriber. An exception in a callback is logged, and affects neither the loop nor other subscribers.
 
     `on_brokers` is called at least every `interval()` seconds, `on_topics` with all topics of the cluster every
     `REFRESH_SECONDS` and soon after `hurry`. `on_failure` is called if the cluster does not answer.
@@ -67,6 +55,22 @@ class Subscription:
         """Ask for the topics again after `HURRY_SECONDS`."""
         self._topics_at = float("-inf")
         self._wake.set()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLook:
+    """A topic's id, and each partition's leader by the partition's index: a node id, or -1 for none."""
+
+    topic_id: bytes
+    leaders: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLook:
+    """The brokers that are alive, by node id, and one topic: None if it does not exist or was not asked for."""
+
+    brokers: Mapping[int, Address]
+    topic: TopicLook | None = None
 
 
 class ClusterMetadata:
@@ -90,8 +94,8 @@ class ClusterMetadata:
         self._wake = asyncio.Event()
         self._stale = False
 
-    def connect(self) -> OwnClient:
-        """A client with connections of its own. The caller closes it."""
+    def connect(self) -> "OwnClient":
+        """Return a client that the caller closes."""
         return OwnClient(self, self._bootstrap, Connections(self._security))
 
     async def close(self) -> None:
@@ -114,7 +118,7 @@ class ClusterMetadata:
         on_failure: Callable[[ClusterError], None] | None = None,
         interval: Callable[[], float] = lambda: REFRESH_SECONDS,
     ) -> Iterator[Subscription]:
-        """Publish to these callbacks inside the `with` block. The loop asks at once."""
+        """Call these callbacks during the `with` block. The loop asks the cluster at once."""
         subscription = Subscription(on_brokers, on_topics, on_failure, interval, self._wake)
         self._subscriptions.append(subscription)
         self._wake.set()
@@ -143,7 +147,7 @@ class ClusterMetadata:
         return ClusterLook(self.brokers, TopicLook(found.topic_id, found.leaders))
 
     async def run(self, on_failure: OnFailure) -> None:
-        """Ask until cancelled. `on_failure` is awaited if no brokers are known: its time is the pause."""
+        """Ask until cancelled. After a failure, `on_failure` is awaited in place of the pause."""
         try:
             while True:
                 self._wake.clear()
@@ -217,7 +221,7 @@ class ClusterMetadata:
     async def _ask(self, names: Collection[str] | None) -> MetadataAnswer:
         addresses = in_any_order(self.brokers, self._bootstrap())
         found: MetadataAnswer = await self._connections.ask_any(addresses, describe_topics(names))
-        self.brokers = _addresses(found) or self.brokers  # an answer without brokers says nothing about them
+        self.brokers = _addresses(found) or self.brokers  # an answer without brokers does not mean that there are none
         return found
 
     def _publish(self, callback: Callable[[_Published], None] | None, value: _Published) -> None:
@@ -233,6 +237,34 @@ class ClusterMetadata:
             self._publish(each.on_failure, error)
 
 
+class OwnClient:
+    """A client with connections of its own, such as a `TopicLog` needs. Brokers and topics come from the shared `metadata`."""
+
+    def __init__(self, metadata: "ClusterMetadata", bootstrap: Callable[[], list[Address]], connections: Connections) -> None:
+        self._metadata = metadata
+        self._bootstrap = bootstrap
+        self._connections = connections
+
+    async def close(self) -> None:
+        """Close the connections of this client. A later request opens new ones."""
+        await self._connections.close()
+
+    async def look(self, topic: str | None = None, *, max_age: float = 0.0) -> ClusterLook:
+        """See `ClusterMetadata.look`."""
+        return await self._metadata.look(topic, max_age=max_age)
+
+    async def ask(self, node_id: int, request: AnyRequest) -> Answer:
+        """Raises ClusterError, also for a broker that is not known."""
+        address = self._metadata.brokers.get(node_id)
+        if address is None:
+            raise ClusterError(f"broker {node_id} is not known to be alive")
+        return await self._connections.ask(address, request)
+
+    async def ask_any(self, request: AnyRequest) -> Answer:
+        """The answer of any broker. Raises ClusterError."""
+        return await self._connections.ask_any(in_any_order(self._metadata.brokers, self._bootstrap()), request)
+
+
 def _addresses(found: MetadataAnswer) -> dict[int, Address]:
-    """By id: where brokers share a port, the order in which they are learnt decides."""
+    """In the order of ids, which decides between brokers with the same address."""
     return {each.node_id: (each.host, each.port) for each in sorted(found.brokers) if each.host}

@@ -1,4 +1,4 @@
-"""Requests of Weir's own, encoded by kafka-python, in the form that aiokafka's connections send."""
+"""Weir's own requests: messages of kafka-python, which aiokafka's connections send."""
 
 from collections.abc import Callable, Collection, Mapping
 from io import BytesIO
@@ -16,11 +16,11 @@ from protocol.cursor import Reader
 _Answer = TypeVar("_Answer")
 
 Message = Any
-"""A class or an object of kafka-python, which has no types."""
+"""A message class of kafka-python, or an object of such a class. kafka-python has no types."""
 
 
 class BrokerRequest(Generic[_Answer]):
-    """A request in the newest version, from `oldest` to `newest`, that the broker knows. `read` decodes the response's body."""
+    """A request in the newest version that the broker knows, from `oldest` to `newest`. `read` decodes a response."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class BrokerRequest(Generic[_Answer]):
 
 
 class _Prepared:
-    """A request in one version, with the methods that aiokafka calls. `decode` leaves the body to `BrokerRequest.read`."""
+    """A request in one version, with the methods that aiokafka calls. `BrokerRequest.read` gets the undecoded body."""
 
     def __init__(self, message: Message) -> None:
         self.API_KEY, self.API_VERSION = message.API_KEY, message.API_VERSION
@@ -69,9 +69,9 @@ class _Prepared:
 
 
 def describe_topics(names: Collection[str] | None) -> BrokerRequest[MetadataAnswer]:
-    """Metadata of these topics, None for all. It creates no topic.
+    """Metadata of these topics; None for all topics. Creates no topic.
 
-    The response is read by hand: it lists hundreds of thousands of partitions (docs/decisions/020).
+    Weir's own codec reads the response, because the list may have hundreds of thousands of partitions (docs/decisions/020).
     """
     topics = None if names is None else [MetadataRequest.MetadataRequestTopic(version=_WITH_IDS, name=name) for name in names]
     leaders_of = frozenset(names or ())
@@ -85,7 +85,7 @@ def describe_topics(names: Collection[str] | None) -> BrokerRequest[MetadataAnsw
 
 
 def describe_log_dirs() -> BrokerRequest[Message]:
-    """The log directories of a broker without their partitions, in a version that has the size of the volume (KIP-827)."""
+    """A broker's log directories without partitions, in the first version with the size of the volume (KIP-827)."""
 
     def read(version: int, body: bytes) -> Message:
         return DescribeLogDirsResponse.decode(body, version=version)
@@ -94,7 +94,7 @@ def describe_log_dirs() -> BrokerRequest[Message]:
 
 
 _CREATES_NOTHING = 4
-"""The first version of Metadata that does not create the topics that it names."""
+"""The first version of Metadata with `allow_auto_topic_creation`."""
 
 _WITH_IDS = 12
 """Topic ids are in responses since v10 (Kafka 2.8)."""

@@ -18,8 +18,8 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
 from gateway import clock
-from gateway.cluster.client import ClusterError, ClusterLook, OwnClient, TopicLook, answer_of, check_error
-from gateway.cluster.metadata import REFRESH_SECONDS
+from gateway.cluster.client import ClusterError, answer_of, check_error
+from gateway.cluster.metadata import REFRESH_SECONDS, ClusterLook, OwnClient, TopicLook
 
 LEADER_SECONDS = 5.0
 """The maximum time to wait for a leader of each partition."""

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from gateway.cluster.client import ClusterError, OwnClient
+from gateway.cluster.client import ClusterError
+from gateway.cluster.metadata import OwnClient
 from gateway.cluster.topic_log import RETRY_SECONDS, Record, TopicLog, TopicSpec
 from gateway.events import LINE_HEADER
 from gateway.features.ledger.config import LedgerConfig

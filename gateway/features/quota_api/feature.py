@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from gateway import clock
 from gateway.alter_queue import AlterQueue
 from gateway.background import BackgroundTask, BackgroundTasks
-from gateway.cluster.client import OwnClient
+from gateway.cluster.metadata import OwnClient
 from gateway.feature import Feature
 from gateway.features.quota_api.handlers import handler_factories
 from gateway.features.quota_api.metrics import METRICS, QuotaTopicReport

@@ -10,7 +10,8 @@ import secrets
 from collections.abc import Callable
 
 from gateway import clock
-from gateway.cluster.client import ClusterError, OwnClient
+from gateway.cluster.client import ClusterError
+from gateway.cluster.metadata import OwnClient
 from gateway.cluster.topic_log import RETRY_SECONDS, TopicLog, TopicSpec
 from gateway.features.quota_api.metrics import QuotaTopicReport
 from gateway.features.quota_api.records import SKIPPED, QuotaRecords, Record, changes, claim, rebased, settled

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 from gateway import clock
 from gateway.background import BackgroundTask, BackgroundTasks
-from gateway.cluster.client import ClusterError, OwnClient
+from gateway.cluster.client import ClusterError
+from gateway.cluster.metadata import OwnClient
 from gateway.cluster.topic_log import RETRY_SECONDS, Record, TopicLog, TopicSpec
 from gateway.feature import Feature
 from gateway.features.sharing.config import SharingConfig

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from gateway import clock
-from gateway.cluster.client import Answer, ClusterError, OwnClient, answer_of, check_error
-from gateway.cluster.metadata import REFRESH_SECONDS
+from gateway.cluster.client import Answer, ClusterError, answer_of, check_error
+from gateway.cluster.metadata import REFRESH_SECONDS, OwnClient
 from gateway.cluster.requests import describe_log_dirs
 from gateway.features.volume_quotas.limits import Limit, Volume
 from gateway.features.volume_quotas.usage_message import VolumeUsage

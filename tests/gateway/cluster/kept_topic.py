@@ -11,7 +11,8 @@ from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.memory_records import MemoryRecords
 
 from gateway import clock
-from gateway.cluster.client import ClusterError, ClusterLook, TopicLook
+from gateway.cluster.client import ClusterError
+from gateway.cluster.metadata import ClusterLook, TopicLook
 
 BROKER = {1: ("127.0.0.1", 9092)}
 

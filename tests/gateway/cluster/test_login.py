@@ -71,7 +71,7 @@ def test_file_without_a_secret_is_refused(tmp_path: Path, content: bytes | None,
     [
         (SCRAM, (), "require no SASL"),
         (SCRAM, ("PLAIN", "GSSAPI"), "the brokers offer PLAIN, GSSAPI"),
-        (SCRAM, ("PLAIN", "SCRAM-SHA-512"), "do not let weir in by SCRAM-SHA-512 — check upstream.sasl.username"),
+        (SCRAM, ("PLAIN", "SCRAM-SHA-512"), "refuse weir by SCRAM-SHA-512 — check upstream.sasl.username"),
         (BEARER, ("OAUTHBEARER",), "renew token (upstream.sasl.token_file)"),
     ],
 )
