@@ -1,6 +1,6 @@
-"""A compacted topic of Weir's own, used as a table: created if it is missing, read from its beginning, written by key.
+"""A compacted topic that Weir uses as a table: the last value of each key.
 
-The table is the last value of each key. `on_record` gets every record, oldest first.
+Weir creates a missing topic, and reads a topic from its beginning. `on_record` gets every record, oldest first.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ LEADER_SECONDS = 5.0
 """The maximum time to wait for a leader of each partition."""
 
 MAX_AGE_SECONDS = REFRESH_SECONDS + 1.0
-"""The reader checks its topic's id and leaders with the last answer to the metadata loop, and asks itself if that is older."""
+"""The reader takes its topic's id and leaders from the metadata loop. If the answer is older, the reader asks again."""
 
 RETRY_SECONDS = 1.0
 MAX_REPLICAS = 3
@@ -42,7 +42,7 @@ _ALL_REPLICAS = -1
 _NO_PRODUCER = -1
 
 Record = tuple[bytes | None, bytes | None, *tuple[tuple[str, bytes], ...]]
-"""Key, value, and headers if any. Without a value the key is deleted."""
+"""Key, value, and any headers. A record without a value (a tombstone) deletes the key."""
 
 Batch = Any
 """aiokafka's batch of records, which has no types."""
@@ -52,7 +52,7 @@ _log = logging.getLogger("weir.cluster")
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """Settings for creating the topic. Its cleanup.policy is compact unless `configs` say otherwise."""
+    """Settings for creating the topic. Its cleanup.policy is `compact` unless `configs` has another one."""
 
     name: str
     partitions: int = 1
@@ -71,8 +71,8 @@ class Written:
 class LogStatus:
     """Status for metrics and messages.
 
-    `*_connected` is True if the last attempt succeeded; `*_problem` is empty then. `caught_up` is True once everything has been
-    read that was in the topic at the first read. `behind` counts the offsets that the last read left.
+    `*_connected` is True if the last attempt succeeded; `*_problem` is empty then. `caught_up` is True after the reader has
+    reached the end that the topic had at the first read. `behind` counts the offsets that the last read left.
     `unreadable_batches_total` counts skipped batches. `published_at` is monotonic seconds.
     """
 
@@ -100,7 +100,7 @@ class LogStatus:
 class TopicLog:
     """Reads with `run` and writes with `publish`, over connections of its own.
 
-    `on_new_topic` is called if the topic has been deleted and created again: earlier records are void then.
+    `on_new_topic` is called after the topic was deleted and created again. Earlier records are void then.
     """
 
     def __init__(
@@ -143,10 +143,10 @@ class TopicLog:
             await self._reading.close()
 
     async def publish(self, records: Iterable[Record], *, look: bool = False) -> Written:
-        """Append records, acknowledged by all replicas in sync; returns their place for `read_up_to`.
+        """Append records with acks=all. Returns their offsets for `read_up_to`.
 
-        `look` checks first that the topic is still the same one: this version of Produce has no topic ids. Raises ClusterError;
-        some records may have been appended then.
+        With `look`, Weir first checks the topic's id, because this version of Produce has no topic ids. Raises ClusterError;
+        the brokers may have appended some of the records then.
         """
         records = list(records)
         if look:
@@ -154,7 +154,7 @@ class TopicLog:
         try:
             try:
                 written = await self._publish(records)
-            except ClusterError:  # the leader may have moved, or the topic is gone: look again, once
+            except ClusterError:  # the leader may have moved, or the topic may be deleted: look again, once
                 self._write_leaders = None
                 written = await self._publish(records)
         except ClusterError as error:
@@ -168,19 +168,19 @@ class TopicLog:
         return written
 
     async def looked(self) -> None:
-        """Return when the topic has been read once more, even if nothing was new."""
+        """Return after the next fetch, even if it had no records."""
         await self._looked.wait()
 
     async def read_up_to(self, written: Written) -> None:
-        """Return when `on_record` has got everything before these offsets of that topic.
+        """Return after `on_record` has got all records before these offsets.
 
-        The caller needs a timeout: if the topic is deleted first, this never returns.
+        The caller needs a timeout: if the topic is deleted first, this call never returns.
         """
         while not self._has_read(written):
             await self.looked()
 
     def _has_read(self, written: Written) -> bool:
-        if written.topic_id != self._topic_id:  # the reader has not noticed yet that the topic is a new one
+        if written.topic_id != self._topic_id:  # the reader still has the id of a deleted topic
             return False
         return all(self._positions.get(partition, 0) >= end for partition, end in written.ends.items())
 
@@ -189,14 +189,14 @@ class TopicLog:
         await self._writing.close()
 
     async def _follow(self) -> None:
-        max_age = 0.0  # after a failure the leaders may be others
+        max_age = 0.0  # after a failure there may be other leaders
         while True:
             topic, max_age = await self._ensure(self._reading, max_age), MAX_AGE_SECONDS
-            await self._take_up(topic)
+            await self._adopt(topic)
             await self._fetch(topic.leaders)
             self._note_reader("")
 
-    async def _take_up(self, topic: TopicLook) -> None:
+    async def _adopt(self, topic: TopicLook) -> None:
         if topic.topic_id != self._topic_id:
             if self._topic_id is not None:
                 _log.warning("topic %s has been deleted and created again; Weir reads it from its beginning", self.spec.name)
@@ -260,31 +260,31 @@ class TopicLog:
                 batch = batches.next_batch()
                 following = batch.next_offset
             except Exception as error:
-                raise self._stuck(partition, position, error) from error
+                raise self._unreadable(partition, position, error) from error
             for key, value, *_ in self._records(partition, position, batch):
                 self.status.records_total += 1
                 self._take(key, value)
             self._positions[partition] = max(position, following)
         if self._positions[partition] == begin:
-            raise self._stuck(partition, begin, "no whole batch starts there")
+            raise self._unreadable(partition, begin, "no whole batch starts there")
 
     def _take(self, key: bytes | None, value: bytes | None) -> None:
         try:
             self._on_record(key, value)
-        except Exception:  # else this record would end every gateway at each start
+        except Exception:  # otherwise this record would stop every gateway at each start
             _log.exception(
-                "topic %s: the record with the key %r can't be used: a bug in Weir", self.spec.name, (key or b"")[:100],
+                "topic %s: the record with the key %r can't be used, a bug in Weir", self.spec.name, (key or b"")[:100],
                 extra={"reason": f"record of {self.spec.name}"},
             )  # fmt: skip
 
     def _records(self, partition: int, position: int, batch: Batch) -> list[tuple[bytes | None, bytes | None]]:
-        """A batch's records from the position on. An unreadable batch is logged and skipped, so that later batches are read."""
+        """A batch's records from the position on. Logs and skips an unreadable batch, so that later batches are read."""
         try:
             if batch.is_control_batch:
                 return []
             # Brokers send whole batches, even if one begins before the requested offset.
             return [(record.key, record.value) for record in batch if record.offset >= position]
-        except Exception as error:  # aiokafka, the codec's library and Python raise different ones
+        except Exception as error:  # aiokafka, the codec's library and Python raise different exceptions
             self.status.unreadable_batches_total += 1
             _log.warning(
                 "topic %s: the batch of records at offset %d of partition %d can't be read and is skipped: %s",
@@ -293,14 +293,9 @@ class TopicLog:
             )  # fmt: skip
             return []
 
-    def _stuck(self, partition: int, position: int, why: object) -> ClusterError:
+    def _unreadable(self, partition: int, position: int, why: object) -> ClusterError:
         remedy = "if this persists, delete the topic: Weir creates it again"
         return ClusterError(f"{self.spec.name}-{partition}: the batch at offset {position} can't be read: {why} — {remedy}")
-
-    def _note_reader(self, problem: str) -> None:
-        status = self.status
-        self._report("read", problem, before=status.reader_problem, connected=status.reader_connected)
-        status.reader_connected, status.reader_problem = not problem, problem
 
     async def _publish(self, records: list[Record]) -> Written:
         topic = self._write_leaders
@@ -322,19 +317,24 @@ class TopicLog:
                     ends[partition] = first + count
         return Written(topic.topic_id, ends)
 
+    def _note_reader(self, problem: str) -> None:
+        status = self.status
+        self._log_change("read", problem, before=status.reader_problem, connected=status.reader_connected)
+        status.reader_connected, status.reader_problem = not problem, problem
+
     def _note_publisher(self, problem: str) -> None:
         status = self.status
-        self._report("written", problem, before=status.publisher_problem, connected=status.publisher_connected)
+        self._log_change("written", problem, before=status.publisher_problem, connected=status.publisher_connected)
         status.publisher_connected, status.publisher_problem = not problem, problem
 
-    def _report(self, done: str, problem: str, *, before: str, connected: bool) -> None:
+    def _log_change(self, done: str, problem: str, *, before: str, connected: bool) -> None:
         if problem and (connected or not before):
             _log.warning("topic %s can't be %s: %s", self.spec.name, done, problem)
         elif not problem and before:
             _log.info("topic %s is %s again", self.spec.name, done)
 
     async def _ensure(self, client: OwnClient, max_age: float = 0.0) -> TopicLook:
-        """The topic with a leader for each partition; created if it is missing. Raises ClusterError after `LEADER_SECONDS`."""
+        """Return the topic, created if it is missing, when each partition has a leader. Raises ClusterError."""
         deadline = clock.monotonic() + LEADER_SECONDS
         while True:
             look = await client.look(self.spec.name, max_age=max_age)
@@ -349,7 +349,7 @@ class TopicLog:
 
     async def _create(self, client: OwnClient, look: ClusterLook) -> None:
         replicas = min(len(look.brokers), MAX_REPLICAS)
-        # The brokers' own compression.type could be one that they, but not all readers, know.
+        # The brokers' default compression.type may be a codec that some readers do not have.
         configs = list({"cleanup.policy": "compact", "compression.type": "producer", **self.spec.configs}.items())
         no_assignment: list[object] = []
         topic = (self.spec.name, self.spec.partitions, replicas, no_assignment, configs)
@@ -363,7 +363,7 @@ class TopicLog:
         _log.info("topic %s created, replication factor %d", self.spec.name, replicas)
 
     async def _check_policy(self) -> None:
-        """Log an error once if an operator has created the topic without compaction."""
+        """Log an error, once, if the topic is not compacted, because an operator has created it."""
         if self._checked_policy:
             return
         self._checked_policy = True

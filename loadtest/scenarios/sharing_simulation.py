@@ -117,7 +117,7 @@ class _Simulation:
         identity, message = parse_member(key), None if value is None else parse(value)
         for number, member in enumerate(self.members):
             if number not in self.dead:
-                member.hear(identity, message, now)
+                member.handle(identity, message, now)
 
     def _tick(self, number: int, now: float) -> None:
         self.engines[number].tick(now)

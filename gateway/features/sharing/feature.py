@@ -1,6 +1,6 @@
 """Connects this gateway's `Member` to the usage topic.
 
-One message at a time is in flight. If it takes longer than an interval, the next message carries more; none queue up.
+One message at a time is in flight. If a message takes longer than an interval, the next message has the use of both.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ from gateway.features.sharing.shared_usage import SharedUsage
 from gateway.quotas.engine import QuotaEngine
 
 LEAVE_SECONDS = 2.0
-"""The maximum time for the last message of a gateway that stops. Without it, the peers notice the gateway's silence."""
+"""The maximum time for the last message of a gateway that stops. Peers forget a gateway without a last message later."""
 
 TOPIC_CONFIGS = {
-    # A message is useful for some seconds. Compaction reads only closed segments, so Kafka deletes old ones as well.
+    # A message is useful for some seconds. Brokers compact only closed segments, so they delete old segments as well.
     "cleanup.policy": "compact,delete",
     "retention.ms": "600000",
     "segment.ms": "120000",
@@ -40,7 +40,7 @@ _log = logging.getLogger("weir.sharing")
 
 
 class Sharing(Feature[SharingConfig | None]):
-    """Charges `engine` and `shared` for the use at other gateways, and publishes the use at this one."""
+    """Charges `engine` and `shared` for the use at other gateways, and publishes this gateway's use."""
 
     page = "sharing"
     metrics = METRICS
@@ -53,8 +53,8 @@ class Sharing(Feature[SharingConfig | None]):
         identity = secrets.token_hex(_ID_BYTES)
         self._member = Member(identity, engine, config.interval, self._begun, fair_share=config.fair_share, shared=shared)
         self._log = TopicLog(connect, TopicSpec(config.topic, configs=TOPIC_CONFIGS), self.on_record)
-        self._heard: dict[bytes | None, bytes | None] = {}
-        self._taking_up = False
+        self._latest: dict[bytes | None, bytes | None] = {}
+        self._deliver_due = False
         self._outgoing: Sequence[Record] = ()
         self._wake_publisher = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -72,8 +72,8 @@ class Sharing(Feature[SharingConfig | None]):
     async def _run(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._log.run(), name="read what other gateways let through")
-                group.create_task(self._publish(), name="publish what this gateway let through")
+                group.create_task(self._log.run(), name="read the use of other gateways")
+                group.create_task(self._publish(), name="publish the use of this gateway")
                 while True:
                     self._step()
                     await asyncio.sleep(self._member.interval)
@@ -81,18 +81,18 @@ class Sharing(Feature[SharingConfig | None]):
             await self._log.close()
 
     async def stop(self) -> None:
-        """Publish the last use and the farewell. Takes at most `LEAVE_SECONDS`, and logs a failure."""
+        """Publish the last use and a tombstone. Takes at most `LEAVE_SECONDS`, and logs a failure."""
         self._leaving = True
         try:
             async with asyncio.timeout(LEAVE_SECONDS), self._writing:
-                await self._log.publish([*self._member.last_words(clock.monotonic()), self._member.farewell()])
+                await self._log.publish(self._member.final_records(clock.monotonic()))
         except (ClusterError, TimeoutError) as error:
-            _log.warning("the farewell to the other gateways failed: %s", error or "the topic does not answer")
+            _log.warning("the last message to the other gateways can't be published: %s", error or "the topic does not answer")
         if self._task is not None:
             self._task.cancel()
 
     def apply(self, section: SharingConfig | None) -> list[str]:
-        """Only the interval and `when_unreachable` can differ: a reload that changes anything else is refused."""
+        """Only the interval and `when_unreachable` can change: a reload that changes another key is refused."""
         if section is not None and section != self._config:
             self._config = section
             self._member.configure(section.interval, fair_share=section.fair_share)
@@ -120,30 +120,30 @@ class Sharing(Feature[SharingConfig | None]):
     def on_record(self, key: bytes | None, value: bytes | None) -> None:
         """Keep the last record of each member until the backlog is read.
 
-        Counts are cumulative, so the last record is enough. A backlog counts as one message after a silence.
+        Counts are cumulative, so the last record is enough. The member gets a backlog as one message.
         """
-        if not self._taking_up:
-            self._taking_up = True
-            asyncio.get_running_loop().call_soon(self._take_up)
-        last = self._heard.get(key)
-        if value is None and last is not None:  # its last message, and then its farewell
+        if not self._deliver_due:
+            self._deliver_due = True
+            asyncio.get_running_loop().call_soon(self._deliver_later)
+        last = self._latest.get(key)
+        if value is None and last is not None:  # a last message, and then the tombstone
             self._member.receive(key, last, clock.monotonic())
-        self._heard[key] = value
-        if len(self._heard) > MAX_MEMBERS:  # another program writes to the topic
-            self._hear()
+        self._latest[key] = value
+        if len(self._latest) > MAX_MEMBERS:  # another program writes to the topic
+            self._deliver()
 
-    def _take_up(self) -> None:
-        """Called once the records of a fetch have been read. Waits while there are more to fetch."""
+    def _deliver_later(self) -> None:
+        """Called after the records of a fetch have been read. Waits for the end of the backlog."""
         if self._log.status.behind:
-            asyncio.get_running_loop().call_later(self._member.interval, self._take_up)
+            asyncio.get_running_loop().call_later(self._member.interval, self._deliver_later)
         else:
-            self._taking_up = False
-            self._hear()
+            self._deliver_due = False
+            self._deliver()
 
-    def _hear(self) -> None:
-        heard, self._heard = self._heard, {}
+    def _deliver(self) -> None:
+        latest, self._latest = self._latest, {}
         now = clock.monotonic()
-        for key, value in heard.items():
+        for key, value in latest.items():
             self._member.receive(key, value, now)
 
     def _step(self) -> None:
@@ -155,7 +155,7 @@ class Sharing(Feature[SharingConfig | None]):
             self._wake_publisher.set()
         status = self._member.status
         if not status.reachable and now - self._begun < self._member.expiry:
-            return  # too early to say
+            return  # the first message may still be on its way
         if (status.members, status.reachable) != self._reported:
             self._report_change(status.members, reachable=status.reachable)
             self._reported = (status.members, status.reachable)
@@ -181,10 +181,10 @@ class Sharing(Feature[SharingConfig | None]):
             _log.info("quotas are shared by %d gateway%s", members, "" if members == 1 else "s", extra=more)
             return
         status = self._log.status
-        problem = status.reader_problem or status.publisher_problem or "nothing that is published comes back"
+        problem = status.reader_problem or status.publisher_problem or "this gateway does not receive its own messages"
         part = f"1/{members} of its quota" if self._config.fair_share else "its whole quota"
         _log.warning(
-            "topic %s is out of reach: until it is back, this gateway gives every entity %s (sharing.when_unreachable: %s): %s",
+            "topic %s is unreachable. Meanwhile this gateway gives every entity %s (sharing.when_unreachable: %s): %s",
             self._config.topic,
             part,
             self._config.when_unreachable,

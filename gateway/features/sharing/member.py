@@ -1,13 +1,14 @@
 """One of the gateways that share their quotas: publishes its use, and charges the use that its peers publish.
 
-Members compare no clocks: counts are cumulative and messages are numbered. docs/decisions/013 has the bound on the excess.
+Members compare no clocks: counts are cumulative, and messages have sequence numbers. docs/decisions/013 has the bound on the
+excess.
 """
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from gateway.features.sharing.report import SharingStatus
-from gateway.features.sharing.shared_usage import Flow, Own, Peer, SharedUsage
+from gateway.features.sharing.shared_usage import DecayingUse, OwnUse, Peer, SharedUsage
 from gateway.features.sharing.use_message import (
     MAX_ENTITIES,
     MAX_MESSAGE_BYTES,
@@ -29,29 +30,29 @@ Record = tuple[bytes, bytes | None]
 
 MAX_MEMBERS = 2_000
 MAX_FLOWS = 50_000
-"""The maximum number of remembered counts, one for each entity at each member."""
+"""The maximum number of remembered totals: one for each entity at each peer."""
 
 CROWD = 100
-"""With more members than this, each publishes less often, so that the traffic does not grow."""
+"""With more members, each member publishes less often, so that the traffic does not grow."""
 
 HORIZON_INTERVALS = 3.0
-"""For so many intervals a member assumes that its peers use as much as itself: until their messages can have arrived."""
+"""A member presumes the use of its peers for this number of intervals, because their messages arrive within this time."""
 
 QUIET_INTERVALS = 5
-"""The number of intervals for which small uses are collected, and after which an unused entity counts as inactive."""
+"""Small uses are published after this number of intervals. An entity without use for this time counts as inactive."""
 
 EXPIRY_INTERVALS = 15
 MIN_EXPIRY_SECONDS = 3.0
 FORGET_SECONDS = 60.0
-"""The minimum time that a silent member is remembered: longer than a quota window, so that nothing is counted twice."""
+"""A silent member is remembered for at least this time, longer than a quota window, so that no use is counted twice."""
 
 SWEEP_SECONDS = 10.0
 
 SMALL = 0.01
-"""The share of an entity's capacity that all members together may leave unpublished for `QUIET_INTERVALS`."""
+"""The part of an entity's capacity that all members together may leave unpublished for `QUIET_INTERVALS`."""
 
 _EVEN = 0.5
-"""This part of the shares is divided evenly, the rest by use. So shares become even if all members want more."""
+"""The part of a quota that is divided evenly; the rest is divided by use. So shares become even if all members want more."""
 
 
 class Member:
@@ -80,31 +81,30 @@ class Member:
         self._fair_share = fair_share
         self._sequence = 0
         self._settled = float("-inf")
-        self._in_flight: list[
-            tuple[Own, int, int]
-        ] = []  # entities of the last record, with `published` and `settled` before it
+        # The entities of the last record, with their `published` and `settled` before the record.
+        self._in_flight: list[tuple[OwnUse, int, int]] = []
         self._swept = now
         self._settled_for = (1, False)
-        self._echoed = float("-inf")
+        self._own_message_at = float("-inf")
         self._peers: dict[str, Peer] = {}
-        self._own: dict[UsageKey, Own] = {}
-        self._active: dict[UsageKey, dict[str, Flow]] = {}
+        self._own: dict[UsageKey, OwnUse] = {}
+        self._active: dict[UsageKey, dict[str, DecayingUse]] = {}
         self._flows = 0
 
     def configure(self, interval: float, *, fair_share: bool) -> None:
-        """Both hold from the next step on."""
+        """The settings take effect with the next step."""
         self._interval = interval
         self._fair_share = fair_share
         self._settled_for = (0, False)  # settle every account once
 
     @property
     def interval(self) -> float:
-        """Seconds between two messages; longer with very many members."""
+        """Seconds between two messages; more with over `CROWD` members."""
         return self._interval * max(1.0, self.status.members / CROWD)
 
     @property
     def tracked(self) -> int:
-        """The number of entities here and at peers with remembered use."""
+        """The number of entities with remembered use, here and at peers."""
         return len(self._own) + self._flows
 
     @property
@@ -118,7 +118,7 @@ class Member:
         return QUIET_INTERVALS * self.interval
 
     def receive(self, key: bytes | None, value: bytes | None, now: float) -> None:
-        """Take over a record of the topic. An unusable one is counted by its reason."""
+        """Handle a record of the topic. Unusable records are counted by reason."""
         try:
             identity = parse_member(key)
             message = None if value is None else parse(value)
@@ -127,22 +127,22 @@ class Member:
             return
         if message is not None:
             self.status.skipped.update(message.skipped)
-        self.hear(identity, message, now)
+        self.handle(identity, message, now)
 
-    def hear(self, identity: str, message: UseMessage | None, now: float) -> None:
-        """Take over a member's message; None means that the member has left."""
+    def handle(self, identity: str, message: UseMessage | None, now: float) -> None:
+        """Handle a member's message; None means that the member has left."""
         if message is None:
             self._forget(identity)
             return
         if identity == self.identity:
-            self._echoed = now
+            self._own_message_at = now
             return
         peer = self._peers.get(identity)
         if peer is None:
             if len(self._peers) >= MAX_MEMBERS:
                 self.status.skipped["too_many_members"] += 1
                 return
-            # This may be the last message of a member that is long gone: its use counts after a second message.
+            # The member may have left long ago. Its use counts after a second message.
             self._peers[identity] = Peer(message.sequence, now, uses={(use.kind, use.name): use for use in message.entities})
             return
         if message.sequence <= peer.sequence:
@@ -161,7 +161,7 @@ class Member:
         for use in uses:
             entity = (use.kind, use.name)
             if use.kind not in self._by_kind:
-                continue  # of a later version of Weir
+                continue  # a kind of a later version of Weir
             flow = peer.flows.get(entity)
             first = flow is None
             if flow is None:
@@ -169,12 +169,12 @@ class Member:
                     self.status.skipped["too_many_entities"] += 1
                     continue
                 self._flows += 1
-                flow = peer.flows[entity] = Flow(0, now)
+                flow = peer.flows[entity] = DecayingUse(0, now)
                 self._active.setdefault(entity, {})[identity] = flow
             delta = use.total - flow.total
             history = resumed or flow.missed or (first and use.total > use.recent)
             flow.missed = False
-            if history or delta < 0:  # use before the window no longer counts
+            if history or delta < 0:  # use that is older than the window does not count
                 delta = min(use.total if delta < 0 else delta, use.recent)
             flow.total = use.total
             if delta > 0:
@@ -188,13 +188,13 @@ class Member:
         return self._by_kind[kind].peer_account(kind, name, now)
 
     def step(self, now: float, *, publish: bool = True) -> list[Record]:
-        """Compute the shares once per interval; returns the record to publish, if any.
+        """Compute the shares once per interval. Returns the record to publish, if any.
 
-        The caller passes `publish=False` while the last record is still in flight. Assumptions about peers are kept then.
+        The caller passes `publish=False` while the last record is in flight. The presumed use of peers stays charged then.
         """
         self._expire(now)
-        self.status.reachable = now - self._echoed <= self.expiry
-        self._look(now)
+        self.status.reachable = now - self._own_message_at <= self.expiry
+        self._count(now)
         if now - self._settled < self.interval * 0.9:
             return []
         self._settle(now, hold=not publish)
@@ -202,25 +202,21 @@ class Member:
         return [self._record(now)] if publish else []
 
     def not_published(self) -> None:
-        """Repeat the use of the last record in the next one."""
+        """The last record has failed: the next record repeats its use."""
         for own, published, settled in self._in_flight:
             own.published, own.settled = published, settled
         self._in_flight = []
 
-    def last_words(self, now: float) -> list[Record]:
-        """The records to publish before the farewell, even if one is in flight."""
-        self._look(now)
-        return [self._record(now)]
-
-    def farewell(self) -> Record:
-        """The record that removes this member at its peers at once."""
-        return self.identity.encode(), None
+    def final_records(self, now: float) -> list[Record]:
+        """The last use, and a tombstone, after which peers forget this member at once."""
+        self._count(now)
+        return [self._record(now), (self.identity.encode(), None)]
 
     def _record(self, now: float) -> Record:
         self._sequence += 1
         return self.identity.encode(), encode(UseMessage(self._sequence, self._chosen(now)))
 
-    def _look(self, now: float) -> None:
+    def _count(self, now: float) -> None:
         """Count the use of each account since the last call."""
         for entity, account in chain.from_iterable(each.changed() for each in self._shared):
             total = account.total()
@@ -229,7 +225,7 @@ class Member:
                 continue
             own = self._own.get(entity)
             if own is None:
-                own = self._own[entity] = Own(account, Flow(0, now), now)
+                own = self._own[entity] = OwnUse(account, DecayingUse(0, now), now)
             elif now - own.flow.at > self.quiet:
                 own.began = now
             own.account = account
@@ -255,10 +251,10 @@ class Member:
             elif self._fair_share:
                 meter.settle(1.0 / members, _FOREVER, now, confirm=True)
             else:
-                meter.settle(1.0, 0.0, now, confirm=True)  # the peers did use it, though no message says so
+                meter.settle(1.0, 0.0, now, confirm=True)  # peers may have used the presumed amounts without a message
 
     def _busy(self, now: float) -> Iterable[tuple[UsageKey, UsageAccount]]:
-        """The accounts with recent use here or at a peer: their shares may have changed."""
+        """The accounts with recent use here or at a peer, because only their shares may have changed."""
         oldest = now - 3 * self.quiet
         seen = set()
         for entity, own in self._own.items():
@@ -272,14 +268,14 @@ class Member:
                     yield entity, account
 
     def _as_of(self, now: float) -> float:
-        """The time of the knowledge about peers: it stands still while no message comes, as during a change of the leader."""
-        heard_lately = now - self._echoed <= HORIZON_INTERVALS * self.interval
-        return now if heard_lately or self._echoed == float("-inf") else self._echoed
+        """The time to which the state of the peers refers. It stands still without messages, as in a leader election."""
+        current = now - self._own_message_at <= HORIZON_INTERVALS * self.interval
+        return now if current or self._own_message_at == float("-inf") else self._own_message_at
 
     def _share(self, entity: UsageKey, now: float) -> float:
-        """This member's part of an entity's quota: half of it by number of members, half by their recent use.
+        """This member's part of an entity's quota: one half is divided evenly, the other half by recent use.
 
-        Without any known use, every member may be about to begin, so the quota is divided by the number of members.
+        Without any known use, the quota is divided by the number of members, because every member may begin to use it.
         """
         quiet = self.quiet
         then = self._as_of(now)
@@ -294,7 +290,7 @@ class Member:
         return _EVEN / (len(others) + 1) + (1.0 - _EVEN) * by_use
 
     def _chosen(self, now: float) -> tuple[EntityUse, ...]:
-        """The uses to publish: large ones at once, small ones after some intervals, the most urgent first."""
+        """The uses to publish: large uses at once, small uses after `QUIET_INTERVALS`, the most urgent first."""
         waiting = []
         for entity, own in self._own.items():
             unpublished = own.flow.total - own.published
@@ -319,23 +315,23 @@ class Member:
         self.status.left_out_total += len(waiting) - len(chosen)
         return tuple(chosen)
 
-    # Restored balances include the peers' use. A member that starts from the saved totals does not charge that use twice.
+    # A restored balance contains use of peers. With the saved totals, this member does not charge that use again.
 
     def peers(self) -> list[str]:
-        """The members with more than one message."""
+        """The identities of peers with more than one message."""
         return [identity for identity, peer in self._peers.items() if peer.alive]
 
     def totals_of(self, identity: str) -> PeerTotals | None:
-        """None for a member that has left."""
+        """Returns None for a peer that has left."""
         peer = self._peers.get(identity)
         if peer is None or not peer.alive:
             return None
         return PeerTotals(identity, peer.sequence, {entity: flow.total for entity, flow in peer.flows.items()})
 
     def restore_peer(self, saved: PeerTotals, heard: float, now: float) -> None:
-        """Continue from the saved totals of a member, which sent its last message at `heard` or before.
+        """Continue from the saved totals of a peer that sent its last message at `heard` or before.
 
-        After a short gap all of the member's use since then counts, after a long gap only its recent use.
+        After a short gap, all use since then counts; after a long gap, only recent use.
         """
         if saved.identity == self.identity or (saved.identity not in self._peers and len(self._peers) >= MAX_MEMBERS):
             return
@@ -344,7 +340,7 @@ class Member:
         for entity, total in saved.totals.items():
             if entity not in peer.flows and self._flows < MAX_FLOWS:
                 self._flows += 1
-                flow = peer.flows[entity] = Flow(total, heard, missed=now - heard > self.expiry)
+                flow = peer.flows[entity] = DecayingUse(total, heard, missed=now - heard > self.expiry)
                 self._active.setdefault(entity, {})[saved.identity] = flow
 
     def _expire(self, now: float) -> None:
@@ -353,7 +349,7 @@ class Member:
             silent = [identity for identity, peer in self._peers.items() if now - peer.heard > forget]
             for identity in silent:
                 self._forget(identity)
-        if now - self._echoed <= self.expiry or self._echoed == float("-inf"):
+        if now - self._own_message_at <= self.expiry or self._own_message_at == float("-inf"):
             expiry, then = self.expiry, self._as_of(now)
             self.status.members = 1 + sum(peer.alive and then - peer.heard <= expiry for peer in self._peers.values())
         if now - self._swept >= SWEEP_SECONDS:
@@ -385,7 +381,7 @@ class Member:
 
 
 def _length(name: Tags | str) -> int:
-    """Characters of all parts."""
+    """The number of characters in all parts."""
     return len(name) if isinstance(name, str) else sum(len(part or "") for part in (name.user, name.client_id, name.ip))
 
 

@@ -1,4 +1,4 @@
-"""Usage that gateways share: the accounts of this gateway, and a member's memory of its own and the peers' use."""
+"""Usage that gateways share: the accounts of a gateway, and the uses that a member remembers, of its own and of its peers."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,17 +20,17 @@ class SharedUsage(Protocol):
         """All accounts. Nothing may be changed during the iteration."""
 
     def changed(self) -> Iterable[tuple[UsageKey, UsageAccount]]:
-        """The accounts with `total()` other than `shared_total`."""
+        """The accounts whose `total()` differs from `shared_total`."""
 
     def peer_account(self, kind: str, name: Tags | str, now: float) -> UsageAccount | None:
         """The account for a peer's entity, created if it is missing. None without a quota here, or without room."""
 
 
 @dataclass(slots=True)
-class Flow:
-    """An entity's use at a member: `total` since the start, and a decaying `weight` as of the time `at`.
+class DecayingUse:
+    """An entity's use at one member: `total` since the start, and a `weight` that decays from the time `at`.
 
-    `missed` is True if the use may be older than the next message, because this gateway did not listen.
+    `missed` is True if the next message may contain old use, because this gateway has missed messages.
     """
 
     total: int
@@ -49,24 +49,24 @@ class Flow:
 
 @dataclass(slots=True)
 class Peer:
-    """Another member. It becomes alive with its second message; `uses` is its first message until then."""
+    """Another member. It is alive after its second message; until then, `uses` has its first message."""
 
     sequence: int
     heard: float
     alive: bool = False
     uses: dict[UsageKey, EntityUse] = field(default_factory=dict)
-    flows: dict[UsageKey, Flow] = field(default_factory=dict)
+    flows: dict[UsageKey, DecayingUse] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Own:
-    """An entity's use here. `account` may be replaced by a new one: the counts continue.
+class OwnUse:
+    """An entity's use at this member. The counts continue with a new `account`.
 
-    `count` falls if something is given back. `flow.total`, which is published, then waits until `count` reaches it again.
+    `count` falls if use is given back. The published `flow.total` stays the same until `count` exceeds it again.
     """
 
     account: UsageAccount
-    flow: Flow
+    flow: DecayingUse
     began: float
     count: int = 0
     published: int = 0

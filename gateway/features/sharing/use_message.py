@@ -1,6 +1,6 @@
 """A member's message about the use of its entities: JSON in a compacted topic, with the member as key.
 
-    key    2f6c1b7e9d034a58          a member's incarnation: 16 hex digits, drawn at its start
+    key    2f6c1b7e9d034a58          a member: 16 random hex digits, new at each start
     value  {"Version": 1, "Sequence": 17, "Entities": [["produce", {"user": "alice"}, 123456789, 4096], ...]}
 
 A row has the kind, the tags or the name (`{"name": "payments"}` with the kind `topic`), and two counts in the kind's unit.
@@ -16,13 +16,13 @@ from gateway.quotas.entity import Tags
 VERSION = 1
 MAX_MESSAGE_BYTES = 512 * 1024
 MAX_ENTITIES = 500
-"""Of one message."""
+"""The maximum in one message."""
 
 _ID_DIGITS = 16
 _HEX = frozenset("0123456789abcdef")
 _MAX_INT64 = 2**63 - 1
 MAX_NAME = 32_767
-"""Characters of all parts together: as many as a client-id may have bytes. An entity with a longer name is not shared."""
+"""The maximum number of characters in all parts, as long as a client-id may be. An entity with a longer name is not shared."""
 _ROW = 4
 
 
@@ -67,10 +67,7 @@ def parse_member(key: bytes | None) -> str:
 
 
 def parse(value: bytes) -> UseMessage:
-    """Raises BadMessageError. Kinds may be unknown here.
-
-    An unusable row is skipped alone: without the other rows, the sender would seem to have left.
-    """
+    """Raises BadMessageError for an unusable message. Skips unusable rows, and does not check the kinds."""
     if len(value) > MAX_MESSAGE_BYTES:
         raise BadMessageError("too_large", f"{len(value)} bytes, more than {MAX_MESSAGE_BYTES}")
     try:

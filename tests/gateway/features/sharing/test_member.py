@@ -226,9 +226,9 @@ def test_silent_member_expires() -> None:
     assert fleet.members[0].status.members == 2
 
 
-def test_farewell_removes_member_at_once() -> None:
+def test_tombstone_removes_member_at_once() -> None:
     fleet = begun(2)
-    fleet.members[0].receive(*fleet.members[1].farewell(), fleet.now)
+    fleet.members[0].receive(*fleet.members[1].final_records(fleet.now)[1], fleet.now)
     del fleet.members[1]
     fleet.run(INTERVAL)
     assert fleet.members[0].status.members == 1
@@ -337,7 +337,7 @@ def test_only_one_record_is_in_flight() -> None:
 def test_leaving_member_publishes_its_last_use() -> None:
     fleet = begun(2)
     fleet.use(0, 3_000)
-    for record in (*fleet.members[0].last_words(fleet.now), fleet.members[0].farewell()):
+    for record in fleet.members[0].final_records(fleet.now):
         fleet.members[1].receive(*record, fleet.now)
     del fleet.members[0]
     assert round(fleet.tokens(1)) == 7_000
