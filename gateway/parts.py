@@ -26,7 +26,7 @@ from gateway.features.quota_api.state_file import StateFile
 from gateway.features.recent_use.feature import RecentUsage
 from gateway.features.sharing.feature import Sharing
 from gateway.features.topic_quotas.config import TopicsSection
-from gateway.features.topic_quotas.feature import TopicLimiter
+from gateway.features.topic_quotas.feature import TopicQuotasFeature
 from gateway.features.volume_quotas.feature import VolumeQuotas
 from gateway.files.file_lock import StateLocks
 from gateway.observer import Outlet
@@ -79,7 +79,7 @@ class InstalledFeatures:
         client_quotas = ClientQuotas(config.quotas, engine, outlet, reconsider)
         self.connections: Final = ConnectionQuotasFeature(_connection_limits(config), engine, outlet)
         self.mutations: Final = ControllerMutations()
-        self.topics: Final = TopicLimiter(_topics_section(config), metadata, outlet, alterations, parts.own_topics)
+        self.topics: Final = TopicQuotasFeature(_topics_section(config), metadata, outlet, alterations, parts.own_topics)
         volumes = VolumeQuotas(config.quotas.volumes, metadata, engine, parts.produce_gate, outlet, reconsider)
         sharing = None if config.sharing is None else Sharing(
             config.sharing, metadata.connect, engine, (self.connections.quotas, self.topics)

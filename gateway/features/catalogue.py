@@ -10,17 +10,17 @@ from gateway.features.ledger.feature import Ledger
 from gateway.features.quota_api.feature import QuotaApi
 from gateway.features.recent_use.feature import RecentUsage
 from gateway.features.sharing.feature import Sharing
-from gateway.features.topic_quotas.feature import TopicLimiter
+from gateway.features.topic_quotas.feature import TopicQuotasFeature
 from gateway.features.volume_quotas.feature import VolumeQuotas
 
 FEATURES: Final[tuple[type[Feature[Any]], ...]] = (
     Sharing,  # stops first: the other gateways get the last use before anything else takes time
-    TopicLimiter,  # applies before ClientQuotas, whose reload makes the sessions look at both again
+    TopicQuotasFeature,  # applies before ClientQuotas, whose reload makes the sessions look at both again
     ClientQuotas,
     VolumeQuotas,
     ConnectionQuotasFeature,  # applies after ClientQuotas, whose algorithm and window it follows
     ControllerMutations,
     QuotaApi,  # restores before RecentUsage, which needs the limits of all quotas
     Ledger,  # stops after the features above, as it writes the events of their ends
-    RecentUsage,  # starts after TopicLimiter, to which it gives recent use; saves at the very end
+    RecentUsage,  # starts after TopicQuotasFeature, to which it gives recent use; saves at the very end
 )

@@ -32,7 +32,7 @@ from protocol.bodies.topic_metadata import TopicMetadata
 _log = logging.getLogger("weir.cluster")
 
 
-class TopicLimiter(Feature[TopicsSection]):
+class TopicQuotasFeature(Feature[TopicsSection]):
     """Does nothing while `quotas.topics` is not configured. Sessions get their inspectors from `produced`.
 
     It is a `SharedUsage` for sharing; without topic quotas it has no accounts.

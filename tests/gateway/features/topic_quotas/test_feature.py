@@ -9,7 +9,7 @@ from gateway.background import BackgroundTasks
 from gateway.cluster.metadata import ClusterMetadata
 from gateway.config.section import WindowConfig
 from gateway.features.topic_quotas.config import TopicsConfig, TopicsSection
-from gateway.features.topic_quotas.feature import TopicLimiter
+from gateway.features.topic_quotas.feature import TopicQuotasFeature
 from gateway.features.topic_quotas.thresholds import TopicLimits
 from gateway.observer import Outlet
 from gateway.quotas.entity import ClientQuotaEntity
@@ -25,7 +25,7 @@ def section(total=100, **explicit):
 
 
 def make(section=NONE):
-    return TopicLimiter(section, ClusterMetadata(list), Outlet(), AlterQueue())
+    return TopicQuotasFeature(section, ClusterMetadata(list), Outlet(), AlterQueue())
 
 
 @pytest.fixture
