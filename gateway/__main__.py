@@ -19,6 +19,7 @@ from gateway.config.keys import restart_keys
 from gateway.config.load import load_config
 from gateway.config.model import WeirConfig
 from gateway.config.problems import ConfigError
+from gateway.config.summary import summary
 from gateway.log import configure_logging
 from gateway.moving_in import command_line as moving_in
 from gateway.quotas.kinds import CLIENT_KINDS
@@ -76,7 +77,11 @@ Logs go to stderr. Metrics, probes and the admin API are at admin.host:admin.por
 _CHECK = """\
 Reads the file as `weir serve` would and prints one line for each error, with the key's path, the value, the line
 and the remedy. It also reads the certificates and keys that the file names; a relative name starts at the config
-file's directory. Exits with 0 if the file is valid, with 1 if not. Makes no connections and no changes.
+file's directory. Exits with 0 if the file is valid, with 1 if not. Prints warnings, then a summary of the features
+that are on and off.
+
+It makes no changes. Without --brokers, it makes no connections. With --brokers it asks the brokers for their own
+quotas, and warns of rates that were copied from them. Kafka grants a rate at each broker, Weir in the whole cluster.
 """
 
 _VOLUMES = """\
@@ -156,37 +161,22 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     config = load_config(options.config)
-    for warning in _warnings(options.config, config):
+    warnings = _warnings(options.config, config)
+    if options.brokers:
+        from gateway.moving_in.ask_brokers import broker_warnings  # here, so that other checks start without Kafka's protocol
+
+        warnings += broker_warnings(config, options.config)
+    for warning in warnings:
         print(f"warning: {warning}")
-    print(f"{options.config}: valid: {_summary(config)}")
+    addresses, *features = summary(config)
+    print(f"{options.config}: valid: {addresses}")
+    for line in features:
+        print(f"  {line}")
     return OK
 
 
 def _warnings(path: Path, config: WeirConfig) -> list[str]:
     return [*config.warnings(), *certificate_warnings(config, path.parent, clock.wall())]
-
-
-def _summary(config: WeirConfig) -> str:
-    listeners = ", ".join(
-        f"{listener.name} on {listener.host}:{listener.bootstrap_port}"
-        + (f" and {listener.broker_ports}" if listener.sni is None else f", brokers as {listener.sni}")
-        + (" (TLS)" if listener.tls is not None else "")
-        for listener in config.listeners
-    )
-    entities = config.quotas.entities
-    exempt = sum(entity.exempt or bool(entity.exempt_from) for entity in entities)
-    limited = sum(bool(entity.limits) for entity in entities)
-    how = f"{config.quotas.algorithm}, {'enforced' if config.quotas.enforce else 'not enforced'}"
-    return (
-        f"{listeners}; upstream {', '.join(map(str, config.upstream.bootstrap_servers))}; "
-        f"{limited} with quotas and {exempt} exempt ({how}); {_processes(config)}"
-        f"admin {config.admin.host}:{config.admin.port}"
-    )
-
-
-def _processes(config: WeirConfig) -> str:
-    shared = "" if config.sharing is None else f"quotas shared over the topic {config.sharing.topic}; "
-    return shared if config.workers == 1 else f"{config.workers} workers; {shared}"
 
 
 def _quotas(options: argparse.Namespace) -> int:
@@ -258,6 +248,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--worker-directory", type=Path, help=argparse.SUPPRESS)
     serve.set_defaults(run=_serve)
     check = commands.add_parser("check", help="validate a config file", description=_CHECK, formatter_class=layout)
+    check.add_argument("--brokers", action="store_true", help="also connect to the brokers, and compare with their own quotas")
     check.set_defaults(run=_check)
     for command in (serve, check):
         command.add_argument("--config", type=Path, required=True, metavar="FILE", help="the config file, such as weir.yaml")

@@ -20,6 +20,7 @@ from pydantic.json_schema import GenerateJsonSchema
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # imports this checkout's model, not an installed one
 
+from gateway.config.foreign_names import folded  # noqa: E402
 from gateway.config.keys import SECTIONS, changes_by, live_keys, restart_keys  # noqa: E402
 from gateway.config.model import WeirConfig  # noqa: E402
 
@@ -39,11 +40,21 @@ def values_schema() -> dict[str, Any]:
     chart = yaml.safe_load((HERE / "values.schema.yaml").read_text("utf-8"))
     config = WeirConfig.model_json_schema(mode="validation", schema_generator=Untitled)
     sections = config.pop("$defs")
+    for section in sections.values():
+        _add_aliases(section)
     if both := sections.keys() & chart["$defs"].keys():
         raise ValueError(f"values.schema.yaml and the config model both define {', '.join(sorted(both))}: rename it")
     definitions = {**chart.pop("$defs"), **sections, "WeirConfig": config}
     chart["properties"]["config"] = {"$ref": "#/$defs/WeirConfig"}
     return {"$schema": "http://json-schema.org/draft-07/schema#", **chart, "$defs": dict(sorted(definitions.items()))}
+
+
+def _add_aliases(section: dict[str, Any]) -> None:
+    """Allow the spelling in snake_case of Kafka's keys. Weir itself checks that a required key is there in one of them."""
+    for key, schema in list(section.get("properties", {}).items()):
+        if folded(key) != key:
+            section["properties"][folded(key)] = schema
+            section["required"] = [name for name in section.get("required", []) if name != key]
 
 
 def restart_keys_text() -> str:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gateway.config.document import Document
 from gateway.config.entities import entity_quota
-from gateway.config.explain import problem, without_indexes
+from gateway.config.explain import aliases, problem, without_indexes
 from gateway.config.keys import SECTIONS
 from gateway.config.model import (
     AdminConfig,
@@ -45,7 +45,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def split_unsupported(document: Document) -> tuple[object, list[Problem]]:
-    """The document's data without the keys of `UNSUPPORTED`, and a problem for each of those."""
+    """The document's data without the keys of `UNSUPPORTED`, and a problem for each of those. Aliases get their key's name."""
     problems: list[Problem] = []
 
     def cut(data: object, path: KeyPath) -> object:
@@ -57,11 +57,17 @@ def split_unsupported(document: Document) -> tuple[object, list[Problem]]:
         if not isinstance(data, Mapping):
             return data
         kept = {}
-        for key, value in data.items():
+        in_snake_case = aliases(section)
+        for given, value in data.items():
+            key: Any = in_snake_case.get(str(given), given)
             child = (*section, str(key))
             if child in UNSUPPORTED and child not in _SUPPORTED:
                 problems.append(problem(document, (*path, key), *UNSUPPORTED[child]))
+            elif key != given and key in data:
+                problems.append(problem(document, (*path, given), f"means the same as {key}", "keep one of them", value=value))
             else:
+                if key != given and (line := document.lines.get((*path, given))) is not None:
+                    document.lines[(*path, key)] = line
                 kept[key] = cut(value, (*path, str(key)))
         return kept
 

@@ -140,17 +140,46 @@ EntityRows = Annotated[
 
 
 def exemption_warnings(entities: Sequence[EntityQuota]) -> Iterator[str]:
-    """One line for each row that exempts a client-id of any user, while others limit users: a client chooses its client-id."""
-    if not any(quota.entity.user is not None and quota.limits for quota in entities):
+    """One line for each row that exempts a client-id of any user from a limit: a client chooses its client-id.
+
+    Limits of users, and of the default client-id, would hold for it otherwise.
+    """
+    users = any(quota.entity.user is not None and quota.limits for quota in entities)
+    if not users and not any(quota.entity.client_id is DEFAULT and quota.limits for quota in entities):
         return
     for index, quota in enumerate(entities):
         user, client_id = quota.entity.user, quota.entity.client_id
         if (quota.exempt or quota.exempt_from) and client_id is not None and (user is None or user is DEFAULT):
             name = client_id.value if isinstance(client_id, Default) else client_id
-            left = "the quotas by user" if quota.exempt else f"quotas.{' and quotas.'.join(quota.exempt_from)}"
+            left = (
+                ("the quotas by user" if users else "the default quotas")
+                if quota.exempt
+                else f"quotas.{' and quotas.'.join(quota.exempt_from)}"
+            )
             row = f"[{', '.join(quota.exempt_from)}]" if quota.exempt_from else "true"
             yield (
                 f"quotas.entities[{index}].client-id: {name} is exempt, and a client chooses its own client-id, so any user can"
                 f" leave {left} with it — exempt the user that this client authenticates as:"
                 f" {{user: NAME, exempt: {row}}}"
             )
+
+
+_MEANT_DEFAULT = frozenset({"default", "<default>", "*", ".*", "all", "any", "null", "none", "~"})
+
+
+def name_warnings(entities: Sequence[EntityQuota]) -> Iterator[str]:
+    """One line for each name that is probably meant as the default entity, as a pattern, or as a principal."""
+    for index, quota in enumerate(entities):
+        for kind, name in quota.entity.parts().items():
+            if isinstance(name, Default):
+                continue
+            key = f"quotas.entities[{index}].{kind}"
+            if name.strip().casefold() in _MEANT_DEFAULT:
+                yield (
+                    f'{key}: "{name}" is the name of one {kind}, and no other {kind} has this row — write'
+                    f' "{DEFAULT.value}" for every {kind} without a row'
+                )
+            elif "*" in name:
+                yield f'{key}: "{name}" is a name and no pattern — give each {kind} a row, or use "{DEFAULT.value}"'
+            elif kind == "user" and name.startswith("User:"):
+                yield f'{key}: "{name}" is a principal, and quotas have the plain name — write {name.removeprefix("User:")}'

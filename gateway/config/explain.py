@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config.document import Document
+from gateway.config.foreign_names import folded, foreign_name, may_hold_secret
 from gateway.config.keys import SECTIONS
 from gateway.config.problems import KeyPath, Problem, key_path, nearest, shown
 
@@ -55,6 +56,11 @@ def known_keys(section: tuple[str, ...]) -> list[str]:
     return [field.alias or name for name, field in SECTIONS[section].model_fields.items()]
 
 
+def aliases(section: tuple[str, ...]) -> dict[str, str]:
+    """The keys of a section with Kafka's own spelling, such as `client-id`, by their spelling in snake_case."""
+    return {folded(key): key for key in known_keys(section) if folded(key) != key}
+
+
 def explain(error: ValidationError, document: Document) -> list[Problem]:
     # Pydantic counts only valid items, so it reports a list without valid items as too short as well.
     return [
@@ -80,7 +86,7 @@ def _explain(details: ErrorDetails, document: Document) -> Problem:
         return problem(document, path, "is missing", f"add it, such as {example}" if example else "add it")
     if kind == "extra_forbidden":
         # A misspelt key may hold a password.
-        shown_value = None if section[:-1] in SECRETIVE else value
+        shown_value = None if section[:-1] in SECRETIVE or may_hold_secret(section[-1]) else value
         return problem(document, path, *_unknown(section), value=shown_value)
     if value is None:
         example = _EXAMPLES.get(".".join(section))
@@ -109,12 +115,21 @@ def _unknown(section: tuple[str, ...]) -> tuple[str, str]:
     *parent, key = section
     known = known_keys(tuple(parent))
     place = f"a key of {'.'.join(parent)}" if parent else "a key of the file"
+    for same in known:
+        if folded(same) == folded(key):
+            return f"is not {place}", f"did you mean {same}?"
+    if found := foreign_name(key, parent[0] if parent else ""):
+        return f"is not {place} but {found[0]}", found[1]
     if meant := nearest(key, known):
         return f"is not {place}", f"did you mean {meant}?"
-    homes = [".".join(other) or "the top level" for other in SECTIONS if key in known_keys(other)]
+    homes = [_shown_path(other) for other in SECTIONS if folded(key) in map(folded, known_keys(other))]
     if homes:
         return f"is not {place}", f"it belongs under {homes[0]}"
     return f"is not {place}", f"remove it; the keys there are {', '.join(known)}"
+
+
+def _shown_path(section: tuple[str, ...]) -> str:
+    return ".".join(section) or "the top level"
 
 
 def _kind_of(value: object) -> str:

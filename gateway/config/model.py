@@ -16,7 +16,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from gateway.config.entities import EntityRows, exemption_warnings
+from gateway.config.entities import EntityRows, exemption_warnings, name_warnings
 from gateway.config.sasl import SENT_AS_IT_IS, ListenerSaslConfig, UpstreamSaslConfig
 from gateway.config.section import Section, WindowConfig, described, filled_in, invalid
 from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns_name
@@ -325,6 +325,7 @@ class WeirConfig(Section):
                 if warning is not None:
                     found.append(f"quotas.entities[{index}].{key}: {warning}")
         found += exemption_warnings(self.quotas.entities)
+        found += name_warnings(self.quotas.entities)
         found += self.quotas.changed_meanings()
         if not self.quotas.entities:
             found.append("quotas.entities: is empty, so no client is limited — add entities")

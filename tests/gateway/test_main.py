@@ -46,19 +46,21 @@ class TestCheck:
         out, err = capsys.readouterr()
         assert out == (
             f"{path}: valid: clients on 127.0.0.1:{PORT} and {PORT + 1}-{PORT + 4}; upstream 127.0.0.1:{NOBODY}; "
-            f"1 with quotas and 0 exempt (token_bucket, enforced); admin 127.0.0.1:{ADMIN_PORT}\n"
+            f"admin 127.0.0.1:{ADMIN_PORT}\n"
+            "  on: quotas (1 limited and 0 exempt; token_bucket, enforced), connection limits (1000 per address)\n"
+            "  off: topic quotas, volume quotas, quota API, sharing, workers, ledger\n"
         )
         assert err == ""
 
     def test_workers_and_shared_topic_are_shown(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path.write_text(CONFIG + "workers: 2\n")
         assert main(["check", "--config", str(path)]) == 0
-        assert "; 2 workers; quotas shared over the topic __weir_usage; admin " in capsys.readouterr().out
+        assert ", sharing (topic __weir_usage), workers (2)\n" in capsys.readouterr().out
 
     def test_warnings_are_shown_without_failing(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path.write_text(CONFIG.replace("100000", "10"))
         assert main(["check", "--config", str(path)]) == 0
-        first, second = capsys.readouterr().out.splitlines()
+        first, second, *_ = capsys.readouterr().out.splitlines()
         assert first.startswith("warning: quotas.entities[0].producer_byte_rate: 10 bytes/s")
         assert "valid" in second
 

@@ -36,6 +36,20 @@ WARNINGS = {
         [],
     ),
     "client-id exempt beside client quotas": (entities(CLIENT, "{client-id: mirror, exempt: true}"), []),
+    "client-id exempt beside default client quotas": (
+        entities('{client-id: "<default>", producer_byte_rate: 1048576}', "{client-id: mirror, exempt: true}"),
+        ["quotas.entities[1].client-id: mirror is exempt"],
+    ),
+    "literal default": (
+        entities("{user: default, producer_byte_rate: 1048576}", "{user: Default, client-id: a, producer_byte_rate: 1048576}"),
+        ['quotas.entities[0].user: "default" is the name of one user', 'quotas.entities[1].user: "Default" is the name'],
+    ),
+    "asterisk": (
+        entities('{client-id: "*", producer_byte_rate: 1048576}', '{client-id: "etl-*", producer_byte_rate: 1048576}'),
+        ['quotas.entities[0].client-id: "*" is the name of one', 'quotas.entities[1].client-id: "etl-*" is a name and no'],
+    ),
+    "principal": (entities('{user: "User:a", producer_byte_rate: 1048576}'), ['quotas.entities[0].user: "User:a" is a']),
+    "default entities": (entities(DEFAULT_USER, '{ip: "<default>", connection_creation_rate: 5}'), []),
     "user exempt": (entities(USER, "{user: mirror, exempt: true}"), []),
     "client-id of one user exempt": (entities(USER, "{user: a, client-id: mirror, exempt: true}"), []),
     "ip exempt": (entities(USER, "{ip: 10.0.0.1, exempt: true}"), []),

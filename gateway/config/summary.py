@@ -1,0 +1,63 @@
+"""The summary of a valid config, for `weir check`: its addresses, and the features that it switches on."""
+
+from collections.abc import Iterator
+
+from gateway.config.model import ListenerConfig, WeirConfig
+
+
+def summary(config: WeirConfig) -> list[str]:
+    """Three lines: addresses, features that are on, features that are off."""
+    features = dict(_features(config))
+    on = [f"{name} ({words})" if words else name for name, words in features.items() if words is not None]
+    off = [name for name, words in features.items() if words is None]
+    listeners = ", ".join(map(_listener, config.listeners))
+    upstream = ", ".join(map(str, config.upstream.bootstrap_servers))
+    return [
+        f"{listeners}; upstream {upstream}{_security(config)}; admin {config.admin.host}:{config.admin.port}",
+        f"on: {', '.join(on)}",
+        f"off: {', '.join(off) or 'nothing'}",
+    ]
+
+
+def _listener(listener: ListenerConfig) -> str:
+    ports = f" and {listener.broker_ports}" if listener.sni is None else f", brokers as {listener.sni}"
+    return f"{listener.name} on {listener.host}:{listener.bootstrap_port}{ports}{' (TLS)' if listener.tls is not None else ''}"
+
+
+def _security(config: WeirConfig) -> str:
+    layers = ["TLS"] if config.upstream.tls is not None else []
+    if config.upstream.sasl is not None:
+        layers.append(config.upstream.sasl.mechanism)
+    return f" ({', '.join(layers)})" if layers else ""
+
+
+def _features(config: WeirConfig) -> Iterator[tuple[str, str | None]]:
+    """Each feature, with words about it. None: it is off."""
+    quotas, topics, volumes = config.quotas, config.quotas.topics, config.quotas.volumes
+    limited = sum(bool(row.limits) for row in quotas.entities)
+    exempt = sum(row.exempt or bool(row.exempt_from) for row in quotas.entities)
+    how = f"{quotas.algorithm}, {_enforced(quotas.enforce)}"
+    yield "quotas", f"{limited} limited and {exempt} exempt; {how}" if quotas.entities else None
+    yield "topic quotas", None if topics is None else f"{topics.total} bytes/s, {_enforced(quotas.enforce)}"
+    yield "volume quotas", None if volumes is None else f"source {volumes.source}, {_enforced(volumes.enforce)}"
+    yield "connection limits", ", ".join(_limits(config))
+    yield "quota API", f"for {', '.join(config.quota_admins)}" if config.quota_admins else None
+    yield "sharing", None if config.sharing is None else f"topic {config.sharing.topic}"
+    yield "workers", str(config.workers) if config.workers > 1 else None
+    ledger = config.ledger
+    yield "ledger", None if ledger is None else str(ledger.path) + (f" and topic {ledger.topic}" if ledger.topic else "")
+
+
+def _limits(config: WeirConfig) -> Iterator[str]:
+    yield f"{config.connections.max_per_ip} per address"
+    if config.connections.max_connections is not None:
+        yield f"{config.connections.max_connections} in all"
+    if config.connections.connection_creation_rate is not None:
+        yield f"{config.connections.connection_creation_rate} new ones per second"
+    limited = [each.name for each in config.listeners if each.max_connections or each.connection_creation_rate]
+    if limited:
+        yield f"listeners {', '.join(limited)}"
+
+
+def _enforced(enforce: bool) -> str:
+    return "enforced" if enforce else "only measured"

@@ -1,0 +1,27 @@
+"""`weir check --brokers`: compares a valid config with the running cluster."""
+
+import asyncio
+from pathlib import Path
+
+from gateway.config.model import WeirConfig
+from gateway.moving_in import MoveError
+from gateway.moving_in.access import by_config, check_not_gateway
+from gateway.moving_in.broker_admin import BrokerAdmin
+from gateway.moving_in.copied_rates import copied_rate_warnings
+
+
+def broker_warnings(config: WeirConfig, path: Path) -> list[str]:
+    """One line for each difference that is probably a mistake, or for the reason why the brokers could not be asked."""
+    try:
+        return asyncio.run(_ask(config, path))
+    except MoveError as error:
+        return [f"--brokers: {error}"]
+
+
+async def _ask(config: WeirConfig, path: Path) -> list[str]:
+    access = by_config(None, config, path)
+    check_not_gateway(config, access.bootstrap)
+    async with BrokerAdmin(access) as admin:
+        cluster = await admin.cluster()
+        quotas = await admin.describe()
+    return list(copied_rate_warnings(config.quotas.entities, quotas, len(cluster.brokers)))
