@@ -5,7 +5,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test quick compiled hostile lint docs reference bench rivals charttools clean
+.PHONY: help setup demo test quick compiled hostile lint docs reference dist images bench rivals charttools clean
 
 STAMPS := .cache/stamps
 BIN := .venv/bin
@@ -51,6 +51,18 @@ docs: $(STAMPS)/venv $(STAMPS)/docs ## build the documentation site into build/s
 
 reference: $(STAMPS)/venv ## write the pages of docs/reference that follow from the code
 	$(BIN)/python .ci/reference
+
+dist: $(STAMPS)/venv ## build an sdist, a compiled wheel for this platform and a pure wheel into dist
+	rm -rf dist build/wheel
+	$(BIN)/python -m build --no-isolation --outdir dist
+	@# From the sdist too. pip would keep this wheel in its cache, and give it out again after a change of the sources.
+	WEIR_COMPILE=1 $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --no-cache-dir --wheel-dir build/wheel dist/*.tar.gz
+	@# The wheel needs symbols of glibc 2.17 only, so that it gets the tag manylinux2014.
+	if command -v $(BIN)/auditwheel > /dev/null; then PATH=$(BIN):$$PATH auditwheel repair --wheel-dir dist build/wheel/*.whl; else cp build/wheel/*.whl dist; fi
+	$(BIN)/python -m loadtest.testkit.installation dist/*.whl
+
+images: $(STAMPS)/venv ## build both images from Debian's packages, without a registry, and start them (root; 15 minutes)
+	.ci/try-images .cache/images $(BIN)/python
 
 bench: setup ## compare the CPU time of Weir, compiled, with that of other proxies in paired rounds
 	@exec $(BIN)/python -m loadtest.bench

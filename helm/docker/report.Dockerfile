@@ -1,17 +1,18 @@
 # syntax=docker/dockerfile:1
-# `weir report`, standalone and for the Spark operator: run `docker build -f helm/docker/report.Dockerfile -t weir-report:0.1.0 .`
+# `weir report`, standalone and for the Spark operator: run `docker build -f helm/docker/report.Dockerfile -t weir-report:0.2.0 .`
 ARG PYTHON=3.11
 ARG SPARK=4.0.1
 
 # Only the entry point is used. Spark on Kubernetes starts drivers and executors through it, and it runs any other command as is.
-FROM apache/spark:${SPARK} AS spark
+FROM docker.io/apache/spark:${SPARK} AS spark
 
-FROM python:${PYTHON}-slim-bookworm AS build
+FROM docker.io/library/python:${PYTHON}-slim-bookworm AS build
 ARG SPARK
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY .ci/build_backend.py .ci/
+COPY helm/systemd helm/systemd
 COPY protocol protocol
 COPY gateway gateway
 RUN python -m venv /opt/weir && /opt/weir/bin/pip install '.[reports]' "pyspark==${SPARK}"
@@ -19,7 +20,7 @@ RUN python -m venv /opt/weir && /opt/weir/bin/pip install '.[reports]' "pyspark=
 RUN ln -s "$(/opt/weir/bin/weir report --where)" /opt/weir/report.py \
  && ln -s "$(/opt/weir/bin/python -c 'import pyspark; print(pyspark.__path__[0])')" /opt/weir/spark
 
-FROM python:${PYTHON}-slim-bookworm
+FROM docker.io/library/python:${PYTHON}-slim-bookworm
 RUN apt-get update \
  && apt-get install --no-install-recommends --yes openjdk-17-jre-headless tini procps \
  && rm -rf /var/lib/apt/lists/* \

@@ -95,8 +95,8 @@ def _compile() -> None:
     with tempfile.TemporaryDirectory(prefix="weir-build-") as name:
         # A copy, so that no file of an older build gets into the wheel, and an edit meanwhile is noticed by the next call.
         source = Path(name, "source")
-        for package in PACKAGES:
-            shutil.copytree(CHECKOUT / package, source / package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        for folder in (*PACKAGES, "helm/systemd"):
+            shutil.copytree(CHECKOUT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
         for file in _BESIDE_THEM:
             (source / file).parent.mkdir(exist_ok=True)
             shutil.copy2(CHECKOUT / file, source / file)

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,14 @@ class TestByItself:
         words = container["args"][0].replace('"${HOSTNAME##*-}"', "3").split()
         options = _parser().parse_args(words[words.index("weir") + 1 :])
         assert (options.broker_id, options.path) == (3, [container["volumeMounts"][0]["mountPath"]])
+
+    def test_chart_and_images_have_the_version_of_the_project(self) -> None:
+        version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+        assert loaded(CHART / "Chart.yaml").items() >= {"version": version, "appVersion": version}.items()
+        texts = [*(ROOT / "helm").rglob("*ockerfile"), *(CHART / "files").glob("*.yaml"), *(ROOT / "docs").rglob("*.md")]
+        tags = [tag for text in texts for tag in re.findall(r"\bweir(?:-report)?:(\d+\.\d+\.\d+)", text.read_text())]
+        assert len(tags) >= 4
+        assert set(tags) == {version}
 
     def test_image_installs_a_compiled_wheel(self) -> None:
         folder = ROOT / "helm" / "docker"
