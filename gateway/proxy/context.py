@@ -1,5 +1,6 @@
 """The things that all sessions of one listener share."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gateway.observer import Outlet
@@ -45,5 +46,9 @@ class SessionContext:
     charging_handlers: dict[int, HandlerFactory] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.handlers = registry(self.handlers)
+        self.add_handlers(registry(self.handlers))
+
+    def add_handlers(self, handlers: Mapping[int, HandlerFactory]) -> None:
+        """Add the factories of a listener's own handlers, which replace others of the same API."""
+        self.handlers = {**self.handlers, **handlers}
         self.charging_handlers = charging_registry(self.handlers)

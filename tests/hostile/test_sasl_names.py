@@ -71,8 +71,10 @@ def log_in(client: RawClient, mechanism: str, token: bytes) -> None:
         client.ask(authenticate(3, FINAL))
 
 
-def test_no_token_drops_its_clients_name(sasl_broker, start_weir, connect):
-    weir = start_weir(sasl_broker.bootstrap_servers, listener=REQUIRED, quotas=QUOTAS)
+@pytest.mark.parametrize("of_all_requests", [{}, {"request_rate": 1_000}], ids=["produce", "request_rate"])
+def test_no_token_drops_its_clients_name(sasl_broker, start_weir, connect, of_all_requests):
+    quotas = {"entities": [{"user": "alice", "producer_byte_rate": 1_000_000} | of_all_requests]}
+    weir = start_weir(sasl_broker.bootstrap_servers, listener=REQUIRED, quotas=quotas)
     produced = {name: (m.produce(9, client_id=name), *login) for name, login in ALICE.items()}
     for frame, mechanism, token in produced.values():
         client = connect(weir)

@@ -68,7 +68,7 @@ class Listener:
         observer = SaslObserver(
             counters, sasl.principal_claim, close_unnamed=sasl.unnamed == "close", max_bytes=sasl.max_frame_bytes
         )
-        self._context.handlers = self._context.handlers | observer.handler_factories()
+        self._context.add_handlers(observer.handler_factories())
         self._context.authentication_seconds = sasl.timeout_seconds
         self._gate = AuthenticationGate(sasl.max_frame_bytes, sasl.required)
         self._context.authentication_gate = None if sasl.required is False else self._gate
