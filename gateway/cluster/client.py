@@ -33,6 +33,14 @@ class CredentialsError(ClusterError):
     """A password or token can't be read. The message names key, file and remedy, and never the content of the file."""
 
 
+class BadRecordError(ValueError):
+    """A record that a feature can't use. `reason` is a label value for a metric; the text has the details."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
 @contextmanager
 def answer_of(api: str) -> Iterator[None]:
     """Turn any exception while a response of this API is read into a ClusterError, because a broker may answer anything.

@@ -68,18 +68,23 @@ class Written:
 
 
 @dataclass(slots=True)
+class LinkStatus:
+    """`connected` is True if the last attempt to read or to write succeeded; `problem` is empty then."""
+
+    connected: bool = False
+    problem: str = ""
+
+
+@dataclass(slots=True)
 class LogStatus:
     """Status for metrics and messages.
 
-    `*_connected` is True if the last attempt succeeded; `*_problem` is empty then. `caught_up` is True after the reader has
-    reached the end that the topic had at the first read. `behind` counts the offsets that the last read left.
-    `unreadable_batches_total` counts skipped batches. `published_at` is monotonic seconds.
+    `caught_up` is True after the reader has reached the end that the topic had at the first read. `behind` counts the offsets
+    that the last read left. `unreadable_batches_total` counts skipped batches. `published_at` is monotonic seconds.
     """
 
-    reader_connected: bool = False
-    publisher_connected: bool = False
-    reader_problem: str = ""
-    publisher_problem: str = ""
+    reader: LinkStatus = field(default_factory=LinkStatus)
+    publisher: LinkStatus = field(default_factory=LinkStatus)
     caught_up: bool = False
     behind: int = 0
     records_total: int = 0
@@ -136,7 +141,7 @@ class TopicLog:
                 try:
                     await self._follow()
                 except ClusterError as error:
-                    self._note_reader(str(error))
+                    self._note(self.status.reader, "read", str(error))
                 await self._reading.close()
                 await asyncio.sleep(RETRY_SECONDS)
         finally:
@@ -160,11 +165,11 @@ class TopicLog:
         except ClusterError as error:
             self._write_leaders = None
             self.status.publication_errors_total += 1
-            self._note_publisher(str(error))
+            self._note(self.status.publisher, "written", str(error))
             raise
         self.status.published_total += len(records)
         self.status.published_at = clock.monotonic()
-        self._note_publisher("")
+        self._note(self.status.publisher, "written", "")
         return written
 
     async def looked(self) -> None:
@@ -194,7 +199,7 @@ class TopicLog:
             topic, max_age = await self._ensure(self._reading, max_age), MAX_AGE_SECONDS
             await self._adopt(topic)
             await self._fetch(topic.leaders)
-            self._note_reader("")
+            self._note(self.status.reader, "read", "")
 
     async def _adopt(self, topic: TopicLook) -> None:
         if topic.topic_id != self._topic_id:
@@ -317,21 +322,12 @@ class TopicLog:
                     ends[partition] = first + count
         return Written(topic.topic_id, ends)
 
-    def _note_reader(self, problem: str) -> None:
-        status = self.status
-        self._log_change("read", problem, before=status.reader_problem, connected=status.reader_connected)
-        status.reader_connected, status.reader_problem = not problem, problem
-
-    def _note_publisher(self, problem: str) -> None:
-        status = self.status
-        self._log_change("written", problem, before=status.publisher_problem, connected=status.publisher_connected)
-        status.publisher_connected, status.publisher_problem = not problem, problem
-
-    def _log_change(self, done: str, problem: str, *, before: str, connected: bool) -> None:
-        if problem and (connected or not before):
+    def _note(self, link: LinkStatus, done: str, problem: str) -> None:
+        if problem and (link.connected or not link.problem):
             _log.warning("topic %s can't be %s: %s", self.spec.name, done, problem)
-        elif not problem and before:
+        elif not problem and link.problem:
             _log.info("topic %s is %s again", self.spec.name, done)
+        link.connected, link.problem = not problem, problem
 
     async def _ensure(self, client: OwnClient, max_age: float = 0.0) -> TopicLook:
         """Return the topic, created if it is missing, when each partition has a leader. Raises ClusterError."""
@@ -370,12 +366,11 @@ class TopicLog:
         request = DescribeConfigsRequest([(_TOPIC_RESOURCE, self.spec.name, ["cleanup.policy"])])
         response = await self._reading.ask_any(request)
         with answer_of("DescribeConfigs"):
-            found = [
+            wrong = [
                 value for code, _, _, _, entries in response.resources if code == 0
-                for name, value, *_ in entries if name == "cleanup.policy"
+                for name, value, *_ in entries if name == "cleanup.policy" and "compact" not in value
             ]  # fmt: skip
-            foreign = [policy for policy in found[:1] if "compact" not in policy]
-        for policy in foreign:
+        for policy in wrong[:1]:
             _log.error(
                 "topic %s has cleanup.policy=%s, so it does not keep the last record of each key — "
                 "set it to compact, or give Weir another topic", self.spec.name, policy,

@@ -5,8 +5,8 @@ import time
 from typing import Any
 
 from gateway.cluster.topic_log import _batches
-from gateway.features.volume_quotas.limits import Limit, LimitType, Volume
-from gateway.features.volume_quotas.usage_message import VolumeUsage, encode_usage
+from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, VolumeUsage
+from gateway.features.volume_quotas.usage_message import encode_usage
 from protocol.api_keys import ApiKey
 from tests.gateway.cluster.kept_topic import KeptTopic
 from tests.hostile.stub_broker import HOST, NODE_ID, Request, StubBroker, produced

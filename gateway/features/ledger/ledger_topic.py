@@ -47,7 +47,7 @@ class LedgerTopic:
     @property
     def connected(self) -> bool:
         """False if the last attempt to write to the topic failed."""
-        return not self._log.status.publisher_problem
+        return not self._log.status.publisher.problem
 
     def publish(self, lines: list[str]) -> int:
         """Queue lines. Returns the number of dropped lines: the queue was full, or the lines were too long."""

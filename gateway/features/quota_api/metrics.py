@@ -20,7 +20,7 @@ _quota_topic = one_of(QuotaTopicReport)
 
 METRICS: tuple[Row, ...] = (
     Value("gauge", "weir_api_quota_topic_connected", "1 while Weir can read the topic that keeps the quotas of the API.",
-          (), _quota_topic(lambda topic: topic.log.reader_connected), merge="min"),
+          (), _quota_topic(lambda topic: topic.log.reader.connected), merge="min"),
     Value("gauge", "weir_api_quota_topic_entities", "Entities with quotas from that topic or from its copy.", (),
           _quota_topic(lambda topic: topic.entities), merge="max"),
     Value("counter", "weir_api_quota_topic_records_total", "Records read from that topic.", (),

@@ -162,8 +162,8 @@ class QuotaTopic:
 
     async def _read_whole(self) -> None:
         """Wait until Weir has read the topic. Raises ClusterError if the reader can't reach the topic now."""
-        if not self._whole.is_set() and self._log.status.reader_problem:
-            raise ClusterError(self._log.status.reader_problem)
+        if not self._whole.is_set() and self._log.status.reader.problem:
+            raise ClusterError(self._log.status.reader.problem)
         await self._whole.wait()
 
     async def _publish(self, records: list[Record]) -> None:

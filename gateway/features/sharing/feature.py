@@ -113,8 +113,8 @@ class Sharing(Feature[SharingConfig | None]):
             publication_errors_total=self._log.status.publication_errors_total,
             left_out_total=status.left_out_total,
             skipped=dict(status.skipped) | self._log.status.skipped,
-            reader_problem=self._log.status.reader_problem,
-            publisher_problem=self._log.status.publisher_problem,
+            reader_problem=self._log.status.reader.problem,
+            publisher_problem=self._log.status.publisher.problem,
         )
 
     def on_record(self, key: bytes | None, value: bytes | None) -> None:
@@ -181,7 +181,7 @@ class Sharing(Feature[SharingConfig | None]):
             _log.info("quotas are shared by %d gateway%s", members, "" if members == 1 else "s", extra=more)
             return
         status = self._log.status
-        problem = status.reader_problem or status.publisher_problem or "this gateway does not receive its own messages"
+        problem = status.reader.problem or status.publisher.problem or "this gateway does not receive its own messages"
         part = f"1/{members} of its quota" if self._config.fair_share else "its whole quota"
         _log.warning(
             "topic %s is unreachable. Meanwhile this gateway gives every entity %s (sharing.when_unreachable: %s): %s",

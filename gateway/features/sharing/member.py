@@ -7,13 +7,13 @@ excess.
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
+from gateway.cluster.client import BadRecordError
 from gateway.features.sharing.report import SharingStatus
 from gateway.features.sharing.shared_usage import DecayingUse, OwnUse, Peer, SharedUsage
 from gateway.features.sharing.use_message import (
     MAX_ENTITIES,
     MAX_MESSAGE_BYTES,
     MAX_NAME,
-    BadMessageError,
     EntityUse,
     UseMessage,
     encode,
@@ -122,7 +122,7 @@ class Member:
         try:
             identity = parse_member(key)
             message = None if value is None else parse(value)
-        except BadMessageError as error:
+        except BadRecordError as error:
             self.status.skipped[error.reason] += 1
             return
         if message is not None:

@@ -11,6 +11,7 @@ means that the member has left.
 import json
 from dataclasses import dataclass
 
+from gateway.cluster.client import BadRecordError
 from gateway.quotas.entity import Tags
 
 VERSION = 1
@@ -24,14 +25,6 @@ _MAX_INT64 = 2**63 - 1
 MAX_NAME = 32_767
 """The maximum number of characters in all parts, as long as a client-id may be. An entity with a longer name is not shared."""
 _ROW = 4
-
-
-class BadMessageError(ValueError):
-    """An unusable message. `reason` is a label value for a metric; the text has the details."""
-
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,65 +52,65 @@ def encode(message: UseMessage) -> bytes:
 
 
 def parse_member(key: bytes | None) -> str:
-    """The member in a record's key. Raises BadMessageError."""
+    """The member in a record's key. Raises BadRecordError."""
     text = (key or b"").decode("ascii", "replace")
     if len(text) != _ID_DIGITS or not set(text) <= _HEX:
-        raise BadMessageError("bad_key", f"the key {text[:40]!r} is not a member")
+        raise BadRecordError("bad_key", f"the key {text[:40]!r} is not a member")
     return text
 
 
 def parse(value: bytes) -> UseMessage:
-    """Raises BadMessageError for an unusable message. Skips unusable rows, and does not check the kinds."""
+    """Raises BadRecordError for an unusable message. Skips unusable rows, and does not check the kinds."""
     if len(value) > MAX_MESSAGE_BYTES:
-        raise BadMessageError("too_large", f"{len(value)} bytes, more than {MAX_MESSAGE_BYTES}")
+        raise BadRecordError("too_large", f"{len(value)} bytes, more than {MAX_MESSAGE_BYTES}")
     try:
         fields = json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise BadMessageError("bad_json", f"not JSON: {error}"[:200]) from None
+        raise BadRecordError("bad_json", f"not JSON: {error}"[:200]) from None
     if not isinstance(fields, dict):
-        raise BadMessageError("bad_type", "the message is not an object")
+        raise BadRecordError("bad_type", "the message is not an object")
     version = fields.get("Version")
     if type(version) is not int or version != VERSION:
-        raise BadMessageError("unknown_version", f"Version {str(version)[:40]}, this Weir knows {VERSION}")
+        raise BadRecordError("unknown_version", f"Version {str(version)[:40]}, this Weir knows {VERSION}")
     rows = fields.get("Entities")
     if not isinstance(rows, list):
-        raise BadMessageError("bad_type", "Entities is not a list")
+        raise BadRecordError("bad_type", "Entities is not a list")
     if len(rows) > MAX_ENTITIES:
-        raise BadMessageError("too_large", f"{len(rows)} entities, more than {MAX_ENTITIES}")
+        raise BadRecordError("too_large", f"{len(rows)} entities, more than {MAX_ENTITIES}")
     sequence = _count(fields.get("Sequence"), "Sequence")
     uses: list[EntityUse] = []
     skipped: list[str] = []
     for row in rows:
         try:
             uses.append(_use(row))
-        except BadMessageError as error:
+        except BadRecordError as error:
             skipped.append(error.reason)
     return UseMessage(sequence, tuple(uses), tuple(skipped))
 
 
 def _use(row: object) -> EntityUse:
     if not isinstance(row, list) or len(row) != _ROW:
-        raise BadMessageError("bad_type", f"an entity is not a list of {_ROW}")
+        raise BadRecordError("bad_type", f"an entity is not a list of {_ROW}")
     kind, parts, total, recent = row
     if not isinstance(kind, str) or not isinstance(parts, dict) or not parts:
-        raise BadMessageError("bad_type", "an entity has no kind or no parts")
+        raise BadRecordError("bad_type", "an entity has no kind or no parts")
     names: dict[str, str | None] = {}
     for part, name in parts.items():
         if part not in _PARTS:
-            raise BadMessageError("unknown_part", f"an entity has a part {part[:40]!r}")
+            raise BadRecordError("unknown_part", f"an entity has a part {part[:40]!r}")
         if not isinstance(name, str) or len(name) > MAX_NAME:
-            raise BadMessageError("bad_type", f"{part} is not a name")
+            raise BadRecordError("bad_type", f"{part} is not a name")
         names[part] = name
     name = names.pop(_NAME, None)
     if name is not None and names:
-        raise BadMessageError("bad_type", "an entity has both a name and tags")
+        raise BadRecordError("bad_type", "an entity has both a name and tags")
     what = Tags(names.get("user"), names.get("client_id"), ip=names.get("ip")) if name is None else name
     return EntityUse(kind, what, _count(total, "the total"), _count(recent, "the recent use"))
 
 
 def _count(value: object, what: str) -> int:
     if type(value) is not int or not 0 <= value <= _MAX_INT64:
-        raise BadMessageError("bad_number", f"{what} is not a count")
+        raise BadRecordError("bad_number", f"{what} is not a count")
     return value
 
 

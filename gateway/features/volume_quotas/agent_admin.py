@@ -17,7 +17,7 @@ _PORT_KEY = "quotas.volumes.agent.admin_port"
 Read = Callable[[PublisherReport], Iterable[float]]
 
 READS: Mapping[str, Read] = {
-    "weir_volume_connected": lambda report: [report.log.publisher_connected],
+    "weir_volume_connected": lambda report: [report.log.publisher.connected],
     "weir_volume_publication_age_seconds": lambda report: [] if report.age is None else [report.age],
     "weir_volume_published_total": lambda report: [report.log.published_total],
     "weir_volume_publication_errors_total": lambda report: [report.log.publication_errors_total],
@@ -49,7 +49,7 @@ class AgentServer(PageServer):
         if report.age is not None and report.age < self._freshness:
             return web.Response(text="ready\n")
         since = "usage has not been published yet" if report.age is None else f"usage was last published {report.age:.0f} s ago"
-        problem = report.source_problem or report.log.publisher_problem
+        problem = report.source_problem or report.log.publisher.problem
         return web.Response(status=503, text=f"{since}{': ' if problem else ''}{problem}\n")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from gateway import clock
 from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.cluster.brokers import Address
-from gateway.cluster.client import ClusterError
+from gateway.cluster.client import BadRecordError, ClusterError
 from gateway.cluster.metadata import REFRESH_SECONDS, ClusterMetadata
 from gateway.cluster.topic_log import TopicLog, TopicSpec
 from gateway.events import VolumeStateChanged
@@ -23,7 +23,7 @@ from gateway.features.volume_quotas.metrics import METRICS
 from gateway.features.volume_quotas.report import VolumesReport, volumes_json
 from gateway.features.volume_quotas.rules import ClusterVolumes, VolumeState, VolumeVerdict
 from gateway.features.volume_quotas.sources import LogDirs, VolumeSource
-from gateway.features.volume_quotas.usage_message import BadUsageMessageError, encode_usage, parse_broker, parse_usage
+from gateway.features.volume_quotas.usage_message import encode_usage, parse_broker, parse_usage
 from gateway.observer import Outlet
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.quotas.engine import QuotaEngine
@@ -186,7 +186,7 @@ class VolumeWatch:
                 self._volumes.forget(broker)
                 return
             usage = parse_usage(broker, value)
-        except BadUsageMessageError as error:
+        except BadRecordError as error:
             self._skipped[error.reason] += 1
             _log.warning("a usage message is skipped: %s", error, extra={"reason": f"usage message: {error.reason}"})
             return

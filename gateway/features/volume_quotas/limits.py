@@ -1,4 +1,4 @@
-"""Limits of a volume's usage, and the throttle between the soft and the hard one."""
+"""The usage of volumes, its limits, and the throttle between the soft and the hard limit."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -44,6 +44,17 @@ class Volume:
     consumed: int
     hard: Limit | None = None
     soft: Limit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeUsage:
+    """A broker's volumes at `snapshot_at` (seconds since the epoch), and the broker's limits."""
+
+    broker: int
+    snapshot_at: float
+    hard: Limit
+    soft: Limit
+    volumes: tuple[Volume, ...]
 
 
 def over_hard(volume: Volume, hard: Limit) -> bool:

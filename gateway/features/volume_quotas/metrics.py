@@ -24,9 +24,9 @@ def _per_volume(read: Callable[[VolumeRow], float]) -> Read:
 
 def _volume_connections(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
     if (volumes := scrape.report(VolumesReport)) is not None:
-        yield ("reader",), volumes.log.reader_connected
+        yield ("reader",), volumes.log.reader.connected
         if volumes.publishes:
-            yield ("publisher",), volumes.log.publisher_connected
+            yield ("publisher",), volumes.log.publisher.connected
 
 
 def _volume_state(scrape: Scrape) -> Iterator[tuple[Labels, float]]:

@@ -64,8 +64,8 @@ def volumes_json(report: VolumesReport) -> dict[str, Any]:
             }
             for row in verdict.rows
         ],
-        "reader": {"connected": log.reader_connected, "problem": log.reader_problem},
-        "publisher": {"connected": log.publisher_connected, "problem": log.publisher_problem} if report.publishes else None,
+        "reader": {"connected": log.reader.connected, "problem": log.reader.problem},
+        "publisher": {"connected": log.publisher.connected, "problem": log.publisher.problem} if report.publishes else None,
         "source_problem": report.source_problem,
         "skipped": dict(report.skipped),
     }

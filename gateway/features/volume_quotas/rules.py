@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from gateway.features.volume_quotas.limits import Limit, Volume, throttle_of
-from gateway.features.volume_quotas.usage_message import VolumeUsage
+from gateway.features.volume_quotas.limits import Limit, Volume, VolumeUsage, throttle_of
 
 MAX_BROKERS = 10_000
 """The maximum number of brokers with remembered usage, so that garbage in the topic can't fill the memory."""

@@ -10,8 +10,7 @@ from gateway import clock
 from gateway.cluster.client import Answer, ClusterError, answer_of, check_error
 from gateway.cluster.metadata import REFRESH_SECONDS, OwnClient
 from gateway.cluster.requests import describe_log_dirs
-from gateway.features.volume_quotas.limits import Limit, Volume
-from gateway.features.volume_quotas.usage_message import VolumeUsage
+from gateway.features.volume_quotas.limits import Limit, Volume, VolumeUsage
 
 _log = logging.getLogger("weir.volumes")
 

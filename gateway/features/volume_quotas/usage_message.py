@@ -11,14 +11,14 @@ proposal's first implementation wrote `hardLimit`. It skips unknown keys, and re
 """
 
 import json
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from gateway.features.volume_quotas.limits import Limit, LimitType, Volume
+from gateway.cluster.client import BadRecordError
+from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, VolumeUsage
 
 VERSION: Final = 1
 MAX_MESSAGE_BYTES = 1024 * 1024
@@ -42,25 +42,6 @@ _REASONS = {
     "bad_time": "bad_time",
 }
 """The reason for each of pydantic's error types, `bad_type` for the types that are not here."""
-
-
-class BadUsageMessageError(ValueError):
-    """An unusable message. `reason` is a label value for a metric; the text has the details."""
-
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
-
-
-@dataclass(frozen=True, slots=True)
-class VolumeUsage:
-    """A broker's volumes at `snapshot_at` (seconds since the epoch), and the broker's limits."""
-
-    broker: int
-    snapshot_at: float
-    hard: Limit
-    soft: Limit
-    volumes: tuple[Volume, ...]
 
 
 def _seconds(value: object) -> float:
@@ -145,36 +126,36 @@ def _limit_fields(hard: Limit | None, soft: Limit | None) -> dict[str, object]:
 
 
 def parse_broker(key: bytes | None) -> int:
-    """Raises BadUsageMessageError."""
+    """Raises BadRecordError."""
     text = (key or b"").decode("ascii", "replace")
     if not text.isdigit() or len(text) > 10 or int(text) > _MAX_BROKER_ID:
-        raise BadUsageMessageError("bad_key", f"the key {text[:40]!r} is not a broker id")
+        raise BadRecordError("bad_key", f"the key {text[:40]!r} is not a broker id")
     return int(text)
 
 
 def parse_usage(broker: int, value: bytes) -> VolumeUsage:
-    """Raises BadUsageMessageError."""
+    """Raises BadRecordError."""
     if len(value) > MAX_MESSAGE_BYTES:
-        raise BadUsageMessageError("too_large", f"{len(value)} bytes, more than {MAX_MESSAGE_BYTES}")
+        raise BadRecordError("too_large", f"{len(value)} bytes, more than {MAX_MESSAGE_BYTES}")
     try:
         fields = json.loads(value.decode(), object_hook=_normalised, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise BadUsageMessageError("bad_json", f"not JSON: {error}"[:200]) from None
+        raise BadRecordError("bad_json", f"not JSON: {error}"[:200]) from None
     version = fields.get("version", VERSION) if isinstance(fields, dict) else VERSION
     if type(version) is not int or version != VERSION:
-        raise BadUsageMessageError("unknown_version", f"Version {str(version)[:40]}, this Weir knows {VERSION}")
+        raise BadRecordError("unknown_version", f"Version {str(version)[:40]}, this Weir knows {VERSION}")
     try:
         message = _Message.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
         absent = first["input"] is None and place
-        raise BadUsageMessageError(
+        raise BadRecordError(
             "missing_field" if absent else _REASONS.get(first["type"], "bad_type"), f"{place}: {first['msg']}"[:200]
         ) from None
     volumes = {each.volumename: each.volume() for each in message.volumes}
     if len(volumes) < len(message.volumes):
-        raise BadUsageMessageError("duplicate_volume", "two volumes have one name")
+        raise BadRecordError("duplicate_volume", "two volumes have one name")
     hard, soft = message.hardlimit.limit(), message.softlimit.limit()
     return VolumeUsage(broker, message.snapshotat, hard, soft, tuple(volumes.values()))
 

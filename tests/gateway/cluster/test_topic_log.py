@@ -128,7 +128,7 @@ async def test_unreadable_rest_is_logged_and_retried(rubbish, monkeypatch, caplo
     topic.batches[0], whole = rubbish + b"\0" * (HEADER_BYTES - 4 - len(rubbish)) + b"\0\0\0\1", topic.batches[0]
     async with Reader(topic) as reader:
         await topic.closed.wait()
-        assert "a-topic-0: the batch at offset 0 can't be read" in reader.log.status.reader_problem
+        assert "a-topic-0: the batch at offset 0 can't be read" in reader.log.status.reader.problem
         assert not any("is read again" in record.getMessage() for record in caplog.records), "while the rest is unreadable"
         topic.batches[0] = whole
         await reader.until(lambda: reader.keys)

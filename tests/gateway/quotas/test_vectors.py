@@ -19,9 +19,8 @@ from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.controller_mutations.known_topics import KnownTopics
 from gateway.features.controller_mutations.rules import MutationQuota
 from gateway.features.quota_api.rules import Change, QuotaApiError, alteration, altered, described, with_brokers
-from gateway.features.volume_quotas.limits import Limit, LimitType, Volume
+from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, VolumeUsage
 from gateway.features.volume_quotas.rules import ClusterVolumes, VolumeState, VolumeVerdict
-from gateway.features.volume_quotas.usage_message import VolumeUsage
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.counters import Counters
 from gateway.proxy.states import IllegalEventError, Mute, MuteEvent, MuteState

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from gateway.admin.view import AdminView
-from gateway.cluster.topic_log import LogStatus
+from gateway.cluster.topic_log import LinkStatus, LogStatus
 from gateway.features.quota_api.feature import QuotaApi
 from gateway.features.quota_api.metrics import QuotaTopicReport
 from tests.gateway.admin.test_metrics import Page
 from tests.gateway.conftest import reported
 
-LOG = LogStatus(reader_connected=True, records_total=90, published_total=30, publication_errors_total=2)
+LOG = LogStatus(reader=LinkStatus(connected=True), records_total=90, published_total=30, publication_errors_total=2)
 REPORT = QuotaTopicReport(LOG, entities=12, skipped={"damaged": 3, "version": 1})
 
 

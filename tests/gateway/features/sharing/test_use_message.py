@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.cluster.client import BadRecordError
 from gateway.features.sharing.use_message import (
     MAX_ENTITIES,
     MAX_MESSAGE_BYTES,
-    BadMessageError,
     EntityUse,
     UseMessage,
     encode,
@@ -32,7 +32,7 @@ def test_message_survives_round_trip(message: UseMessage) -> None:
 
 @given(st.binary(max_size=200))
 def test_garbage_raises_only_bad_message(value: bytes) -> None:
-    with pytest.raises(BadMessageError):
+    with pytest.raises(BadRecordError):
         parse(value)
 
 
@@ -57,7 +57,7 @@ def text(**fields: object) -> bytes:
     ],
 )
 def test_unusable_message_is_refused(value: bytes, reason: str) -> None:
-    with pytest.raises(BadMessageError) as caught:
+    with pytest.raises(BadRecordError) as caught:
         parse(value)
     assert caught.value.reason == reason
 
@@ -90,6 +90,6 @@ def test_named_entities_survive_round_trip() -> None:
 
 @pytest.mark.parametrize("key", [None, b"", b"2f6c", b"g" * 16, b"A" * 16, b"0" * 17, "é".encode() * 8])
 def test_key_that_names_no_member_is_refused(key: bytes | None) -> None:
-    with pytest.raises(BadMessageError) as caught:
+    with pytest.raises(BadRecordError) as caught:
         parse_member(key)
     assert caught.value.reason == "bad_key"

@@ -7,12 +7,12 @@ import aiohttp
 import pytest
 
 from gateway.admin.http import AdminBindError
-from gateway.cluster.topic_log import LogStatus
+from gateway.cluster.topic_log import LinkStatus, LogStatus
 from gateway.features.volume_quotas.agent_admin import READS, AgentServer
 from gateway.features.volume_quotas.metrics import METRICS
 from gateway.features.volume_quotas.report import PublisherReport
 
-FAILING = LogStatus(publisher_problem="the broker is gone", publication_errors_total=4)
+FAILING = LogStatus(publisher=LinkStatus(problem="the broker is gone"), publication_errors_total=4)
 NEVER = PublisherReport(FAILING, age=None, source_problem="", source_errors_total=2)
 FRESHNESS = 300.0
 
@@ -41,7 +41,7 @@ async def agent() -> AsyncIterator[Agent]:
 async def test_agent_is_ready_while_its_publication_is_fresh(agent: Agent) -> None:
     assert await agent.get("/readyz") == (503, "usage has not been published yet: the broker is gone\n")
     assert await agent.get("/livez") == (200, "live\n")
-    agent.report = replace(NEVER, log=LogStatus(publisher_connected=True), age=299.9)
+    agent.report = replace(NEVER, log=LogStatus(publisher=LinkStatus(connected=True)), age=299.9)
     assert await agent.get("/readyz") == (200, "ready\n")
     agent.report = replace(NEVER, log=LogStatus(), age=300.0)
     assert await agent.get("/readyz") == (503, "usage was last published 300 s ago\n")
@@ -55,7 +55,7 @@ async def test_agent_metrics_report_publishing(agent: Agent) -> None:
     assert "weir_volume_source_errors_total 2.0" in page
     assert "\nweir_volume_publication_age_seconds" not in page
     assert "process_start_time_seconds" in page
-    agent.report = replace(NEVER, log=LogStatus(publisher_connected=True, published_total=7), age=1.5)
+    agent.report = replace(NEVER, log=LogStatus(publisher=LinkStatus(connected=True), published_total=7), age=1.5)
     _, page = await agent.get("/metrics")
     assert "weir_volume_publication_age_seconds 1.5" in page
     assert "weir_volume_published_total 7.0" in page

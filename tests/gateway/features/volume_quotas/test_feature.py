@@ -7,8 +7,8 @@ from gateway import clock
 from gateway.cluster.topic_log import _batches
 from gateway.features.volume_quotas.config import VolumesConfig
 from gateway.features.volume_quotas.feature import VolumeWatch
-from gateway.features.volume_quotas.limits import Limit, LimitType, Volume
-from gateway.features.volume_quotas.usage_message import VolumeUsage, encode_usage
+from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, VolumeUsage
+from gateway.features.volume_quotas.usage_message import encode_usage
 from gateway.observer import Outlet
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.quotas.engine import QuotaEngine, QuotaSettings

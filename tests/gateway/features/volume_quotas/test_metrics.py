@@ -8,13 +8,12 @@ import pytest
 
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
-from gateway.cluster.topic_log import LogStatus
+from gateway.cluster.topic_log import LinkStatus, LogStatus
 from gateway.features.volume_quotas.config import VolumesConfig
 from gateway.features.volume_quotas.feature import VolumeQuotas
-from gateway.features.volume_quotas.limits import Limit, LimitType, Volume
+from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, VolumeUsage
 from gateway.features.volume_quotas.report import VolumesReport
 from gateway.features.volume_quotas.rules import ClusterVolumes, VolumeState, VolumeVerdict
-from gateway.features.volume_quotas.usage_message import VolumeUsage
 from gateway.proxy.produce_gate import ProduceGate
 from tests.gateway.admin.test_metrics import Page
 from tests.gateway.conftest import reported
@@ -37,8 +36,8 @@ def report(found: VolumeVerdict) -> VolumesReport:
     gate.throttled_total, gate.refused_total, gate.put_off_total = 7, 8, 4
     gate.totals.note(17.5)
     log = LogStatus(
-        reader_problem="nobody answers",
-        publisher_connected=True,
+        reader=LinkStatus(problem="nobody answers"),
+        publisher=LinkStatus(connected=True),
         records_total=9,
         published_total=5,
         publication_errors_total=1,

@@ -2,9 +2,8 @@
 
 import pytest
 
-from gateway.features.volume_quotas.limits import Limit, LimitType, Volume
+from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, VolumeUsage
 from gateway.features.volume_quotas.rules import MAX_BROKERS, ClusterVolumes, VolumeState
-from gateway.features.volume_quotas.usage_message import VolumeUsage
 
 OPEN, THROTTLE, PAUSE = VolumeState.OPEN, VolumeState.THROTTLE, VolumeState.PAUSE
 FRESHNESS = 300.0

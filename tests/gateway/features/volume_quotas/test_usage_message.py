@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.features.volume_quotas.limits import Limit, LimitType, Volume
+from gateway.cluster.client import BadRecordError
+from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, VolumeUsage
 from gateway.features.volume_quotas.usage_message import (
     MAX_MESSAGE_BYTES,
     MAX_VOLUMES,
-    BadUsageMessageError,
-    VolumeUsage,
     encode_usage,
     parse_broker,
     parse_usage,
@@ -115,7 +114,7 @@ BAD = [
 
 @pytest.mark.parametrize(("value", "reason"), BAD)
 def test_unusable_message_is_refused_with_a_reason(value, reason):
-    with pytest.raises(BadUsageMessageError) as caught:
+    with pytest.raises(BadRecordError) as caught:
         parse_usage(3, value)
     assert caught.value.reason == reason
     assert len(str(caught.value)) < 300
@@ -123,7 +122,7 @@ def test_unusable_message_is_refused_with_a_reason(value, reason):
 
 @pytest.mark.parametrize("key", [None, b"", b"zero", b"-1", b"1.0", b"\xd9\xa1", b"\xff", b"2147483648", b"1" * 5_000])
 def test_key_that_is_no_broker_id_is_refused(key):
-    with pytest.raises(BadUsageMessageError) as caught:
+    with pytest.raises(BadRecordError) as caught:
         parse_broker(key)
     assert caught.value.reason == "bad_key"
 
@@ -134,7 +133,7 @@ def test_key_is_a_broker_id():
 
 @given(st.binary())
 def test_random_bytes_raise_only_bad_usage(value):
-    with pytest.raises(BadUsageMessageError):
+    with pytest.raises(BadRecordError):
         parse_usage(0, value)
 
 
@@ -149,6 +148,6 @@ PLACES = [("SnapshotAt",), ("Hard limit",), ("Volumes",), ("Volumes", 0), ("Volu
 
 @given(st.sampled_from(PLACES), json_values)
 def test_random_json_raises_only_bad_usage(path, value):
-    with suppress(BadUsageMessageError):
+    with suppress(BadRecordError):
         usage = parse_usage(3, changed(path, value))
         assert all(0 <= volume.consumed <= volume.capacity for volume in usage.volumes)
