@@ -15,8 +15,8 @@ SectionT = TypeVar("SectionT")
 class Feature(Generic[SectionT]):
     """One feature of the gateway, configured by a section of the config. A feature overrides the methods that it needs.
 
-    It is a base class and no Protocol, as most features need only half of the methods. `start` takes the place of a `run`
-    coroutine: a feature may have several background tasks or none, and a reload may start or end them.
+    It is a base class and no Protocol, because most features need only half of the methods. It has `start` in place of a `run`
+    coroutine, because a feature may have several background tasks or none. A reload may start or end them.
     """
 
     page: ClassVar[str] = ""
@@ -29,20 +29,20 @@ class Feature(Generic[SectionT]):
         return {}
 
     async def restore(self) -> None:
-        """Load the state that an earlier process has saved, before any client is served. Raises ConfigError."""
+        """Load the state of an earlier process. No client is served before all features have done so. Raises ConfigError."""
 
     def start(self, tasks: BackgroundTasks) -> None:
-        """Start the background tasks. The clients' ports are bound by then."""
+        """Start the background tasks. The ports for clients are already bound."""
 
     def apply(self, section: SectionT) -> list[str]:  # noqa: ARG002
-        """Put the section of a reloaded config into effect, which may be the same as before. Return notes for the operator."""
+        """Apply this feature's section of a reloaded config; it may be unchanged. Return notes for the operator."""
         return []
 
     def tick(self, now: float) -> None:
         """Called once a second; `now` is monotonic."""
 
     def not_ready(self) -> str | None:
-        """The reason why clients should not be sent here yet."""
+        """The reason why `/readyz` reports this gateway as not ready. None: the feature is ready."""
         return None
 
     def report(self) -> object | None:
@@ -50,7 +50,7 @@ class Feature(Generic[SectionT]):
         return None
 
     def throttle_totals(self) -> Sequence[ThrottleTotals]:
-        """The throttle times of delays that are not due to a quota of the engine."""
+        """The throttle times that no quota of the engine has caused."""
         return ()
 
     def as_json(self) -> dict[str, Any] | None:
@@ -59,4 +59,4 @@ class Feature(Generic[SectionT]):
         return asdict(report) if is_dataclass(report) and not isinstance(report, type) else None
 
     async def stop(self) -> None:
-        """Save or send the last state and cancel the background tasks. No client is served any more."""
+        """Save or publish the last state, and cancel the background tasks. All clients' connections are already closed."""

@@ -1,4 +1,4 @@
-"""The section `quotas` in the engine: entities, enforcement, algorithms and windows."""
+"""Applies the section `quotas` to the engine: entities, enforcement, algorithms and windows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from gateway.quotas.meter import Window
 
 
 class ClientQuotas(Feature[QuotasConfig]):
-    """`reconsider` is called after a change, so that sessions look again at how long they are muted."""
+    """`reconsider` is called after a change, so that sessions compute their throttle times again."""
 
     def __init__(self, section: QuotasConfig, engine: QuotaEngine, outlet: Outlet, reconsider: Callable[[], None]) -> None:
         self._section = section
@@ -24,7 +24,7 @@ class ClientQuotas(Feature[QuotasConfig]):
         self._reconsider = reconsider
 
     def apply(self, section: QuotasConfig) -> list[str]:
-        """Keep the quotas that were set through the API."""
+        """The quotas that were set through the API stay in effect."""
         before, self._section = self._section, section
         if section == before:
             return []
@@ -51,11 +51,11 @@ def quota_settings(section: QuotasConfig) -> QuotaSettings:
 
 
 def overruled(old: Sequence[EntityQuota], new: Sequence[EntityQuota], dynamic: DynamicQuotas) -> list[str]:
-    """A note for each limit that changes in the file without effect, as the API has set the same key of the same entity."""
+    """Notes about changed limits of the file without effect, because the API has set the same key of the same entity."""
     before = {quota.entity: quota.limits for quota in old}
     return [
-        f"{quota.entity}: {key} stays {dynamic[quota.entity][key]:.12g}, which was set through the API: to use the file's "
-        f"{limit:.12g}, remove that (kafka-configs.sh --alter --delete-config {key})"
+        f"{quota.entity}: {key} stays {dynamic[quota.entity][key]:.12g}, because this value was set through the API: to use the"
+        f" file's {limit:.12g}, remove the API's value (kafka-configs.sh --alter --delete-config {key})"
         for quota in new
         for key, limit in quota.limits.items()
         if before.get(quota.entity, {}).get(key) != limit and key in dynamic.get(quota.entity, {})

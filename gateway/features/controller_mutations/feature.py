@@ -1,4 +1,4 @@
-"""The controller mutation quota: its request handlers and their known topics. The quota itself is a kind of the engine."""
+"""The request handlers of the controller mutation quota, and the topics that they know. The quota is a kind of the engine."""
 
 from collections.abc import Mapping
 

@@ -1,23 +1,15 @@
-"""Recent changes of topics that this gateway has seen, and that not every broker may know yet."""
+"""Remembers recent changes of topics, because not every broker knows them at once."""
 
 import logging
 from collections import OrderedDict
-from typing import Final, NamedTuple
+from typing import Final
 
 RECENT_SECONDS: Final = 5.0
-"""For this time a change that a broker has confirmed overrides the metadata of other brokers, which may be older."""
+"""A confirmed change overrides the metadata of all brokers for this time, because their metadata may be older."""
 
 MAX_RECENT: Final = 10_000
 
 _log = logging.getLogger("weir.mutations")
-
-
-class KnownTopic(NamedTuple):
-    """A topic and its number of partitions; 0 if the topic is deleted."""
-
-    name: str
-    partitions: int
-    since: float
 
 
 class KnownTopics:
@@ -25,7 +17,7 @@ class KnownTopics:
 
     def __init__(self) -> None:
         self.default_partitions: int | None = None
-        self._recent: OrderedDict[str, KnownTopic] = OrderedDict()
+        self._recent: OrderedDict[str, tuple[int, float]] = OrderedDict()  # partitions, and the time of the change
         self._names: OrderedDict[bytes, str] = OrderedDict()
         self._guessed: set[str] = set()
 
@@ -34,7 +26,7 @@ class KnownTopics:
 
     def changed(self, name: str, partitions: int, now: float, topic_id: bytes | None = None) -> None:
         """Note the number of partitions that a broker has confirmed; 0 if the topic is deleted."""
-        self._recent[name] = KnownTopic(name, partitions, now)
+        self._recent[name] = partitions, now
         self._recent.move_to_end(name)
         if topic_id is not None:
             self._names[topic_id] = name
@@ -45,8 +37,8 @@ class KnownTopics:
 
     def recent(self, name: str, now: float) -> int | None:
         """The partitions of a topic that changed less than `RECENT_SECONDS` ago; None for all other topics."""
-        known = self._recent.get(name)
-        return known.partitions if known is not None and now - known.since < RECENT_SECONDS else None
+        partitions, changed = self._recent.get(name, (0, float("-inf")))
+        return partitions if now - changed < RECENT_SECONDS else None
 
     def name_of(self, topic_id: bytes) -> str | None:
         """The name of a topic that was created through this gateway; None for all other topics."""

@@ -17,7 +17,7 @@ from gateway.features.topic_quotas.metrics import METRICS
 from gateway.features.topic_quotas.produce_inspector import TopicInspection
 from gateway.features.topic_quotas.recent_topics import restore_topics, topic_uses
 from gateway.features.topic_quotas.rejections import RejectionFolder
-from gateway.features.topic_quotas.rules import ALL_TOPICS, TOPIC, TopicQuotas, TopicSettings, TopicsReport
+from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings, TopicsReport
 from gateway.features.topic_quotas.thresholds import KEY, TOTAL, TopicLimits, TopicThresholds, thresholds
 from gateway.observer import Outlet
 from gateway.proxy.handler import HandlerFactory
@@ -40,7 +40,7 @@ class TopicQuotasFeature(Feature[TopicsSection]):
 
     page = "topics"
     metrics = METRICS
-    kinds = frozenset((TOPIC, ALL_TOPICS))
+    kinds = TopicQuotas.kinds
 
     def __init__(
         self,

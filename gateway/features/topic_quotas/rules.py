@@ -7,7 +7,7 @@ Topics without an explicit threshold share the rest of the total evenly.
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 from gateway.features.topic_quotas.topic_meters import RATES, WINDOWED, AppendedBytes, TopicUse
 from gateway.quotas.entity import OTHER, Tags
@@ -17,17 +17,17 @@ from gateway.quotas.rate import Rate
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
 
 MAX_TOPICS: Final = 100_000
-"""Topics with meters of their own. All further topics share one set of meters."""
+"""The maximum number of topics with meters. All further topics share one set of meters."""
 
 MAX_LABELLED: Final = 1_000
-"""Topics that metrics show by name."""
+"""The maximum number of topics that metrics show by name."""
 
 TOPIC: Final = "topic"
 ALL_TOPICS: Final = "topics"
 """The kinds of accounts that gateways share: one topic, and all topics together."""
 
 MAX_NAMELESS: Final = 1_000
-"""Topics of which the id is known and the name is not, until the next list of the cluster's topics."""
+"""The maximum number of topics with a known id and an unknown name, until the next list of the cluster's topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +210,7 @@ class TopicQuotas:
 
     # A `SharedUsage` for sharing. Topics without a known name are not shared until the name is known.
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset((TOPIC, ALL_TOPICS))
+    kinds: ClassVar[frozenset[str]] = frozenset((TOPIC, ALL_TOPICS))
 
     def accounts(self) -> Iterator[tuple[UsageKey, UsageAccount]]:
         yield (ALL_TOPICS, ""), self._total
@@ -221,12 +219,11 @@ class TopicQuotas:
 
     def changed(self) -> list[tuple[UsageKey, UsageAccount]]:
         """The accounts with bytes that this gateway has not published yet."""
-        found: list[tuple[UsageKey, UsageAccount]] = []
+        found: list[tuple[UsageKey, UsageAccount]] = [
+            ((TOPIC, name), use) for name, use in self._uses.items() if use.appended_bytes != use.shared_total
+        ]
         if self._total.appended_bytes != self._total.shared_total:
             found.append(((ALL_TOPICS, ""), self._total))
-        for name, use in self._uses.items():
-            if use.appended_bytes != use.shared_total:
-                found.append(((TOPIC, name), use))
         return found
 
     def peer_account(self, kind: str, name: Tags | str, now: float) -> UsageAccount | None:
@@ -246,9 +243,7 @@ class TopicQuotas:
         """Create meters for topics that were in use before a restart."""
         for name in names:
             if name not in self._uses and name not in self.own.names and len(self._uses) < self._max_topics:
-                labelled = self._labelled < self._max_labelled
-                self._labelled += labelled
-                self._uses[name] = TopicUse(name, self.new_rate(now), labelled, self.settings.total)
+                self._uses[name] = self._new_use(name, now, self.settings.total)
                 self._seen.add(name)
         self._update_default_threshold()
 
@@ -307,20 +302,21 @@ class TopicQuotas:
         full = len(self._uses) >= self._max_topics if known is not None else len(self._nameless) >= MAX_NAMELESS
         if full:
             return self._others
-        labelled = self._labelled < self._max_labelled
-        self._labelled += labelled
         if known is None:
-            use = TopicUse(f"(id {_shown(key)})", self.new_rate(now), labelled)
-            self._nameless[key] = use
+            self._nameless[key] = use = self._new_use(f"(id {_shown(key)})", now, 0.0)
             if self._on_nameless is not None:
                 self._on_nameless()
             return use
-        use = TopicUse(known, self.new_rate(now), labelled, self.settings.total)
-        self._uses[known] = use
+        self._uses[known] = use = self._new_use(known, now, self.settings.total)
         if known not in self._listed:  # `_young` can't have it: young topics have meters already
             self._seen.add(known)
             self._update_default_threshold()
         return use
+
+    def _new_use(self, name: str, now: float, capacity: float) -> TopicUse:
+        labelled = self._labelled < self._max_labelled
+        self._labelled += labelled
+        return TopicUse(name, self.new_rate(now), labelled, capacity)
 
     def _rename(self, use: TopicUse, name: str) -> None:
         """Set the name of a topic whose id was unknown."""

@@ -17,5 +17,5 @@ def test_file_changes_without_effect_are_noted() -> None:
     ]
     dynamic = {ETL: {"producer_byte_rate": 2_000_000.0, "consumer_byte_rate": 9.0}}
     (note,) = overruled(old, new, dynamic)
-    assert note.startswith("client-id=etl: producer_byte_rate stays 2000000, which was set through the API")
+    assert note.startswith("client-id=etl: producer_byte_rate stays 2000000, because this value was set through the API")
     assert overruled(new, new, dynamic) == []
