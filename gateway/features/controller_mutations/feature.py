@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from gateway.feature import Feature
+from gateway.features.controller_mutations.costs import KnownTopics
 from gateway.features.controller_mutations.handlers import handler_factories
-from gateway.features.controller_mutations.known_topics import KnownTopics
 from gateway.proxy.handler import HandlerFactory
 
 

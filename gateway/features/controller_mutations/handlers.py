@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.features.controller_mutations.costs import NO_ERROR, Forecasts, TopicKey, by_key, key
-from gateway.features.controller_mutations.known_topics import KnownTopics
+from gateway.features.controller_mutations.costs import NO_ERROR, Forecasts, KnownTopics, TopicKey, by_key, key
 from gateway.features.controller_mutations.rules import MutationQuota
 from gateway.proxy.handler import (
     COLLECT,

@@ -1,4 +1,4 @@
-"""Connects the quota API to the engine, to the store of its quotas, and to the readiness of the gateway."""
+"""Connects the quota API to the engine, the store of its quotas, and the readiness of the gateway."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +19,11 @@ from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import DynamicQuotas
 
 PATIENCE_SECONDS = 10.0
-"""The gateway is not ready for at most this time while it waits for the topic. Then it uses the copy in the state file."""
+"""The gateway waits for the topic for at most this time before it is ready with the copy in the state file."""
 
 
 class QuotaApi(Feature[Sequence[str]]):
-    """Keeps the quotas in a state file. With `sharing`, keeps them in a topic, and the file is a copy of the topic."""
+    """Stores the quotas in a state file. With `sharing`, a topic has the quotas, and the file is a copy of the topic."""
 
     metrics = METRICS
 
@@ -44,11 +44,11 @@ class QuotaApi(Feature[Sequence[str]]):
 
         `on_quotas` and `applied` are passed to `QuotaAdmin`.
         """
-        self._log = None if topic is None else QuotaTopic(topic, connect, file, queue.follow, writes_copy=writes_copy)
+        self._topic = None if topic is None else QuotaTopic(topic, connect, file, queue.follow, writes_copy=writes_copy)
         self._waiting_since: float | None = None
         self._task: BackgroundTask | None = None
         self._queue = queue
-        self.admin = QuotaAdmin(engine, self._log or file, queue, outlet, on_quotas=on_quotas, applied=applied)
+        self.admin = QuotaAdmin(engine, self._topic or file, queue, outlet, on_quotas=on_quotas, applied=applied)
 
     def handlers(self) -> Mapping[int, HandlerFactory]:
         return handler_factories(self._queue, self.admin.describe)
@@ -71,18 +71,18 @@ class QuotaApi(Feature[Sequence[str]]):
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.admin.run(), name="change quotas")
-            if self._log is not None:
-                group.create_task(self._log.run(), name="follow the quotas of the API")
+            if self._topic is not None:
+                group.create_task(self._topic.run(), name="follow the quotas of the API")
 
     def not_ready(self) -> str | None:
-        if self._log is None or self._log.whole:
+        if self._topic is None or self._topic.whole:
             return None
         now = clock.monotonic()
         if self._waiting_since is None:
             self._waiting_since = now
         if now - self._waiting_since > PATIENCE_SECONDS:
             return None
-        return f"the quotas of the API are not read yet from topic {self._log.topic}"
+        return f"the quotas of the API are not read yet from topic {self._topic.topic}"
 
     def report(self) -> QuotaTopicReport | None:
-        return None if self._log is None else self._log.report()
+        return None if self._topic is None else self._topic.report()

@@ -1,6 +1,6 @@
 """The quotas of the API in a compacted topic that several gateways share.
 
-The state file is a copy: a gateway can start with it while Kafka is unreachable. After Weir has read the topic, the topic
+The state file is a copy, so that a gateway can start while Kafka is unreachable. After Weir has read the topic, the topic
 overrides the copy.
 """
 
@@ -19,18 +19,17 @@ from gateway.features.quota_api.state_file import NotSavedError, QuotaStore
 from gateway.quotas.entity import DynamicQuotas
 
 SAVE_SECONDS = 15.0
-"""The maximum time for a change to be acknowledged and read back."""
+"""The timeout of a change, from its first record until Weir has read the records back."""
 
 TOPIC_CONFIGS = {
-    # A gateway that was cut off from the brokers continues at its offset, so removals must be kept that long.
-    # A gateway that starts reads everything.
+    # A gateway that has lost its connection continues at its offset later, so tombstones are kept for a week.
     "delete.retention.ms": "604800000",
     "min.cleanable.dirty.ratio": "0.1",
     "segment.ms": "86400000",
 }
 
 _ID_BYTES = 8
-_REMEDY = "see that Weir reaches the brokers and may read and write the topic"
+_REMEDY = "check that Weir reaches the brokers, and has the rights to read and write the topic"
 
 _log = logging.getLogger("weir.quota_api")
 
@@ -71,7 +70,7 @@ class QuotaTopic:
 
     @property
     def whole(self) -> bool:
-        """True after Weir has read the topic. Before, Weir uses the quotas of the copy."""
+        """True after Weir has read the topic. Until then, Weir uses the quotas of the copy."""
         return self._whole.is_set()
 
     async def load(self) -> DynamicQuotas:
@@ -80,7 +79,7 @@ class QuotaTopic:
         return self._known
 
     async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:
-        """Publish the difference and wait until Weir has read it back. Returns the topic's quotas. Raises NotSavedError."""
+        """Publish the difference, and wait until Weir has read it back. Returns the topic's quotas. Raises NotSavedError."""
         topic, begun = self.topic, False
         try:
             async with asyncio.timeout(SAVE_SECONDS):
@@ -91,7 +90,7 @@ class QuotaTopic:
                     records.append(settled())
                 begun = True
                 await self._publish(records)
-                await self._whole.wait()  # a new topic may contain only this change yet
+                await self._whole.wait()  # a recreated topic may contain only this change so far
         except (ClusterError, TimeoutError) as error:
             if not begun:
                 raise NotSavedError(f"topic {topic} has not been read yet: {error or 'it takes too long'}", _REMEDY) from None
@@ -117,7 +116,7 @@ class QuotaTopic:
         return QuotaTopicReport(status, len(self._known), {**dict.fromkeys(SKIPPED, 0), **self._skipped, **status.skipped})
 
     async def _follow(self) -> None:
-        """Runs each time after the reader has reached the end of the topic."""
+        """Called each time the reader has reached the end of the topic."""
         if not self._table.settled and self._known:
             await self._migrate()
         if not self._table.settled and (self._known or self._table.claimant(clock.monotonic()) is not None):
@@ -172,7 +171,7 @@ class QuotaTopic:
             await self._log.read_up_to(await self._log.publish(records, look=True))
 
     def _take_over(self) -> None:
-        """Report the topic's quotas, and copy them."""
+        """Report the quotas of the topic to `on_change`, and wake the copy."""
         self._dirty = False
         if self._table.quotas != self._known:
             self._known = dict(self._table.quotas)
@@ -202,11 +201,14 @@ class QuotaTopic:
         elif self._skipped[reason] == 1:
             name = self.topic
             _log.warning(
-                "Weir skips a record of topic %s (%s) and logs no further ones with this reason: %.200r", name, reason, key
+                "Weir skips a record of topic %s (%s) and logs no further records with this reason: %.200r",
+                name,
+                reason,
+                key,
             )
 
     def _on_new_topic(self) -> None:
-        """Fill a topic that was deleted and created again with the known quotas, like any new topic."""
+        """Start to fill a recreated topic with the known quotas."""
         self._table = QuotaRecords()
         self._table.skipped = self._skipped
         self._to_put_back = True

@@ -1,4 +1,4 @@
-"""The quotas of the API as records of a compacted topic, one record per entity.
+"""The quotas of the API as records of a compacted topic, one record for each entity.
 
     key:   {"client-id": null, "user": "alice"}                   the entity, null for the default; keys sorted
     value: {"version": 1, "quotas": {"producer_byte_rate": 1e6}}   all its quotas; no value: no quotas

@@ -26,7 +26,7 @@ UNSUPPORTED_VERSION: Final = 35
 """Kafka's error code."""
 
 MAX_ENTITIES: Final = 100_000
-"""The maximum number of entities with quotas from the API. Entities of the config file do not count."""
+"""The maximum number of entities with quotas from the API. The entities of the config file do not count."""
 
 _CLIENT_ID, _USER, _IP = "client-id", "user", "ip"
 _TYPES: Final = (_CLIENT_ID, _USER, _IP)
@@ -56,8 +56,8 @@ _KEYS: Final = {
 def alteration(entries: Iterable[AlterEntry], resolvable: Callable[[str], bool]) -> Alteration:
     """The alteration in an AlterClientQuotas request. `resolvable` returns True for an address or a host name with an address.
 
-    As in Kafka, an invalid entity does not affect the other entities. One invalid quota makes its whole entity invalid. If an
-    entity appears twice, the first one takes effect, although the answer is an error.
+    As in Kafka, an invalid entity does not affect the others, and an invalid quota makes its entity invalid. If an entity
+    appears twice, the first one takes effect, although the answer is an error.
     """
     found = Alteration()
     for entry in entries:
@@ -83,7 +83,7 @@ def alteration(entries: Iterable[AlterEntry], resolvable: Callable[[str], bool])
 
 
 def ips(entries: Iterable[AlterEntry]) -> set[str]:
-    """The ips in a request. Each should be an address or a host name."""
+    """The names of type `ip` in a request: addresses, host names, or invalid names."""
     return {part.name for entry in entries for part in entry.entity if part.entity_type == _IP and part.name}
 
 

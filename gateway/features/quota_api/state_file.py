@@ -1,4 +1,4 @@
-"""The store of the API's quotas, and its implementation for one gateway: a JSON file that each change replaces.
+"""The interface of the store for the API's quotas, and the store of a single gateway: a JSON file that each change replaces.
 
     {"version": 1, "client_quotas": [{"entity": {"user": "alice", "client-id": null}, "quotas": {"producer_byte_rate": 1e6}}]}
 
@@ -23,7 +23,7 @@ VERSION = 1
 
 
 class NotSavedError(Exception):
-    """A change is not saved. `reason` and `outcome` are for the client, `remedy` is for the operator."""
+    """A change can't be saved. `reason` and `outcome` are for the client, `remedy` is for the operator."""
 
     def __init__(self, reason: str, remedy: str, outcome: str = "so nothing is changed") -> None:
         super().__init__(reason)
@@ -33,14 +33,14 @@ class NotSavedError(Exception):
 
 
 class QuotaStore(Protocol):
-    """Keeps the quotas of the API over restarts, for one or several gateways."""
+    """Stores the quotas of the API, for one gateway or several."""
 
     async def load(self) -> DynamicQuotas:
         """The quotas of the last `save`, if any. Raises ConfigError if they can't be read."""
         ...
 
     async def save(self, before: DynamicQuotas, after: DynamicQuotas) -> DynamicQuotas:
-        """Save the difference durably. Returns all saved quotas, also those of other gateways. Raises NotSavedError."""
+        """Save the difference durably. Returns all saved quotas, with the changes of other gateways. Raises NotSavedError."""
         ...
 
 
@@ -68,7 +68,7 @@ class StateFile:
 
     def __init__(self, path: Path, lock: FileLock | None = None) -> None:
         self.path = path
-        # Weir 0.1 has no thresholds of topics: it would read their rows as those of a client without a name.
+        # Weir 0.1 does not know thresholds of topics. It would read their rows as quotas of a client without a name.
         self._topics = path.with_name(f"{path.stem}.topics{path.suffix}")
         self._lock = lock
 

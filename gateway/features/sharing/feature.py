@@ -16,8 +16,7 @@ from gateway.cluster.topic_log import RETRY_SECONDS, Record, TopicLog, TopicSpec
 from gateway.feature import Feature
 from gateway.features.sharing.config import SharingConfig
 from gateway.features.sharing.member import MAX_MEMBERS, Member
-from gateway.features.sharing.metrics import METRICS
-from gateway.features.sharing.report import SharingReport
+from gateway.features.sharing.metrics import METRICS, SharingReport
 from gateway.features.sharing.shared_usage import SharedUsage
 from gateway.quotas.engine import QuotaEngine
 

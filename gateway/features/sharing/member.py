@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from gateway.cluster.client import BadRecordError
-from gateway.features.sharing.report import SharingStatus
-from gateway.features.sharing.shared_usage import DecayingUse, OwnUse, Peer, SharedUsage
+from gateway.features.sharing.shared_usage import DecayingUse, OwnUse, Peer, SharedUsage, SharingStatus
 from gateway.features.sharing.use_message import (
     MAX_ENTITIES,
     MAX_MESSAGE_BYTES,

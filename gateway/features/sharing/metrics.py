@@ -1,7 +1,34 @@
-"""Metrics of use that gateways share."""
+"""The state of sharing, for metrics and the admin API."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from gateway.admin.metrics.row import Row, Value, one_of, reasons_of
-from gateway.features.sharing.report import SharingReport
+
+
+@dataclass(frozen=True, slots=True)
+class SharingReport:
+    """`members` includes this gateway; `reachable` is True while this gateway reads its own messages back.
+
+    `entities` counts entities with remembered use, here and at peers. `skipped` counts unusable messages by reason. A
+    problem is empty if there is none.
+    """
+
+    identity: str
+    topic: str
+    interval_seconds: float
+    when_unreachable: str
+    members: int
+    reachable: bool
+    entities: int
+    messages_total: int
+    published_total: int
+    publication_errors_total: int
+    left_out_total: int
+    skipped: Mapping[str, int]
+    reader_problem: str
+    publisher_problem: str
+
 
 _sharing = one_of(SharingReport)
 

@@ -1,5 +1,6 @@
 """Usage that gateways share: the accounts of a gateway, and the uses that a member remembers, of its own and of its peers."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import exp
@@ -71,3 +72,13 @@ class OwnUse:
     count: int = 0
     published: int = 0
     settled: int = 0
+
+
+@dataclass(slots=True)
+class SharingStatus:
+    """A member's counts; `skipped` by reason."""
+
+    members: int = 1
+    reachable: bool = False
+    left_out_total: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)

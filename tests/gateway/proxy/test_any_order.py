@@ -5,7 +5,7 @@ from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 
 from gateway.features.controller_mutations import handlers as mutations
-from gateway.features.controller_mutations.known_topics import KnownTopics
+from gateway.features.controller_mutations.costs import KnownTopics
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.states import RequestState
 from gateway.quotas.engine import QuotaSettings

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.features.controller_mutations import handlers as mutations
-from gateway.features.controller_mutations.known_topics import KnownTopics
+from gateway.features.controller_mutations.costs import KnownTopics
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota

@@ -16,7 +16,7 @@ import pytest
 from gateway.features.connection_quotas.admission import HeldSockets
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas, ConnectionSlot
 from gateway.features.controller_mutations import handlers as mutations
-from gateway.features.controller_mutations.known_topics import KnownTopics
+from gateway.features.controller_mutations.costs import KnownTopics
 from gateway.features.controller_mutations.rules import MutationQuota
 from gateway.features.quota_api.rules import Change, QuotaApiError, alteration, altered, described, with_brokers
 from gateway.features.volume_quotas.limits import Limit, LimitType, Volume, VolumeUsage

@@ -5,9 +5,9 @@ import uuid
 
 import pytest
 
+from gateway.features.controller_mutations import costs
 from gateway.features.controller_mutations import handlers as mutations
-from gateway.features.controller_mutations import known_topics
-from gateway.features.controller_mutations.known_topics import RECENT_SECONDS, KnownTopics
+from gateway.features.controller_mutations.costs import RECENT_SECONDS, KnownTopics
 from gateway.features.ledger.fold import ThrottleFolds
 from gateway.quotas.engine import Metering, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
@@ -745,7 +745,7 @@ def test_new_topic_is_known_by_id():
 
 
 def test_recent_topics_are_bounded(monkeypatch):
-    monkeypatch.setattr(known_topics, "MAX_RECENT", 3)
+    monkeypatch.setattr(costs, "MAX_RECENT", 3)
     known = KnownTopics()
     for number in range(5):
         known.changed(f"t{number}", 1, START, bytes([number]) * 16)

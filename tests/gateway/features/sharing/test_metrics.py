@@ -7,7 +7,7 @@ import aiohttp
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.features.sharing.feature import Sharing
-from gateway.features.sharing.report import SharingReport
+from gateway.features.sharing.metrics import SharingReport
 from tests.gateway.admin.test_metrics import Page
 from tests.gateway.conftest import reported
 
