@@ -40,6 +40,7 @@ the use of each client and throttles clients over their quota, evenly (KIP-219).
 
 _EXAMPLES = """\
 examples:
+  weir init --bootstrap-server broker1:9092    write a first weir.yaml for a running cluster
   weir check --config weir.yaml      validate the file and list all errors
   weir serve --config weir.yaml      run the gateway; edits of the file take effect while it runs
   weir quotas                        show each client's use now (press Ctrl-C to stop)
@@ -252,6 +253,8 @@ def _parser() -> argparse.ArgumentParser:
     check.set_defaults(run=_check)
     for command in (serve, check):
         command.add_argument("--config", type=Path, required=True, metavar="FILE", help="the config file, such as weir.yaml")
+
+    moving_in.add_init(commands)
 
     volumes = commands.add_parser("volumes", help="publish the usage of a broker's disks")
     publish = volumes.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser(

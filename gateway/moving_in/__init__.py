@@ -1,4 +1,4 @@
-"""Moves quotas between the brokers and Weir: `weir quotas import`, `weir quotas lift` and `weir quotas restore`."""
+"""Moves in: `weir init`, and quotas between the brokers and Weir (`weir quotas import`, `lift` and `restore`)."""
 
 
 class MoveError(Exception):

@@ -47,7 +47,7 @@ class Access:
             try:
                 mechanisms = await sasl_mechanisms(address, self.tls)
             except OSError as problem:
-                problems.append(f"{where} can't be reached: {_reason(problem)}")
+                problems.append(f"{where} can't be reached: {reason_of(problem)}")
             except ProtocolError as problem:
                 problems.append(f"{where} answers, but not as a Kafka broker does ({problem})")
             else:
@@ -118,7 +118,8 @@ def by_config(bootstrap: tuple[Address, ...] | None, config: WeirConfig, path: P
     return Access(servers, upstream.client_options, upstream.context, advice)
 
 
-def _reason(error: OSError) -> str:
+def reason_of(error: OSError) -> str:
+    """The cause of a failed connection."""
     if not isinstance(error, ssl.SSLError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)  # asyncio's own text has no reason
     return problem_of(error, PROBE_SECONDS)

@@ -46,6 +46,10 @@ class Cluster:
         return f"cluster {self.cluster_id} with {count} live {'broker' if count == 1 else 'brokers'} (id {ids})"
 
 
+class NotAllowedError(MoveError):
+    """The user lacks a right on the cluster."""
+
+
 class BrokerAdmin:
     """A context manager: the connections of one command. Every method raises MoveError with the cause and the remedy."""
 
@@ -131,7 +135,7 @@ class BrokerAdmin:
 
     def _check(self, code: int, message: str | None, right: str) -> None:
         if code == CLUSTER_AUTHORIZATION_FAILED:
-            raise MoveError(
+            raise NotAllowedError(
                 f"the brokers do not let this user do it ({message}) — give the user the right {right} on the cluster, with"
                 " kafka-acls --add --cluster"
             )

@@ -1,4 +1,4 @@
-"""The options and the help of `weir quotas import`, `weir quotas lift` and `weir quotas restore`."""
+"""The options and the help of `weir init`, `weir quotas import`, `weir quotas lift` and `weir quotas restore`."""
 
 import argparse
 import sys
@@ -57,6 +57,44 @@ examples:
   weir quotas restore weir-quotas-restore.json --dry-run
   weir quotas restore weir-quotas-restore.json --command-config admin.properties
 """
+
+
+_INIT = """\
+Asks a broker for its cluster, and writes a first config file with comments. The file has the brokers' addresses, the
+TLS and SASL settings of --command-config, and ports that are free on this host. It limits no client. Nothing changes
+at the brokers, and no file is overwritten. A password goes into a file of its own beside the config file.
+"""
+
+_INIT_EXAMPLE = """\
+examples:
+  weir init --bootstrap-server broker1:9092
+  weir init --bootstrap-server broker1:9093 --command-config client.properties --advertised-host weir.example.com
+"""
+
+
+def add_init(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `weir init`."""
+    layout = argparse.RawDescriptionHelpFormatter
+    init = commands.add_parser(
+        "init",
+        help="write a first config file for a running cluster",
+        description=_INIT,
+        epilog=_INIT_EXAMPLE + _properties_help(),
+        formatter_class=layout,
+    )
+    init.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT", help="a broker; several with commas")
+    init.add_argument(
+        "--command-config",
+        type=Path,
+        metavar="FILE",
+        help="a properties file with the TLS and SASL settings (default: plaintext)",
+    )
+    init.add_argument("--out", type=Path, default=Path("weir.yaml"), metavar="FILE", help="the new file (default: weir.yaml)")
+    init.add_argument(
+        "--advertised-host", metavar="HOST",
+        help="this host's name for clients; the listener then binds all addresses (default: only clients on this host)",
+    )  # fmt: skip
+    init.set_defaults(run=_run(_init))
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", url: Callable[[str], str]) -> None:
@@ -143,6 +181,15 @@ def _run(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Nam
 
 
 # The imports stand in the functions, so that other commands start without Kafka's protocol.
+
+
+def _init(options: argparse.Namespace) -> int:
+    import asyncio
+
+    from gateway.moving_in.init_command import InitOptions, init
+
+    asyncio.run(init(InitOptions(options.bootstrap_server, options.command_config, options.out, options.advertised_host)))
+    return 0
 
 
 def _import(options: argparse.Namespace) -> int:

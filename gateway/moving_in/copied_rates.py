@@ -15,7 +15,7 @@ def copied_rate_warnings(rows: Sequence[EntityQuota], quotas: BrokerQuotas, brok
         for key, quota in wanted.get(row.entity, {}).items():
             if key in PER_BROKER and row.limits.get(key) == quota.at_broker:
                 yield (
-                    f"quotas.entities[{index}].{key}: {number_text(quota.at_broker)} is also the brokers' own rate, which Kafka"
-                    f" grants at each of {brokers} brokers, and Weir in the whole cluster — write {number_text(quota.limit)},"
+                    f"quotas.entities[{index}].{key}: {number_text(quota.at_broker)} is also the rate at the brokers. Kafka"
+                    f" grants it at each of {brokers} brokers, Weir in the whole cluster — write {number_text(quota.limit)},"
                     " or run `weir quotas import`"
                 )

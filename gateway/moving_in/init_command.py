@@ -1,0 +1,117 @@
+"""`weir init`: asks a broker, and writes a first weir.yaml with comments."""
+
+import os
+import socket
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.cluster.discovery import sasl_mechanisms
+from gateway.config.load import load_config
+from gateway.moving_in import MoveError
+from gateway.moving_in.access import Access, addresses, by_properties, reason_of
+from gateway.moving_in.broker_admin import BrokerAdmin, NotAllowedError
+from gateway.moving_in.client_properties import ClientProperties, read_properties
+from gateway.moving_in.first_config import USUAL_BROKER_PORTS, ChosenPorts, FoundCluster, first_config
+from protocol.errors import ProtocolError
+
+_BOOTSTRAP_PORTS = (29092, 39092, 19092, 49092)
+_ADMIN_PORTS = range(9644, 9744)
+
+
+@dataclass(frozen=True, slots=True)
+class InitOptions:
+    """The options of the command line."""
+
+    bootstrap_server: str
+    command_config: Path | None
+    out: Path
+    advertised_host: str | None
+
+
+async def init(options: InitOptions) -> None:
+    """Write the file and print the next steps. Raises MoveError before anything is written."""
+    out = options.out
+    bootstrap = addresses(options.bootstrap_server)
+    access = by_properties(bootstrap, options.command_config)
+    properties = ClientProperties("") if options.command_config is None else read_properties(options.command_config)
+    password_file = None if properties.sasl is None else out.with_suffix(".password")
+    for file in (out, password_file):
+        if file is not None and file.exists():
+            raise MoveError(f"{file}: exists, and init overwrites no file — remove it, or name another file with --out")
+    found, unreachable = await _ask(access)
+    ports = choose_ports(found.brokers, "127.0.0.1" if options.advertised_host is None else "0.0.0.0")  # noqa: S104
+    text = first_config(found, bootstrap, properties, ports, options.advertised_host, password_file, str(out))
+    if password_file is not None and properties.sasl is not None:
+        _write(password_file, properties.sasl.password + "\n", 0o600)
+    _write(out, text, 0o644)
+    config = load_config(out)
+    print(f"{out}: written for cluster {found.cluster_id} with the brokers {', '.join(map(str, sorted(found.brokers)))}")
+    if password_file is not None:
+        print(f"{password_file}: written, with the password of {options.command_config}; only you may read it")
+    for line in unreachable:
+        print(f"warning: {line}", file=sys.stderr)
+    listener = config.listeners[0]
+    print(f"clients connect to {listener.advertised_host}:{listener.bootstrap_port}")
+    if found.quotas:
+        print(f"the brokers have quotas of their own: weir quotas import --config {out}")
+    print(f"next: add rows to quotas.entities, then: weir check --config {out} && weir serve --config {out}")
+
+
+async def _ask(access: Access) -> tuple[FoundCluster, list[str]]:
+    """The cluster, and a line for each broker that can't be reached at its advertised address."""
+    async with BrokerAdmin(access) as admin:
+        cluster = await admin.cluster()
+        try:
+            quotas: int | None = len(await admin.describe())
+        except NotAllowedError:
+            quotas = None
+    mechanisms: tuple[str, ...] = ()
+    unreachable = []
+    for node_id, address in sorted(cluster.brokers.items()):
+        try:
+            mechanisms = await sasl_mechanisms(address, access.tls)
+        except (OSError, ProtocolError) as error:
+            problem = reason_of(error) if isinstance(error, OSError) else str(error)
+            unreachable.append(
+                f"broker {node_id} can't be reached at {address[0]}:{address[1]}, its advertised address: {problem} — open the"
+                " way from this host to it, because Weir connects each client to that address"
+            )
+    return FoundCluster(cluster.cluster_id, cluster.brokers, mechanisms, quotas), unreachable
+
+
+def choose_ports(broker_ids: Iterable[int], host: str) -> ChosenPorts:
+    """Ports that are free on this host now. Raises MoveError if there are none."""
+    ids = sorted(broker_ids)
+    count = max(USUAL_BROKER_PORTS, ids[-1] - ids[0] + 1)
+    for first in _BOOTSTRAP_PORTS:
+        # Broker N gets the first of the broker ports plus N, modulo their number.
+        wanted = [first, *(first + 1 + node_id % count for node_id in ids)]
+        if first + count <= 65_535 and all(_is_free(host, port) for port in wanted):
+            break
+    else:
+        raise MoveError(
+            f"no range of {count + 1} ports from {', '.join(map(str, _BOOTSTRAP_PORTS))} on is free on this host — stop the"
+            " programs that use them, or write the file by hand"
+        )
+    admin = next((port for port in _ADMIN_PORTS if _is_free("127.0.0.1", port)), _ADMIN_PORTS[0])
+    return ChosenPorts(first, count, admin)
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise MoveError(f"{path}: can't be written: {error.strerror} — name a file in another folder with --out") from None

@@ -1,0 +1,116 @@
+"""The file of `weir init`: it is valid, it limits nobody, and each of its examples is valid as well."""
+
+import re
+import socket
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gateway.config.load import load_config, parse_config
+from gateway.config.model import PortRange, ServerAddress
+from gateway.moving_in import MoveError
+from gateway.moving_in.client_properties import ClientProperties, SaslLogin
+from gateway.moving_in.first_config import EXAMPLES, ChosenPorts, FoundCluster, first_config
+from gateway.moving_in.init_command import choose_ports
+from gateway.proxy.tls.contexts import ClientTls
+
+BROKERS = {1: ("kafka-1.example.com", 9092), 2: ("kafka-2.example.com", 9092), 3: ("::1", 9092), 4: ("kafka-4", 9092)}
+PLAIN = ClientProperties("")
+PORTS = ChosenPorts(29092, 100, 9644)
+
+
+def text(
+    properties: ClientProperties = PLAIN,
+    ports: ChosenPorts = PORTS,
+    host: str | None = None,
+    quotas: int | None = 0,
+    mechanisms: tuple[str, ...] = (),
+    password_file: Path | None = None,
+) -> str:
+    found = FoundCluster("4L6g", BROKERS, mechanisms, quotas)
+    return first_config(found, [BROKERS[2]], properties, ports, host, password_file, "weir.yaml")
+
+
+def test_file_names_the_brokers_and_limits_nobody() -> None:
+    config = parse_config(text(), source="weir.yaml")
+    assert config.upstream.bootstrap_servers == tuple(ServerAddress(*BROKERS[number]) for number in (2, 1, 3))
+    assert (config.upstream.tls, config.upstream.sasl) == (None, None)
+    (listener,) = config.listeners
+    assert (listener.host, listener.bootstrap_port, listener.broker_ports) == ("127.0.0.1", 29092, PortRange(29093, 29192))
+    assert config.warnings() == ["quotas.entities: is empty, so no client is limited — add entities"]
+    on = [key for key in ("ledger", "sharing") if getattr(config, key) is not None]
+    assert [*on, *(key for key in ("topics", "volumes") if getattr(config.quotas, key) is not None)] == []
+
+
+def test_file_takes_over_tls_and_sasl(tmp_path: Path) -> None:
+    tls = ClientTls(Path("ca.pem"), tmp_path / "own.pem", tmp_path / "own.pem", False, "1.2")
+    properties = ClientProperties("client.properties", tls, SaslLogin("SCRAM-SHA-512", 'a "b"\\', "hidden"))
+    written = text(properties, mechanisms=("SCRAM-SHA-512",), password_file=tmp_path / "weir.password")
+    config = parse_config(written, source="weir.yaml")
+    assert config.upstream.tls is not None
+    assert config.upstream.tls.resolved(Path("/elsewhere")) == ClientTls(
+        Path("ca.pem").absolute(), tmp_path / "own.pem", tmp_path / "own.pem", False, "1.2"
+    )
+    assert config.upstream.sasl is not None
+    assert (config.upstream.sasl.username, config.upstream.sasl.password_file) == ('a "b"\\', "weir.password")
+    assert "hidden" not in written
+    assert "(SCRAM-SHA-512); nothing to set" in written
+
+
+def test_file_with_an_advertised_host_binds_all_addresses() -> None:
+    (listener,) = parse_config(text(host="weir.example.com"), source="weir.yaml").listeners
+    assert (listener.host, listener.advertised_host) == ("0.0.0.0", "weir.example.com")
+
+
+@pytest.mark.parametrize(
+    ("quotas", "words"),
+    [(None, "may not read"), (0, "no quotas of their own"), (1, "quotas for 1 entity,"), (20, "quotas for 20 entities,")],
+)
+def test_file_names_the_brokers_own_quotas(quotas: int | None, words: str) -> None:
+    assert words in text(quotas=quotas)
+
+
+@pytest.mark.parametrize("key", EXAMPLES)
+def test_example_is_valid_without_its_comment_sign(key: str) -> None:
+    example = EXAMPLES[key]
+    assert f"# {example}\n" in text()
+    section = key.rpartition(".")[0]
+    data = yaml.safe_load(text().replace(f"# {example}\n", f"{example}\n"))
+    if not section:  # the example of a top-level key replaces a key of the same name
+        data |= yaml.safe_load(example)
+    config = parse_config(yaml.safe_dump(data), source=key)
+    changed = config.quotas if section else config
+    assert key.rpartition(".")[2] in changed.model_fields_set
+
+
+def test_examples_of_quotas_are_valid() -> None:
+    rows = "\n".join(re.findall(r"  #  (- \{.*\})", text()))
+    config = parse_config(text().replace("entities: []", f"entities: {yaml.safe_load(rows)}"), source="weir.yaml")
+    assert [str(row) for row in config.quotas.entities] == ["user=<default>", "client-id=etl"]
+
+
+def test_wide_span_of_ids_gets_wide_ports() -> None:
+    ports = choose_ports([7, 1_000], "127.0.0.1")
+    assert ports.brokers == 994
+    config = parse_config(text(ports=ports), source="weir.yaml")
+    assert config.listeners[0].broker_ports == PortRange(ports.bootstrap + 1, ports.bootstrap + 994)
+
+
+def test_taken_port_is_avoided() -> None:
+    free = choose_ports([0], "127.0.0.1")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", free.bootstrap))
+        taken.listen()
+        assert choose_ports([0], "127.0.0.1").bootstrap != free.bootstrap
+
+
+def test_too_wide_a_span_of_ids_is_refused() -> None:
+    with pytest.raises(MoveError, match="no range of 60001 ports"):
+        choose_ports([0, 59_999], "127.0.0.1")
+
+
+def test_loaded_file_is_the_written_one(tmp_path: Path) -> None:
+    path = tmp_path / "weir.yaml"
+    path.write_text(text())
+    assert load_config(path) == parse_config(text(), source="weir.yaml")
