@@ -12,6 +12,7 @@ BIN := .venv/bin
 LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/vulture && $(BIN)/python .ci/check-language @.ci/plain-english
 # Runs a command over the compiled build, which is made first if a source has changed; over the sources without a C compiler.
 COMPILED := $(BIN)/python -m loadtest.testkit.compiled_build
+WHEEL := $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --no-cache-dir
 COMPILED_TESTS := tests/test_compiled_build.py tests/protocol tests/gateway/quotas tests/gateway/proxy tests/gateway/features tests/hostile
 export PATH := $(PATH):$(CURDIR)/.cache/tools/bin
 unexport PYTHONDONTWRITEBYTECODE
@@ -52,14 +53,15 @@ docs: $(STAMPS)/venv $(STAMPS)/docs ## build the documentation site into build/s
 reference: $(STAMPS)/venv ## write the pages of docs/reference that follow from the code
 	$(BIN)/python .ci/reference
 
-dist: $(STAMPS)/venv ## build an sdist, a compiled wheel for this platform and a pure wheel into dist
+dist: $(STAMPS)/venv ## build an sdist and a compiled wheel for this platform into dist, and a pure wheel into dist/pure
 	rm -rf dist build/wheel
-	$(BIN)/python -m build --no-isolation --outdir dist
-	@# From the sdist too. pip would keep this wheel in its cache, and give it out again after a change of the sources.
-	WEIR_COMPILE=1 $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --no-cache-dir --wheel-dir build/wheel dist/*.tar.gz
+	$(BIN)/python -m build --no-isolation --sdist --outdir dist > /dev/null
+	@# Both wheels come from the sdist. pip would keep them in its cache, and give them out again after a change of the sources.
+	$(WHEEL) --wheel-dir dist/pure dist/*.tar.gz
+	WEIR_COMPILE=1 $(WHEEL) --wheel-dir build/wheel dist/*.tar.gz
 	@# The wheel needs symbols of glibc 2.17 only, so that it gets the tag manylinux2014.
 	if command -v $(BIN)/auditwheel > /dev/null; then PATH=$(BIN):$$PATH auditwheel repair --wheel-dir dist build/wheel/*.whl; else cp build/wheel/*.whl dist; fi
-	$(BIN)/python -m loadtest.testkit.installation dist/*.whl
+	@$(BIN)/python -m loadtest.testkit.installation dist/*.whl dist/pure/*.whl
 
 images: $(STAMPS)/venv ## build both images from Debian's packages, without a registry, and start them (root; 15 minutes)
 	.ci/try-images .cache/images $(BIN)/python

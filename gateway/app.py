@@ -61,7 +61,6 @@ async def serve(path: Path, config: WeirConfig, worker: Worker | None = None) ->
     if worker is not None:
         loop.add_signal_handler(CUT, stopping.cut)
         worker.when_alone(stopping.drain)
-    service_manager.ready()
     await gateway.run(stopping)
     return OK
 
@@ -154,6 +153,8 @@ class Gateway:
             ]
             for feature in self._features:
                 feature.start(self._tasks)
+            await asyncio.sleep(0)  # each task takes its first step: from now on SIGHUP reloads
+            service_manager.ready()
             await stopping.requested.wait()
             connections = self._effective.config.connections
             service_manager.stopping(connections.drain_delay_seconds + connections.drain_seconds + GRACE_SECONDS)

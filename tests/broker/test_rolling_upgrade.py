@@ -1,0 +1,258 @@
+"""A rolling upgrade from 0.1.0: gateways of both versions share quotas, and each reads the files of the other version."""
+
+import csv
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from gateway import clock
+from gateway.events import ThrottleEvent
+from loadtest.testkit.compiled_build import environment
+from loadtest.testkit.kafka import KafkaCluster
+from loadtest.testkit.paths import CHECKOUT
+from tests.broker.request_client import RequestClient
+from tests.broker.test_ledger_recording import written
+from tests.broker.test_quota_api import alter, describe, parts
+from tests.broker.test_recent_usage import BURST, LIMIT, RECORD, WINDOW, produce
+from tests.broker.topics import create_topic
+from tests.weir_process import Weir, wait_until
+
+pytestmark = pytest.mark.broker
+
+RELEASE = "91b0b7f"
+"""The commit of 0.1.0."""
+OLD, NEW = "0.1.0", "present"
+THRESHOLD = "bytes.in.per.sec.threshold"
+TIMEOUT = 60.0
+
+VOLUME_USAGE = """
+import importlib, sys
+task, limits, message = sys.argv[1], *map(importlib.import_module, sys.argv[2:])
+def limit(kind, level):
+    return limits.Limit(limits.LimitType(kind), level)
+if task == "write":
+    hard, soft = limit("MinFreePercentage", 5.0), limit("ConsumedSpace", 900.0)
+    volumes = (limits.Volume("/data-1", 1000, 400), limits.Volume("/data-2", 2000, 0, hard=limit("MinFreeBytes", 10.0)))
+    print(message.encode_usage(message.VolumeUsage(3, 1_700_000_000.125, hard, soft, volumes))[1].decode())
+else:
+    print(message.parse_usage(3, sys.stdin.buffer.read()))
+"""
+
+OLD_READER = """
+import gzip, pathlib, sys
+from gateway.events import from_line
+for file in pathlib.Path(sys.argv[1]).rglob("weir-*.jsonl.gz"):
+    for line in gzip.decompress(file.read_bytes()).splitlines():
+        print(type(from_line(line)).__name__)
+"""
+
+Start = Callable[..., Weir]
+
+
+@pytest.fixture(scope="session")
+def old_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of Weir 0.1.0, which run as sources."""
+    archive = ["git", "-C", str(CHECKOUT), "archive", RELEASE, "gateway", "protocol"]
+    try:
+        done = subprocess.run(archive, capture_output=True, check=False, timeout=TIMEOUT)
+    except FileNotFoundError:
+        pytest.skip("git is not on the PATH, so that Weir 0.1.0 can't be read from the history")
+    if done.returncode:
+        pytest.skip(f"the history lacks {RELEASE}, Weir 0.1.0: clone the repository with its whole history")
+    folder = tmp_path_factory.mktemp("weir-0.1.0")
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=done.stdout, check=True, timeout=TIMEOUT)
+    return folder
+
+
+@pytest.fixture
+def start(kafka: KafkaCluster, tmp_path: Path, old_packages: Path) -> Iterator[Start]:
+    """`start(version, name, **sections)`: a running gateway. Gateways of one name have one folder, and so the same files."""
+    made: list[Weir] = []
+
+    def one(version: str, name: str, **config: Any) -> Weir:
+        packages = old_packages if version == OLD else None
+        gateway = Weir(tmp_path / name, kafka.bootstrap_servers, config, packages=packages)
+        made.append(gateway)
+        gateway.start()
+        return gateway
+
+    yield one
+    for gateway in made:
+        if gateway.process.poll() is None:
+            gateway.stop()
+
+
+def topic_for(kafka: KafkaCluster) -> str:
+    return create_topic(kafka.bootstrap_servers, f"upgraded-{uuid4().hex[:8]}", partitions=1)
+
+
+def shared() -> dict[str, Any]:
+    """A config of gateways that share their quotas with each other, and with no gateway of another test."""
+    name = uuid4().hex[:8]
+    return {
+        "sharing": {"topic": f"usage-{name}", "quotas_topic": f"quotas-{name}"},
+        "quota_admins": ["User:ANONYMOUS"],
+        "state": {"usage_interval_ms": 200},
+    }
+
+
+def tokens(gateway: Weir) -> float:
+    found = [row["tokens"] for row in gateway.usage() if (row["kind"], row["client_id"]) == ("produce", "etl")]
+    return float(found[0]) if found else float(BURST)
+
+
+def ask(gateway: Weir) -> dict[str, dict[str, float]]:
+    with RequestClient(gateway.bootstrap_servers) as client:
+        return describe(client)
+
+
+def set_quota(gateway: Weir, client_id: str, **values: float | None) -> None:
+    with RequestClient(gateway.bootstrap_servers) as client:
+        assert alter(client, parts(client_id=client_id), **values)["error_code"] == 0
+
+
+def set_threshold(gateway: Weir, topic: str, value: int) -> None:
+    """As `kafka-configs.sh --entity-type topics` does. Weir 0.1.0 has no such thresholds."""
+    change = ConfigEntry(THRESHOLD, str(value), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[change])
+    admin = AdminClient({"bootstrap.servers": gateway.bootstrap_servers})
+    admin.incremental_alter_configs([resource])[resource].result(TIMEOUT)
+
+
+def threshold(gateway: Weir, topic: str) -> float | None:
+    found: list[float | None] = [row["threshold"] for row in gateway.api("topics")["rows"] if row["topic"] == topic]
+    return found[0] if found else None
+
+
+def test_both_versions_share_the_use_of_a_quota(kafka: KafkaCluster, start: Start) -> None:
+    topic = topic_for(kafka)
+    config = shared() | {"quotas": {"window": WINDOW, "entities": [{"client-id": "etl", "producer_byte_rate": LIMIT}]}}
+    old, new = start(OLD, "old", **config), start(NEW, "new", **config)
+    wait_until(lambda: old.metric("weir_sharing_members") == new.metric("weir_sharing_members") == 2, "they know each other")
+    began = clock.monotonic()
+    used = 0
+    for here, there in [(old, new), (new, old)]:
+        for _ in range(4):
+            produce(here, topic)
+        used += 4 * RECORD
+        wait_until(
+            lambda peer=there, used=used: tokens(peer) <= BURST - used + LIMIT * (clock.monotonic() - began), "the peer's use"
+        )
+        assert tokens(there) >= BURST - used - RECORD, "no use is counted twice"
+    for gateway in (old, new):
+        assert gateway.metric("weir_sharing_messages_skipped_total") == 0
+
+
+def test_quotas_set_through_one_version_reach_the_other(kafka: KafkaCluster, start: Start) -> None:
+    topic = topic_for(kafka)
+    config = shared() | {"quotas": {"topics": {"total.bytes.in.per.sec.threshold": 1_000_000}}}
+    old, new = start(OLD, "old", **config), start(NEW, "new", **config)
+
+    set_quota(old, "from-old", producer_byte_rate=1_000.0)
+    set_quota(new, "from-new", producer_byte_rate=2_000.0, request_rate=5.0)  # the second key is new in 0.2
+    set_threshold(new, topic, 3_000)
+    everything = {
+        "client-id=from-old": {"producer_byte_rate": 1_000.0},
+        "client-id=from-new": {"producer_byte_rate": 2_000.0, "request_rate": 5.0},
+    }
+    wait_until(lambda: ask(old) == ask(new) == everything, "both have both quotas")
+
+    set_quota(old, "from-new", producer_byte_rate=2_500.0)
+    everything["client-id=from-new"]["producer_byte_rate"] = 2_500.0
+    wait_until(lambda: ask(old) == ask(new) == everything, "a change by the old version keeps the key that it does not know")
+
+    third = start(NEW, "third", **config)
+    assert ask(third) == everything
+    wait_until(lambda: threshold(third, topic) == 3_000, "the threshold of the topic is kept")
+
+
+def test_restart_with_another_version_keeps_quotas_and_use(kafka: KafkaCluster, start: Start) -> None:
+    """An upgrade, a downgrade and a second upgrade of one gateway, whose files each version writes."""
+    topic = topic_for(kafka)
+    config = {
+        "quota_admins": ["User:ANONYMOUS"],
+        "quotas": {"window": WINDOW, "topics": {"total.bytes.in.per.sec.threshold": 1_000_000}},
+    }
+    quotas = {"client-id=etl": {"producer_byte_rate": float(LIMIT)}}
+    old = start(OLD, "gateway", **config)
+    set_quota(old, "etl", producer_byte_rate=float(LIMIT))
+    while produce(old, topic) == 0:
+        pass
+    old.stop()
+
+    def restarted(version: str) -> Weir:
+        gateway = start(version, "gateway", **config)
+        assert ask(gateway) == quotas
+        assert produce(gateway, topic) > 0, "the new process gives no second burst"
+        return gateway
+
+    upgraded = restarted(NEW)
+    set_quota(upgraded, "fast", request_rate=9.0)
+    quotas["client-id=fast"] = {"request_rate": 9.0}
+    set_threshold(upgraded, topic, 3_000)
+    upgraded.stop()
+
+    downgraded = restarted(OLD)
+    set_quota(downgraded, "more", producer_byte_rate=1_000_000.0)
+    quotas["client-id=more"] = {"producer_byte_rate": 1_000_000.0}
+    downgraded.stop()
+
+    upgraded = restarted(NEW)
+    wait_until(lambda: threshold(upgraded, topic) == 3_000, "the threshold survives the old version")
+
+
+@pytest.mark.parametrize("writer", [OLD, NEW])
+def test_disk_usage_is_read_by_both_versions(old_packages: Path, writer: str) -> None:
+    """The agents of one version, the gateways of the other."""
+
+    def run(version: str, task: str, message: str = "") -> str:
+        modules = ["gateway.quotas.volumes.limits", "gateway.quotas.volumes.message"]
+        if version == NEW:
+            modules = ["gateway.features.volume_quotas.limits", "gateway.features.volume_quotas.usage_message"]
+        environ = environment(old_packages) if version == OLD else None
+        command = [sys.executable, "-c", VOLUME_USAGE, task, *modules]
+        done = subprocess.run(command, env=environ, input=message, capture_output=True, text=True, check=True, timeout=TIMEOUT)
+        return done.stdout
+
+    message = run(writer, "write")
+    assert "MinFreePercentage" in message
+    read = run(OLD, "read", message)
+    assert "/data-1" in read
+    assert run(NEW, "read", message) == read
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_report_reads_the_ledgers_of_both_versions(
+    kafka: KafkaCluster, start: Start, tmp_path: Path, old_packages: Path
+) -> None:
+    topic, ledger = topic_for(kafka), tmp_path / "ledger"
+    quotas = {"window": {"samples": 2, "seconds": 1}, "entities": [{"client-id": "etl", "producer_byte_rate": LIMIT}]}
+    throttles: dict[str, float] = {}
+    for version in (OLD, NEW):
+        section = {"path": str(ledger), "gateway": version, "flush_seconds": 1}
+        gateway = start(version, version, quotas=quotas, ledger=section)
+        for _ in range(3):
+            assert produce(gateway, topic) > 0
+        throttles[version] = gateway.metric("weir_throttled_requests_total", kind="produce")
+        gateway.stop()
+    events = [event for event in written(ledger) if isinstance(event, ThrottleEvent)]
+    assert {name: sum(event.count for event in events if event.gateway == name) for name in (OLD, NEW)} == throttles
+
+    done = subprocess.run(
+        [sys.executable, "-c", OLD_READER, str(ledger)], env=environment(old_packages), capture_output=True, text=True,
+        check=True, timeout=TIMEOUT,
+    )  # fmt: skip
+    assert done.stdout.split().count("ThrottleEvent") == len(events), "the old version reads the lines of the new one"
+
+    command = [sys.executable, "-m", "gateway", "report", "--events", str(ledger), "--out", str(tmp_path / "report"), "--quiet"]
+    subprocess.run([*command, "--master", "local[1]", "--memory", "1g"], check=True, timeout=540)
+    (table,) = tmp_path.glob("report/csv/top_throttled/*.csv")
+    rows = csv.DictReader(table.read_text().splitlines())
+    assert sum(int(row["throttled"]) for row in rows) == sum(throttles.values())
