@@ -69,13 +69,13 @@ def test_lookup_without_client_id_is_encoded():
     assert request[12:14] == b"\xff\xff"
 
 
-def test_lookup_is_split_into_requests(monkeypatch):
-    monkeypatch.setattr(topic_metadata, "TOPICS_PER_REQUEST", 2)
-    for ask, names in (
-        (topic_metadata.ask_by_name, ["a", "b", "c"]),
-        (topic_metadata.ask_by_id, [b"%016d" % n for n in range(3)]),
-    ):
-        assert ask(1, "etl", names) == [*ask(1, "etl", names[:2]), *ask(1, "etl", names[2:])]
+def test_lookup_is_split_into_requests():
+    most = topic_metadata.TOPICS_PER_REQUEST
+    names = [f"{number:05}" for number in range(most + 1)]
+    ids = [name.encode().rjust(16) for name in names]
+    for ask, topics in ((topic_metadata.ask_by_name, names), (topic_metadata.ask_by_id, ids)):
+        assert len(ask(1, "etl", topics)) == 2
+        assert ask(1, "etl", topics) == [*ask(1, "etl", topics[:most]), *ask(1, "etl", topics[most:])]
         assert ask(1, "etl", []) == []
 
 

@@ -14,7 +14,7 @@ from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds.controller_mutation import KIND
 from gateway.quotas.meter import Window
 from protocol.api_keys import ApiKey
-from protocol.bodies import topic_metadata
+from protocol.bodies.topic_metadata import TOPICS_PER_REQUEST
 from protocol.cursor import MAX_ELEMENTS
 from protocol.errors import InvalidFrame
 from tests.gateway.features.controller_mutations import mutation_session as m
@@ -769,15 +769,16 @@ def test_oversized_mutation_request_ends_connection():
     t.client_got(m.answered(m.CREATE, 1, [{"name": "a"}]))
 
 
-def test_topic_lookup_is_split_into_requests(monkeypatch):
-    monkeypatch.setattr(topic_metadata, "TOPICS_PER_REQUEST", 2)
+def test_topic_lookup_is_split_into_requests():
+    names = [f"topic-{number:03}" for number in range(TOPICS_PER_REQUEST + 1)]
+    first, last = names[:TOPICS_PER_REQUEST], names[TOPICS_PER_REQUEST:]
     t = transcript()
-    request = m.delete(1, ["a", "b", "c"])
+    request = m.delete(1, names)
     t.client_sends(request)
-    t.broker_got(m.metadata_request(1, ["a", "b"]), m.metadata_request(1, ["c"]))
-    t.broker_answers(m.metadata_answer(1, {"a": 2, "b": 2}))
+    t.broker_got(m.metadata_request(1, first), m.metadata_request(1, last))
+    t.broker_answers(m.metadata_answer(1, dict.fromkeys(first, 0) | {"topic-000": 2, "topic-001": 2}))
     assert not t.called_ready
-    t.broker_answers(m.metadata_answer(1, {"c": 2}))
+    t.broker_answers(m.metadata_answer(1, dict.fromkeys(last, 2)))
     t.run_ready()
     t.broker_got(request)
     assert tokens(t) == BURST - 6
