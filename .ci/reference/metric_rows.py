@@ -15,7 +15,7 @@ from gateway.admin.metrics.quotas import METRICS as QUOTAS
 from gateway.admin.metrics.registry import METRICS
 from gateway.admin.metrics.row import Distribution, Row
 from gateway.features.catalogue import FEATURES
-from gateway.features.volume_quotas.agent_admin import READS
+from gateway.features.volume_quotas.metrics import PUBLISHER_METRICS
 from gateway.workers.families import WORKER_METRICS, WorkerValue
 
 FILES = Path(__file__).resolve().parents[2] / "helm" / "weir" / "files"
@@ -71,7 +71,7 @@ def page() -> str:
         parts.append(
             f"## {title}\n\n{table(('metric', 'type', 'labels', 'meaning', 'use'), (_row(row, uses) for row in rows))}"
         )
-    agent = ", ".join(map(code, READS))
+    agent = ", ".join(code(row.name) for row in PUBLISHER_METRICS)
     parts.append(f"## The agent\n\n`weir volumes publish` has these of the metrics above on its own admin port: {agent}.\n")
     return "\n".join(parts)
 

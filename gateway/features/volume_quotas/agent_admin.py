@@ -1,29 +1,19 @@
 """The admin port of `weir volumes publish`: metrics and probes of one publisher."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
+from typing import cast
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 
 from gateway.admin.http import Address, Page, PageServer, shared_metrics
-from gateway.admin.metrics.row import Value
-from gateway.features.volume_quotas import metrics as volumes
+from gateway.admin.metrics.scrape import Scrape
+from gateway.features.volume_quotas.metrics import PUBLISHER_METRICS
 from gateway.features.volume_quotas.report import PublisherReport
 
 _PORT_KEY = "quotas.volumes.agent.admin_port"
-
-Read = Callable[[PublisherReport], Iterable[float]]
-
-READS: Mapping[str, Read] = {
-    "weir_volume_connected": lambda report: [report.log.publisher.connected],
-    "weir_volume_publication_age_seconds": lambda report: [] if report.age is None else [report.age],
-    "weir_volume_published_total": lambda report: [report.log.published_total],
-    "weir_volume_publication_errors_total": lambda report: [report.log.publication_errors_total],
-    "weir_volume_source_errors_total": lambda report: [report.source_errors_total],
-}
-"""The metrics that an agent shares with the gateway."""
 
 
 class AgentServer(PageServer):
@@ -54,17 +44,14 @@ class AgentServer(PageServer):
 
 
 class _Families:
-    """A collector for prometheus_client."""
+    """A collector for prometheus_client, and the scrape from which the metrics read their values."""
 
     def __init__(self, report: PublisherReport) -> None:
         self._report = report
 
+    def report(self, kind: type[object]) -> object:
+        return self._report if isinstance(self._report, kind) else None
+
     def collect(self) -> Iterator[Metric]:
-        for row in volumes.METRICS:
-            if isinstance(row, Value) and row.name in READS:
-                family = (CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily)(
-                    row.name, row.help, labels=row.labels
-                )
-                for value in READS[row.name](self._report):
-                    family.add_metric(("publisher",)[: len(row.labels)], value)
-                yield family
+        for row in PUBLISHER_METRICS:
+            yield row.family(cast(Scrape, self))

@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterator
 
 from gateway.admin.metrics.row import Labels, Read, Row, Value, one_of, reasons_of
 from gateway.admin.metrics.scrape import Scrape
-from gateway.features.volume_quotas.report import VolumesReport
+from gateway.features.volume_quotas.report import PublisherReport, VolumesReport
 from gateway.features.volume_quotas.rules import VolumeRow, VolumeState
 
 _MAX_VOLUMES = 1_000
 _VOLUME: Labels = ("broker", "volume")
 
 _reported = one_of(VolumesReport)
+_published = one_of(PublisherReport)
 
 
 def _per_volume(read: Callable[[VolumeRow], float]) -> Read:
@@ -23,10 +24,11 @@ def _per_volume(read: Callable[[VolumeRow], float]) -> Read:
 
 
 def _volume_connections(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
-    if (volumes := scrape.report(VolumesReport)) is not None:
-        yield ("reader",), volumes.log.reader.connected
-        if volumes.publishes:
-            yield ("publisher",), volumes.log.publisher.connected
+    if (publisher := scrape.report(PublisherReport)) is not None:
+        if isinstance(publisher, VolumesReport):
+            yield ("reader",), publisher.log.reader.connected
+        if not isinstance(publisher, VolumesReport) or publisher.publishes:
+            yield ("publisher",), publisher.log.publisher.connected
 
 
 def _volume_state(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
@@ -54,10 +56,24 @@ def _freshness(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
 
 
 def _publication_age(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
-    volumes = scrape.report(VolumesReport)
-    if volumes is not None and volumes.age is not None:
-        yield (), volumes.age
+    publisher = scrape.report(PublisherReport)
+    if publisher is not None and publisher.age is not None:
+        yield (), publisher.age
 
+
+PUBLISHER_METRICS: tuple[Row, ...] = (
+    Value("gauge", "weir_volume_connected", "1 while the usage topic can be read (reader) and written (publisher).", ("role",),
+          _volume_connections, merge="min"),
+    Value("counter", "weir_volume_published_total", "Usage messages published.", (),
+          _published(lambda publisher: publisher.log.published_total)),
+    Value("gauge", "weir_volume_publication_age_seconds", "Time since this process last published usage.", (),
+          _publication_age, merge="max"),
+    Value("counter", "weir_volume_publication_errors_total", "Attempts to publish usage that failed.", (),
+          _published(lambda publisher: publisher.log.publication_errors_total)),
+    Value("counter", "weir_volume_source_errors_total", "Failed requests to brokers for their usage.", (),
+          _published(lambda publisher: publisher.source_errors_total)),
+)  # fmt: skip
+"""The metrics of gateways and agents."""
 
 METRICS: tuple[Row, ...] = (
     Value("gauge", "weir_volume_state", "1 for the state of the cluster's volumes, 0 for the other states.", ("state",),
@@ -82,16 +98,7 @@ METRICS: tuple[Row, ...] = (
           _per_volume(lambda row: row.soft.reached_at(row.volume.capacity)), merge="max"),
     Value("gauge", "weir_volume_hard_limit_bytes", "Bytes in use at which producers are paused.", _VOLUME,
           _per_volume(lambda row: row.hard.reached_at(row.volume.capacity)), merge="max"),
-    Value("gauge", "weir_volume_connected", "1 while the usage topic can be read (reader) and written (publisher).", ("role",),
-          _volume_connections, merge="min"),
-    Value("counter", "weir_volume_published_total", "Usage messages published.", (),
-          _reported(lambda volumes: volumes.log.published_total)),
-    Value("gauge", "weir_volume_publication_age_seconds", "Time since this process last published usage.", (),
-          _publication_age, merge="max"),
-    Value("counter", "weir_volume_publication_errors_total", "Attempts to publish usage that failed.", (),
-          _reported(lambda volumes: volumes.log.publication_errors_total)),
-    Value("counter", "weir_volume_source_errors_total", "Failed requests to brokers for their usage.", (),
-          _reported(lambda volumes: volumes.source_errors_total)),
+    *PUBLISHER_METRICS,
     Value("counter", "weir_volume_messages_total", "Records read from the usage topic.", (),
           _reported(lambda volumes: volumes.log.records_total)),
     Value("counter", "weir_volume_messages_skipped_total", "Usage messages that could not be used.", ("reason",),

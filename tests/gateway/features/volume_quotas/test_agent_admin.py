@@ -8,8 +8,7 @@ import pytest
 
 from gateway.admin.http import AdminBindError
 from gateway.cluster.topic_log import LinkStatus, LogStatus
-from gateway.features.volume_quotas.agent_admin import READS, AgentServer
-from gateway.features.volume_quotas.metrics import METRICS
+from gateway.features.volume_quotas.agent_admin import AgentServer
 from gateway.features.volume_quotas.report import PublisherReport
 
 FAILING = LogStatus(publisher=LinkStatus(problem="the broker is gone"), publication_errors_total=4)
@@ -69,7 +68,3 @@ async def test_taken_port_names_the_agents_key(agent: Agent) -> None:
     second = AgentServer(lambda: NEVER, FRESHNESS, ("127.0.0.1", agent.server.port))
     with pytest.raises(AdminBindError, match=r"^quotas\.volumes\.agent\.admin_port: .* can't be bound"):
         await second.start()
-
-
-def test_agent_metrics_are_metrics_of_the_gateway() -> None:
-    assert READS.keys() <= {row.name for row in METRICS}
