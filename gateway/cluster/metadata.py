@@ -250,7 +250,6 @@ class OwnClient:
         await self._connections.close()
 
     async def look(self, topic: str | None = None, *, max_age: float = 0.0) -> ClusterLook:
-        """See `ClusterMetadata.look`."""
         return await self._metadata.look(topic, max_age=max_age)
 
     async def ask(self, node_id: int, request: AnyRequest) -> Answer:
@@ -261,7 +260,7 @@ class OwnClient:
         return await self._connections.ask(address, request)
 
     async def ask_any(self, request: AnyRequest) -> Answer:
-        """The answer of any broker. Raises ClusterError."""
+        """Raises ClusterError."""
         return await self._connections.ask_any(in_any_order(self._metadata.brokers, self._bootstrap()), request)
 
 

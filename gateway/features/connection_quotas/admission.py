@@ -19,7 +19,7 @@ _log = logging.getLogger("weir.cluster")
 
 
 class Closable(Protocol):
-    """A socket."""
+    """The part of a socket that `HeldSockets` needs."""
 
     def close(self) -> None: ...
 

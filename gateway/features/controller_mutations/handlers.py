@@ -258,7 +258,6 @@ class MutationHandler:
 
 
 def _first_of_each(topics: Iterable[_Topic]) -> list[_Topic]:
-    """The topics without duplicates."""
     first: dict[TopicKey, _Topic] = {}
     for topic in topics:
         first.setdefault(key(topic.requested), topic)

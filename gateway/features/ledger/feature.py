@@ -63,7 +63,8 @@ class RejectionFolds:
 class Ledger(Feature[LedgerConfig | None]):
     """Writes the events of this gateway to files, and to `topic` as well. It is an `Observer`.
 
-    `folds` is the sessions' recorder. The engine passes dropped buckets to `usage`; `buckets` returns its present buckets.
+    `gateway` is the name in events. `folds` is the sessions' recorder. The engine passes dropped buckets to `usage`, and
+    `buckets` returns its present buckets.
     `Counters.ledger_dropped` counts lost events: a queue or the disk was full, or an interval had too many entities.
     `Counters.ledger_topic_dropped` counts lines that are in the files, and for which the queue of `topic` had no room.
     """
@@ -79,7 +80,6 @@ class Ledger(Feature[LedgerConfig | None]):
         buckets: Callable[[], Iterable[Bucket]],
         topic: LedgerTopic | None = None,
     ) -> None:
-        """`gateway` is this gateway's name in events."""
         self._gateway = gateway
         self.folds = ThrottleFolds()
         self._rejections = RejectionFolds()
@@ -102,7 +102,6 @@ class Ledger(Feature[LedgerConfig | None]):
         self._tasks: list[BackgroundTask] = []
 
     def notify(self, event: Event) -> None:
-        """Keep an event for the next flush."""
         if isinstance(event, ConnectionRejected):
             self._rejections.add(event)
         elif len(self._pending) >= MAX_PENDING:

@@ -58,7 +58,6 @@ class ThrottleFolds:
             fold.limit = bucket.resolution.limit
 
     def held(self, origin: Origin, bucket: Bucket, amount: int, seconds: float, now: float) -> None:
-        """Fold one delay by the volume quota."""
         fold = self._decision((bucket, _PRODUCE, origin.broker, True, True), origin, seconds, now)
         if fold is not None:
             fold.amount += amount

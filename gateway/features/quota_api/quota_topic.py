@@ -152,7 +152,6 @@ class QuotaTopic:
         return True
 
     async def _publish_missing(self, end: list[Record]) -> None:
-        """Publish the known quotas that the topic lacks."""
         missing = changes(self._table.quotas, self._table.with_missing(self._known))
         async with asyncio.timeout(SAVE_SECONDS):
             await self._publish([*missing, *end])

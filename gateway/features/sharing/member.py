@@ -380,7 +380,6 @@ class Member:
 
 
 def _length(name: Tags | str) -> int:
-    """The number of characters in all parts."""
     return len(name) if isinstance(name, str) else sum(len(part or "") for part in (name.user, name.client_id, name.ip))
 
 

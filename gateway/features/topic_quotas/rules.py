@@ -168,7 +168,6 @@ class TopicQuotas:
         return self._nameless.get(key) if name is None else self._uses.get(name)
 
     def rejects(self, use: TopicUse | None, now: float) -> bool:
-        """True if batches for the topic are rejected now."""
         return use is not None and self.over(now) and use.measure(now) > self.threshold(use.name)
 
     def threshold(self, topic: str) -> float:
