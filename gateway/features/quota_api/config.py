@@ -24,7 +24,8 @@ class StateConfig(Section):
     """`state`: the files that Weir keeps over restarts. Relative paths start at the config file's folder."""
 
     path: Annotated[str, Field(min_length=1)] | None = described(
-        "File with the quotas that clients set through the quota API.",
+        "File with the quotas that clients set through the quota API. "
+        "Thresholds of topics are beside it, with the ending `.topics.json`.",
         None,
         absent="beside the config file, with the ending `.state.json`",
     )
