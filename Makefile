@@ -47,7 +47,7 @@ lint: $(STAMPS)/venv ## run ruff, mypy --strict, the import contracts, vulture a
 	$(LINT)
 
 docs: $(STAMPS)/venv $(STAMPS)/docs ## build the documentation site into build/site, without access to the network after the first time
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file .ci/mkdocs.yml
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file .ci/mkdocs.yml
 	@echo "docs: open build/site/index.html"
 
 reference: $(STAMPS)/venv ## write the pages of docs/reference that follow from the code

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import yaml
-from markdown import GENERATED, code, table
+from markdown import below_title, code, table
 from pydantic import TypeAdapter
 
 from gateway.admin.forgive import PATH as FORGIVE
@@ -228,7 +228,7 @@ def page() -> str:
         for path, methods in routes["paths"].items()
         for method, operation in methods.items()
     ]
-    parts = [GENERATED, INTRO.format(forgive=FORGIVE), table(("request", "content", "type", "notes"), rows)]
+    parts = [INTRO.format(forgive=FORGIVE), table(("request", "content", "type", "notes"), rows)]
     row = routes["components"]["schemas"]["UsageRow"]
     fields = [(code(name), _type(schema)) for name, schema in row["properties"].items()]
     parts += [
@@ -240,7 +240,7 @@ def page() -> str:
         f"curl -s -X POST -H 'Content-Type: application/json' -d '{{\"client-id\": \"etl\"}}' http://127.0.0.1:9644{FORGIVE}"
     )
     parts.append(f"## Examples\n\n```console\n$ curl -s http://127.0.0.1:9644/api/throttles | jq .rows\n$ {example}\n```\n")
-    return "\n".join(parts)
+    return below_title("\n".join(parts))
 
 
 def _docs(docstring: str) -> str:

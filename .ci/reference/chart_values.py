@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from markdown import GENERATED, code, table
+from markdown import below_title, code, table
 
 HELM = Path(__file__).resolve().parents[2] / "helm"
 VALUES = HELM / "weir" / "values.yaml"
@@ -28,7 +28,7 @@ def page() -> str:
     root = yaml.compose(text)
     assert isinstance(root, yaml.MappingNode)
     schema = yaml.safe_load((HELM / "values.schema.yaml").read_text("utf-8"))
-    parts = [GENERATED, INTRO]
+    parts = [INTRO]
     lines = text.splitlines()
     rest: list[tuple[str, ...]] = []
     for key, value in root.value:
@@ -47,7 +47,7 @@ def page() -> str:
         else:
             rest.append(_row(name, key, value, of, lines, comment))
     parts.append(f"## Other values\n\n{table(HEAD, rest)}")
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts))
+    return below_title(re.sub(r"\n{3,}", "\n\n", "\n".join(parts)))
 
 
 def _rows(

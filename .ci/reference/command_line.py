@@ -3,19 +3,19 @@
 import argparse
 from collections.abc import Iterator
 
-from markdown import GENERATED, code, table
+from markdown import below_title, code, table
 
 from gateway.__main__ import _parser
 
 
 def page() -> str:
     parser = _parser()
-    parts = [GENERATED, "# Command line\n", _text(parser.description), _text(parser.epilog)]
+    parts = ["# Command line\n", _text(parser.description), _text(parser.epilog)]
     parts += ["## weir\n", _options(parser)]
     for command, words in _commands(parser):
         parts += [f"## {command.prog}\n", f"{words[:1].upper()}{words[1:]}.\n", _usage(command)]
         parts += [_text(command.description), _text(command.epilog), _options(command)]
-    return "\n".join(part for part in parts if part)
+    return below_title("\n".join(part for part in parts if part))
 
 
 def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[argparse.ArgumentParser, str]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from markdown import GENERATED, anchor, code, table
+from markdown import anchor, below_title, code, table
 
 from gateway.config.keys import ConfigKey, all_keys, restart_keys
 
@@ -36,14 +36,14 @@ def page() -> str:
     keys = list(all_keys())
     sections = [("", "Top level", "The sections of the file, and keys outside of sections.")]
     sections += [(f"{key.path}.", key.path, key.description) for key in keys if key.section is not None]
-    parts = [GENERATED, INTRO.format(smallest=SMALLEST, restart=", ".join(map(_restart, restart_keys())))]
+    parts = [INTRO.format(smallest=SMALLEST, restart=", ".join(map(_restart, restart_keys())))]
     for prefix, title, description in sections:
         rows = [_row(key) for key in _of(prefix, keys)]
         heading = f"## `{title}` {{#{anchor(title)}}}" if prefix else f"## {title}"
         parts.append(
             f"{heading}\n\n{description}\n\n{table(('key', 'type', 'default', 'range', 'change', 'description'), rows)}"
         )
-    return "\n".join(parts)
+    return below_title("\n".join(parts))
 
 
 def _restart(words: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from markdown import GENERATED, code, table
+from markdown import below_title, code, table
 
 from gateway.admin.metrics.clients import METRICS as CLIENTS
 from gateway.admin.metrics.quotas import METRICS as QUOTAS
@@ -66,14 +66,14 @@ def page() -> str:
     ]
     sections += [(_title(name), rows) for name, rows in of_features]
     sections += [("The gateway itself", [row for row in METRICS if row.name not in known]), ("Workers", WORKER_METRICS)]
-    parts = [GENERATED, INTRO.format(units=units)]
+    parts = [INTRO.format(units=units)]
     for title, rows in sections:
         parts.append(
             f"## {title}\n\n{table(('metric', 'type', 'labels', 'meaning', 'use'), (_row(row, uses) for row in rows))}"
         )
     agent = ", ".join(code(row.name) for row in PUBLISHER_METRICS)
     parts.append(f"## The agent\n\n`weir volumes publish` has these of the metrics above on its own admin port: {agent}.\n")
-    return "\n".join(parts)
+    return below_title("\n".join(parts))
 
 
 def _row(row: Row | WorkerValue, uses: Mapping[str, list[str]]) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ def _row(row: Row | WorkerValue, uses: Mapping[str, list[str]]) -> tuple[str, ..
 
 
 def _title(name: str) -> str:
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.removesuffix("AtWork")).lower()
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.removesuffix("Feature")).lower().replace(" api", " API")
     return words[:1].upper() + words[1:]
 
 
