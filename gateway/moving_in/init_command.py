@@ -75,8 +75,8 @@ async def _ask(access: Access) -> tuple[FoundCluster, list[str]]:
         except (OSError, ProtocolError) as error:
             problem = reason_of(error) if isinstance(error, OSError) else str(error)
             unreachable.append(
-                f"broker {node_id} can't be reached at {address[0]}:{address[1]}, its advertised address: {problem} — open the"
-                " way from this host to it, because Weir connects each client to that address"
+                f"broker {node_id} can't be reached at its advertised address {address[0]}:{address[1]}: {problem}. Weir"
+                " connects clients to it there — open the way from this host"
             )
     return FoundCluster(cluster.cluster_id, cluster.brokers, mechanisms, quotas), unreachable
 
@@ -93,7 +93,7 @@ def choose_ports(broker_ids: Iterable[int], host: str) -> ChosenPorts:
     else:
         raise MoveError(
             f"no range of {count + 1} ports from {', '.join(map(str, _BOOTSTRAP_PORTS))} on is free on this host — stop the"
-            " programs that use them, or write the file by hand"
+            " programs that use them"
         )
     admin = next((port for port in _ADMIN_PORTS if _is_free("127.0.0.1", port)), _ADMIN_PORTS[0])
     return ChosenPorts(first, count, admin)
