@@ -14,7 +14,7 @@ from gateway.cluster.brokers import Address, Brokers
 from gateway.cluster.client import ClusterError, Connections, CredentialsError
 from gateway.cluster.discovery import PROBE_SECONDS, sasl_mechanisms
 from gateway.cluster.upstream import Upstream, problem_of
-from gateway.config.model import Server, WeirConfig
+from gateway.config.model import ListenerConfig, Server, WeirConfig
 from gateway.moving_in import MoveError
 from gateway.moving_in.client_properties import ClientProperties, read_properties
 from gateway.proxy.tls.contexts import client_context
@@ -164,11 +164,16 @@ def check_not_gateway(config: WeirConfig, found: Sequence[Address]) -> None:
         for listener in config.listeners:
             ports = {listener.bootstrap_port, *(listener.broker_ports.ports if listener.broker_ports is not None else ())}
             hosts = {_plain(listener.host), _plain(listener.advertised_host)}
-            if port in ports and _plain(host) in hosts:
+            if (port in ports and _plain(host) in hosts) or _is_named_broker(listener, host, port):
                 raise MoveError(
                     f"{host}:{port} is the listener {listener.name} of this gateway, which answers with its own quotas — name a"
                     " broker's own address with --bootstrap-server"
                 )
+
+
+def _is_named_broker(listener: ListenerConfig, host: str, port: int) -> bool:
+    sni = listener.sni
+    return sni is not None and port == (sni.port or listener.bootstrap_port) and sni.node_id(host.lower()) is not None
 
 
 def _plain(host: str) -> str:

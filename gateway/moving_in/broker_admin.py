@@ -1,7 +1,8 @@
 """Reads and alters the brokers' quotas (DescribeClientQuotas, AlterClientQuotas), on the brokers' own listeners."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -21,10 +22,13 @@ from gateway.cluster.client import Answer, ClusterError, answer_of, check_error
 from gateway.cluster.requests import BrokerRequest, Message
 from gateway.moving_in import MoveError
 from gateway.moving_in.access import Access
-from gateway.moving_in.broker_quotas import BrokerQuotas, Entity, entity_of, entity_text
+from gateway.moving_in.broker_quotas import BrokerQuotas, Entity, entity_of, entity_text, printable
 
 APPLIED_SECONDS = 30.0
 """The time that each broker has to apply an alteration of the controller."""
+
+MAX_CHANGES = 2_000
+"""Quotas in one request. The controller refuses a request that makes more than 10 000 records."""
 
 _LOOK_SECONDS = 0.1
 _NEWEST = 1
@@ -43,7 +47,7 @@ class Cluster:
     def __str__(self) -> str:
         ids = ", ".join(map(str, sorted(self.brokers)))
         count = len(self.brokers)
-        return f"cluster {self.cluster_id} with {count} live {'broker' if count == 1 else 'brokers'} (id {ids})"
+        return f"cluster {printable(self.cluster_id)} with {count} live {'broker' if count == 1 else 'brokers'} (id {ids})"
 
 
 class NotAllowedError(MoveError):
@@ -69,7 +73,7 @@ class BrokerAdmin:
         fields = {"topics": [], "allow_auto_topic_creation": False}
         request = BrokerRequest(MetadataRequest, fields, _reader(MetadataResponse), oldest=4, newest=9)
         answer = await self._ask(request)
-        with answer_of("Metadata"):
+        with _readable("Metadata"):
             brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
         if not brokers or not answer.cluster_id:
             raise MoveError("the brokers' Metadata names no brokers or no cluster id — try again when the cluster has started")
@@ -86,7 +90,7 @@ class BrokerAdmin:
         )
         answer = await self._ask(request, address)
         self._check(answer.error_code, answer.error_message, "DESCRIBE_CONFIGS")
-        with answer_of("DescribeClientQuotas"):
+        with _readable("DescribeClientQuotas"):
             return {
                 entity_of({part.entity_type: part.entity_name for part in entry.entity}): {
                     each.key: each.value for each in entry.values
@@ -95,7 +99,26 @@ class BrokerAdmin:
             }
 
     async def alter(self, changes: Changes, *, validate_only: bool = False) -> None:
-        """Make all changes, in one request; the controller makes all of them or none, unless it refuses single entities."""
+        """Make all changes, `MAX_CHANGES` in a request. The controller makes those of a request at once."""
+        for part in _parts(changes):
+            await self._alter(part, validate_only=validate_only)
+
+    async def alter_in_waves(self, cluster: Cluster, waves: Iterable[Iterable[Entity]], changes: Changes) -> None:
+        """Make the changes of one wave after the other. Every live broker has applied a wave before the next begins."""
+        for wave in waves:
+            part = {entity: changes[entity] for entity in wave}
+            await self.alter(part)
+            await self.wait_until_applied(cluster, part)
+
+    async def ask_every_broker(self, cluster: Cluster) -> None:
+        """Raises MoveError if a live broker does not answer. An alteration could not be checked there."""
+        for node_id, address in sorted(cluster.brokers.items()):
+            try:
+                await self.describe(address)
+            except MoveError as error:
+                raise MoveError(f"broker {node_id}: {error}, or run the command on a host that reaches all brokers") from None
+
+    async def _alter(self, changes: Changes, *, validate_only: bool) -> None:
         entry_of = AlterClientQuotasRequest.EntryData
         entries = [
             entry_of(
@@ -116,7 +139,7 @@ class BrokerAdmin:
             newest=_NEWEST,
         )
         answer = await self._ask(request)
-        with answer_of("AlterClientQuotas"):
+        with _readable("AlterClientQuotas"):
             for entry in answer.entries:
                 name = entity_text(entity_of({part.entity_type: part.entity_name for part in entry.entity}))
                 self._check(entry.error_code, f"{name}: {entry.error_message}", "ALTER_CONFIGS")
@@ -156,8 +179,31 @@ class BrokerAdmin:
             raise MoveError(f"{error} — check that broker") from None
 
 
+@contextmanager
+def _readable(api: str) -> Iterator[None]:
+    try:
+        with answer_of(api):
+            yield
+    except ClusterError as error:
+        raise MoveError(f"{error} — name a broker of Apache Kafka 2.6 or later with --bootstrap-server") from None
+
+
 def _reader(response: Message) -> Callable[[int, bytes], Any]:
     return lambda version, body: response.decode(body, version=version)
+
+
+def _parts(changes: Changes) -> Iterator[Changes]:
+    """The changes in parts of at most `MAX_CHANGES`, or one entity."""
+    part: dict[Entity, Mapping[str, float | None]] = {}
+    count = 0
+    for entity, values in changes.items():
+        if part and count + len(values) > MAX_CHANGES:
+            yield part
+            part, count = {}, 0
+        part[entity] = values
+        count += len(values)
+    if part:
+        yield part
 
 
 def _has(quotas: BrokerQuotas, changes: Changes) -> bool:

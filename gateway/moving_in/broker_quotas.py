@@ -86,6 +86,25 @@ def sort_key(entity: Entity) -> tuple[object, ...]:
     return tuple((_ORDER.index(kind) if kind in _ORDER else len(_ORDER), name is None, name or "") for kind, name in entity)
 
 
+def waves(entities: Iterable[Entity]) -> list[list[Entity]]:
+    """The entities in the order in which their quotas may be removed: those of the lowest precedence first.
+
+    A broker applies an alteration entity by entity. If a client lost its own quota first, a much lower default would hold for a
+    moment. Kafka's throttle for it has no upper bound. So each wave has to be applied before the next begins. Quotas are set in
+    the opposite order.
+    """
+    found: dict[tuple[int, ...], list[Entity]] = {}
+    for entity in entities:
+        found.setdefault(_precedence(entity), []).append(entity)
+    return [found[level] for level in sorted(found, reverse=True)]
+
+
+def _precedence(entity: Entity) -> tuple[int, ...]:
+    """Smaller values override larger ones: for each type 0 for a name, 1 for the default and 2 for any."""
+    names = dict(entity)
+    return tuple(2 if kind not in names else int(names[kind] is None) for kind in _ORDER)
+
+
 def translated(quotas: BrokerQuotas, brokers: int) -> Translation:
     """The equivalents of all quotas in front of a cluster of that many brokers."""
     moved: list[MovedQuota] = []
@@ -158,9 +177,12 @@ def _target(entity: Entity) -> ClientQuotaEntity | str:
     return ClientQuotaEntity(names.get("user"), names.get("client-id"), names.get("ip"))
 
 
+def printable(text: str) -> str:
+    """The text on one line, without control characters, which could take over a terminal or end a comment."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
 def _name_text(name: str | None) -> str:
     if name is None:
         return DEFAULT.value
-    if name == DEFAULT.value:
-        return f'"{name}"'
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in name)
+    return f'"{name}"' if name == DEFAULT.value else printable(name)

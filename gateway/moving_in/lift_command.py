@@ -13,11 +13,12 @@ import aiohttp
 from gateway import clock
 from gateway.config.entities import entity_quota
 from gateway.config.model import WeirConfig
+from gateway.features.quota_api.state_file import StateFile
 from gateway.moving_in import MoveError, restore_file
 from gateway.moving_in.access import Access, check_not_gateway
 from gateway.moving_in.broker_admin import BrokerAdmin, Cluster
-from gateway.moving_in.broker_quotas import Entity, Translation, translated
-from gateway.moving_in.lift_rules import GatewayQuotas, listed, loosened, obstacles
+from gateway.moving_in.broker_quotas import Entity, Translation, translated, waves
+from gateway.moving_in.lift_rules import GatewayQuotas, burst_notes, listed, loosened, obstacles, with_api_quotas
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
 
@@ -60,7 +61,7 @@ def lift(config: WeirConfig, path: Path, access: Access, options: LiftOptions) -
     """Returns the exit code. Raises MoveError."""
     check_not_gateway(config, access.bootstrap)
     plan = asyncio.run(_planned(config, path, access, options))
-    print(plan.text)
+    print(plan.text, flush=True)
     if plan.obstacles:
         count = len(plan.obstacles)
         print(f"\nnot lifted, for {count} {'reason' if count == 1 else 'reasons'}:", file=sys.stderr)
@@ -77,7 +78,12 @@ def lift(config: WeirConfig, path: Path, access: Access, options: LiftOptions) -
         return 0
     if not options.yes:
         _confirm(len(plan.translation.moved), input)
-    asyncio.run(_carry_out(access, plan, options))
+    try:
+        asyncio.run(_carry_out(access, plan, options))
+    except KeyboardInterrupt:
+        if not options.restore_file.exists():
+            raise
+        raise MoveError(f"interrupted; {_gone(options.restore_file)}") from None
     print(
         f"lifted {len(plan.translation.moved)} quotas; `weir quotas restore {options.restore_file}` puts them"
         " back exactly as they were"
@@ -86,12 +92,15 @@ def lift(config: WeirConfig, path: Path, access: Access, options: LiftOptions) -
 
 
 async def _planned(config: WeirConfig, path: Path, access: Access, options: LiftOptions) -> _Plan:
-    file = GatewayQuotas(str(path), config.quotas.enforce, tuple(config.quotas.entities))
-    running = [await _running_quotas(url) for url in options.admin]
+    copies = 1 if config.sharing is not None else max(config.workers, len(options.admin))
+    api = await StateFile(config.state.file(path)).load()
+    file = with_api_quotas(GatewayQuotas(str(path), config.quotas.enforce, tuple(config.quotas.entities), copies), api)
+    running = [with_api_quotas(await _running_quotas(url), api) for url in options.admin]
     async with BrokerAdmin(access) as admin:
         cluster = await admin.cluster()
         check_not_gateway(config, list(cluster.brokers.values()))
         quotas = await admin.describe()
+        await admin.ask_every_broker(cluster)
     translation = translated(quotas, len(cluster.brokers) if options.brokers is None else options.brokers)
     found = [obstacle for gateway in (file, *running) for obstacle in obstacles(translation, gateway)]
     return _Plan(cluster, translation, tuple(found), _text(config, cluster, translation, file, options))
@@ -127,10 +136,13 @@ def _text(config: WeirConfig, cluster: Cluster, translation: Translation, file: 
     notes = [f"note: {note}" for note in loosened(translation, file.rows)]
     if translation.moved:
         notes.append("note: clients that connect to the brokers directly have no quota after the lift")
+        notes += [f"note: {note}" for note in burst_notes(config.quotas.window.samples, config.quotas.window.seconds)]
         if not options.admin:
             notes.append("note: only the file was compared; --admin URL also compares the config that a gateway runs with")
+        if config.sharing is None:
+            notes.append("note: without `sharing` in the config, each gateway gives every client its whole limit")
         if config.quota_admins:
-            notes.append("note: quotas that clients set through Weir's quota API override the file, and were not compared")
+            notes.append("note: quotas that were set through Weir's quota API count if state.path is on this host")
     return "\n".join([*lines, *notes])
 
 
@@ -155,12 +167,13 @@ async def _carry_out(access: Access, plan: _Plan, options: LiftOptions) -> None:
         restore_file.write(options.restore_file, content)
         removal = _removal(plan)
         try:
-            await admin.alter(removal)
-            await admin.wait_until_applied(plan.cluster, removal)
+            await admin.alter_in_waves(plan.cluster, waves(removal), removal)
         except MoveError as error:
-            raise MoveError(
-                f"{error}; some quotas may be gone: `weir quotas restore {options.restore_file}` puts them back"
-            ) from None
+            raise MoveError(f"{error}; {_gone(options.restore_file)}") from None
+
+
+def _gone(path: Path) -> str:
+    return f"some quotas may be gone: `weir quotas restore {path}` puts them back"
 
 
 def _removal(plan: _Plan) -> dict[Entity, dict[str, float | None]]:

@@ -1,11 +1,14 @@
 """Decides if quotas may leave the brokers: Weir must enforce a limit for each entity that is at least as low."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from gateway.moving_in.broker_quotas import MovedQuota, Translation, entity_text, factor_text, limits_by_target, number_text
 from gateway.moving_in.differences import entity_text as target_text
-from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, QuotaTable
+from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable
+
+_SHORT_BURST_SECONDS: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +18,20 @@ class GatewayQuotas:
     source: str
     enforce: bool
     rows: tuple[EntityQuota, ...]
+    copies: int = 1
+    """The number of processes that give every client its whole quota, because they share none."""
 
     def by_entity(self) -> Mapping[ClientQuotaEntity, EntityQuota]:
         return {row.entity: row for row in self.rows}
+
+
+def with_api_quotas(gateway: GatewayQuotas, api: DynamicQuotas) -> GatewayQuotas:
+    """The quotas with those that were set through Weir's quota API, which override the config."""
+    rows = dict(gateway.by_entity())
+    for entity, limits in api.items():
+        row = rows.get(entity, EntityQuota(entity))
+        rows[entity] = replace(row, limits={**row.limits, **limits})
+    return replace(gateway, rows=tuple(rows.values()))
 
 
 def obstacles(translation: Translation, gateway: GatewayQuotas) -> list[str]:
@@ -27,6 +41,11 @@ def obstacles(translation: Translation, gateway: GatewayQuotas) -> list[str]:
         found.append(
             f"{gateway.source}: quotas.enforce is false, so Weir would throttle no client after the lift — set it to true, or"
             " remove the key"
+        )
+    if translation.moved and gateway.copies > 1:
+        found.append(
+            f"{gateway.source}: sharing is empty, so each of {gateway.copies} processes would give every client its whole"
+            " limit — add 'sharing: {}'"
         )
     rows = gateway.by_entity()
     for quota in translation.moved:
@@ -94,6 +113,15 @@ def _limit_now(table: QuotaTable, key: str, entity: ClientQuotaEntity) -> tuple[
     else:
         return None
     return None if found.limit is None or found.entity is None else (found.limit, found.entity)
+
+
+def burst_notes(samples: int, seconds: int) -> list[str]:
+    """A note if Weir allows a client that the brokers have slowed down a burst of more than a second of its quota."""
+    burst = (samples - 1) * seconds
+    if burst <= _SHORT_BURST_SECONDS:
+        return []
+    remedy = "set quotas.window to {samples: 2, seconds: 1} until then, if that is too much"
+    return [f"right after the lift, a client may use {burst} s of its quota at once, as after a pause — {remedy}"]
 
 
 def listed(moved: Sequence[MovedQuota], brokers: int, gateway: GatewayQuotas) -> list[str]:

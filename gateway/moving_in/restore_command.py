@@ -9,7 +9,7 @@ from pathlib import Path
 from gateway.moving_in import MoveError
 from gateway.moving_in.access import Access
 from gateway.moving_in.broker_admin import BrokerAdmin
-from gateway.moving_in.broker_quotas import Entity, entity_text, number_text
+from gateway.moving_in.broker_quotas import Entity, entity_text, number_text, waves
 from gateway.moving_in.restore_file import RestoreFile
 from gateway.moving_in.restore_rules import RestorePlan, restore_plan
 
@@ -37,7 +37,7 @@ async def _restore(path: Path, content: RestoreFile, access: Access, options: Re
             )
         plan = restore_plan(content.lifted_quotas(), content.kept_quotas(), await admin.describe())
         wanted = _combined(plan)
-        print("\n".join([str(cluster), *_lines(plan)]))
+        print("\n".join([str(cluster), *_lines(plan)]), flush=True)
         if plan.conflicts and not options.force:
             print(f"\nnot restored, because the brokers' quotas have changed since {content.written_at}:", file=sys.stderr)
             for conflict in plan.conflicts:
@@ -51,8 +51,10 @@ async def _restore(path: Path, content: RestoreFile, access: Access, options: Re
         if options.dry_run:
             print("dry run: the brokers would accept the quotas; nothing was changed")
             return 0
-        await admin.alter(wanted)
-        await admin.wait_until_applied(cluster, wanted)
+        try:
+            await admin.alter_in_waves(cluster, reversed(waves(wanted)), wanted)
+        except MoveError as error:
+            raise MoveError(f"{error}; repeat the command until it reports success: it sets the rest") from None
     print(f"restored {sum(map(len, wanted.values()))} quotas; you may delete {path}")
     return 0
 

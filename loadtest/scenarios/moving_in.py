@@ -52,7 +52,8 @@ _P, _C, _M, _S, _I = (
 )  # fmt: skip
 QUOTAS: Sequence[tuple[Mapping[str, str | None], Mapping[str, float]]] = (
     ({"user": "alice"}, {_P: 1e6, _C: 2e6, _S: 50.0}),
-    ({"user": None}, {_P: 5e7, _C: 6e7, _M: 1000.0}),
+    # Producers that lost their own quota before this one would be muted for hours.
+    ({"user": None}, {_P: 10.0, _C: 6e7, _M: 1000.0}),
     ({"user": "bob"}, {_M: 2.5}),
     ({"client-id": CLIENT_ID}, {_P: 3e6, _C: 4e6}),
     ({"client-id": None}, {_P: 7e7, _S: 400.0}),
@@ -173,10 +174,9 @@ def move(cluster: KafkaCluster, directory: Path, name: str, seconds: float) -> M
     log = LogTotal([node.directory / "data" / f"{topic}-0" for node, topic in zip(cluster.brokers, topics, strict=True)])
     marks: list[tuple[str, float]] = []
 
-    def wait(title: str) -> None:
+    def begin(title: str) -> None:
         marks.append((title, time.monotonic()))
         print(f"  {title}", flush=True)
-        time.sleep(seconds)
 
     def apply(quotas: Mapping[str, Any]) -> None:
         version = json.loads(gateway.get("/api/config"))["version"]
@@ -187,25 +187,31 @@ def move(cluster: KafkaCluster, directory: Path, name: str, seconds: float) -> M
     with ExitStack() as stack:
         stack.enter_context(gateway)
         log.start()
+        begin("brokers alone: the first burst")
         for topic in topics:
             stack.callback(UnpacedProducer(gateway.bootstrap_servers, topic).close)
-        wait("brokers alone: the first burst")
-        wait("brokers alone")
+        time.sleep(seconds)
+        begin("brokers alone")
+        time.sleep(seconds)
+        begin("import, shadow: Weir only measures")
         section = yaml.safe_load(weir("import", *config))["quotas"]
         apply({**section, "enforce": False})
-        wait("shadow: Weir only measures")
+        time.sleep(seconds)
+        begin("enforce: brokers and Weir")
         apply(section)
-        wait("both enforce")
+        time.sleep(seconds)
+        begin("lift, then Weir alone")
         weir("lift", *config, "--admin", gateway.admin, "--restore-file", str(saved), "--yes")
-        left = len(described(servers))
-        wait("lifted: Weir alone")
+        time.sleep(seconds)
+        begin("restore, then brokers and Weir")
+        left = described(servers)
         weir("restore", str(saved))
-        wait("restored: both enforce")
+        time.sleep(seconds)
         end = time.monotonic()
     log.stop()
     ends = [mark for _, mark in marks[1:]] + [end]
-    steps = [step(title, log.series, begin, end) for (title, begin), end in zip(marks, ends, strict=True)]
-    return Move(name, sum(len(values) for _, values in QUOTAS), left, described(servers) == before, tuple(steps))
+    steps = [step(title, log.series, start, stop) for (title, start), stop in zip(marks, ends, strict=True)]
+    return Move(name, sum(len(values) for _, values in QUOTAS), len(left), described(servers) == before, tuple(steps))
 
 
 def table(moves: Sequence[Move]) -> str:

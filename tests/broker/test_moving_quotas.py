@@ -43,7 +43,8 @@ BURST_SECONDS = 15
 Entity = tuple[tuple[str, str | None], ...]
 QUOTAS: Mapping[Entity, Mapping[str, float]] = {
     (("user", "alice"),): {"producer_byte_rate": 1e6, "consumer_byte_rate": 2e6, "request_percentage": 50.0},
-    (("user", None),): {"producer_byte_rate": 5e7, "consumer_byte_rate": 6e7, "controller_mutation_rate": 1000.0},
+    # A producer that lost its own quota before this one would be muted for hours.
+    (("user", None),): {"producer_byte_rate": 10.0, "consumer_byte_rate": 6e7, "controller_mutation_rate": 1000.0},
     (("user", "bob, the \u2603"),): {"controller_mutation_rate": 2.5},
     (("client-id", CLIENT_ID),): {"producer_byte_rate": 3e6, "consumer_byte_rate": 4e6},
     (("client-id", None),): {"producer_byte_rate": 7e7, "request_percentage": 400.0},

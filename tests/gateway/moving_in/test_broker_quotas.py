@@ -11,6 +11,7 @@ from gateway.moving_in.broker_quotas import (
     factor_text,
     limits_by_target,
     translated,
+    waves,
 )
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity
 from gateway.quotas.kinds import KINDS
@@ -110,6 +111,21 @@ def test_order_does_not_depend_on_the_answer() -> None:
     assert translated(quotas, 2) == translated(backwards, 2)
     names = [entity_text(quota.entity) for quota in translated(quotas, 2).moved]
     assert names[::2] == ["user=alice", "user=alice, client-id=etl", "user=bob", "user=<default>", "client-id=etl"]
+
+
+def test_quotas_are_removed_from_the_lowest_precedence_on() -> None:
+    """Kafka's eight levels, and two of addresses. A client never falls back to a default that is still there."""
+    levels = [
+        {"user": "u", "client-id": "c"}, {"user": "u", "client-id": None}, {"user": "u"}, {"user": None, "client-id": "c"},
+        {"user": None, "client-id": None}, {"user": None}, {"client-id": "c"}, {"client-id": None}, {"ip": "::1"}, {"ip": None},
+    ]  # fmt: skip
+    entities = [entity_of(parts) for parts in levels]
+    assert waves(sorted(entities, key=str)) == [[entity] for entity in reversed(entities)]
+
+
+def test_entities_of_one_level_are_one_wave() -> None:
+    alice, bob, default = (entity_of({"user": name}) for name in ("alice", "bob", None))
+    assert waves([alice, default, bob]) == [[default], [alice, bob]]
 
 
 def test_every_kind_of_kafka_has_a_scope() -> None:

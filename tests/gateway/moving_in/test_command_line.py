@@ -1,6 +1,7 @@
 """The three commands with wrong inputs: each error has the value, the reason and the remedy, and no traceback."""
 
 import socket
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,9 @@ import pytest
 from gateway.__main__ import main
 from gateway.cluster import discovery
 from gateway.config.load import parse_config
-from gateway.moving_in import MoveError
+from gateway.moving_in import MoveError, broker_admin
 from gateway.moving_in.access import access_of, addresses, check_not_gateway
+from gateway.moving_in.broker_quotas import entity_of
 from loadtest.testkit.kafka import free_port
 
 CONFIG = """\
@@ -95,6 +97,18 @@ def test_weirs_own_listener_is_refused(config: Path, address: str, capsys) -> No
         assert "of this gateway, which answers with its own quotas — name a broker's own address" in found
 
 
+@pytest.mark.parametrize(("address", "own"), [("broker-7.kafka.example.com", True), ("broker-x.kafka.example.com", False)])
+def test_brokers_by_server_name_are_weirs_own(config: Path, address: str, own: bool) -> None:
+    text = config.read_text().replace(
+        "{name: local, bootstrap_port: 30092}",
+        "{name: tls, bootstrap_port: 30092, advertised_host: kafka.example.com, tls: {cert: c, key: k},"
+        ' sni: "broker-{id}.kafka.example.com:9092"}',
+    )
+    parsed = parse_config(text, source="weir.yaml")
+    with pytest.raises(MoveError, match="is the listener tls of this gateway") if own else nullcontext():
+        check_not_gateway(parsed, [(address, 9092)])
+
+
 def test_other_ports_and_hosts_are_no_listeners(config: Path) -> None:
     parsed = parse_config(config.read_text(), source="weir.yaml")
     check_not_gateway(parsed, [("127.0.0.1", 29096), ("broker1", 29092), ("weir.example.com", 30092)])
@@ -130,3 +144,10 @@ def test_brokers_must_be_a_number(config: Path, capsys) -> None:
 def test_address_is_needed_without_a_config() -> None:
     with pytest.raises(MoveError, match="--bootstrap-server: is missing"):
         access_of(None, None, None, None)
+
+
+@pytest.mark.parametrize(("sizes", "parts"), [([], []), ([1], [1]), ([999, 1000, 1], [2000]), ([1500, 501], [1500, 501]),
+                                             ([5000, 1], [5000, 1])])  # fmt: skip
+def test_large_alterations_are_several_requests(sizes: list[int], parts: list[int]) -> None:
+    changes = {entity_of({"user": str(number)}): {str(key): None for key in range(size)} for number, size in enumerate(sizes)}
+    assert [sum(map(len, part.values())) for part in broker_admin._parts(changes)] == parts

@@ -1,12 +1,14 @@
 """A lift needs a limit in Weir that is enforced and at least as low, for each entity."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from gateway.config.entities import entity_quota
 from gateway.moving_in.broker_quotas import BrokerQuotas, entity_of, translated
-from gateway.moving_in.lift_rules import GatewayQuotas, listed, loosened, obstacles
+from gateway.moving_in.lift_rules import GatewayQuotas, burst_notes, listed, loosened, obstacles, with_api_quotas
+from gateway.quotas.entity import ClientQuotaEntity
 
 ALICE = entity_of({"user": "alice"})
 EVERYBODY = entity_of({"user": None})
@@ -58,6 +60,23 @@ def test_lift_needs_enforcement() -> None:
     translation = translated({ALICE: {"producer_byte_rate": 10.0}}, 3)
     (problem,) = obstacles(translation, gateway({"user": "alice", "producer_byte_rate": 30}, enforce=False))
     assert problem.startswith("weir.yaml: quotas.enforce is false")
+
+
+def test_processes_without_sharing_are_an_obstacle() -> None:
+    translation = translated({ALICE: {"producer_byte_rate": 10.0}}, 3)
+    two = replace(gateway({"user": "alice", "producer_byte_rate": 30}), copies=2)
+    (problem,) = obstacles(translation, two)
+    assert "each of 2 processes would give every client its whole limit — add 'sharing: {}'" in problem
+
+
+@pytest.mark.parametrize(("api", "problem"), [(31.0, "allows 31"), (30.0, None), (5.0, None)])
+def test_quotas_of_weirs_own_api_override_the_file(api: float, problem: str | None) -> None:
+    translation = translated({ALICE: {"producer_byte_rate": 10.0}}, 3)
+    for rows in ([], [{"user": "alice", "producer_byte_rate": 1, "consumer_byte_rate": 1}]):
+        found = obstacles(
+            translation, with_api_quotas(gateway(*rows), {ClientQuotaEntity("alice"): {"producer_byte_rate": api}})
+        )
+        assert [problem in each for each in found] == ([] if problem is None else [True])
 
 
 def test_quotas_that_stay_at_the_brokers_need_no_row() -> None:
@@ -112,6 +131,13 @@ DEFAULTS: BrokerQuotas = {EVERYBODY: {"producer_byte_rate": 10.0}, entity_of({"i
 def test_rows_that_override_a_default_are_noted(row: Mapping[str, object], note: str | None) -> None:
     found = loosened(translated(DEFAULTS, 3), gateway(row).rows)
     assert [each.startswith(note or "?") for each in found] == ([] if note is None else [True])
+
+
+@pytest.mark.parametrize(("samples", "seconds", "burst"), [(11, 1, "10 s"), (3, 2, "4 s"), (2, 1, None)])
+def test_a_long_burst_is_noted(samples: int, seconds: int, burst: str | None) -> None:
+    assert [f"may use {burst} of its quota at once" in note for note in burst_notes(samples, seconds)] == [True] * (
+        burst is not None
+    )
 
 
 def test_listing_has_both_limits() -> None:
