@@ -68,7 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--kafka-properties",
         type=Path,
         metavar="FILE",
-        help="a file with security.protocol, sasl.* and ssl.* settings; README.md lists the supported keys",
+        help="a file with security.protocol, sasl.* and ssl.* settings; docs/how-to/reports.md lists the supported keys",
     )
     parser.add_argument("--quiet", action="store_true", help="print no progress messages")
     parser.add_argument("--where", action="store_true", help="print the path of the script for spark-submit, and exit")
