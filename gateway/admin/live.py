@@ -3,13 +3,15 @@
 import asyncio
 import json
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from aiohttp import web
 
+from gateway.admin.rows import CurrentPlaces, described
 from gateway.admin.single_flight import SingleFlight
 from gateway.admin.view import AdminView
+from gateway.config.places import Places
 from gateway.log import iso
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.snapshot import UsageRow
@@ -95,6 +97,7 @@ class GatewaySnapshots:
 
     def __init__(self, view: AdminView) -> None:
         self._view = view
+        self._places = CurrentPlaces(lambda: view.effective.config, view.config_file)
         self._history: deque[Point] = deque(maxlen=HISTORY_SECONDS)
         self._throttled_before: float | None = None
 
@@ -115,7 +118,8 @@ class GatewaySnapshots:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything on the page, as plain values. Rates are units per second, times ISO 8601 or seconds as named."""
-        return {**self.facts(), **ranked(self._view.engine.snapshot(self._view.monotonic()))}
+        view = self._view
+        return {**self.facts(), **ranked(view.engine.snapshot(view.monotonic()), self._places(), view.wall())}
 
     def facts(self) -> dict[str, Any]:
         """The snapshot without the entities."""
@@ -169,34 +173,38 @@ def kinds() -> dict[str, dict[str, Any]]:
     }
 
 
-def ranked(rows: Sequence[UsageRow]) -> dict[str, Any]:
-    """The entities of a snapshot: throttled entities, the longest first, and entities near a limit."""
+def ranked(rows: Sequence[UsageRow], places: Places, wall: float) -> dict[str, Any]:
+    """The entities of a snapshot: throttled entities, the longest first, and entities near a limit.
+
+    `wall` is the time of the rows, in seconds since 1970.
+    """
     throttled = sorted((row for row in rows if row.throttle_left > 0.0), key=lambda row: -row.throttle_left)
     busiest = sorted((row for row in rows if row.rate > 0.0), key=lambda row: (-row.used_ratio, -row.rate))
     return {
         "rates": {name: sum(row.rate for row in rows if row.kind == name) for name in KINDS},
         "throttled_count": len(throttled),
-        "throttled": [_shown(row) for row in throttled[:MAX_THROTTLED]],
-        "top": [_shown(row) for row in busiest[:MAX_TOP]],
+        "throttled": [_shown(row) for row in described(throttled[:MAX_THROTTLED], places, wall)],
+        "top": [_shown(row) for row in described(busiest[:MAX_TOP], places, wall)],
     }
 
 
-def _shown(row: UsageRow) -> dict[str, Any]:
-    return {
-        "kind": row.kind,
-        "user": row.user,
-        "client_id": row.client_id,
-        "ip": row.ip,
-        "level": row.level,
-        "source": row.source,
-        "limit": row.limit,
-        "rate": row.rate,
-        "ratio": row.used_ratio,
-        "left": row.throttle_left,
-        "throttled": row.throttled_total,
-        "early": row.early_total,
-        "connections": row.connections,
-    }
+_SHOWN: Final = {
+    "ratio": "used_ratio",
+    "left": "throttle_left",
+    "throttled": "throttled_total",
+    "early": "early_total",
+    "since": "throttled_since",
+    **{
+        name: name
+        for name in ("kind", "user", "client_id", "ip", "level", "source", "limit", "rate", "connections", "key", "set_in",
+                     "addresses")
+    },
+}  # fmt: skip
+"""The values of a row on the live page, and the names of the rows of `/api/quotas`."""
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: row[source] for name, source in _SHOWN.items()}
 
 
 def _event(name: str, value: object) -> bytes:

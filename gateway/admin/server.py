@@ -7,11 +7,14 @@ from typing import Any
 
 from aiohttp import web
 
+from gateway.admin.entities import EXPLAIN, EntityPages, Usage, explain_page
+from gateway.admin.explanation import ClientNames, explain_client, with_use
 from gateway.admin.forgive import PATH, forgive_page
 from gateway.admin.http import Address, AdminBindError, Page, PageServer, json_page, shared, shared_metrics
 from gateway.admin.live import GatewaySnapshots, LiveFeed, units
 from gateway.admin.metrics.registry import exposition
 from gateway.admin.metrics.scrape import Scrape
+from gateway.admin.rows import EARLY, CurrentPlaces, described
 from gateway.admin.view import AdminView
 from gateway.config.effective import ReloadResult
 from gateway.features.catalogue import FEATURES
@@ -25,6 +28,7 @@ class AdminServer(PageServer):
 
     def __init__(self, view: AdminView, at: Address | Path) -> None:
         self._view = view
+        self._places = CurrentPlaces(lambda: view.effective.config, view.config_file)
         snapshots = GatewaySnapshots(view)
         pages: dict[str, Page] = {
             "/metrics": shared_metrics(self._metrics),
@@ -34,6 +38,7 @@ class AdminServer(PageServer):
             "/api/config": shared(self._config),
             "/api/facts": shared(self._facts),
         }
+        pages |= EntityPages(self._usage).pages() | {EXPLAIN: explain_page(self._explain)}
         pages |= {f"/api/{feature.page}": self._report(feature.page) for feature in FEATURES if feature.page}
         self._snapshots = snapshots
         actions = {PATH: forgive_page(view.forgive)}
@@ -50,28 +55,40 @@ class AdminServer(PageServer):
         return web.Response(text="ready\n") if reason is None else web.Response(status=503, text=f"{reason}\n")
 
     async def _quotas(self) -> web.Response:
-        view = self._view
-        rows = view.engine.snapshot(view.monotonic())
+        usage = await self._usage()
         return await self._json(
             {
-                "enforce": view.effective.config.quotas.enforce,
+                "enforce": usage.enforce,
                 "units": units(),
-                "shared": view.report_on("sharing") is not None,
-                "rows": rows,
+                "shared": self._view.report_on("sharing") is not None,
+                "rows": usage.rows,
             }
         )
 
     async def _throttles(self) -> web.Response:
-        view = self._view
-        rows = [row for row in view.engine.snapshot(view.monotonic()) if row.throttle_left > 0]
-        rows.sort(key=lambda row: row.throttle_left, reverse=True)
+        usage = await self._usage(throttled_only=True)
+        usage.rows.sort(key=lambda row: -float(row["throttle_left"]))
         return await self._json(
             {
-                "enforce": view.effective.config.quotas.enforce,
-                "muted_connections": view.counters.muted,
-                "rows": rows,
+                "enforce": usage.enforce,
+                "muted_connections": self._view.counters.muted,
+                "early": EARLY,
+                "rows": usage.rows,
             }
         )
+
+    async def _usage(self, *, throttled_only: bool = False) -> Usage:
+        view = self._view
+        rows = view.engine.snapshot(view.monotonic())
+        if throttled_only:
+            rows = [row for row in rows if row.throttle_left > 0.0]
+        wall, places = view.wall(), self._places()
+        # Thousands of rows take long, so a thread describes them.
+        return Usage(await asyncio.to_thread(described, rows, places, wall), places.config.quotas.enforce, iso(wall))
+
+    async def _explain(self, client: ClientNames, _: str) -> dict[str, Any]:
+        answer = explain_client(client, self._places(), self._view.dynamic())
+        return with_use(answer, (await self._usage()).rows)
 
     def _report(self, page: str) -> Page:
         async def answer() -> web.Response:

@@ -18,7 +18,7 @@ from gateway.quotas.kinds import KINDS
 
 REFRESH_SECONDS = 1.0
 
-_TIMEOUT = aiohttp.ClientTimeout(total=5)
+ADMIN_TIMEOUT = aiohttp.ClientTimeout(total=5)
 _BAR_WIDTH = 20
 _REFUSALS = frozenset({HTTPStatus.MISDIRECTED_REQUEST, HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN})
 """Answers with a remedy in their text."""
@@ -32,8 +32,8 @@ class AdminUnreachableError(Exception):
 
 async def show_quotas(admin: str, *, once: bool, as_json: bool, console: Console) -> None:
     """Print the table, again each second on a terminal unless `once`. Raises AdminUnreachableError."""
-    async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
-        answer = await _ask(session, admin)
+    async with aiohttp.ClientSession(timeout=ADMIN_TIMEOUT) as session:
+        answer = await ask(session, admin)
         if as_json:
             console.print(json.dumps(answer, indent=2), markup=False, highlight=False, soft_wrap=True)
         elif once or not console.is_terminal:
@@ -42,13 +42,13 @@ async def show_quotas(admin: str, *, once: bool, as_json: bool, console: Console
             with Live(quota_table(answer, console.width), console=console, auto_refresh=False, screen=False) as live:
                 while True:
                     await asyncio.sleep(REFRESH_SECONDS)
-                    live.update(quota_table(await _ask(session, admin), console.width), refresh=True)
+                    live.update(quota_table(await ask(session, admin), console.width), refresh=True)
 
 
 async def forgive_debts(admin: str, wanted: Mapping[str, str], console: Console) -> None:
     """Clear the debts of the clients that `wanted` names, and print the debts. Raises AdminUnreachableError."""
-    async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
-        answer = await _ask(session, admin, "/api/quotas/forgive", "cleared", wanted)
+    async with aiohttp.ClientSession(timeout=ADMIN_TIMEOUT) as session:
+        answer = await ask(session, admin, "/api/quotas/forgive", "cleared", wanted)
     for debt in answer["cleared"]:
         names = ", ".join(f"{key} {printable(debt[key])}" for key in ("user", "client_id") if debt[key])
         console.print(f"cleared {debt['seconds']:.1f} s of {debt['kind']} for {names}", markup=False, highlight=False)
@@ -58,17 +58,18 @@ async def forgive_debts(admin: str, wanted: Mapping[str, str], console: Console)
         )
 
 
-async def _ask(
+async def ask(
     session: aiohttp.ClientSession,
     admin: str,
     path: str = "/api/quotas",
     holds: str = "rows",
     body: Mapping[str, str] | None = None,
+    query: Mapping[str, str] | None = None,
 ) -> Answer:
     """Send a GET, or a POST of `body`. The answer has a list under the name `holds`. Raises AdminUnreachableError."""
     url = f"{admin.rstrip('/')}{path}"
     try:
-        async with session.request("GET" if body is None else "POST", url, json=body) as response:
+        async with session.request("GET" if body is None else "POST", url, json=body, params=query) as response:
             if response.status in _REFUSALS:
                 raise AdminUnreachableError(f"{url} refuses the request: {(await response.text()).strip()}")
             response.raise_for_status()
@@ -110,6 +111,8 @@ def quota_table(answer: Answer, width: int) -> Group:
         notes.append(Text("No client has used a quota yet."))
     if not answer["enforce"]:
         notes.append(Text("quotas.enforce is false: no client is delayed; throttles are only counted.", style="yellow"))
+    if "early" not in left_out and any(row["early_total"] for row in answer["rows"]):
+        notes.append(Text("early: requests that came before their client's throttle time was over, and by how much at most."))
     if answer.get("shared"):
         notes.append(Text("Gateways share these quotas: rate is the use through this gateway, used that of all gateways."))
     return Group(table, *notes)
@@ -140,17 +143,20 @@ _COLUMNS: dict[str, JustifyMethod] = {
     "throttled": "right",
     "early": "right",
     "time left": "right",
-    "limit from": "left",
+    "since": "left",
+    "quota that binds": "left",
+    "addresses": "left",
 }
 _BAR = "bar"
 """The bar in the column `used`, beside the percentage."""
-_DISPENSABLE = ("limit from", "early", _BAR, "throttled", "time left", "limit")
+_DISPENSABLE = ("addresses", "early", "since", _BAR, "throttled", "quota that binds", "time left", "limit")
 """Columns that a narrow terminal drops, in this order."""
-_FOLDED = frozenset({"kind", "user", "client-id or ip", "limit from"})
+_FOLDED = frozenset({"kind", "user", "client-id or ip", "quota that binds", "addresses"})
 """Columns with cells of several lines."""
 _FOLDED_WIDTH = 12
 """The minimum width of these columns, in characters."""
 _BORDER = 3
+_SHOWN_ADDRESSES = 3
 
 
 def _formatter(kind: str) -> Callable[[float], str]:
@@ -170,8 +176,18 @@ def _cells(row: Answer, rate: Callable[[float], str]) -> dict[str, str]:
         "throttled": f"{row['throttled_total']:,}",
         "early": f"{row['early_total']:,}, by {row['early_seconds_max']:.1f} s" if row["early_total"] else "",
         "time left": f"{row['throttle_left']:.1f} s" if row["throttle_left"] > 0 else "",
-        "limit from": printable(f"{row['source']}: {row['level']}" if row["source"] else ""),
+        "since": (row.get("throttled_since") or "")[11:19],
+        "quota that binds": printable(_binding(row)),
+        "addresses": printable(", ".join(row.get("addresses", ())[-_SHOWN_ADDRESSES:])),
     }
+
+
+def _binding(row: Answer) -> str:
+    """The key, the entity and the place of the quota: `producer_byte_rate of user=alice (weir.yaml:12)`."""
+    if not row["source"]:
+        return ""
+    key = "" if row["limit"] is None else f"{row['key']} of "
+    return f"{key}{row['level']} ({row['set_in']})"
 
 
 def _bar(ratio: float, percent: str) -> Table:

@@ -8,6 +8,7 @@ from gateway import clock
 from gateway.config.effective import EffectiveConfig
 from gateway.proxy.counters import Counters
 from gateway.quotas.debts import ClearedDebt, DebtFilter
+from gateway.quotas.entity import DynamicQuotas
 from gateway.quotas.snapshot import ThrottleTotals, UsageRow
 
 
@@ -45,7 +46,8 @@ class FeatureView(Protocol):
 class AdminView:
     """A running gateway. `not_ready` returns the reason if balancers should send no clients here, otherwise None.
 
-    `brokers` returns the address of each broker by node id. `forgive` clears debts.
+    `brokers` returns the address of each broker by node id. `forgive` clears debts. `dynamic` returns the quotas of the quota
+    API. `config_file` is the file's name in the places of quotas.
     """
 
     engine: EngineView
@@ -55,6 +57,8 @@ class AdminView:
     features: Sequence[FeatureView] = ()
     brokers: Callable[[], Mapping[int, tuple[str, int]]] = dict
     forgive: Callable[[DebtFilter], Sequence[ClearedDebt]] = lambda _: ()
+    dynamic: Callable[[], DynamicQuotas] = dict
+    config_file: str = "weir.yaml"
     monotonic: Callable[[], float] = clock.monotonic
     wall: Callable[[], float] = clock.wall
 

@@ -45,8 +45,8 @@ class EffectiveConfig:
         self.reloads[outcome] += 1
         if result.success:
             self.last_success_at = result.at
+            self.config = result.config  # also without a change: entities may be on other lines of the file
         if result.changes:
-            self.config = result.config
             self.loaded_at = result.at
             self.version += 1
         self._outlet.notify(

@@ -1,6 +1,7 @@
 """Reads the config file into a `WeirConfig`, or raises one `ConfigError` with all problems."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -12,7 +13,7 @@ from gateway.config.explain import explain, problem
 from gateway.config.model import (
     WeirConfig,
 )
-from gateway.config.problems import ConfigError, Problem
+from gateway.config.problems import ConfigError, KeyPath, Problem
 from gateway.config.sasl import UnusableSecretError
 
 
@@ -28,12 +29,22 @@ def parse_config(text: str, *, source: str, directory: Path | None = None) -> We
         raise ConfigError(source, [Problem("(file)", message, remedy)]) from None
 
 
-def parse_kept_config(text: str, *, source: str, directory: Path) -> WeirConfig:
-    """Read a config that was valid and has been saved as JSON. The files that it names are checked again. Raises ConfigError.
+def kept_config(config: WeirConfig) -> str:
+    """The config as JSON, for `parse_kept_config`, with the lines of its entities in the config file."""
+    lines = [quota.line for quota in config.quotas.entities]
+    return json.dumps({"config": config.model_dump(mode="json", by_alias=True, exclude_unset=True), "entity_lines": lines})
 
-    It is not parsed as YAML, because YAML reads some of JSON differently, such as 5e-05 and an emoji.
+
+def parse_kept_config(text: str, *, source: str, directory: Path) -> WeirConfig:
+    """Read a config that was valid and has been saved by `kept_config`. The files that it names are checked again.
+
+    Raises ConfigError. It is not parsed as YAML, because YAML reads some of JSON differently, such as 5e-05 and an emoji.
     """
-    return _validated(Document(json.loads(text), {}, []), source, directory)
+    kept = json.loads(text)
+    lines: dict[KeyPath, int] = {
+        ("quotas", "entities", index): line for index, line in enumerate(kept["entity_lines"]) if line is not None
+    }
+    return _validated(Document(kept["config"], lines, []), source, directory)
 
 
 def _validated(document: Document, source: str, directory: Path | None) -> WeirConfig:
@@ -50,8 +61,18 @@ def _validated(document: Document, source: str, directory: Path | None) -> WeirC
         if not problems and directory is not None:
             problems += [*check_certificates(config, document, directory), *_check_secret(config, document, directory)]
         if not problems:
-            return config
+            return _with_lines(config, document)
     raise ConfigError(source, sorted(problems, key=lambda problem: problem.line or 0))
+
+
+def _with_lines(config: WeirConfig, document: Document) -> WeirConfig:
+    """The config whose entities know their lines, so that a throttle can be traced to the file."""
+    entities = tuple(
+        replace(quota, line=document.line(("quotas", "entities", index))) for index, quota in enumerate(config.quotas.entities)
+    )
+    if not entities:
+        return config
+    return config.model_copy(update={"quotas": config.quotas.model_copy(update={"entities": entities})})
 
 
 def _check_secret(config: WeirConfig, document: Document, directory: Path) -> list[Problem]:

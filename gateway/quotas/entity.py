@@ -108,12 +108,14 @@ class EntityQuota:
     """One entity of the config file: its limits by quota key (`producer_byte_rate`: bytes/s), and its exemptions.
 
     `exempt`: from all rates; there are no limits then. `exempt_from`: the list in the file, empty if the file says `true`.
+    `line` of the file, from 1; None if unknown. A row that only moved to another line is equal to the row before.
     """
 
     entity: ClientQuotaEntity
     limits: Mapping[str, float] = field(default_factory=dict)
     exempt: bool = False
     exempt_from: tuple[str, ...] = ()
+    line: int | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return str(self.entity)
@@ -234,15 +236,7 @@ class QuotaTable:
 
         Unlike in Kafka, an empty client-id is a client-id, so that no client escapes a default without one (KAFKA-13341).
         """
-        user, client_id = short_name(user), short_name(client_id)
-        pair, whole_user, whole_client = Tags(user, client_id), Tags(user, None), Tags(None, client_id)
-        levels = [
-            (ClientQuotaEntity(user_name, client_name), tags)
-            for user_name in (user, DEFAULT)
-            for client_name, tags in ((client_id, pair), (DEFAULT, pair), (None, whole_user))
-        ]
-        levels += _levels(whole_client)
-        return self._first(key, levels) or Resolution(whole_client, None, None)
+        return self._first(key, client_levels(user, client_id)) or Resolution(Tags(None, short_name(client_id)), None, None)
 
     def exempts(self, name: str, user: str, client_id: str) -> bool:
         """True if a client is exempt from topic quotas or volume quotas (`TOPICS`, `VOLUMES`).
@@ -283,6 +277,16 @@ class QuotaTable:
                         return Resolution(later_tags, None, later, exempt=True, source=Source.FILE)
             return Resolution(tags, limit.per_second, entity, source=limit.source)
         return None
+
+
+def client_levels(user: str, client_id: str) -> Sequence[tuple[ClientQuotaEntity, Tags]]:
+    """Kafka's eight levels for a client, most specific first: the entity of each, and the tags of its bucket."""
+    user, client_id = short_name(user), short_name(client_id)
+    pair, whole_user = Tags(user, client_id), Tags(user, None)
+    names: tuple[tuple[EntityName, Tags], ...] = ((client_id, pair), (DEFAULT, pair), (None, whole_user))
+    users: tuple[EntityName, ...] = (user, DEFAULT)
+    levels = [(ClientQuotaEntity(one, other), tags) for one in users for other, tags in names]
+    return [*levels, *_levels(Tags(None, client_id))]
 
 
 def _levels(tags: Tags) -> Sequence[tuple[ClientQuotaEntity, Tags]]:

@@ -93,4 +93,6 @@ class UnnamedBuckets:
             early_seconds_max=max(gone.early_seconds_max, tally.early_seconds_max),
             throttle_left=0.0,
             connections=self.connections,
+            throttled_seconds=None,
+            addresses=(),
         )

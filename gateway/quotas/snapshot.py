@@ -18,6 +18,9 @@ class UsageRow:
     - `tokens`: None under `algorithm: window`.
     - `early_total` counts the requests that came before the throttle time was over; `early_seconds_*` is how early at least.
     - `throttle_left` is the throttle time of a request that arrives now.
+    - `throttled_seconds` is the time since the first throttle of the current episode. It is None for an entity that was not
+      throttled lately.
+    - `addresses` are the addresses of the last episode's throttled connections, without ports, the latest last.
     """
 
     kind: str
@@ -38,6 +41,8 @@ class UsageRow:
     early_seconds_max: float
     throttle_left: float
     connections: int
+    throttled_seconds: float | None
+    addresses: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

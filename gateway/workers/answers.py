@@ -30,6 +30,8 @@ _ROW: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "early_seconds_max": max,
     "throttle_left": max,
     "connections": add,
+    "throttled_seconds": _known(max),
+    "addresses": lambda one, other: tuple(dict.fromkeys((*one, *other))),
 }
 """The merge of each field of a bucket's rows. All other fields identify the bucket and are equal."""
 

@@ -12,10 +12,14 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway import clock
+from gateway.admin.entities import EXPLAIN, EntityPages, Usage, UsageUnknownError, explain_page
+from gateway.admin.explanation import ClientNames, with_use
 from gateway.admin.forgive import PATH, read_filter
 from gateway.admin.http import Address, Page, PageServer, json_page, shared, shared_metrics
 from gateway.admin.live import LiveFeed, Point, kinds, ranked, units
 from gateway.admin.metrics.registry import METRICS
+from gateway.admin.rows import EARLY, described, undescribed
+from gateway.config.places import Places
 from gateway.log import iso
 from gateway.quotas.snapshot import UsageRow
 from gateway.version import weir_version
@@ -62,9 +66,11 @@ class WorkersServer(PageServer):
         at: Address,
         not_ready: Callable[[], str | None],
         restarts: Mapping[str, int],
+        places_of_quotas: Callable[[], Places],
         allowed_hosts: Callable[[], Collection[str]] = tuple,
     ) -> None:
         """`restarts` counts the failures of the supervisor's own background tasks."""
+        self._places_of_quotas = places_of_quotas
         self._places = places
         self._restarts = restarts
         self._not_ready = not_ready
@@ -81,6 +87,8 @@ class WorkersServer(PageServer):
             "/api/sharing": self._answered(self._merged("/api/sharing", merge_sharing)),
             "/api/config": self._answered(self._merged("/api/config", merge_config)),
             "/api/workers": self._workers,
+            **EntityPages(self._usage).pages(),
+            EXPLAIN: explain_page(self._explain),
         }
         super().__init__(pages, LiveFeed(self), at, allowed_hosts, actions={PATH: self._forgive})
 
@@ -89,13 +97,17 @@ class WorkersServer(PageServer):
 
     async def snapshot_with_history(self) -> tuple[list[Point], dict[str, Any]]:
         try:
-            facts, rows = await asyncio.gather(self._ask("/api/facts"), self._rows())
-        except _NoAnswerError:
+            facts, rows = await asyncio.gather(self._ask("/api/facts"), self.rows())
+        except NoWorkerAnswersError:
             facts, rows = [], []
         if facts:
             self._facts = merge_facts([answer["facts"] for answer in facts])
         own = {"at": iso(clock.wall()), "not_ready": self._not_ready(), "workers": self._states()}
-        return merge_histories([answer["history"] for answer in facts]), {**self._facts, **ranked(rows), **own}
+        return merge_histories([answer["history"] for answer in facts]), {
+            **self._facts,
+            **ranked(rows, self._places_of_quotas(), clock.wall()),
+            **own,
+        }
 
     async def _forgive(self, request: web.Request) -> web.Response:
         """Every worker clears the debts, because each has its own bucket for a client."""
@@ -104,10 +116,10 @@ class WorkersServer(PageServer):
         return web.json_response({"cleared": [debt for _, answer in answers for debt in json.loads(answer)["cleared"]]})
 
     async def _ask(self, path: str) -> list[Answer]:
-        """The parsed answers of all workers that answer. Raises _NoAnswerError."""
+        """The parsed answers of all workers that answer. Raises NoWorkerAnswersError."""
         answers = [json.loads(body) for _, body in await self._bodies(path)]
         if not answers:
-            raise _NoAnswerError
+            raise NoWorkerAnswersError
         return answers
 
     async def _bodies(self, path: str, body: bytes | None = None) -> list[tuple[int, bytes]]:
@@ -128,7 +140,7 @@ class WorkersServer(PageServer):
         async def make() -> web.Response:
             try:
                 return await json_page({"generated_at": iso(clock.wall()), **await answer()})
-            except _NoAnswerError:
+            except NoWorkerAnswersError:
                 return web.Response(status=503, text="no worker answers\n")
 
         return shared(make)
@@ -140,22 +152,31 @@ class WorkersServer(PageServer):
 
         return answer
 
-    async def _rows(self) -> list[UsageRow]:
-        return merge_rows([UsageRow(**row) for row in answer["rows"]] for answer in await self._ask("/api/quotas"))
+    async def rows(self) -> list[UsageRow]:
+        """A row for each bucket of any worker. Raises NoWorkerAnswersError."""
+        return merge_rows([undescribed(row) for row in answer["rows"]] for answer in await self._ask("/api/quotas"))
+
+    async def _usage(self) -> Usage:
+        rows, wall, places = await self.rows(), clock.wall(), self._places_of_quotas()
+        return Usage(await asyncio.to_thread(described, rows, places, wall), places.config.quotas.enforce, iso(wall))
 
     async def _quotas(self) -> Answer:
-        answers = await self._ask("/api/quotas")
-        rows = merge_rows([UsageRow(**row) for row in answer["rows"]] for answer in answers)
-        return {"enforce": answers[0]["enforce"], "units": units(), "rows": rows}
+        usage = await self._usage()
+        return {"enforce": usage.enforce, "units": units(), "rows": usage.rows}
 
     async def _throttles(self) -> Answer:
-        answers, rows = await asyncio.gather(self._ask("/api/throttles"), self._rows())
-        throttled = sorted((row for row in rows if row.throttle_left > 0.0), key=lambda row: -row.throttle_left)
+        answers, usage = await asyncio.gather(self._ask("/api/throttles"), self._usage())
+        throttled = [row for row in usage.rows if row["throttle_left"] > 0.0]
         return {
-            "enforce": answers[0]["enforce"],
+            "enforce": usage.enforce,
             "muted_connections": sum(answer["muted_connections"] for answer in answers),
-            "rows": throttled,
+            "early": EARLY,
+            "rows": sorted(throttled, key=lambda row: -float(row["throttle_left"])),
         }
+
+    async def _explain(self, _: ClientNames, query: str) -> Answer:
+        answers, usage = await asyncio.gather(self._ask(f"{EXPLAIN}?{query}"), self._usage())
+        return with_use(answers[0], usage.rows)
 
     async def _readyz(self, _: web.Request) -> web.Response:
         reason = self._not_ready()
@@ -204,7 +225,7 @@ class WorkersServer(PageServer):
         return family
 
 
-class _NoAnswerError(Exception):
+class NoWorkerAnswersError(UsageUnknownError):
     """No worker answers."""
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import gateway
 from gateway import service_manager
 from gateway.admin.http import AdminBindError
+from gateway.admin.rows import CurrentPlaces
 from gateway.background import BackgroundTasks
 from gateway.config.effective import ReloadResult
 from gateway.config.model import WeirConfig
@@ -74,6 +75,7 @@ class Supervisor:
             (config.admin.host, config.admin.port),
             self.not_ready,
             self._restarts,
+            CurrentPlaces(lambda: self._config, path.name),
             lambda: self._config.admin.allowed_hosts,
         )
         self._stopping = asyncio.Event()

@@ -2,7 +2,6 @@
 
 import asyncio
 import atexit
-import json
 import shutil
 import signal
 import socket
@@ -11,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.config.load import parse_kept_config, read_config_text
+from gateway.config.load import kept_config, parse_kept_config, read_config_text
 from gateway.config.model import WeirConfig
 from gateway.features.ledger.config import LedgerConfig
 from gateway.files.whole_file import replace_file
@@ -40,8 +39,7 @@ class Worker:
 
     def keep(self, config: WeirConfig) -> None:
         """Save the config for workers that start later. Raises OSError; the earlier config is kept then."""
-        text = json.dumps(config.model_dump(mode="json", by_alias=True, exclude_unset=True))
-        replace_file(self.config_file, [text], durable=False)
+        replace_file(self.config_file, [kept_config(config)], durable=False)
 
     def config(self, path: Path) -> WeirConfig:
         """The config in effect, with file names relative to `path`. Raises ConfigError."""

@@ -31,9 +31,9 @@ class Unit:
     grafana: str = "none"
 
     def text(self, amount: float) -> str:
-        """Three digits or so with a prefix (`999 B`, `1.00 MiB`), or a plain number without the unit (`1,234.5`)."""
+        """Three digits or so with a prefix (`999 B`, `1.00 MiB`), or a number and the unit (`1,234.5 partitions`)."""
         if not self.prefixes:
-            return f"{amount:,.1f}"
+            return f"{amount:,.1f} {self.name}"
         step = 0
         while amount >= 1023.5 and step < len(self.prefixes) - 1:
             amount /= 1024

@@ -68,6 +68,8 @@ def row(kind: str = "produce", user: str = "u", client_id: str = "c", **changes:
         "early_seconds_max": 0.5,
         "throttle_left": 0.0,
         "connections": 1,
+        "throttled_seconds": None,
+        "addresses": (),
     }
     return UsageRow(kind, user, client_id, **{**values, **totals, **changes})  # type: ignore[arg-type]
 

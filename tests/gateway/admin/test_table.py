@@ -53,11 +53,18 @@ async def test_highest_used_ratio_comes_first(server: AdminServer) -> None:
     text = await shown(server)
     rows = [line.split("│")[1:-1] for line in text.splitlines() if line.startswith("│")]
     cells = [[cell.strip() for cell in row] for row in rows]
-    assert [row[:3] for row in cells] == [["produce", "alice", "etl"], ["produce", "bob", "app"], ["fetch", "", "app"]]
+    assert [row[:3] for row in cells if row[0]] == [
+        ["produce", "alice", "etl"],
+        ["produce", "bob", "app"],
+        ["fetch", "", "app"],
+    ]
     assert cells[0][4] == "97.7 KiB/s"
     assert cells[0][5].endswith("130%")
-    assert cells[0][6:] == ["1", "2, by 1.5 s", "3.0 s", "file: user=<default>, client-id=<default>"]
-    assert cells[2][4:] == ["", "", "0", "", "", ""]
+    assert cells[0][6:10] == ["1", "2, by 1.5 s", "3.0 s", "00:00:00"]
+    binding = " ".join(row[10] for row in cells[:4])
+    assert binding == "producer_byte_rate of user=<default>, client-id=<default> (weir.yaml:6)"
+    assert cells[-1][4:] == ["", "", "0", "", "", "", "", ""]
+    assert "early: requests that came before their client's throttle time was over" in text
 
 
 async def test_json_is_the_gateways_answer(server: AdminServer) -> None:
@@ -120,7 +127,11 @@ BAR = "━━━ "
 
 @pytest.mark.parametrize(
     ("width", "left_out"),
-    [(80, {"limit from", "early", BAR, "throttled"}), (125, {"limit from", "early"}), (180, set())],
+    [
+        (80, {"addresses", "early", "since", BAR, "throttled", "quota that binds"}),
+        (125, {"addresses", "early", "since", BAR}),
+        (180, set()),
+    ],
 )
 async def test_narrow_terminal_drops_columns_but_keeps_entity(server: AdminServer, width: int, left_out: set[str]) -> None:
     screen = Screen()
@@ -128,7 +139,7 @@ async def test_narrow_terminal_drops_columns_but_keeps_entity(server: AdminServe
     await show_quotas(f"http://127.0.0.1:{server.port}", once=True, as_json=False, console=screen.console)
     for text in ("produce", "alice", "etl", "bob", "97.7 KiB/s", "130%"):
         assert text in screen.text, screen.text
-    for text in ("limit from", "early", BAR, "throttled"):
+    for text in ("addresses", "early", "since", BAR, "throttled", "quota that binds"):
         assert (text in screen.text) is (text not in left_out), screen.text
     assert max(map(len, screen.text.splitlines())) <= width
 
@@ -156,7 +167,7 @@ def test_bytes_are_shown_in_binary_units(count: float, text: str) -> None:
 
 
 def test_rate_of_other_units_is_shown() -> None:
-    assert KINDS["controller_mutation"].text(1234.56) == "1,234.6/s"
+    assert KINDS["controller_mutation"].text(1234.56) == "1,234.6 partitions/s"
 
 
 def test_control_characters_are_escaped() -> None:

@@ -439,3 +439,12 @@ def test_held_chunk_is_no_more_than_one_read():
     t.client_sends(*(m.heartbeat(number) for number in range(100)))
     assert t.paused
     assert len(t.socket) == len(m.heartbeat(0)) * 100
+
+
+def test_throttled_address_is_shown_with_its_bucket():
+    t = over_quota()
+    t.core.throttle.origin.address = "10.0.0.7"
+    t.client_sends(m.produce(1))
+    assert t.row().addresses == ()
+    t.client_sends(m.produce(2, size=OVER))
+    assert t.row().addresses == ("10.0.0.7",)

@@ -34,11 +34,18 @@ def row(user: str = "alice", **values: Any) -> UsageRow:
         "early_seconds_max": 0.25,
         "throttle_left": 0.0,
         "connections": 3,
+        "throttled_seconds": None,
+        "addresses": (),
     }
     return UsageRow(**{**known, **values})
 
 
 class TestRows:
+    def test_longest_episode_and_all_addresses_are_kept(self) -> None:
+        one, other = row(throttled_seconds=3.0, addresses=("a", "b")), row(throttled_seconds=7.0, addresses=("b", "c"))
+        (merged,) = merge_rows([[one], [other], [row()]])
+        assert (merged.throttled_seconds, merged.addresses) == (7.0, ("a", "b", "c"))
+
     def test_bucket_of_two_workers_is_merged(self) -> None:
         other = row(
             rate=80.0, used_ratio=1.1, tokens=-5.0, amount_total=500, throttle_left=0.75, early_seconds_max=0.125, connections=1

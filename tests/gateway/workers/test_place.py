@@ -1,7 +1,6 @@
 """One worker's place: the process in it is replaced if it hangs."""
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config.model import WeirConfig
 from gateway.workers import place
 from gateway.workers.place import WorkerPlace
 from gateway.workers.worker import Worker
@@ -27,7 +27,7 @@ async def test_worker_that_hangs_is_killed_and_replaced(tmp_path: Path, monkeypa
     first = free_port_range(2)
     listener = {"name": "clients", "bootstrap_port": first, "broker_ports": f"{first + 1}-{first + 1}"}
     upstream = {"bootstrap_servers": [f"127.0.0.1:{free_port()}"]}
-    worker.config_file.write_text(json.dumps({"upstream": upstream, "listeners": [listener]}))
+    worker.keep(WeirConfig.model_validate({"upstream": upstream, "listeners": [listener]}))
     command = [sys.executable, "-m", "gateway", "serve", "--config", str(tmp_path / "weir.yaml")]
     command += ["--worker", "0", "--worker-directory", str(tmp_path)]
     processes = count(1)

@@ -1,0 +1,201 @@
+"""`/entities` and `/api/entities`: the quotas of one entity, for its tenant. `/api/explain`: the quotas of one client.
+
+The page of an entity shows nothing of other entities, and it has no links and no script: an operator can send it as a file.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any, Final, NamedTuple
+
+from aiohttp import web
+
+from gateway.admin.explanation import ANONYMOUS, ClientNames
+from gateway.admin.http import Page, json_page
+from gateway.admin.rows import EARLY
+from gateway.admin.single_flight import SingleFlight
+from gateway.quotas.entity import OTHER, short_name
+from gateway.quotas.kinds import KINDS
+
+EXPLAIN: Final = "/api/explain"
+
+MAX_ROWS: Final = 200
+"""Quotas on one page. A user with many client-ids may have more buckets."""
+
+_PAGE: Final = files("gateway.admin").joinpath("entity.html")
+_POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+Row = Mapping[str, Any]
+
+
+class Usage(NamedTuple):
+    """The rows of `/api/quotas`, and their time (ISO 8601)."""
+
+    rows: list[dict[str, Any]]
+    enforce: bool
+    at: str
+
+
+class UsageUnknownError(Exception):
+    """No process answers that could know the usage."""
+
+
+class EntityNames(NamedTuple):
+    """The entity of a request, by names as tables show them. None: the request has no such part."""
+
+    user: str | None
+    client_id: str | None
+    ip: str | None
+
+    def __str__(self) -> str:
+        parts = (("user", self.user), ("client-id", self.client_id), ("ip", self.ip))
+        return ", ".join(f"{kind} {name or '(empty)'}" for kind, name in parts if name is not None)
+
+    def owns(self, row: Row) -> bool:
+        """True if the bucket belongs to this entity alone.
+
+        A user owns the buckets of all its client-ids. A client-id without a user owns only buckets that all of its users
+        share, so that no other user is shown.
+        """
+        user, client_id, ip = row["user"], row["client_id"], row["ip"]
+        if OTHER in (user, client_id):
+            return False
+        if self.ip is not None and ip:
+            return _named(self.ip, ip)
+        if ip or (self.user is None and self.client_id is None):
+            return False
+        if self.user is not None and user and not _named(self.user, user):
+            return False
+        if self.client_id is not None and client_id and not _named(self.client_id, client_id):
+            return False
+        if self.user is None:
+            return not user
+        return bool(user) or self.client_id is not None
+
+
+class EntityPages:
+    """The pages of entities. Simultaneous requests share one look at the usage, whichever entities they name."""
+
+    def __init__(self, usage: Callable[[], Awaitable[Usage]]) -> None:
+        self._usage = SingleFlight(usage)
+
+    def pages(self) -> dict[str, Page]:
+        return {"/entities": self._html, "/api/entities": self._json}
+
+    async def _html(self, request: web.Request) -> web.Response:
+        entity, usage = _entity(request), await self._found()
+        text = await asyncio.to_thread(entity_page, entity, _owned(entity, usage), usage)
+        return web.Response(text=text, content_type="text/html", headers={"Content-Security-Policy": _POLICY})
+
+    async def _json(self, request: web.Request) -> web.Response:
+        entity, usage = _entity(request), await self._found()
+        answer = {"user": entity.user, "client_id": entity.client_id, "ip": entity.ip}
+        rows = _owned(entity, usage)
+        return await json_page(
+            {"generated_at": usage.at, "entity": answer, "enforce": usage.enforce, "early": EARLY, "rows": rows}
+        )
+
+    async def _found(self) -> Usage:
+        try:
+            return await self._usage.get()
+        except UsageUnknownError:
+            raise web.HTTPServiceUnavailable(text="no worker answers\n") from None
+
+
+def explain_page(explain: Callable[[ClientNames, str], Awaitable[Mapping[str, Any]]]) -> Page:
+    """`explain` gets the client, and the query string of the request."""
+
+    async def page(request: web.Request) -> web.Response:
+        query = request.query
+        client = ClientNames(query.get("user", ANONYMOUS), query.get("client-id", ""), query.get("ip", ""))
+        try:
+            return await json_page(await explain(client, request.query_string))
+        except UsageUnknownError:
+            raise web.HTTPServiceUnavailable(text="no worker answers\n") from None
+
+    return page
+
+
+def _entity(request: web.Request) -> EntityNames:
+    names = EntityNames(*(request.query.get(key) for key in ("user", "client-id", "ip")))
+    if names == (None, None, None):
+        raise web.HTTPBadRequest(
+            text=f"name an entity: {request.path}?user=NAME, ?client-id=NAME, both with &, or ?ip=ADDRESS\n"
+        )
+    return names
+
+
+def _owned(entity: EntityNames, usage: Usage) -> list[dict[str, Any]]:
+    return [row for row in usage.rows if entity.owns(row)][:MAX_ROWS]
+
+
+def _named(wanted: str, shown: str) -> bool:
+    return wanted == shown or short_name(wanted) == shown
+
+
+def entity_page(entity: EntityNames, rows: list[dict[str, Any]], usage: Usage) -> str:
+    """The page as HTML. Every name is escaped."""
+    order = {name: index for index, name in enumerate(KINDS)}
+    rows = sorted(rows, key=lambda row: (-row["throttle_left"], order[row["kind"]], row["client_id"]))
+    throttled = [row for row in rows if row["throttle_left"] > 0.0]
+    if throttled:
+        summary = f"Throttled now by {', '.join(dict.fromkeys(row['key'] for row in throttled))}."
+    elif rows:
+        summary = "Not throttled now."
+    else:
+        summary = "No recent use. Weir shows an entity after its first request, or its name is written differently."
+    if not usage.enforce:
+        summary += " Quotas are not enforced: throttles are only counted."
+    return Template(_PAGE.read_text("utf-8")).substitute(
+        entity=escape(str(entity)),
+        at=escape(usage.at),
+        summary=escape(summary),
+        tone="bad" if throttled else "good",
+        quotas="\n".join(map(_card, rows)),
+        early=escape(EARLY),
+    )
+
+
+def _card(row: Row) -> str:
+    kind = KINDS[row["kind"]]
+    limited = row["limit"] is not None
+    facts = [("Use now", kind.text(row["rate"]))]
+    if limited:
+        facts.append(("Limit", f"{kind.text(row['limit'])} ({row['key']})"))
+        facts.append(("Used", f"{row['used_ratio']:.0%} of the limit; throttling begins at 100%"))
+        facts.append(("Quota of", row["level"]))
+        facts.append(("Set in", row["set_in"]))
+    else:
+        facts.append(("Limit", "none" if not row["level"] else f"none: {row['level']}"))
+    if row["throttle_left"] > 0.0:
+        facts.append(("Next request waits", f"{row['throttle_left']:.1f} s"))
+    if row["throttled_since"]:
+        facts.append(("Throttled since", row["throttled_since"]))
+    if row["throttled_total"]:
+        facts.append(("Throttled requests", f"{row['throttled_total']:,}, {row['throttle_seconds_total']:,.1f} s in sum"))
+    if row["early_total"]:
+        facts.append(("Too early", f"{row['early_total']:,} requests, by up to {row['early_seconds_max']:.1f} s"))
+    facts.append(("Connections", f"{row['connections']:,}"))
+    if row["addresses"]:
+        facts.append(("Throttled addresses", ", ".join(row["addresses"])))
+    words = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in facts)
+    parts = [part for part in (row["user"] and f"user {row['user']}", row["client_id"] and f"client-id {row['client_id']}",
+                               row["ip"] and f"ip {row['ip']}") if part]  # fmt: skip
+    return (
+        f'<section><h2>{escape(kind.title)} <span class="quiet">{escape(", ".join(parts))}</span></h2>'
+        f"{_bar(row) if limited else ''}<dl>{words}</dl></section>"
+    )
+
+
+def _bar(row: Row) -> str:
+    """A bar that ends at 150 % of the limit, with a mark at 100 %."""
+    percent = min(row["used_ratio"] / 1.5, 1.0) * 100
+    tone = " over" if row["used_ratio"] > 1.0 else ""
+    return (
+        f'<div class="bar{tone}" role="img" aria-label="{row["used_ratio"]:.0%} of the limit">'
+        f'<i style="width:{percent:.1f}%"></i><b></b></div>'
+    )

@@ -1,0 +1,130 @@
+"""`weir explain`: the quotas of one client, as text."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import aiohttp
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gateway.admin.entities import EXPLAIN
+from gateway.admin.explanation import ClientNames
+from gateway.admin.table import ADMIN_TIMEOUT, ask, printable
+from gateway.quotas.kinds import KINDS
+
+Answer = Mapping[str, Any]
+
+
+async def ask_explanation(admin: str, client: ClientNames) -> Answer:
+    """The explanation of a running gateway. Raises AdminUnreachableError."""
+    names = {"user": client.user, "client-id": client.client_id, "ip": client.ip}
+    async with aiohttp.ClientSession(timeout=ADMIN_TIMEOUT) as session:
+        return await ask(session, admin, EXPLAIN, "quotas", query=names)
+
+
+def print_explanation(answer: Answer, console: Console) -> None:
+    client = answer["client"]
+    names = [f"user {client['user']}", f"client-id {client['client_id'] or '(empty)'}"]
+    names += [f"ip {client['ip']}"] if client["ip"] else []
+    console.print(Text(f"Quotas of {printable(', '.join(names))}", style="bold"))
+    if not answer["enforce"]:
+        console.print(Text("quotas.enforce is false: no client is delayed; throttles are only counted.", style="yellow"))
+    console.print(_quotas(answer))
+    overruled = [(quota, each) for quota in answer["quotas"] for each in quota["candidates"] if not each["applies"]]
+    if overruled:
+        console.print(_overruled(overruled))
+    console.print(_connections(answer))
+    for line in _sections(answer):
+        console.print(Text(printable(line)))
+    console.print(Text("\nWhich quota binds", style="bold"))
+    for line in answer["binds"]:
+        console.print(Text(printable(line)))
+
+
+def _quotas(answer: Answer) -> Table:
+    running = answer["running"]
+    table = Table(header_style="bold")
+    for name in (
+        "quota",
+        "limit",
+        "of entity",
+        "shared by",
+        "set in",
+        *(("use now", "used", "time left", "since") if running else ()),
+    ):
+        table.add_column(
+            name, overflow="fold", justify="right" if name in ("limit", "use now", "used", "time left") else "left"
+        )
+    for quota in answer["quotas"]:
+        kind = KINDS[quota["kind"]]
+        limit = "exempt" if quota["exempt"] else "no limit" if quota["limit"] is None else kind.text(quota["limit"])
+        cells = [quota["key"], limit, quota["entity"] or "-", _sharers(quota), quota["set_in"] or "-"]
+        style = ""
+        if running:
+            use = quota["use"]
+            style = "bold red" if use is not None and use["throttle_left"] > 0.0 else ""
+            cells += ["-"] * 4 if use is None else [
+                kind.text(use["rate"]),
+                "-" if quota["limit"] is None else f"{use['used_ratio']:.0%}",
+                f"{use['throttle_left']:.1f} s",
+                use["throttled_since"] or "-",
+            ]  # fmt: skip
+        table.add_row(*(Text(printable(cell)) for cell in cells), style=style)
+    return table
+
+
+def _sharers(quota: Answer) -> str:
+    """The clients that share the quota's bucket."""
+    bucket = quota["bucket"]
+    if quota["limit"] is None:
+        return "-"
+    if bucket["ip"]:
+        return "this address"
+    if not bucket["client_id"]:
+        return f"all clients of user {bucket['user']}"
+    return "this client-id of all users" if not bucket["user"] else "this user and client-id"
+
+
+def _overruled(values: list[tuple[Answer, Answer]]) -> Table:
+    table = Table(title="Overruled values", title_justify="left", header_style="bold")
+    for name in ("quota", "value", "of entity", "set in", "reason"):
+        table.add_column(name, overflow="fold", justify="right" if name == "value" else "left")
+    for quota, each in values:
+        value = "exempt" if each["limit"] is None else KINDS[quota["kind"]].text(each["limit"])
+        cells = (quota["key"], value, each["entity"], each["set_in"], each["reason"])
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table
+
+
+def _connections(answer: Answer) -> Table:
+    table = Table(title="Limits on connections", title_justify="left", header_style="bold")
+    for name in ("scope", "limit", "key", "set in"):
+        table.add_column(name, overflow="fold", justify="right" if name == "limit" else "left")
+    for each in answer["connections"]:
+        cells = (each["scope"], f"{each['limit']:,} {each['unit']}", each["key"], each["set_in"])
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table
+
+
+def _sections(answer: Answer) -> Iterator[str]:
+    topics, volumes = answer["topics"], answer["volumes"]
+    if topics is None:
+        yield "Topic quotas: not configured."
+    elif topics["exempt_by"]:
+        yield f"Topic quotas: exempt by {topics['exempt_by']}."
+    else:
+        yield (
+            f"Topic quotas ({topics['set_in']}): batches of a topic over its threshold are rejected while all topics together"
+            f" are over {topics['total']:,} {topics['unit']}; {len(topics['explicit'])} topics have a threshold of their own"
+            f"{'' if topics['enforce'] else '; not enforced'}."
+        )
+    if volumes is None:
+        yield "Volume quotas: not configured."
+    elif volumes["exempt_by"]:
+        yield f"Volume quotas: exempt by {volumes['exempt_by']}."
+    else:
+        yield (
+            f"Volume quotas ({volumes['set_in']}): producers are delayed from {volumes['soft']}, paused from {volumes['hard']}"
+            f"{'' if volumes['enforce'] else '; not enforced'}."
+        )

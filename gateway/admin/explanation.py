@@ -1,0 +1,194 @@
+"""The quotas that concern one client: the value that applies for each kind, the overruled values, and the other limits."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from gateway.config.model import WeirConfig
+from gateway.config.places import Places
+from gateway.config.problems import KeyPath
+from gateway.quotas.entity import TOPICS, VOLUMES, DynamicQuotas, Resolution, Source
+from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
+from gateway.quotas.kinds.kind import QuotaKind
+from gateway.quotas.precedence import Candidate, Precedence
+
+ANONYMOUS: Final = "ANONYMOUS"
+
+_PRODUCE, _REQUESTS = BY_CONFIG_KEY["producer_byte_rate"], BY_CONFIG_KEY["request_rate"]
+_FETCH = BY_CONFIG_KEY["consumer_byte_rate"]
+
+Row = Mapping[str, Any]
+"""A row of `/api/quotas`."""
+
+
+class ClientNames(NamedTuple):
+    """A client by Kafka's names. `ip` "" if its address is not known."""
+
+    user: str = ANONYMOUS
+    client_id: str = ""
+    ip: str = ""
+
+
+def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) -> dict[str, Any]:
+    """The answer as JSON values, without the current use."""
+    config = places.config
+    precedence = Precedence(config.quotas.entities, dynamic)
+    quotas = []
+    for kind in KINDS.values():
+        if "ip" not in kind.entity_types:
+            found = precedence.of_client(kind.config_key, client.user, client.client_id)
+        elif client.ip:
+            found = precedence.of_address(kind.config_key, client.ip)
+        else:
+            continue
+        quotas.append(_quota(kind, *found, places))
+    return {
+        "client": client._asdict(),
+        "running": False,
+        "enforce": config.quotas.enforce,
+        "quotas": quotas,
+        "connections": _connections(client, config, places),
+        "topics": _topics(client, config, places, precedence),
+        "volumes": _volumes(client, config, places, precedence),
+        "binds": _binds(quotas),
+    }
+
+
+def with_use(answer: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    """The answer with the current use of the client's buckets. A bucket without recent use has no row."""
+    by_bucket = {(row["kind"], row["user"], row["client_id"], row["ip"]): row for row in rows}
+    quotas = [
+        {**quota, "use": by_bucket.get((quota["kind"], *(quota["bucket"][part] for part in ("user", "client_id", "ip"))))}
+        for quota in answer["quotas"]
+    ]
+    return {**answer, "running": True, "quotas": quotas, "binds": _binds(quotas)}
+
+
+def _quota(kind: QuotaKind, resolution: Resolution, candidates: Sequence[Candidate], places: Places) -> dict[str, Any]:
+    user, client_id = resolution.tags.shown
+    applying = next((each for each in candidates if each.applies), None)
+    return {
+        "kind": kind.name,
+        "key": kind.config_key,
+        "unit": _unit(kind),
+        "limit": resolution.limit,
+        "exempt": resolution.exempt,
+        "entity": "" if applying is None else str(applying.entity),
+        "set_in": "" if applying is None else _place(applying, places),
+        "candidates": [
+            {
+                "entity": str(each.entity),
+                "limit": each.limit,
+                "set_in": _place(each, places),
+                "applies": each.applies,
+                "reason": each.reason,
+            }
+            for each in candidates
+        ],
+        "bucket": {"user": user, "client_id": client_id, "ip": resolution.tags.ip or ""},
+        "use": None,
+    }
+
+
+def _unit(kind: QuotaKind) -> str:
+    return kind.unit.name + ("/s" if kind.per_second else "")
+
+
+def _place(candidate: Candidate, places: Places) -> str:
+    if candidate.source is Source.FILE:
+        return places.of_line(candidate.line)
+    return places.of_entity("", Source.API.value)
+
+
+def _connections(client: ClientNames, config: WeirConfig, places: Places) -> list[dict[str, Any]]:
+    """The limits on connections that stand outside of `quotas`."""
+    section = config.connections
+    found: list[dict[str, Any]] = []
+
+    def add(scope: str, path: KeyPath, value: int | None, *, given: bool, unit: str = "connections") -> None:
+        if value is not None:
+            found.append({"scope": scope, "key": path[-1], "limit": value, "unit": unit,
+                          "set_in": places.of_key(path, given=given)})  # fmt: skip
+
+    override = section.max_per_ip_overrides.get(client.ip)
+    given = "max_per_ip" in section.model_fields_set
+    if override is not None:
+        add(f"address {client.ip}", ("connections", "max_per_ip_overrides", client.ip), override, given=True)
+    else:
+        add(f"address {client.ip}" if client.ip else "each address", ("connections", "max_per_ip"), section.max_per_ip,
+            given=given)  # fmt: skip
+    add("all listeners", ("connections", "max_connections"), section.max_connections, given=True)
+    add("all listeners", ("connections", "connection_creation_rate"), section.connection_creation_rate, given=True,
+        unit="connections/s")  # fmt: skip
+    for index, listener in enumerate(config.listeners):
+        scope = f"listener {listener.name}"
+        add(scope, ("listeners", index, "max_connections"), listener.max_connections, given=True)
+        add(scope, ("listeners", index, "connection_creation_rate"), listener.connection_creation_rate, given=True,
+            unit="connections/s")  # fmt: skip
+    return found
+
+
+def _topics(client: ClientNames, config: WeirConfig, places: Places, precedence: Precedence) -> dict[str, Any] | None:
+    topics = config.quotas.topics
+    if topics is None:
+        return None
+    exempting = precedence.exempting(TOPICS, client.user, client.client_id)
+    return {
+        "exempt_by": None if exempting is None else f"{exempting.entity} ({places.of_line(exempting.line)})",
+        "enforce": config.quotas.enforce,
+        "total": topics.total,
+        "explicit": dict(topics.explicit),
+        "unit": "bytes/s",
+        "set_in": places.of_key(("quotas", "topics"), given=True),
+    }
+
+
+def _volumes(client: ClientNames, config: WeirConfig, places: Places, precedence: Precedence) -> dict[str, Any] | None:
+    volumes = config.quotas.volumes
+    if volumes is None:
+        return None
+    exempting = precedence.exempting(VOLUMES, client.user, client.client_id)
+    return {
+        "exempt_by": None if exempting is None else f"{exempting.entity} ({places.of_line(exempting.line)})",
+        "enforce": volumes.enforce,
+        "soft": f"{volumes.soft.type} {volumes.soft.level:g}",
+        "hard": f"{volumes.hard.type} {volumes.hard.level:g}",
+        "set_in": places.of_key(("quotas", "volumes"), given=True),
+    }
+
+
+def _binds(quotas: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Sentences on the quotas that bind: by their use now if that is known, else by the size of the client's requests."""
+    by_kind = {quota["kind"]: quota for quota in quotas if quota["limit"] is not None}
+    if not by_kind:
+        return ["No quota of requests or addresses applies, so none would bind."]
+    used = [quota for quota in by_kind.values() if quota["use"] is not None]
+    if used:
+        most = max(used, key=lambda quota: float(quota["use"]["used_ratio"]))
+        return [_binds_now(most)]
+    found = []
+    for kind, words in ((_PRODUCE, "Produce request"), (_FETCH, "Fetch answer")):
+        if kind.name in by_kind and _REQUESTS.name in by_kind:
+            size = by_kind[kind.name]["limit"] / by_kind[_REQUESTS.name]["limit"]
+            found.append(
+                f"{_REQUESTS.config_key} binds while the average {words} is below {kind.unit.text(size)},"
+                f" {kind.config_key} above that size."
+            )
+        elif kind.name in by_kind:
+            found.append(f"{kind.config_key} binds at {kind.text(by_kind[kind.name]['limit'])}.")
+    others = [name for name in by_kind if name not in (_PRODUCE.name, _FETCH.name) and not (name == _REQUESTS.name and found)]
+    found += [f"{by_kind[name]['key']} binds at {KINDS[name].text(by_kind[name]['limit'])}." for name in others]
+    return found
+
+
+def _binds_now(quota: Mapping[str, Any]) -> str:
+    use, kind = quota["use"], KINDS[quota["kind"]]
+    if use["throttle_left"] > 0.0:
+        since = f" since {use['throttled_since']}" if use.get("throttled_since") else ""
+        return (
+            f"{kind.config_key} binds now{since}: the client waits {use['throttle_left']:.1f} s, because it has used more than"
+            f" {kind.text(quota['limit'])} of {quota['entity']}."
+        )
+    return (
+        f"No quota binds now. {kind.config_key} is the nearest: {use['used_ratio']:.0%} of {kind.text(quota['limit'])}"
+        f" of {quota['entity']} is used, and throttling begins at 100%."
+    )

@@ -1,0 +1,56 @@
+"""The rows of `/api/quotas` and `/api/throttles`: the use of a bucket, with the quota that binds and its place."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from gateway.config.model import WeirConfig
+from gateway.config.places import Places
+from gateway.log import iso
+from gateway.quotas.kinds import KINDS
+from gateway.quotas.snapshot import UsageRow
+
+_FIELDS: Final = tuple(field.name for field in fields(UsageRow))
+
+EARLY: Final = (
+    "Too early: requests that arrived before the throttle time of the previous response was over. The client ignores"
+    " throttle_time_ms (KIP-219), so Weir does not read the connection until the time is over."
+)
+
+
+def described(rows: Iterable[UsageRow], places: Places, wall: float) -> list[dict[str, Any]]:
+    """The rows as JSON values. `wall` is the time of the rows, in seconds since 1970."""
+    found = []
+    for row in rows:
+        kind = KINDS[row.kind]
+        found.append(
+            {
+                **{name: getattr(row, name) for name in _FIELDS},
+                "key": kind.config_key,
+                "unit": kind.unit.name + ("/s" if kind.per_second else ""),
+                "set_in": places.of_entity(row.level, row.source),
+                "throttled_since": None if row.throttled_seconds is None else iso(wall - row.throttled_seconds),
+            }
+        )
+    return found
+
+
+class CurrentPlaces:
+    """The `Places` of the config in effect, made again after a reload."""
+
+    def __init__(self, config: Callable[[], WeirConfig], file: str) -> None:
+        self._config = config
+        self._file = file
+        self._places = Places(config(), file)
+
+    def __call__(self) -> Places:
+        config = self._config()
+        if config is not self._places.config:
+            self._places = Places(config, self._file)
+        return self._places
+
+
+def undescribed(row: Mapping[str, Any]) -> UsageRow:
+    """The bucket's use from such a row."""
+    values = {name: row[name] for name in _FIELDS}
+    return UsageRow(**{**values, "addresses": tuple(values["addresses"])})

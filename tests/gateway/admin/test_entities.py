@@ -1,0 +1,133 @@
+"""The page of an entity: its own quotas, no other entity's names, and no script."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from aiohttp import ClientSession
+from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.web import Application
+
+from gateway.admin.entities import EntityNames, EntityPages, Usage, UsageUnknownError
+from gateway.admin.server import AdminServer
+from gateway.admin.view import AdminView
+from gateway.quotas.engine import QuotaEngine
+
+
+@pytest.fixture
+async def client(view: AdminView) -> AsyncIterator[ClientSession]:
+    server = AdminServer(view, ("127.0.0.1", 0))
+    await server.start()
+    async with ClientSession(f"http://127.0.0.1:{server.port}") as session:
+        yield session
+    await server.stop()
+
+
+async def page(client: ClientSession, **names: str) -> str:
+    async with client.get("/entities", params={name.replace("_", "-"): value for name, value in names.items()}) as answer:
+        assert answer.status == 200
+        assert "script-src" not in answer.headers["Content-Security-Policy"]
+        return await answer.text()
+
+
+async def test_page_names_the_quota_that_binds(client: ClientSession) -> None:
+    text = await page(client, user="alice", client_id="etl")
+    assert "Throttled now by producer_byte_rate." in text
+    for fact in ("97.7 KiB/s (producer_byte_rate)", "130% of the limit", "weir.yaml:6", "2026-01-01T00:00:00.250Z", "3.0 s"):
+        assert fact in text, fact
+    assert "user=&lt;default&gt;, client-id=&lt;default&gt;" in text
+    assert "2 requests, by up to 1.5 s" in text
+
+
+async def test_page_shows_nothing_of_other_entities(client: ClientSession) -> None:
+    for names in ({"user": "alice"}, {"client_id": "etl"}, {"user": "alice", "client_id": "etl"}):
+        text = await page(client, **names)
+        assert "bob" not in text
+        assert "app" not in text
+
+
+async def test_json_has_the_rows_of_the_entity_only(client: ClientSession) -> None:
+    async with client.get("/api/entities", params={"user": "bob"}) as response:
+        answer = await response.json()
+    assert answer["entity"] == {"user": "bob", "client_id": None, "ip": None}
+    assert [(row["kind"], row["user"], row["client_id"], row["unit"]) for row in answer["rows"]] == [
+        ("produce", "bob", "app", "bytes/s"),
+    ]
+    assert "throttle_time_ms" in answer["early"]
+
+
+async def test_entity_without_use_is_explained(client: ClientSession) -> None:
+    assert "No recent use." in await page(client, user="nobody")
+
+
+async def test_request_without_a_name_is_refused(client: ClientSession) -> None:
+    async with client.get("/entities") as answer:
+        assert answer.status == 400
+        assert "?user=NAME" in await answer.text()
+
+
+async def test_page_checks_the_host(client: ClientSession) -> None:
+    async with client.get("/entities?user=alice", headers={"Host": "evil.example"}) as answer:
+        assert answer.status == 421
+
+
+class Tags(HTMLParser):
+    """The names of all elements of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+
+
+async def test_names_are_escaped(view: AdminView, engine: QuotaEngine) -> None:
+    evil = "<script>alert(1)</script>$entity&\"'"
+    bucket = engine.acquire("produce", evil, "<img src=x>", view.monotonic())
+    bucket.charge(2_000_000, view.monotonic())
+    bucket.note_address("<b>10.0.0.1")
+    server = AdminServer(replace(view, engine=engine), ("127.0.0.1", 0))
+    await server.start()
+    async with ClientSession(f"http://127.0.0.1:{server.port}") as client:
+        text = await page(client, user=evil)
+    await server.stop()
+    found = Tags()
+    found.feed(text)
+    assert found.names.isdisjoint({"script", "img"})
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;$entity&amp;" in text
+    assert "&lt;img src=x&gt;" in text
+
+
+@pytest.mark.parametrize(
+    ("names", "row", "owned"),
+    [
+        (("alice", None, None), ("alice", "", ""), True),
+        (("alice", None, None), ("alice", "etl", ""), True),
+        (("alice", None, None), ("", "etl", ""), False),
+        (("alice", "etl", None), ("", "etl", ""), True),
+        (("alice", "etl", None), ("bob", "etl", ""), False),
+        (("alice", "etl", None), ("alice", "app", ""), False),
+        ((None, "etl", None), ("", "etl", ""), True),
+        ((None, "etl", None), ("bob", "etl", ""), False),
+        ((None, None, "10.0.0.1"), ("", "", "10.0.0.1"), True),
+        ((None, None, "10.0.0.1"), ("", "", "10.0.0.2"), False),
+        (("alice", None, None), ("", "", "10.0.0.2"), False),
+        (("<other>", None, None), ("<other>", "<other>", ""), False),
+    ],
+)
+def test_buckets_of_an_entity(names: tuple[str, str, str], row: tuple[str, str, str], owned: bool) -> None:
+    user, client_id, ip = row
+    assert EntityNames(*names).owns({"user": user, "client_id": client_id, "ip": ip}) is owned
+
+
+async def test_without_a_worker_the_page_answers_503() -> None:
+    async def silent() -> Usage:
+        raise UsageUnknownError
+
+    app = Application()
+    for path, handler in EntityPages(silent).pages().items():
+        app.router.add_get(path, handler)
+    async with TestClient(TestServer(app)) as client:
+        assert (await client.get("/entities?user=a")).status == 503

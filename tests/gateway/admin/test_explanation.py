@@ -1,0 +1,129 @@
+"""`weir explain`: offline from the config, and from a running gateway."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from gateway.__main__ import main
+from gateway.admin.explain_table import ask_explanation, print_explanation
+from gateway.admin.explanation import ClientNames
+from gateway.admin.server import AdminServer
+from gateway.admin.table import AdminUnreachableError
+from gateway.admin.view import AdminView
+from gateway.quotas.entity import ClientQuotaEntity
+
+CONFIG = """\
+upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
+listeners:
+  - name: clients
+    bootstrap_port: 29092
+    max_connections: 500
+quotas:
+  entities:
+    - {user: "<default>", producer_byte_rate: 1048576, consumer_byte_rate: 2097152}
+    - {user: alice, producer_byte_rate: 524288, request_rate: 50}
+    - {user: bob, exempt: [rates, topics]}
+    - {ip: "<default>", connection_creation_rate: 20}
+  topics: {total.bytes.in.per.sec.threshold: 10000000}
+connections:
+  max_per_ip: 50
+  max_per_ip_overrides: {"10.0.0.9": 7}
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "weir.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def explained(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    assert main(["explain", "--config", str(path), "--json", *options]) == 0
+    return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
+
+
+def test_each_quota_names_entity_and_line(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = explained(path, capsys, "--user", "alice", "--client-id", "etl", "--ip", "10.0.0.7")
+    found = {each["key"]: (each["limit"], each["entity"], each["set_in"]) for each in answer["quotas"]}
+    assert found == {
+        "producer_byte_rate": (524288, "user=alice", f"{path}:9"),
+        "consumer_byte_rate": (2097152, "user=<default>", f"{path}:8"),
+        "controller_mutation_rate": (None, "", ""),
+        "connection_creation_rate": (20, "ip=<default>", f"{path}:11"),
+        "request_rate": (50, "user=alice", f"{path}:9"),
+    }
+    assert answer["binds"][0] == (
+        "request_rate binds while the average Produce request is below 10.2 KiB, producer_byte_rate above that size."
+    )
+
+
+@pytest.mark.parametrize(
+    ("ip", "limit", "place"), [("10.0.0.7", 50, ":14"), ("10.0.0.9", 7, ":15")], ids=["common", "override"]
+)
+def test_limits_on_connections_name_their_lines(
+    ip: str, limit: int, place: str, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address, listener = explained(path, capsys, "--ip", ip)["connections"]
+    assert (address["scope"], address["limit"], address["set_in"]) == (f"address {ip}", limit, f"{path}{place}")
+    assert (listener["scope"], listener["limit"], listener["set_in"]) == ("listener clients", 500, f"{path}:5")
+
+
+def test_exemptions_name_their_row(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = explained(path, capsys, "--user", "bob")
+    assert all(quota["exempt"] for quota in answer["quotas"])
+    assert answer["topics"]["exempt_by"] == f"user=bob ({path}:10)"
+    assert answer["volumes"] is None
+    assert answer["binds"] == ["No quota of requests or addresses applies, so none would bind."]
+
+
+def test_text_shows_overruled_values(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--config", str(path), "--user", "alice"]) == 0
+    out = capsys.readouterr().out
+    assert "Quotas of user alice, client-id (empty)" in out
+    assert "less specific than user=alice" in out
+    assert "all clients of user alice" in out
+
+
+def test_neither_config_nor_gateway_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["explain", "--user", "alice"])
+    assert ended.value.code == 2
+    assert "--config FILE, or --admin URL" in capsys.readouterr().err
+
+
+@pytest.fixture
+async def server(view: AdminView) -> AsyncIterator[AdminServer]:
+    server = AdminServer(view, ("127.0.0.1", 0))
+    await server.start()
+    yield server
+    await server.stop()
+
+
+async def test_gateway_adds_current_use(server: AdminServer) -> None:
+    answer = await ask_explanation(f"http://127.0.0.1:{server.port}", ClientNames("alice", "etl"))
+    produce = next(quota for quota in answer["quotas"] if quota["kind"] == "produce")
+    assert produce["use"]["throttle_left"] == pytest.approx(3.0)
+    assert produce["set_in"] == "weir.yaml:6"
+    assert answer["binds"][0].startswith("producer_byte_rate binds now since 2026-01-01T00:00:00.250Z: the client waits 3.0 s")
+    console = Console(record=True, width=200)
+    print_explanation(answer, console)
+    assert "130%" in console.export_text()
+
+
+async def test_gateway_knows_quotas_of_the_api(server: AdminServer, view: AdminView, monkeypatch: pytest.MonkeyPatch) -> None:
+    dynamic = {ClientQuotaEntity("alice"): {"consumer_byte_rate": 7.0}}
+    object.__setattr__(view, "dynamic", lambda: dynamic)
+    answer = await ask_explanation(f"http://127.0.0.1:{server.port}", ClientNames("alice", "etl"))
+    fetch = next(quota for quota in answer["quotas"] if quota["kind"] == "fetch")
+    assert (fetch["limit"], fetch["set_in"]) == (7.0, "quota API (kafka-configs.sh)")
+
+
+async def test_silent_gateway_is_named(server: AdminServer) -> None:
+    await server.stop()
+    with pytest.raises(AdminUnreachableError, match="/api/explain can't be reached"):
+        await ask_explanation(f"http://127.0.0.1:{server.port or 1}", ClientNames())
