@@ -104,7 +104,7 @@ class Gateway:
             list(features),
             brokers=parts.brokers.addresses,
             forgive=self._forgive,
-            dynamic=lambda: engine.settings.dynamic,
+            dynamic=lambda: parts.engine.settings.dynamic,
             config_file=path.name,
         )
         self._admin = AdminServer(view, (config.admin.host, config.admin.port) if worker is None else worker.admin_socket)

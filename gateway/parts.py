@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gateway import clock
+from gateway.admin.rows import CurrentPlaces
 from gateway.alter_queue import AlterQueue
 from gateway.cluster.brokers import Brokers
 from gateway.cluster.metadata import ClusterMetadata
@@ -21,6 +22,7 @@ from gateway.features.controller_mutations.feature import ControllerMutations
 from gateway.features.ledger.feature import Ledger
 from gateway.features.ledger.ledger_topic import ledger_topic
 from gateway.features.ledger.usage import UsageSampler
+from gateway.features.notify.feature import LOOK_SECONDS, Notify
 from gateway.features.quota_api.feature import QuotaApi
 from gateway.features.quota_api.state_file import StateFile
 from gateway.features.recent_use.feature import RecentUsage
@@ -36,6 +38,7 @@ from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.sessions import Sessions
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.own_topics import OwnTopics
+from gateway.quotas.snapshot import UsageRow
 from gateway.workers.worker import Worker, gateway_name
 
 
@@ -105,6 +108,13 @@ class InstalledFeatures:
             parts.counters.usage_saves,
         )
 
+        self._config = config
+        self._engine = engine
+        # The supervisor has it for workers.
+        notify = None if worker is not None else Notify(
+            config.notify, outlet.gateway, self._active_rows, CurrentPlaces(lambda: self._config, path.name), path.parent
+        )  # fmt: skip
+
         # Each feature, and the choice of its own section from a config.
         sections: dict[Feature[Any] | None, Callable[[WeirConfig], Any]] = {
             client_quotas: lambda config: config.quotas,
@@ -115,6 +125,7 @@ class InstalledFeatures:
             api_quotas: lambda config: config.quota_admins,
             recent_usage: lambda _: None,
             sharing: lambda config: config.sharing,
+            notify: lambda config: config.notify,
             self.ledger: lambda config: config.ledger,
         }
         installed = [feature for feature in sections if feature is not None]
@@ -130,7 +141,11 @@ class InstalledFeatures:
 
     def apply(self, config: WeirConfig) -> list[str]:
         """Put a new config into effect; return notes for the operator."""
+        self._config = config
         return [note for feature, section in self._sections.items() for note in feature.apply(section(config))]
+
+    async def _active_rows(self) -> list[UsageRow]:
+        return self._engine.active_rows(clock.monotonic(), 2.0 * LOOK_SECONDS)
 
     def not_ready(self) -> str | None:
         """The first reason of a feature why clients should not be sent here yet."""

@@ -1,6 +1,6 @@
 """`/entities` and `/api/entities`: the quotas of one entity, for its tenant. `/api/explain`: the quotas of one client.
 
-The page of an entity shows nothing of other entities, and it has no links and no script: an operator can send it as a file.
+The page of an entity shows nothing of other entities. It has no links and no script, so an operator can send it as a file.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _POLICY: Final = (
 Row = Mapping[str, Any]
 
 
-class Usage(NamedTuple):
+class EntityUsage(NamedTuple):
     """The rows of `/api/quotas`, and their time (ISO 8601)."""
 
     rows: list[dict[str, Any]]
@@ -80,7 +80,7 @@ class EntityNames(NamedTuple):
 class EntityPages:
     """The pages of entities. Simultaneous requests share one look at the usage, whichever entities they name."""
 
-    def __init__(self, usage: Callable[[], Awaitable[Usage]]) -> None:
+    def __init__(self, usage: Callable[[], Awaitable[EntityUsage]]) -> None:
         self._usage = SingleFlight(usage)
 
     def pages(self) -> dict[str, Page]:
@@ -99,7 +99,7 @@ class EntityPages:
             {"generated_at": usage.at, "entity": answer, "enforce": usage.enforce, "early": EARLY, "rows": rows}
         )
 
-    async def _found(self) -> Usage:
+    async def _found(self) -> EntityUsage:
         try:
             return await self._usage.get()
         except UsageUnknownError:
@@ -129,7 +129,7 @@ def _entity(request: web.Request) -> EntityNames:
     return names
 
 
-def _owned(entity: EntityNames, usage: Usage) -> list[dict[str, Any]]:
+def _owned(entity: EntityNames, usage: EntityUsage) -> list[dict[str, Any]]:
     return [row for row in usage.rows if entity.owns(row)][:MAX_ROWS]
 
 
@@ -137,7 +137,7 @@ def _named(wanted: str, shown: str) -> bool:
     return wanted == shown or short_name(wanted) == shown
 
 
-def entity_page(entity: EntityNames, rows: list[dict[str, Any]], usage: Usage) -> str:
+def entity_page(entity: EntityNames, rows: list[dict[str, Any]], usage: EntityUsage) -> str:
     """The page as HTML. Every name is escaped."""
     order = {name: index for index, name in enumerate(KINDS)}
     rows = sorted(rows, key=lambda row: (-row["throttle_left"], order[row["kind"]], row["client_id"]))

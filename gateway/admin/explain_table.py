@@ -115,9 +115,9 @@ def _sections(answer: Answer) -> Iterator[str]:
         yield f"Topic quotas: exempt by {topics['exempt_by']}."
     else:
         yield (
-            f"Topic quotas ({topics['set_in']}): batches of a topic over its threshold are rejected while all topics together"
-            f" are over {topics['total']:,} {topics['unit']}; {len(topics['explicit'])} topics have a threshold of their own"
-            f"{'' if topics['enforce'] else '; not enforced'}."
+            f"Topic quotas ({topics['set_in']}): Weir rejects batches of a topic over its threshold while all topics are over"
+            f" {topics['total']:,} {topics['unit']}. {len(topics['explicit'])} topics have an explicit threshold."
+            f"{'' if topics['enforce'] else ' The quotas are not enforced.'}"
         )
     if volumes is None:
         yield "Volume quotas: not configured."

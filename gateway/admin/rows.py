@@ -41,11 +41,11 @@ class CurrentPlaces:
     def __init__(self, config: Callable[[], WeirConfig], file: str) -> None:
         self._config = config
         self._file = file
-        self._places = Places(config(), file)
+        self._places: Places | None = None
 
     def __call__(self) -> Places:
         config = self._config()
-        if config is not self._places.config:
+        if self._places is None or config is not self._places.config:
             self._places = Places(config, self._file)
         return self._places
 

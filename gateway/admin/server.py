@@ -3,11 +3,11 @@
 import asyncio
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 
-from gateway.admin.entities import EXPLAIN, EntityPages, Usage, explain_page
+from gateway.admin.entities import EXPLAIN, EntityPages, EntityUsage, explain_page
 from gateway.admin.explanation import ClientNames, explain_client, with_use
 from gateway.admin.forgive import PATH, forgive_page
 from gateway.admin.http import Address, AdminBindError, Page, PageServer, json_page, shared, shared_metrics
@@ -19,6 +19,9 @@ from gateway.admin.view import AdminView
 from gateway.config.effective import ReloadResult
 from gateway.features.catalogue import FEATURES
 from gateway.log import iso
+
+ACTIVE: Final = "/api/active"
+ACTIVE_SECONDS: Final = 10.0
 
 __all__ = ["AdminBindError", "AdminServer"]
 
@@ -37,6 +40,7 @@ class AdminServer(PageServer):
             "/api/throttles": shared(self._throttles),
             "/api/config": shared(self._config),
             "/api/facts": shared(self._facts),
+            ACTIVE: shared(self._active),
         }
         pages |= EntityPages(self._usage).pages() | {EXPLAIN: explain_page(self._explain)}
         pages |= {f"/api/{feature.page}": self._report(feature.page) for feature in FEATURES if feature.page}
@@ -77,14 +81,19 @@ class AdminServer(PageServer):
             }
         )
 
-    async def _usage(self, *, throttled_only: bool = False) -> Usage:
+    async def _usage(self, *, throttled_only: bool = False) -> EntityUsage:
         view = self._view
         rows = view.engine.snapshot(view.monotonic())
         if throttled_only:
             rows = [row for row in rows if row.throttle_left > 0.0]
         wall, places = view.wall(), self._places()
         # Thousands of rows take long, so a thread describes them.
-        return Usage(await asyncio.to_thread(described, rows, places, wall), places.config.quotas.enforce, iso(wall))
+        return EntityUsage(await asyncio.to_thread(described, rows, places, wall), places.config.quotas.enforce, iso(wall))
+
+    async def _active(self) -> web.Response:
+        """For a supervisor, which looks at it every few seconds."""
+        view = self._view
+        return await json_page({"rows": view.engine.active_rows(view.monotonic(), ACTIVE_SECONDS)})
 
     async def _explain(self, client: ClientNames, _: str) -> dict[str, Any]:
         answer = explain_client(client, self._places(), self._view.dynamic())

@@ -25,6 +25,9 @@ class EngineView(Protocol):
     def snapshot(self, now: float) -> list[UsageRow]:
         """A row for each bucket with its own name; the number of rows is bounded. `now` is monotonic, in seconds."""
 
+    def active_rows(self, now: float, seconds: float) -> list[UsageRow]:
+        """The rows of buckets with a limit that were used in the last `seconds`, or were throttled lately."""
+
     def throttle_totals(self) -> list[ThrottleTotals]:
         """The throttle decisions of each kind."""
 

@@ -2,6 +2,7 @@
 
 import datetime
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,13 +19,18 @@ _EXAMPLES = {
     "listeners": '"listeners: [{bootstrap_port: 29092}]"',
     "listeners.name": '"name: clients"',
     "listeners.bootstrap_port": '"bootstrap_port: 29092"',
+    "notify.targets": '"targets: [{name: ops, url_file: webhook.url}]"',
+    "notify.targets.name": '"name: ops"',
     "listeners.tls.cert": '"cert: weir.pem"',
     "listeners.tls.key": '"key: weir.key"',
 }
 """Examples for the keys without a default, by their path without list indexes."""
 
-SECRETIVE = frozenset({("upstream", "sasl")})
+SECRETIVE = frozenset({("upstream", "sasl"), ("notify", "targets")})
 """Sections with secrets: messages about unknown keys leave out the values."""
+
+SECRET = frozenset({("notify",), ("notify", "targets"), ("notify", "targets", "url")})
+"""Keys whose values are or contain secrets: no message shows them."""
 
 _WANTED = {
     "int_type": "a whole number",
@@ -63,11 +69,12 @@ def aliases(section: tuple[str, ...]) -> dict[str, str]:
 
 def explain(error: ValidationError, document: Document) -> list[Problem]:
     # Pydantic counts only valid items, so it reports a list without valid items as too short as well.
-    return [
-        _explain(details, document)
+    found = [
+        (without_indexes(details["loc"]), _explain(details, document))
         for details in error.errors(include_url=False)
         if not (details["type"] == "too_short" and details["input"])
     ]
+    return [replace(each, value=None) if section in SECRET else each for section, each in found]
 
 
 def problem(document: Document, path: KeyPath, message: str, remedy: str, *, value: object = None) -> Problem:

@@ -15,6 +15,7 @@ from gateway.config.model import (
 )
 from gateway.config.problems import ConfigError, KeyPath, Problem
 from gateway.config.sasl import UnusableSecretError
+from gateway.features.notify.config import WITH_SECRETS, UnusableUrlError
 
 
 def parse_config(text: str, *, source: str, directory: Path | None = None) -> WeirConfig:
@@ -32,7 +33,12 @@ def parse_config(text: str, *, source: str, directory: Path | None = None) -> We
 def kept_config(config: WeirConfig) -> str:
     """The config as JSON, for `parse_kept_config`, with the lines of its entities in the config file."""
     lines = [quota.line for quota in config.quotas.entities]
-    return json.dumps({"config": config.model_dump(mode="json", by_alias=True, exclude_unset=True), "entity_lines": lines})
+    return json.dumps(
+        {
+            "config": config.model_dump(mode="json", by_alias=True, exclude_unset=True, context={WITH_SECRETS: True}),
+            "entity_lines": lines,
+        }
+    )
 
 
 def parse_kept_config(text: str, *, source: str, directory: Path) -> WeirConfig:
@@ -59,7 +65,7 @@ def _validated(document: Document, source: str, directory: Path | None) -> WeirC
         problems += [problem for problem in found if not any(key.startswith(f"{problem.key}.") for key in cut)]
     else:
         if not problems and directory is not None:
-            problems += [*check_certificates(config, document, directory), *_check_secret(config, document, directory)]
+            problems += [*check_certificates(config, document, directory), *_check_secrets(config, document, directory)]
         if not problems:
             return _with_lines(config, document)
     raise ConfigError(source, sorted(problems, key=lambda problem: problem.line or 0))
@@ -75,15 +81,20 @@ def _with_lines(config: WeirConfig, document: Document) -> WeirConfig:
     return config.model_copy(update={"quotas": config.quotas.model_copy(update={"entities": entities})})
 
 
-def _check_secret(config: WeirConfig, document: Document, directory: Path) -> list[Problem]:
+def _check_secrets(config: WeirConfig, document: Document, directory: Path) -> list[Problem]:
     sasl = config.upstream.sasl
-    if sasl is None:
-        return []
-    try:
-        sasl.secret(directory)
-    except UnusableSecretError as error:
-        return [problem(document, ("upstream", "sasl", sasl.secret_key), error.message, error.remedy)]
-    return []
+    found = []
+    if sasl is not None:
+        try:
+            sasl.secret(directory)
+        except UnusableSecretError as error:
+            found.append(problem(document, ("upstream", "sasl", sasl.secret_key), error.message, error.remedy))
+    for index, target in enumerate(() if config.notify is None else config.notify.targets):
+        try:
+            target.address(directory)
+        except UnusableUrlError as error:
+            found.append(problem(document, ("notify", "targets", index, "url_file"), error.message, error.remedy))
+    return found
 
 
 def load_config(path: Path) -> WeirConfig:

@@ -22,6 +22,7 @@ from gateway.config.section import Section, WindowConfig, described, filled_in, 
 from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns_name
 from gateway.features.connection_quotas.config import AcceptSection, ConnectionsConfig
 from gateway.features.ledger.config import LedgerConfig
+from gateway.features.notify.config import NotifyConfig
 from gateway.features.quota_api.config import QuotaAdmins, StateConfig
 from gateway.features.sharing.config import SharingConfig
 from gateway.features.topic_quotas.config import TopicsConfig
@@ -292,6 +293,9 @@ class WeirConfig(Section):
     connections: ConnectionsConfig = described("Bounds on client connections.", ConnectionsConfig())
     admin: AdminConfig = described("Metrics, probes, the live page and the admin API.", AdminConfig(), changes="restart")
     ledger: LedgerConfig | None = described("Throttle events and use, for the reports.", None, absent="no ledger")
+    notify: NotifyConfig | None = described(
+        "Webhooks that report entities near or over their quotas.", None, absent="episodes are only logged"
+    )
     workers: Annotated[int, Field(ge=1, le=_MAX_WORKERS)] = described(
         "Processes that share the listeners' ports: one for each processor that Weir may use.",
         1,
@@ -359,6 +363,7 @@ class WeirConfig(Section):
         yield "quotas.", "volumes", self.quotas, "volumes are not watched — write {} for its defaults, or remove it"
         yield "quotas.", "topics", self.quotas, "topics are not limited — fill it in, or remove it"
         yield "", "ledger", self, "no ledger is written — give it a path, or remove it"
+        yield "", "notify", self, "Weir sends no notifications — give it targets, or remove it"
         yield (
             "upstream.",
             "tls",

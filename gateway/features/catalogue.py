@@ -7,6 +7,7 @@ from gateway.features.client_quotas.feature import ClientQuotas
 from gateway.features.connection_quotas.feature import ConnectionQuotasFeature
 from gateway.features.controller_mutations.feature import ControllerMutations
 from gateway.features.ledger.feature import Ledger
+from gateway.features.notify.feature import Notify
 from gateway.features.quota_api.feature import QuotaApi
 from gateway.features.recent_use.feature import RecentUsage
 from gateway.features.sharing.feature import Sharing
@@ -21,6 +22,7 @@ FEATURES: Final[tuple[type[Feature[Any]], ...]] = (
     ConnectionQuotasFeature,  # applies after ClientQuotas, whose algorithm and window it follows
     ControllerMutations,
     QuotaApi,  # restores before RecentUsage, which needs the limits of all quotas
+    Notify,
     Ledger,  # stops after the features above, as it writes the events of their ends
     RecentUsage,  # starts after TopicQuotasFeature, to which it gives recent use; saves at the very end
 )

@@ -285,6 +285,15 @@ class QuotaEngine:
                 rows.append(other)
         return rows
 
+    def active_rows(self, now: float, seconds: float) -> list[UsageRow]:
+        """The rows of shown buckets with a limit that were used in the last `seconds`, or were throttled lately."""
+        return [
+            bucket.row(now)
+            for slots in self._labelled.values()
+            for bucket in slots.buckets
+            if bucket.meter is not None and (now - bucket.last_used <= seconds or bucket.throttled_seconds(now) is not None)
+        ]
+
     def buckets(self) -> Iterator[Bucket]:
         """Every bucket. The engine may not change meanwhile."""
         for buckets in self._buckets.values():

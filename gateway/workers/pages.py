@@ -12,13 +12,14 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway import clock
-from gateway.admin.entities import EXPLAIN, EntityPages, Usage, UsageUnknownError, explain_page
+from gateway.admin.entities import EXPLAIN, EntityPages, EntityUsage, UsageUnknownError, explain_page
 from gateway.admin.explanation import ClientNames, with_use
 from gateway.admin.forgive import PATH, read_filter
 from gateway.admin.http import Address, Page, PageServer, json_page, shared, shared_metrics
 from gateway.admin.live import LiveFeed, Point, kinds, ranked, units
 from gateway.admin.metrics.registry import METRICS
 from gateway.admin.rows import EARLY, described, undescribed
+from gateway.admin.server import ACTIVE
 from gateway.config.places import Places
 from gateway.log import iso
 from gateway.quotas.snapshot import UsageRow
@@ -68,8 +69,10 @@ class WorkersServer(PageServer):
         restarts: Mapping[str, int],
         places_of_quotas: Callable[[], Places],
         allowed_hosts: Callable[[], Collection[str]] = tuple,
+        own_families: Callable[[], Families] = tuple,
     ) -> None:
-        """`restarts` counts the failures of the supervisor's own background tasks."""
+        """`restarts` counts the failures of the supervisor's own background tasks. `own_families` are its further metrics."""
+        self._own_families = own_families
         self._places_of_quotas = places_of_quotas
         self._places = places
         self._restarts = restarts
@@ -156,9 +159,17 @@ class WorkersServer(PageServer):
         """A row for each bucket of any worker. Raises NoWorkerAnswersError."""
         return merge_rows([undescribed(row) for row in answer["rows"]] for answer in await self._ask("/api/quotas"))
 
-    async def _usage(self) -> Usage:
+    async def active_rows(self) -> list[UsageRow]:
+        """As `rows`, for buckets that were used lately. Empty if no worker answers."""
+        try:
+            answers = await self._ask(ACTIVE)
+        except NoWorkerAnswersError:
+            return []
+        return merge_rows([undescribed(row) for row in answer["rows"]] for answer in answers)
+
+    async def _usage(self) -> EntityUsage:
         rows, wall, places = await self.rows(), clock.wall(), self._places_of_quotas()
-        return Usage(await asyncio.to_thread(described, rows, places, wall), places.config.quotas.enforce, iso(wall))
+        return EntityUsage(await asyncio.to_thread(described, rows, places, wall), places.config.quotas.enforce, iso(wall))
 
     async def _quotas(self) -> Answer:
         usage = await self._usage()
@@ -207,7 +218,11 @@ class WorkersServer(PageServer):
 
     def _page(self, bodies: list[tuple[int, bytes]], encode: Callable[[CollectorRegistry], bytes]) -> bytes:
         pages: dict[int, Families] = {process: list(text_string_to_metric_families(body.decode())) for process, body in bodies}
-        pages[_SUPERVISOR] = [*ProcessCollector(registry=None).collect(), self._own_restarts()]
+        pages[_SUPERVISOR] = [
+            *ProcessCollector(registry=None).collect(),
+            self._own_restarts(),
+            *self._own_families(),
+        ]
         for process, page in pages.items():
             self._totals.seen(process, page)
         merged = self._totals.merged([_SUPERVISOR, *(place.process for place in self._places)], pages)

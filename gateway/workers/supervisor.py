@@ -22,12 +22,14 @@ from gateway.background import BackgroundTasks
 from gateway.config.effective import ReloadResult
 from gateway.config.model import WeirConfig
 from gateway.config.reload import Reloader
+from gateway.features.notify.feature import Notify
+from gateway.features.notify.metrics import families
 from gateway.files.file_lock import StateLocks
 from gateway.proxy.listeners.listener import BindError, bind_bootstrap_port
 from gateway.version import weir_build
 from gateway.workers.pages import WorkersServer
 from gateway.workers.place import WorkerPlace
-from gateway.workers.worker import CUT, Worker
+from gateway.workers.worker import CUT, Worker, gateway_name
 
 OK, CANNOT_KEEP, CANNOT_BIND = 0, 1, 3
 
@@ -70,14 +72,17 @@ class Supervisor:
         ]
         self._reloader = Reloader(path, config, lambda *_: [], self._reloaded, self._hangup)
         self._restarts: Counter[str] = Counter()
+        places = CurrentPlaces(lambda: self._config, path.name)
         self._admin = WorkersServer(
             self._places,
             (config.admin.host, config.admin.port),
             self.not_ready,
             self._restarts,
-            CurrentPlaces(lambda: self._config, path.name),
+            places,
             lambda: self._config.admin.allowed_hosts,
+            lambda: families(self._notify.report()),
         )
+        self._notify = Notify(config.notify, gateway_name(config.ledger, None), self._admin.active_rows, places, path.parent)
         self._stopping = asyncio.Event()
         self._signals = 0
         self._exit_code = OK
@@ -111,6 +116,7 @@ class Supervisor:
         _log.info("%d workers", len(self._places), extra={"admin": admin, "build": weir_build()})
         async with BackgroundTasks(self._restarts) as tasks, asyncio.TaskGroup() as group:
             tasks.start("reload the config", self._reloader.run)
+            self._notify.start(tasks)
             running = group.create_task(self._run_workers(), name="run the workers")
             await self._stopping.wait()
             await self._drain(running)
@@ -180,6 +186,7 @@ class Supervisor:
         """A replacement starts with the config in effect, even if the file has been refused since."""
         if result.success:
             self._config = result.config
+            self._notify.apply(result.config.notify)
             self._keep_new()
 
     def _keep_new(self) -> None:

@@ -54,9 +54,13 @@ class Value:
     merge: Merge = "sum"
 
     def family(self, scrape: Scrape) -> Metric:
-        """The metric with all its samples. Samples with equal labels are merged, because Prometheus refuses a page with two."""
+        """The metric with all its samples."""
+        return self.filled(self.read(scrape))
+
+    def filled(self, samples: Iterable[tuple[Labels, float]]) -> Metric:
+        """The metric with these samples. Equal labels are merged, because Prometheus refuses a page with two such samples."""
         merged: dict[Labels, float] = {}
-        for labels, value in self.read(scrape):
+        for labels, value in samples:
             key = tuple(map(label, labels))
             if key in merged:
                 value = merged[key] + value if self.kind == "counter" else max(merged[key], value)

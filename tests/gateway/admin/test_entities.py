@@ -9,7 +9,7 @@ from aiohttp import ClientSession
 from aiohttp.test_utils import TestClient, TestServer
 from aiohttp.web import Application
 
-from gateway.admin.entities import EntityNames, EntityPages, Usage, UsageUnknownError
+from gateway.admin.entities import EntityNames, EntityPages, EntityUsage, UsageUnknownError
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.quotas.engine import QuotaEngine
@@ -123,7 +123,7 @@ def test_buckets_of_an_entity(names: tuple[str, str, str], row: tuple[str, str, 
 
 
 async def test_without_a_worker_the_page_answers_503() -> None:
-    async def silent() -> Usage:
+    async def silent() -> EntityUsage:
         raise UsageUnknownError
 
     app = Application()

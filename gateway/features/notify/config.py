@@ -1,0 +1,170 @@
+"""`notify`: webhooks that report entities near or over their quotas."""
+
+import os
+from hashlib import blake2b
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, PlainSerializer, SerializationInfo, model_validator
+
+from gateway.config.section import Section, described, invalid
+
+WITH_SECRETS: Final = "with_secrets"
+"""The key of a serialization context that keeps secrets, for the supervisor's private file."""
+
+_REMEDY: Final = 'write one such as "https://hooks.example.com/weir"'
+_KEY: Final = os.urandom(16)
+_MAX_TARGETS: Final = 100
+_DEFAULT: Final = "<default>"
+
+
+class UnusableUrlError(Exception):
+    """A file does not hold a webhook's URL. The message shows nothing of its content."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(f"{message} — {remedy}")
+        self.message = message
+        self.remedy = remedy
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and text.isprintable()
+    except ValueError:  # an invalid port or address
+        return False
+
+
+def _url(text: str) -> str:
+    if not _is_url(text):
+        raise invalid("is not an HTTP address", _REMEDY)
+    return text
+
+
+def shown_url(url: str) -> str:
+    """The host of a webhook, and a mark that changes with the URL. The path of a webhook is its secret."""
+    parts = urlsplit(url)
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{parts.hostname}{port}/... ({blake2b(url.encode(), key=_KEY, digest_size=3).hexdigest()})"
+
+
+def _serialized(url: str, info: SerializationInfo) -> str:
+    return url if info.context and info.context.get(WITH_SECRETS) else shown_url(url)
+
+
+Url = Annotated[str, AfterValidator(_url), PlainSerializer(_serialized)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+def _ip(text: str) -> str:
+    if text == _DEFAULT:
+        return text
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        raise invalid("is not an IP address", f'write one, such as "10.0.0.1", or "{_DEFAULT}"') from None
+
+
+class WatchedEntityConfig(Section):
+    """One of `notify.targets[].entities`: an entity, or the default entity for all entities with its quota."""
+
+    user: Text | None = described('A user, or "<default>" for all users with the default quota.', None)
+    client_id: Text | None = described(
+        'A client-id, or "<default>" for all client-ids with the default quota.', None, alias="client-id"
+    )
+    ip: Annotated[str, AfterValidator(_ip)] | None = described(
+        'An IP address, or "<default>" for all addresses with the default quota.', None
+    )
+
+    @model_validator(mode="after")
+    def _names_something(self) -> "WatchedEntityConfig":
+        if self.user is None and self.client_id is None and self.ip is None:
+            raise invalid(
+                "names no entity", f'give it user, client-id, both of them, or ip; "{_DEFAULT}" is the default entity'
+            )
+        return self
+
+
+class NotifyTargetConfig(Section):
+    """One of `notify.targets`: a webhook, and the entities and events that it is told."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100)] = described("The target's name in logs and metrics.")
+    url: Annotated[Url | None, Field(repr=False)] = described(
+        "The webhook's HTTP or HTTPS address. Logs and the admin API hide its path.", None, absent="`url_file` has the address"
+    )
+    url_file: Text | None = described(
+        "A file with the address, instead of `url`. A relative name starts at the config file's directory. Weir reads the file"
+        " for each notification.",
+        None,
+        absent="`url` is the address",
+    )
+    format: Literal["json", "slack"] = described(
+        "The request's body: `json` has fields, `slack` has one text for Slack and compatible chats.", "json"
+    )
+    entities: Annotated[tuple[WatchedEntityConfig, ...], Field(strict=False)] = described(
+        "The entities of this target's notifications.", (), absent="all entities"
+    )
+    events: Annotated[tuple[Literal["near_quota", "throttled", "ended"], ...], Field(strict=False, min_length=1)] = described(
+        "The events: `near_quota` at `near_ratio`, `throttled` at the first throttle of an episode, `ended` at its end.",
+        ("near_quota", "throttled", "ended"),
+    )
+
+    @model_validator(mode="after")
+    def _one_url(self) -> "NotifyTargetConfig":
+        if (self.url is None) == (self.url_file is None):
+            found = "has both url and url_file" if self.url is not None else "has no url"
+            raise invalid(found, "give it url, or url_file with the name of a file that holds the address")
+        return self
+
+    def address(self, directory: Path) -> str:
+        """The webhook's URL; a relative file name starts at `directory`. Raises UnusableUrlError."""
+        if self.url is not None:
+            return self.url
+        path = directory / (self.url_file or "")
+        try:
+            text = path.read_bytes().decode().strip()
+        except OSError as error:
+            reason = f"names {path}, which can't be read: {error.strerror}"
+            raise UnusableUrlError(reason, "write the address to it, readable for the user that runs Weir") from None
+        except UnicodeDecodeError:
+            raise UnusableUrlError(f"names {path}, which is not UTF-8 text", "write the address to it as one line") from None
+        if not _is_url(text):
+            raise UnusableUrlError(f"names {path}, which does not hold an HTTP address", "write the address to it as one line")
+        return text
+
+
+class NotifyConfig(Section):
+    """`notify`: webhooks at 80 % of a quota, at the first throttle, and at the end of an episode."""
+
+    targets: Annotated[tuple[NotifyTargetConfig, ...], Field(strict=False, min_length=1, max_length=_MAX_TARGETS)] = described(
+        "The webhooks, each with a name of its own."
+    )
+    near_ratio: Annotated[float, Field(gt=0, lt=1)] = described(
+        "The used fraction of a quota at which an episode begins. Throttling begins at 1.0.", 0.8, unit="of the quota"
+    )
+    quiet_seconds: Annotated[float, Field(ge=1, le=86_400)] = described(
+        "An episode ends after this time below `near_ratio` and without a throttle. Later events belong to a new episode.",
+        300.0,
+        unit="seconds",
+    )
+    timeout_seconds: Annotated[float, Field(gt=0, le=60)] = described(
+        "The time that a webhook has for its answer. Weir retries failed attempts for some minutes.", 5.0, unit="seconds"
+    )
+    page_url: Annotated[str, AfterValidator(_url)] | None = described(
+        "The address of Weir's admin port for readers of notifications, such as `http://weir.example.com:9644`. Notifications"
+        " then link to the entity's page.",
+        None,
+        absent="notifications have no link",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _distinct_names(cls, data: Any) -> Any:  # noqa: ANN401 -- any YAML
+        targets = data.get("targets") if isinstance(data, dict) else None
+        names = [target.get("name") for target in targets if isinstance(target, dict)] if isinstance(targets, list) else []
+        for name in names:
+            if isinstance(name, str) and names.count(name) > 1:
+                raise invalid(f"has two targets with the name {name}", "give each target a name of its own")
+        return data

@@ -1,0 +1,145 @@
+"""Watches the entities near or over their quotas, logs their episodes, and sends notifications.
+
+One process of a host does this: the gateway itself, or the supervisor for all of its workers. So each episode is reported once
+for a host. Gateways on other hosts report their own part.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from gateway import clock
+from gateway.background import BackgroundTask, BackgroundTasks
+from gateway.config.places import Places
+from gateway.feature import Feature
+from gateway.features.notify.config import NotifyConfig, NotifyTargetConfig
+from gateway.features.notify.message import NoticeContext, json_body, sentence, slack_body
+from gateway.features.notify.metrics import METRICS, NotifyReport
+from gateway.features.notify.rules import EpisodeTable, Notice, is_of_entity, is_wanted
+from gateway.features.notify.webhook import Webhook
+from gateway.quotas.snapshot import UsageRow
+
+LOOK_SECONDS: Final = 2.0
+NEAR_RATIO: Final = 0.8
+QUIET_SECONDS: Final = 300.0
+
+_BODIES: Final[Mapping[str, Callable[[Notice, NoticeContext], Mapping[str, Any]]]] = {"json": json_body, "slack": slack_body}
+
+_log = logging.getLogger("weir.episodes")
+
+
+class Notify(Feature[NotifyConfig | None]):
+    """Without a section, episodes are only logged.
+
+    `rows` returns the current use of entities, `places` the places of their quotas. `directory` is the config file's.
+    """
+
+    metrics = METRICS
+
+    def __init__(
+        self,
+        section: NotifyConfig | None,
+        gateway: str,
+        rows: Callable[[], Awaitable[Sequence[UsageRow]]],
+        places: Callable[[], Places],
+        directory: Path,
+    ) -> None:
+        """`gateway` is this gateway's name in notifications."""
+        self._gateway = gateway
+        self._rows = rows
+        self._places = places
+        self._directory = directory
+        self._table = EpisodeTable(NEAR_RATIO, QUIET_SECONDS)
+        self._section = section
+        self._webhooks: list[Webhook] = []
+        self._tasks: BackgroundTasks | None = None
+        self._watching: BackgroundTask | None = None
+        self._sending: list[BackgroundTask] = []
+
+    def start(self, tasks: BackgroundTasks) -> None:
+        self._tasks = tasks
+        self._watching = tasks.start("watch episodes", self._watch)
+        self._use(self._section)
+
+    def apply(self, section: NotifyConfig | None) -> list[str]:
+        """Episodes go on. Notifications that wait for a changed target are dropped."""
+        before, self._section = self._section, section
+        if section != before:
+            self._use(section)
+        return []
+
+    def report(self) -> NotifyReport:
+        return NotifyReport(
+            len(self._table),
+            self._table.left_out,
+            {webhook.target.name: dict(webhook.results) for webhook in self._webhooks},
+            {webhook.target.name: len(webhook) for webhook in self._webhooks},
+        )
+
+    async def stop(self) -> None:
+        for task in (*self._sending, *([] if self._watching is None else [self._watching])):
+            task.cancel()
+
+    def _use(self, section: NotifyConfig | None) -> None:
+        self._table.near_ratio = NEAR_RATIO if section is None else section.near_ratio
+        self._table.quiet_seconds = QUIET_SECONDS if section is None else section.quiet_seconds
+        for task in self._sending:
+            task.cancel()
+        self._webhooks, self._sending = [], []
+        if section is None or self._tasks is None:
+            return
+        self._webhooks = [Webhook(target, self._directory, section.timeout_seconds) for target in section.targets]
+        self._sending = [self._tasks.start("send notifications", webhook.run) for webhook in self._webhooks]
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self.look(await self._rows(), clock.monotonic(), clock.wall())
+
+    def look(self, rows: Sequence[UsageRow], now: float, wall: float) -> None:
+        """Report the events since the last look. `now` is monotonic."""
+        notices = self._table.observe(rows, now)
+        if not notices:
+            return
+        places = self._places()
+        for notice in notices:
+            row = notice.row
+            context = NoticeContext(
+                self._gateway,
+                wall,
+                places.of_entity(row.level, row.source),
+                places.config.quotas.enforce,
+                None if self._section is None else self._section.page_url,
+            )
+            self._log(notice, context)
+            for webhook in self._webhooks:
+                if is_wanted(webhook.target.events, notice) and _is_watched(webhook.target, row):
+                    webhook.offer(_BODIES[webhook.target.format](notice, context))
+
+    def _log(self, notice: Notice, context: NoticeContext) -> None:
+        row = notice.row
+        names = {"user": row.user, "client_id": row.client_id, "ip": row.ip}
+        _log.info(
+            "%s",
+            sentence(notice, context),
+            extra={
+                **{name: value for name, value in names.items() if value},
+                "kind": row.kind,
+                "event": notice.event,
+                "limit": row.limit,
+                "quota": row.level,
+                "set_in": context.set_in,
+                "since": round(notice.seconds, 1),
+                "addresses": list(row.addresses),
+                "reason": f"quota_{notice.event}",
+                "peer": f"{row.kind} {row.user} {row.client_id} {row.ip}:0",
+            },
+        )
+
+
+def _is_watched(target: NotifyTargetConfig, row: UsageRow) -> bool:
+    return not target.entities or any(
+        is_of_entity(entity.user or "", entity.client_id or "", entity.ip or "", row) for entity in target.entities
+    )

@@ -1,0 +1,95 @@
+"""The bodies of notifications: JSON with fields, and a text for Slack and its like."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from gateway.features.notify.rules import NEAR, THROTTLED, Notice
+from gateway.log import iso
+from gateway.quotas.kinds import KINDS
+
+VERSION: Final = 1
+_SHOWN_ADDRESSES: Final = 5
+_LONGEST_NAME: Final = 255
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeContext:
+    """The surroundings of a notice. `wall` is its time in seconds since 1970, `set_in` the place of the quota.
+
+    `page_url` is the admin port's address for readers; None: no links.
+    """
+
+    gateway: str
+    wall: float
+    set_in: str
+    enforce: bool
+    page_url: str | None = None
+
+
+def json_body(notice: Notice, context: NoticeContext) -> dict[str, Any]:
+    row = notice.row
+    kind = KINDS[row.kind]
+    return {
+        "version": VERSION,
+        "event": notice.event,
+        "at": iso(context.wall),
+        "gateway": context.gateway,
+        "entity": {"user": row.user or None, "client_id": row.client_id or None, "ip": row.ip or None},
+        "kind": row.kind,
+        "key": kind.config_key,
+        "unit": kind.unit.name + ("/s" if kind.per_second else ""),
+        "limit": row.limit,
+        "rate": row.rate,
+        "used_ratio": row.used_ratio,
+        "quota": {"entity": row.level, "set_in": context.set_in},
+        "enforced": context.enforce,
+        "episode_began": iso(context.wall - notice.seconds),
+        "episode_seconds": round(notice.seconds, 3),
+        "throttled_requests": notice.throttled_requests,
+        "peak_used_ratio": notice.peak_ratio,
+        "addresses": list(row.addresses),
+        "page": _page(notice, context),
+    }
+
+
+def slack_body(notice: Notice, context: NoticeContext) -> dict[str, Any]:
+    """`text` in Slack's mrkdwn. Names are escaped, so that no client can mention a channel or place a link."""
+    text = sentence(notice, context, _escaped)
+    page = _page(notice, context)
+    return {"text": text if page is None else f"{text} <{_escaped(page)}|Details>"}
+
+
+def sentence(notice: Notice, context: NoticeContext, escape: Callable[[str], str] = str) -> str:
+    """The event as text, also for the log."""
+    row = notice.row
+    kind = KINDS[row.kind]
+    names = [part for part in (row.user and f"user {row.user}", row.client_id and f"client-id {row.client_id}",
+                               row.ip and f"ip {row.ip}") if part]  # fmt: skip
+    entity = escape(", ".join(name[:_LONGEST_NAME] for name in names))
+    limit = "no limit" if row.limit is None else kind.text(row.limit)
+    quota = escape(f"{kind.config_key} {limit} of {row.level}" + (f" ({context.set_in})" if context.set_in else ""))
+    if notice.event == NEAR:
+        return f"{entity} uses {row.used_ratio:.0%} of its quota {quota}. Throttling begins at 100%."
+    if notice.event == THROTTLED:
+        addresses = f" Addresses: {escape(', '.join(row.addresses[-_SHOWN_ADDRESSES:]))}." if row.addresses else ""
+        verb = "is throttled by" if context.enforce else "is over, and not throttled by, the unenforced quota"
+        return f"{entity} {verb} {quota}: use {kind.text(row.rate)}, {row.used_ratio:.0%} of the quota.{addresses}"
+    throttled = f"{notice.throttled_requests:,} requests were throttled" if THROTTLED in notice.reported else "no throttle"
+    return (
+        f"{entity} is below its quota {quota} again, after {notice.seconds:,.0f} s: {throttled}, peak"
+        f" {notice.peak_ratio:.0%} of the quota."
+    )
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _page(notice: Notice, context: NoticeContext) -> str | None:
+    if context.page_url is None:
+        return None
+    row = notice.row
+    names = {key: name for key, name in (("user", row.user), ("client-id", row.client_id), ("ip", row.ip)) if name}
+    return f"{context.page_url.rstrip('/')}/entities?{urlencode(names)}"

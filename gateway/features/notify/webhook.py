@@ -1,0 +1,137 @@
+"""Sends the notifications of one target: in order, retried with pauses, from a bounded queue."""
+
+import asyncio
+import logging
+import os
+from collections import Counter, deque
+from collections.abc import Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from gateway.features.notify.config import NotifyTargetConfig, UnusableUrlError
+
+MAX_WAITING: Final = 1_000
+"""Notifications of one target. Beyond it, the oldest is dropped."""
+
+ATTEMPTS: Final = 8
+FIRST_PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 60.0
+_MAX_ANSWER_BYTES: Final = 1_024
+
+_log = logging.getLogger("weir.notify")
+
+
+class DeliveryError(Exception):
+    """An attempt failed. The message does not contain the URL. `retry`: another attempt may succeed; `after`: in seconds."""
+
+    def __init__(self, message: str, *, retry: bool, after: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry = retry
+        self.after = after
+
+
+class Webhook:
+    """One target. `run` sends; `offer` returns at once. `results` counts `sent`, `failed` and `dropped` notifications."""
+
+    def __init__(
+        self,
+        target: NotifyTargetConfig,
+        directory: Path,
+        timeout_seconds: float,
+        first_pause_seconds: float = FIRST_PAUSE_SECONDS,
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
+        """`directory` is that of the config file, where relative names start."""
+        self.target = target
+        self.results: Counter[str] = Counter(sent=0, failed=0, dropped=0)
+        self._directory = directory
+        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        self._first_pause = first_pause_seconds
+        self._max_waiting = max_waiting
+        self._waiting: deque[Mapping[str, Any]] = deque()
+        self._offered = asyncio.Event()
+        self.idle = asyncio.Event()
+        """Set while nothing waits to be sent."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def offer(self, body: Mapping[str, Any]) -> None:
+        if len(self._waiting) >= self._max_waiting:
+            self._waiting.popleft()
+            self.results["dropped"] += 1
+        self._waiting.append(body)
+        self._offered.set()
+        self.idle.clear()
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        # Without cookies and environment proxies: only the configured address gets the request.
+        async with aiohttp.ClientSession(timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar()) as session:
+            while True:
+                await self._offered.wait()
+                while self._waiting:
+                    # It stays in the queue meanwhile, so that a restart of this task sends it again.
+                    body = self._waiting[0]
+                    await self._deliver(session, body)
+                    if self._waiting and self._waiting[0] is body:
+                        self._waiting.popleft()
+                self._offered.clear()
+                self.idle.set()
+
+    async def _deliver(self, session: aiohttp.ClientSession, body: Mapping[str, Any]) -> None:
+        pause = self._first_pause
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                await self._post(session, body)
+            except DeliveryError as error:
+                last = attempt == ATTEMPTS or not error.retry
+                _log.log(
+                    logging.ERROR if last else logging.WARNING,
+                    "notify target %s: %s — %s",
+                    self.target.name,
+                    error,
+                    "the notification is lost" if last else f"attempt {attempt} of {ATTEMPTS}",
+                    extra={"target": self.target.name, "reason": "notify", "peer": f"{self.target.name}:0"},
+                )
+                if last:
+                    self.results["failed"] += 1
+                    return
+                await asyncio.sleep(min(max(pause, error.after), LONGEST_PAUSE_SECONDS))
+                pause = min(pause * 2.0, LONGEST_PAUSE_SECONDS)
+            else:
+                self.results["sent"] += 1
+                return
+
+    async def _post(self, session: aiohttp.ClientSession, body: Mapping[str, Any]) -> None:
+        """Raises DeliveryError."""
+        try:
+            url = await asyncio.to_thread(self.target.address, self._directory)
+            # A redirect could lead a notification to another host.
+            async with session.post(url, json=body, allow_redirects=False) as answer:
+                status = answer.status
+                if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+                    await answer.content.read(_MAX_ANSWER_BYTES)
+                    return
+                after = answer.headers.get("Retry-After", "")
+        except UnusableUrlError as error:
+            raise DeliveryError(str(error), retry=True) from None
+        except TimeoutError:
+            raise DeliveryError("no answer in time", retry=True) from None
+        except aiohttp.ClientConnectorError as error:
+            number = error.os_error.errno  # errors of TLS and of names have no number of the system
+            reason = os.strerror(number) if number is not None and number > 0 else type(error).__name__
+            raise DeliveryError(f"can't be reached: {reason}", retry=True) from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # the texts of these errors may contain the URL
+            raise DeliveryError(f"failed: {type(error).__name__}", retry=True) from None
+        if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+            raise DeliveryError(f"answers {status}, a redirect: configure the address that it leads to", retry=False)
+        retry = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in (
+            HTTPStatus.REQUEST_TIMEOUT,
+            HTTPStatus.TOO_MANY_REQUESTS,
+        )
+        seconds = float(after) if after.isascii() and after.isdigit() else 0.0
+        raise DeliveryError(f"answers {status}", retry=retry, after=seconds)

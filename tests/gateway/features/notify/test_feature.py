@@ -1,0 +1,169 @@
+"""Notifications from the use of entities to a real HTTP server, and the log of episodes."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import clock
+from gateway.admin.metrics.registry import METRICS
+from gateway.admin.rows import CurrentPlaces
+from gateway.admin.server import AdminServer
+from gateway.admin.view import AdminView
+from gateway.background import BackgroundTasks
+from gateway.config.load import parse_config
+from gateway.features.notify import feature as module
+from gateway.features.notify.config import NotifyConfig
+from gateway.features.notify.feature import Notify
+from gateway.features.notify.message import NoticeContext, json_body, slack_body
+from gateway.features.notify.metrics import families
+from gateway.features.notify.rules import ENDED, NEAR, THROTTLED, Notice
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.snapshot import UsageRow
+from gateway.workers.pages import WorkersServer
+from gateway.workers.place import WorkerPlace
+from tests.gateway.conftest import CONFIG
+from tests.gateway.features.notify.rows import throttled, used
+from tests.gateway.features.notify.test_webhook import SECRET, Receiver
+
+WALL = 1_767_225_600.0
+PARSED = parse_config(CONFIG, source="weir.yaml")
+PLACES = CurrentPlaces(lambda: PARSED, "weir.yaml")
+
+
+def section(port: int, **values: Any) -> NotifyConfig:
+    url = f"http://127.0.0.1:{port}/{SECRET}"
+    return NotifyConfig.model_validate({"targets": [{"name": "ops", "url": url, **values}]})
+
+
+def notify(config: NotifyConfig | None, rows: Sequence[UsageRow] = ()) -> Notify:
+    async def now() -> Sequence[UsageRow]:
+        return rows
+
+    return Notify(config, "gw-1", now, PLACES, Path())
+
+
+async def test_target_is_told_of_its_entities_once() -> None:
+    async with Receiver().serve() as receiver, BackgroundTasks(restarts()) as tasks:
+        subject = notify(section(receiver.port, entities=[{"user": "alice"}], events=["throttled", "ended"]))
+        subject.start(tasks)
+        alice, bob = throttled(1), throttled(1, user="bob", level="user=bob")
+        for second in range(3):
+            subject.look([alice, bob], float(second), WALL + second)
+        subject.look([], 400.0, WALL + 400.0)
+        assert [(body["event"], body["entity"]["user"]) for body in await receiver.got(2)] == [
+            ("throttled", "alice"),
+            ("ended", "alice"),
+        ]
+
+
+def restarts() -> "Counter[str]":
+    return Counter()
+
+
+async def test_rows_are_looked_at_until_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    async with Receiver().serve() as receiver, BackgroundTasks(restarts()) as tasks:
+        subject = notify(section(receiver.port), [used(0.9)])
+        subject.start(tasks)
+        (body,) = await receiver.got(1)
+        await subject.stop()
+    assert (body["event"], body["gateway"], body["used_ratio"]) == ("near_quota", "gw-1", 0.9)
+
+
+async def test_reload_changes_targets_and_keeps_episodes() -> None:
+    async with Receiver().serve() as old, Receiver().serve() as new, BackgroundTasks(restarts()) as tasks:
+        subject = notify(section(old.port))
+        subject.start(tasks)
+        subject.look([used(0.9)], 0.0, WALL)
+        await old.got(1)
+        subject.apply(section(new.port))
+        subject.look([throttled(1)], 1.0, WALL)
+        assert [body["event"] for body in await new.got(1)] == ["throttled"]
+        subject.apply(None)
+        assert subject.report().results == {}
+        assert subject.report().episodes == 1
+
+
+def test_log_names_quota_place_addresses_and_event(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    row = throttled(1, level="user=<default>, client-id=<default>", client_id="etl", addresses=("10.0.0.7",))
+    notify(None).look([row], 0.0, WALL)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "user alice, client-id etl is throttled by producer_byte_rate 1.00 MiB/s of user=<default>, client-id=<default>"
+        " (weir.yaml:6): use 879 KiB/s, 120% of the quota. Addresses: 10.0.0.7."
+    )
+    assert (vars(record)["user"], vars(record)["set_in"], vars(record)["addresses"]) == ("alice", "weir.yaml:6", ["10.0.0.7"])
+
+
+CONTEXT = NoticeContext("gw-1", WALL, "weir.yaml:6", enforce=True, page_url="http://weir:9644/")
+
+
+def test_json_body_has_units_and_times() -> None:
+    body = json_body(Notice(THROTTLED, throttled(3, addresses=("10.0.0.7",)), 30.0, 2, 1.2), CONTEXT)
+    assert body["entity"] == {"user": "alice", "client_id": None, "ip": None}
+    assert (body["key"], body["limit"], body["unit"]) == ("producer_byte_rate", 1_048_576.0, "bytes/s")
+    assert body["quota"] == {"entity": "user=alice", "set_in": "weir.yaml:6"}
+    assert (body["at"], body["episode_began"]) == ("2026-01-01T00:00:00.000Z", "2025-12-31T23:59:30.000Z")
+    assert body["page"] == "http://weir:9644/entities?user=alice"
+
+
+def test_slack_text_is_escaped() -> None:
+    row = throttled(1, user="<!channel> & co", level="user=<!channel> & co")
+    text = slack_body(Notice(THROTTLED, row, 0.0, 1, 1.2), CONTEXT)["text"]
+    assert text.startswith("user &lt;!channel&gt; &amp; co is throttled by producer_byte_rate 1.00 MiB/s of")
+    assert text.endswith("<http://weir:9644/entities?user=%3C%21channel%3E+%26+co|Details>")
+    assert "<!" not in text
+
+
+@pytest.mark.parametrize(
+    ("notice", "words"),
+    [
+        (Notice(NEAR, used(0.85), 0.0, 0, 0.85), "uses 85% of its quota producer_byte_rate 1.00 MiB/s of user=alice"),
+        (Notice(ENDED, used(0.1), 360.0, 12, 1.3, (THROTTLED,)), "again, after 360 s: 12 requests were throttled, peak 130%"),
+        (Notice(ENDED, used(0.1), 360.0, 0, 0.9, (NEAR,)), "again, after 360 s: no throttle, peak 90%"),
+    ],
+)
+def test_slack_text_of_each_event(notice: Notice, words: str) -> None:
+    assert words in slack_body(notice, CONTEXT)["text"]
+
+
+def test_families_are_the_registered_metrics() -> None:
+    names = [family.name for family in families(notify(None).report())]
+    assert names == [row.name.removesuffix("_total") for row in METRICS if row.name.startswith("weir_notify_")]
+
+
+async def test_episode_of_several_workers_is_reported_once(tmp_path: Path, view: AdminView) -> None:
+    """Two workers throttle one client, each by its own bucket: the supervisor sees the merged use."""
+    servers, places = [], []
+    for number in range(2):
+        quota = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 100_000})
+        engine = QuotaEngine(QuotaSettings((quota,)), clock.monotonic())
+        bucket = engine.acquire("produce", "alice", "etl", clock.monotonic())
+        bucket.charge(5_000_000, clock.monotonic())
+        bucket.note_address(f"10.0.0.{number}")
+        worker = AdminView(engine, view.counters, view.effective, view.not_ready)
+        server = AdminServer(worker, tmp_path / f"worker-{number}")
+        await server.start()
+        servers.append(server)
+        place = WorkerPlace(number, (), tmp_path / f"worker-{number}", lambda: 1)
+        place.process = number + 1
+        places.append(place)
+    async with Receiver().serve() as receiver, BackgroundTasks(restarts()) as tasks:
+        supervisor = WorkersServer(places, ("127.0.0.1", 0), lambda: None, {}, PLACES)
+        subject = notify(section(receiver.port))
+        subject.start(tasks)
+        for second in range(3):
+            subject.look(await supervisor.active_rows(), float(second), WALL)
+        subject.look([], 400.0, WALL)
+        bodies = await receiver.got(2)
+    await asyncio.gather(*(server.stop() for server in servers))
+    assert [body["event"] for body in bodies] == ["throttled", "ended"]
+    assert bodies[0]["addresses"] == ["10.0.0.0", "10.0.0.1"]
+    assert await supervisor.active_rows() == []

@@ -1,0 +1,169 @@
+"""A target's sender, against a real HTTP server: retries, redirects, slow servers, bounded queues, hidden URLs."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from gateway.features.notify import webhook as module
+from gateway.features.notify.config import NotifyTargetConfig
+from gateway.features.notify.webhook import ATTEMPTS, Webhook
+from loadtest.testkit.kafka import free_port
+
+PATIENCE = 60.0
+SECRET = "s3cret"
+
+Answer = Callable[[dict[str, Any]], Awaitable[web.Response]]
+
+
+class Receiver:
+    """An HTTP server that gives the next of `statuses` to each request, and then 200."""
+
+    def __init__(self, *statuses: int, headers: dict[str, str] | None = None) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        self.port = 0
+        self._statuses = list(statuses)
+        self._headers = headers
+        self._arrived = asyncio.Condition()
+
+    async def handle(self, request: web.Request) -> web.Response:
+        async with self._arrived:
+            self.bodies.append(await request.json())
+            self._arrived.notify_all()
+        return web.Response(status=self._statuses.pop(0) if self._statuses else 200, headers=self._headers)
+
+    async def got(self, count: int) -> list[dict[str, Any]]:
+        async with self._arrived:
+            await asyncio.wait_for(self._arrived.wait_for(lambda: len(self.bodies) >= count), PATIENCE)
+        return self.bodies
+
+    @asynccontextmanager
+    async def serve(self, port: int = 0) -> AsyncIterator["Receiver"]:
+        app = web.Application()
+        app.router.add_post(f"/{SECRET}", self.handle)
+        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        self.port = int(runner.addresses[0][1])
+        try:
+            yield self
+        finally:
+            await runner.cleanup()
+
+
+def target(port: int) -> NotifyTargetConfig:
+    return NotifyTargetConfig(name="ops", url=f"http://127.0.0.1:{port}/{SECRET}")
+
+
+@asynccontextmanager
+async def sending(webhook: Webhook) -> AsyncIterator[Webhook]:
+    task = asyncio.create_task(webhook.run())
+    try:
+        yield webhook
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def settled(webhook: Webhook) -> None:
+    await asyncio.wait_for(webhook.idle.wait(), PATIENCE)
+
+
+def quick(port: int, timeout_seconds: float = PATIENCE, **bounds: Any) -> Webhook:
+    return Webhook(target(port), Path(), timeout_seconds, first_pause_seconds=0.001, **bounds)
+
+
+async def test_notifications_arrive_in_order() -> None:
+    async with Receiver().serve() as receiver, sending(quick(receiver.port)) as webhook:
+        for number in range(3):
+            webhook.offer({"number": number})
+        assert await receiver.got(3) == [{"number": 0}, {"number": 1}, {"number": 2}]
+        await settled(webhook)
+        assert webhook.results == {"sent": 3, "failed": 0, "dropped": 0}
+
+
+@pytest.mark.parametrize("status", [500, 503, 429, 408])
+async def test_failed_attempt_is_repeated(status: int) -> None:
+    async with Receiver(status, status).serve() as receiver, sending(quick(receiver.port)) as webhook:
+        webhook.offer({"number": 1})
+        webhook.offer({"number": 2})
+        assert [body["number"] for body in await receiver.got(4)] == [1, 1, 1, 2]
+        await settled(webhook)
+        assert webhook.results["sent"] == 2
+
+
+async def test_server_that_comes_back_gets_the_notification(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ATTEMPTS", 100_000)
+    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.05)
+    port = free_port()
+    async with sending(quick(port)) as webhook:
+        webhook.offer({"number": 1})
+        async with Receiver().serve(port) as receiver:
+            assert await receiver.got(1) == [{"number": 1}]
+
+
+async def test_lasting_failure_gives_up_and_goes_on(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.001)
+    async with Receiver(*[500] * ATTEMPTS).serve() as receiver, sending(quick(receiver.port)) as webhook:
+        webhook.offer({"number": 1})
+        webhook.offer({"number": 2})
+        assert len(await receiver.got(ATTEMPTS + 1)) == ATTEMPTS + 1
+        await settled(webhook)
+        assert webhook.results == {"sent": 1, "failed": 1, "dropped": 0}
+    assert "notify target ops: answers 500 — the notification is lost" in caplog.text
+
+
+@pytest.mark.parametrize(("status", "words"), [(404, "answers 404"), (302, "answers 302, a redirect: configure the address")])
+async def test_refusal_and_redirect_are_not_repeated(status: int, words: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with Receiver().serve() as elsewhere:
+        headers = {"Location": f"http://127.0.0.1:{elsewhere.port}/{SECRET}"}
+        async with Receiver(status, headers=headers).serve() as receiver, sending(quick(receiver.port)) as webhook:
+            webhook.offer({"number": 1})
+            webhook.offer({"number": 2})
+            assert [body["number"] for body in await receiver.got(2)] == [1, 2]
+            await settled(webhook)
+            assert webhook.results == {"sent": 1, "failed": 1, "dropped": 0}
+        assert elsewhere.bodies == []
+    assert words in caplog.text
+
+
+async def test_slow_server_runs_into_the_timeout(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ATTEMPTS", 2)
+    never = asyncio.Event()
+
+    class Slow(Receiver):
+        async def handle(self, request: web.Request) -> web.Response:
+            await super().handle(request)
+            await never.wait()
+            return web.Response()
+
+    async with Slow().serve() as receiver, sending(quick(receiver.port, timeout_seconds=0.2)) as webhook:
+        webhook.offer({"number": 1})
+        await settled(webhook)
+        assert webhook.results["failed"] == 1
+    assert "no answer in time" in caplog.text
+
+
+async def test_full_queue_drops_the_oldest() -> None:
+    async with Receiver().serve() as receiver:
+        webhook = quick(receiver.port, max_waiting=2)
+        for number in range(5):
+            webhook.offer({"number": number})
+        async with sending(webhook):
+            assert await receiver.got(2) == [{"number": 3}, {"number": 4}]
+        assert webhook.results["dropped"] == 3
+
+
+async def test_url_is_in_no_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ATTEMPTS", 2)
+    caplog.set_level(logging.DEBUG)
+    async with sending(quick(free_port())) as webhook:
+        webhook.offer({"number": 1})
+        await settled(webhook)
+    assert "can't be reached: Connection refused" in caplog.text
+    assert SECRET not in caplog.text
