@@ -38,10 +38,10 @@ class Bucket:
     """
 
     __slots__ = (
-        "_noticed", "addresses", "amount_total", "answered_total", "connections", "early_seconds_max", "early_seconds_total",
-        "early_total", "kind", "labelled", "last_used", "latency_seconds_total", "line", "marks", "meter", "others_marks",
-        "others_total", "over_at", "over_since", "over_until", "per_byte", "per_message", "policy", "resolution", "shared_total", "shown_before",
-        "throttle_seconds_total", "throttled_total", "totals", "waiting",
+        "_noticed", "addresses", "amount_total", "answered_total", "connections", "early_seconds_max",
+        "early_seconds_total", "early_total", "kind", "labelled", "last_used", "latency_seconds_total", "line", "marks",
+        "meter", "others_marks", "others_total", "over_at", "over_since", "over_until", "per_byte", "per_message", "policy",
+        "resolution", "shared_total", "shown_before", "throttle_seconds_total", "throttled_total", "totals", "waiting",
     )  # fmt: skip
 
     def __init__(
