@@ -80,7 +80,7 @@ class ChannelThrottle:
         delay, enforced = verdict
         if self._recorder is not None:
             self._recorder.throttled(self.origin, api_key, bucket, amount, verdict, now)
-        bucket.note_address(self.origin.address)
+        bucket.episode.note_address(self.origin.address)
         if enforced and self._mute_for(delay, now, bucket, entry):
             self._gated = False
 

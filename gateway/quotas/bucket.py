@@ -10,19 +10,13 @@ from gateway.quotas.line import Consumer, Line
 from gateway.quotas.meter import Meter
 from gateway.quotas.policy import KindTotals, Policy
 from gateway.quotas.shared_meter import SharedMeter, as_shared
-from gateway.quotas.snapshot import Tally, UsageRow
+from gateway.quotas.snapshot import Episode, Tally, UsageRow
 
 MOST_WITHIN_QUOTA: Final = 0.99
 """The largest used fraction that follows from a rate alone: the token bucket is not empty yet, so no client is throttled."""
 
 LEAST_DELAY: Final = 0.0005
 """Seconds that round to 1 ms. Kafka throttles nobody for 0 ms."""
-
-EPISODE_QUIET_SECONDS: Final = 60.0
-"""A throttled entity's episode ends so long after its last throttle time."""
-
-MAX_ADDRESSES: Final = 16
-"""The addresses that a bucket remembers of an episode."""
 
 QuotaVerdict = tuple[float, bool]
 """The throttle time in seconds, and True if the gateway enforces that time. (0.0, False) is a request within its quota."""
@@ -38,10 +32,10 @@ class Bucket:
     """
 
     __slots__ = (
-        "_noticed", "addresses", "amount_total", "answered_total", "connections", "early_seconds_max",
-        "early_seconds_total", "early_total", "kind", "labelled", "last_used", "latency_seconds_total", "line", "marks",
-        "meter", "others_marks", "others_total", "over_at", "over_since", "over_until", "per_byte", "per_message", "policy",
-        "resolution", "shared_total", "shown_before", "throttle_seconds_total", "throttled_total", "totals", "waiting",
+        "_noticed", "amount_total", "answered_total", "connections", "early_seconds_max", "early_seconds_total",
+        "early_total", "episode", "kind", "labelled", "last_used", "latency_seconds_total", "line", "marks", "meter",
+        "others_marks", "others_total", "over_at", "per_byte", "per_message", "policy", "resolution", "shared_total",
+        "shown_before", "throttle_seconds_total", "throttled_total", "totals", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -76,9 +70,7 @@ class Bucket:
         self.others_total = 0  # the use of the same quota that peers have reported
         self.others_marks: list[int] | None = None  # None before the first report
         self.over_at = -inf  # when the quota was last exceeded
-        # The episode: its first throttle, the end of its last throttle time, and the throttled addresses, the latest last.
-        self.over_since = self.over_until = -inf
-        self.addresses: dict[str, None] = {}
+        self.episode = Episode()
 
     def charge(self, amount: int, now: float) -> QuotaVerdict:
         """Measure `amount`. A debt that rounds to 0 ms throttles nobody; the meter keeps the debt.
@@ -220,14 +212,6 @@ class Bucket:
             allowance -= allowance % batch_bytes
         return max(allowance, 1)
 
-    def note_address(self, address: str) -> None:
-        """Remember the address of a throttled connection, for operators who look for the client."""
-        addresses = self.addresses
-        addresses.pop(address, None)
-        addresses[address] = None
-        if len(addresses) > MAX_ADDRESSES:
-            del addresses[next(iter(addresses))]
-
     def note_early(self, seconds: float) -> None:
         """Count a request that came at least so many seconds before the throttle time was over."""
         self.early_total += 1
@@ -247,10 +231,6 @@ class Bucket:
         if self.meter.tokens(now) is not None:
             return min(left, self.meter.delay(now))
         return left if limit is None else left * min(1.0, limit / self.resolution.limit)
-
-    def throttled_seconds(self, now: float) -> float | None:
-        """Seconds since the first throttle of the current episode; None if the entity is in no episode."""
-        return now - self.over_since if now <= self.over_until + EPISODE_QUIET_SECONDS else None
 
     def throttle_left(self, now: float) -> float:
         """The throttle time in seconds of a request that arrives now."""
@@ -385,8 +365,8 @@ class Bucket:
             early_seconds_max=self.early_seconds_max,
             throttle_left=self.throttle_left(now),
             connections=self.connections,
-            throttled_seconds=self.throttled_seconds(now),
-            addresses=tuple(self.addresses),
+            throttled_seconds=self.episode.seconds(now),
+            addresses=tuple(self.episode.addresses),
         )
 
     def forgettable(self, now: float, idle_seconds: float) -> bool:
@@ -396,11 +376,8 @@ class Bucket:
     def _verdict(self, meter: Meter, delay: float, now: float) -> QuotaVerdict:
         if delay < LEAST_DELAY:
             return 0.0, False
-        if now > self.over_until + EPISODE_QUIET_SECONDS:
-            self.over_since = now
-            self.addresses = {}
+        self.episode.throttled(delay, now)
         self.over_at = now
-        self.over_until = max(self.over_until, now + delay)
         self.throttled_total += 1
         self.throttle_seconds_total += delay
         self.totals.note(delay)

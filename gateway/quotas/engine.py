@@ -291,7 +291,7 @@ class QuotaEngine:
             bucket.row(now)
             for slots in self._labelled.values()
             for bucket in slots.buckets
-            if bucket.meter is not None and (now - bucket.last_used <= seconds or bucket.throttled_seconds(now) is not None)
+            if bucket.meter is not None and (now - bucket.last_used <= seconds or bucket.episode.seconds(now) is not None)
         ]
 
     def buckets(self) -> Iterator[Bucket]:

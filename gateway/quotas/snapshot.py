@@ -1,6 +1,13 @@
 """The engine's figures for metrics, tables and the admin API."""
 
 from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+EPISODE_QUIET_SECONDS: Final = 60.0
+
+MAX_ADDRESSES: Final = 16
+"""The addresses that a bucket remembers of an episode."""
 
 THROTTLE_BOUNDS: tuple[float, ...] = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 600.0)
 
@@ -66,3 +73,35 @@ class Tally:
     def __init__(self) -> None:
         self.amount = self.throttled = self.early = 0
         self.throttle_seconds = self.early_seconds = self.early_seconds_max = 0.0
+
+
+class Episode:
+    """A time in which a bucket throttles. It ends `EPISODE_QUIET_SECONDS` after its last throttle time.
+
+    `addresses` are those of throttled connections, the latest last.
+    """
+
+    __slots__ = ("_since", "_until", "addresses")
+
+    def __init__(self) -> None:
+        self._since = self._until = -inf
+        self.addresses: dict[str, None] = {}
+
+    def throttled(self, delay: float, now: float) -> None:
+        """Note a throttle time of `delay` seconds. It begins a new episode if the last one is over."""
+        if now > self._until + EPISODE_QUIET_SECONDS:
+            self._since = now
+            self.addresses = {}
+        self._until = max(self._until, now + delay)
+
+    def note_address(self, address: str) -> None:
+        """Remember the address of a throttled connection, for operators who look for the client."""
+        addresses = self.addresses
+        addresses.pop(address, None)
+        addresses[address] = None
+        if len(addresses) > MAX_ADDRESSES:
+            del addresses[next(iter(addresses))]
+
+    def seconds(self, now: float) -> float | None:
+        """Seconds since the first throttle; None after the end."""
+        return now - self._since if now <= self._until + EPISODE_QUIET_SECONDS else None

@@ -87,7 +87,7 @@ async def test_names_are_escaped(view: AdminView, engine: QuotaEngine) -> None:
     evil = "<script>alert(1)</script>$entity&\"'"
     bucket = engine.acquire("produce", evil, "<img src=x>", view.monotonic())
     bucket.charge(2_000_000, view.monotonic())
-    bucket.note_address("<b>10.0.0.1")
+    bucket.episode.note_address("<b>10.0.0.1")
     server = AdminServer(replace(view, engine=engine), ("127.0.0.1", 0))
     await server.start()
     async with ClientSession(f"http://127.0.0.1:{server.port}") as client:

@@ -4,12 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.quotas.bucket import EPISODE_QUIET_SECONDS, MAX_ADDRESSES
 from gateway.quotas.engine import BUCKET_IDLE_SECONDS, Metering, QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, QuotaTable, Tags
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.meter import Window
-from gateway.quotas.snapshot import THROTTLE_BOUNDS
+from gateway.quotas.snapshot import EPISODE_QUIET_SECONDS, MAX_ADDRESSES, THROTTLE_BOUNDS
 
 START = 5_000.0
 WITHIN = (0.0, False)
@@ -49,31 +48,31 @@ def ticks(subject, first, last):
 def test_episode_begins_with_first_throttle_and_outlasts_pauses():
     subject = engine()
     bucket = subject.acquire("produce", "alice", "etl", START)
-    assert bucket.throttled_seconds(START) is None
+    assert bucket.episode.seconds(START) is None
     bucket.charge(20_000, START)
     throttled_until = START + bucket.throttle_left(START)
-    assert bucket.throttled_seconds(START + 2.0) == 2.0
+    assert bucket.episode.seconds(START + 2.0) == 2.0
     pause_ends = throttled_until + EPISODE_QUIET_SECONDS
     bucket.charge(20_000, pause_ends)
-    assert bucket.throttled_seconds(pause_ends) == pause_ends - START
+    assert bucket.episode.seconds(pause_ends) == pause_ends - START
 
 
 def test_episode_ends_after_quiet_time_and_forgets_addresses():
     subject = engine()
     bucket = subject.acquire("produce", "alice", "etl", START)
     bucket.charge(20_000, START)
-    bucket.note_address("10.0.0.1")
+    bucket.episode.note_address("10.0.0.1")
     over = START + bucket.throttle_left(START) + EPISODE_QUIET_SECONDS
     assert rows(subject, over)["produce", "alice", ""].throttled_seconds == over - START
     assert rows(subject, over + 1.0)["produce", "alice", ""].throttled_seconds is None
     bucket.charge(20_000, over + 1.0)
-    assert (bucket.throttled_seconds(over + 2.0), list(bucket.addresses)) == (1.0, [])
+    assert (bucket.episode.seconds(over + 2.0), list(bucket.episode.addresses)) == (1.0, [])
 
 
 def test_latest_addresses_are_kept():
     bucket = engine().acquire("produce", "alice", "etl", START)
     for number in (*range(MAX_ADDRESSES + 2), 5):
-        bucket.note_address(f"10.0.0.{number}")
+        bucket.episode.note_address(f"10.0.0.{number}")
     shown = bucket.row(START).addresses
     assert (len(shown), shown[0], shown[-1]) == (MAX_ADDRESSES, "10.0.0.2", "10.0.0.5")
 

@@ -147,7 +147,7 @@ async def test_episode_of_several_workers_is_reported_once(tmp_path: Path, view:
         engine = QuotaEngine(QuotaSettings((quota,)), clock.monotonic())
         bucket = engine.acquire("produce", "alice", "etl", clock.monotonic())
         bucket.charge(5_000_000, clock.monotonic())
-        bucket.note_address(f"10.0.0.{number}")
+        bucket.episode.note_address(f"10.0.0.{number}")
         worker = AdminView(engine, view.counters, view.effective, view.not_ready)
         server = AdminServer(worker, tmp_path / f"worker-{number}")
         await server.start()
