@@ -37,7 +37,7 @@ class Login:
         return options | {"sasl_plain_username": sasl.username, "sasl_plain_password": self._secret()}
 
     def stamp(self) -> object:
-        """A value that changes when the secret's file changes."""
+        """A value that changes with the file of the secret."""
         if self._sasl is None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Connections to brokers: TLS for clients' connections and Weir's own, credentials for Weir's own."""
+"""Connections to brokers, for clients and for Weir itself. Only Weir's own connections use `upstream.sasl`."""
 
 import asyncio
 import socket
@@ -17,8 +17,8 @@ from gateway.proxy.tls.contexts import LiveContext, client_context
 
 ANYONE_SECONDS = 2.5
 ALL_SECONDS = 9.5
-"""Timeouts of `dial_anyone` for one address, and for all. The last address gets the rest, so that a slow cluster is awaited.
-A client waits longer (`CONNECT_SECONDS`), so that Weir can report the cause."""
+"""Timeouts of `dial_anyone` for one address, and for all. The last address gets the remaining time, because the cluster may be
+slow. A client waits longer (`CONNECT_SECONDS`), so that Weir can report the cause."""
 
 _SHUTDOWN_SECONDS = 5.0
 
@@ -37,7 +37,7 @@ def problem_of(error: OSError | TimeoutError, seconds: float) -> str:
 
 
 class Upstream:
-    """Connects to brokers. `live` is the TLS context, None for plaintext; `login` is for Weir's own connections."""
+    """Connects to brokers. `live` has the TLS context, and is None for plaintext. `login` is for Weir's own connections."""
 
     def __init__(self, config: UpstreamConfig, directory: Path, brokers: Brokers, reloads: "Counter[str]") -> None:
         """`directory` is the config file's. Raises OSError if the certificates can't be used."""
@@ -51,7 +51,7 @@ class Upstream:
 
     @property
     def context(self) -> ssl.SSLContext | None:
-        """The TLS of new connections, None for plaintext."""
+        """The TLS context of new connections, None for plaintext."""
         return None if self.live is None else self.live.context
 
     def client_options(self) -> dict[str, Any]:

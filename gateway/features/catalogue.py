@@ -15,14 +15,14 @@ from gateway.features.topic_quotas.feature import TopicQuotasFeature
 from gateway.features.volume_quotas.feature import VolumeQuotas
 
 FEATURES: Final[tuple[type[Feature[Any]], ...]] = (
-    Sharing,  # stops first: the other gateways get the last use before anything else takes time
-    TopicQuotasFeature,  # applies before ClientQuotas, whose reload makes the sessions look at both again
+    Sharing,  # stops first, so that the other gateways get the last use without delay
+    TopicQuotasFeature,  # applies before ClientQuotas, because the reload of ClientQuotas makes sessions read both again
     ClientQuotas,
     VolumeQuotas,
-    ConnectionQuotasFeature,  # applies after ClientQuotas, whose algorithm and window it follows
+    ConnectionQuotasFeature,  # applies after ClientQuotas, because it follows the algorithm and window of ClientQuotas
     ControllerMutations,
     QuotaApi,  # restores before RecentUsage, which needs the limits of all quotas
     Notify,
-    Ledger,  # stops after the features above, as it writes the events of their ends
-    RecentUsage,  # starts after TopicQuotasFeature, to which it gives recent use; saves at the very end
+    Ledger,  # stops after the features above, because it writes their last events
+    RecentUsage,  # starts after TopicQuotasFeature, because it restores the use of topics; saves last
 )

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -136,12 +137,10 @@ class VolumeWatch:
 
     async def _learn(self) -> None:
         """Wait until usage and brokers are known, because a first verdict without them may open the gate."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(LEARN_SECONDS):
                 while not (self._log.status.caught_up and self._volumes.knows_brokers):
                     await self._log.looked()
-        except TimeoutError:
-            pass
 
     def hand_over(self) -> None:
         """Leave the gate as it is in `end`, because another watch follows."""
@@ -213,11 +212,9 @@ class VolumeWatch:
                     interval = max(interval / SPEED_UP, min(interval, _RETRY_SECONDS))
                 if not published:
                     interval = min(interval, _RETRY_SECONDS)
-                try:
+                with suppress(TimeoutError):
                     async with asyncio.timeout(interval):
                         await self._wake_publisher.wait()
-                except TimeoutError:
-                    continue
         finally:
             await source.close()
             await self._log.close()

@@ -27,7 +27,7 @@ class VolumeSource(Protocol):
 
 
 class LogDirs:
-    """Every active broker, by DescribeLogDirs v4 (KIP-827, Kafka 3.3). Needs no agent."""
+    """The volumes of all active brokers, by DescribeLogDirs v4 (KIP-827, Kafka 3.3). Needs no agent."""
 
     def __init__(self, client: OwnClient) -> None:
         self._client = client
@@ -96,7 +96,7 @@ class LocalVolumes:
         self.problem = ""
 
     async def observe(self, hard: Limit, soft: Limit) -> Sequence[VolumeUsage]:
-        """Nothing, if one path fails: so the gateways notice the failure."""
+        """Returns nothing if one path fails, so that the gateways notice the failure."""
         try:
             volumes = await asyncio.to_thread(lambda: tuple(map(_statvfs, self._paths)))
         except OSError as error:
