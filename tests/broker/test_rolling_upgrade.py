@@ -144,7 +144,8 @@ def test_both_versions_share_the_use_of_a_quota(kafka: KafkaCluster, start: Star
         wait_until(
             lambda peer=there, used=used: tokens(peer) <= BURST - used + LIMIT * (clock.monotonic() - began), "the peer's use"
         )
-        assert tokens(there) >= BURST - used - RECORD, "no use is counted twice"
+        # A peer's use is also presumed for a moment. Use that counts twice would be refilled after more than a minute only.
+        wait_until(lambda peer=there, used=used: tokens(peer) >= BURST - used - RECORD, "no use is counted twice", 30.0)
     for gateway in (old, new):
         assert gateway.metric("weir_sharing_messages_skipped_total") == 0
 
@@ -189,7 +190,8 @@ def test_restart_with_another_version_keeps_quotas_and_use(kafka: KafkaCluster, 
     def restarted(version: str) -> Weir:
         gateway = start(version, "gateway", **config)
         assert ask(gateway) == quotas
-        assert produce(gateway, topic) > 0, "the new process gives no second burst"
+        # The use is read before the start. A Produce here would wait for the end of the debt.
+        assert tokens(gateway) < BURST / 2, "the new process gives no second burst"
         return gateway
 
     upgraded = restarted(NEW)
@@ -233,7 +235,7 @@ def test_report_reads_the_ledgers_of_both_versions(
     kafka: KafkaCluster, start: Start, tmp_path: Path, old_packages: Path
 ) -> None:
     topic, ledger = topic_for(kafka), tmp_path / "ledger"
-    quotas = {"window": {"samples": 2, "seconds": 1}, "entities": [{"client-id": "etl", "producer_byte_rate": LIMIT}]}
+    quotas = {"window": {"samples": 2, "seconds": 1}, "entities": [{"client-id": "etl", "producer_byte_rate": RECORD // 2}]}
     throttles: dict[str, float] = {}
     for version in (OLD, NEW):
         section = {"path": str(ledger), "gateway": version, "flush_seconds": 1}
