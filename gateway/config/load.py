@@ -110,7 +110,7 @@ def read_config_text(path: Path) -> str:
         line = error.object.count(b"\n", 0, error.start) + 1
         problem = Problem("(file)", "is not UTF-8 text", "save it as UTF-8", line=line)
     except FileNotFoundError:
-        problem = Problem("(file)", "does not exist", f"create {path}, or name another with --config")
+        problem = Problem("(file)", "does not exist", "write one with `weir init`, or name another with --config")
     except IsADirectoryError:
         problem = Problem("(file)", "is a directory", "name the file in it with --config")
     except OSError as error:

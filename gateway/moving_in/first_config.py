@@ -34,6 +34,10 @@ class FoundCluster:
     mechanisms: tuple[str, ...]
     quotas: int | None
 
+    def __str__(self) -> str:
+        ids = ", ".join(map(str, sorted(self.brokers)))
+        return f"cluster {self.cluster_id} with {'broker' if len(self.brokers) == 1 else 'brokers'} {ids}"
+
 
 @dataclass(frozen=True, slots=True)
 class ChosenPorts:
@@ -54,9 +58,8 @@ def first_config(
     name: str,
 ) -> str:
     """A file that `weir check` accepts. `name` is its name in comments."""
-    ids = ", ".join(map(str, sorted(found.brokers)))
     lines = [
-        f"# Weir in front of cluster {found.cluster_id} with the brokers {ids}. Written by `weir init`.",
+        f"# Weir in front of {found}. Written by `weir init`.",
         f"# Check it: weir check --config {name}",
         f"# Run it:   weir serve --config {name}",
         "# Weir reloads this file when it changes. The other keys are in the reference: docs/reference/configuration.md.",
@@ -138,11 +141,11 @@ def _quotas(found: FoundCluster, name: str) -> list[str]:
     else:
         own = ["# The brokers have no quotas of their own."]
     return [
-        "# No client is limited yet. Put rows into the list: for every user without a row, or for one client-id.",
+        "# No client is limited yet.",
         *own,
         "quotas:",
-        "  entities: []",
-        "  #  - {user: <default>, producer_byte_rate: 1048576, consumer_byte_rate: 2097152}",
+        "  entities: []  # rows replace the [], such as:",
+        '  #  - {user: "<default>", producer_byte_rate: 1048576, consumer_byte_rate: 2097152}',
         "  #  - {client-id: etl, producer_byte_rate: 10485760}",
         "",
         f"  # {_words('quotas.enforce')}",

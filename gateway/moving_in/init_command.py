@@ -47,7 +47,7 @@ async def init(options: InitOptions) -> None:
         _write(password_file, properties.sasl.password + "\n", 0o600)
     _write(out, text, 0o644)
     config = load_config(out)
-    print(f"{out}: written for cluster {found.cluster_id} with the brokers {', '.join(map(str, sorted(found.brokers)))}")
+    print(f"{out}: written for {found}")
     if password_file is not None:
         print(f"{password_file}: written, with the password of {options.command_config}; only you may read it")
     for line in unreachable:

@@ -52,7 +52,7 @@ def test_file_passes_check(kafka3: KafkaCluster, tmp_path: Path) -> None:
     server = kafka3.bootstrap_servers.split(",")[0]
     made = weir("init", "--bootstrap-server", server, folder=tmp_path)
     assert (made.returncode, made.stderr) == (0, "")
-    assert "with the brokers 0, 1, 2" in made.stdout
+    assert "with brokers 0, 1, 2" in made.stdout
     checked = weir("check", "--config", "weir.yaml", folder=tmp_path)
     assert checked.returncode == 0
     assert "weir.yaml: valid: clients on 127.0.0.1:" in checked.stdout

@@ -76,7 +76,7 @@ class TestCheck:
     def test_missing_file_is_one_error(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["check", "--config", str(tmp_path / "nowhere.yaml")]) == 1
         out, err = capsys.readouterr()
-        assert out.startswith("(file): does not exist — create ")
+        assert out.startswith("(file): does not exist — write one with `weir init`")
         assert err.endswith("nowhere.yaml: 1 error\n")
 
 

@@ -17,7 +17,7 @@ def test_file_with_byte_order_mark_is_read(tmp_path: Path) -> None:
 
 
 def test_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.yaml: \(file\): does not exist — create .*--config"):
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: \(file\): does not exist — write one with `weir init`.*--config"):
         load_config(tmp_path / "nowhere.yaml")
 
 
