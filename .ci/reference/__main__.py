@@ -17,11 +17,13 @@ import chart_values  # noqa: E402
 import command_line  # noqa: E402
 import configuration  # noqa: E402
 import metric_rows  # noqa: E402
+import sample  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "configuration.md": configuration.page,
+    "weir.yaml": sample.page,
     "metrics.md": metric_rows.page,
     "admin-api.md": admin_api.page,
     "openapi.yaml": admin_api.openapi,

@@ -90,7 +90,7 @@ ROUTES: dict[str, dict[str, Any]] = {
     "/api/throttles": {
         "summary": "Current throttles",
         "notes": "The rows of `/api/quotas` whose clients are throttled now, the longest throttle first.",
-        "schema": _answer(enforce=_ENFORCE, muted_connections=_INTEGER, rows=_rows("UsageRow")),
+        "schema": _answer(enforce=_ENFORCE, muted_connections=_INTEGER, early={"type": "string"}, rows=_rows("UsageRow")),
     },
     "/api/config": {
         "summary": "The config in effect and the last reload",
@@ -103,6 +103,39 @@ ROUTES: dict[str, dict[str, Any]] = {
             reloads={"type": "object", "additionalProperties": _INTEGER},
             last_reload=_RELOAD,
         ),
+    },
+    "/api/explain": {
+        "summary": "The quotas of one client",
+        "notes": "The quotas that apply to a user, client-id and address, their places, and the quota that binds.",
+        "parameters": ("user", "client-id", "ip"),
+        "schema": _object(
+            {
+                "client": {"type": "object"},
+                "running": _BOOLEAN,
+                "enforce": _ENFORCE,
+                "quotas": {"type": "array", "items": {"type": "object"}},
+                "binds": {"type": "array", "items": {"type": "string"}},
+            }
+        ),
+    },
+    "/entities": {
+        "summary": "The page of one entity",
+        "media": HTML,
+        "notes": "Use and quotas of one entity alone, without links and scripts: a page to send to its owner.",
+        "parameters": ("user", "client-id", "ip"),
+        "errors": {400: "The request names no entity."},
+    },
+    "/api/entities": {
+        "summary": "The same as JSON",
+        "notes": "The rows of `/api/quotas` that belong to one entity alone, 200 at most.",
+        "parameters": ("user", "client-id", "ip"),
+        "schema": _answer(entity={"type": "object"}, enforce=_ENFORCE, early={"type": "string"}, rows=_rows("UsageRow")),
+        "errors": {400: "The request names no entity."},
+    },
+    "/api/active": {
+        "summary": "Recently active buckets",
+        "notes": "Weir's own use: a supervisor of workers asks for it. Fields may change.",
+        "schema": {"type": "object"},
     },
     "/api/facts": {
         "summary": "Data for a supervisor of workers",
@@ -144,9 +177,11 @@ def _get(route: Mapping[str, Any]) -> dict[str, Any]:
     media = route.get("media", JSON)
     schema = route.get("schema", {"type": "string"})
     errors = {str(code): {"description": words} for code, words in route.get("errors", {}).items()}
+    parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in route.get("parameters", ())]
     return {
         "summary": route["summary"],
         "description": route["notes"],
+        **({"parameters": parameters} if parameters else {}),
         "responses": {"200": {"description": "OK", "content": {media: {"schema": schema}}}, **errors},
     }
 
@@ -183,6 +218,14 @@ def _schema(kind: Any) -> dict[str, Any]:  # noqa: ANN401
     return dict(schema)
 
 
+_DESCRIBED = {
+    "key": {"type": "string", "description": "The quota's key in Kafka and in the config file."},
+    "unit": {"type": "string", "description": "The unit of `limit` and `rate`."},
+    "set_in": {"type": "string", "description": "The place that sets the limit, such as `weir.yaml:12`."},
+    "throttled_since": {"type": ["string", "null"], "description": "Time at which the current throttle began."},
+}
+"""The fields that `gateway.admin.rows` adds to a row."""
+
 _DEFINITIONS: dict[str, Any] = {}
 """Schemas of the dataclasses inside of others."""
 
@@ -190,6 +233,9 @@ _DEFINITIONS: dict[str, Any] = {}
 def document() -> dict[str, Any]:
     routes = paths()
     schemas = {kind.__name__: _schema(kind) for kind in (UsageRow, ClearedDebt)}
+    row = schemas["UsageRow"]
+    row["properties"] |= _DESCRIBED
+    row["required"] = [*row["required"], *_DESCRIBED]
     return {
         "openapi": "3.1.0",
         "info": {
@@ -255,7 +301,8 @@ def _docs(docstring: str) -> str:
 def _type(schema: Mapping[str, Any]) -> str:
     if "anyOf" in schema:
         return " or ".join(_type(each) for each in schema["anyOf"])
-    return str(schema.get("type", "object"))
+    kind = schema.get("type", "object")
+    return " or ".join(kind) if isinstance(kind, list) else str(kind)
 
 
 def _media(operation: Mapping[str, Any]) -> str:

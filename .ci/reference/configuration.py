@@ -18,7 +18,7 @@ INTRO = """\
 # Configuration
 
 All commands read one YAML file, usually `weir.yaml`. `weir init` writes one for a running cluster, and `weir check` lists its
-mistakes. The smallest useful file has three keys:
+mistakes. [weir.yaml](weir.yaml) is a sample with every key as a comment. The smallest useful file has three keys:
 
 ```yaml
 {smallest}```

@@ -161,6 +161,8 @@ def _default(schema: Mapping[str, Any], section: type[BaseModel] | None) -> str:
         return ""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
+    if isinstance(value, list) and value:
+        return ", ".join(f"`{each}`" for each in value)
     return "none" if value in ([], {}) else f"`{value:.16g}`" if isinstance(value, float) else f"`{value}`"
 
 

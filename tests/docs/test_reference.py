@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gateway.__main__ import main
 from gateway.admin.metrics.registry import METRICS
+from gateway.config.keys import all_keys
 from gateway.config.load import parse_config
+from gateway.config.model import WeirConfig
 from gateway.config.own_topics import OWN_TOPICS
 from gateway.config.sasl import UpstreamSaslConfig
+from gateway.features.sharing.config import SharingConfig
 from gateway.workers.families import WORKER_METRICS
 from loadtest.testkit.kafka.sasl import MECHANISMS
 from tests.helm.test_helm_chart import KUBERNETES
@@ -80,3 +84,40 @@ def test_acls_name_each_topic_of_weir() -> None:
     defaults = re.findall(r"`(__weir_\w+)`", (FOLDER / "configuration.md").read_text("utf-8"))
     assert set(defaults) == set(re.findall(r"Topic `(__weir_\w+)`", page))
     assert len(OWN_TOPICS) == len(set(defaults)) + 1  # ledger.topic has no default
+
+
+SAMPLE = (FOLDER / "weir.yaml").read_text("utf-8")
+COMPLETE = re.sub(r"(?m)^#(?!#)", "", SAMPLE.partition("\n\n")[2])
+
+
+def test_sample_switches_nothing_on() -> None:
+    smallest = (FOLDER / "configuration.md").read_text("utf-8").partition("```yaml\n")[2].partition("```")[0]
+    assert parse_config(SAMPLE, source="weir.yaml") == parse_config(smallest, source="configuration.md")
+
+
+def test_sample_has_every_key() -> None:
+    def paths(value: Any, path: str) -> set[str]:
+        if isinstance(value, dict) and (not path or path in sections):
+            return {
+                inner
+                for key, each in value.items()
+                for inner in {f"{path}.{key}".lstrip("."), *paths(each, f"{path}.{key}".lstrip("."))}
+            }
+        return paths(value[0], path) if isinstance(value, list) and value else set()
+
+    sections = {key.path.replace("[]", "") for key in all_keys() if key.section is not None}
+    assert paths(yaml.safe_load(COMPLETE), "") == {key.path.replace("[]", "") for key in all_keys()}
+
+
+def test_sample_is_valid_with_its_examples() -> None:
+    """Without those of two keys that exclude each other."""
+    data = yaml.safe_load(COMPLETE)
+    del data["upstream"]["sasl"]["token_file"], data["listeners"][0]["sni"]
+    row = data["quotas"]["entities"][0]
+    del row["ip"], row["connection_creation_rate"]
+    (target,) = data["notify"]["targets"]
+    del target["url_file"], target["entities"][0]["ip"]
+    config = parse_config(yaml.safe_dump(data), source="weir.yaml")
+    default = WeirConfig.model_fields["connections"].default
+    assert config.connections.max_idle_ms == default.max_idle_ms
+    assert config.sharing == SharingConfig()

@@ -9,14 +9,16 @@ import jsonschema
 import pytest
 import yaml
 
+from gateway.admin.rows import CurrentPlaces
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
+from gateway.config.effective import EffectiveConfig
 from gateway.workers.pages import WorkersServer
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((Path(__file__).parents[3] / "docs/reference/openapi.yaml").read_text("utf-8"))
 OPERATIONS = [(method, path) for path, methods in DOCUMENT["paths"].items() for method in methods]
 OF_WORKERS = {"/api/workers"}
-ONE_GATEWAY = {"/api/facts"}
+ONE_GATEWAY = {"/api/facts", "/api/active"}
 
 
 @pytest.fixture
@@ -40,8 +42,8 @@ async def test_each_route_of_a_gateway_is_documented(server: AdminServer) -> Non
     assert routes(server) == {(method, path) for method, path in OPERATIONS if path not in OF_WORKERS}
 
 
-async def test_each_route_of_workers_is_documented() -> None:
-    server = WorkersServer([], ("127.0.0.1", 0), lambda: None, {})
+async def test_each_route_of_workers_is_documented(effective: EffectiveConfig) -> None:
+    server = WorkersServer([], ("127.0.0.1", 0), lambda: None, {}, CurrentPlaces(lambda: effective.config, "weir.yaml"))
     await server.start()
     try:
         assert routes(server) == {(method, path) for method, path in OPERATIONS if path not in ONE_GATEWAY}
@@ -52,7 +54,7 @@ async def test_each_route_of_workers_is_documented() -> None:
 @pytest.mark.parametrize(("method", "path"), [each for each in OPERATIONS if each[1] not in OF_WORKERS], ids=lambda each: each)
 async def test_answer_has_the_documented_schema(server: AdminServer, method: str, path: str) -> None:
     documented = DOCUMENT["paths"][path][method]["responses"]["200"]["content"]
-    body = {"json": {"client-id": "etl"}} if method == "post" else {}
+    body = {"json": {"client-id": "etl"}} if method == "post" else {"params": {"user": "alice", "client-id": "etl"}}
     async with (
         aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as client,
         client.request(method, path, **body) as response,  # type: ignore[arg-type]
