@@ -36,7 +36,8 @@ async def _restore(path: Path, content: RestoreFile, access: Access, options: Re
                 " cluster with --bootstrap-server, or add --force"
             )
         plan = restore_plan(content.lifted_quotas(), content.kept_quotas(), await admin.describe())
-        wanted = _combined(plan)
+        # All quotas of the file: a broker may not yet know that a lift has removed a quota, and repeating a value is harmless.
+        wanted: dict[Entity, Mapping[str, float | None]] = {**content.lifted_quotas()}
         print("\n".join([str(cluster), *_lines(plan)]), flush=True)
         if plan.conflicts and not options.force:
             print(f"\nnot restored, because the brokers' quotas have changed since {content.written_at}:", file=sys.stderr)
@@ -44,9 +45,6 @@ async def _restore(path: Path, content: RestoreFile, access: Access, options: Re
                 print(f"  {conflict}", file=sys.stderr)
             print("add --force to set the file's quotas in any case; all other changes stay", file=sys.stderr)
             return 1
-        if not wanted:
-            print("nothing to restore: the brokers have all quotas of the file")
-            return 0
         await admin.alter(wanted, validate_only=True)
         if options.dry_run:
             print("dry run: the brokers would accept the quotas; nothing was changed")
@@ -55,16 +53,12 @@ async def _restore(path: Path, content: RestoreFile, access: Access, options: Re
             await admin.alter_in_waves(cluster, reversed(waves(wanted)), wanted)
         except MoveError as error:
             raise MoveError(f"{error}; repeat the command until it reports success: it sets the rest") from None
-    print(f"restored {sum(map(len, wanted.values()))} quotas; you may delete {path}")
+    restored = sum(len(limits) for quotas in (plan.missing, plan.different) for limits in quotas.values())
+    if restored:
+        print(f"restored {restored} quotas; you may delete {path}")
+    else:
+        print("nothing to restore: the brokers have all quotas of the file")
     return 0
-
-
-def _combined(plan: RestorePlan) -> dict[Entity, dict[str, float | None]]:
-    found: dict[Entity, dict[str, float | None]] = {}
-    for quotas in (plan.missing, plan.different):
-        for entity, limits in quotas.items():
-            found.setdefault(entity, {}).update(limits)
-    return found
 
 
 def _lines(plan: RestorePlan) -> list[str]:
