@@ -1,6 +1,7 @@
 """The proxies to compare: none, Weir, three settings of HAProxy, and kafka-proxy and Kroxylicious after `make rivals`."""
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -196,6 +197,16 @@ class HAProxy(Spawned):
     tune: ClassVar[str] = ""
     options: ClassVar[str] = ""
 
+    @classmethod
+    def description(cls) -> str:
+        """Its version and setting; only the setting if HAProxy is missing."""
+        try:
+            shown = subprocess.run([find("haproxy"), "-v"], capture_output=True, text=True, check=False).stdout
+        except ProxyUnavailableError:
+            return cls.about
+        version = re.search(r"version (\S+)", shown)
+        return f"HAProxy {version[1]}; {cls.about}" if version else cls.about
+
     def start(self, broker: str, directory: Path) -> None:
         """Starts it in the foreground, without a master process. Raises `ProxyUnavailableError`."""
         binary = find("haproxy")
@@ -250,7 +261,7 @@ class KafkaProxy(Spawned):
 class Kroxylicious(Spawned):
     """Kroxylicious (Java, Netty) without filters."""
 
-    about = "Kroxylicious 0.12 on this machine's JVM, one virtual cluster, no filters"
+    about = "Kroxylicious 0.12.0 on this machine's JVM, one virtual cluster, no filters"
 
     def start(self, broker: str, directory: Path) -> None:
         _needs_plaintext(self)
