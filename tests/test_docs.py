@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from gateway.admin.metrics.registry import METRICS
 from gateway.config.load import parse_config
+from gateway.workers.families import WORKER_METRICS
 from tests.helm.queries import rules
 
 CHECKOUT = Path(__file__).parents[1]
@@ -17,6 +19,7 @@ README = CHECKOUT / "README.md"
 PAGES = sorted(DOCS.rglob("*.md"))
 SITE = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["urls"]["Documentation"]
 ALERTS = {rule["alert"]: rule for rule in rules() if "alert" in rule}
+METRIC_NAMES = {metric.name for metric in (*METRICS, *WORKER_METRICS)}
 MOST_LINES = 150
 """The most lines of README.md, so that a newcomer reads it to its end."""
 
@@ -63,6 +66,12 @@ def test_example_is_a_valid_config(content: dict[str, Any]) -> None:
     content = {"listeners": [{"name": "clients", "bootstrap_port": 29092}], **content}
     content["upstream"] = {"bootstrap_servers": ["127.0.0.1:9092"], **content.get("upstream", {})}
     parse_config(yaml.safe_dump(content), source="an example")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_page_names_existing_metrics(page: Path) -> None:
+    series = {name + suffix for name in METRIC_NAMES for suffix in ("", "_bucket", "_sum", "_count")}
+    assert set(re.findall(r"`(weir_[a-z0-9_]+)[`{ ]", page.read_text())) <= series
 
 
 @pytest.mark.parametrize("name", ALERTS)
