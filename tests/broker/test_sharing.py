@@ -137,7 +137,7 @@ def test_deleted_usage_topic_is_created_again(fleet: Fleet) -> None:
     wait_until(lambda: "deleted and created again" in fleet.gateways[0].log(), "the log reports the new topic")
 
 
-def test_stopping_gateway_publishes_its_farewell(fleet: Fleet) -> None:
+def test_stopping_gateway_publishes_tombstone(fleet: Fleet) -> None:
     identity = fleet.gateways[0].api("sharing")["identity"].encode()
     assert fleet.gateways[0].stop() == 0
     values = values_of(fleet.cluster.bootstrap_servers, USAGE_TOPIC, identity)

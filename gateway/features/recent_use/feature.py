@@ -17,7 +17,7 @@ from gateway.feature import Feature
 from gateway.features.recent_use.usage_file import (
     BadUsageFileError,
     Usage,
-    cut,
+    drop_excess,
     entity_line,
     listener_line,
     peer_lines,
@@ -168,7 +168,7 @@ class RecentUsage(Feature[None]):
         lines = await self._lines()
         if not lines and not self._file_has_lines:
             return
-        left_out = cut(lines)
+        left_out = drop_excess(lines)
         # The thread only writes: a thread that makes text would contend for Python's lock.
         self._write = asyncio.ensure_future(asyncio.to_thread(write_usage, self._path, _now(), lines))
         try:

@@ -150,7 +150,7 @@ def write_usage(path: Path, at: Moment, lines: Sequence[str]) -> None:
     replace_file(path, [_line(header), *lines], durable=False)
 
 
-def cut(lines: list[str]) -> int:
+def drop_excess(lines: list[str]) -> int:
     """Remove the last lines, so that the file has at most `MAX_BYTES`. Returns the number of removed lines."""
     ends = list(accumulate(map(len, lines)))  # JSON in ASCII: a character is a byte
     fitting = bisect_right(ends, MAX_BYTES)

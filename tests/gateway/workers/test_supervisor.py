@@ -266,10 +266,10 @@ def test_second_sigterm_cuts_connections(tmp_path: Path) -> None:
             wait_until(lambda: "draining 1 connections" in weir.log(), "the drain waits for the connection")
             weir.process.send_signal(signal.SIGTERM)
             assert client.recv(1) == b""
-            last_words = "the last message to the other gateways can't be published"
-            assert last_words not in weir.log(), "no client is served while the others drain"
+            last_message_failed = "the last message to the other gateways can't be published"
+            assert last_message_failed not in weir.log(), "no client is served while the others drain"
             assert weir.process.wait(60) == 0
-            assert last_words in weir.log()
+            assert last_message_failed in weir.log()
         assert not any(map(alive, running))
 
 

@@ -180,6 +180,6 @@ def test_member_with_many_entities_takes_several_lines(path):
 def test_lines_over_the_limit_are_cut(monkeypatch):
     monkeypatch.setattr(usage_file, "MAX_BYTES", 25)
     lines = ["0123456789\n", "0123456789\n", "0123456789\n"]
-    assert usage_file.cut(lines) == 1
+    assert usage_file.drop_excess(lines) == 1
     assert len(lines) == 2
-    assert usage_file.cut(lines) == 0
+    assert usage_file.drop_excess(lines) == 0

@@ -55,7 +55,7 @@ async def test_last_record_of_a_backlog_counts() -> None:
     assert reader.sharing.report().skipped == {}
 
 
-async def test_last_record_counts_before_farewell() -> None:
+async def test_last_record_counts_before_tombstone() -> None:
     reader = Reader()
     for sequence in (1, 2):
         reader.read(sequence, 1_000_000)
