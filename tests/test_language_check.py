@@ -40,6 +40,7 @@ LONG = " ".join(["word"] * 26)
         ("a.py", "x = 1  # noqa: E501\n# type: ignore\n", []),
         ("a.yaml", "key: 1  # what it is\n", [(1, "clause")]),
         ("a.yaml", "# key: whoever\n", []),
+        ("a.yaml", "## Long.\n#key: 1\n## Whoever it is.\n#  - inner: [1, 2]\n", [(3, "clause")]),
         ("Makefile", "demo: setup ## whatever it takes\n", [(1, "clause")]),
     ],
 )
