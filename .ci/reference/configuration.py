@@ -1,6 +1,6 @@
 """The page of the config file: every key."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from markdown import anchor, below_title, code, table
 
@@ -26,7 +26,8 @@ mistakes. [weir.yaml](weir.yaml) is a sample with every key as a comment. The sm
 - **Keys** are in snake_case. An entity's type has Kafka's name `client-id`; `client_id` is the same.
 - **Relative file names** start at the folder of the config file.
 - **Change**: a `reload` takes effect when the file is saved, or at SIGHUP. Weir refuses a file with a changed `restart` key as
-  a whole, and the config in effect stays. `weir volumes publish` reads its keys when it starts.
+  a whole, and the config in effect stays. With `by key`, the keys
+  of the section differ. `weir volumes publish` reads its keys when it starts.
 - **Keys that need a restart**: {restart}.
 - **Sections** without a required key are optional. `none` or an empty default means that the key is absent.
 """
@@ -38,7 +39,7 @@ def page() -> str:
     sections += [(f"{key.path}.", key.path, key.description) for key in keys if key.section is not None]
     parts = [INTRO.format(smallest=SMALLEST, restart=", ".join(map(_restart, restart_keys())))]
     for prefix, title, description in sections:
-        rows = [_row(key) for key in _of(prefix, keys)]
+        rows = [_row(key, keys) for key in _of(prefix, keys)]
         heading = f"## `{title}` {{#{anchor(title)}}}" if prefix else f"## {title}"
         parts.append(
             f"{heading}\n\n{description}\n\n{table(('key', 'type', 'default', 'range', 'change', 'description'), rows)}"
@@ -57,8 +58,9 @@ def _of(prefix: str, keys: Iterable[ConfigKey]) -> Iterator[ConfigKey]:
     return (key for key in keys if key.path.removesuffix("[]") == prefix + key.name)
 
 
-def _row(key: ConfigKey) -> tuple[str, ...]:
+def _row(key: ConfigKey, keys: Sequence[ConfigKey]) -> tuple[str, ...]:
+    changes = {CHANGES[each.changes] for each in keys if each.path.startswith(f"{key.path}.")} or {CHANGES[key.changes]}
     name = code(key.name)
     shown = f"[{name}](#{anchor(key.path)})" if key.section is not None else name
     kind = key.kind + (f" ({key.unit})" if key.unit else "")
-    return shown, kind, key.default, key.range, CHANGES[key.changes], key.description
+    return shown, kind, key.default, key.range, changes.pop() if len(changes) == 1 else "by key", key.description
