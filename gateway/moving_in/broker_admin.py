@@ -89,7 +89,7 @@ class BrokerAdmin:
             newest=_NEWEST,
         )
         answer = await self._ask(request, address)
-        self._check(answer.error_code, answer.error_message, "DESCRIBE_CONFIGS")
+        self._check(answer.error_code, answer.error_message, "DescribeConfigs")
         with _readable("DescribeClientQuotas"):
             return {
                 entity_of({part.entity_type: part.entity_name for part in entry.entity}): {
@@ -140,9 +140,16 @@ class BrokerAdmin:
         )
         answer = await self._ask(request)
         with _readable("AlterClientQuotas"):
-            for entry in answer.entries:
-                name = entity_text(entity_of({part.entity_type: part.entity_name for part in entry.entity}))
-                self._check(entry.error_code, f"{name}: {entry.error_message}", "ALTER_CONFIGS")
+            results = [
+                (
+                    entry.error_code,
+                    entity_of({part.entity_type: part.entity_name for part in entry.entity}),
+                    entry.error_message,
+                )
+                for entry in answer.entries
+            ]
+        for code, entity, message in results:
+            self._check(code, f"{entity_text(entity)}: {message}", "AlterConfigs")
 
     async def wait_until_applied(self, cluster: Cluster, changes: Changes) -> None:
         """Wait until each live broker describes the changes, because a broker learns of them from the controller's log."""
@@ -159,8 +166,8 @@ class BrokerAdmin:
     def _check(self, code: int, message: str | None, right: str) -> None:
         if code == CLUSTER_AUTHORIZATION_FAILED:
             raise NotAllowedError(
-                f"the brokers do not let this user do it ({message}) — give the user the right {right} on the cluster, with"
-                " kafka-acls --add --cluster"
+                f"the brokers do not let this user do it ({message or 'no reason given'}) — give the user the right {right} on"
+                " the cluster, with kafka-acls --add --cluster"
             )
         if code:
             try:

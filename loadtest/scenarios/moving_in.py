@@ -236,7 +236,7 @@ def table(moves: Sequence[Move]) -> str:
 def main() -> int:
     """Run the scenario and print the table; returns 1 if the quotas differ afterwards."""
     parser = argparse.ArgumentParser(prog="python -m loadtest.scenarios.moving_in", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=30.0, help="duration of a step; below 30, no results are written")
+    parser.add_argument("--seconds", type=float, default=15.0, help="duration of a step; below 15, no results are written")
     seconds = parser.parse_args().seconds
     RUN.mkdir(exist_ok=True)
     moves = []
@@ -249,7 +249,7 @@ def main() -> int:
             print(window, flush=True)
             moves.append(move(cluster, Path(name) / f"move-{number}", window, seconds))
     print(table(moves))
-    if seconds >= 30.0:
+    if seconds >= 15.0:
         RESULT_FILE.write_text(json.dumps({"machine": machine(), "moves": [asdict(each) for each in moves]}, indent=1) + "\n")
     return int(not all(each.same for each in moves))
 

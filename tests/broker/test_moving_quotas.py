@@ -275,6 +275,24 @@ def test_restore_refuses_quotas_that_were_changed_since(
     assert f"{other}: is of the cluster not-" in why
 
 
+def test_the_brokers_refusal_is_shown(kafka3: KafkaCluster, tmp_path: Path, capsys) -> None:
+    """A host that DNS no longer has. The brokers check all quotas before the first is set."""
+    saved = tmp_path / "restore.json"
+    metadata = AdminClient({"bootstrap.servers": kafka3.bootstrap_servers}).list_topics(timeout=60)
+    lifted = [
+        {"entity": {"user": "alice"}, "quotas": {"producer_byte_rate": 1.0}},
+        {"entity": {"ip": "nowhere.invalid"}, "quotas": {"connection_creation_rate": 1.0}},
+    ]
+    content = {"format": "weir-quotas-restore", "version": 1, "written_at": "", "cluster_id": metadata.cluster_id, "kept": []}
+    saved.write_text(json.dumps({**content, "bootstrap_servers": [kafka3.brokers[0].address], "lifted": lifted}))
+    code, _, why = run(capsys, "restore", str(saved))
+    assert code == 1
+    assert why.startswith("the brokers refuse the request: ")
+    assert "ip=nowhere.invalid: nowhere.invalid is not a valid IP or resolvable host." in why
+    assert "unreadable" not in why
+    assert described(kafka3.bootstrap_servers) == {}
+
+
 class LosingProxy:
     """A proxy to a broker that loses the connection at the n-th AlterClientQuotas, before or after the broker's answer."""
 
