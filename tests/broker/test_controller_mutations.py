@@ -115,9 +115,9 @@ def test_tokens_metric_matches_throttle_times(gateway: Weir) -> None:
         assert admin.create([{"name": "tokens-1", "count": 60}]).throttle_time_ms == 0
     before = tokens(gateway, "tokens")
     with closing(RawAdmin(gateway.bootstrap_servers, "tokens")) as admin:
-        told = admin.create([{"name": "tokens-2", "count": 1}]).throttle_time_ms / 1000
+        throttle_seconds = admin.create([{"name": "tokens-2", "count": 1}]).throttle_time_ms / 1000
     after = tokens(gateway, "tokens")
-    assert BURST - 60 <= before <= -told * RATE + 0.002 <= after + 0.004
+    assert BURST - 60 <= before <= -throttle_seconds * RATE + 0.002 <= after + 0.004
     assert gateway.metric("weir_quota_limit", kind="controller_mutation", client_id="tokens") == RATE
     wait_until(lambda: gateway.metric("weir_quota_usage", kind="controller_mutation", client_id="tokens") > 0, "usage is shown")
 

@@ -121,7 +121,7 @@ def test_ledger_topic_holds_the_files_events(kafka: KafkaCluster, start_weir: Ca
     assert gateway.metric("weir_throttled_requests_total", client_id=CLIENT, kind="produce") > 0
     gateway.stop()
     send_again(kafka.bootstrap_servers, ledger_topic)
-    assert fetch_topic(kafka.bootstrap_servers, ledger_topic, fetched, None, lambda told: None) > 0
+    assert fetch_topic(kafka.bootstrap_servers, ledger_topic, fetched, None, lambda message: None) > 0
     assert lines(fetched, "topic-*") == lines(path, "weir-*") != []
     resource = ConfigResource(ResourceType.TOPIC, ledger_topic)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})

@@ -21,8 +21,8 @@ def test_colliding_ids_have_same_ports_in_any_order(order, broker, start_weir, c
     broker.answers[ApiKey.METADATA] = answer
     weir = start_weir(broker.bootstrap_servers, wait="/livez")
     frame, _ = connect(weir).ask(m.metadata(1))
-    told = codec.decode_response(ApiKey.METADATA, 12, frame)["brokers"]
-    assert [each["node_id"] for each in told] == list(order)
-    assert {each["node_id"]: each["port"] - weir.ports[1] for each in told} == {IDS[0]: 1, IDS[1]: 2}
+    brokers = codec.decode_response(ApiKey.METADATA, 12, frame)["brokers"]
+    assert [each["node_id"] for each in brokers] == list(order)
+    assert {each["node_id"]: each["port"] - weir.ports[1] for each in brokers} == {IDS[0]: 1, IDS[1]: 2}
     (warning,) = (event["msg"] for event in weir.events() if "is too narrow" in event["msg"])
     assert f"widen broker_ports to {BROKER_PORTS + 1} ports or more" in warning

@@ -74,8 +74,8 @@ def errors(answer: bytes, key: int = m.CREATE) -> dict[str, int]:
 def test_decoy_topic_does_not_lift_strict_quota(weir, controller, connect):
     for number in range(ATTEMPTS):
         request = m.create(1, {CLUSTER_METADATA: 10_001, f"t{number}": OVER_BURST})
-        told = errors(connect(weir).ask(request)[0])
-        assert told == (
+        found = errors(connect(weir).ask(request)[0])
+        assert found == (
             {CLUSTER_METADATA: 29, "t0": 0} if number == 0 else {CLUSTER_METADATA: THROTTLED, f"t{number}": THROTTLED}
         )
     assert controller.changed == OVER_BURST
@@ -102,8 +102,8 @@ def test_debtor_cannot_use_stale_metadata(weir, broker, controller, connect):
     broker.topics = stale
     connect(weir).ask(m.create(1, {"a": OVER_BURST}))
     for number in range(ATTEMPTS):
-        told: dict[str, Any] = errors(connect(weir).ask(m.create(1, {f"t{number}": OVER_BURST}))[0])
-        assert told == {f"t{number}": 36}
+        found: dict[str, Any] = errors(connect(weir).ask(m.create(1, {f"t{number}": OVER_BURST}))[0])
+        assert found == {f"t{number}": 36}
     assert controller.changed == OVER_BURST
 
 

@@ -34,16 +34,16 @@ def framed(request, body):
 
 def answered_oddly(broker, key, odd):
     """Make the broker answer Weir's own requests of one API with `odd`; return the growing list of those requests."""
-    usual, asked = broker.answers[key], []
+    usual, requests = broker.answers[key], []
 
     def answer(request):
         if request.frame[12:18] != b"\x00\x04weir":
             return usual(request)
-        asked.append(request)
+        requests.append(request)
         return odd(request)
 
     broker.answers[key] = answer
-    return asked
+    return requests
 
 
 ASK_THE_CLUSTER = {"volumes": {"when_unknown": "OPEN"}, "topics": {"total.bytes.in.per.sec.threshold": 10**9}}
@@ -54,9 +54,9 @@ ODD = pytest.mark.parametrize("key", [ApiKey.API_VERSIONS, ApiKey.METADATA], ids
 
 @ODD
 def test_null_arrays_do_not_end_the_gateway(key, broker, start_weir, connect):
-    asked = answered_oddly(broker, key, null_arrays)
+    requests = answered_oddly(broker, key, null_arrays)
     weir = start_weir(broker.bootstrap_servers, wait="/livez", quotas=ASK_THE_CLUSTER)
-    wait_until(lambda: len(asked) >= ASKED or weir.process.poll() is not None, "odd answers")
+    wait_until(lambda: len(requests) >= ASKED or weir.process.poll() is not None, "odd answers")
     connect(weir).ask(m.produce(1))
     assert [request.frame for request in broker.received if request.api_key == ApiKey.PRODUCE] == [m.produce(1)]
     wait_until(lambda: "can't be reached" in weir.not_ready(), "the reason why the gateway is not ready", 20)
@@ -69,8 +69,8 @@ def test_odd_answer_after_good_ones_does_not_end_gateway(broker, start_weir, con
     weir = start_weir(broker.bootstrap_servers, quotas={"volumes": often})
     client = connect(weir)
     client.ask(m.produce(1))
-    asked = answered_oddly(broker, ApiKey.METADATA, null_arrays)
-    wait_until(lambda: len(asked) >= ASKED or weir.process.poll() is not None, "odd answers")
+    requests = answered_oddly(broker, ApiKey.METADATA, null_arrays)
+    wait_until(lambda: len(requests) >= ASKED or weir.process.poll() is not None, "odd answers")
     client.ask(m.produce(2))
     assert "Traceback" not in weir.log()
 
@@ -81,16 +81,16 @@ def truncated(request):
 
 
 def test_truncated_answers_are_logged_once(broker, start_weir):
-    asked = answered_oddly(broker, ApiKey.METADATA, truncated)
+    requests = answered_oddly(broker, ApiKey.METADATA, truncated)
     weir = start_weir(broker.bootstrap_servers, wait="/livez")
-    wait_until(lambda: len(asked) >= ASKED or weir.process.poll() is not None, "odd answers")
+    wait_until(lambda: len(requests) >= ASKED or weir.process.poll() is not None, "odd answers")
     assert "Traceback" not in weir.log()
     assert sum(event["level"] == "warning" and "reached" in event["msg"] for event in weir.events()) == 1
 
 
 @pytest.mark.process
 def test_null_arrays_do_not_end_the_agent(broker, tmp_path):
-    asked = answered_oddly(broker, ApiKey.METADATA, null_arrays)
+    requests = answered_oddly(broker, ApiKey.METADATA, null_arrays)
     config = tmp_path / "weir.yaml"
     upstream = f"upstream: {{bootstrap_servers: ['{broker.bootstrap_servers}']}}"
     config.write_text(f"{upstream}\nlisteners: [{{name: clients, bootstrap_port: 29092}}]\n")
@@ -98,7 +98,7 @@ def test_null_arrays_do_not_end_the_agent(broker, tmp_path):
     command += ["--broker-id", "1", "--path", "/"]
     with (tmp_path / "agent.log").open("w") as log:
         agent = spawn(command, stdout=log, stderr=log)
-        wait_until(lambda: len(asked) >= ASKED or agent.poll() is not None, "odd answers")
+        wait_until(lambda: len(requests) >= ASKED or agent.poll() is not None, "odd answers")
         assert agent.poll() is None, (tmp_path / "agent.log").read_text()[-2000:]
         assert stop(agent, timeout=20.0) == 0
 
@@ -114,10 +114,10 @@ def test_odd_broker_address_affects_only_its_clients(host, port, broker, start_w
     broker.answers[ApiKey.METADATA] = answer
     weir = start_weir(broker.bootstrap_servers, quotas=ASK_THE_CLUSTER)
     frame, _ = connect(weir).ask(m.metadata(1))
-    told = {each["node_id"]: each["port"] for each in codec.decode_response(ApiKey.METADATA, 12, frame)["brokers"]}
-    connect(f"127.0.0.1:{told[1]}").ask(m.produce(1))
-    if 2 in told:
-        odd = connect(f"127.0.0.1:{told[2]}")
+    ports = {each["node_id"]: each["port"] for each in codec.decode_response(ApiKey.METADATA, 12, frame)["brokers"]}
+    connect(f"127.0.0.1:{ports[1]}").ask(m.produce(1))
+    if 2 in ports:
+        odd = connect(f"127.0.0.1:{ports[2]}")
         odd.send(m.produce(1))
         assert odd.is_closed(8.0)
     assert weir.metric("weir_task_restarts_total") == 0

@@ -48,9 +48,9 @@ class UsageTopic:
         return [key for key, _ in self._records.records()]
 
     def _metadata(self, request: Request) -> Any:
-        asked = None if request.version < _OWN_VERSION else request.decode().topics
-        is_look = asked == []
-        if not is_look and (asked is None or [topic.name for topic in asked] != [TOPIC]):
+        topics = None if request.version < _OWN_VERSION else request.decode().topics
+        is_look = topics == []
+        if not is_look and (topics is None or [topic.name for topic in topics] != [TOPIC]):
             return self._others[ApiKey.METADATA](request)
         self.looks += is_look
         alive = self.alive if is_look else [NODE_ID]

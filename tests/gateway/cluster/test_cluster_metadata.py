@@ -19,17 +19,17 @@ class Cluster:
 
     def __init__(self, broker):
         self.broker = broker
-        self.asked = []
+        self.requested = []
         self.silent = False
         broker.answers[ApiKey.METADATA] = self.answer
 
     def answer(self, request):
         topics = request.decode().topics
-        self.asked.append(None if topics is None else [topic.name for topic in topics])
+        self.requested.append(None if topics is None else [topic.name for topic in topics])
         return False if self.silent else self.broker.metadata(request)
 
     def count(self, names):
-        return self.asked.count(names)
+        return self.requested.count(names)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ async def test_subscribers_share_one_connection_and_one_request(cluster, metadat
         async with loop(metadata):
             await until(lambda: len(seen[0]) == 3)
     assert seen[0] == seen[1] == seen[2] == [{NODE_ID: (HOST, cluster.broker.port)}] * 3
-    assert cluster.asked == [[]] * 3
+    assert cluster.requested == [[]] * 3
     assert cluster.broker.connections == 1
 
 
@@ -82,9 +82,9 @@ async def test_topics_are_listed_only_for_a_subscriber(cluster, metadata):
             await until(lambda: seen)
             subscription.hurry()
             await until(lambda: len(seen) == 2)
-        asked = cluster.count(None)
+        requests = cluster.count(None)
         await until(lambda: cluster.count([]) > 4)
-        assert cluster.count(None) == asked
+        assert cluster.count(None) == requests
     assert {topic.name: topic.topic_id for topic in seen[0]} == {name: topic_id(name) for name in ("payments", "orders")}
 
 

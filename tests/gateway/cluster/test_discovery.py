@@ -110,17 +110,17 @@ async def test_brokers_are_learned_in_order_of_ids(stub):
 )
 async def test_num_partitions_is_learned_from_a_broker(entries, learnt, monkeypatch):
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
-    asked, got = [], []
+    requests, got = [], []
 
     def answer(request):
-        asked.append(request)
+        requests.append(request)
         configs = [{"name": name, "value": value} for name, value in entries]
         return request.answer(results=[{"error_code": 0, "resource_type": 4, "resource_name": "1", "configs": configs}])
 
     with StubBroker() as broker:
         broker.answers[ApiKey.DESCRIBE_CONFIGS] = answer
         async with running(discovery_of(upstream_of(broker), on_partitions=got.append).run()):
-            await until(lambda: asked)
+            await until(lambda: requests)
             await asyncio.sleep(0.05)
     assert got == learnt
 

@@ -78,8 +78,8 @@ def test_produce_response_leader_addresses_are_rewritten(version, by, quota):
     t = Transcript(limits(produce=quota))
     t.client_sends(m.produce(1, version=version, size=10_500), m.heartbeat(2))
     t.broker_answers(m.produced(1, version=version, node_endpoints=m.node_endpoints(m.BROKERS)), by=by)
-    told = 500 if quota else 0
-    t.client_got(m.produced(1, version=version, node_endpoints=m.node_endpoints(TOLD), throttle_time_ms=told))
+    throttle_ms = 500 if quota else 0
+    t.client_got(m.produced(1, version=version, node_endpoints=m.node_endpoints(TOLD), throttle_time_ms=throttle_ms))
 
 
 def test_produce_response_with_leaders_keeps_longer_throttle():

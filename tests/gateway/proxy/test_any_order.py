@@ -88,7 +88,7 @@ class AnyOrder:
             SETTINGS[0], gate=self.gate, handlers=mutations.handler_factories(KnownTopics()), own_topics=OwnTopics([OWN_TOPIC])
         )
         self.controller = topics.Controller(self.t)
-        self.asked = []
+        self.requests = []
         self.forwarded = []
         self.sent_by_others = 0
         self.to_send = bytearray()
@@ -97,8 +97,8 @@ class AnyOrder:
 
     def ask(self, number):
         """The client prepares one more request."""
-        frame = REQUESTS[number % len(REQUESTS)](len(self.asked) + 1)
-        self.asked.append(frame)
+        frame = REQUESTS[number % len(REQUESTS)](len(self.requests) + 1)
+        self.requests.append(frame)
         self.to_send += frame
 
     def send(self, number):
@@ -191,7 +191,7 @@ class AnyOrder:
         self.fill(0)
         self.read_on(0)
         self.send(0)
-        for _ in range(2 * len(self.asked) + 2):
+        for _ in range(2 * len(self.requests) + 2):
             self.answer(0)
             self.loop(0)
             self.t.passes(200.0)
@@ -227,13 +227,13 @@ def assert_all_done(session):
 def assert_each_request_once(session):
     answers = [int.from_bytes(frame[4:8], "big") for frame in frames_of(session.t.client_inbox)]
     assert not session.t.client_inbox
-    assert answers == [head_of(frame)[2] for frame in session.asked if wants_answer(frame)]
+    assert answers == [head_of(frame)[2] for frame in session.requests if wants_answer(frame)]
     heads = [head_of(frame) for frame in session.forwarded]
-    assert heads == [head_of(frame) for frame in session.asked if head_of(frame) in set(heads)]
+    assert heads == [head_of(frame) for frame in session.requests if head_of(frame) in set(heads)]
     for frame in session.forwarded:
-        asked = session.asked[head_of(frame)[2] - 1]
+        request = session.requests[head_of(frame)[2] - 1]
         limited = head_of(frame)[0] in (ApiKey.FETCH, ApiKey.SHARE_FETCH)
-        assert len(frame) == len(asked) if limited else frame == asked
+        assert len(frame) == len(request) if limited else frame == request
 
 
 def assert_charged_once(session):

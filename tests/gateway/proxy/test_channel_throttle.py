@@ -59,12 +59,12 @@ def test_response_without_throttle_field_stays_unchanged():
     assert t.paused
 
 
-@pytest.mark.parametrize(("brokers", "told"), [(0, 500), (499, 500), (500, 500), (2_000, 2_000)])
-def test_client_gets_longer_of_both_throttle_times(brokers, told):
+@pytest.mark.parametrize(("brokers", "longer"), [(0, 500), (499, 500), (500, 500), (2_000, 2_000)])
+def test_client_gets_longer_of_both_throttle_times(brokers, longer):
     t = over_quota()
     t.client_sends(m.produce(1, size=OVER))
     t.broker_answers(m.produced(1, throttle_time_ms=brokers))
-    t.client_got(m.produced(1, throttle_time_ms=told))
+    t.client_got(m.produced(1, throttle_time_ms=longer))
 
 
 def test_client_stays_muted_until_response_is_sent():

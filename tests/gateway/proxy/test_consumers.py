@@ -16,54 +16,54 @@ CONSUMERS = 50
 ANSWER = full_answer(100_000)
 
 
-def bandwidth(told, since=0.0):
+def bandwidth(consumer, since=0.0):
     """Return the bytes of one consumer, from `since` seconds after the start."""
-    return float(sum(size for when, size in told.full if when >= START + since))
+    return float(sum(size for when, size in consumer.full if when >= START + since))
 
 
 def simulate(topic, *, seconds=SECONDS, consumers=CONSUMERS, quota=QUOTA, algorithm="token_bucket", **options):
     simulation = Consumers(limits(fetch=quota, algorithm=algorithm))
-    told = [simulation.add(topic, **options) for _ in range(consumers)]
+    started = [simulation.add(topic, **options) for _ in range(consumers)]
     simulation.run(seconds)
-    return told
+    return started
 
 
-def counts(told):
+def counts(simulated):
     """Return the number of answers with and without records."""
-    return sum(len(each.full) for each in told), sum(len(each.empty) for each in told)
+    return sum(len(each.full) for each in simulated), sum(len(each.empty) for each in simulated)
 
 
 @pytest.mark.parametrize("polite", [True, False])
 def test_fifty_consumers_share_evenly(polite):
-    told = simulate(fixed(ANSWER), polite=polite)
-    full, empty = counts(told)
+    simulated = simulate(fixed(ANSWER), polite=polite)
+    full, empty = counts(simulated)
     assert empty <= 2 * full
-    assert all(len(each.empty) <= 2 * len(each.full) for each in told)
-    assert jain([bandwidth(each) for each in told]) >= 0.95
-    assert sum(map(bandwidth, told)) >= 0.97 * QUOTA * SECONDS
+    assert all(len(each.empty) <= 2 * len(each.full) for each in simulated)
+    assert jain([bandwidth(each) for each in simulated]) >= 0.95
+    assert sum(map(bandwidth, simulated)) >= 0.97 * QUOTA * SECONDS
 
 
 @pytest.mark.parametrize("batch_bytes", [16_000, 100_000])
 def test_consumers_share_evenly_at_any_batch_size(batch_bytes):
-    told = simulate(batched(batch_bytes))
-    full, empty = counts(told)
+    simulated = simulate(batched(batch_bytes))
+    full, empty = counts(simulated)
     assert empty <= 2 * full
-    assert jain([bandwidth(each) for each in told]) >= 0.95
-    assert sum(map(bandwidth, told)) == pytest.approx(BURST + QUOTA * SECONDS, rel=0.01)
+    assert jain([bandwidth(each) for each in simulated]) >= 0.95
+    assert sum(map(bandwidth, simulated)) == pytest.approx(BURST + QUOTA * SECONDS, rel=0.01)
 
 
 @pytest.mark.parametrize("longest_pause", [0.2, 1.0])
 def test_late_consumers_keep_their_share(longest_pause):
     chance = random.Random(1)
-    told = simulate(fixed(ANSWER), thinks=lambda: chance.random() * longest_pause)
-    full, empty = counts(told)
+    simulated = simulate(fixed(ANSWER), thinks=lambda: chance.random() * longest_pause)
+    full, empty = counts(simulated)
     assert empty <= 2 * full
-    assert jain([bandwidth(each) for each in told]) >= 0.95
+    assert jain([bandwidth(each) for each in simulated]) >= 0.95
 
 
 def test_throttled_consumers_get_different_times():
-    told = simulate(fixed(ANSWER), seconds=5.0)
-    ends = Counter(round((when - START) * 1000) + throttle_ms for each in told for when, throttle_ms in each.empty)
+    simulated = simulate(fixed(ANSWER), seconds=5.0)
+    ends = Counter(round((when - START) * 1000) + throttle_ms for each in simulated for when, throttle_ms in each.empty)
     assert len(ends) >= CONSUMERS - 1
     assert max(ends.values()) == 1
 
@@ -71,9 +71,9 @@ def test_throttled_consumers_get_different_times():
 def test_few_throttled_fetches_reach_the_broker():
     """In a fetch session a throttled Fetch also reaches the broker, which reads a batch for it."""
     simulation = Consumers(limits(fetch=QUOTA))
-    told = [simulation.add(fixed(ANSWER), session=(0, 0)) for _ in range(CONSUMERS)]
+    simulated = [simulation.add(fixed(ANSWER), session=(0, 0)) for _ in range(CONSUMERS)]
     simulation.run(SECONDS)
-    full, _ = counts(told)
+    full, _ = counts(simulated)
     assert full <= len(simulation.forwarded) <= 3 * full
 
 
@@ -88,10 +88,10 @@ def test_idle_consumers_slow_nobody_down(idle):
 
 
 def test_single_consumer_flows_evenly():
-    (told,) = simulate(batched(16_000), consumers=1)
-    settled = [when for when, _ in told.full if when >= START + 12.0]
+    (consumer,) = simulate(batched(16_000), consumers=1)
+    settled = [when for when, _ in consumer.full if when >= START + 12.0]
     assert max(later - earlier for earlier, later in pairwise(settled)) < 0.06
-    assert not told.empty
+    assert not consumer.empty
 
 
 def test_gone_consumers_delay_nobody():
@@ -110,11 +110,11 @@ def test_gone_consumers_delay_nobody():
 
 
 def test_window_with_one_consumer_asks_for_capacity():
-    asked = []
+    sizes = []
 
     def topic(max_bytes):
-        asked.append(max_bytes)
+        sizes.append(max_bytes)
         return ANSWER
 
     simulate(topic, consumers=1, algorithm="window")
-    assert {each // 100_000 for each in asked} == {BURST // 100_000}
+    assert {each // 100_000 for each in sizes} == {BURST // 100_000}

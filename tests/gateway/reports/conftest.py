@@ -61,7 +61,7 @@ class Run:
     out: Path
     found: "Refreshed"
     reports: "Sequence[MadeReport]"
-    told: list[str]
+    messages: list[str]
 
 
 @pytest.fixture(scope="session")
@@ -83,6 +83,6 @@ def report(spark: "SparkSession", ledger: Path, tmp_path_factory: pytest.TempPat
     from gateway.reports.job.write import write_reports
 
     out = tmp_path_factory.mktemp("report")
-    told: list[str] = []
-    found = refresh(spark, str(ledger), str(out), Period(), 24, told.append)
-    return Run(ledger, out, found, write_reports(spark, found.tables, str(out), told.append), told)
+    messages: list[str] = []
+    found = refresh(spark, str(ledger), str(out), Period(), 24, messages.append)
+    return Run(ledger, out, found, write_reports(spark, found.tables, str(out), messages.append), messages)

@@ -235,8 +235,8 @@ BAD_LINES = {
 
 def events() -> Sequence[Event]:
     """The scenario as events in the ledgers of three gateways."""
-    told: list[Event] = [*TOPIC_REJECTIONS, *REJECTED_CONNECTIONS, *VOLUME_CHANGES, *CONFIGS, *QUOTA_CHANGES]
-    told += [
+    ledger: list[Event] = [*TOPIC_REJECTIONS, *REJECTED_CONNECTIONS, *VOLUME_CHANGES, *CONFIGS, *QUOTA_CHANGES]
+    ledger += [
         UsageSample(
             time_ms=use.at,
             gateway=use.gateway,
@@ -255,7 +255,7 @@ def events() -> Sequence[Event]:
     folds: dict[tuple[object, ...], list[Decision]] = defaultdict(list)
     for decision in decisions():
         folds[decision.at // 30_000, decision.gateway, decision.bucket, decision.broker, decision.api].append(decision)
-    return told + [_folded(fold) for fold in folds.values()]
+    return ledger + [_folded(fold) for fold in folds.values()]
 
 
 def _folded(fold: Sequence[Decision]) -> ThrottleEvent:

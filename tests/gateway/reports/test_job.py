@@ -43,7 +43,7 @@ def test_bad_lines_are_kept_with_their_reason(report: Run) -> None:
 
 
 def test_job_reports_its_progress(report: Run) -> None:
-    first, batch, *reports = report.told
+    first, batch, *reports = report.messages
     assert first == "3 of 3 hours are new or have new files"
     assert batch.startswith("up to 2026-11-21 00:00: 3 of 3 hours, ")
     assert "events/s" in batch
@@ -61,9 +61,9 @@ def test_only_new_hours_are_read(spark: "SparkSession", report: Run, tmp_path: P
     late = UsageSample(time_ms=START + HOUR, gateway="weir-2", kind="produce", client_id="steady", amount=1.0)
     new = UsageSample(time_ms=START + 3 * HOUR, gateway="weir-2", kind="produce", client_id="steady", amount=2.0)
     write_events(ledger, [late, new])
-    outcome = refresh(spark, str(ledger), str(out), Period((DAY, 23), None), 1, lambda told: None)
+    outcome = refresh(spark, str(ledger), str(out), Period((DAY, 23), None), 1, lambda messages: None)
     assert (outcome.new_hours, outcome.hours) == (2, [(DAY, 23), (NEXT, 0), (NEXT, 1)])
-    whole = refresh(spark, str(ledger), str(out), Period(), 24, lambda told: None)
+    whole = refresh(spark, str(ledger), str(out), Period(), 24, lambda messages: None)
     assert (whole.new_hours, whole.new_events, whole.events) == (0, 0, report.found.events + 2)
     assert used(whole) == used(report.found) + 3.0
     assert whole.rejected == report.found.rejected
@@ -120,7 +120,7 @@ def test_empty_input_is_explained(spark: "SparkSession", ledger: Path, tmp_path:
     (tmp_path / "empty").mkdir()
     path = tmp_path / "empty" if period is None else ledger
     with pytest.raises(NothingToReportError, match=says):
-        refresh(spark, str(path), str(tmp_path / "out"), Period(*(period or ())), 24, lambda told: None)
+        refresh(spark, str(path), str(tmp_path / "out"), Period(*(period or ())), 24, lambda messages: None)
 
 
 def test_missing_path_is_explained(spark: "SparkSession", tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_missing_path_is_explained(spark: "SparkSession", tmp_path: Path) -> Non
     from gateway.reports.job.refresh import NothingToReportError, refresh
 
     with pytest.raises(NothingToReportError, match="nowhere: no such path"):
-        refresh(spark, str(tmp_path / "nowhere"), str(tmp_path / "out"), Period(), 24, lambda told: None)
+        refresh(spark, str(tmp_path / "nowhere"), str(tmp_path / "out"), Period(), 24, lambda messages: None)
 
 
 def test_unreadable_file_is_named(spark: "SparkSession", ledger: Path, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_unreadable_file_is_named(spark: "SparkSession", ledger: Path, tmp_path:
     whole = gzip.compress(b"x" * 100_000)
     (folder / "weir-cut-0.jsonl.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(Exception, match="FAILED_READ_FILE") as failed:
-        refresh(spark, str(tmp_path), str(tmp_path / "out"), Period(), 24, lambda told: None)
+        refresh(spark, str(tmp_path), str(tmp_path / "out"), Period(), 24, lambda messages: None)
     said = unreadable(failed.value)
     assert said is not None
     assert "weir-cut-0.jsonl.gz can't be read" in said

@@ -44,17 +44,17 @@ def lines_of(file: Path) -> list[str]:
 
 @pytest.mark.broker
 def test_new_records_are_fetched_once(kafka: KafkaCluster, tmp_path: Path) -> None:
-    servers, told = kafka.bootstrap_servers, []
+    servers, messages = kafka.bootstrap_servers, []
     topic = create_topic(servers, f"throttles-{uuid4().hex[:8]}", partitions=2)
     asyncio.run(send(servers, topic, [to_line(event).encode() for event in samples(0, 30)]))
-    assert fetch_topic(servers, topic, tmp_path, None, told.append) == 30
-    assert told == [f"30 new records of {topic} fetched into {tmp_path}"]
+    assert fetch_topic(servers, topic, tmp_path, None, messages.append) == 30
+    assert messages == [f"30 new records of {topic} fetched into {tmp_path}"]
     assert sorted(lines(tmp_path)) == sorted(to_line(event) for event in samples(0, 30))
     for file in tmp_path.glob("date=*/hour=*/*"):
         assert {partition(from_line(line).time_ms) for line in lines_of(file)} == {f"{file.parts[-3]}/{file.parts[-2]}"}
     asyncio.run(send(servers, topic, [to_line(event).encode() for event in samples(30, 3)] + [b"no event"]))
-    assert fetch_topic(servers, topic, tmp_path, None, told.append) == 4
-    assert fetch_topic(servers, topic, tmp_path, None, told.append) == 0
+    assert fetch_topic(servers, topic, tmp_path, None, messages.append) == 4
+    assert fetch_topic(servers, topic, tmp_path, None, messages.append) == 0
     assert sorted(lines(tmp_path)) == sorted(["no event", *(to_line(event) for event in samples(0, 33))])
 
 
@@ -71,37 +71,40 @@ def test_recreated_topic_is_fetched_from_its_start(kafka: KafkaCluster, tmp_path
 
     create_topic(servers, topic, partitions=2)
     asyncio.run(send(servers, topic, [to_line(event).encode() for event in samples(0, 6)]))
-    assert fetch_topic(servers, topic, tmp_path, None, lambda told: None) == 6
+    assert fetch_topic(servers, topic, tmp_path, None, lambda messages: None) == 6
     for count, why in ((2, "the topic ends at offset 1"), (20, "the record before it is another one")):
         make_again(count)
         with pytest.raises(TopicError, match=f"next says that offset 3 of {topic}-. comes next, but {why}"):
-            fetch_topic(servers, topic, tmp_path, None, lambda told: None)
+            fetch_topic(servers, topic, tmp_path, None, lambda messages: None)
     assert len(lines(tmp_path)) == 6
 
 
 @pytest.mark.broker
 def test_records_deleted_before_fetch_are_reported(kafka: KafkaCluster, tmp_path: Path) -> None:
-    servers, told = kafka.bootstrap_servers, []
+    servers, messages = kafka.bootstrap_servers, []
     topic = create_topic(servers, f"short-{uuid4().hex[:8]}", partitions=1)
     asyncio.run(send(servers, topic, [to_line(event).encode() for event in samples(0, 4)], partitions=1))
-    assert fetch_topic(servers, topic, tmp_path, None, told.append) == 4
+    assert fetch_topic(servers, topic, tmp_path, None, messages.append) == 4
     asyncio.run(send(servers, topic, [to_line(event).encode() for event in samples(4, 5)], partitions=1))
     deleted = TopicPartition(topic, 0, 7)
     admin = AdminClient({"bootstrap.servers": servers})
     admin.delete_records([deleted])[deleted].result(30)
-    assert fetch_topic(servers, topic, tmp_path, None, told.append) == 2
-    assert told[1] == f"3 records of {topic}-0 are lost: the topic's retention deleted them before this report could fetch them"
+    assert fetch_topic(servers, topic, tmp_path, None, messages.append) == 2
+    assert (
+        messages[1]
+        == f"3 records of {topic}-0 are lost: the topic's retention deleted them before this report could fetch them"
+    )
 
 
 @pytest.mark.broker
 def test_missing_topic_is_explained(kafka: KafkaCluster, tmp_path: Path) -> None:
     with pytest.raises(TopicError, match=r"the topic nowhere does not exist; check `ledger\.topic`"):
-        fetch_topic(kafka.bootstrap_servers, "nowhere", tmp_path, None, lambda told: None)
+        fetch_topic(kafka.bootstrap_servers, "nowhere", tmp_path, None, lambda messages: None)
 
 
 def test_unreachable_brokers_are_explained(tmp_path: Path) -> None:
     with pytest.raises(TopicError, match=r"--kafka 127\.0\.0\.1:1: any can't be fetched"):
-        fetch_topic("127.0.0.1:1", "any", tmp_path, None, lambda told: None)
+        fetch_topic("127.0.0.1:1", "any", tmp_path, None, lambda messages: None)
 
 
 def test_rest_of_an_unfinished_batch_is_deleted(tmp_path: Path) -> None:

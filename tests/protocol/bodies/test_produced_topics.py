@@ -233,9 +233,9 @@ def test_merged_answer_keeps_request_order(version, cut):
     a, b, c = keys(version)
     frame, body = request(version, some(version))
     topics = scan_whole(version, frame, body).topics
-    asked = [(key, [(index, 0) for index, _ in partitions]) for key, partitions in kept(version, cut)]
+    sent = [(key, [(index, 0) for index, _ in partitions]) for key, partitions in kept(version, cut)]
     values = {"throttle_time_ms": 88} if version >= 1 else {}
-    broker = response(version, asked[::-1], **values)
+    broker = response(version, sent[::-1], **values)
     results = read_results(version, broker)
     answer = codec.decode_response(ApiKey.PRODUCE, version, merged(version, broker, results, topics, cut, 19, "why"))
     got = []

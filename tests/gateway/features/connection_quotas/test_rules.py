@@ -183,22 +183,22 @@ def test_refused_connections_delay_no_others():
 @pytest.mark.parametrize("where", ["listener", "gateway"])
 def test_connection_at_maximum_waits_for_a_close(where):
     subject = quotas(**{where: AcceptLimits(2, None)})
-    told = []
-    subject.on_release(lambda: told.append(subject.wait("a", START)))
+    waits = []
+    subject.on_release(lambda: waits.append(subject.wait("a", START)))
     first, _ = open_all(subject, 2)
     assert subject.wait("a", START) == inf
     assert subject.wait("b", START) == (inf if where == "gateway" else 0.0)
     first.release()
-    assert told == [0.0]
+    assert waits == [0.0]
 
 
 def test_raised_maximum_wakes_waiting_connections():
     subject = quotas(listener=AcceptLimits(1, None))
-    told = []
-    subject.on_release(lambda: told.append(subject.wait("a", START)))
+    waits = []
+    subject.on_release(lambda: waits.append(subject.wait("a", START)))
     open_all(subject, 1)
     subject.apply(limits(listener=AcceptLimits(2, None)), START)
-    assert told == [0.0]
+    assert waits == [0.0]
 
 
 def test_changed_rate_keeps_use_and_removed_rate_admits_all():

@@ -203,8 +203,8 @@ def test_client_without_quota_is_measured_without_lookup(rate, caplog):
 
 @pytest.mark.parametrize("version", [5, 7], ids=["permissive", "strict"])
 def test_unenforced_mutation_quota_only_counts(version):
-    told = ThrottleFolds()
-    t = transcript(settings(enforce=False), recorder=told)
+    folds = ThrottleFolds()
+    t = transcript(settings(enforce=False), recorder=folds)
     controller = m.Controller(t)
     for number in range(3):
         t.client_sends(m.create(1, {f"a{number}": 30, f"b{number}": 30}, version=version))
@@ -213,7 +213,7 @@ def test_unenforced_mutation_quota_only_counts(version):
     assert t.core.throttle.active is False
     row = t.row("controller_mutation")
     assert (row.amount_total, row.throttled_total, row.rate) == (180, 3, 18.0)
-    (event,) = told.take("weir-1", t.now, t.now)
+    (event,) = folds.take("weir-1", t.now, t.now)
     assert (event.kind, event.enforced, event.count) == ("controller_mutation", False, 3)
 
 
@@ -714,10 +714,10 @@ def test_unknown_fields_of_an_answer_survive():
 def test_recent_change_overrides_stale_metadata():
     t = transcript(settings(1_000.0))
 
-    def change(request, told, answer):
+    def change(request, metadata, answer):
         before = t.row("controller_mutation").amount_total if t.engine.snapshot(t.now) else 0
         t.client_sends(request)
-        t.broker_answers(m.metadata_answer(1, told))
+        t.broker_answers(m.metadata_answer(1, metadata))
         t.run_ready()
         t.broker_answers(answer)
         return t.row("controller_mutation").amount_total - before

@@ -62,7 +62,7 @@ def test_unwritable_ledger_topic_is_reported(start: Callable[..., Weir]) -> None
 
 
 @pytest.mark.parametrize(
-    ("when_unknown", "enforce", "told"),
+    ("when_unknown", "enforce", "expected"),
     [
         ("PAUSE", True, [("OPEN", "PAUSE"), ("PAUSE", "OPEN")]),
         ("PAUSE", False, [("OPEN", "PAUSE"), ("PAUSE", "OPEN")]),
@@ -70,12 +70,12 @@ def test_unwritable_ledger_topic_is_reported(start: Callable[..., Weir]) -> None
     ],
 )
 def test_first_volume_state_and_pause_end_are_written(
-    start: Callable[..., Weir], tmp_path: Path, when_unknown: str, enforce: bool, told: list[tuple[str, str]]
+    start: Callable[..., Weir], tmp_path: Path, when_unknown: str, enforce: bool, expected: list[tuple[str, str]]
 ) -> None:
     """Without the end, reports would extend a pause beyond the gateway's life. The usage of the volumes is unknown."""
     weir = start(quotas={"volumes": {"source": "topic", "when_unknown": when_unknown, "enforce": enforce}})
     wait_until(lambda: weir.metric("weir_volume_unknown_brokers"), "the volumes have been judged")
     weir.stop()
     changes = [event for event in written(tmp_path) if isinstance(event, VolumeStateChanged)]
-    assert [(change.previous, change.state) for change in changes] == told
+    assert [(change.previous, change.state) for change in changes] == expected
     assert {change.enforced for change in changes} == {enforce}

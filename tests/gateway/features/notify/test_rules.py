@@ -83,7 +83,7 @@ def test_episodes_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("events_of_target", "told"),
+    ("events_of_target", "expected"),
     [
         ((NEAR, THROTTLED, ENDED), [NEAR, ENDED]),
         ((THROTTLED, ENDED), []),
@@ -91,10 +91,10 @@ def test_episodes_are_bounded() -> None:
         ((ENDED,), [ENDED]),
     ],
 )
-def test_end_goes_to_targets_that_know_of_the_episode(events_of_target: tuple[str, ...], told: list[str]) -> None:
+def test_end_goes_to_targets_that_know_of_the_episode(events_of_target: tuple[str, ...], expected: list[str]) -> None:
     table = EpisodeTable(0.8, QUIET)
     notices = [*table.observe([used(0.9)], 0.0), *table.observe([], QUIET)]
-    assert [notice.event for notice in notices if is_wanted(events_of_target, notice)] == told
+    assert [notice.event for notice in notices if is_wanted(events_of_target, notice)] == expected
 
 
 @pytest.mark.parametrize(

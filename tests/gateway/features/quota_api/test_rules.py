@@ -30,7 +30,7 @@ def entry(*entity, **ops):
     return AlterEntry(tuple(EntityPart(*part) for part in entity), tuple(Op(key, value) for key, value in ops.items()))
 
 
-def asked(*entries):
+def alteration_of(*entries):
     return alteration(entries, ADDRESSES.__contains__)
 
 
@@ -82,7 +82,7 @@ ONE_ENTRY = [
 
 @pytest.mark.parametrize(("given_entry", "text"), ONE_ENTRY, ids=str)
 def test_alteration_is_answered_as_by_a_broker(given_entry, text):
-    found = asked(given_entry)
+    found = alteration_of(given_entry)
     ((entity, result),) = found.results.items()
     assert set(entity) == set(given_entry.entity)
     assert result == AlterResult(0 if text is None else 42, text, entity)
@@ -94,22 +94,22 @@ def test_alteration_is_answered_as_by_a_broker(given_entry, text):
 
 @pytest.mark.parametrize(("key", "text"), [(PRODUCE, "must be greater than 0"), (REQUEST, "must be greater than 0")])
 def test_nan_is_refused_unlike_in_kafka(key, text):
-    (result,) = asked(entry(U, **{key: math.nan})).results.values()
+    (result,) = alteration_of(entry(U, **{key: math.nan})).results.values()
     assert result.message == f"Quota {key} {text}"
 
 
 def test_infinite_quota_is_refused_unlike_in_kafka():
-    (result,) = asked(entry(U, request_percentage=math.inf)).results.values()
+    (result,) = alteration_of(entry(U, request_percentage=math.inf)).results.values()
     assert result.message == "Proposed value for request_percentage is too large for a DOUBLE."
 
 
 def test_entity_is_named_in_broker_order():
-    (entity,) = asked(entry(U, ("client-id", "c"), producer_byte_rate=6.0)).results
+    (entity,) = alteration_of(entry(U, ("client-id", "c"), producer_byte_rate=6.0)).results
     assert entity == (EntityPart("client-id", "c"), EntityPart("user", "u"))
 
 
 def test_last_of_repeated_entity_types_wins():
-    found = asked(entry(U, ("user", "v"), producer_byte_rate=5.0))
+    found = alteration_of(entry(U, ("user", "v"), producer_byte_rate=5.0))
     assert found.changes == [Change(ClientQuotaEntity("v"), PRODUCE, 5.0)]
     assert list(found.results) == [(EntityPart("user", "v"),)]
 
@@ -124,27 +124,27 @@ def test_last_of_repeated_entity_types_wins():
 )
 def test_repeated_entity_is_refused(parts, text):
     key = CONNECT if parts[0][0] == "ip" else PRODUCE
-    found = asked(entry(*parts, **{key: 3.0}), entry(*reversed(parts), **{key: 4.0}))
+    found = alteration_of(entry(*parts, **{key: 3.0}), entry(*reversed(parts), **{key: 4.0}))
     (result,) = found.results.values()
     assert result[:2] == (42, f"Ignoring duplicate entity ClientQuotaEntity(entries={text})")
     assert [change.value for change in found.changes] == [3.0]  # as in Kafka, the first entry still applies
 
 
 def test_repeated_key_applies_nothing():
-    found = asked(AlterEntry((EntityPart(*U),), (Op(PRODUCE, 1.0), Op(PRODUCE, None))))
+    found = alteration_of(AlterEntry((EntityPart(*U),), (Op(PRODUCE, 1.0), Op(PRODUCE, None))))
     (result,) = found.results.values()
     assert result[:2] == (42, "Ignoring duplicate entity ClientQuotaEntity(entries={user=u})")
     assert found.changes == found.for_broker == []
 
 
 def test_good_entities_are_altered_despite_bad_ones():
-    found = asked(entry(("user", "a"), producer_byte_rate=5.0), entry(("user", "b"), producer_byte_rate=-5.0))
+    found = alteration_of(entry(("user", "a"), producer_byte_rate=5.0), entry(("user", "b"), producer_byte_rate=-5.0))
     assert [result.error_code for result in found.results.values()] == [0, 42]
     assert found.changes == [Change(ClientQuotaEntity("a"), PRODUCE, 5.0)]
 
 
 def test_broker_quotas_are_split_off():
-    found = asked(entry(U, ("client-id", None), producer_byte_rate=5.0, request_percentage=None))
+    found = alteration_of(entry(U, ("client-id", None), producer_byte_rate=5.0, request_percentage=None))
     assert found.changes == [Change(ClientQuotaEntity("u", DEFAULT), PRODUCE, 5.0)]
     assert found.for_broker == [entry(("client-id", None), U, request_percentage=None)]
 
@@ -182,7 +182,7 @@ def test_entities_of_a_table_are_bounded():
 
 
 def test_failed_changes_fail_only_their_entities():
-    found = asked(
+    found = alteration_of(
         entry(U, producer_byte_rate=5.0, request_percentage=1.0),
         entry(("user", "v"), request_percentage=2.0),
         entry(("user", "w"), bad=1.0),

@@ -279,8 +279,8 @@ def test_merged_answer_has_rewritten_addresses():
     t.client_sends(produce(1, (HOT, {0: b"x"}), (COLD, {0: b"z"}), version=10))
     cold = [(COLD, {0: 6})]
     t.broker_answers(produced(1, *cold, version=10, node_endpoints=m.node_endpoints([(1, "kafka-1.internal", 9093)])))
-    told = m.node_endpoints([(1, "weir.example.com", 29_094)])
-    t.client_got(produced(1, (HOT, {0: ERROR}), *cold, version=10, node_endpoints=told))
+    endpoints = m.node_endpoints([(1, "weir.example.com", 29_094)])
+    t.client_got(produced(1, (HOT, {0: ERROR}), *cold, version=10, node_endpoints=endpoints))
     assert t.counted()[COLD] == (0, 0, {"NOT_LEADER_OR_FOLLOWER": 1})
 
 

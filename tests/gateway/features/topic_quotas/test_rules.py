@@ -141,12 +141,12 @@ def test_topic_id_and_name_share_meters():
 
 
 def test_unknown_id_is_looked_up_and_its_meters_named():
-    asked = []
-    made = quotas(explicit={"payments": 5 * MB}, on_nameless=lambda: asked.append(1))
+    calls = []
+    made = quotas(explicit={"payments": 5 * MB}, on_nameless=lambda: calls.append(1))
     new = bytes([9]) * 16
     made.appended(new, 10, START, by_id=True)
     made.appended(new, 10, START, by_id=True)
-    assert asked == [1]
+    assert calls == [1]
     assert "(id CQkJCQkJCQkJCQkJCQkJCQ)" in {row.topic for row in made.snapshot(START)}
     made.update_topics({**FIVE, "new": new})
     assert append(made, "new", 1).appended_bytes == 21

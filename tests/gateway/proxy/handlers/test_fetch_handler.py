@@ -139,8 +139,8 @@ def test_pipelined_fetch_waits_for_an_idle_consumer_too():
 def test_pipelined_fetches_pass_while_all_of_them_fit():
     t = pipelining()
     t.client_sends(*(m.fetch(number, max_bytes=3_000) for number in range(6)))
-    asked = (3_000, 3_000, 3_000, 800, 1)  # whole batches of 400 bytes; for a limit of one byte, a broker sends one batch
-    t.broker_got(*(m.fetch(number, max_bytes=each) for number, each in enumerate(asked)))
+    limits = (3_000, 3_000, 3_000, 800, 1)  # whole batches of 400 bytes; for a limit of one byte, a broker sends one batch
+    t.broker_got(*(m.fetch(number, max_bytes=each) for number, each in enumerate(limits)))
     assert t.paused
 
 
@@ -152,8 +152,8 @@ def test_pipelined_fetch_waits_through_a_mute(algorithm):
     t.broker_inbox.clear()
     assert t.paused
     t.passes(0.5)
-    asked = 50 if algorithm == "token_bucket" else BURST
-    t.broker_got(m.fetch(2, max_bytes=asked))
+    max_bytes = 50 if algorithm == "token_bucket" else BURST
+    t.broker_got(m.fetch(2, max_bytes=max_bytes))
 
 
 def test_removed_quota_releases_pipelined_fetch():
@@ -310,7 +310,7 @@ def test_fetch_is_charged_to_client_id_of_its_request():
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
-    ("asked", "gets"),
+    ("wanted", "gets"),
     [
         ({"max_bytes": 50_000_000, "min_bytes": 1}, {"max_bytes": BURST, "min_bytes": 1}),
         ({"max_bytes": 50_000_000, "min_bytes": 20_000}, {"max_bytes": BURST, "min_bytes": BURST}),
@@ -318,9 +318,9 @@ def test_fetch_is_charged_to_client_id_of_its_request():
         ({"max_bytes": 9_000, "min_bytes": 20}, {"max_bytes": 9_000, "min_bytes": 20}),
     ],
 )
-def test_fetch_asks_for_no_more_than_balance(version, asked, gets):
+def test_fetch_asks_for_no_more_than_balance(version, wanted, gets):
     t = Transcript(limits(fetch=1_000))
-    t.client_sends(m.metadata(1), m.fetch(2, version=version, **asked), m.metadata(3))
+    t.client_sends(m.metadata(1), m.fetch(2, version=version, **wanted), m.metadata(3))
     t.broker_got(m.metadata(1), m.fetch(2, version=version, **gets), m.metadata(3))
 
 
@@ -422,9 +422,9 @@ def test_empty_answer_always_has_throttle_time():
 @pytest.mark.parametrize("by", [None, 1, 30])
 def test_fetch_in_session_asks_one_byte_and_is_emptied(version, session, by):
     t = over_quota(version=version)
-    asked = {"version": version, "session": session}
-    t.client_sends(m.fetch(2, **asked, max_bytes=700, min_bytes=20), m.metadata(3))
-    t.broker_got(m.fetch(2, **asked, max_bytes=1, min_bytes=0, max_wait_ms=0))
+    keys = {"version": version, "session": session}
+    t.client_sends(m.fetch(2, **keys, max_bytes=700, min_bytes=20), m.metadata(3))
+    t.broker_got(m.fetch(2, **keys, max_bytes=1, min_bytes=0, max_wait_ms=0))
     t.broker_answers(m.fetched(2, version=version, session_id=77, size=3_000), by=by)
     t.client_got(m.fetched_nothing(2, version=version, session_id=77, throttle_time_ms=500))
     t.passes(0.5)

@@ -278,9 +278,9 @@ def test_unreadable_user_is_anonymous_and_logged_once(mechanism, rounds, caplog)
         log_in(t, mechanism, rounds=rounds)
     passes(t, m.produce(20), m.produced(20))
     assert users(t) == {"ANONYMOUS": 1}
-    (told,) = caplog.records
-    assert mechanism in told.getMessage()
-    assert "ANONYMOUS" in told.getMessage()
+    (warning,) = caplog.records
+    assert mechanism in warning.getMessage()
+    assert "ANONYMOUS" in warning.getMessage()
 
 
 @pytest.mark.parametrize(("mechanism", "rounds"), [("GSSAPI", [(b"\x60\x82", b"\x60")]), ("SCRAM-SHA-256", DELEGATED)])
@@ -462,8 +462,8 @@ def test_secrets_are_neither_kept_nor_logged(mechanism, way, caplog):
         with pytest.raises(ProtocolError) as caught:
             t.client_sends(authenticate(4, b"\0alice\0secret"))
     secrets = ("secret", "c2VjcmV0", "eyJzdWIi")
-    told = caplog.text + repr(caught.value) + str(caught.value)
-    assert not any(secret in told for secret in secrets)
+    texts = caplog.text + repr(caught.value) + str(caught.value)
+    assert not any(secret in texts for secret in secrets)
     t.client_inbox = t.broker_inbox = None
     assert not [word for word in reachable(t.core) if any(secret in word for secret in secrets)]
 

@@ -85,10 +85,10 @@ def test_missing_common_version_is_explained(authority: Authority) -> None:
 def test_unknown_server_name_gets_alert(authority: Authority) -> None:
     files = authority.issue("server", LOOPBACK)
     tls = ServerTls(files.cert, files.key, None, "none", "1.2")
-    asked = []
+    names = []
 
     def known(name: str | None) -> bool:
-        asked.append(name)
+        names.append(name)
         return name == "localhost"
 
     context = server_context(tls, known)
@@ -96,7 +96,7 @@ def test_unknown_server_name_gets_alert(authority: Authority) -> None:
     mine, theirs = handshake(client(authority), context, "Other.Example.COM")
     assert mine.reason == "TLSV1_UNRECOGNIZED_NAME"
     assert theirs.server_name == "other.example.com"
-    assert asked == ["localhost", "other.example.com"]
+    assert names == ["localhost", "other.example.com"]
 
 
 @pytest.mark.parametrize(
