@@ -55,16 +55,24 @@ def _merge_row(one: UsageRow, other: UsageRow) -> UsageRow:
     return replace(one, **values)
 
 
+def _if_configured(merge: Callable[[Sequence[Answer]], Answer]) -> Callable[[Sequence[Answer]], Answer]:
+    """Merge the answers of the workers in which a feature is configured."""
+
+    def merged(answers: Sequence[Answer]) -> Answer:
+        configured = [answer for answer in answers if answer["configured"]]
+        return merge(configured) if configured else {"configured": False}
+
+    return merged
+
+
+@_if_configured
 def merge_topics(answers: Sequence[Answer]) -> Answer:
     """`/api/topics`: bytes are added; a topic is rejected if any worker rejects it.
 
     A rate is the highest of all, because workers that share the thresholds know the sum of their rates.
     """
-    configured = [answer for answer in answers if answer["configured"]]
-    if not configured:
-        return {"configured": False}
     rows: dict[str, dict[str, Any]] = {}
-    for answer in configured:
+    for answer in answers:
         for row in answer["rows"]:
             if row["topic"] not in rows:
                 rows[row["topic"]] = dict(row)
@@ -74,25 +82,21 @@ def merge_topics(answers: Sequence[Answer]) -> Answer:
             merged["rate"] = max(merged["rate"], row["rate"])
             merged["refused_bytes"] = merge_counts([merged["refused_bytes"], row["refused_bytes"]])
             merged["rejected"] = merged["rejected"] or row["rejected"]
-    totals = [answer["total"] for answer in configured]
+    totals = [answer["total"] for answer in answers]
     total = {**totals[0], "rate": max(total["rate"] for total in totals), "over": any(total["over"] for total in totals)}
-    return {**configured[0], "total": total, "rows": list(rows.values())}
+    return {**answers[0], "total": total, "rows": list(rows.values())}
 
 
+@_if_configured
 def merge_volumes(answers: Sequence[Answer]) -> Answer:
     """`/api/volumes`: all workers watch the same volumes, so the strictest answer counts."""
-    configured = [answer for answer in answers if answer["configured"]]
-    if not configured:
-        return {"configured": False}
-    return max(configured, key=lambda answer: (_VOLUME_STATES.index(answer["state"]), answer["delay_seconds"]))
+    return max(answers, key=lambda answer: (_VOLUME_STATES.index(answer["state"]), answer["delay_seconds"]))
 
 
+@_if_configured
 def merge_sharing(answers: Sequence[Answer]) -> Answer:
     """`/api/sharing`: each worker is a member, and the answer with the fewest peers counts."""
-    configured = [answer for answer in answers if answer["configured"]]
-    if not configured:
-        return {"configured": False}
-    return min(configured, key=lambda answer: (answer["reachable"], answer["members"]))
+    return min(answers, key=lambda answer: (answer["reachable"], answer["members"]))
 
 
 def merge_config(answers: Sequence[Answer]) -> Answer:

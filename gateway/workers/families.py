@@ -14,7 +14,7 @@ Families = Sequence[Metric]
 _Key = tuple[str, tuple[tuple[str, str], ...]]
 
 MAX_KEPT: Final = 50_000
-"""Samples kept of ended workers. Beyond it, the counters of the next ended worker are lost, as after a restart."""
+"""The limit on samples kept of ended workers. Above it, the next ended worker's counters are lost, as after a restart."""
 
 MERGE: Final[Mapping[str, Merge]] = {
     **{row.name.removesuffix("_total"): row.merge for row in METRICS if isinstance(row, Value)},
@@ -69,7 +69,7 @@ class Totals:
 
 
 def _added(page: Families) -> list[Metric]:
-    """The families of a page that only grow and are added."""
+    """The counters and histograms of a page that `MERGE` adds."""
     return [family for family in page if family.type in {"counter", "histogram"} and MERGE.get(family.name, "sum") == "sum"]
 
 

@@ -33,10 +33,10 @@ class WorkerUnreachableError(Exception):
 
 
 class WorkerPlace:
-    """Keeps one process running. `process` is its number among all processes of all places; 0: no process runs now.
+    """Keeps one process running. `process` is its number among all processes of all places, 0 while none runs.
 
-    `not_ready` is the reason if the process should get no clients, otherwise None. `was_ready`: a process of this place was
-    ready once.
+    `not_ready` is the reason if the process should get no clients, otherwise None. `was_ready`: a process of this place has
+    been ready.
     """
 
     def __init__(self, number: int, command: Sequence[str], socket: Path, next_process: Callable[[], int]) -> None:
@@ -101,7 +101,7 @@ class WorkerPlace:
     async def _run_once(self) -> int:
         self._socket.unlink(missing_ok=True)
         self._answered_at = None
-        # Its own session, so that Ctrl-C reaches only the supervisor; its standard input closes with the supervisor.
+        # In a session of its own, Ctrl-C does not reach the worker. Its standard input closes when the supervisor ends.
         self._running = process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,

@@ -90,7 +90,7 @@ class Supervisor:
     async def run(self) -> int:
         """Run until a signal, or until a worker can't be started for the first time; returns the exit code.
 
-        Raises ConfigError where another gateway uses the state file.
+        Raises ConfigError if another gateway uses the state file.
         """
         await self._locks.take()
         directory = self._common.directory
@@ -103,7 +103,7 @@ class Supervisor:
         try:
             await self._admin.start()
             for listener in self._config.listeners:
-                # SO_REUSEPORT would let workers bind a port of another Weir with workers, so it is bound without it first.
+                # With SO_REUSEPORT, workers could share a port with those of another Weir, so bind it without the option first.
                 bind_bootstrap_port(listener, reuse_port=False).close()
         except (BindError, AdminBindError) as error:
             _log.error("%s", error)

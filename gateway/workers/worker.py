@@ -16,8 +16,7 @@ from gateway.features.ledger.config import LedgerConfig
 from gateway.files.whole_file import replace_file
 
 CUT = signal.SIGUSR1
-"""Ends a worker at once. SIGTERM only ever drains, because service managers send it to every process, and so does the
-supervisor."""
+"""Ends a worker at once. SIGTERM always drains, because both service managers and the supervisor send it to workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class Worker:
     def when_alone(self, stop: Callable[[], None]) -> None:
         """Call `stop` when the supervisor has ended: it holds the other end of standard input, and writes nothing.
 
-        Otherwise the workers of a killed supervisor would run on beside those of the next supervisor, unseen.
+        Otherwise the workers of a killed supervisor would run beside those of the next one, and nobody would know.
         """
         loop = asyncio.get_running_loop()
 

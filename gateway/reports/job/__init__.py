@@ -1,1 +1,1 @@
-"""The job: which hours are new, their events read once, their aggregates kept, the reports made from those and written."""
+"""The job: finds new hours, reads their events once, stores their aggregates, and writes the reports."""
