@@ -10,7 +10,7 @@ from gateway.quotas.line import Consumer, Line
 from gateway.quotas.meter import Meter
 from gateway.quotas.policy import KindTotals, Policy
 from gateway.quotas.shared_meter import SharedMeter, as_shared
-from gateway.quotas.snapshot import Episode, Tally, UsageRow
+from gateway.quotas.snapshot import Tally, ThrottleEpisode, UsageRow
 
 MOST_WITHIN_QUOTA: Final = 0.99
 """The largest used fraction that follows from a rate alone: the token bucket is not empty yet, so no client is throttled."""
@@ -70,7 +70,7 @@ class Bucket:
         self.others_total = 0  # the use of the same quota that peers have reported
         self.others_marks: list[int] | None = None  # None before the first report
         self.over_at = -inf  # when the quota was last exceeded
-        self.episode = Episode()
+        self.episode = ThrottleEpisode()
 
     def charge(self, amount: int, now: float) -> QuotaVerdict:
         """Measure `amount`. A debt that rounds to 0 ms throttles nobody; the meter keeps the debt.

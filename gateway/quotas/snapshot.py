@@ -75,7 +75,7 @@ class Tally:
         self.throttle_seconds = self.early_seconds = self.early_seconds_max = 0.0
 
 
-class Episode:
+class ThrottleEpisode:
     """A time in which a bucket throttles. It ends `EPISODE_QUIET_SECONDS` after its last throttle time.
 
     `addresses` are those of throttled connections, the latest last.
