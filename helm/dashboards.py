@@ -20,6 +20,7 @@ from gateway.quotas.kinds import KINDS, UNITS, QuotaKind  # noqa: E402
 
 ENTITY = HERE / "weir" / "files" / "dashboards" / "entity.json"
 _SELECTOR = re.compile(r'\bkind=~?"([a-z_|]+)"')
+_OF_UNIT = re.compile(r"\bweir_quota_(usage|limit)_[a-z]+_per_second\b")
 _TEMPLATES = {False: "Partitions per second", True: "Connections per second"}
 """The panel that a new unit's panel is copied from: of a unit of clients, of a unit of addresses."""
 
@@ -65,7 +66,8 @@ def _add_panel(panels: list[dict[str, Any]], title: str, kind: QuotaKind) -> Non
     }
     panel["fieldConfig"]["defaults"]["unit"] = kind.unit.grafana
     for target in panel["targets"]:
-        target["expr"] = _SELECTOR.sub(_selector(kind), target["expr"])
+        expression = _SELECTOR.sub(_selector(kind), target["expr"])
+        target["expr"] = _OF_UNIT.sub(rf"weir_quota_\1_{kind.unit.name}_per_second", expression)
     for later in panels[after:]:
         later["gridPos"]["y"] += panel["gridPos"]["h"]
     panels.insert(after, panel)

@@ -16,32 +16,26 @@ from gateway.admin.metrics.registry import METRICS
 from gateway.admin.metrics.row import Distribution, Row
 from gateway.features.catalogue import FEATURES
 from gateway.features.volume_quotas.metrics import PUBLISHER_METRICS
+from gateway.quotas.kinds import UNITS
 from gateway.workers.families import WORKER_METRICS, WorkerValue
 
 FILES = Path(__file__).resolve().parents[2] / "helm" / "weir" / "files"
 _NAME = re.compile(r"\bweir_[a-z0-9_]+\b")
 
 OWN_QUERIES = {
-    "weir_sharing_members": "compare with the number of gateways that should share",
-    "weir_sharing_entities": "size of the shared state",
-    "weir_sharing_messages_total": "traffic of the usage topic; 0 per second: nothing arrives",
-    "weir_sharing_published_total": "traffic of the usage topic; 0 per second: this gateway reports nothing",
-    "weir_sharing_publication_errors_total": "cause of an unreachable usage topic, with the log",
-    "weir_sharing_left_out_total": "a steady rate: more entities than one message holds, so use arrives late",
-    "weir_sharing_messages_skipped_total": "above 0: another version, or a foreign writer in the usage topic",
     "weir_topic_throttled_requests_total": "requests that met the threshold of a topic, by topic",
-    "weir_volume_factor": "strength of the disks' effect on producers",
+    "weir_volume_open_ratio": "strength of the disks' effect on producers",
     "weir_volume_publication_age_seconds": "an age above quotas.volumes.freshness_seconds: gateways count the usage as unknown",
-    "weir_api_quota_topic_entities": "size of the quotas that clients have set",
-    "weir_api_quota_topic_records_total": "traffic of the quotas' topic",
-    "weir_api_quota_topic_publication_errors_total": "alterations of quotas that could not be saved",
-    "weir_notify_episodes": "open episodes; compare with the notifications sent",
-    "weir_notify_left_out_total": "above 0: too many entities near their quota at a time",
-    "weir_notify_notifications_total": "failed or dropped ones: the webhook of that target does not answer",
-    "weir_notify_waiting": "grows while a webhook does not answer",
-    "weir_config_reloads_total": "reloads over time, by result",
-    "weir_worker_connections": "spread of connections over workers",
-    "weir_worker_cpu_seconds_total": "load of each worker; near 1 per second: add a worker",
+    **{
+        f"weir_quota_{unit.name}_total": f"{unit.name} charged to a client: the base of a price"
+        for unit in UNITS
+        if unit.name != "bytes"
+    },
+    **{
+        f"weir_quota_tokens_{unit.name}": f"{unit.name} that a client may still use at once"
+        for unit in UNITS
+        if unit.name != "bytes"
+    },
 }
 """The use of metrics that are in no alert and on no dashboard."""
 
@@ -88,8 +82,13 @@ def _row(row: Row | WorkerValue, uses: Mapping[str, list[str]]) -> tuple[str, ..
         kind,
         ", ".join(map(code, labels)),
         row.help,
-        "; ".join(uses.get(row.name) or [OWN_QUERIES.get(row.name, "")]),
+        "; ".join(uses.get(row.name) or [_own_query(row)]),
     )
+
+
+def _own_query(row: Row | WorkerValue) -> str:
+    old = "queries that were written for version 0.1" if row.help.startswith("Deprecated since ") else ""
+    return OWN_QUERIES.get(row.name, old)
 
 
 def _title(name: str) -> str:

@@ -183,11 +183,14 @@ def _cells(row: Answer, rate: Callable[[float], str]) -> dict[str, str]:
 
 
 def _binding(row: Answer) -> str:
-    """The key, the entity and the place of the quota: `producer_byte_rate of user=alice (weir.yaml:12)`."""
+    """The key, the entity and the place of the quota: `producer_byte_rate of user=alice (weir.yaml:12)`.
+
+    A gateway of version 0.1 names neither the key nor the place.
+    """
     if not row["source"]:
         return ""
-    key = "" if row["limit"] is None else f"{row['key']} of "
-    return f"{key}{row['level']} ({row['set_in']})"
+    key = "" if row["limit"] is None or "key" not in row else f"{row['key']} of "
+    return f"{key}{row['level']} ({row.get('set_in', row['source'])})"
 
 
 def _bar(ratio: float, percent: str) -> Table:

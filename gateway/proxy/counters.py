@@ -13,6 +13,8 @@ class Counters:
     """Plain integers, written on the hot path by one thread. It is an `Observer` that counts rejected connections.
 
     `latency[api_key][i]` counts upstream latencies in slot i (not cumulative), and `latency_seconds[api_key]` is their sum.
+    `wait_moves[api_key][i]`, added to it, gives the latencies that clients see: a request that waited in Weir leaves its slot
+    for a later slot. `wait_seconds[api_key]` is the sum of the waits.
     `connections` and `muted` are of this moment. `rejected[reason]` counts connections that a limit refused or closed.
     `protocol_errors[reason]` counts connections that are closed for their peer's bytes. `handshakes` are TLS handshakes of this
     moment, `handshake_failures[reason]` those that failed. `certificate_reloads[result]` counts changed certificate files.
@@ -25,6 +27,8 @@ class Counters:
         self.requests: list[int] = [0] * api_keys
         self.latency: list[list[int]] = [[0] * (LATENCY_BUCKETS + 1) for _ in range(api_keys)]
         self.latency_seconds: list[float] = [0.0] * api_keys
+        self.wait_moves: list[list[int]] = [[0] * (LATENCY_BUCKETS + 1) for _ in range(api_keys)]
+        self.wait_seconds: list[float] = [0.0] * api_keys
         self.connections = 0
         self.connections_total = 0
         self.muted = 0

@@ -63,7 +63,8 @@ class RequestStream:
 
     __slots__ = (
         "_charging_handlers", "_client", "_connection", "_counts", "_direction", "_engine", "_fast_path", "_framing",
-        "_handlers", "_in_flight", "_produce", "_responses", "_splitter", "_throttle", "_waiting", "_wire", "_write",
+        "_handlers", "_held_since", "_in_flight", "_produce", "_responses", "_splitter", "_throttle", "_waiting", "_wire",
+        "_write",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +93,7 @@ class RequestStream:
         self._splitter = Splitter(wire.write_broker, context.max_frame_bytes, context.collect_budget)
         self._framing = self._splitter.framing
         self._direction = RequestDirection()
+        self._held_since = -1.0  # when the first held request was held; below 0 if there is none
         self._waiting: RequestHandler | None = None  # the handler of the first held request, in a state that waits for it
 
     def connect(self, write: Write) -> None:
@@ -142,6 +144,8 @@ class RequestStream:
             splitter.flush()
             splitter.begin(b"", 0)
             raise
+        if not splitter.held:
+            self._held_since = -1.0
         splitter.finish()
         if not splitter.inside_request and self._direction.state is not RequestState.HALF_CLOSED:
             self._produce.mute_refused(now)
@@ -153,7 +157,7 @@ class RequestStream:
         data, pos = splitter.data, splitter.pos
         end = len(data)
         if self._must_hold:
-            splitter.hold()
+            self._hold(now)
             return False
         raw = self._connection.raw
         if raw is not None and end - pos >= LENGTH_BYTES:
@@ -208,7 +212,7 @@ class RequestStream:
             direction.fire(RequestEvent.DEFER if verdict is DEFER else RequestEvent.WAIT)
             if verdict is WAIT:
                 direction.pause(direction.reasons | HANDLER)
-            splitter.hold()
+            self._hold(now)
             return False
         if direction.state is not RequestState.READING:
             direction.fire(RequestEvent.TAKE)
@@ -232,9 +236,16 @@ class RequestStream:
         self._counts[request.header.api_key] += 1
         if request.answered:
             self._in_flight.append(request.entry)
+            if self._held_since >= 0.0 and not own_bytes:
+                self._responses.waited(request.entry, now - self._held_since)
         if own_bytes:
             self._responses.own_answer(own_bytes, now)
         return True
+
+    def _hold(self, now: float) -> None:
+        self._splitter.hold()
+        if self._held_since < 0.0:
+            self._held_since = now
 
     def _take_raw(self, take: TakeRaw, now: float) -> None:
         """Take a frame that is not a request."""

@@ -48,7 +48,8 @@ class ResponseStream:
 
     __slots__ = (
         "_body", "_clean_error", "_clean_head", "_clean_key", "_clean_size", "_context", "_current", "_fetch", "_framing",
-        "_in_flight", "_latency", "_latency_seconds", "_own_due", "_throttle", "own_bytes", "raw_due", "resumable", "write",
+        "_in_flight", "_latency", "_latency_seconds", "_own_due", "_throttle", "_wait_moves", "_wait_seconds", "_waits",
+        "own_bytes", "raw_due", "resumable", "write",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +60,9 @@ class ResponseStream:
         self._fetch = fetch_handler
         self._latency = context.counters.latency
         self._latency_seconds = context.counters.latency_seconds
+        self._wait_moves = context.counters.wait_moves
+        self._wait_seconds = context.counters.wait_seconds
+        self._waits: dict[Entry, float] = {}  # of requests in flight
         self._throttle = throttle
         self._in_flight = in_flight
         # A broker is trusted with the size of its answers: fetch.max.bytes is its own affair, and so are huge metadata.
@@ -173,9 +177,23 @@ class ResponseStream:
         slot = min(int(latency * _SLOTS_PER_SECOND).bit_length(), LATENCY_BUCKETS)
         self._latency[api_key][slot] += 1
         self._latency_seconds[api_key] += latency
+        if self._waits:
+            self._note_wait(entry, latency, slot)
         for bucket in entry.buckets:
             bucket.answered_total += 1
             bucket.latency_seconds_total += latency
+
+    def waited(self, entry: Entry, seconds: float) -> None:
+        """Note that a request waited in Weir before its `since`."""
+        self._waits[entry] = seconds
+
+    def _note_wait(self, entry: Entry, latency: float, slot: int) -> None:
+        wait = self._waits.pop(entry, 0.0)
+        if wait > 0.0:
+            moves = self._wait_moves[entry.api_key]
+            moves[slot] -= 1
+            moves[min(int((latency + wait) * _SLOTS_PER_SECOND).bit_length(), LATENCY_BUCKETS)] += 1
+            self._wait_seconds[entry.api_key] += wait
 
     @property
     def unfinished(self) -> bool:

@@ -161,6 +161,11 @@ NOT_HERE = {
     "weir_authentication_failures_total": "no SASL",
     "weir_volume_messages_skipped_total": "no foreign messages",
     "weir_topic_refused_bytes_total": "no broker refuses anything",
+    "weir_ledger_topic_connected": "no ledger topic",
+    **{row.name: "no sharing" for row in METRICS if row.name.startswith(("weir_sharing_", "weir_api_quota_topic_"))},
+    **{metric.name: "one process" for metric in WORKER_METRICS},
+    "weir_notify_notifications_total": "no target",
+    "weir_notify_waiting": "no target",
 }
 """Metrics without a sample under the load of these tests, with the reason."""
 

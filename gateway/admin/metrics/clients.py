@@ -1,7 +1,8 @@
 """Metrics of clients: connections, handshakes, authentication, requests."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from operator import add
 
 from gateway.admin.metrics.row import Distribution, Histogram, Labels, Row, Value, one, reasons
 from gateway.admin.metrics.scrape import Scrape
@@ -23,14 +24,24 @@ def _requests(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
             yield (api_name(key),), count
 
 
-def _latencies(scrape: Scrape) -> Iterator[tuple[Labels, Histogram]]:
+def _upstream_latencies(scrape: Scrape) -> Iterator[tuple[Labels, Histogram]]:
     counters = scrape.counters
+    yield from _histograms(counters.latency, counters.latency_seconds)
+
+
+def _client_latencies(scrape: Scrape) -> Iterator[tuple[Labels, Histogram]]:
+    counters = scrape.counters
+    slots = [list(map(add, *pair)) for pair in zip(counters.latency, counters.wait_moves, strict=True)]
+    yield from _histograms(slots, list(map(add, counters.latency_seconds, counters.wait_seconds)))
+
+
+def _histograms(latency: Sequence[Sequence[int]], seconds: Sequence[float]) -> Iterator[tuple[Labels, Histogram]]:
     bounds = tuple(2**slot / 2**20 for slot in _LATENCY_SLOTS)
-    for key, slots in enumerate(counters.latency):
+    for key, slots in enumerate(latency):
         if any(slots):
             edges = [0, *(slot + 1 for slot in _LATENCY_SLOTS), len(slots)]
             counts = tuple(sum(slots[low:high]) for low, high in pairwise(edges))
-            yield (api_name(key),), Histogram(bounds, counts, counters.latency_seconds[key])
+            yield (api_name(key),), Histogram(bounds, counts, seconds[key])
 
 
 METRICS: tuple[Row, ...] = (
@@ -52,5 +63,11 @@ METRICS: tuple[Row, ...] = (
     Value("counter", "weir_authentication_failures_total", "SASL authentications that failed.", ("reason",),
           reasons(lambda scrape: scrape.authentication_failures)),
     Value("counter", "weir_requests_total", "Requests by API.", ("api",), _requests),
-    Distribution("weir_request_seconds", "Time from a request sent upstream to its response.", ("api",), _latencies),
+    Distribution("weir_request_seconds", "Time from a request sent upstream to its response.", ("api",), _upstream_latencies),
+    Distribution(
+        "weir_client_request_seconds",
+        "Time from a request's arrival in Weir to its response, with its wait in Weir before it was sent upstream.",
+        ("api",),
+        _client_latencies,
+    ),
 )  # fmt: skip

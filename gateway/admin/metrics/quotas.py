@@ -1,10 +1,11 @@
 """Metrics of quotas of clients and addresses: use, limits, throttling."""
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 
-from gateway.admin.metrics.row import Distribution, Histogram, Labels, Read, Row, Value, one, reasons
+from gateway.admin.metrics.row import Distribution, Histogram, Labels, Read, Row, Value, deprecated, one, reasons
 from gateway.admin.metrics.scrape import Scrape
-from gateway.quotas.kinds import BYTES, KINDS, Unit
+from gateway.quotas.kinds import KINDS, UNITS, Unit
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, UsageRow
 
 _BUCKET: Labels = ("kind", "user", "client_id", "ip")
@@ -38,26 +39,81 @@ def _throttle_times(scrape: Scrape) -> Iterator[tuple[Labels, Histogram]]:
         yield (total.kind,), Histogram(THROTTLE_BOUNDS, total.buckets, total.seconds)
 
 
+def _of_unit(unit: Unit) -> Iterator[Row]:
+    """One name for each unit, because a sum over several units means nothing."""
+    name = unit.name
+    yield Value(
+        "counter",
+        f"weir_quota_{name}_total",
+        f"{name.capitalize()} charged to a bucket.",
+        _BUCKET,
+        _per_bucket(lambda row: row.amount_total, unit=unit),
+    )
+    yield Value(
+        "gauge",
+        f"weir_quota_usage_{name}_per_second",
+        f"Use of a bucket through this gateway, {name} per second.",
+        _BUCKET,
+        _per_bucket(lambda row: row.rate, unit=unit),
+    )
+    yield Value(
+        "gauge",
+        f"weir_quota_limit_{name}_per_second",
+        f"Limit of a bucket for the whole cluster, {name} per second. Absent without a limit.",
+        _BUCKET,
+        _per_bucket(lambda row: row.limit, unit=unit),
+        merge="max",
+    )
+    yield Value(
+        "gauge",
+        f"weir_quota_tokens_{name}",
+        f"Tokens left in a token bucket, in {name}. Below 0 during a throttle.",
+        _BUCKET,
+        _per_bucket(lambda row: row.tokens, unit=unit),
+        merge="min",
+    )
+
+
+_USAGE = Value(
+    "gauge",
+    "weir_quota_usage",
+    "Use of a bucket through this gateway, in the kind's unit per second.",
+    _BUCKET,
+    _per_bucket(lambda row: row.rate),
+)
+_LIMIT = Value(
+    "gauge",
+    "weir_quota_limit",
+    "Limit of a bucket, in the kind's unit per second. Absent without a limit.",
+    _BUCKET,
+    _per_bucket(lambda row: row.limit),
+    merge="max",
+)
+_TOKENS = Value(
+    "gauge",
+    "weir_quota_tokens",
+    "Tokens left in a token bucket, in the kind's unit. Below 0 during a throttle.",
+    _BUCKET,
+    _per_bucket(lambda row: row.tokens),
+    merge="min",
+)
+
 METRICS: tuple[Row, ...] = (
-    Value("counter", "weir_quota_bytes_total", "Bytes charged to a bucket of a byte quota.", _BUCKET,
-          _per_bucket(lambda row: row.amount_total, unit=BYTES)),
-    Value("gauge", "weir_quota_usage", "Current use of a bucket through this gateway, in units per second.", _BUCKET,
-          _per_bucket(lambda row: row.rate)),
-    Value("gauge", "weir_quota_limit", "Limit of a bucket, in units per second; absent if unlimited.", _BUCKET,
-          _per_bucket(lambda row: row.limit), merge="max"),
+    *chain.from_iterable(map(_of_unit, UNITS)),
+    deprecated("weir_quota_usage", _USAGE, "weir_quota_usage_UNIT_per_second"),
+    deprecated("weir_quota_limit", _LIMIT, "weir_quota_limit_UNIT_per_second"),
+    deprecated("weir_quota_tokens", _TOKENS, "weir_quota_tokens_UNIT"),
     Value("gauge", "weir_quota_used_ratio", "Fraction of the quota used (KIP-13), by all gateways that share it. Throttling"
           " begins at 1.0.", _BUCKET, _per_bucket(lambda row: None if row.limit is None else row.used_ratio), merge="max"),
-    Value("gauge", "weir_quota_tokens", "Tokens left in a bucket, below 0 while it is throttled.", _BUCKET,
-          _per_bucket(lambda row: row.tokens), merge="min"),
     Value("counter", "weir_throttled_requests_total", "Requests that Weir throttled.", _BUCKET,
           _per_bucket(lambda row: row.throttled_total)),
-    Value("counter", "weir_throttle_seconds_total", "Sum of these throttle times in seconds.", _BUCKET,
+    Value("counter", "weir_throttle_seconds_total", "Throttle times of throttled requests, summed up.", _BUCKET,
           _per_bucket(lambda row: row.throttle_seconds_total)),
-    Distribution("weir_throttle_time_seconds", "Throttle times in seconds.", ("kind",), _throttle_times),
+    Distribution("weir_throttle_time_seconds", "Throttle times of throttled requests.", ("kind",), _throttle_times),
     Value("counter", "weir_early_requests_total", "Requests that arrived before the client's throttle time was over.",
           ("user", "client_id"), _early(lambda row: row.early_total)),
-    Value("counter", "weir_early_request_seconds_total", "Seconds by which these requests arrived early, at least.",
-          ("user", "client_id"), _early(lambda row: row.early_seconds_total)),
+    Value("counter", "weir_early_request_seconds_total", "Time by which requests arrived before the client's throttle time was"
+          " over, at least.", ("user", "client_id"), _early(lambda row: row.early_seconds_total)),
     Value("gauge", "weir_small_quotas", "Entities whose quota is so small that a full request mutes for longer than the usual"
           " session timeout.", ("kind",), reasons(lambda scrape: scrape.small_quotas), merge="max"),
     Value("counter", "weir_quota_overflowed_total", "Times a client had to share a bucket, because of quotas.max_entities.", (),

@@ -1,7 +1,7 @@
 """The definition of a metric: a row of `METRICS` with a function that reads its samples from a scrape."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from math import inf
 from typing import Literal, TypeVar
@@ -71,6 +71,11 @@ class Value:
         for key, value in merged.items():
             family.add_sample(self.name, dict(zip(self.labels, key, strict=False)), value)
         return family
+
+
+def deprecated(name: str, row: Value, use: str | None = None) -> Value:
+    """`row` under its old `name`, for one minor version. `use` is the replacement, by default the row's own name."""
+    return replace(row, name=name, help=f"Deprecated since 0.2.0: use {use or row.name}. {row.help}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,15 +30,35 @@ def _results(report: NotifyReport) -> Iterator[tuple[Labels, float]]:
 
 
 _TABLE: Final[Sequence[tuple[Literal["counter", "gauge"], str, str, Labels, Callable[[NotifyReport], Samples]]]] = (
-    ("gauge", "weir_notify_episodes", "Entities near or over their quota, in an episode that notifications report.", (),
-     lambda report: [((), report.episodes)]),
-    ("counter", "weir_notify_left_out_total", "Looks at entities without an episode, as 10 000 episodes are the most.", (),
-     lambda report: [((), report.left_out)]),
-    ("counter", "weir_notify_notifications_total", "Notifications by target and result: sent, failed or dropped.",
-     ("target", "result"), _results),
-    ("gauge", "weir_notify_waiting", "Notifications that wait to be sent, by target.", ("target",),
-     lambda report: [((target,), count) for target, count in report.waiting.items()]),
-)  # fmt: skip
+    (
+        "gauge",
+        "weir_notify_episodes",
+        "Entities near or over their quota, in an episode that notifications report.",
+        (),
+        lambda report: [((), report.episodes)],
+    ),
+    (
+        "counter",
+        "weir_notify_left_out_total",
+        "Checks of an entity that found no room for its episode.",
+        (),
+        lambda report: [((), report.left_out)],
+    ),
+    (
+        "counter",
+        "weir_notify_notifications_total",
+        "Notifications by target and result: sent, failed or dropped.",
+        ("target", "result"),
+        _results,
+    ),
+    (
+        "gauge",
+        "weir_notify_waiting",
+        "Notifications that wait to be sent, by target.",
+        ("target",),
+        lambda report: [((target,), count) for target, count in report.waiting.items()],
+    ),
+)
 
 
 def _read(samples: Callable[[NotifyReport], Samples]) -> Read:

@@ -35,7 +35,7 @@ _sharing = one_of(SharingReport)
 METRICS: tuple[Row, ...] = (
     Value("gauge", "weir_sharing_members", "Known gateways that share their quotas, this one included.", (),
           _sharing(lambda sharing: sharing.members), merge="min"),
-    Value("gauge", "weir_sharing_reachable", "1 while this gateway hears what is published to the usage topic.", (),
+    Value("gauge", "weir_sharing_reachable", "1 while this gateway reads the usage topic.", (),
           _sharing(lambda sharing: sharing.reachable), merge="min"),
     Value("gauge", "weir_sharing_entities", "Entities with remembered use, here and at other gateways.", (),
           _sharing(lambda sharing: sharing.entities), merge="max"),
@@ -43,10 +43,10 @@ METRICS: tuple[Row, ...] = (
           _sharing(lambda sharing: sharing.messages_total)),
     Value("counter", "weir_sharing_published_total", "Messages published to the usage topic.", (),
           _sharing(lambda sharing: sharing.published_total)),
-    Value("counter", "weir_sharing_publication_errors_total", "Attempts to publish a message that failed.", (),
+    Value("counter", "weir_sharing_publication_errors_total", "Failed attempts to publish to the usage topic.", (),
           _sharing(lambda sharing: sharing.publication_errors_total)),
-    Value("counter", "weir_sharing_left_out_total", "Entities left out of a full message; a later one has their use.", (),
+    Value("counter", "weir_sharing_left_out_total", "Entities left out of a full message. A later message has their use.", (),
           _sharing(lambda sharing: sharing.left_out_total)),
-    Value("counter", "weir_sharing_messages_skipped_total", "Messages, or entities in them, that could not be used.",
-          ("reason",), reasons_of(SharingReport, lambda sharing: sharing.skipped)),
+    Value("counter", "weir_sharing_messages_skipped_total", "Unusable messages of the usage topic, and unusable entities in"
+          " messages.", ("reason",), reasons_of(SharingReport, lambda sharing: sharing.skipped)),
 )  # fmt: skip

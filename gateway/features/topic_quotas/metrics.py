@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from gateway.admin.metrics.row import Labels, Read, Row, Value, one_of
+from gateway.admin.metrics.row import Labels, Read, Row, Value, deprecated, one_of
 from gateway.admin.metrics.scrape import Scrape
 from gateway.features.topic_quotas.rules import TopicRow, TopicsReport
 
@@ -32,29 +32,40 @@ def _refused_topics(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
             yield (row.topic, reason), size
 
 
-METRICS: tuple[Row, ...] = (
+_ROWS: tuple[Value, ...] = (
     Value("counter", "weir_topic_bytes_total", "Bytes of record batches that brokers appended to a topic.", ("topic",),
           _per_topic(lambda row: row.appended_bytes)),
     Value("counter", "weir_topic_throttled_bytes_total", "Bytes rejected because their topic was over its share. With"
-          " `enforce: false`: bytes that Weir would have rejected.", ("topic",),
-          _per_topic(lambda row: row.throttled_bytes)),
-    Value("counter", "weir_topic_throttled_requests_total", "Requests with such bytes of the topic.", ("topic",),
-          _per_topic(lambda row: row.throttled_total)),
+          " `enforce: false`: bytes that Weir would have rejected.", ("topic",), _per_topic(lambda row: row.throttled_bytes)),
+    Value("counter", "weir_topic_throttled_requests_total", "Produce requests with bytes that Weir rejected because their"
+          " topic was over its share.", ("topic",), _per_topic(lambda row: row.throttled_total)),
     Value("counter", "weir_topic_refused_bytes_total", "Bytes that brokers did not append, by the broker's error.",
           ("topic", "reason"), _refused_topics),
-    Value("gauge", "weir_topic_rate", "Bytes per second that are appended to a topic, through all gateways that share its"
-          " quota.", ("topic",), _per_topic(lambda row: row.rate), merge="max"),
-    Value("gauge", "weir_topic_threshold", "The threshold of a topic, explicit or default, in bytes per second.",
-          ("topic",), _per_topic(lambda row: row.threshold), merge="max"),
+    Value("gauge", "weir_topic_usage_bytes_per_second", "Bytes per second that are appended to a topic, through all gateways"
+          " that share its quota.", ("topic",), _per_topic(lambda row: row.rate), merge="max"),
+    Value("gauge", "weir_topic_threshold_bytes_per_second", "The threshold of a topic, explicit or default, in bytes per"
+          " second.", ("topic",), _per_topic(lambda row: row.threshold), merge="max"),
     Value("gauge", "weir_topic_rejected", "1 while batches for the topic are rejected.", ("topic",),
           _per_topic(lambda row: row.rejected), merge="max"),
-    Value("gauge", "weir_topics_rate", "Bytes per second that are appended to all topics, through all gateways that share"
-          " their quotas.", (), _topics(lambda topics: topics.total.rate), merge="max"),
-    Value("gauge", "weir_topics_threshold", "The threshold of all topics together, in bytes per second.", (),
+    Value("gauge", "weir_topics_usage_bytes_per_second", "Bytes per second that are appended to all topics, through all"
+          " gateways that share their quotas.", (), _topics(lambda topics: topics.total.rate), merge="max"),
+    Value("gauge", "weir_topics_threshold_bytes_per_second", "The threshold of all topics together, in bytes per second.", (),
           _topics(lambda topics: topics.total.threshold), merge="max"),
-    Value("gauge", "weir_topics_default_threshold", "The threshold of topics without an explicit one, in"
-          " bytes per second.", (),
-          _topics(lambda topics: topics.total.default_threshold), merge="max"),
+    Value("gauge", "weir_topics_default_threshold_bytes_per_second", "The threshold of topics without an explicit one, in"
+          " bytes per second.", (), _topics(lambda topics: topics.total.default_threshold), merge="max"),
     Value("gauge", "weir_topics_over", "1 while all topics together are over their threshold.", (),
           _topics(lambda topics: topics.total.over), merge="max"),
 )  # fmt: skip
+
+_OLD_NAMES = {
+    "weir_topic_rate": "weir_topic_usage_bytes_per_second",
+    "weir_topic_threshold": "weir_topic_threshold_bytes_per_second",
+    "weir_topics_rate": "weir_topics_usage_bytes_per_second",
+    "weir_topics_threshold": "weir_topics_threshold_bytes_per_second",
+    "weir_topics_default_threshold": "weir_topics_default_threshold_bytes_per_second",
+}
+
+METRICS: tuple[Row, ...] = (
+    *_ROWS,
+    *(deprecated(old, row) for old, new in _OLD_NAMES.items() for row in _ROWS if row.name == new),
+)

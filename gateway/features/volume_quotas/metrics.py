@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from gateway.admin.metrics.row import Labels, Read, Row, Value, one_of, reasons_of
+from gateway.admin.metrics.row import Labels, Read, Row, Value, deprecated, one_of, reasons_of
 from gateway.admin.metrics.scrape import Scrape
 from gateway.features.volume_quotas.report import PublisherReport, VolumesReport
 from gateway.features.volume_quotas.rules import VolumeRow, VolumeState
@@ -62,24 +62,33 @@ def _publication_age(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
 
 
 PUBLISHER_METRICS: tuple[Row, ...] = (
-    Value("gauge", "weir_volume_connected", "1 while the usage topic can be read (reader) and written (publisher).", ("role",),
-          _volume_connections, merge="min"),
-    Value("counter", "weir_volume_published_total", "Usage messages published.", (),
+    Value("gauge", "weir_volume_connected", "1 while the usage topic of volumes can be read (reader) and written (publisher).",
+          ("role",), _volume_connections, merge="min"),
+    Value("counter", "weir_volume_published_total", "Usage messages of volumes published.", (),
           _published(lambda publisher: publisher.log.published_total)),
     Value("gauge", "weir_volume_publication_age_seconds", "Time since this process last published usage.", (),
           _publication_age, merge="max"),
-    Value("counter", "weir_volume_publication_errors_total", "Attempts to publish usage that failed.", (),
+    Value("counter", "weir_volume_publication_errors_total", "Failed attempts to publish the usage of volumes.", (),
           _published(lambda publisher: publisher.log.publication_errors_total)),
     Value("counter", "weir_volume_source_errors_total", "Failed requests to brokers for their usage.", (),
           _published(lambda publisher: publisher.source_errors_total)),
 )  # fmt: skip
 """The metrics of gateways and agents."""
 
+_OPEN_RATIO = Value(
+    "gauge",
+    "weir_volume_open_ratio",
+    "Share of the producers' rate that the volumes let through: 1 open, 0 paused.",
+    (),
+    _reported(lambda volumes: volumes.verdict.factor),
+    merge="min",
+)
+
 METRICS: tuple[Row, ...] = (
     Value("gauge", "weir_volume_state", "1 for the state of the cluster's volumes, 0 for the other states.", ("state",),
           _volume_state, merge="max"),
-    Value("gauge", "weir_volume_factor", "Share of the producers' rate that the volumes let through: 1 open, 0 paused.", (),
-          _reported(lambda volumes: volumes.verdict.factor), merge="min"),
+    _OPEN_RATIO,
+    deprecated("weir_volume_factor", _OPEN_RATIO),
     Value("gauge", "weir_volume_delay_seconds", "Delay of each Produce request by the volume quota.", (),
           _reported(lambda volumes: volumes.gate.delay), merge="max"),
     Value("gauge", "weir_volume_data_missing", "1 while the state is PAUSE because some broker's usage is not known.", (),
@@ -90,8 +99,8 @@ METRICS: tuple[Row, ...] = (
           _usage_ages, merge="max"),
     Value("gauge", "weir_volume_freshness_seconds", "Age at which usage counts as unknown, by the state that then applies.",
           ("when_unknown",), _freshness, merge="max"),
-    Value("gauge", "weir_volume_capacity_bytes", "Capacity of a volume.", _VOLUME,
-          _per_volume(lambda row: row.volume.capacity), merge="max"),
+    Value("gauge", "weir_volume_capacity_bytes", "Capacity of a volume.", _VOLUME, _per_volume(lambda row: row.volume.capacity),
+          merge="max"),
     Value("gauge", "weir_volume_consumed_bytes", "Bytes in use of a volume.", _VOLUME,
           _per_volume(lambda row: row.volume.consumed), merge="max"),
     Value("gauge", "weir_volume_soft_limit_bytes", "Bytes in use at which producers begin to be delayed.", _VOLUME,
@@ -99,10 +108,10 @@ METRICS: tuple[Row, ...] = (
     Value("gauge", "weir_volume_hard_limit_bytes", "Bytes in use at which producers are paused.", _VOLUME,
           _per_volume(lambda row: row.hard.reached_at(row.volume.capacity)), merge="max"),
     *PUBLISHER_METRICS,
-    Value("counter", "weir_volume_messages_total", "Records read from the usage topic.", (),
+    Value("counter", "weir_volume_messages_total", "Records read from the usage topic of volumes.", (),
           _reported(lambda volumes: volumes.log.records_total)),
-    Value("counter", "weir_volume_messages_skipped_total", "Usage messages that could not be used.", ("reason",),
+    Value("counter", "weir_volume_messages_skipped_total", "Unusable messages of the usage topic of volumes.", ("reason",),
           reasons_of(VolumesReport, lambda volumes: volumes.skipped)),
-    Value("counter", "weir_volume_produce_requests_total",
-          "Produce requests delayed, refused or deferred (put_off) by the volume quota.", ("result",), _volume_requests),
+    Value("counter", "weir_volume_produce_requests_total", "Produce requests delayed, refused or deferred (put_off) by the"
+          " volume quota.", ("result",), _volume_requests),
 )  # fmt: skip

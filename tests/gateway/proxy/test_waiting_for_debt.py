@@ -4,6 +4,7 @@ import pytest
 
 from gateway.features.controller_mutations import handlers as mutations
 from gateway.features.controller_mutations.costs import KnownTopics
+from gateway.proxy.counters import Counters
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
@@ -267,3 +268,24 @@ def test_good_requests_before_a_bad_frame_are_forwarded():
     with pytest.raises(Exception, match="negative"):
         t.client_sends(m.produce(1, acks=0, size=100), m.produce(2, acks=0, size=100), b"\xff" * 20)
     t.broker_got(m.produce(1, acks=0, size=100), m.produce(2, acks=0, size=100))
+
+
+def test_wait_is_in_the_latency_of_the_client_alone():
+    engine, counters = indebted(2.0), Counters()
+    t = Transcript(engine=engine, counters=counters)
+    t.client_sends(m.produce(2))
+    t.broker_got()
+    t.passes(2.0)
+    t.broker_got(m.produce(2))
+    t.passes(0.25)
+    t.broker_answers(m.produced(2))
+    t.passes(10)
+    t.client_sends(m.produce(3))
+    t.passes(0.25)
+    t.broker_answers(m.produced(3))
+    upstream, moves = counters.latency[ApiKey.PRODUCE], counters.wait_moves[ApiKey.PRODUCE]
+    quarter, longer = 19, 22  # slots of 0.25 s to 0.5 s, and of 2 s to 4 s
+    assert (upstream[quarter], sum(upstream)) == (2, 2)
+    assert (moves[quarter], moves[longer], sum(moves)) == (-1, 1, 0)
+    assert counters.latency_seconds[ApiKey.PRODUCE] == pytest.approx(0.5)
+    assert counters.wait_seconds[ApiKey.PRODUCE] == pytest.approx(2.0)

@@ -75,7 +75,7 @@ def test_config_names_key_and_refuses_value(value: str) -> None:
 
 def test_metrics_have_its_label(spoon_view: AdminView) -> None:
     page = exposition(Scrape.of(spoon_view), "text/plain")[0].decode()
-    assert 'weir_quota_limit{client_id="",kind="spoon",user="alice"} 10.0' in page
+    assert 'weir_quota_limit_teaspoons_per_second{client_id="",kind="spoon",user="alice"} 10.0' in page
     assert 'weir_throttled_requests_total{client_id="",kind="spoon",user="alice"} 1.0' in page
     assert 'weir_throttle_time_seconds_count{kind="spoon"} 1.0' in page
     assert 'weir_quota_bytes_total{client_id="",kind="spoon"' not in page
@@ -117,12 +117,19 @@ def test_live_page_is_sent_its_unit_and_sum(spoon_view: AdminView) -> None:
 
 
 def test_table_has_a_row_for_it(engine: QuotaEngine, bucket: Bucket) -> None:
-    console = Console(width=160, color_system=None)
+    console = Console(width=180, color_system=None)
     rows = [asdict(row) for row in engine.snapshot(NOW)]
     with console.capture() as capture:
-        console.print(quota_table({"generated_at": "now", "enforce": True, "units": {}, "rows": rows}, 160))
+        console.print(quota_table({"generated_at": "now", "enforce": True, "units": {}, "rows": rows}, 180))
     (line,) = [line for line in capture.get().splitlines() if "alice" in line]
-    assert [cell.strip() for cell in line.split("│")[1:7]] == ["spoon", "alice", "", "15.0/s", "10.0/s", "━" * 20 + " 150%"]
+    assert [cell.strip() for cell in line.split("│")[1:7]] == [
+        "spoon",
+        "alice",
+        "",
+        "15.0 teaspoons/s",
+        "10.0 teaspoons/s",
+        "━" * 20 + " 150%",
+    ]
 
 
 def test_debts_can_be_forgiven() -> None:
