@@ -15,7 +15,6 @@ from aiohttp import web
 from gateway.admin.explanation import ANONYMOUS, ClientNames
 from gateway.admin.http import Page, json_page
 from gateway.admin.rows import EARLY
-from gateway.admin.single_flight import SingleFlight
 from gateway.quotas.entity import OTHER, short_name
 from gateway.quotas.kinds import KINDS
 
@@ -78,10 +77,10 @@ class EntityNames(NamedTuple):
 
 
 class EntityPages:
-    """The pages of entities. Simultaneous requests share one look at the usage, whichever entities they name."""
+    """The pages of entities. `usage` should share one look among simultaneous requests, whichever entities they name."""
 
     def __init__(self, usage: Callable[[], Awaitable[EntityUsage]]) -> None:
-        self._usage = SingleFlight(usage)
+        self._usage = usage
 
     def pages(self) -> dict[str, Page]:
         return {"/entities": self._html, "/api/entities": self._json}
@@ -101,7 +100,7 @@ class EntityPages:
 
     async def _found(self) -> EntityUsage:
         try:
-            return await self._usage.get()
+            return await self._usage()
         except UsageUnknownError:
             raise web.HTTPServiceUnavailable(text="no worker answers\n") from None
 
@@ -167,7 +166,7 @@ def _card(row: Row) -> str:
     if limited:
         facts.append(("Limit", f"{kind.text(row['limit'])} ({row['key']})"))
         facts.append(("Used", f"{row['used_ratio']:.0%} of the limit; throttling begins at 100%"))
-        facts.append(("Quota of", row["level"]))
+        facts.append(("Quota of entity", row["level"]))
         facts.append(("Set in", row["set_in"]))
     else:
         facts.append(("Limit", "none" if not row["level"] else f"none: {row['level']}"))
@@ -176,9 +175,11 @@ def _card(row: Row) -> str:
     if row["throttled_since"]:
         facts.append(("Throttled since", row["throttled_since"]))
     if row["throttled_total"]:
-        facts.append(("Throttled requests", f"{row['throttled_total']:,}, {row['throttle_seconds_total']:,.1f} s in sum"))
+        facts.append(
+            ("Throttled so far", f"{_requests(row['throttled_total'])}, {row['throttle_seconds_total']:,.1f} s in sum")
+        )
     if row["early_total"]:
-        facts.append(("Too early", f"{row['early_total']:,} requests, by up to {row['early_seconds_max']:.1f} s"))
+        facts.append(("Too early", f"{_requests(row['early_total'])}, by up to {row['early_seconds_max']:.1f} s"))
     facts.append(("Connections", f"{row['connections']:,}"))
     if row["addresses"]:
         facts.append(("Throttled addresses", ", ".join(row["addresses"])))
@@ -189,6 +190,10 @@ def _card(row: Row) -> str:
         f'<section><h2>{escape(kind.title)} <span class="quiet">{escape(", ".join(parts))}</span></h2>'
         f"{_bar(row) if limited else ''}<dl>{words}</dl></section>"
     )
+
+
+def _requests(count: int) -> str:
+    return "1 request" if count == 1 else f"{count:,} requests"
 
 
 def _bar(row: Row) -> str:

@@ -15,6 +15,7 @@ from gateway.admin.live import GatewaySnapshots, LiveFeed, units
 from gateway.admin.metrics.registry import exposition
 from gateway.admin.metrics.scrape import Scrape
 from gateway.admin.rows import EARLY, CurrentPlaces, described
+from gateway.admin.single_flight import SingleFlight
 from gateway.admin.view import AdminView
 from gateway.config.effective import ReloadResult
 from gateway.features.catalogue import FEATURES
@@ -42,7 +43,8 @@ class AdminServer(PageServer):
             "/api/facts": shared(self._facts),
             ACTIVE: shared(self._active),
         }
-        pages |= EntityPages(self._usage).pages() | {EXPLAIN: explain_page(self._explain)}
+        self._shared_usage = SingleFlight(self._usage)
+        pages |= EntityPages(self._shared_usage.get).pages() | {EXPLAIN: explain_page(self._explain)}
         pages |= {f"/api/{feature.page}": self._report(feature.page) for feature in FEATURES if feature.page}
         self._snapshots = snapshots
         actions = {PATH: forgive_page(view.forgive)}
@@ -96,8 +98,9 @@ class AdminServer(PageServer):
         return await json_page({"rows": view.engine.active_rows(view.monotonic(), ACTIVE_SECONDS)})
 
     async def _explain(self, client: ClientNames, _: str) -> dict[str, Any]:
-        answer = explain_client(client, self._places(), self._view.dynamic())
-        return with_use(answer, (await self._usage()).rows)
+        # Thousands of entities take long, so a thread looks through them.
+        answer = await asyncio.to_thread(explain_client, client, self._places(), self._view.dynamic())
+        return with_use(answer, (await self._shared_usage.get()).rows)
 
     def _report(self, page: str) -> Page:
         async def answer() -> web.Response:

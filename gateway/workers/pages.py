@@ -20,6 +20,7 @@ from gateway.admin.live import LiveFeed, Point, kinds, ranked, units
 from gateway.admin.metrics.registry import METRICS
 from gateway.admin.rows import EARLY, described, undescribed
 from gateway.admin.server import ACTIVE
+from gateway.admin.single_flight import SingleFlight
 from gateway.config.places import Places
 from gateway.log import iso
 from gateway.quotas.snapshot import UsageRow
@@ -80,6 +81,7 @@ class WorkersServer(PageServer):
         self._totals = Totals()
         self._scraping = asyncio.Lock()  # the two formats share the totals
         self._facts: Answer = NO_FACTS
+        self._shared_usage = SingleFlight(self._usage)
         pages: dict[str, Page] = {
             "/metrics": shared_metrics(self._metrics),
             "/readyz": self._readyz,
@@ -90,7 +92,7 @@ class WorkersServer(PageServer):
             "/api/sharing": self._answered(self._merged("/api/sharing", merge_sharing)),
             "/api/config": self._answered(self._merged("/api/config", merge_config)),
             "/api/workers": self._workers,
-            **EntityPages(self._usage).pages(),
+            **EntityPages(self._shared_usage.get).pages(),
             EXPLAIN: explain_page(self._explain),
         }
         super().__init__(pages, LiveFeed(self), at, allowed_hosts, actions={PATH: self._forgive})
@@ -186,7 +188,7 @@ class WorkersServer(PageServer):
         }
 
     async def _explain(self, _: ClientNames, query: str) -> Answer:
-        answers, usage = await asyncio.gather(self._ask(f"{EXPLAIN}?{query}"), self._usage())
+        answers, usage = await asyncio.gather(self._ask(f"{EXPLAIN}?{query}"), self._shared_usage.get())
         return with_use(answers[0], usage.rows)
 
     async def _readyz(self, _: web.Request) -> web.Response:

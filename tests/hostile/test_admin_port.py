@@ -13,6 +13,7 @@ ENTITIES = 1_000
 SCRAPES = 30
 
 PAGES = ["/", "/metrics", "/api/config", "/api/quotas", "/api/throttles", "/api/facts", "/api/stream"]
+PAGES += ["/entities?user=a", "/api/entities?user=a", "/api/explain?user=a", "/api/active"]
 
 
 def ask(weir: Weir, path: str, host: str | None) -> tuple[int, str]:

@@ -1,9 +1,7 @@
 """Prometheus's conventions over all metrics: names, units and help texts."""
 
 import re
-import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +11,7 @@ from gateway.admin.metrics.scrape import Scrape
 from gateway.admin.view import AdminView
 from gateway.quotas.kinds import UNITS
 from gateway.workers.families import WORKER_METRICS
+from tests.helm.prometheus_process import program
 
 ALL = [*METRICS, *WORKER_METRICS]
 DEPRECATED = [row for row in METRICS if row.help.startswith("Deprecated since ")]
@@ -109,10 +108,9 @@ def test_deprecated_metric_has_the_values_of_its_successor(view: AdminView) -> N
 
 
 @pytest.mark.process
-def test_promtool_accepts_the_page(view: AdminView, tmp_path: Path) -> None:
-    promtool = shutil.which("promtool") or str(Path(__file__).parents[3] / ".cache" / "tools" / "bin" / "promtool")
+def test_promtool_accepts_the_page(view: AdminView) -> None:
     body = exposition(Scrape.of(view), "")[0]
-    found = subprocess.run([promtool, "check", "metrics"], input=body, capture_output=True, timeout=60)
+    found = subprocess.run([program("promtool"), "check", "metrics"], input=body, capture_output=True, timeout=60)
     lines = [line for line in (found.stdout + found.stderr).decode().splitlines() if "weir_" in line]
     assert lines == []
 
