@@ -48,18 +48,20 @@ async def serve(path: Path, config: WeirConfig, worker: Worker | None = None) ->
     `path` is watched for changes of the config. `worker` is given to each of several processes.
     """
     gateway = Gateway(path, config, worker)
+    loop = asyncio.get_running_loop()
+    stopping = Stopping()
+    # Before the start: it serves clients, and the default action of a signal would end the process without a drain.
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, stopping.request if worker is None else stopping.drain)
+    if worker is not None:
+        loop.add_signal_handler(CUT, stopping.cut)
     try:
         await gateway.start()
     except (BindError, AdminBindError) as error:
         _log.error("%s", error)
         await gateway.stop()
         return CANNOT_BIND
-    loop = asyncio.get_running_loop()
-    stopping = Stopping()
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_number, stopping.request if worker is None else stopping.drain)
     if worker is not None:
-        loop.add_signal_handler(CUT, stopping.cut)
         worker.when_alone(stopping.drain)
     await gateway.run(stopping)
     return OK
