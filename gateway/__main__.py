@@ -24,7 +24,7 @@ from gateway.config.model import WeirConfig
 from gateway.config.problems import ConfigError
 from gateway.config.summary import summary
 from gateway.log import configure_logging
-from gateway.moving_in import command_line as moving_in
+from gateway.migration import command_line as migration
 from gateway.quotas.kinds import CLIENT_KINDS
 from gateway.reports.job import command as reports
 from gateway.version import weir_build, weir_version
@@ -180,7 +180,7 @@ def _check(options: argparse.Namespace) -> int:
     config = load_config(options.config)
     warnings = _warnings(options.config, config)
     if options.brokers:
-        from gateway.moving_in.ask_brokers import broker_warnings  # here, so that other checks start without Kafka's protocol
+        from gateway.migration.ask_brokers import broker_warnings  # here, so that other checks start without Kafka's protocol
 
         warnings += broker_warnings(config, options.config)
     for warning in warnings:
@@ -306,7 +306,7 @@ def _parser() -> argparse.ArgumentParser:
     for command in (serve, check):
         command.add_argument("--config", type=Path, required=True, metavar="FILE", help="the config file, such as weir.yaml")
 
-    moving_in.add_init(commands)
+    migration.add_init(commands)
 
     volumes = commands.add_parser("volumes", help="publish the usage of a broker's disks")
     publish = volumes.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser(
@@ -339,7 +339,7 @@ def _parser() -> argparse.ArgumentParser:
     quotas.add_argument("--json", action="store_true", help="print the gateway's answer once, as JSON")
     quotas.set_defaults(run=_quotas)
     of_quotas = quotas.add_subparsers(title="commands", metavar="COMMAND")
-    moving_in.add_commands(of_quotas, _url)
+    migration.add_commands(of_quotas, _url)
     forgive = of_quotas.add_parser(
         "forgive", help="clear a client's debt, on the gateway's own host", description=_FORGIVE, formatter_class=layout
     )

@@ -9,9 +9,9 @@ import pytest
 from gateway.__main__ import main
 from gateway.cluster import discovery
 from gateway.config.load import parse_config
-from gateway.moving_in import MoveError, broker_admin
-from gateway.moving_in.access import access_of, addresses, check_not_gateway
-from gateway.moving_in.broker_quotas import entity_of
+from gateway.migration import MigrationError, broker_admin
+from gateway.migration.access import access_of, addresses, check_not_gateway
+from gateway.migration.broker_quotas import entity_of
 from loadtest.testkit.kafka import free_port
 
 CONFIG = """\
@@ -105,7 +105,7 @@ def test_brokers_by_server_name_are_weirs_own(config: Path, address: str, own: b
         ' sni: "broker-{id}.kafka.example.com:9092"}',
     )
     parsed = parse_config(text, source="weir.yaml")
-    with pytest.raises(MoveError, match="is the listener tls of this gateway") if own else nullcontext():
+    with pytest.raises(MigrationError, match="is the listener tls of this gateway") if own else nullcontext():
         check_not_gateway(parsed, [(address, 9092)])
 
 
@@ -142,7 +142,7 @@ def test_brokers_must_be_a_number(config: Path, capsys) -> None:
 
 
 def test_address_is_needed_without_a_config() -> None:
-    with pytest.raises(MoveError, match="--bootstrap-server: is missing"):
+    with pytest.raises(MigrationError, match="--bootstrap-server: is missing"):
         access_of(None, None, None, None)
 
 

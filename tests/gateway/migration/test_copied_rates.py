@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.moving_in.copied_rates import copied_rate_warnings
+from gateway.migration.copied_rates import copied_rate_warnings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 
 QUOTAS = {

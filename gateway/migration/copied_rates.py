@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from gateway.moving_in.broker_quotas import PER_BROKER, BrokerQuotas, limits_by_target, number_text, translated
+from gateway.migration.broker_quotas import PER_BROKER, BrokerQuotas, limits_by_target, number_text, translated
 from gateway.quotas.entity import EntityQuota
 
 

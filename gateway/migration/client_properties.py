@@ -9,7 +9,7 @@ from typing import Final
 import javaproperties
 
 from gateway.config.problems import nearest
-from gateway.moving_in import MoveError
+from gateway.migration import MigrationError
 from gateway.proxy.tls.contexts import ClientTls
 
 KEYS: Final = {
@@ -67,24 +67,24 @@ class ClientProperties:
 
 
 def read_properties(path: Path) -> ClientProperties:
-    """Raises MoveError without any password. Relative file names start at the working directory, as for Kafka's tools."""
+    """Raises MigrationError without any password. Relative file names start at the working directory, as for Kafka's tools."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise MoveError(
+        raise MigrationError(
             f"--command-config {path}: can't be read: {error.strerror or error} — name a properties file of a Kafka client"
         ) from None
     except UnicodeDecodeError:
-        raise MoveError(f"--command-config {path}: is not UTF-8 text — name a properties file of a Kafka client") from None
+        raise MigrationError(f"--command-config {path}: is not UTF-8 text — name a properties file of a Kafka client") from None
     return parse_properties(text, str(path))
 
 
 def parse_properties(text: str, source: str) -> ClientProperties:
-    """Raises MoveError."""
+    """Raises MigrationError."""
     try:
         values = javaproperties.loads(text)
     except javaproperties.InvalidUEscapeError:
-        raise MoveError(f"{source}: has a \\u escape without four hexadecimal digits — correct it") from None
+        raise MigrationError(f"{source}: has a \\u escape without four hexadecimal digits — correct it") from None
     for key in values:
         if key not in KEYS:
             raise _unknown(key, source)
@@ -98,23 +98,23 @@ def parse_properties(text: str, source: str) -> ClientProperties:
     )
 
 
-def _unknown(key: str, source: str) -> MoveError:
+def _unknown(key: str, source: str) -> MigrationError:
     similar = nearest(key, KEYS)
     hint = f"write {similar}, or remove it" if similar else "remove it"
-    return MoveError(f"{source}: {key} is not a key that Weir understands — {hint}; the keys are {', '.join(KEYS)}")
+    return MigrationError(f"{source}: {key} is not a key that Weir understands — {hint}; the keys are {', '.join(KEYS)}")
 
 
 def _one_of(values: Mapping[str, str], key: str, default: str, allowed: tuple[str, ...], source: str) -> str:
     value = values.get(key, default).strip().upper()
     if value not in allowed:
-        raise MoveError(f"{source}: {key} is {values[key]!r}, which Weir can't use — write one of {', '.join(allowed)}")
+        raise MigrationError(f"{source}: {key} is {values[key]!r}, which Weir can't use — write one of {', '.join(allowed)}")
     return value
 
 
 def _timeout(values: Mapping[str, str], source: str) -> int:
     text = values.get("request.timeout.ms", "10000").strip()
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= _MAX_TIMEOUT_MS):
-        raise MoveError(f"{source}: request.timeout.ms is {text!r} — write milliseconds, from 1 to {_MAX_TIMEOUT_MS}")
+        raise MigrationError(f"{source}: request.timeout.ms is {text!r} — write milliseconds, from 1 to {_MAX_TIMEOUT_MS}")
     return int(text)
 
 
@@ -123,7 +123,7 @@ def _tls(values: Mapping[str, str], source: str) -> ClientTls:
     own = _pem_file(values, "keystore", source)
     check = values.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
     if check not in ("https", ""):
-        raise MoveError(
+        raise MigrationError(
             f"{source}: ssl.endpoint.identification.algorithm is {check!r} — write https, or leave it empty to"
             " accept any host name"
         )
@@ -135,7 +135,7 @@ def _pem_file(values: Mapping[str, str], store: str, source: str) -> Path | None
     if location is None:
         return None
     if kind.strip().upper() != "PEM":
-        raise MoveError(
+        raise MigrationError(
             f"{source}: ssl.{store}.type is {kind}, and Weir reads PEM only — convert {location} with keytool and openssl."
             f" Name the new file in ssl.{store}.location, and add ssl.{store}.type=PEM"
         )
@@ -144,26 +144,26 @@ def _pem_file(values: Mapping[str, str], store: str, source: str) -> Path | None
 
 def _sasl(values: Mapping[str, str], source: str) -> SaslLogin:
     if "sasl.mechanism" not in values:
-        raise MoveError(f"{source}: has no sasl.mechanism, and Weir does not know Kafka's default, GSSAPI — write one of"
+        raise MigrationError(f"{source}: has no sasl.mechanism, and Weir does not know Kafka's default, GSSAPI — write one of"
                         f" {', '.join(_MODULES)}")  # fmt: skip
     mechanism = _one_of(values, "sasl.mechanism", "", tuple(_MODULES), source)
     example = f'{_MODULES[mechanism]} required username="NAME" password="SECRET";'
     remedy = f"write sasl.jaas.config={example}"
     if "sasl.jaas.config" not in values:
-        raise MoveError(f"{source}: has no sasl.jaas.config, so there is no user for {mechanism} — {remedy}")
+        raise MigrationError(f"{source}: has no sasl.jaas.config, so there is no user for {mechanism} — {remedy}")
     found = _JAAS.fullmatch(values["sasl.jaas.config"])
     if found is None:
-        raise MoveError(f"{source}: sasl.jaas.config can't be read (its value is secret, so it is not shown) — {remedy}")
+        raise MigrationError(f"{source}: sasl.jaas.config can't be read (its value is secret, so it is not shown) — {remedy}")
     if found["module"] != _MODULES[mechanism]:
-        raise MoveError(
+        raise MigrationError(
             f"{source}: sasl.jaas.config names {found['module']}, which is not the module of {mechanism} — {remedy}"
         )
     options = {name: _unquoted(value) for name, value in _OPTION.findall(found["options"])}
     for name in ("username", "password"):
         if not options.get(name):
-            raise MoveError(f"{source}: sasl.jaas.config has no {name} — {remedy}")
+            raise MigrationError(f"{source}: sasl.jaas.config has no {name} — {remedy}")
     if unknown := sorted(options.keys() - {"username", "password"}):
-        raise MoveError(f"{source}: sasl.jaas.config has the option {unknown[0]}, which Weir does not understand — remove it")
+        raise MigrationError(f"{source}: sasl.jaas.config has the option {unknown[0]}, unknown to Weir — remove it")
     return SaslLogin(mechanism, options["username"], options["password"])
 
 

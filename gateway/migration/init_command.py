@@ -9,11 +9,11 @@ from pathlib import Path
 
 from gateway.cluster.discovery import sasl_mechanisms
 from gateway.config.load import load_config
-from gateway.moving_in import MoveError
-from gateway.moving_in.access import Access, addresses, by_properties, reason_of
-from gateway.moving_in.broker_admin import BrokerAdmin, NotAllowedError
-from gateway.moving_in.client_properties import ClientProperties, read_properties
-from gateway.moving_in.first_config import USUAL_BROKER_PORTS, ChosenPorts, FoundCluster, first_config
+from gateway.migration import MigrationError
+from gateway.migration.access import Access, addresses, by_properties, reason_of
+from gateway.migration.broker_admin import BrokerAdmin, NotAllowedError
+from gateway.migration.client_properties import ClientProperties, read_properties
+from gateway.migration.first_config import USUAL_BROKER_PORTS, ChosenPorts, FoundCluster, first_config
 from protocol.errors import ProtocolError
 
 _BOOTSTRAP_PORTS = (29092, 39092, 19092, 49092)
@@ -31,7 +31,7 @@ class InitOptions:
 
 
 async def init(options: InitOptions) -> None:
-    """Write the file and print the next steps. Raises MoveError before anything is written."""
+    """Write the file and print the next steps. Raises MigrationError before anything is written."""
     out = options.out
     bootstrap = addresses(options.bootstrap_server)
     access = by_properties(bootstrap, options.command_config)
@@ -39,7 +39,7 @@ async def init(options: InitOptions) -> None:
     password_file = None if properties.sasl is None else out.with_suffix(".password")
     for file in (out, password_file):
         if file is not None and file.exists():
-            raise MoveError(f"{file}: exists, and init overwrites no file — remove it, or name another file with --out")
+            raise MigrationError(f"{file}: exists, and init overwrites no file — remove it, or name another file with --out")
     found, unreachable = await _ask(access)
     ports = choose_ports(found.brokers, "127.0.0.1" if options.advertised_host is None else "0.0.0.0")  # noqa: S104
     text = first_config(found, bootstrap, properties, ports, options.advertised_host, password_file, str(out))
@@ -82,7 +82,7 @@ async def _ask(access: Access) -> tuple[FoundCluster, list[str]]:
 
 
 def choose_ports(broker_ids: Iterable[int], host: str) -> ChosenPorts:
-    """Ports that are free on this host now. Raises MoveError if there are none."""
+    """Ports that are free on this host now. Raises MigrationError if there are none."""
     ids = sorted(broker_ids)
     count = max(USUAL_BROKER_PORTS, ids[-1] - ids[0] + 1)
     for first in _BOOTSTRAP_PORTS:
@@ -91,7 +91,7 @@ def choose_ports(broker_ids: Iterable[int], host: str) -> ChosenPorts:
         if first + count <= 65_535 and all(_is_free(host, port) for port in wanted):
             break
     else:
-        raise MoveError(
+        raise MigrationError(
             f"no range of {count + 1} ports from {', '.join(map(str, _BOOTSTRAP_PORTS))} on is free on this host — stop the"
             " programs that use them"
         )
@@ -114,4 +114,4 @@ def _write(path: Path, text: str, mode: int) -> None:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise MoveError(f"{path}: can't be written: {error.strerror} — name a file in another folder with --out") from None
+        raise MigrationError(f"{path}: can't be written: {error.strerror} — name a file in another folder with --out") from None

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 
-from gateway.moving_in.broker_quotas import PER_BROKER, PER_CLUSTER, BrokerQuotas, Entity, entity_text, number_text, sort_key
+from gateway.migration.broker_quotas import PER_BROKER, PER_CLUSTER, BrokerQuotas, Entity, entity_text, number_text, sort_key
 
 
 @dataclass(frozen=True, slots=True)

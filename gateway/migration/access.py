@@ -15,8 +15,8 @@ from gateway.cluster.client import ClusterError, Connections, CredentialsError
 from gateway.cluster.discovery import PROBE_SECONDS, sasl_mechanisms
 from gateway.cluster.upstream import Upstream, problem_of
 from gateway.config.model import ListenerConfig, Server, WeirConfig
-from gateway.moving_in import MoveError
-from gateway.moving_in.client_properties import ClientProperties, read_properties
+from gateway.migration import MigrationError
+from gateway.migration.client_properties import ClientProperties, read_properties
 from gateway.proxy.tls.contexts import client_context
 from protocol.errors import ProtocolError
 
@@ -37,10 +37,10 @@ class Access:
     def connections(self) -> Connections:
         return Connections(self.options, self.client_id, self.timeout_ms)
 
-    async def explained(self, error: ClusterError) -> MoveError:
+    async def explained(self, error: ClusterError) -> MigrationError:
         """The error with its cause: aiokafka's text names none if TLS or SASL fails."""
         if isinstance(error, CredentialsError):
-            return MoveError(str(error))
+            return MigrationError(str(error))
         problems: list[str] = []
         for address in self.bootstrap:
             where = f"{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}"
@@ -52,18 +52,18 @@ class Access:
                 problems.append(f"{where} answers, but not as a Kafka broker does ({problem})")
             else:
                 refused = bool(mechanisms) or "sasl_mechanism" in self.options()
-                return MoveError(f"{where}: {self.advice(mechanisms)}" if refused else f"{error} — {_REMEDY}")
-        return MoveError(f"{'; '.join(problems)} — {_REMEDY}")
+                return MigrationError(f"{where}: {self.advice(mechanisms)}" if refused else f"{error} — {_REMEDY}")
+        return MigrationError(f"{'; '.join(problems)} — {_REMEDY}")
 
 
 def addresses(text: str) -> tuple[Address, ...]:
-    """The addresses in `--bootstrap-server`: `host:port`, several with commas. Raises MoveError."""
+    """The addresses in `--bootstrap-server`: `host:port`, several with commas. Raises MigrationError."""
     found = []
     for part in text.split(","):
         try:
             server = TypeAdapter(Server).validate_python(part.strip())
         except ValidationError:
-            raise MoveError(
+            raise MigrationError(
                 f'--bootstrap-server: {part.strip()!r} is not an address — write "host:port" of a broker, several with commas'
             ) from None
         found.append((server.host, server.port))
@@ -71,7 +71,7 @@ def addresses(text: str) -> tuple[Address, ...]:
 
 
 def by_properties(bootstrap: tuple[Address, ...], path: Path | None) -> Access:
-    """Access by `--command-config`, or in plaintext without it. Raises MoveError."""
+    """Access by `--command-config`, or in plaintext without it. Raises MigrationError."""
     properties = ClientProperties("--command-config") if path is None else read_properties(path)
     tls = None
     if properties.tls is not None:
@@ -80,7 +80,7 @@ def by_properties(bootstrap: tuple[Address, ...], path: Path | None) -> Access:
         except OSError as error:
             names = ", ".join(sorted({str(file) for file in properties.tls.files})) or "the system's authorities"
             reason = error.strerror or str(error) or "it is not PEM"
-            raise MoveError(
+            raise MigrationError(
                 f"{properties.source}: {names} can't be used: {reason} — name PEM files that Weir can read"
             ) from None
     options: dict[str, Any] = {"security_protocol": properties.security_protocol}
@@ -103,12 +103,12 @@ def by_properties(bootstrap: tuple[Address, ...], path: Path | None) -> Access:
 
 
 def by_config(bootstrap: tuple[Address, ...] | None, config: WeirConfig, path: Path) -> Access:
-    """Access as the gateway itself has it: `upstream.tls` and `upstream.sasl`, by default its servers. Raises MoveError."""
+    """Access as the gateway itself has it: `upstream.tls` and `upstream.sasl`, its servers by default."""
     servers = bootstrap or tuple((server.host, server.port) for server in config.upstream.bootstrap_servers)
     try:
         upstream = Upstream(config.upstream, path.parent, Brokers(list(servers)), Counter())
     except OSError as error:
-        raise MoveError(f"{path}: upstream.tls can't be used: {error} — `weir check` names the file") from None
+        raise MigrationError(f"{path}: upstream.tls can't be used: {error} — `weir check` names the file") from None
 
     def advice(mechanisms: Sequence[str]) -> str:
         if not upstream.login.has_credentials:
@@ -144,7 +144,7 @@ def _advice(properties: ClientProperties, mechanisms: Sequence[str]) -> str:
 
 
 def access_of(bootstrap: str | None, command_config: Path | None, config: WeirConfig | None, path: Path | None) -> Access:
-    """Access as the options of a command say. Raises MoveError.
+    """Access as the options of a command say. Raises MigrationError.
 
     `--command-config` overrides the TLS and SASL settings of the config file, `--bootstrap-server` its servers.
     """
@@ -154,18 +154,18 @@ def access_of(bootstrap: str | None, command_config: Path | None, config: WeirCo
     if servers is None and config is not None:
         servers = tuple((server.host, server.port) for server in config.upstream.bootstrap_servers)
     if servers is None:
-        raise MoveError("--bootstrap-server: is missing — give the address of a broker")
+        raise MigrationError("--bootstrap-server: is missing — give the address of a broker")
     return by_properties(servers, command_config)
 
 
 def check_not_gateway(config: WeirConfig, found: Sequence[Address]) -> None:
-    """Raises MoveError if one of the addresses is a listener of this config: Weir would answer with its own quotas."""
+    """Raises MigrationError if one of the addresses is a listener of this config: Weir would answer with its own quotas."""
     for host, port in found:
         for listener in config.listeners:
             ports = {listener.bootstrap_port, *(listener.broker_ports.ports if listener.broker_ports is not None else ())}
             hosts = {_plain(listener.host), _plain(listener.advertised_host)}
             if (port in ports and _plain(host) in hosts) or _is_named_broker(listener, host, port):
-                raise MoveError(
+                raise MigrationError(
                     f"{host}:{port} is the listener {listener.name} of this gateway, which answers with its own quotas — name a"
                     " broker's own address with --bootstrap-server"
                 )

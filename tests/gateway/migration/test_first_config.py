@@ -9,10 +9,10 @@ import yaml
 
 from gateway.config.load import load_config, parse_config
 from gateway.config.model import PortRange, ServerAddress
-from gateway.moving_in import MoveError
-from gateway.moving_in.client_properties import ClientProperties, SaslLogin
-from gateway.moving_in.first_config import EXAMPLES, ChosenPorts, FoundCluster, first_config
-from gateway.moving_in.init_command import choose_ports
+from gateway.migration import MigrationError
+from gateway.migration.client_properties import ClientProperties, SaslLogin
+from gateway.migration.first_config import EXAMPLES, ChosenPorts, FoundCluster, first_config
+from gateway.migration.init_command import choose_ports
 from gateway.proxy.tls.contexts import ClientTls
 
 BROKERS = {1: ("kafka-1.example.com", 9092), 2: ("kafka-2.example.com", 9092), 3: ("::1", 9092), 4: ("kafka-4", 9092)}
@@ -106,7 +106,7 @@ def test_taken_port_is_avoided() -> None:
 
 
 def test_too_wide_a_span_of_ids_is_refused() -> None:
-    with pytest.raises(MoveError, match="no range of 60001 ports"):
+    with pytest.raises(MigrationError, match="no range of 60001 ports"):
         choose_ports([0, 59_999], "127.0.0.1")
 
 

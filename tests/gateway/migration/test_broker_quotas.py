@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gateway.moving_in.broker_quotas import (
+from gateway.migration.broker_quotas import (
     LARGEST,
     entity_of,
     entity_text,

@@ -14,11 +14,11 @@ from gateway import clock
 from gateway.config.entities import entity_quota
 from gateway.config.model import WeirConfig
 from gateway.features.quota_api.state_file import StateFile
-from gateway.moving_in import MoveError, restore_file
-from gateway.moving_in.access import Access, check_not_gateway
-from gateway.moving_in.broker_admin import BrokerAdmin, Cluster
-from gateway.moving_in.broker_quotas import Entity, Translation, translated, waves
-from gateway.moving_in.lift_rules import GatewayQuotas, burst_notes, listed, loosened, obstacles, with_api_quotas
+from gateway.migration import MigrationError, restore_file
+from gateway.migration.access import Access, check_not_gateway
+from gateway.migration.broker_admin import BrokerAdmin, Cluster
+from gateway.migration.broker_quotas import Entity, Translation, translated, waves
+from gateway.migration.lift_rules import GatewayQuotas, burst_notes, listed, loosened, obstacles, with_api_quotas
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
 
@@ -58,7 +58,7 @@ class _Plan:
 
 
 def lift(config: WeirConfig, path: Path, access: Access, options: LiftOptions) -> int:
-    """Returns the exit code. Raises MoveError."""
+    """Returns the exit code. Raises MigrationError."""
     check_not_gateway(config, access.bootstrap)
     plan = asyncio.run(_planned(config, path, access, options))
     print(plan.text, flush=True)
@@ -83,7 +83,7 @@ def lift(config: WeirConfig, path: Path, access: Access, options: LiftOptions) -
     except KeyboardInterrupt:
         if not options.restore_file.exists():
             raise
-        raise MoveError(f"interrupted; {_gone(options.restore_file)}") from None
+        raise MigrationError(f"interrupted; {_gone(options.restore_file)}") from None
     print(
         f"lifted {len(plan.translation.moved)} quotas; `weir quotas restore {options.restore_file}` puts them"
         " back exactly as they were"
@@ -107,7 +107,7 @@ async def _planned(config: WeirConfig, path: Path, access: Access, options: Lift
 
 
 async def _running_quotas(admin: str) -> GatewayQuotas:
-    """Raises MoveError if the admin server does not answer as Weir's does."""
+    """Raises MigrationError if the admin server does not answer as Weir's does."""
     url = f"{admin.rstrip('/')}/api/config"
     try:
         async with aiohttp.ClientSession(timeout=_TIMEOUT) as session, session.get(url) as response:
@@ -117,11 +117,11 @@ async def _running_quotas(admin: str) -> GatewayQuotas:
         rows = tuple(entity_quota(row) for row in quotas["entities"])
         return GatewayQuotas(f"the gateway at {admin} (config version {answer['version']})", quotas["enforce"] is True, rows)
     except (aiohttp.ClientResponseError, ValueError, KeyError, TypeError) as error:
-        raise MoveError(
+        raise MigrationError(
             f"--admin {admin}: answers, but not as Weir does ({error}) — name Weir's admin.host and admin.port"
         ) from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise MoveError(
+        raise MigrationError(
             f"--admin {admin}: can't be reached: {str(error) or 'no answer in time'} — start the gateway, or name its"
             " admin.host and admin.port"
         ) from None
@@ -156,7 +156,7 @@ async def _carry_out(access: Access, plan: _Plan, options: LiftOptions) -> None:
     async with BrokerAdmin(access) as admin:
         again = translated(await admin.describe(), plan.translation.brokers)
         if again.moved != plan.translation.moved:
-            raise MoveError("the brokers' quotas have changed since they were listed above — run the command again")
+            raise MigrationError("the brokers' quotas have changed since they were listed above — run the command again")
         content = restore_file.restore_file(
             plan.cluster.cluster_id,
             [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in access.bootstrap],
@@ -168,8 +168,8 @@ async def _carry_out(access: Access, plan: _Plan, options: LiftOptions) -> None:
         removal = _removal(plan)
         try:
             await admin.alter_in_waves(plan.cluster, waves(removal), removal)
-        except MoveError as error:
-            raise MoveError(f"{error}; {_gone(options.restore_file)}") from None
+        except MigrationError as error:
+            raise MigrationError(f"{error}; {_gone(options.restore_file)}") from None
 
 
 def _gone(path: Path) -> str:
@@ -182,10 +182,10 @@ def _removal(plan: _Plan) -> dict[Entity, dict[str, float | None]]:
 
 def _confirm(count: int, ask: Callable[[str], str]) -> None:
     if not sys.stdin.isatty():
-        raise MoveError("stdin is not a terminal, so nobody can confirm the lift — add --yes")
+        raise MigrationError("stdin is not a terminal, so nobody can confirm the lift — add --yes")
     try:
         answer = ask(f"Remove these {count} quotas from the brokers? Type yes: ")
     except EOFError:
         answer = ""
     if answer.strip().lower() != "yes":
-        raise MoveError("not confirmed, so nothing has been changed — type yes, or add --yes")
+        raise MigrationError("not confirmed, so nothing has been changed — type yes, or add --yes")

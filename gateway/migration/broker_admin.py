@@ -20,9 +20,9 @@ from gateway.alterations import CLUSTER_AUTHORIZATION_FAILED
 from gateway.cluster.brokers import Address
 from gateway.cluster.client import Answer, ClusterError, answer_of, check_error
 from gateway.cluster.requests import BrokerRequest, Message
-from gateway.moving_in import MoveError
-from gateway.moving_in.access import Access
-from gateway.moving_in.broker_quotas import BrokerQuotas, Entity, entity_of, entity_text, printable
+from gateway.migration import MigrationError
+from gateway.migration.access import Access
+from gateway.migration.broker_quotas import BrokerQuotas, Entity, entity_of, entity_text, printable
 
 APPLIED_SECONDS = 30.0
 """The time that each broker has to apply an alteration of the controller."""
@@ -50,12 +50,12 @@ class Cluster:
         return f"cluster {printable(self.cluster_id)} with {count} live {'broker' if count == 1 else 'brokers'} (id {ids})"
 
 
-class NotAllowedError(MoveError):
+class NotAllowedError(MigrationError):
     """The user lacks a right on the cluster."""
 
 
 class BrokerAdmin:
-    """A context manager: the connections of one command. Every method raises MoveError with the cause and the remedy."""
+    """A context manager: the connections of one command. Every method raises MigrationError with the cause and the remedy."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -76,7 +76,7 @@ class BrokerAdmin:
         with _readable("Metadata"):
             brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
         if not brokers or not answer.cluster_id:
-            raise MoveError("the brokers' Metadata names no brokers or no cluster id — try again when the cluster has started")
+            raise MigrationError("the brokers' Metadata names no brokers or no cluster id — try again later")
         return Cluster(answer.cluster_id, brokers)
 
     async def describe(self, address: Address | None = None) -> BrokerQuotas:
@@ -111,12 +111,12 @@ class BrokerAdmin:
             await self.wait_until_applied(cluster, part)
 
     async def ask_every_broker(self, cluster: Cluster) -> None:
-        """Raises MoveError if a live broker does not answer. An alteration could not be checked there."""
+        """Raises MigrationError if a live broker does not answer. An alteration could not be checked there."""
         for node_id, address in sorted(cluster.brokers.items()):
             try:
                 await self.describe(address)
-            except MoveError as error:
-                raise MoveError(f"broker {node_id}: {error}, or run the command on a host that reaches all brokers") from None
+            except MigrationError as error:
+                raise MigrationError(f"broker {node_id}: {error}, or run the command where all brokers answer") from None
 
     async def _alter(self, changes: Changes, *, validate_only: bool) -> None:
         entry_of = AlterClientQuotasRequest.EntryData
@@ -157,7 +157,7 @@ class BrokerAdmin:
             until = clock.monotonic() + APPLIED_SECONDS
             while not _has(await self.describe(address), changes):
                 if clock.monotonic() > until:
-                    raise MoveError(
+                    raise MigrationError(
                         f"broker {node_id} has not applied the change within {APPLIED_SECONDS:g} s — check that broker with"
                         " kafka-configs --describe"
                     )
@@ -173,7 +173,7 @@ class BrokerAdmin:
             try:
                 check_error(code, "the brokers refuse the request")
             except ClusterError as error:
-                raise MoveError(f"{error}: {message} — correct it with kafka-configs, and try again") from None
+                raise MigrationError(f"{error}: {message} — correct it with kafka-configs, and try again") from None
 
     async def _ask(self, request: Message, address: Address | None = None) -> Answer:
         try:
@@ -183,7 +183,7 @@ class BrokerAdmin:
         except ClusterError as error:
             if address is None:
                 raise await self._access.explained(error) from None
-            raise MoveError(f"{error} — check that broker") from None
+            raise MigrationError(f"{error} — check that broker") from None
 
 
 @contextmanager
@@ -192,7 +192,7 @@ def _readable(api: str) -> Iterator[None]:
         with answer_of(api):
             yield
     except ClusterError as error:
-        raise MoveError(f"{error} — name a broker of Apache Kafka 2.6 or later with --bootstrap-server") from None
+        raise MigrationError(f"{error} — name a broker of Apache Kafka 2.6 or later with --bootstrap-server") from None
 
 
 def _reader(response: Message) -> Callable[[int, bytes], Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from gateway.cluster.brokers import Address
 from gateway.config.keys import SECTIONS
 from gateway.config.model import ServerAddress, WeirConfig
-from gateway.moving_in.client_properties import ClientProperties
+from gateway.migration.client_properties import ClientProperties
 
 USUAL_BROKER_PORTS = 100
 """Ports for brokers without `broker_ports`."""

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.moving_in import MoveError
-from gateway.moving_in.access import Access
-from gateway.moving_in.broker_admin import BrokerAdmin
-from gateway.moving_in.broker_quotas import Entity, entity_text, number_text, waves
-from gateway.moving_in.restore_file import RestoreFile
-from gateway.moving_in.restore_rules import RestorePlan, restore_plan
+from gateway.migration import MigrationError
+from gateway.migration.access import Access
+from gateway.migration.broker_admin import BrokerAdmin
+from gateway.migration.broker_quotas import Entity, entity_text, number_text, waves
+from gateway.migration.restore_file import RestoreFile
+from gateway.migration.restore_rules import RestorePlan, restore_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class RestoreOptions:
 
 
 def restore(path: Path, content: RestoreFile, access: Access, options: RestoreOptions) -> int:
-    """Returns the exit code. Raises MoveError."""
+    """Returns the exit code. Raises MigrationError."""
     return asyncio.run(_restore(path, content, access, options))
 
 
@@ -31,7 +31,7 @@ async def _restore(path: Path, content: RestoreFile, access: Access, options: Re
     async with BrokerAdmin(access) as admin:
         cluster = await admin.cluster()
         if cluster.cluster_id != content.cluster_id and not options.force:
-            raise MoveError(
+            raise MigrationError(
                 f"{path}: is of the cluster {content.cluster_id}, and the brokers are of {cluster.cluster_id} — name that"
                 " cluster with --bootstrap-server, or add --force"
             )
@@ -51,8 +51,8 @@ async def _restore(path: Path, content: RestoreFile, access: Access, options: Re
             return 0
         try:
             await admin.alter_in_waves(cluster, reversed(waves(wanted)), wanted)
-        except MoveError as error:
-            raise MoveError(f"{error}; repeat the command until it reports success: it sets the rest") from None
+        except MigrationError as error:
+            raise MigrationError(f"{error}; repeat the command until it reports success: it sets the rest") from None
     restored = sum(len(limits) for quotas in (plan.missing, plan.different) for limits in quotas.values())
     if restored:
         print(f"restored {restored} quotas; you may delete {path}")

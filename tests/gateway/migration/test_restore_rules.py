@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from gateway.moving_in.broker_quotas import entity_of
-from gateway.moving_in.restore_rules import restore_plan
+from gateway.migration.broker_quotas import entity_of
+from gateway.migration.restore_rules import restore_plan
 
 ALICE, BOB = entity_of({"user": "alice"}), entity_of({"user": "bob"})
 P, C, SHARE = "producer_byte_rate", "consumer_byte_rate", "request_percentage"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.moving_in import MoveError
-from gateway.moving_in.client_properties import KEYS, ClientProperties, SaslLogin, parse_properties, read_properties
+from gateway.migration import MigrationError
+from gateway.migration.client_properties import KEYS, ClientProperties, SaslLogin, parse_properties, read_properties
 from gateway.proxy.tls.contexts import ClientTls
 from loadtest.testkit.kafka.sasl import java_properties
 
@@ -91,7 +91,7 @@ SASL = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}
         (SASL | {"sasl_jaas_config": f'{SCRAM} required username="a" password="";'}, "sasl.jaas.config has no password"),
         (
             SASL | {"sasl_jaas_config": f'{SCRAM} required username="a" password="{SECRET}" tokenauth="true";'},
-            "has the option tokenauth, which Weir does not understand — remove it",
+            "has the option tokenauth, unknown to Weir — remove it",
         ),
         (
             {"security_protocol": "SSL", "ssl_truststore_location": "t.jks"},
@@ -104,7 +104,7 @@ SASL = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}
     ],
 )
 def test_wrong_properties_are_named_with_a_remedy(lines: dict[str, str], problem: str) -> None:
-    with pytest.raises(MoveError) as error:
+    with pytest.raises(MigrationError) as error:
         parsed(**lines)
     assert str(error.value).startswith("admin.properties: ")
     assert problem in str(error.value)
@@ -115,7 +115,7 @@ def test_wrong_properties_are_named_with_a_remedy(lines: dict[str, str], problem
 def test_unreadable_file_is_named(tmp_path: Path, make) -> None:
     path = tmp_path / "admin.properties"
     make(path)
-    with pytest.raises(MoveError, match=r"--command-config .*admin.properties: .* — name a properties file"):
+    with pytest.raises(MigrationError, match=r"--command-config .*admin.properties: .* — name a properties file"):
         read_properties(path)
 
 

@@ -166,14 +166,14 @@ def _count(text: str) -> int:
 
 
 def _run(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """The command, with a MoveError as one line on stderr and exit code 1."""
+    """The command, with a MigrationError as one line on stderr and exit code 1."""
 
     def run(options: argparse.Namespace) -> int:
-        from gateway.moving_in import MoveError
+        from gateway.migration import MigrationError
 
         try:
             return command(options)
-        except MoveError as error:
+        except MigrationError as error:
             print(error, file=sys.stderr)
             return 1
 
@@ -186,7 +186,7 @@ def _run(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Nam
 def _init(options: argparse.Namespace) -> int:
     import asyncio
 
-    from gateway.moving_in.init_command import InitOptions, init
+    from gateway.migration.init_command import InitOptions, init
 
     asyncio.run(init(InitOptions(options.bootstrap_server, options.command_config, options.out, options.advertised_host)))
     return 0
@@ -196,8 +196,8 @@ def _import(options: argparse.Namespace) -> int:
     import asyncio
 
     from gateway.config.load import load_config
-    from gateway.moving_in.access import access_of
-    from gateway.moving_in.import_command import import_quotas
+    from gateway.migration.access import access_of
+    from gateway.migration.import_command import import_quotas
 
     config = load_config(options.config)
     access = access_of(options.bootstrap_server, options.command_config, config, options.config)
@@ -207,8 +207,8 @@ def _import(options: argparse.Namespace) -> int:
 
 def _lift(options: argparse.Namespace) -> int:
     from gateway.config.load import load_config
-    from gateway.moving_in.access import access_of
-    from gateway.moving_in.lift_command import LiftOptions, lift
+    from gateway.migration.access import access_of
+    from gateway.migration.lift_command import LiftOptions, lift
 
     config = load_config(options.config)
     access = access_of(options.bootstrap_server, options.command_config, config, options.config)
@@ -218,9 +218,9 @@ def _lift(options: argparse.Namespace) -> int:
 
 def _restore(options: argparse.Namespace) -> int:
     from gateway.config.load import load_config
-    from gateway.moving_in import restore_file
-    from gateway.moving_in.access import access_of, check_not_gateway
-    from gateway.moving_in.restore_command import RestoreOptions, restore
+    from gateway.migration import restore_file
+    from gateway.migration.access import access_of, check_not_gateway
+    from gateway.migration.restore_command import RestoreOptions, restore
 
     content = restore_file.read(options.file)
     config = None if options.config is None else load_config(options.config)

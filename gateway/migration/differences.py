@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from gateway.moving_in.broker_quotas import (
+from gateway.migration.broker_quotas import (
     PER_BROKER,
     KeptQuota,
     MovedQuota,
@@ -18,7 +18,7 @@ from gateway.moving_in.broker_quotas import (
     number_text,
     sort_key,
 )
-from gateway.moving_in.broker_quotas import entity_text as broker_entity_text
+from gateway.migration.broker_quotas import entity_text as broker_entity_text
 from gateway.quotas.entity import DEFAULT, RATES, ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds import BY_CONFIG_KEY
 

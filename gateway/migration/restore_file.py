@@ -9,8 +9,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gateway.moving_in import MoveError
-from gateway.moving_in.broker_quotas import BrokerQuotas, Entity, entity_of
+from gateway.migration import MigrationError
+from gateway.migration.broker_quotas import BrokerQuotas, Entity, entity_of
 
 VERSION: Final = 1
 _FORMAT: Final = "weir-quotas-restore"
@@ -63,18 +63,18 @@ def _entry(entity: Entity, quotas: object) -> _Entry:
 
 
 def check_new(path: Path) -> None:
-    """Raises MoveError if the file exists, or its folder can't be written to. Creates nothing."""
+    """Raises MigrationError if the file exists, or its folder can't be written to. Creates nothing."""
     if path.is_symlink() or path.exists():
         raise _exists(path)
     folder = path.parent
     if not folder.is_dir():
-        raise MoveError(f"{path}: the folder {folder} does not exist — create it, or name another file with --restore-file")
+        raise MigrationError(f"{path}: the folder {folder} does not exist — create it, or change --restore-file")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise _unwritable(path, "no permission to write to its folder")
 
 
 def write(path: Path, content: RestoreFile) -> None:
-    """Create the file, readable by its owner only; after the return, it survives a loss of power. Raises MoveError."""
+    """Create the file, readable by its owner only; after the return, it survives a loss of power. Raises MigrationError."""
     text = json.dumps(content.model_dump(), indent=2, ensure_ascii=False) + "\n"
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -98,22 +98,22 @@ def write(path: Path, content: RestoreFile) -> None:
 
 
 def read(path: Path) -> RestoreFile:
-    """Raises MoveError if the file can't be read, or is not a restore file of this version."""
+    """Raises MigrationError if the file can't be read, or is not a restore file of this version."""
     remedy = "name the file that `weir quotas lift` wrote"
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise MoveError(f"{path}: can't be read: {error.strerror or error} — {remedy}") from None
+        raise MigrationError(f"{path}: can't be read: {error.strerror or error} — {remedy}") from None
     except UnicodeDecodeError:
-        raise MoveError(f"{path}: is not a restore file: it is not UTF-8 text — {remedy}") from None
+        raise MigrationError(f"{path}: is not a restore file: it is not UTF-8 text — {remedy}") from None
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError):
-        raise MoveError(f"{path}: is not a restore file: it is not JSON — {remedy}") from None
+        raise MigrationError(f"{path}: is not a restore file: it is not JSON — {remedy}") from None
     if not isinstance(raw, dict) or raw.get("format") != _FORMAT:
-        raise MoveError(f'{path}: is not a restore file: it has no "format": "{_FORMAT}" — {remedy}')
+        raise MigrationError(f'{path}: is not a restore file: it has no "format": "{_FORMAT}" — {remedy}')
     if raw.get("version") != VERSION:
-        raise MoveError(
+        raise MigrationError(
             f"{path}: has the version {raw.get('version')!r}, and this Weir reads {VERSION} — use the Weir that wrote it"
         )
     try:
@@ -121,21 +121,21 @@ def read(path: Path) -> RestoreFile:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))
-        raise MoveError(f"{path}: is damaged at {key}: {first['msg']} — use an unchanged copy") from None
+        raise MigrationError(f"{path}: is damaged at {key}: {first['msg']} — use an unchanged copy") from None
     for name, entries in (("lifted", found.lifted), ("kept", found.kept)):
         if len({entity_of(entry.entity) for entry in entries}) < len(entries):
-            raise MoveError(f"{path}: is damaged at {name}: an entity appears twice — use an unchanged copy")
+            raise MigrationError(f"{path}: is damaged at {name}: an entity appears twice — use an unchanged copy")
     return found
 
 
-def _exists(path: Path) -> MoveError:
-    return MoveError(
+def _exists(path: Path) -> MigrationError:
+    return MigrationError(
         f"{path}: exists, and may be the only copy of quotas that were lifted earlier — name another with --restore-file,"
         " and keep this one"
     )
 
 
-def _unwritable(path: Path, reason: str) -> MoveError:
-    return MoveError(
+def _unwritable(path: Path, reason: str) -> MigrationError:
+    return MigrationError(
         f"{path}: can't be written: {reason}; nothing has been changed at the brokers — name another file with --restore-file"
     )

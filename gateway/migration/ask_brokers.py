@@ -4,17 +4,17 @@ import asyncio
 from pathlib import Path
 
 from gateway.config.model import WeirConfig
-from gateway.moving_in import MoveError
-from gateway.moving_in.access import by_config, check_not_gateway
-from gateway.moving_in.broker_admin import BrokerAdmin
-from gateway.moving_in.copied_rates import copied_rate_warnings
+from gateway.migration import MigrationError
+from gateway.migration.access import by_config, check_not_gateway
+from gateway.migration.broker_admin import BrokerAdmin
+from gateway.migration.copied_rates import copied_rate_warnings
 
 
 def broker_warnings(config: WeirConfig, path: Path) -> list[str]:
     """One line for each difference that is probably a mistake, or for the reason why the brokers could not be asked."""
     try:
         return asyncio.run(_ask(config, path))
-    except MoveError as error:
+    except MigrationError as error:
         return [f"--brokers: {error}"]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtest.scenarios.moving_in import LIMIT, QUOTAS, Move, rates, step, table
+from loadtest.scenarios.migration import LIMIT, QUOTAS, Move, rates, step, table
 
 STEADY = [(second / 4, second * LIMIT // 4) for second in range(81)]
 """The old limit for 20 seconds, in four samples a second."""

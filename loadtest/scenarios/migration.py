@@ -1,4 +1,4 @@
-"""`python -m loadtest.scenarios.moving_in`: quotas move from three brokers to Weir and back, under load.
+"""`python -m loadtest.scenarios.migration`: quotas move from three brokers to Weir and back, under load.
 
 The brokers have 20 quotas of all kinds. Producers that never wait, one for each broker, share one quota. The steps are those of
 the guide: import, shadow, enforce, lift, restore. The rates are those of the brokers' logs, as parts of the old limit. That is
@@ -21,9 +21,9 @@ from typing import Any
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from gateway.moving_in.access import addresses, by_properties
-from gateway.moving_in.broker_admin import BrokerAdmin
-from gateway.moving_in.broker_quotas import entity_of
+from gateway.migration.access import addresses, by_properties
+from gateway.migration.broker_admin import BrokerAdmin
+from gateway.migration.broker_quotas import entity_of
 from loadtest.bench.report import machine
 from loadtest.scenarios.evenness.logs import Sampler, Series, log_bytes
 from loadtest.testkit.fleet import CLIENT_ID, UnpacedProducer
@@ -31,7 +31,7 @@ from loadtest.testkit.gateway_process import CompiledGateway
 from loadtest.testkit.kafka import KafkaCluster, run_tool
 from loadtest.testkit.paths import RESULTS, RUN
 
-RESULT_FILE = RESULTS / "moving-in.json"
+RESULT_FILE = RESULTS / "migration.json"
 BROKERS = 3
 RATE = 500_000
 """The quota of the producers at each broker, in bytes per second."""
@@ -235,13 +235,13 @@ def table(moves: Sequence[Move]) -> str:
 
 def main() -> int:
     """Run the scenario and print the table; returns 1 if the quotas differ afterwards."""
-    parser = argparse.ArgumentParser(prog="python -m loadtest.scenarios.moving_in", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m loadtest.scenarios.migration", description=__doc__)
     parser.add_argument("--seconds", type=float, default=15.0, help="duration of a step; below 15, no results are written")
     seconds = parser.parse_args().seconds
     RUN.mkdir(exist_ok=True)
     moves = []
     with (
-        tempfile.TemporaryDirectory(prefix="moving-in-", dir=RUN) as name,
+        tempfile.TemporaryDirectory(prefix="migration-", dir=RUN) as name,
         KafkaCluster(Path(name) / "kafka", BROKERS) as cluster,
     ):
         asyncio.run(set_quotas(cluster.bootstrap_servers))

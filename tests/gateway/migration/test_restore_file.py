@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.moving_in import MoveError, restore_file
-from gateway.moving_in.broker_quotas import entity_of
+from gateway.migration import MigrationError, restore_file
+from gateway.migration.broker_quotas import entity_of
 
 LIFTED = {
     entity_of({"user": "alice", "client-id": None}): {"producer_byte_rate": 9.223372036854775807e18, "consumer_byte_rate": 1.0},
@@ -45,7 +45,7 @@ def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
     link.symlink_to(tmp_path / "nowhere")
     for name in (path, link):
         for attempt in (lambda name=name: restore_file.check_new(name), lambda name=name: restore_file.write(name, content())):
-            with pytest.raises(MoveError, match=r"exists, and may be the only copy .* --restore-file"):
+            with pytest.raises(MigrationError, match=r"exists, and may be the only copy .* --restore-file"):
                 attempt()
     assert path.read_text() == "precious"
     assert not (tmp_path / "nowhere").exists()
@@ -53,9 +53,9 @@ def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
 
 def test_missing_folder_is_named_before_anything_changes(tmp_path: Path) -> None:
     path = tmp_path / "nowhere" / "restore.json"
-    with pytest.raises(MoveError, match=f"the folder {path.parent} does not exist — create it"):
+    with pytest.raises(MigrationError, match=f"the folder {path.parent} does not exist — create it"):
         restore_file.check_new(path)
-    with pytest.raises(MoveError, match="can't be written: No such file or directory; nothing has been changed"):
+    with pytest.raises(MigrationError, match="can't be written: No such file or directory; nothing has been changed"):
         restore_file.write(path, content())
 
 
@@ -72,7 +72,7 @@ def full_disk(size: int) -> Iterator[None]:
 
 def test_half_a_file_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "restore.json"
-    with full_disk(100), pytest.raises(MoveError, match="can't be written: File too large; nothing has been changed"):
+    with full_disk(100), pytest.raises(MigrationError, match="can't be written: File too large; nothing has been changed"):
         restore_file.write(path, content())
     assert list(tmp_path.iterdir()) == []
 
@@ -100,7 +100,7 @@ ENTRY = {"entity": {"user": "a"}, "quotas": {"producer_byte_rate": 1.0}}
 def test_other_files_are_refused(tmp_path: Path, text: str, problem: str) -> None:
     path = tmp_path / "restore.json"
     path.write_text(text)
-    with pytest.raises(MoveError) as error:
+    with pytest.raises(MigrationError) as error:
         restore_file.read(path)
     assert str(error.value).startswith(f"{path}: ")
     assert problem in str(error.value)
@@ -111,5 +111,5 @@ def test_other_files_are_refused(tmp_path: Path, text: str, problem: str) -> Non
 def test_unreadable_file_is_named(tmp_path: Path, make) -> None:
     path = tmp_path / "restore.json"
     make(path)
-    with pytest.raises(MoveError, match=r"restore.json: (can't be read|is not a restore file).* — name the file"):
+    with pytest.raises(MigrationError, match=r"restore.json: (can't be read|is not a restore file).* — name the file"):
         restore_file.read(path)

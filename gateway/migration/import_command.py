@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gateway.config.model import WeirConfig
-from gateway.moving_in.access import Access, check_not_gateway
-from gateway.moving_in.broker_admin import BrokerAdmin, Cluster
-from gateway.moving_in.broker_quotas import Translation, translated
-from gateway.moving_in.differences import differences, rows_text, summary
+from gateway.migration.access import Access, check_not_gateway
+from gateway.migration.broker_admin import BrokerAdmin, Cluster
+from gateway.migration.broker_quotas import Translation, translated
+from gateway.migration.differences import differences, rows_text, summary
 from gateway.quotas.entity import EntityQuota
 
 
 async def import_quotas(config: WeirConfig, path: Path, access: Access, brokers: int | None) -> str:
-    """The text to print: YAML with comments. `brokers` None: the number of live brokers. Raises MoveError."""
+    """The text to print: YAML with comments. `brokers` None: the number of live brokers. Raises MigrationError."""
     check_not_gateway(config, access.bootstrap)
     async with BrokerAdmin(access) as admin:
         cluster = await admin.cluster()

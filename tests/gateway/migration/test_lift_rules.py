@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from gateway.config.entities import entity_quota
-from gateway.moving_in.broker_quotas import BrokerQuotas, entity_of, translated
-from gateway.moving_in.lift_rules import GatewayQuotas, burst_notes, listed, loosened, obstacles, with_api_quotas
+from gateway.migration.broker_quotas import BrokerQuotas, entity_of, translated
+from gateway.migration.lift_rules import GatewayQuotas, burst_notes, listed, loosened, obstacles, with_api_quotas
 from gateway.quotas.entity import ClientQuotaEntity
 
 ALICE = entity_of({"user": "alice"})

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from gateway.config.document import read_document
 from gateway.config.entities import entity_quota
 from gateway.config.load import parse_config
-from gateway.moving_in.broker_admin import Cluster
-from gateway.moving_in.broker_quotas import entity_of, translated
-from gateway.moving_in.differences import Sign, differences, rows_text, summary
-from gateway.moving_in.import_command import import_text
+from gateway.migration.broker_admin import Cluster
+from gateway.migration.broker_quotas import entity_of, translated
+from gateway.migration.differences import Sign, differences, rows_text, summary
+from gateway.migration.import_command import import_text
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
 
 SMALLEST = 'upstream: {bootstrap_servers: ["127.0.0.1:9"]}\nlisteners: [{name: clients, bootstrap_port: 29092}]\n'

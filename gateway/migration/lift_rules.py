@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gateway.moving_in.broker_quotas import MovedQuota, Translation, entity_text, factor_text, limits_by_target, number_text
-from gateway.moving_in.differences import entity_text as target_text
+from gateway.migration.broker_quotas import MovedQuota, Translation, entity_text, factor_text, limits_by_target, number_text
+from gateway.migration.differences import entity_text as target_text
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable
 
 _SHORT_BURST_SECONDS: Final = 1
