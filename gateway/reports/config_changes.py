@@ -1,12 +1,15 @@
 """Changes of the configuration and of quotas, with throttling and use in the hour before and after each."""
 
+import datetime as dt
 from collections.abc import Sequence
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from gateway.reports.job.columns import count, moment
 from gateway.reports.job.hours import ENTITY_MINUTES
+from gateway.reports.job.period import Hour
 from gateway.reports.job.plots import grouped_bars
 from gateway.reports.report import Plot, Report, ReportRow, Tables
 from gateway.reports.top_throttled import AMOUNTS
@@ -14,12 +17,15 @@ from gateway.reports.top_throttled import AMOUNTS
 WINDOW_MINUTES = 60
 """The report compares this many minutes before a change with as many after it."""
 
+_EPOCH = dt.date(1970, 1, 1)
+_PARTS = ("user", "client_id", "ip")
 _MEASURES = ("throttled", "throttle_ms", "amount")
 
 
 def _build(tables: Tables) -> DataFrame:
     changes = _changes(tables).cache()
-    effects = _config_effects(changes, tables).unionByName(_quota_effects(changes, tables))
+    hours = _hours_around(changes)
+    effects = _config_effects(changes, tables, hours).unionByName(_quota_effects(changes, tables, hours))
     sides = {"before": F.col("distance") < 0, "after": F.col("distance") > 0}
     measured = effects.groupBy("change").agg(
         *(F.count_distinct(F.when(side, F.col("distance"))).alias(f"{name}_minutes") for name, side in sides.items()),
@@ -65,57 +71,40 @@ def _changes(tables: Tables) -> DataFrame:
     )
 
 
-def _hours_around(changes: DataFrame) -> DataFrame:
-    """The change, once for each hour that its window overlaps."""
-    hour = F.floor(F.col("at") / 60)
-    hours = changes.withColumn("at_hour", F.explode(F.array(hour - 1, hour, hour + 1)))
-    return hours.withColumns(
-        {
-            "at_date": F.date_from_unix_date(F.floor(F.col("at_hour") / 24).cast("int")),
-            "of_day": (F.col("at_hour") % 24).cast("int"),
-        }
+def _hours_around(changes: DataFrame) -> Sequence[Hour]:
+    """The hours that the windows of the changes overlap."""
+    hours = {row.at // 60 + near for row in changes.select("at").distinct().collect() for near in (-1, 0, 1)}
+    return [(_EPOCH + dt.timedelta(days=hour // 24), hour % 24) for hour in sorted(hours)]
+
+
+def _in_windows(minutes: DataFrame, changes: DataFrame, applied: Column) -> DataFrame:
+    """The measures of the minutes within the window of each change to which a minute is `applied`."""
+    at_minute = F.unix_date("date").cast("long") * 1440 + F.col("hour") * 60 + F.col("minute")
+    distance = at_minute - F.col("at")
+    return (
+        minutes.join(F.broadcast(changes), applied)
+        .withColumn("distance", F.when((distance != 0) & (F.abs(distance) <= WINDOW_MINUTES), distance))
+        .where(F.col("distance").isNotNull())
+        .select("change", "distance", *_MEASURES)
     )
 
 
-def _in_window(hour: Column, minute: Column) -> Column:
-    distance = hour * 60 + minute - F.col("at")
-    return F.when((distance != 0) & (F.abs(distance) <= WINDOW_MINUTES), distance)
-
-
-def _config_effects(changes: DataFrame, tables: Tables) -> DataFrame:
+def _config_effects(changes: DataFrame, tables: Tables, hours: Sequence[Hour]) -> DataFrame:
     """For a config file: the minutes of all kinds and entities."""
-    around = _hours_around(changes.where(F.col("type") == "config").select("change", "at"))
-    return (
-        tables.minutes.join(F.broadcast(around), _same_hour(tables.minutes))
-        .withColumn("distance", _in_window(F.col("at_hour"), F.col("minute")))
-        .where(F.col("distance").isNotNull())
-        .select("change", "distance", *_MEASURES)
-    )
+    configs = changes.where(F.col("type") == "config").select("change", "at")
+    return _in_windows(tables.table("minutes", hours), configs, F.lit(True))
 
 
-def _quota_effects(changes: DataFrame, tables: Tables) -> DataFrame:
+def _quota_effects(changes: DataFrame, tables: Tables, hours: Sequence[Hour]) -> DataFrame:
     """For a quota: the minutes of the entities that it applied to, and of the entity that it names."""
-    quotas = changes.where(F.col("type") == "quota_change").select("change", "at", "kind", "quota", "user", "client_id", "ip")
-    around = _hours_around(quotas)
-    renamed = around.select(
-        "change", "at", "at_hour", "at_date", "of_day",
-        *(F.col(name).alias(f"of_{name}") for name in ("kind", "quota", "user", "client_id", "ip")),
-    )  # fmt: skip
-    named = F.lit(True)
-    for part in ("user", "client_id", "ip"):
-        named &= F.col(part).eqNullSafe(F.col(f"of_{part}"))
-    applied = (F.col("kind") == F.col("of_kind")) & ((F.col("quota") == F.col("of_quota")) | named)
-    minutes = tables.table(ENTITY_MINUTES)
-    return (
-        minutes.join(F.broadcast(renamed), _same_hour(minutes) & applied)
-        .withColumn("distance", _in_window(F.col("at_hour"), F.col("minute")))
-        .where(F.col("distance").isNotNull())
-        .select("change", "distance", *_MEASURES)
+    quotas = changes.where(F.col("type") == "quota_change").select(
+        "change", "at", *(F.col(name).alias(f"of_{name}") for name in ("kind", "quota", *_PARTS))
     )
-
-
-def _same_hour(table: DataFrame) -> Column:
-    return (table["date"] == F.col("at_date")) & (table["hour"] == F.col("of_day"))
+    named = reduce(Column.__and__, (F.col(part).eqNullSafe(F.col(f"of_{part}")) for part in _PARTS))
+    applied = (F.col("kind") == F.col("of_kind")) & ((F.col("quota") == F.col("of_quota")) | named)
+    buckets = tables.names.join(F.broadcast(quotas), applied).select("change", "at", F.col("bucket").alias("of_bucket"))
+    minutes = tables.table(ENTITY_MINUTES, hours).where(F.col("minute").isNotNull())
+    return _in_windows(minutes, buckets, F.col("bucket") == F.col("of_bucket"))
 
 
 def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:

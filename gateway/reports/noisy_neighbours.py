@@ -14,11 +14,15 @@ _PAIR = ("user", "client_id", "by_user", "by_client_id")
 
 
 def _build(tables: Tables) -> DataFrame:
-    names = ("minutes", "throttled_minutes", "slowed_minutes", "throttle_ms", "by_bytes", "all_bytes")
+    sums = ("minutes", "throttled_minutes", "slowed_minutes", "throttle_ms", "by_bytes", "all_bytes")
+    clients = tables.clients
+    by_names = clients.select(*(F.col(name).alias(f"by_{name}") for name in clients.columns))
     return (
         tables.table("neighbours")
-        .groupBy(*_PAIR)
-        .agg(*(F.sum(name).alias(name) for name in names))
+        .groupBy("client", "by_client")
+        .agg(*(F.sum(name).alias(name) for name in sums))
+        .join(clients, "client")
+        .join(by_names, "by_client")
         .select(
             *_PAIR,
             "minutes",

@@ -1,10 +1,12 @@
 """The parts of a report, and the tables that it can read."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
+
+from gateway.reports.job.period import Hour
 
 ENTITY = ("kind", "user", "client_id", "ip")
 """The columns that identify an entity. A column is null if the entity's quota level does not use it."""
@@ -29,8 +31,16 @@ class Tables(Protocol):
     def minutes(self) -> DataFrame:
         """One row for each minute and kind."""
 
-    def table(self, name: str) -> DataFrame:
-        """An hourly table by its name."""
+    @property
+    def names(self) -> DataFrame:
+        """The dictionary of the ids: one row for each entity and matched quota, maybe also of other hours."""
+
+    @property
+    def clients(self) -> DataFrame:
+        """The `user` and `client_id` of each `client`."""
+
+    def table(self, name: str, hours: Iterable[Hour] | None = None) -> DataFrame:
+        """An hourly table by its name; with `hours`, only those of the requested hours."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from gateway.reports.job.columns import quantiles, ratio
-from gateway.reports.job.hours import entity_id
 from gateway.reports.job.plots import grouped_bars, kind_label
 from gateway.reports.report import ENTITY, Plot, Report, ReportRow, Tables
 
@@ -22,8 +21,8 @@ _SHOWN: Final = 12
 
 
 def _build(tables: Tables) -> DataFrame:
-    sized = quantiles(tables.table("rates"), ["entity_id"], _THOUSANDTHS)
-    return sized.join(tables.totals.withColumn("entity_id", entity_id()), "entity_id").select(
+    sized = quantiles(tables.table("rates"), ["entity"], _THOUSANDTHS)
+    return sized.join(tables.totals, "entity").select(
         *ENTITY,
         F.col("count").alias("minutes"),
         F.col("limit").alias("limit_now"),

@@ -106,10 +106,12 @@ def missing_requirement() -> str | None:
 
 
 def _run(options: argparse.Namespace, errors: Console) -> int:
+    from gateway.reports.job.hadoop import HadoopFolder
     from gateway.reports.job.overview import overview
-    from gateway.reports.job.page import page, write_text
+    from gateway.reports.job.page import page
     from gateway.reports.job.refresh import NothingToReportError, refresh, unreadable
     from gateway.reports.job.session import is_small, spark_session
+    from gateway.reports.job.state import OldLayoutError
     from gateway.reports.job.write import write_reports
 
     began = dt.datetime.now(dt.UTC)
@@ -156,8 +158,8 @@ def _run(options: argparse.Namespace, errors: Console) -> int:
         found = refresh(spark, options.events, out, Period(options.first, options.last), options.batch_hours, progress)
         reports = write_reports(spark, found.tables, out, progress)
         top = overview(found.tables, len(found.hours))
-        write_text(spark, f"{out}/report.html", page(found, top, reports, dt.datetime.now(dt.UTC)))
-    except NothingToReportError as error:
+        HadoopFolder(spark, out).write("report.html", page(found, top, reports, dt.datetime.now(dt.UTC)))
+    except (NothingToReportError, OldLayoutError) as error:
         errors.print(f"weir report: {error}")
         return FAILED
     except Exception as error:

@@ -1,13 +1,16 @@
 """The hourly aggregates that the reports read. They are computed once for each hour.
 
-One pass over all lines makes `entity_minutes`. The tables of `HOURLY` come from `entity_minutes` and from the events that
-are not usage samples. All tables have `date` and `hour`; times are `*_ms` since 1970. If the meaning of a table changes,
-increase `state.LAYOUT`, so that old hours are not mixed with new ones.
+One pass over all lines makes `entity_minutes`, and with it the dictionary `names`. The other tables come from
+`entity_minutes` and from the events that are not usage samples. All tables but `names` have `date` and `hour`; times are
+`*_ms` since 1970. If the meaning of a table changes, increase `state.LAYOUT`, so that old hours are not mixed with new ones.
+
+Tables carry 64-bit hashes instead of names: `entity` (a row's `ENTITY`), `bucket` (with the matched quota) and `client`
+(user and client-id). A shuffle of names would cost more than the parser.
 
 Sums and maxima of strings or structs would make Spark sort instead of hash. So aggregates over all lines use numbers only.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Window
@@ -21,6 +24,7 @@ HOUR = ("date", "hour")
 ENTITY_MINUTES = "entity_minutes"
 _BUCKET = (*ENTITY, "quota")
 _CLIENT = ("user", "client_id")
+_IDS = {"bucket": _BUCKET, "entity": ENTITY, "client": _CLIENT}
 _BYTE_KINDS = [kind.name for kind in UNITS[BYTES]]
 _MINUTE = (*HOUR, "minute")
 
@@ -37,30 +41,53 @@ SLOWED_BY_MS = 10.0
 
 @dataclass(frozen=True)
 class HourEvents:
-    """The events of some hours without usage samples and bad lines, and the minutes of each entity and client."""
+    """The events of some hours without usage samples and bad lines, and the stored rows of `entity_minutes`."""
 
     events: DataFrame
-    entity_minutes: DataFrame
-    client_minutes: DataFrame
+    stored: DataFrame
 
     def of(self, *types: str) -> DataFrame:
         return self.events.where(F.col("type").isin(list(types)))
+
+    @property
+    def minutes(self) -> DataFrame:
+        return self.stored.where(F.col("minute").isNotNull())
+
+
+def id_of(names: Sequence[str]) -> Column:
+    """A hash of some columns. Spark's hash ignores nulls, so the hash includes which columns are null."""
+    return F.xxhash64(*names, *(F.col(name).isNull() for name in names))
 
 
 def entity_minutes(lines: DataFrame) -> DataFrame:
     """One row for each minute, entity and matched quota, summed over all gateways.
 
     `amount` is null in a minute without a usage sample. `throttled` counts enforced decisions, `noted` the others.
-    `gateways` has the bits of the reporting gateways. `lines` and `bad_lines` count all lines of the hour: other events and
-    bad lines are in rows without a kind.
+    `gateways` has the bits of the reporting gateways.
+
+    Two sorts of rows have no `minute`. Rows without a `date` are the dictionary: the names of each `bucket`. Rows without a
+    `bucket` count the other events of an hour. `lines` and `bad_lines` count all lines.
     """
     good = F.col("rejected").isNull()
-    usage, throttle = good & (F.col("type") == "usage"), good & (F.col("type") == "throttle")
-    enforced = throttle & F.col("enforced")
-    noted = throttle & ~F.col("enforced")
-    counted = F.coalesce(usage | throttle, F.lit(False))
-    keys = {"minute": _minute()} | {name: F.col(name) for name in _BUCKET}
-    return lines.groupBy(*HOUR, *(F.when(counted, value).alias(name) for name, value in keys.items())).agg(
+    counted = good & F.col("type").isin("usage", "throttle")
+    # Each line is one row with figures and one row with names. The partial aggregate leaves few rows with names.
+    rows = lines.select(
+        *HOUR, *_BUCKET, *(name for name in _FIGURES),
+        *(F.when(counted, id_of(names)).alias(name) for name, names in _IDS.items()),
+        F.when(counted, _minute()).alias("minute"),
+        (good & (F.col("type") == "usage")).alias("is_usage"),
+        (good & (F.col("type") == "throttle")).alias("is_throttle"),
+        (~good).alias("bad"),
+        gateway_bit().alias("gateway_bit"),
+        F.explode(F.array(F.lit(False), F.lit(True))).alias("naming"),
+    ).where(~F.col("naming") | F.col("bucket").isNotNull())  # fmt: skip
+    named = F.col("naming")
+    usage, throttle = F.col("is_usage") & ~named, F.col("is_throttle") & ~named
+    enforced, noted = throttle & F.col("enforced"), throttle & ~F.col("enforced")
+    keys = [F.when(~named, F.col(name)).alias(name) for name in _MINUTE]
+    names = [F.when(named, F.col(name)).alias(name) for name in _BUCKET if name != "kind"]
+    kind = F.when(F.col("bucket").isNotNull(), F.col("kind")).alias("kind")
+    return rows.groupBy(*keys, kind, *_IDS, *names).agg(
         F.sum(F.when(usage, F.col("amount"))).alias("amount"),
         F.max(F.when(usage, F.col("limit"))).alias("usage_limit"),
         F.max(F.when(throttle, F.col("limit"))).alias("throttle_limit"),
@@ -78,10 +105,22 @@ def entity_minutes(lines: DataFrame) -> DataFrame:
         F.max(F.when(throttle, F.col("early_max_ms"))).alias("early_max_ms"),
         F.min(F.when(throttle, F.col("time_ms"))).alias("first_ms"),
         F.max(F.when(throttle, F.col("last_ms"))).alias("last_ms"),
-        F.bit_or(gateway_bit()).alias("gateways"),
-        F.count("*").alias("lines"),
-        F.count("rejected").alias("bad_lines"),
+        F.bit_or(F.when(~named, F.col("gateway_bit"))).alias("gateways"),
+        F.count_if(~named).alias("lines"),
+        F.count_if(~named & F.col("bad")).alias("bad_lines"),
     )
+
+
+_FIGURES = (
+    "time_ms", "last_ms", "amount", "limit", "requests", "latency_ms", "count", "rate", "throttle_ms", "throttle_max_ms",
+    "early_count", "early_ms", "early_max_ms", "enforced",
+)  # fmt: skip
+
+
+def _names(hours: HourEvents) -> DataFrame:
+    """The dictionary of the batch: the names behind each `bucket`, `entity` and `client`. It has no date and no hour."""
+    rows = hours.stored.where(F.col("date").isNull() & F.col("bucket").isNotNull())
+    return rows.select(*_IDS, *_BUCKET)
 
 
 SUMS = ("throttled", "throttle_ms", "throttled_amount", "noted", "noted_ms", "early_count", "early_ms")
@@ -96,7 +135,7 @@ def _entities(hours: HourEvents) -> DataFrame:
     """
     limited = F.col("usage_limit").isNotNull() & F.col("amount").isNotNull()
     allowed = F.col("usage_limit") * MINUTE_SECONDS
-    return hours.entity_minutes.groupBy(*HOUR, *_BUCKET).agg(
+    return hours.minutes.groupBy(*HOUR, "bucket", "entity", "kind").agg(
         F.count("amount").alias("active_minutes"),
         F.sum("amount").alias("amount"),
         F.max("amount").alias("peak_minute"),
@@ -115,25 +154,19 @@ def _entities(hours: HourEvents) -> DataFrame:
     )
 
 
-def entity_id() -> Column:
-    """A hash of a row's entity. Spark's hash ignores nulls, so the hash includes which columns are null."""
-    return F.xxhash64(*ENTITY, *(F.col(part).isNull() for part in ENTITY))
-
-
 def _longest(hours: HourEvents) -> DataFrame:
     """The longest throttle of each entity and hour, with the client's address, the broker and the API."""
     worst = F.struct("throttle_max_ms", "time_ms", "address", "broker", "api")
-    return hours.of("throttle").groupBy(*HOUR, *ENTITY).agg(F.max(worst).alias("worst"))
+    return hours.of("throttle").groupBy(*HOUR, id_of(ENTITY).alias("entity")).agg(F.max(worst).alias("worst"))
 
 
 def _rates(hours: HourEvents) -> DataFrame:
     """For each entity, the number of minutes in each `slot` of the amount used under one quota.
 
-    A minute is left out if more was given back than used, for example for mutations that a broker refused. The table is by
-    far the longest, so it identifies entities by `entity_id` only.
+    A minute is left out if more was given back than used, for example for mutations that a broker refused.
     """
-    used = hours.entity_minutes.where(F.col("amount") > 0)
-    return used.groupBy(*HOUR, entity_id().alias("entity_id"), slot_of(F.ceil("amount")).alias("slot")).count()
+    used = hours.minutes.where(F.col("amount") > 0)
+    return used.groupBy(*HOUR, "entity", slot_of(F.ceil("amount")).alias("slot")).count()
 
 
 def _throttle_times(hours: HourEvents) -> DataFrame:
@@ -150,41 +183,34 @@ def gateway_bit() -> Column:
 
 def _minutes(hours: HourEvents) -> DataFrame:
     """One row for each minute and kind, summed over the entities. `throttled_entities` counts the throttled ones."""
-    return hours.entity_minutes.groupBy(*HOUR, "minute", "kind").agg(
+    return hours.minutes.groupBy(*HOUR, "minute", "kind").agg(
         *(F.sum(name).alias(name) for name in ("amount", "requests", "latency_ms", *SUMS)),
         F.count_if(F.col("throttled") > 0).alias("throttled_entities"),
         F.bit_or("gateways").alias("gateways"),
     )
 
 
-def client_number() -> Column:
-    """A hash of a row's client (`user`, `client_id`). Spark groups and sorts numbers far faster than names."""
-    return F.xxhash64(*_CLIENT, *(F.col(part).isNull() for part in _CLIENT))
-
-
-def client_minutes(minutes: DataFrame) -> DataFrame:
+def _client_minutes(minutes: DataFrame) -> DataFrame:
     """One row for each minute and client, over all kinds: bytes `used`, throttle time and mean `latency`."""
     timed = F.when(F.col("latency_ms").isNotNull(), F.col("requests"))
-    return (
-        minutes.where(F.col("user").isNotNull() | F.col("client_id").isNotNull())
-        .groupBy(*_MINUTE, client_number().alias("client"))
-        .agg(
-            F.sum(F.when(F.col("kind").isin(_BYTE_KINDS), F.col("amount"))).alias("used"),
-            F.sum("throttle_ms").alias("throttle_ms"),
-            (F.sum("latency_ms") / F.sum(timed)).alias("latency"),
-            F.sum("latency_ms").alias("latency_ms"),
-            F.sum(timed).alias("requests"),
-        )
+    return minutes.groupBy(*_MINUTE, "client").agg(
+        F.sum(F.when(F.col("kind").isin(_BYTE_KINDS), F.col("amount"))).alias("used"),
+        F.sum("throttle_ms").alias("throttle_ms"),
+        (F.sum("latency_ms") / F.sum(timed)).alias("latency"),
+        F.sum("latency_ms").alias("latency_ms"),
+        F.sum(timed).alias("requests"),
     )
 
 
 def _neighbours(hours: HourEvents) -> DataFrame:
-    """Clients that were throttled or slowed, paired with the top users (`by_user`, `by_client_id`) of the same minutes.
+    """Clients that were throttled or slowed, paired with the top users (`by_client`) of the same minutes.
 
-    A client's use is the bytes produced and fetched in a minute. Each minute has `TOP_USERS` top users.
+    A client's use is the bytes produced and fetched in a minute. Each minute has `TOP_USERS` top users; of clients with
+    equal use, the smaller `client` comes first.
     """
-    clients = hours.client_minutes
-    names = hours.entity_minutes.select(client_number().alias("client"), *_CLIENT).distinct()
+    # An address alone is no client.
+    nobody = F.xxhash64(*(F.lit(None).cast("string") for _ in _CLIENT), *(F.lit(True) for _ in _CLIENT))
+    clients = _client_minutes(hours.minutes.where(F.col("client") != nobody)).cache()
     throttled = F.coalesce(F.col("throttle_ms") > 0, F.lit(False))
     usual = clients.groupBy(*HOUR, "client").agg((F.sum("latency_ms") / F.sum("requests")).alias("usual"))
     slowed = (F.col("latency") >= F.col("usual") * SLOWED) & (F.col("latency") >= F.col("usual") + SLOWED_BY_MS)
@@ -195,19 +221,14 @@ def _neighbours(hours: HourEvents) -> DataFrame:
         .where(throttled | F.col("slowed"))
         .select(*_MINUTE, "client", F.when(throttled, F.col("throttle_ms")).alias("throttle_ms"), "slowed")
     )
-    of_minute = Window.partitionBy(*_MINUTE)
     top = (
         clients.where(F.col("used") > 0)
-        .withColumn("place", F.rank().over(of_minute.orderBy(F.desc("used"))))
-        .where(F.col("place") <= TOP_USERS)
-        .join(names, "client")
-        # Clients with equal use are ordered by name.
-        .withColumn("place", F.row_number().over(of_minute.orderBy(F.desc("used"), *_CLIENT)))
+        .withColumn("place", F.row_number().over(Window.partitionBy(*_MINUTE).orderBy(F.desc("used"), "client")))
         .where(F.col("place") <= TOP_USERS)
         .select(*_MINUTE, F.col("client").alias("by_client"), F.col("used").alias("by_bytes"))
     )
     everyone = clients.groupBy(*_MINUTE).agg(F.sum("used").alias("all_bytes"))
-    pairs = (
+    return (
         affected.join(top.join(everyone, list(_MINUTE)), list(_MINUTE))
         .where(F.col("client") != F.col("by_client"))
         .groupBy(*HOUR, "client", "by_client")
@@ -220,10 +241,6 @@ def _neighbours(hours: HourEvents) -> DataFrame:
             F.sum("all_bytes").alias("all_bytes"),
         )
     )
-    by_names = names.select(
-        F.col("client").alias("by_client"), F.col("user").alias("by_user"), F.col("client_id").alias("by_client_id")
-    )
-    return pairs.join(names, "client").join(by_names, "by_client").drop("client", "by_client")
 
 
 def _topics(hours: HourEvents) -> DataFrame:
@@ -263,7 +280,8 @@ def _changes(hours: HourEvents) -> DataFrame:
     )  # fmt: skip
 
 
-HOURLY: dict[str, Callable[[HourEvents], DataFrame]] = {
+_HOURLY = {
+    "names": _names,
     "entities": _entities,
     "longest": _longest,
     "rates": _rates,
@@ -274,6 +292,11 @@ HOURLY: dict[str, Callable[[HourEvents], DataFrame]] = {
     "connections": _connections,
     "changes": _changes,
 }
+
+
+def hourly(hours: HourEvents) -> dict[str, DataFrame]:
+    """Every table but `entity_minutes`, by name."""
+    return {name: make(hours) for name, make in _HOURLY.items()}
 
 
 def _minute() -> Column:

@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, IntegerType, StringType, StructField, StructType
 
 from gateway.reports.job.hours import HOUR
 from gateway.reports.job.period import Hour, Period
-from gateway.reports.job.schema import field_columns, parsed, rejection
+from gateway.reports.job.schema import CORRUPT, EVENT_SCHEMA, field_columns, parsed, rejection
 
 _FILES = "*.jsonl*"
 """gzip or plain text. Spark skips names that begin with a dot or an underscore."""
 _PLACE = re.compile(r".*/date=(?P<date>\d{4}-\d\d-\d\d)/hour=(?P<hour>\d{1,2})/(?P<name>[^/._][^/]*)")
+_FOLDER = [StructField("date", DateType()), StructField("hour", IntegerType())]
+"""The columns that Spark makes from the folders' names."""
 _LONGEST_KEPT = 10_000
 """The limit on the characters that are stored of a bad line."""
 
@@ -41,7 +43,7 @@ class LedgerFolder:
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
         self._path = path
-        self._lines: DataFrame | None = None
+        self._folders: dict[Hour, str] = {}
 
     def files(self, period: Period) -> Mapping[Hour, frozenset[LedgerFile]]:
         """The files of each hour in the period; reads only their names. Raises `NoSuchPathError`."""
@@ -54,24 +56,33 @@ class LedgerFolder:
             raise NoSuchPathError(self._path)
         found: dict[Hour, set[LedgerFile]] = defaultdict(set)
         for status in file_system.globStatus(paths.Path(root, f"date=*/hour=*/{_FILES}")):
-            place = _PLACE.fullmatch(status.getPath().toString())
+            file = status.getPath().toString()
+            place = _PLACE.fullmatch(file)
             if place is None:
                 continue
             hour = dt.date.fromisoformat(place["date"]), int(place["hour"])
             if period.includes(hour):
                 found[hour].add(LedgerFile(place["name"], status.getLen()))
+                self._folders[hour] = file.rpartition("/")[0]
         return {hour: frozenset(files) for hour, files in found.items()}
 
     def lines(self, hours: Sequence[Hour]) -> DataFrame:
-        """All lines of these hours: `date`, `hour`, the event's fields, and the reason in `rejected` for a bad line."""
-        return self._parsed(hours).select(*HOUR, *field_columns(F.col("event")), "rejected")
+        """All lines of these hours: `date`, `hour`, the event's fields, and the reason in `rejected` for a bad line.
+
+        `hours` are some of those that `files` returned last, at least one.
+        """
+        # Spark's JSON source parses a line in half the time of `from_json` on the text.
+        schema = StructType([*EVENT_SCHEMA.fields, *_FOLDER])
+        source = self._reader(hours).schema(schema).option("columnNameOfCorruptRecord", CORRUPT)
+        rows = source.json([self._folders[hour] for hour in hours])
+        return rows.select(*HOUR, *field_columns(F.col), rejection(F.col, F.col("date"), F.col("hour")).alias("rejected"))
 
     def events_but_usage(self, hours: Sequence[Hour]) -> DataFrame:
         """The good events except usage samples. Most lines are usage samples; they are not even parsed."""
         # `to_line` writes usage samples like this. Another spelling would only cost time.
         others = ~F.contains(F.col("value"), F.lit('"type":"usage"'))
         good = self._parsed(hours, others).where(F.col("rejected").isNull() & (F.col("event.type") != "usage"))
-        return good.select(*HOUR, *field_columns(F.col("event")))
+        return good.select(*HOUR, *field_columns(F.col("event").getField))
 
     def bad_lines(self, hours: Sequence[Hour]) -> DataFrame:
         """The bad lines of these hours: `date`, `hour`, `file`, `reason` and the `line` itself."""
@@ -79,21 +90,25 @@ class LedgerFolder:
         return bad.select(*HOUR, "file", F.col("rejected").alias("reason"), F.left("value", F.lit(_LONGEST_KEPT)).alias("line"))
 
     def _parsed(self, hours: Sequence[Hour], condition: Column | None = None) -> DataFrame:
-        if self._lines is None:  # only once, because Spark lists all folders
-            columns = (("value", StringType()), ("date", DateType()), ("hour", IntegerType()))
-            schema = StructType([StructField(name, of_type) for name, of_type in columns])
-            self._lines = self._spark.read.schema(schema).option("pathGlobFilter", _FILES).text(self._path)
-        lines = self._lines.where(_in(hours) & (F.trim("value") != ""))
+        text = self._reader(hours).schema(StructType([StructField("value", StringType()), *_FOLDER]))
+        lines = text.text([self._folders[hour] for hour in hours]).where(F.trim("value") != "")
         if condition is not None:
             lines = lines.where(condition)
         # The generator is a barrier for Spark's optimizer. Without it, Spark would repeat the parser in every condition on the
         # event, and parse each line about fifty times.
         event = F.explode(F.array(parsed(F.col("value")))).alias("event")
         parsed_lines = lines.select(*HOUR, "value", F.col("_metadata.file_name").alias("file"), event)
-        return parsed_lines.withColumn("rejected", rejection(F.col("event"), F.col("date"), F.col("hour")))
+        rejected = rejection(F.col("event").getField, F.col("date"), F.col("hour"))
+        return parsed_lines.withColumn("rejected", rejected)
+
+    def _reader(self, hours: Sequence[Hour]) -> DataFrameReader:
+        """Reads folders of hours without a look into the others."""
+        root = self._folders[hours[0]].rpartition("/date=")[0]
+        return self._spark.read.option("basePath", root).option("pathGlobFilter", _FILES)
 
 
-def _in(hours: Iterable[Hour]) -> Column:
+def in_hours(hours: Iterable[Hour]) -> Column:
+    """A condition on the columns `date` and `hour`."""
     by_date: dict[dt.date, list[int]] = defaultdict(list)
     for date, hour in hours:
         by_date[date].append(hour)

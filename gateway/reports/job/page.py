@@ -7,7 +7,6 @@ from importlib.resources import files
 from typing import Any
 
 from plotly.offline import get_plotlyjs
-from pyspark.sql import SparkSession
 
 from gateway.reports.job.overview import Overview
 from gateway.reports.job.period import shown
@@ -81,14 +80,3 @@ def _escaped(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [_escaped(one) for one in value]
     return value
-
-
-def write_text(spark: SparkSession, path: str, text: str) -> None:
-    """Write a file to any Hadoop path."""
-    java: Any = spark.sparkContext
-    target = java._jvm.org.apache.hadoop.fs.Path(path)
-    file_system = target.getFileSystem(java._jsc.hadoopConfiguration())
-    file_system.setWriteChecksum(False)
-    stream = file_system.create(target, True)
-    stream.write(bytearray(text.encode("utf-8")))
-    stream.close()

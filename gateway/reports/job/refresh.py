@@ -2,16 +2,14 @@
 
 import datetime as dt
 import re
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
-from gateway.reports.job.hours import ENTITY_MINUTES, HOURLY, HourEvents, client_minutes, entity_minutes
+from gateway.reports.job.hours import ENTITY_MINUTES, HOUR, HourEvents, entity_minutes, hourly
 from gateway.reports.job.ledger import LedgerFile, LedgerFolder, NoSuchPathError
 from gateway.reports.job.period import Hour, Period, shown
 from gateway.reports.job.state import DoneHour, State, batches, pending, write_rejected
@@ -43,24 +41,23 @@ def refresh(
     """
     ledger, state = LedgerFolder(spark, events), State(spark, out)
     files = _files(ledger, events, period)
+    state.load()
     done = dict(state.done(period))
     new = pending(files, done)
     if not files and not done:
         raise NothingToReportError(_nothing(ledger, events))
     progress(f"{len(new)} of {len(files.keys() | done.keys())} hours are new or have new files")
-    schemas = _schemas(ledger)
-    maker = _Maker(ledger, state, out, schemas)
     began = dt.datetime.now(dt.UTC)
     new_events = 0
     finished = 0
     for batch in batches(new, batch_hours):
-        made = maker.make(batch, files)
+        made = _aggregate(ledger, state, out, {hour: files[hour] for hour in batch})
         done |= made
         finished += len(batch)
         new_events += sum(hour.events + hour.rejected for hour in made.values())
         progress(_progress_line(finished, new, new_events, (dt.datetime.now(dt.UTC) - began).total_seconds()))
     return Refreshed(
-        tables=StoredTables(spark, state, done, schemas),
+        tables=StoredTables(state, done),
         hours=sorted(done),
         events=sum(hour.events for hour in done.values()),
         rejected=sum(hour.rejected for hour in done.values()),
@@ -89,43 +86,28 @@ def _nothing(ledger: LedgerFolder, path: str) -> str:
     )
 
 
-def _schemas(ledger: LedgerFolder) -> Mapping[str, StructType]:
-    minutes = entity_minutes(ledger.lines([]))
-    hours = HourEvents(ledger.events_but_usage([]), minutes, client_minutes(minutes))
-    return {ENTITY_MINUTES: minutes.schema} | {name: make(hours).schema for name, make in HOURLY.items()}
-
-
-@dataclass(frozen=True)
-class _Maker:
-    """Aggregates the ledger's lines of some hours and marks these hours as done."""
-
-    ledger: LedgerFolder
-    state: State
-    out: str
-    schemas: Mapping[str, StructType]
-
-    def make(self, batch: Sequence[Hour], files: Mapping[Hour, frozenset[LedgerFile]]) -> Mapping[Hour, DoneHour]:
-        made_by = uuid.uuid4().hex
-        made = {hour: DoneHour(made_by, files[hour], 0, 0) for hour in batch}
-        self.state.write(ENTITY_MINUTES, entity_minutes(self.ledger.lines(batch)), made_by)
-        minutes = self.state.read(ENTITY_MINUTES, made, self.schemas[ENTITY_MINUTES])
-        counts = minutes.groupBy("date", "hour").agg(F.sum("lines").alias("lines"), F.sum("bad_lines").alias("bad")).collect()
-        for row in counts:
-            made[row.date, row.hour] = DoneHour(made_by, files[row.date, row.hour], row.lines - row.bad, row.bad)
-        minutes = minutes.where(F.col("kind").isNotNull())
-        events = self.ledger.events_but_usage(batch).persist(StorageLevel.MEMORY_AND_DISK)
-        clients = client_minutes(minutes).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            for name, make in HOURLY.items():
-                self.state.write(name, make(HourEvents(events, minutes, clients)), made_by)
-        finally:
-            clients.unpersist()
-            events.unpersist()
-        with_bad = [hour for hour, done in made.items() if done.rejected]
-        if with_bad:
-            write_rejected(self.ledger.bad_lines(with_bad), self.out)
-        self.state.mark_done(made)
-        return made
+def _aggregate(
+    ledger: LedgerFolder, state: State, out: str, files: Mapping[Hour, frozenset[LedgerFile]]
+) -> Mapping[Hour, DoneHour]:
+    """Aggregate the lines of some hours, and mark these hours as done."""
+    batch, hours = state.begin(), sorted(files)
+    stored = state.write(batch, ENTITY_MINUTES, entity_minutes(ledger.lines(hours)))
+    made = {hour: DoneHour(batch, files[hour], 0, 0) for hour in hours}
+    counts = stored.groupBy(*HOUR).agg(F.sum("lines").alias("lines"), F.sum("bad_lines").alias("bad"))
+    for row in counts.where(F.col("date").isNotNull()).collect():
+        made[row.date, row.hour] = DoneHour(batch, files[row.date, row.hour], row.lines - row.bad, row.bad)
+    events = ledger.events_but_usage(hours).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        tables = hourly(HourEvents(events, stored))
+        state.write_all(batch, tables)
+    finally:
+        events.unpersist()
+    with_bad = [hour for hour, done in made.items() if done.rejected]
+    if with_bad:
+        write_rejected(ledger.bad_lines(with_bad), out)
+    schemas = {name: rows.schema for name, rows in tables.items()}
+    state.mark_done(made, {ENTITY_MINUTES: stored.schema} | schemas)
+    return made
 
 
 def _progress_line(finished: int, new: Sequence[Hour], events: int, seconds: float) -> str:

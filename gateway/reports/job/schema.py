@@ -1,5 +1,6 @@
 """The schema of the ledger's lines, made from the events, and the reasons to reject a line."""
 
+from collections.abc import Callable
 from functools import reduce
 
 from pyspark.sql import Column
@@ -50,32 +51,48 @@ def parsed(line: Column) -> Column:
     return F.from_json(line, EVENT_SCHEMA, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
 
 
-def rejection(event: Column, date: Column, hour: Column) -> Column:
-    """The reason to reject a line, or null for a good one. `date` and `hour` are those of its folder."""
-    in_its_hour = F.floor(event["time_ms"] / _HOUR_MS) == F.unix_date(date) * 24 + hour
+def rejection(field: Callable[[str], Column], date: Column, hour: Column) -> Column:
+    """The reason to reject a line, or null for a good one. `field` returns the event's field by its name.
+
+    `date` and `hour` are those of its folder.
+    """
+    in_its_hour = F.floor(field("time_ms") / _HOUR_MS) == F.unix_date(date) * 24 + hour
     return (
-        F.when(event.isNull() | event[CORRUPT].isNotNull(), "not JSON, or a field of a wrong type")
-        .when(~event["v"].eqNullSafe(F.lit(VERSION)), F.lit(f"not of version {VERSION}"))
-        .when(~F.coalesce(event["type"].isin(list(EVENTS)), F.lit(False)), "unknown type")
-        .when(_lacks_a_field(event), "a required field is missing")
+        F.when(field(CORRUPT).isNotNull() | _has_no_number(field), "not JSON, or a field of a wrong type")
+        .when(~field("v").eqNullSafe(F.lit(VERSION)), F.lit(f"not of version {VERSION}"))
+        .when(~F.coalesce(field("type").isin(list(EVENTS)), F.lit(False)), "unknown type")
+        .when(_lacks_a_field(field), "a required field is missing")
         .when(~in_its_hour, "not in the folder of its hour")
     )
 
 
-def _lacks_a_field(event: Column) -> Column:
+def _has_no_number(field: Callable[[str], Column]) -> Column:
+    """True if a number is NaN. JSON has no NaN, but Spark's parser takes it.
+
+    The condition names every field with a type that a line may violate: Spark's JSON source checks only the fields that a
+    query names.
+    """
+    numbers = [field(name) for name, one in COLUMNS.items() if one.holds in (int, float)]
+    others = [F.size(field(name)) for name, one in COLUMNS.items() if one.holds in (tuple, dict)]
+    flags = [field(name).cast("int") for name, one in COLUMNS.items() if one.holds is bool]
+    return reduce(Column.__or__, (F.isnan(each.cast("double")) for each in (*numbers, *others, *flags)))
+
+
+def _lacks_a_field(field: Callable[[str], Column]) -> Column:
     lacks = [
-        (event["type"] == name) & reduce(Column.__or__, (event[field.name].isNull() for field in fields if field.required))
+        (field("type") == name) & reduce(Column.__or__, (field(one.name).isNull() for one in fields if one.required))
         for name, fields in FIELDS.items()
     ]
     return reduce(Column.__or__, lacks)
 
 
-def field_columns(event: Column) -> list[Column]:
-    """The event's fields as columns, with defaults for omitted fields."""
+def field_columns(field: Callable[[str], Column]) -> list[Column]:
+    """The event's fields as columns, with defaults for omitted fields. `field` returns a field by its name."""
     columns = []
-    for name, field in COLUMNS.items():
+    for name in COLUMNS:
         default = next(
-            (one.default for fields in FIELDS.values() for one in fields if one.name == name and one.default is not None), None
+            (each.default for fields in FIELDS.values() for each in fields if each.name == name and each.default is not None),
+            None,
         )
-        columns.append((event[field.name] if default is None else F.coalesce(event[field.name], F.lit(default))).alias(name))
-    return [event["type"].alias("type"), *columns]
+        columns.append((field(name) if default is None else F.coalesce(field(name), F.lit(default))).alias(name))
+    return [field("type").alias("type"), *columns]

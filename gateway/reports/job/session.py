@@ -11,6 +11,10 @@ _QUIET = Path(__file__).with_name("log4j2.properties")
 _ALWAYS = {
     # The folders' dates and hours and the times in the reports are in UTC.
     "spark.sql.session.timeZone": "UTC",
+    # The driver lists the folders of some hours itself: a Spark job for it would take longer.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    # Each task writes rows of few tables, so it need not sort them by table.
+    "spark.sql.maxConcurrentOutputFileWriters": "16",
 }
 _JAVA = "-XX:+UseParallelGC"
 """A batch job needs throughput; pauses do not matter."""
@@ -20,6 +24,7 @@ _SMALL = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 SMALL_BYTES = 4 << 20
 """A ledger below this size is small. Compressed, it is about 120 000 events."""

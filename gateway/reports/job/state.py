@@ -1,49 +1,58 @@
 """Stores the hourly aggregates, and records the hours that are done with their source files.
 
-Under OUT/_state/LAYOUT, each table of `hours.py` is a Parquet folder partitioned by date and hour. So is `done`, the list of
-source files of each hour. A run writes `done` last, with its id (`made_by`). Only rows with that id count, so an hour that a
-run left unfinished counts as not done, and is aggregated again.
+Each batch of hours is one folder under OUT/_state/LAYOUT with the Parquet tables of `hours.py`. When a folder is complete, a
+file in `done` names it, its hours and their source files. The last such file with an hour has that hour's folder. So a batch
+that a run left unfinished counts as not done, and its hours are aggregated again.
 """
 
+import datetime as dt
 import json
+import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DateType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
-from gateway.reports.job.ledger import LedgerFile
+from gateway.reports.job.hadoop import HadoopFolder
+from gateway.reports.job.ledger import LedgerFile, in_hours
 from gateway.reports.job.period import Hour, Period
 
-LAYOUT = "2"
+LAYOUT = "3"
 """The version of the tables' columns and their meaning."""
 
-_DONE = StructType(
-    [
-        StructField("name", StringType()),
-        StructField("length", LongType()),
-        StructField("made_by", StringType()),
-        StructField("events", LongType()),
-        StructField("rejected", LongType()),
-        StructField("date", DateType()),
-        StructField("hour", IntegerType()),
-    ]
-)
+_TABLE = "table"
+"""The column with a row's table: the tables of a batch are written by one Spark job."""
 
-_VALID = StructType([_DONE["date"], _DONE["hour"], _DONE["made_by"]])
+
+class OldLayoutError(Exception):
+    """The output folder has the aggregates of another version. The message says what to do."""
 
 
 @dataclass(frozen=True)
 class DoneHour:
-    """An hour with complete aggregates. `events` and `rejected` count its good and its bad lines."""
+    """An hour with complete aggregates in the folder `batch`. `events` and `rejected` count its good and its bad lines."""
 
-    made_by: str
+    batch: str
     files: frozenset[LedgerFile]
     events: int
     rejected: int
+
+
+@dataclass
+class _Batch:
+    """A complete folder: the schema of each table, and all of its hours, also those that a later batch replaced.
+
+    A table without rows is not `stored`.
+    """
+
+    schemas: dict[str, StructType]
+    stored: set[str]
+    hours: set[Hour] = field(default_factory=set)
 
 
 class State:
@@ -52,69 +61,102 @@ class State:
     def __init__(self, spark: SparkSession, out: str) -> None:
         self._spark = spark
         self._root = f"{out}/_state/{LAYOUT}"
+        self._marks = HadoopFolder(spark, f"{self._root}/done")
+        self._layouts = HadoopFolder(spark, f"{out}/_state")
+        self._batches: dict[str, _Batch] = {}
+        self._done: dict[Hour, DoneHour] = {}
+
+    def load(self) -> None:
+        """Find the done hours. Raises `OldLayoutError`."""
+        layouts = [name for name in self._layouts.names() if name.isdigit()]
+        if layouts and LAYOUT not in layouts:
+            path = self._root.removesuffix(f"/{LAYOUT}")
+            raise OldLayoutError(
+                f"{path} has aggregates of another version of weir report (layout {layouts[-1]}; this version needs {LAYOUT}). "
+                f"Give --out another folder, or move {path} away; then all hours that the ledger still has are read again"
+            )
+        for name in self._marks.names():
+            if not name.startswith(("_", ".")):
+                self._add(json.loads(self._marks.read(name)))
 
     def done(self, period: Period) -> Mapping[Hour, DoneHour]:
-        try:
-            rows = self._spark.read.schema(_DONE).parquet(f"{self._root}/done").where(period.contains()).collect()
-        except AnalysisException as error:
-            if error.getCondition() == "PATH_NOT_FOUND":
-                return {}
-            raise
-        files: dict[Hour, set[LedgerFile]] = defaultdict(set)
-        for row in rows:
-            files[row.date, row.hour].add(LedgerFile(row.name, row.length))
-        return {
-            (row.date, row.hour): DoneHour(row.made_by, frozenset(files[row.date, row.hour]), row.events, row.rejected)
-            for row in rows
+        return {hour: done for hour, done in self._done.items() if period.includes(hour)}
+
+    def begin(self) -> str:
+        """The name of a new batch."""
+        return f"batch-{uuid.uuid4().hex}"
+
+    def write(self, batch: str, name: str, rows: DataFrame) -> DataFrame:
+        """Write one table of a batch and return its stored rows."""
+        path = f"{self._root}/{batch}/{_TABLE}={name}"
+        rows.write.mode("overwrite").parquet(path)
+        return self._spark.read.schema(rows.schema).parquet(path)
+
+    def write_all(self, batch: str, tables: Mapping[str, DataFrame]) -> None:
+        """Write the other tables of a batch as one Spark job, so that the tables share its scans and no core waits."""
+        every = [rows.withColumn(_TABLE, F.lit(name)) for name, rows in tables.items()]
+        union = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), every)
+        union.write.mode("append").partitionBy(_TABLE).parquet(f"{self._root}/{batch}")
+
+    def mark_done(self, hours: Mapping[Hour, DoneHour], schemas: Mapping[str, StructType]) -> None:
+        """Make the tables of a batch valid. All `hours` are of one batch."""
+        (batch,) = {done.batch for done in hours.values()}
+        stored = {name.removeprefix(f"{_TABLE}=") for name in HadoopFolder(self._spark, f"{self._root}/{batch}").names()}
+        mark = {
+            "batch": batch,
+            "schemas": {name: schema.jsonValue() for name, schema in schemas.items()},
+            "stored": sorted(stored & schemas.keys()),
+            "hours": [
+                {
+                    "date": hour[0].isoformat(),
+                    "hour": hour[1],
+                    "events": done.events,
+                    "rejected": done.rejected,
+                    "files": [[file.name, file.length] for file in sorted(done.files, key=lambda file: file.name)],
+                }
+                for hour, done in sorted(hours.items())
+            ],
         }
+        number = max((int(name.split(".")[0]) for name in self._marks.names() if name[0].isdigit()), default=0) + 1
+        self._marks.add(f"{number:09d}.json", json.dumps(mark))
+        self._add(mark)
 
-    def write(self, name: str, rows: DataFrame, made_by: str) -> None:
-        """Replace the hours that occur in `rows`."""
-        _write_hours(rows.withColumn("made_by", F.lit(made_by)), f"{self._root}/{name}")
+    def _add(self, mark: Mapping[str, Any]) -> None:
+        schemas = {name: StructType.fromJson(schema) for name, schema in mark["schemas"].items()}
+        batch = self._batches[mark["batch"]] = _Batch(schemas, set(mark["stored"]))
+        for each in mark["hours"]:
+            hour = dt.date.fromisoformat(each["date"]), each["hour"]
+            files = frozenset(LedgerFile(name, length) for name, length in each["files"])
+            batch.hours.add(hour)
+            self._done[hour] = DoneHour(mark["batch"], files, each["events"], each["rejected"])
 
-    def mark_done(self, hours: Mapping[Hour, DoneHour]) -> None:
-        """Make the rows that these runs wrote valid."""
-        rows = [
-            (file.name, file.length, done.made_by, done.events, done.rejected, *hour)
-            for hour, done in hours.items()
-            for file in done.files
-        ]
-        _write_hours(_few_rows(self._spark, rows, _DONE), f"{self._root}/done")
+    def read(self, name: str, hours: Mapping[Hour, DoneHour]) -> DataFrame:
+        """A table's rows of these hours."""
+        schema = next(reversed(self._batches.values())).schemas[name]
+        wanted: dict[str, set[Hour]] = defaultdict(set)
+        for hour, done in hours.items():
+            if name in self._batches[done.batch].stored:
+                wanted[done.batch].add(hour)
+        # The dictionary has no hours.
+        part = [batch for batch in wanted if "date" in schema.names and wanted[batch] != self._batches[batch].hours]
+        whole = [batch for batch in wanted if batch not in part]
+        rows = [self._rows([batch], name, schema).where(in_hours(wanted[batch])) for batch in part]
+        if whole:
+            rows.append(self._rows(whole, name, schema))
+        return reduce(DataFrame.unionAll, rows) if rows else self._no_rows(schema)
 
-    def read(self, name: str, hours: Mapping[Hour, DoneHour], like: StructType) -> DataFrame:
-        """A table's rows of these hours. `like` is its schema, in case that no hour has rows."""
-        period = Period(min(hours), max(hours)) if hours else Period()
-        columns = StructType([*like.fields, StructField("made_by", StringType())])
-        try:
-            stored = self._spark.read.schema(columns).parquet(f"{self._root}/{name}")
-        except AnalysisException as error:
-            if error.getCondition() != "PATH_NOT_FOUND":
-                raise
-            return _few_rows(self._spark, [], like)
-        valid = _few_rows(self._spark, [(*hour, done.made_by) for hour, done in hours.items()], _VALID)
-        return stored.where(period.contains()).join(F.broadcast(valid), ["date", "hour", "made_by"]).drop("made_by")
+    def _rows(self, batches: Sequence[str], name: str, schema: StructType) -> DataFrame:
+        return self._spark.read.schema(schema).parquet(*(f"{self._root}/{batch}/{_TABLE}={name}" for batch in batches))
 
-
-def _few_rows(spark: SparkSession, rows: Sequence[Sequence[object]], schema: StructType) -> DataFrame:
-    """Rows from the driver. createDataFrame would start Python on the executors, which need no Python otherwise."""
-    text = json.dumps([dict(zip(schema.names, row, strict=True)) for row in rows], default=str)
-    row = F.explode(F.from_json(F.lit(text), ArrayType(schema)))
-    return spark.range(1).select(row.alias("row")).select("row.*")
-
-
-def _write_hours(rows: DataFrame, path: str) -> None:
-    _hour_writer(rows).parquet(path)
+    def _no_rows(self, schema: StructType) -> DataFrame:
+        return self._spark.range(0).select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in schema))
 
 
 def write_rejected(rows: DataFrame, out: str) -> None:
     """Write the bad lines with file and reason as JSON lines under OUT/_rejected, partitioned by date and hour."""
-    _hour_writer(rows).json(f"{out}/_rejected")
-
-
-def _hour_writer(rows: DataFrame) -> DataFrameWriter:
     # One file for an hour, and more for a large hour.
     writer = rows.hint("rebalance", "date", "hour").write.mode("overwrite")
-    return writer.option("partitionOverwriteMode", "dynamic").partitionBy("date", "hour")
+    writer.option("partitionOverwriteMode", "dynamic").partitionBy("date", "hour").json(f"{out}/_rejected")
 
 
 def pending(files: Mapping[Hour, frozenset[LedgerFile]], done: Mapping[Hour, DoneHour]) -> Sequence[Hour]:

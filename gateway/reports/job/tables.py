@@ -1,16 +1,14 @@
 """The tables that reports read: the hourly aggregates of the requested hours."""
 
-from collections.abc import Mapping
-from functools import cached_property, reduce
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from gateway.reports.job.hours import MAXIMA, SUMS
 from gateway.reports.job.period import Hour
 from gateway.reports.job.state import DoneHour, State
-from gateway.reports.report import ENTITY
 
 _SUMMED = (
     "active_minutes",
@@ -29,44 +27,52 @@ _SUMMED = (
 class StoredTables:
     """Implements `Tables`. Reads a table when a report first needs it."""
 
-    def __init__(
-        self, spark: SparkSession, state: State, hours: Mapping[Hour, DoneHour], schemas: Mapping[str, StructType]
-    ) -> None:
-        self._spark = spark
+    def __init__(self, state: State, hours: Mapping[Hour, DoneHour]) -> None:
         self._state = state
         self._hours = hours
-        self._schemas = schemas
 
-    def table(self, name: str) -> DataFrame:
-        return self._state.read(name, self._hours, self._schemas[name])
+    def table(self, name: str, hours: Iterable[Hour] | None = None) -> DataFrame:
+        wanted = self._hours if hours is None else {hour: self._hours[hour] for hour in hours if hour in self._hours}
+        return self._state.read(name, wanted)
 
     @cached_property
     def entities(self) -> DataFrame:
         return self.table("entities")
 
     @cached_property
+    def names(self) -> DataFrame:
+        return self.table("names").distinct().cache()
+
+    @cached_property
+    def clients(self) -> DataFrame:
+        return self.names.select("client", "user", "client_id").distinct()
+
+    @cached_property
     def totals(self) -> DataFrame:
         """`limit` and `quota` are the last ones of the entity."""
-        last = F.struct("date", "hour", "active_minutes", "last_ms", "limit", "quota")
-        longest = (
-            self.table("longest")
-            .groupBy(*(F.col(name).alias(f"_{name}") for name in ENTITY))
-            .agg(F.max("worst").alias("worst"))
+        latest = _latest()
+        limited = F.when(F.col("limit").isNotNull(), latest)
+        longest = self.table("longest").groupBy("entity").agg(F.max("worst").alias("worst"))
+        totals = self.entities.groupBy("entity").agg(
+            *(F.sum(name).alias(name) for name in _SUMMED),
+            *(F.max(name).alias(name) for name in ("peak_minute", "peak_utilisation", *MAXIMA)),
+            F.min("first_ms").alias("first_ms"),
+            F.max_by("limit", limited).alias("limit"),
+            F.coalesce(F.max_by("bucket", limited), F.max_by("bucket", latest)).alias("bucket"),
         )
-        same = reduce(Column.__and__, (F.col(name).eqNullSafe(F.col(f"_{name}")) for name in ENTITY))
-        totals = (
-            self.entities.groupBy(*ENTITY)
-            .agg(
-                *(F.sum(name).alias(name) for name in _SUMMED),
-                *(F.max(name).alias(name) for name in ("peak_minute", "peak_utilisation", *MAXIMA)),
-                F.min("first_ms").alias("first_ms"),
-                F.max(F.when(F.col("limit").isNotNull(), last)).alias("_last"),
-                F.max("quota").alias("_any_quota"),
-            )
-            .withColumns({"limit": F.col("_last.limit"), "quota": F.coalesce("_last.quota", "_any_quota")})
-        )
-        return totals.join(longest, same, "left").drop("_last", "_any_quota", *(f"_{name}" for name in ENTITY)).cache()
+        named = totals.join(self.names.drop("entity", "client"), "bucket")
+        return named.join(longest, "entity", "left").drop("bucket").cache()
 
     @cached_property
     def minutes(self) -> DataFrame:
         return self.table("minutes")
+
+
+def _latest() -> Column:
+    """A number that orders the hours of an entity's quotas: by hour, then by active minutes, then by the last throttle.
+
+    Spark hashes a maximum of numbers. It would sort for a maximum of structs.
+    """
+    hour = F.unix_date("date").cast("long") * 24 + F.col("hour")
+    of_hour = F.coalesce(F.col("last_ms") - hour * 3_600_000, F.lit(0))
+    return (hour * 64 + F.col("active_minutes")) * 4_000_000 + F.least(of_hour, F.lit(3_999_999))

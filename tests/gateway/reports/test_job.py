@@ -75,24 +75,36 @@ def used(found: object) -> float:
     return float(totals.where("client_id = 'steady'").first()["amount"])
 
 
-def test_half_written_hour_is_repeated(spark: "SparkSession", report: Run, tmp_path: Path) -> None:
+def test_half_written_batch_is_repeated(spark: "SparkSession", report: Run, tmp_path: Path) -> None:
+    """A batch counts as soon as its mark is complete. Then it replaces the hours of an earlier batch."""
     from gateway.reports.job.ledger import LedgerFile
     from gateway.reports.job.period import Period
     from gateway.reports.job.state import DoneHour, State
 
-    out = copytree(report.out, tmp_path / "out")
-    state = State(spark, str(out))
+    state = State(spark, str(copytree(report.out, tmp_path / "out")))
+    state.load()
     done = dict(state.done(Period()))
-    schema = report.found.tables.table("minutes").schema
-    before = state.read("minutes", done, schema).count()
-    half = state.read("minutes", done, schema).where("hour = 22").limit(1)
-    state.write("minutes", half, "a run that was killed")
-    assert state.read("minutes", done, schema).where("hour = 22").count() == 0, "rows of another run do not count"
-    assert state.read("minutes", done, schema).count() < before
-    again = {hour: DoneHour("a run that was killed", frozenset({LedgerFile("f", 1)}), 1, 0) for hour in done if hour[1] == 22}
-    state.mark_done(again)
-    assert state.done(Period())[DAY, 22].made_by == "a run that was killed"
-    assert state.read("minutes", again, schema).count() == 1
+    before = state.read("minutes", done)
+    first = before.where("hour = 22")
+    batch = state.begin()
+    state.write_all(batch, {"minutes": first.limit(1)})
+    again = {(DAY, 22): DoneHour(batch, frozenset({LedgerFile("f", 1)}), 1, 0)}
+    state.load()
+    assert state.done(Period()) == done, "a batch without a mark does not count"
+    state.mark_done(again, {"minutes": before.schema, "topics": state.read("topics", done).schema})
+    other = State(spark, str(tmp_path / "out"))
+    other.load()
+    assert other.done(Period()) == done | again
+    assert other.read("minutes", other.done(Period())).count() == before.count() - first.count() + 1
+    assert other.read("topics", again).count() == 0
+
+
+def test_state_of_another_version_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
+    from gateway.reports.job.state import OldLayoutError, State
+
+    (tmp_path / "_state/2/done").mkdir(parents=True)
+    with pytest.raises(OldLayoutError, match=r"_state has aggregates of another version .*layout 2.*Give --out another folder"):
+        State(spark, str(tmp_path)).load()
 
 
 def test_slots_match_those_of_the_events(spark: "SparkSession") -> None:

@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -75,11 +76,10 @@ def test_hostile_name_cannot_break_the_page(html: str, elements: Elements) -> No
     assert "&lt;b>" in plots
 
 
-def test_page_is_written_to_any_hadoop_path(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> None:
-    from gateway.reports.job.page import write_text
+def test_page_is_written_to_any_hadoop_path(spark: "SparkSession", tmp_path: Path) -> None:
+    from gateway.reports.job.hadoop import HadoopFolder
 
-    folder = tmp_path_factory.mktemp("page")
-    write_text(spark, f"file://{folder}/report.html", "first, and longer")
-    write_text(spark, f"{folder}/report.html", "tschüß")
-    assert [file.name for file in folder.iterdir()] == ["report.html"]
-    assert (folder / "report.html").read_text() == "tschüß"
+    HadoopFolder(spark, f"file://{tmp_path}").write("report.html", "first, and longer")
+    HadoopFolder(spark, str(tmp_path)).write("report.html", "tschüß")
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+    assert (tmp_path / "report.html").read_text() == "tschüß"
