@@ -122,6 +122,8 @@ class UsageSample:
     requests: int = 0
     latency_ms: float | None = None
     """How long the brokers took to answer, summed up over `requests` (the client's throttle time is not in it)."""
+    active_seconds: int | None = None
+    """Seconds of the minute with use or throttled clients, from 1 to 60; None in lines of older gateways: the whole minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,8 @@ class Bucket:
     """
 
     __slots__ = (
-        "_noticed", "amount_total", "answered_total", "connections", "early_seconds_max", "early_seconds_total",
+        "_active", "_noticed", "active_seconds", "amount_total", "answered_total", "connections", "early_seconds_max",
+        "early_seconds_total",
         "early_total", "episode", "kind", "labelled", "last_used", "latency_seconds_total", "line", "marks", "meter",
         "others_marks", "others_total", "over_at", "per_byte", "per_message", "policy", "resolution", "shared_total",
         "shown_before", "throttle_seconds_total", "throttled_total", "totals", "waiting",
@@ -66,6 +67,8 @@ class Bucket:
         self.labelled = False  # metrics and tables show it by name
         self.shown_before = _NOTHING  # its counters when `labelled` changed, so that nothing is counted under both names
         self._noticed = 0  # the total at the last tick
+        self._active = False  # at the last tick
+        self.active_seconds = 0  # with use, or with a throttle that follows the use
         self.marks = [0] * len(policy.times)
         self.others_total = 0  # the use of the same quota that peers have reported
         self.others_marks: list[int] | None = None  # None before the first report
@@ -243,6 +246,11 @@ class Bucket:
         if self.amount_total != self._noticed:
             self._noticed = self.amount_total
             self.last_used = now
+            self._active = True
+        elif self._active and not self.throttle_left(now):
+            self._active = False
+        if self._active:
+            self.active_seconds += 1
         if marking:
             self.marks[self.policy.newest] = self.amount_total
             if self.others_marks is not None:

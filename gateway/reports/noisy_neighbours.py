@@ -1,9 +1,10 @@
-"""Pairs of clients: one was throttled or slowed while the other was among the top users."""
+"""Pairs of clients: one was slowed while the other was among the top users."""
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from gateway.reports.job.columns import count, ratio
@@ -14,7 +15,7 @@ _PAIR = ("user", "client_id", "by_user", "by_client_id")
 
 
 def _build(tables: Tables) -> DataFrame:
-    sums = ("minutes", "throttled_minutes", "slowed_minutes", "throttle_ms", "by_bytes", "all_bytes")
+    sums = ("minutes", "slowed_minutes", "held_minutes", "held_ms", "by_bytes", "all_bytes")
     clients = tables.clients
     by_names = clients.select(*(F.col(name).alias(f"by_{name}") for name in clients.columns))
     return (
@@ -23,23 +24,35 @@ def _build(tables: Tables) -> DataFrame:
         .agg(*(F.sum(name).alias(name) for name in sums))
         .join(clients, "client")
         .join(by_names, "by_client")
+        .where(~_may_be_same())
         .select(
             *_PAIR,
             "minutes",
-            "throttled_minutes",
             "slowed_minutes",
-            count("throttle_ms").alias("throttle_ms"),
+            "held_minutes",
+            count("held_ms").alias("held_ms"),
             "by_bytes",
             ratio("by_bytes", "all_bytes").alias("by_share"),
         )
     )
 
 
+def _may_be_same() -> Column:
+    """True for a pair such as `user=alice` and `user=alice, client-id=app`: nobody is its own neighbour.
+
+    The two share a name, and no name differs.
+    """
+    parts = [(F.col(part), F.col(f"by_{part}")) for part in ("user", "client_id")]
+    shared = reduce(Column.__or__, (F.coalesce(one == other, F.lit(False)) for one, other in parts))
+    differs = reduce(Column.__or__, (F.coalesce(one != other, F.lit(False)) for one, other in parts))
+    return shared & ~differs
+
+
 def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
     minutes = Counter[str]()
     for row in rows:
         minutes[label(row, "by_user", "by_client_id")] += row["minutes"]
-    title = "Top users while other clients were throttled or slowed"
+    title = "Top users while other clients were slowed"
     return [bars(minutes.most_common(), title, "minutes, summed over the affected clients")]
 
 
@@ -47,15 +60,16 @@ REPORT = Report(
     name="noisy_neighbours",
     order=3,
     title="Noisy neighbours",
-    question="Which clients were throttled or slowed, and which clients used most in the same minutes?",
-    nothing="No client was throttled or slowed while another client was among the top users.",
-    sort=("-slowed_minutes", "-minutes", "-by_bytes", *_PAIR),
+    question="Which clients were slowed, and which clients used more than they in the same minutes?",
+    nothing="No client was slowed while another client used more.",
+    sort=("-minutes", "-by_bytes", *_PAIR),
     columns={
-        "user": "user of the affected client; client_id likewise",
+        "user": "user of the slowed client; client_id likewise",
         "by_user": "user of the neighbour, one of the minute's three top users; by_client_id likewise",
-        "minutes": "minutes with both clients in these roles",
+        "minutes": "minutes in which the client was slowed or held; throttles by its own quota do not count",
         "slowed_minutes": "minutes with broker latency at least twice the hour's average, and at least 10 ms above it",
-        "throttle_ms": "throttle time of the affected client in these minutes",
+        "held_minutes": "minutes in which a full disk held the client's records",
+        "held_ms": "throttle time of the client in the held minutes",
         "by_bytes": "bytes that the neighbour produced and fetched in these minutes",
         "by_share": "the neighbour's share of all clients' bytes in these minutes",
     },

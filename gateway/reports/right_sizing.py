@@ -1,4 +1,7 @@
-"""The limits that would have throttled a given part of each entity's active minutes."""
+"""The limits that would have throttled a given part of each entity's minutes without throttles.
+
+The use of a throttled minute does not show the demand, so these minutes are left out, and their demand is estimated.
+"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -22,14 +25,16 @@ _SHOWN: Final = 12
 
 def _build(tables: Tables) -> DataFrame:
     sized = quantiles(tables.table("rates"), ["entity"], _THOUSANDTHS)
-    return sized.join(tables.totals, "entity").select(
+    used = tables.totals.where(F.col("peak_minute") > 0)
+    minutes = F.coalesce("count", F.lit(0))
+    return used.join(sized, "entity", "left").select(
         *ENTITY,
-        F.col("count").alias("minutes"),
+        minutes.alias("minutes"),
         F.col("limit").alias("limit_now"),
         "throttled_minutes",
-        ratio("throttled_minutes", "count").alias("throttled_fraction"),
+        ratio("throttled_minutes", minutes + F.col("throttled_minutes")).alias("throttled_fraction"),
         *(F.round(F.col(name) / 60, 3).alias(name) for name in _THOUSANDTHS),
-        (F.col("throttled_minutes") > 0).alias("held_back"),
+        F.round(F.try_divide("demand_amount", "demand_seconds"), 3).alias("demand_estimate"),
     )
 
 
@@ -50,14 +55,16 @@ REPORT = Report(
     name="right_sizing",
     order=4,
     title="Quota right-sizing",
-    question="Which limit would have throttled a given percentage of an entity's active minutes?",
+    question="Which limit would have throttled a given percentage of an entity's minutes?",
     nothing="There are no usage samples in this period.",
     sort=("-throttled_fraction", *ENTITY),
     columns={
-        "minutes": "minutes with any activity",
-        "limit_for_1_percent": "1 % of the minutes had a mean rate above this (units per second); at most 6.25 % too high",
-        "limit_for_0_percent": "the mean rate of the busiest minute",
-        "held_back": "true if the entity was throttled: it wanted more, so the right limit is above these values",
+        "minutes": "minutes with use and without throttles; the limits come from these",
+        "throttled_minutes": "minutes with throttles, left out: the use of a throttled client does not show its demand",
+        "limit_for_1_percent": "1 % of the minutes had a higher mean rate over the active seconds; at most 6.25 % too high",
+        "limit_for_0_percent": "the mean rate of the busiest of these minutes",
+        "demand_estimate": "use of the throttled minutes / their active seconds without throttle time. It is too high if"
+        " connections waited at the same time: up to ten times the use",
     },
     build=_build,
     plots=_plots,

@@ -9,7 +9,7 @@ from gateway.quotas.bucket import Bucket
 MINUTE = 60.0
 MAX_SAMPLES = 10_000
 
-_UNUSED = (0, 0, 0.0)
+_UNUSED = (0, 0, 0.0, 0)
 
 
 class UsageSampler:
@@ -17,7 +17,7 @@ class UsageSampler:
 
     def __init__(self, wall: float) -> None:
         self._minute = wall // MINUTE
-        self._seen: dict[Bucket, tuple[int, int, float]] = {}
+        self._seen: dict[Bucket, tuple[int, int, float, int]] = {}
         self._forgotten: list[Bucket] = []
         self.dropped = 0
 
@@ -36,12 +36,13 @@ class UsageSampler:
         if minute == self._minute and not last:
             return []
         began, self._minute = self._minute, minute
-        seen: dict[Bucket, tuple[int, int, float]] = {}
+        seen: dict[Bucket, tuple[int, int, float, int]] = {}
         samples: list[UsageSample] = []
         forgotten, self._forgotten = self._forgotten, []
         for bucket in chain(buckets, forgotten):
-            amount, answered, latency = self._seen.get(bucket, _UNUSED)
-            seen[bucket] = (bucket.amount_total, bucket.answered_total, bucket.latency_seconds_total)
+            amount, answered, latency, active = self._seen.get(bucket, _UNUSED)
+            now = bucket.amount_total, bucket.answered_total, bucket.latency_seconds_total, bucket.active_seconds
+            seen[bucket] = now
             if bucket.amount_total == amount:
                 continue
             if len(samples) >= MAX_SAMPLES:
@@ -62,6 +63,8 @@ class UsageSampler:
                     amount=float(bucket.amount_total - amount),
                     requests=requests,
                     latency_ms=(bucket.latency_seconds_total - latency) * 1000.0 if requests else None,
+                    # A bucket counts a second at its next tick, so the first use may not be counted yet.
+                    active_seconds=min(int(MINUTE), max(1, bucket.active_seconds - active)),
                 )
             )
         for bucket in forgotten:

@@ -62,7 +62,8 @@ def id_of(names: Sequence[str]) -> Column:
 def entity_minutes(lines: DataFrame) -> DataFrame:
     """One row for each minute, entity and matched quota, summed over all gateways.
 
-    `amount` is null in a minute without a usage sample. `throttled` counts enforced decisions, `noted` the others.
+    `amount` and the active `seconds` are null in a minute without a usage sample. Gateways may be in use at the same time, so
+    `seconds` is the largest of theirs. `throttled` counts enforced decisions, `noted` the others.
     `gateways` has the bits of the reporting gateways.
 
     Two sorts of rows have no `minute`. Rows without a `date` are the dictionary: the names of each `bucket`. Rows without a
@@ -90,6 +91,7 @@ def entity_minutes(lines: DataFrame) -> DataFrame:
     return rows.groupBy(*keys, kind, *_IDS, *names).agg(
         F.sum(F.when(usage, F.col("amount"))).alias("amount"),
         F.max(F.when(usage, F.col("limit"))).alias("usage_limit"),
+        F.max(F.when(usage, F.coalesce("active_seconds", F.lit(MINUTE_SECONDS)))).alias("seconds"),
         F.max(F.when(throttle, F.col("limit"))).alias("throttle_limit"),
         _sum(usage, "requests"),
         _sum(usage, "latency_ms"),
@@ -112,8 +114,8 @@ def entity_minutes(lines: DataFrame) -> DataFrame:
 
 
 _FIGURES = (
-    "time_ms", "last_ms", "amount", "limit", "requests", "latency_ms", "count", "rate", "throttle_ms", "throttle_max_ms",
-    "early_count", "early_ms", "early_max_ms", "enforced",
+    "time_ms", "last_ms", "amount", "limit", "active_seconds", "requests", "latency_ms", "count", "rate", "throttle_ms",
+    "throttle_max_ms", "early_count", "early_ms", "early_max_ms", "enforced",
 )  # fmt: skip
 
 
@@ -130,11 +132,13 @@ MAXIMA = ("throttle_max_ms", "throttle_rate", "early_max_ms", "last_ms")
 def _entities(hours: HourEvents) -> DataFrame:
     """One row for each hour, entity and matched quota.
 
-    `active_minutes` have a usage sample, and `limited_minutes` of them had a limit. `capacity` is the sum of these limits,
-    and `limited_amount` the use in these minutes. `limit` is the hour's highest.
+    `active_minutes` have a usage sample, and `limited_minutes` of them had a limit. `limited_seconds` are the active seconds of
+    the latter. `capacity` is the sum of limit times seconds, and `limited_amount` the use in these minutes. `limit` is the
+    hour's highest. `demand_amount` and `demand_seconds` are those of `_demand_seconds`.
     """
     limited = F.col("usage_limit").isNotNull() & F.col("amount").isNotNull()
-    allowed = F.col("usage_limit") * MINUTE_SECONDS
+    allowed = F.col("usage_limit") * F.col("seconds")
+    held_back = (F.col("throttled") > 0) & (F.col("amount") > 0)
     return hours.minutes.groupBy(*HOUR, "bucket", "entity", "kind").agg(
         F.count("amount").alias("active_minutes"),
         F.sum("amount").alias("amount"),
@@ -142,16 +146,29 @@ def _entities(hours: HourEvents) -> DataFrame:
         F.sum("requests").alias("requests"),
         F.max(F.coalesce("usage_limit", "throttle_limit")).alias("limit"),
         F.count_if(limited).alias("limited_minutes"),
+        F.sum(F.when(limited, F.col("seconds"))).alias("limited_seconds"),
         F.sum(F.when(limited, allowed)).alias("capacity"),
         F.sum(F.when(limited, F.col("amount"))).alias("limited_amount"),
         F.max(F.when(limited, F.col("amount") / allowed)).alias("peak_utilisation"),
         F.count_if(limited & (F.col("amount") >= allowed * NEARLY_FULL)).alias("above_80_minutes"),
         F.count_if(limited & (F.col("amount") >= allowed)).alias("above_100_minutes"),
         F.count_if(F.col("throttled") > 0).alias("throttled_minutes"),
+        F.sum(F.when(held_back, F.col("amount"))).alias("demand_amount"),
+        F.sum(F.when(held_back, _demand_seconds())).alias("demand_seconds"),
         *(F.sum(name).alias(name) for name in SUMS),
         *(F.max(name).alias(name) for name in MAXIMA),
         F.min("first_ms").alias("first_ms"),
     )
+
+
+def _demand_seconds() -> Column:
+    """The active seconds of a minute without its throttle time: the client could send only in these.
+
+    Several connections may wait at the same time, so the throttle time may exceed the minute. At least a tenth of the active
+    seconds remains.
+    """
+    waited = F.col("throttle_ms") / 1000
+    return F.greatest(F.col("seconds") - waited, F.col("seconds") / 10)
 
 
 def _longest(hours: HourEvents) -> DataFrame:
@@ -161,12 +178,14 @@ def _longest(hours: HourEvents) -> DataFrame:
 
 
 def _rates(hours: HourEvents) -> DataFrame:
-    """For each entity, the number of minutes in each `slot` of the amount used under one quota.
+    """For each entity, the number of minutes in each `slot` of the use in 60 active seconds, under one quota.
 
-    A minute is left out if more was given back than used, for example for mutations that a broker refused.
+    A minute with throttles is left out: its use does not show the demand. So is a minute if more was given back than used,
+    for example for mutations that a broker refused.
     """
-    used = hours.minutes.where(F.col("amount") > 0)
-    return used.groupBy(*HOUR, "entity", slot_of(F.ceil("amount")).alias("slot")).count()
+    used = hours.minutes.where((F.col("amount") > 0) & (F.coalesce("throttled", F.lit(0)) == 0))
+    in_a_minute = F.ceil(F.col("amount") * MINUTE_SECONDS / F.col("seconds"))
+    return used.groupBy(*HOUR, "entity", slot_of(in_a_minute).alias("slot")).count()
 
 
 def _throttle_times(hours: HourEvents) -> DataFrame:
@@ -190,57 +209,81 @@ def _minutes(hours: HourEvents) -> DataFrame:
     )
 
 
-def _client_minutes(minutes: DataFrame) -> DataFrame:
-    """One row for each minute and client, over all kinds: bytes `used`, throttle time and mean `latency`."""
-    timed = F.when(F.col("latency_ms").isNotNull(), F.col("requests"))
-    return minutes.groupBy(*_MINUTE, "client").agg(
-        F.sum(F.when(F.col("kind").isin(_BYTE_KINDS), F.col("amount"))).alias("used"),
-        F.sum("throttle_ms").alias("throttle_ms"),
-        (F.sum("latency_ms") / F.sum(timed)).alias("latency"),
-        F.sum("latency_ms").alias("latency_ms"),
-        F.sum(timed).alias("requests"),
-    )
-
-
 def _neighbours(hours: HourEvents) -> DataFrame:
-    """Clients that were throttled or slowed, paired with the top users (`by_client`) of the same minutes.
+    """Clients that others slowed, paired with the top users (`by_client`) of the same minutes.
 
-    A client's use is the bytes produced and fetched in a minute. Each minute has `TOP_USERS` top users; of clients with
-    equal use, the smaller `client` comes first.
+    A client is slowed if its broker latency rises, or if a full disk holds its records (`_VOLUME`). A throttle by the client's
+    own quota does not count. A client's use is the bytes produced and fetched in a minute. Each minute has `TOP_USERS` top
+    users; of clients with equal use, the smaller `client` comes first. A pair needs a neighbour with more use than the client.
     """
-    # An address alone is no client.
-    nobody = F.xxhash64(*(F.lit(None).cast("string") for _ in _CLIENT), *(F.lit(True) for _ in _CLIENT))
-    clients = _client_minutes(hours.minutes.where(F.col("client") != nobody)).cache()
-    throttled = F.coalesce(F.col("throttle_ms") > 0, F.lit(False))
-    usual = clients.groupBy(*HOUR, "client").agg((F.sum("latency_ms") / F.sum("requests")).alias("usual"))
-    slowed = (F.col("latency") >= F.col("usual") * SLOWED) & (F.col("latency") >= F.col("usual") + SLOWED_BY_MS)
-    affected = (
-        clients.where(throttled | (F.col("latency") >= SLOWED_BY_MS))  # keeps few rows, as the usual latency is >= 0
+    clients = hours.minutes.where(F.col("client") != _nobody())
+    timed = F.when(F.col("latency_ms").isNotNull(), F.col("requests"))
+    mean = F.try_divide(F.sum("latency_ms"), F.sum(timed))
+    usual = clients.groupBy(*HOUR, "client").agg(mean.alias("usual"))
+    used = F.sum(F.when(F.col("kind").isin(_BYTE_KINDS), F.col("amount"))).alias("used")
+    # A mean over kinds is slow only if one of the kinds is. So most minutes need not be summed.
+    suspects = (
+        clients.where((F.col("latency_ms") >= timed * SLOWED_BY_MS) & (F.col("requests") > 0))
         .join(usual, [*HOUR, "client"])
-        .withColumn("slowed", F.coalesce(slowed, F.lit(False)))
-        .where(throttled | F.col("slowed"))
-        .select(*_MINUTE, "client", F.when(throttled, F.col("throttle_ms")).alias("throttle_ms"), "slowed")
+        .where(_is_slow(F.try_divide("latency_ms", timed)))
+        .select(*_MINUTE, "client")
+        .unionByName(clients.where(_is_held()).select(*_MINUTE, "client"))
+        .distinct()
     )
+    affected = (
+        clients.join(suspects, [*_MINUTE, "client"], "left_semi")
+        .groupBy(*_MINUTE, "client")
+        .agg(mean.alias("latency"), used, F.sum(F.when(_is_held(), F.col("throttle_ms"))).alias("throttle_ms"))
+        .join(usual, [*HOUR, "client"])
+        .withColumn("slowed", F.coalesce(_is_slow(F.col("latency")), F.lit(False)))
+        .where(F.col("slowed") | F.col("throttle_ms").isNotNull())
+        .select(*_MINUTE, "client", F.coalesce("used", F.lit(0.0)).alias("own"), "throttle_ms", "slowed")
+    )
+    # A new scan: the same columns on both sides of a join would be ambiguous.
+    everyone = (
+        hours.minutes.where(F.col("client") != _nobody())
+        .join(affected.select(*_MINUTE).distinct(), list(_MINUTE), "left_semi")
+        .groupBy(*_MINUTE, "client")
+        .agg(used)
+        .where(F.col("used") > 0)
+    )
+    of_minute = Window.partitionBy(*_MINUTE)
     top = (
-        clients.where(F.col("used") > 0)
-        .withColumn("place", F.row_number().over(Window.partitionBy(*_MINUTE).orderBy(F.desc("used"), "client")))
+        everyone.withColumn("place", F.row_number().over(of_minute.orderBy(F.desc("used"), "client")))
+        .withColumn("all_bytes", F.sum("used").over(of_minute))
         .where(F.col("place") <= TOP_USERS)
-        .select(*_MINUTE, F.col("client").alias("by_client"), F.col("used").alias("by_bytes"))
+        .select(*_MINUTE, F.col("client").alias("by_client"), F.col("used").alias("by_bytes"), "all_bytes")
     )
-    everyone = clients.groupBy(*_MINUTE).agg(F.sum("used").alias("all_bytes"))
     return (
-        affected.join(top.join(everyone, list(_MINUTE)), list(_MINUTE))
-        .where(F.col("client") != F.col("by_client"))
+        affected.join(top, list(_MINUTE))
+        .where((F.col("client") != F.col("by_client")) & (F.col("by_bytes") > F.col("own")))
         .groupBy(*HOUR, "client", "by_client")
         .agg(
             F.count("*").alias("minutes"),
-            F.count("throttle_ms").alias("throttled_minutes"),
             F.count_if("slowed").alias("slowed_minutes"),
-            F.sum("throttle_ms").alias("throttle_ms"),
+            F.count("throttle_ms").alias("held_minutes"),
+            F.sum("throttle_ms").alias("held_ms"),
             F.sum("by_bytes").alias("by_bytes"),
             F.sum("all_bytes").alias("all_bytes"),
         )
     )
+
+
+_VOLUME = "volume"
+"""The kind of a throttle by the volume quota, see `events.ThrottleEvent`."""
+
+
+def _is_held() -> Column:
+    return (F.col("kind") == _VOLUME) & (F.col("throttled") > 0)
+
+
+def _is_slow(latency: Column) -> Column:
+    return (latency >= F.col("usual") * SLOWED) & (latency >= F.col("usual") + SLOWED_BY_MS)
+
+
+def _nobody() -> Column:
+    """The `client` of rows without a user and a client-id: an address alone is no client."""
+    return F.xxhash64(*(F.lit(None).cast("string") for _ in _CLIENT), *(F.lit(True) for _ in _CLIENT))
 
 
 def _topics(hours: HourEvents) -> DataFrame:

@@ -15,11 +15,14 @@ _SUMMED = (
     "amount",
     "requests",
     "limited_minutes",
+    "limited_seconds",
     "capacity",
     "limited_amount",
     "above_80_minutes",
     "above_100_minutes",
     "throttled_minutes",
+    "demand_amount",
+    "demand_seconds",
     *SUMS,
 )
 

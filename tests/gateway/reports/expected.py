@@ -79,7 +79,7 @@ def top_throttled() -> Rows:
                 "noted": len(noted),
                 "noted_ms": sum(decision.ms for decision in noted),
                 "amount": float(sum(decision.amount for decision in of_entity)),
-                "peak_rate": max(decision.rate for decision in of_entity),
+                "peak_rate": max((decision.rate for decision in of_entity if decision.rate is not None), default=None),
                 "since": moment(min(decision.at for decision in of_entity)),
                 "until": moment(max(decision.at for decision in of_entity)),
                 "address": longest.address,
@@ -122,7 +122,12 @@ def throttle_percentiles() -> Rows:
 def utilisation() -> Rows:
     rows = []
     for entity, minutes in _minutes_of().items():
-        limited = [(sum(use.amount for use in of), of[0].bucket.limit * 60) for of in minutes.values() if of[0].bucket.limit]
+        with_limit = [of for of in minutes.values() if of[0].bucket.limit]
+        seconds = [max(use.seconds or 60 for use in of) for of in with_limit]
+        limited = [
+            (sum(use.amount for use in of), (of[0].bucket.limit or 0) * active)
+            for of, active in zip(with_limit, seconds, strict=True)
+        ]
         if not limited:
             continue
         quota, limit = _last_limit(entity)
@@ -135,6 +140,7 @@ def utilisation() -> Rows:
                 "quota": quota,
                 "limit": limit,
                 "minutes": len(limited),
+                "active_seconds": sum(seconds),
                 "mean_utilisation": round(sum(used for used, _ in limited) / sum(allowed for _, allowed in limited), 4),
                 "peak_utilisation": round(max(used / allowed for used, allowed in limited), 4),
                 "above_80_minutes": above_80,
@@ -159,7 +165,7 @@ def noisy_neighbours() -> Rows:
             latency[who][use.at // MINUTE] = (use.latency_ms, use.requests)
     held: dict[int, dict[tuple[Any, Any], int]] = defaultdict(lambda: defaultdict(int))
     for decision in decisions():
-        if decision.enforced and decision.bucket.ip is None:
+        if decision.bucket.kind == "volume":  # every other kind is the client's own quota
             held[decision.at // MINUTE][decision.bucket.user, decision.bucket.client_id] += decision.ms
     slowed: dict[int, set[tuple[Any, Any]]] = defaultdict(set)
     for who, minutes in latency.items():
@@ -173,16 +179,16 @@ def noisy_neighbours() -> Rows:
         top = sorted(bytes_used[minute].items(), key=lambda item: -item[1])[:3]
         for who in held[minute].keys() | slowed[minute]:
             for other, used in top:
-                if other != who:
+                if used > bytes_used[minute].get(who, 0) and not _same_client(who, other):
                     everyone = sum(bytes_used[minute].values())
                     pairs[(*who, *other)].append((held[minute].get(who), who in slowed[minute], used, everyone))
     return [
         dict(zip(("user", "client_id", "by_user", "by_client_id"), pair, strict=True))
         | {
             "minutes": len(together),
-            "throttled_minutes": sum(ms is not None for ms, _, _, _ in together),
             "slowed_minutes": sum(slow for _, slow, _, _ in together),
-            "throttle_ms": _sum(ms for ms, _, _, _ in together),
+            "held_minutes": sum(ms is not None for ms, _, _, _ in together),
+            "held_ms": _sum(ms for ms, _, _, _ in together),
             "by_bytes": float(sum(used for _, _, used, _ in together)),
             "by_share": round(sum(used for _, _, used, _ in together) / sum(everyone for _, _, _, everyone in together), 4),
         }
@@ -190,22 +196,38 @@ def noisy_neighbours() -> Rows:
     ]
 
 
+def _same_client(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+    """Return True if two entities share a name, and no name differs."""
+    names = [(name, its) for name, its in zip(one, other, strict=True) if name is not None and its is not None]
+    return bool(names) and all(name == its for name, its in names)
+
+
 def right_sizing() -> Rows:
     rows = []
     for entity, minutes in _minutes_of().items():
-        amounts = [amount for of in minutes.values() if (amount := sum(use.amount for use in of)) > 0]
-        held = {decision.at // MINUTE for decision in _decisions_of().get(entity, []) if decision.enforced}
+        held: dict[int, int] = defaultdict(int)
+        for decision in _decisions_of().get(entity, []):
+            if decision.enforced:
+                held[decision.at // MINUTE] += decision.ms
+        rates, wanted, free = [], 0, 0.0
+        for at, of in minutes.items():
+            amount, seconds = sum(use.amount for use in of), max(use.seconds or 60 for use in of)
+            if amount > 0 and at // MINUTE in held:
+                wanted += amount
+                free += max(seconds - held[at // MINUTE] / 1000, seconds / 10)
+            elif amount > 0:
+                rates.append(ceil(amount * 60 / seconds))
         rows.append(
             dict(zip(ENTITY, entity, strict=True))
             | {
-                "minutes": len(amounts),
+                "minutes": len(rates),
                 "limit_now": _last_limit(entity)[1],
                 "throttled_minutes": len(held),
-                "throttled_fraction": round(len(held) / len(amounts), 4),
-                "held_back": bool(held),
+                "throttled_fraction": round(len(held) / (len(rates) + len(held)), 4),
+                "demand_estimate": round(wanted / free, 3) if free else None,
             }
             | {
-                f"limit_for_{percent}_percent": round(_upper(_at_rank(amounts, 1000 - 10 * percent)) / 60, 3)
+                f"limit_for_{percent}_percent": round(_upper(_at_rank(rates, 1000 - 10 * percent)) / 60, 3) if rates else None
                 for percent in (0, 1, 5, 10, 25)
             }
         )

@@ -1,4 +1,4 @@
-"""A scenario as uses and decisions instead of events: three hours around a midnight, three gateways, ten actors.
+"""A scenario as uses and decisions instead of events: three hours around a midnight, three gateways, a dozen actors.
 
 `events()` folds the scenario as a gateway's ledger does. `expected.py` computes the reports' rows from the same uses and
 decisions in plain Python.
@@ -52,12 +52,15 @@ VICTIM = Bucket("fetch", user="victim", quota="user=<default>", limit=100_000.0)
 ADMIN = Bucket("controller_mutation", user="admin", quota="user=<default>", limit=2.0)
 TRIAL = Bucket("produce", user="trial", client_id="", quota="user=trial, client-id=<default>", limit=500.0)
 STORM = Bucket("connection", ip="10.0.0.9", quota="ip=<default>", limit=50.0)
+WRITER = Bucket("produce", user="victim", client_id="writer", quota="user=victim, client-id=writer", limit=1e6)
+FULL_DISK = Bucket("volume", client_id="steady")
+"""The volume quota holds the steady client's records."""
 HOSTILE = Bucket("fetch", user='</script><b>"type":"usage"', quota="user=<default>", limit=100_000.0)
 
 
 @dataclass(frozen=True)
 class Use:
-    """The use of a bucket at one gateway in the minute that begins at `at`."""
+    """The use of a bucket at one gateway in the minute that begins at `at`, in so many active `seconds`."""
 
     at: int
     gateway: str
@@ -65,6 +68,7 @@ class Use:
     amount: int
     requests: int
     latency_ms: float | None = None
+    seconds: int | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class Decision:
     bucket: Bucket
     ms: int
     amount: int
-    rate: float
+    rate: float | None
     address: str
     api: str
     broker: int | None = 1
@@ -89,11 +93,11 @@ def uses() -> Iterator[Use]:
         at, minute = START + number * MINUTE, number % 60
         if at < CHANGE - 5 * SECOND:
             yield Use(at, "weir-0", GREEDY, 40_000, 40)
-            yield Use(at, "weir-1", GREEDY, 19_760, 20)
+            yield Use(at, "weir-1", GREEDY, 19_760, 20, seconds=50)
         else:
-            yield Use(at, "weir-0", RAISED, 100_000, 100)
+            yield Use(at, "weir-0", RAISED, 100_000, 100, seconds=55)
         steady = 60_000 if minute % 30 == 0 else 48_000 if minute % 10 == 0 else 30_000 + minute
-        yield Use(at, "weir-1", STEADY, steady, 30)
+        yield Use(at, "weir-1", STEADY, steady, 30, seconds=45 if number > 120 else None)
         yield Use(at, "weir-0", BULK, 10_000_000 + number, 100, 300.0)
         slow = number in range(65, 70)
         if number % 2 == 1:
@@ -102,7 +106,8 @@ def uses() -> Iterator[Use]:
     for number, amount in ((3, 60), (4, 200), (100, 7), (101, -2)):
         yield Use(START + number * MINUTE, "weir-0", ADMIN, amount, 2)
     yield Use(START + 70 * MINUTE, "weir-2", STEADY, 10, 1)  # the last line
-    yield Use(START + 30 * MINUTE, "weir-0", TRIAL, 45_000, 9)
+    yield Use(START + 65 * MINUTE, "weir-0", WRITER, 5_000_000, 50)  # the slowed client's own use
+    yield Use(START + 30 * MINUTE, "weir-0", TRIAL, 45_000, 9, seconds=40)
     yield Use(START + 2 * HOUR, "weir-0", HOSTILE, 5, 1)
 
 
@@ -127,6 +132,8 @@ def decisions() -> Iterator[Decision]:
         yield Decision(
             START + 30 * MINUTE + nth * SECOND, "weir-0", TRIAL, 40 + nth, 100, 900.0, "10.0.2.2", "Produce", 2, enforced=False
         )
+    for minute in (52, 53):
+        yield Decision(START + minute * MINUTE, "weir-1", FULL_DISK, 400 + minute, 1000, None, "10.0.3.3", "Produce", 2)
     yield Decision(START + 2 * HOUR + 5, "weir-1", STORM, 800, 1, 70.0, "10.0.0.9", "ApiVersions", None)
     yield Decision(START + 2 * HOUR + 9, "weir-0", HOSTILE, 3, 5, 70.0, "10.6.6.6", "Fetch", 0, early_ms=2)
 
@@ -249,6 +256,7 @@ def events() -> Sequence[Event]:
             amount=float(use.amount),
             requests=use.requests,
             latency_ms=use.latency_ms,
+            active_seconds=use.seconds,
         )
         for use in uses()
     ]

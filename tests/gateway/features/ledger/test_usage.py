@@ -27,6 +27,22 @@ def test_usage_is_sampled_when_its_minute_ends():
     assert sampler.take("weir-1", engine.buckets(), MINUTE + 180.0) == []
 
 
+def test_seconds_with_use_or_throttle_are_counted():
+    """The throttle of 3 s begins with the use of 4 seconds' quota. The next use in this minute is late."""
+    engine = QuotaEngine(QuotaSettings((ALICE,)), NOW)
+    sampler = UsageSampler(MINUTE)
+    bucket = engine.acquire("produce", "alice", "etl", NOW)
+    for amount, at in ((bucket.capacity() + 3_000, NOW), (10, NOW + 30.0)):
+        bucket.charge(int(amount), at)
+        for second in range(1, 20):
+            engine.tick(at + second - 0.5)
+    (sample,) = sampler.take("weir-1", engine.buckets(), MINUTE + 60.0)
+    assert sample.active_seconds == 3 + 1
+    bucket.charge(1, NOW + 60.0)
+    (sample,) = sampler.take("weir-1", engine.buckets(), MINUTE + 120.0)
+    assert sample.active_seconds == 1, "the tick after the use is still to come"
+
+
 def test_running_minute_is_sampled_at_exit():
     engine = QuotaEngine(QuotaSettings((ALICE,)), NOW)
     sampler = UsageSampler(MINUTE + 5.0)
