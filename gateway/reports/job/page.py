@@ -8,6 +8,7 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
+from gateway.reports.job.headings import HEADINGS
 from gateway.reports.job.overview import Overview
 from gateway.reports.job.period import shown
 from gateway.reports.job.refresh import Refreshed
@@ -37,6 +38,7 @@ def page(found: Refreshed, overview: Overview, reports: Sequence[MadeReport], no
             "nothing": made.report.nothing,
             "explained": made.report.columns,
             "columns": made.columns,
+            "headings": {column: HEADINGS[column] for column in made.columns},
             "rows": made.rows,
             "count": made.count,
             "plots": _safe(made.report.plots(made.rows)) if made.rows else [],
@@ -69,7 +71,23 @@ def _plain(value: object) -> str:
 
 def _safe(plots: Sequence[Mapping[str, Any]]) -> Sequence[Any]:
     """Escapes markup: Plotly interprets `<b>` and `<a href>` in labels, and clients choose their names."""
-    return [_escaped(plot) for plot in plots]
+    return [small_table(plot) or _escaped(plot) for plot in plots]
+
+
+def small_table(plot: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """A table in place of a plot whose series have one point at most; None for any other plot."""
+    if any(len(trace["x"]) > 1 for trace in plot["data"]):
+        return None
+    layout = plot["layout"]
+    if any(trace.get("orientation") == "h" for trace in plot["data"]):
+        unit = layout["xaxis"]["title"]["text"]
+        rows = [
+            [name, trace.get("name", ""), x] for trace in plot["data"] for name, x in zip(trace["y"], trace["x"], strict=True)
+        ]
+    else:
+        unit = layout["yaxis"]["title"]["text"]
+        rows = [[trace["name"], at, y] for trace in plot["data"] for at, y in zip(trace["x"], trace["y"], strict=True)]
+    return {"layout": {"title": layout["title"]}, "table": {"columns": ["", "", unit], "rows": rows}}
 
 
 def _escaped(value: object) -> object:

@@ -67,6 +67,24 @@ def test_page_has_all_rows_and_names_empty_reports(elements: Elements, report: R
     assert dict(data["tiles"])["events"] == f"{report.found.events:,}"
 
 
+def test_plot_with_one_point_becomes_a_table() -> None:
+    from gateway.reports.job.page import small_table
+    from gateway.reports.job.plots import bars, grouped_bars, lines
+
+    over_time = lines("Use", "bytes/s", {"produce": (["10:00"], [7.0]), "fetch": (["10:00"], [8.0])})
+    table = {"columns": ["", "", "bytes/s"], "rows": [["produce", "10:00", 7.0], ["fetch", "10:00", 8.0]]}
+    assert small_table(over_time) == {"layout": {"title": {"text": "Use"}}, "table": table}
+    for plot, row in (
+        (bars([("a", 1.0)], "Throttle time", "s"), ["a", "", 1.0]),
+        (grouped_bars(["a"], "Limits", "units/s", {"now": [1.0]}), ["a", "now", 1.0]),
+    ):
+        made = small_table(plot)
+        assert made is not None
+        assert made["table"]["rows"] == [row]
+    assert small_table(lines("Use", "bytes/s", {"produce": (["10:00", "11:00"], [7.0, 8.0])})) is None
+    assert small_table(bars([("a", 1.0), ("b", 2.0)], "Throttle time", "s")) is None
+
+
 def test_hostile_name_cannot_break_the_page(html: str, elements: Elements) -> None:
     assert HOSTILE.user is not None
     assert HOSTILE.user not in html

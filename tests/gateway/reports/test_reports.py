@@ -42,6 +42,18 @@ def test_rows_are_sorted_and_columns_explained(report: Run, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
+def test_every_column_has_a_heading_with_its_unit(report: Run, name: str) -> None:
+    from gateway.reports.job.headings import HEADINGS
+
+    units = {"_ms": "(ms)", "_minutes": "(min)", "_fraction": "(fraction)", "_bytes": "(bytes)", "_seconds": "(s)"}
+    made = next(made for made in report.reports if made.report.name == name)
+    for column in made.columns:
+        assert "_" not in HEADINGS[column]
+        unit = next((unit for end, unit in units.items() if column.endswith(end)), "")
+        assert HEADINGS[column].endswith(unit)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
 def test_csv_has_the_same_rows(report: Run, name: str) -> None:
     made = next(made for made in report.reports if made.report.name == name)
     (file,) = (report.out / "csv" / name).glob("*.csv")
