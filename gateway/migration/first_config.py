@@ -62,7 +62,7 @@ def first_config(
         f"# Weir in front of {found}. Written by `weir init`.",
         f"# Check it: weir check --config {name}",
         f"# Run it:   weir serve --config {name}",
-        "# Weir reloads this file when it changes. The other keys are in the reference: docs/reference/configuration.md.",
+        "# Weir reloads this file when it changes. The page Configuration of the documentation has all keys.",
         "",
         *_upstream(found, bootstrap, properties, password_file),
         "",
