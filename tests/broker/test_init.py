@@ -14,12 +14,14 @@ from confluent_kafka.admin import AdminClient
 from gateway.config.load import load_config
 from loadtest.testkit.kafka import KafkaCluster, free_port, run_tool, stop
 from loadtest.testkit.kafka.sasl import java_properties, librdkafka_properties, sasl_listener, scram_arguments
+from tests.broker.test_moving_quotas import alter, everywhere
 from tests.broker.topics import create_topic
 from tests.weir_process import wait_until
 
 pytestmark = pytest.mark.broker
 
 CONFIGS = "kafka.admin.ConfigCommand"
+COPIED = (("user", "copied"),)
 PASSWORDS = {"weir": "weir-secret", "alice": "alice-secret"}
 
 
@@ -143,11 +145,18 @@ def test_unreachable_broker_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.fixture
+def copied(kafka3: KafkaCluster) -> Iterator[None]:
+    """A quota at all brokers, which are shared with other tests."""
+    alter(kafka3.bootstrap_servers, {COPIED: {"producer_byte_rate": 1_048_576.0}})
+    everywhere(kafka3, {COPIED: {"producer_byte_rate": 1_048_576.0}})
+    yield
+    alter(kafka3.bootstrap_servers, {COPIED: {"producer_byte_rate": None}})
+    everywhere(kafka3, {})
+
+
+@pytest.mark.usefixtures("copied")
 def test_copied_rate_is_found_at_the_brokers(kafka3: KafkaCluster, tmp_path: Path) -> None:
-    run_tool(
-        CONFIGS, "--bootstrap-server", kafka3.bootstrap_servers, "--alter", "--entity-type", "users",
-        "--entity-name", "copied", "--add-config", "producer_byte_rate=1048576",
-    )  # fmt: skip
     servers = ", ".join(f'"{server}"' for server in kafka3.bootstrap_servers.split(","))
     row = "{user: copied, producer_byte_rate: 1048576}"
     (tmp_path / "weir.yaml").write_text(
