@@ -1,6 +1,6 @@
 """Small files on any Hadoop file system, read and written by the driver. A Spark job for each would take seconds to start."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -17,9 +17,14 @@ class HadoopFolder:
 
     def names(self) -> Sequence[str]:
         """The names in the folder, sorted; none if it does not exist."""
+        return sorted(self.modified())
+
+    def modified(self) -> Mapping[str, int]:
+        """The time of the last change of each file and folder in the folder, in ms since 1970."""
         if not self._files.exists(self._path):
-            return []
-        return sorted(status.getPath().getName() for status in self._files.listStatus(self._path))
+            return {}
+        found = self._files.listStatus(self._path)
+        return {status.getPath().getName(): status.getModificationTime() for status in found}
 
     def read(self, name: str) -> str:
         stream = self._files.open(self._child(name))

@@ -7,10 +7,11 @@ that a run left unfinished counts as not done, and its hours are aggregated agai
 
 import datetime as dt
 import json
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -25,6 +26,12 @@ from gateway.reports.job.period import Hour, Period
 LAYOUT = "3"
 """The version of the tables' columns and their meaning."""
 
+MARKS = 100
+"""With more files in `done`, a run merges them."""
+UNUSED_SECONDS = 86_400.0
+"""A folder that no mark needs is deleted at this age."""
+
+_BATCH = "batch-"
 _TABLE = "table"
 """The column with a row's table: the tables of a batch are written by one Spark job."""
 
@@ -45,14 +52,10 @@ class DoneHour:
 
 @dataclass
 class _Batch:
-    """A complete folder: the schema of each table, and all of its hours, also those that a later batch replaced.
+    """A complete folder: its tables with rows, and all of its hours, also those that a later batch replaced."""
 
-    A table without rows is not `stored`.
-    """
-
-    schemas: dict[str, StructType]
     stored: set[str]
-    hours: set[Hour] = field(default_factory=set)
+    hours: dict[Hour, DoneHour]
 
 
 class State:
@@ -61,13 +64,15 @@ class State:
     def __init__(self, spark: SparkSession, out: str) -> None:
         self._spark = spark
         self._root = f"{out}/_state/{LAYOUT}"
+        self._folder = HadoopFolder(spark, self._root)
         self._marks = HadoopFolder(spark, f"{self._root}/done")
         self._layouts = HadoopFolder(spark, f"{out}/_state")
+        self._schemas: dict[str, StructType] = {}
         self._batches: dict[str, _Batch] = {}
         self._done: dict[Hour, DoneHour] = {}
 
     def load(self) -> None:
-        """Find the done hours. Raises `OldLayoutError`."""
+        """Find the done hours, and delete the folders of unfinished and replaced batches. Raises `OldLayoutError`."""
         layouts = [name for name in self._layouts.names() if name.isdigit()]
         if layouts and LAYOUT not in layouts:
             path = self._root.removesuffix(f"/{LAYOUT}")
@@ -75,16 +80,26 @@ class State:
                 f"{path} has aggregates of another version of weir report (layout {layouts[-1]}; this version needs {LAYOUT}). "
                 f"Give --out another folder, or move {path} away; then all hours that the ledger still has are read again"
             )
-        for name in self._marks.names():
-            if not name.startswith(("_", ".")):
-                self._add(json.loads(self._marks.read(name)))
+        marks = self._mark_names()
+        for name in marks:
+            self._add(json.loads(self._marks.read(name)))
+        used = {done.batch for done in self._done.values()}
+        if len(marks) > MARKS:
+            self._mark({batch: self._batches[batch] for batch in self._batches if batch in used})
+            for name in marks:
+                self._marks.delete(name)
+        # Another run may still write or read younger folders.
+        old = (time.time() - UNUSED_SECONDS) * 1000
+        for name, modified_ms in self._folder.modified().items():
+            if name.startswith(_BATCH) and name not in used and modified_ms < old:
+                self._folder.delete(name)
 
     def done(self, period: Period) -> Mapping[Hour, DoneHour]:
         return {hour: done for hour, done in self._done.items() if period.includes(hour)}
 
     def begin(self) -> str:
         """The name of a new batch."""
-        return f"batch-{uuid.uuid4().hex}"
+        return f"{_BATCH}{uuid.uuid4().hex}"
 
     def write(self, batch: str, name: str, rows: DataFrame) -> DataFrame:
         """Write one table of a batch and return its stored rows."""
@@ -94,51 +109,79 @@ class State:
 
     def write_all(self, batch: str, tables: Mapping[str, DataFrame]) -> None:
         """Write the other tables of a batch as one Spark job, so that the tables share its scans and no core waits."""
-        every = [rows.withColumn(_TABLE, F.lit(name)) for name, rows in tables.items()]
-        union = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), every)
+        types = {field.name: field.dataType for rows in tables.values() for field in rows.schema}
+        every = [
+            rows.select(
+                F.lit(name).alias(_TABLE),
+                *(
+                    F.col(column) if column in rows.columns else F.lit(None).cast(of).alias(column)
+                    for column, of in types.items()
+                ),
+            )
+            for name, rows in tables.items()
+        ]
+        union = reduce(DataFrame.unionAll, every)
         union.write.mode("append").partitionBy(_TABLE).parquet(f"{self._root}/{batch}")
 
     def mark_done(self, hours: Mapping[Hour, DoneHour], schemas: Mapping[str, StructType]) -> None:
         """Make the tables of a batch valid. All `hours` are of one batch."""
         (batch,) = {done.batch for done in hours.values()}
-        stored = {name.removeprefix(f"{_TABLE}=") for name in HadoopFolder(self._spark, f"{self._root}/{batch}").names()}
+        names = {name.removeprefix(f"{_TABLE}=") for name in HadoopFolder(self._spark, f"{self._root}/{batch}").names()}
+        self._schemas = dict(schemas)
+        self._mark({batch: _Batch(names & schemas.keys(), dict(hours))})
+
+    def _mark_names(self) -> Sequence[str]:
+        return [name for name in self._marks.names() if name[0].isdigit()]
+
+    def _mark(self, batches: Mapping[str, _Batch]) -> None:
         mark = {
-            "batch": batch,
-            "schemas": {name: schema.jsonValue() for name, schema in schemas.items()},
-            "stored": sorted(stored & schemas.keys()),
-            "hours": [
+            "schemas": {name: schema.jsonValue() for name, schema in self._schemas.items()},
+            "batches": [
                 {
-                    "date": hour[0].isoformat(),
-                    "hour": hour[1],
-                    "events": done.events,
-                    "rejected": done.rejected,
-                    "files": [[file.name, file.length] for file in sorted(done.files, key=lambda file: file.name)],
+                    "batch": name,
+                    "stored": sorted(batch.stored),
+                    "hours": [
+                        {
+                            "date": hour[0].isoformat(),
+                            "hour": hour[1],
+                            "events": done.events,
+                            "rejected": done.rejected,
+                            "files": [[file.name, file.length] for file in sorted(done.files, key=lambda file: file.name)],
+                        }
+                        for hour, done in sorted(batch.hours.items())
+                    ],
                 }
-                for hour, done in sorted(hours.items())
+                for name, batch in batches.items()
             ],
         }
-        number = max((int(name.split(".")[0]) for name in self._marks.names() if name[0].isdigit()), default=0) + 1
+        number = max((int(name.partition(".")[0]) for name in self._mark_names()), default=0) + 1
         self._marks.add(f"{number:09d}.json", json.dumps(mark))
         self._add(mark)
 
     def _add(self, mark: Mapping[str, Any]) -> None:
-        schemas = {name: StructType.fromJson(schema) for name, schema in mark["schemas"].items()}
-        batch = self._batches[mark["batch"]] = _Batch(schemas, set(mark["stored"]))
-        for each in mark["hours"]:
-            hour = dt.date.fromisoformat(each["date"]), each["hour"]
-            files = frozenset(LedgerFile(name, length) for name, length in each["files"])
-            batch.hours.add(hour)
-            self._done[hour] = DoneHour(mark["batch"], files, each["events"], each["rejected"])
+        self._schemas = {name: StructType.fromJson(schema) for name, schema in mark["schemas"].items()}
+        for one in mark["batches"]:
+            hours = {
+                (dt.date.fromisoformat(each["date"]), each["hour"]): DoneHour(
+                    one["batch"],
+                    frozenset(LedgerFile(name, length) for name, length in each["files"]),
+                    each["events"],
+                    each["rejected"],
+                )
+                for each in one["hours"]
+            }
+            self._batches[one["batch"]] = _Batch(set(one["stored"]), hours)
+            self._done |= hours
 
     def read(self, name: str, hours: Mapping[Hour, DoneHour]) -> DataFrame:
         """A table's rows of these hours."""
-        schema = next(reversed(self._batches.values())).schemas[name]
+        schema = self._schemas[name]
         wanted: dict[str, set[Hour]] = defaultdict(set)
         for hour, done in hours.items():
             if name in self._batches[done.batch].stored:
                 wanted[done.batch].add(hour)
         # The dictionary has no hours.
-        part = [batch for batch in wanted if "date" in schema.names and wanted[batch] != self._batches[batch].hours]
+        part = [batch for batch in wanted if "date" in schema.names and wanted[batch] != self._batches[batch].hours.keys()]
         whole = [batch for batch in wanted if batch not in part]
         rows = [self._rows([batch], name, schema).where(in_hours(wanted[batch])) for batch in part]
         if whole:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from shutil import copytree
 from typing import TYPE_CHECKING
@@ -97,6 +98,28 @@ def test_half_written_batch_is_repeated(spark: "SparkSession", report: Run, tmp_
     assert other.done(Period()) == done | again
     assert other.read("minutes", other.done(Period())).count() == before.count() - first.count() + 1
     assert other.read("topics", again).count() == 0
+
+
+def test_marks_are_merged_and_unused_folders_deleted(
+    spark: "SparkSession", report: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gateway.reports.job import state as job_state
+    from gateway.reports.job.period import Period
+
+    layout = copytree(report.out, tmp_path / "out") / "_state" / job_state.LAYOUT
+    (kept,) = layout.glob("batch-*")
+    for name, age in (("batch-killed", job_state.UNUSED_SECONDS + 60), ("batch-running", 0)):
+        (layout / name).mkdir()
+        os.utime(layout / name, (time.time() - age,) * 2)
+    monkeypatch.setattr(job_state, "MARKS", 0)
+    merging, merged = (job_state.State(spark, str(tmp_path / "out")) for _ in range(2))
+    merging.load()
+    assert [mark.name for mark in (layout / "done").glob("[0-9]*")] == ["000000002.json"]
+    assert {folder.name for folder in layout.glob("batch-*")} == {kept.name, "batch-running"}
+    merged.load()
+    hours = merged.done(Period())
+    assert hours == merging.done(Period())
+    assert merged.read("minutes", hours).count() == report.found.tables.table("minutes").count()
 
 
 def test_state_of_another_version_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
