@@ -91,6 +91,11 @@ def run(options: argparse.Namespace) -> int:
     if missing is not None:
         errors.print(f"weir report: {missing}")
         return FAILED
+    if _is_absent(options):
+        errors.print(
+            f"weir report: --events {options.events}: no such path; give it the folder with date=.../hour=.../ folders"
+        )
+        return FAILED
     return _run(options, errors)
 
 
@@ -105,12 +110,22 @@ def missing_requirement() -> str | None:
     return None
 
 
+def _is_absent(options: argparse.Namespace) -> bool:
+    """True if the ledger's folder is missing on this machine. Under spark-submit, a path may be one of the cluster's."""
+    return not (options.kafka or "://" in options.events or submitted() or Path(options.events).is_dir())
+
+
+def submitted() -> bool:
+    """True if spark-submit started this process. Its options then set the master and the memory."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 def _run(options: argparse.Namespace, errors: Console) -> int:
     from gateway.reports.job.hadoop import HadoopFolder
     from gateway.reports.job.overview import overview
     from gateway.reports.job.page import page
     from gateway.reports.job.refresh import NothingToReportError, refresh, unreadable
-    from gateway.reports.job.session import is_small, spark_session
+    from gateway.reports.job.session import ledger_bytes, spark_session
     from gateway.reports.job.state import OldLayoutError
     from gateway.reports.job.write import write_reports
 
@@ -141,9 +156,8 @@ def _run(options: argparse.Namespace, errors: Console) -> int:
     # Java inherits the blocked signal, so Ctrl-C does not kill it or its children in the middle of their work.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        spark = spark_session(
-            options.master, options.memory, skip_unreadable=options.skip_unreadable, small=is_small(options.events)
-        )
+        total, new = ledger_bytes(options.events, options.out)
+        spark = spark_session(options.master, options.memory, skip_unreadable=options.skip_unreadable, total=total, new=new)
     except Exception as error:  # from PySpark or Py4J; Java has already printed the cause
         errors.print(
             f"weir report: Spark does not start with --master {options.master} and --memory {options.memory}: "

@@ -1,9 +1,15 @@
 """The Spark session: local with settings for one machine, or the cluster's under spark-submit."""
 
+import json
 import os
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+
+from gateway.reports.job.command import submitted
+from gateway.reports.job.state import LAYOUT
 
 _QUIET = Path(__file__).with_name("log4j2.properties")
 """Without this file, Spark logs many lines at start-up, before `spark.log.level` applies."""
@@ -18,7 +24,9 @@ _ALWAYS = {
 }
 _JAVA = "-XX:+UseParallelGC"
 """A batch job needs throughput; pauses do not matter."""
-_SMALL_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
+"""Java's second compiler takes half a minute of CPU time for Spark's generated code."""
+_SMALL_JAVA = f"-XX:+UseSerialGC {_FIRST_COMPILER}"
 _SMALL = {
     # For so few events, code generation and distribution take far longer than the work itself.
     "spark.sql.shuffle.partitions": "1",
@@ -28,6 +36,8 @@ _SMALL = {
 }
 SMALL_BYTES = 4 << 20
 """A ledger below this size is small. Compressed, it is about 120 000 events."""
+BRIEF_BYTES = 32 << 20
+"""A run with fewer new bytes (a million events) ends before Java's second compiler pays."""
 
 _LOCAL = {
     # A batch's aggregates are small, so the default of 200 tasks would mostly be overhead.
@@ -40,21 +50,29 @@ _LOCAL = {
 }
 
 
-def submitted() -> bool:
-    """True if spark-submit started this process. Its options then set the master and the memory."""
-    return "PYSPARK_GATEWAY_PORT" in os.environ
+def ledger_bytes(events: str, out: str) -> tuple[int, int]:
+    """The size of a ledger on this machine, and of its hours that `out` does not have. Both are huge for any other path."""
+    if "://" in events or "://" in out:
+        return sys.maxsize, sys.maxsize
+    sizes = {file: file.stat().st_size for file in Path(events).glob("date=*/hour=*/*")}
+    done = {tuple(file) for mark in Path(out, "_state", LAYOUT, "done").glob("*.json") for file in _files_of(mark)}
+    new = sum(size for file, size in sizes.items() if (file.name, size) not in done)
+    return sum(sizes.values()), new
 
 
-def is_small(events: str) -> bool:
-    """True if a ledger on this machine is below `SMALL_BYTES`; False for any other path."""
-    return "://" not in events and sum(file.stat().st_size for file in Path(events).glob("date=*/hour=*/*")) < SMALL_BYTES
+def _files_of(mark: Path) -> Iterable[Sequence[object]]:
+    """The names and lengths of the files in a mark of `state`."""
+    return (file for batch in json.loads(mark.read_text())["batches"] for hour in batch["hours"] for file in hour["files"])
 
 
-def spark_session(master: str, memory: str, *, skip_unreadable: bool, small: bool = False) -> SparkSession:
+def spark_session(
+    master: str, memory: str, *, skip_unreadable: bool, total: int = sys.maxsize, new: int = sys.maxsize
+) -> SparkSession:
     """The Spark session. `memory` is the driver's heap; in local mode the driver does all the work.
 
-    `small` selects settings with less start-up work, for a small ledger.
+    `total` and `new` are `ledger_bytes`: a small ledger and a short run get settings with less start-up work.
     """
+    small = total < SMALL_BYTES
     builder = SparkSession.builder.appName("weir report")
     settings = dict(_ALWAYS)
     if skip_unreadable:
@@ -62,7 +80,7 @@ def spark_session(master: str, memory: str, *, skip_unreadable: bool, small: boo
     if not submitted():
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # avoids a warning if the host name resolves to a loopback address
         builder = builder.master(master)
-        java = _SMALL_JAVA if small else _JAVA
+        java = _SMALL_JAVA if small else f"{_JAVA} {_FIRST_COMPILER}" if new < BRIEF_BYTES else _JAVA
         settings |= (
             _LOCAL
             | (_SMALL if small else {})

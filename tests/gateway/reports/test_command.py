@@ -42,6 +42,23 @@ def test_missing_java_is_explained(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "install a JDK 17 or newer" in capsys.readouterr().err
 
 
+def test_missing_ledger_is_named_before_java_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "_run", lambda options, errors: pytest.fail("the report began"))
+    monkeypatch.setattr(command, "missing_requirement", lambda: None)
+    assert main(["report", "--events", f"{tmp_path}/nowhere", "--out", str(tmp_path)]) == 1
+    assert f"weir report: --events {tmp_path}/nowhere: no such path; give it the folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["hdfs:///ledger", "/of/the/cluster"])
+def test_ledger_elsewhere_is_not_looked_for(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setattr(command, "_run", lambda options, errors: 7)
+    monkeypatch.setattr(command, "missing_requirement", lambda: None)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert main(["report", "--events", path, "--out", "report"]) == 7
+
+
 @pytest.mark.parametrize("lacking", ["events", "out"])
 def test_missing_option_is_named(lacking: str, capsys: pytest.CaptureFixture[str]) -> None:
     other = {"events": "--out", "out": "--events"}[lacking]
