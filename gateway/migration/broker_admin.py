@@ -166,8 +166,9 @@ class BrokerAdmin:
     def _check(self, code: int, message: str | None, right: str) -> None:
         if code == CLUSTER_AUTHORIZATION_FAILED:
             raise NotAllowedError(
-                f"the brokers do not let this user do it ({message or 'no reason given'}) — give the user the right {right} on"
-                " the cluster, with kafka-acls --add --cluster"
+                f"the brokers do not let this user do it{f' ({message})' if message else ''}. Log in as an administrator"
+                f" with --command-config FILE, or run `kafka-acls.sh --add --allow-principal User:NAME --operation {right}"
+                " --cluster`"
             )
         if code:
             try:

@@ -1,7 +1,7 @@
 """Decides if quotas may leave the brokers: Weir must enforce a limit for each entity that is at least as low."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gateway.migration.broker_quotas import MovedQuota, Translation, entity_text, factor_text, limits_by_target, number_text
@@ -21,6 +21,9 @@ class GatewayQuotas:
     copies: int = 1
     """The number of processes that give every client its whole quota, because they share none."""
 
+    api: DynamicQuotas = field(default_factory=dict)
+    """The part of `rows` that was set through Weir's quota API."""
+
     def by_entity(self) -> Mapping[ClientQuotaEntity, EntityQuota]:
         return {row.entity: row for row in self.rows}
 
@@ -31,7 +34,7 @@ def with_api_quotas(gateway: GatewayQuotas, api: DynamicQuotas) -> GatewayQuotas
     for entity, limits in api.items():
         row = rows.get(entity, EntityQuota(entity))
         rows[entity] = replace(row, limits={**row.limits, **limits})
-    return replace(gateway, rows=tuple(rows.values()))
+    return replace(gateway, rows=tuple(rows.values()), api=api)
 
 
 def obstacles(translation: Translation, gateway: GatewayQuotas) -> list[str]:
@@ -49,7 +52,9 @@ def obstacles(translation: Translation, gateway: GatewayQuotas) -> list[str]:
         )
     rows = gateway.by_entity()
     for quota in translation.moved:
-        problem = _obstacle(quota, rows.get(quota.target), translation.brokers, gateway.source)
+        by_api = quota.key in gateway.api.get(quota.target, {})
+        source = "Weir's quota API" if by_api else gateway.source
+        problem = _obstacle(quota, rows.get(quota.target), translation.brokers, source)
         if problem is not None:
             found.append(f"{entity_text(quota.entity)}, {quota.key}: {problem}")
     return found

@@ -176,12 +176,15 @@ class Listener:
         if port == own or not others:
             return
         known = [node_id, *self._ports]
+        wanted = max(known) - min(known) + 1
+        if wanted > len(ports):
+            problem, remedy = "is too narrow", f"widen broker_ports to {wanted} ports or more"
+        else:
+            problem, remedy = "has ports of other programs", "end those programs, or choose another range"
         _log.warning(
-            "listener %s: broker_ports %s is too narrow: port %d is that of broker %d and of broker %d, which gets port %d now."
-            " After a restart, it may get another port. Clients that remember the old port would then reach another broker:"
-            " widen broker_ports to %d ports or more",
-            self._config.name, broker_ports, own, others[0], node_id, port, max(known) - min(known) + 1,
-            extra={"broker": node_id},
+            "listener %s: broker_ports %s %s: port %d is that of broker %d and of broker %d, which gets port %d now."
+            " After a restart, it may get another port. Clients that remember the old port would then reach another broker: %s",
+            self._config.name, broker_ports, problem, own, others[0], node_id, port, remedy, extra={"broker": node_id},
         )  # fmt: skip
 
     def _owns_port(self, port: int, node_id: int) -> bool:

@@ -18,6 +18,14 @@ def gateway(*rows: Mapping[str, object], enforce: bool = True) -> GatewayQuotas:
     return GatewayQuotas("weir.yaml", enforce, tuple(entity_quota(row) for row in rows))
 
 
+def test_limit_of_the_quota_api_is_named_as_such() -> None:
+    both = with_api_quotas(
+        gateway({"user": "alice", "producer_byte_rate": 30}), {ClientQuotaEntity("alice"): {"producer_byte_rate": 31.0}}
+    )
+    (found,) = obstacles(translated({ALICE: {"producer_byte_rate": 10.0}}, 3), both)
+    assert found.startswith("user=alice, producer_byte_rate: Weir's quota API allows 31, and the brokers allow 30")
+
+
 @pytest.mark.parametrize(
     ("row", "problem"),
     [

@@ -85,6 +85,17 @@ async def test_port_of_another_weir_is_skipped(
     assert advertised(other, 1) == first + 2, "also once it is free"
 
 
+async def test_port_of_another_program_is_not_blamed_on_the_range(
+    worker: Callable[[], Listener], first: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", first + 1), reuse_port=True):
+        one = worker()
+        assert [advertised(one, 1), advertised(one, 2)] == [first + 2, first]
+    assert "has ports of other programs: port" in caplog.text
+    assert "end those programs, or choose another range" in caplog.text
+    assert "too narrow" not in caplog.text
+
+
 async def test_broker_ids_that_share_a_port_warn_with_remedy(
     worker: Callable[[], Listener], first: int, caplog: pytest.LogCaptureFixture
 ) -> None:
