@@ -113,6 +113,7 @@ ROUTES: dict[str, dict[str, Any]] = {
                 "client": {"type": "object"},
                 "running": _BOOLEAN,
                 "enforce": _ENFORCE,
+                "notes": {"type": "array", "items": {"type": "string"}},
                 "quotas": {"type": "array", "items": {"type": "object"}},
                 "binds": {"type": "array", "items": {"type": "string"}},
             }

@@ -30,6 +30,8 @@ def print_explanation(answer: Answer, console: Console) -> None:
     console.print(Text(f"Quotas of {printable(', '.join(names))}", style="bold"))
     if not answer["enforce"]:
         console.print(Text("quotas.enforce is false: no client is delayed; throttles are only counted.", style="yellow"))
+    for note in answer.get("notes", ()):
+        console.print(Text(printable(note), style="yellow"))
     console.print(_quotas(answer))
     overruled = [(quota, each) for quota in answer["quotas"] for each in quota["candidates"] if not each["applies"]]
     if overruled:

@@ -45,6 +45,7 @@ def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) 
         "client": client._asdict(),
         "running": False,
         "enforce": config.quotas.enforce,
+        "notes": _notes(client, config),
         "quotas": quotas,
         "connections": _connections(client, config, places),
         "topics": _topics(client, config, places, precedence),
@@ -61,6 +62,12 @@ def with_use(answer: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
         for quota in answer["quotas"]
     ]
     return {**answer, "running": True, "quotas": quotas, "binds": _binds(quotas)}
+
+
+def _notes(client: ClientNames, config: WeirConfig) -> list[str]:
+    if client.user == ANONYMOUS and all(listener.sasl.required for listener in config.listeners):
+        return ["Every listener requires a login, so no client has this user. Give the client's user with --user."]
+    return []
 
 
 def _quota(kind: QuotaKind, resolution: Resolution, candidates: Sequence[Candidate], places: Places) -> dict[str, Any]:

@@ -81,6 +81,18 @@ def test_exemptions_name_their_row(path: Path, capsys: pytest.CaptureFixture[str
     assert answer["binds"] == ["No quota of requests or addresses applies, so none would bind."]
 
 
+@pytest.mark.parametrize(("options", "noted"), [((), True), (("--user", "alice"), False)], ids=["anonymous", "alice"])
+def test_note_asks_for_a_user_if_each_listener_requires_a_login(
+    options: tuple[str, ...], noted: bool, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert explained(path, capsys)["notes"] == []
+    path.write_text(CONFIG.replace("    max_connections: 500\n", "    sasl: {required: true}\n"))
+    notes = explained(path, capsys, *options)["notes"]
+    assert notes == (
+        ["Every listener requires a login, so no client has this user. Give the client's user with --user."] * noted
+    )
+
+
 def test_text_shows_overruled_values(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "--config", str(path), "--user", "alice"]) == 0
     out = capsys.readouterr().out
