@@ -134,13 +134,18 @@ def _connections(client: ClientNames, config: WeirConfig, places: Places) -> lis
     return found
 
 
+def _exempt_by(name: str, client: ClientNames, places: Places, precedence: Precedence) -> str | None:
+    """The row that exempts the client from these quotas, and its line."""
+    row = precedence.exempting(name, client.user, client.client_id)
+    return None if row is None else f"{row.entity} ({places.of_line(row.line)})"
+
+
 def _topics(client: ClientNames, config: WeirConfig, places: Places, precedence: Precedence) -> dict[str, Any] | None:
     topics = config.quotas.topics
     if topics is None:
         return None
-    exempting = precedence.exempting(TOPICS, client.user, client.client_id)
     return {
-        "exempt_by": None if exempting is None else f"{exempting.entity} ({places.of_line(exempting.line)})",
+        "exempt_by": _exempt_by(TOPICS, client, places, precedence),
         "enforce": config.quotas.enforce,
         "total": topics.total,
         "explicit": dict(topics.explicit),
@@ -153,9 +158,8 @@ def _volumes(client: ClientNames, config: WeirConfig, places: Places, precedence
     volumes = config.quotas.volumes
     if volumes is None:
         return None
-    exempting = precedence.exempting(VOLUMES, client.user, client.client_id)
     return {
-        "exempt_by": None if exempting is None else f"{exempting.entity} ({places.of_line(exempting.line)})",
+        "exempt_by": _exempt_by(VOLUMES, client, places, precedence),
         "enforce": volumes.enforce,
         "soft": f"{volumes.soft.type} {volumes.soft.level:g}",
         "hard": f"{volumes.hard.type} {volumes.hard.level:g}",

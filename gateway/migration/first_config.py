@@ -160,5 +160,5 @@ def _quotas(found: FoundCluster, name: str) -> list[str]:
 
 
 def _text(value: str) -> str:
-    """YAML's double-quoted style, which is JSON's for printable text."""
+    """YAML's double-quoted style. For printable text it equals JSON's."""
     return json.dumps(value)

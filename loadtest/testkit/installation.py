@@ -16,7 +16,7 @@ _TIMEOUT = 300.0
 
 
 class Installation:
-    """Installs a wheel into `folder`, which is made. The dependencies are those of this process, so no network is needed."""
+    """Makes `folder`, and installs a wheel into it. The dependencies are those of this process, so no network is needed."""
 
     def __init__(self, wheel: Path, folder: Path) -> None:
         self.program = folder / "bin" / "weir"

@@ -147,7 +147,7 @@ def test_unreachable_broker_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def copied(kafka3: KafkaCluster) -> Iterator[None]:
-    """A quota at all brokers, which are shared with other tests."""
+    """A quota at all brokers. It is removed at the end, because other tests use the same brokers."""
     alter(kafka3.bootstrap_servers, {COPIED: {"producer_byte_rate": 1_048_576.0}})
     everywhere(kafka3, {COPIED: {"producer_byte_rate": 1_048_576.0}})
     yield

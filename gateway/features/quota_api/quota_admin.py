@@ -53,7 +53,7 @@ class QuotaAdmin:
         self._on_quotas = on_quotas
         self._applied = applied
         self._quotas: DynamicQuotas = {}
-        self._addresses: dict[str, str] = {}  # by the `ip` of an entity, which may be a host name
+        self._addresses: dict[str, str] = {}  # by the `ip` of an entity: an address or a host name
         self._unresolved: frozenset[str] = frozenset()  # host names without an address: their quotas apply to no client
         self._retry_due = False
         self._timer: asyncio.TimerHandle | None = None

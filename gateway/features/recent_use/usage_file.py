@@ -94,7 +94,7 @@ class _Row(_Saved):
 
 
 class _Total(_Saved):
-    """The total of one account, which has either tags or a name."""
+    """The total of one account. The account has either tags or a name."""
 
     kind: str
     user: str | None = None
