@@ -14,8 +14,8 @@ from gateway.background import BackgroundTasks
 from gateway.cluster.discovery import Discovery
 from gateway.config.effective import EffectiveConfig
 from gateway.config.model import WeirConfig
-from gateway.config.own_topics import own_topics
 from gateway.config.reload import Reloader
+from gateway.config.topic_keys import own_topics
 from gateway.drain import Drain, Stopping
 from gateway.parts import InstalledFeatures, SharedParts
 from gateway.proxy.collected import CollectBudget

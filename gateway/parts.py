@@ -11,7 +11,7 @@ from gateway.cluster.brokers import Brokers
 from gateway.cluster.metadata import ClusterMetadata
 from gateway.cluster.upstream import Upstream
 from gateway.config.model import WeirConfig
-from gateway.config.own_topics import own_topics
+from gateway.config.topic_keys import own_topics
 from gateway.feature import Feature
 from gateway.features.catalogue import FEATURES
 from gateway.features.client_quotas.feature import ClientQuotas, quota_settings

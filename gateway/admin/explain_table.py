@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gateway.admin.entities import EXPLAIN
+from gateway.admin.entity_page import EXPLAIN
 from gateway.admin.explanation import ClientNames
 from gateway.admin.table import ADMIN_TIMEOUT, ask, printable
 from gateway.quotas.kinds import KINDS

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from gateway.admin.entities import EXPLAIN, EntityPages, EntityUsage, explain_page
+from gateway.admin.entity_page import EXPLAIN, EntityPages, EntityUsage, explain_page
 from gateway.admin.explanation import ClientNames, explain_client, with_use
 from gateway.admin.forgive import PATH, forgive_page
 from gateway.admin.http import Address, AdminBindError, Page, PageServer, json_page, shared, shared_metrics

@@ -20,8 +20,8 @@ from gateway.config.model import (
     UpstreamConfig,
     is_wildcard,
 )
-from gateway.config.own_topics import OWN_TOPICS
 from gateway.config.problems import KeyPath, Problem, key_path
+from gateway.config.topic_keys import OWN_TOPICS
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.kinds import KINDS
 

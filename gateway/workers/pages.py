@@ -12,7 +12,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway import clock
-from gateway.admin.entities import EXPLAIN, EntityPages, EntityUsage, UsageUnknownError, explain_page
+from gateway.admin.entity_page import EXPLAIN, EntityPages, EntityUsage, UsageUnknownError, explain_page
 from gateway.admin.explanation import ClientNames, with_use
 from gateway.admin.forgive import PATH, read_filter
 from gateway.admin.http import Address, Page, PageServer, json_page, shared, shared_metrics

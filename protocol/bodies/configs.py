@@ -52,7 +52,7 @@ class AlteredResource(NamedTuple):
     end: int
 
 
-class AlterRequest(NamedTuple):
+class AlterConfigsRequest(NamedTuple):
     """The resources of a request. Their array spans `start` to `end`."""
 
     resources: Sequence[AlteredResource]
@@ -68,7 +68,7 @@ class ResourceResult(NamedTuple):
     encoded: bytes
 
 
-class DescribeRequest(NamedTuple):
+class DescribeConfigsRequest(NamedTuple):
     """The topics of a DescribeConfigs with the names of the requested configs; None requests all configs."""
 
     topics: Mapping[str, Sequence[str] | None]
@@ -82,13 +82,13 @@ class DescribedThreshold(NamedTuple):
     static: str | None
 
 
-def read_alter_request(api_key: int, version: int, frame: Buffer, body_offset: int) -> AlterRequest:
+def read_alter_request(api_key: int, version: int, frame: Buffer, body_offset: int) -> AlterConfigsRequest:
     """Decode the body of a whole IncrementalAlterConfigs or AlterConfigs. Raises `InvalidFrame`."""
     incremental = api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS
     reader = Reader.of_whole_request(frame, body_offset, compact=version >= APIS[api_key].flexible_since)
     resources = [_read_resource(reader, incremental) for _ in range(reader.count())]
     end = reader.pos
-    return AlterRequest(resources, reader.byte() != 0, body_offset, end)
+    return AlterConfigsRequest(resources, reader.byte() != 0, body_offset, end)
 
 
 def _read_resource(reader: Reader, incremental: bool) -> AlteredResource:
@@ -110,7 +110,11 @@ def _read_resource(reader: Reader, incremental: bool) -> AlteredResource:
 
 
 def keep(
-    api_key: int, version: int, frame: Buffer, request: AlterRequest, kept: Sequence[tuple[AlteredResource, Sequence[ConfigOp]]]
+    api_key: int,
+    version: int,
+    frame: Buffer,
+    request: AlterConfigsRequest,
+    kept: Sequence[tuple[AlteredResource, Sequence[ConfigOp]]],
 ) -> bytes:
     """The request frame with only these resources, and only these changes for each."""
     compact = version >= APIS[api_key].flexible_since
@@ -164,7 +168,7 @@ def _read_result(reader: Reader) -> TopicResult:
     return TopicResult(name, topic_lists.NO_ID, error, resource_type, start, reader.pos)
 
 
-def read_describe_request(version: int, frame: Buffer, body_offset: int) -> DescribeRequest:
+def read_describe_request(version: int, frame: Buffer, body_offset: int) -> DescribeConfigsRequest:
     """The topics of a whole DescribeConfigs. Raises `InvalidFrame`."""
     compact = version >= APIS[ApiKey.DESCRIBE_CONFIGS].flexible_since
     reader = Reader.of_whole_request(frame, body_offset, compact=compact)
@@ -178,7 +182,7 @@ def read_describe_request(version: int, frame: Buffer, body_offset: int) -> Desc
         reader.skip_tags()
         if resource_type == TOPIC:
             topics[name] = keys
-    return DescribeRequest(topics, version >= _SOURCE_SINCE and reader.byte() != 0)
+    return DescribeConfigsRequest(topics, version >= _SOURCE_SINCE and reader.byte() != 0)
 
 
 def with_configs(version: int, frame: bytes, key: str, added: Mapping[str, DescribedThreshold], *, synonyms: bool) -> bytes:

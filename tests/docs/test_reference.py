@@ -13,8 +13,8 @@ from gateway.admin.metrics.registry import METRICS
 from gateway.config.keys import all_keys
 from gateway.config.load import parse_config
 from gateway.config.model import WeirConfig
-from gateway.config.own_topics import OWN_TOPICS
 from gateway.config.sasl import UpstreamSaslConfig
+from gateway.config.topic_keys import OWN_TOPICS
 from gateway.features.sharing.config import SharingConfig
 from gateway.workers.families import WORKER_METRICS
 from loadtest.testkit.kafka.sasl import MECHANISMS

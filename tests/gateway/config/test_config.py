@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from gateway.config.checks import UNSUPPORTED
 from gateway.config.model import MutationsConfig, PortRange, QuotasConfig, ServerAddress
-from gateway.config.own_topics import own_topics
 from gateway.config.problems import ConfigError
 from gateway.config.section import WindowConfig
+from gateway.config.topic_keys import own_topics
 from gateway.features.connection_quotas.config import connection_limits
 from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota

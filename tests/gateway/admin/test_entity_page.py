@@ -9,7 +9,7 @@ from aiohttp import ClientSession
 from aiohttp.test_utils import TestClient, TestServer
 from aiohttp.web import Application
 
-from gateway.admin.entities import EntityNames, EntityPages, EntityUsage, UsageUnknownError
+from gateway.admin.entity_page import EntityNames, EntityPages, EntityUsage, UsageUnknownError
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.quotas.engine import QuotaEngine
