@@ -159,10 +159,8 @@ def _run(options: argparse.Namespace, errors: Console) -> int:
         total, new = ledger_bytes(options.events, options.out)
         spark = spark_session(options.master, options.memory, skip_unreadable=options.skip_unreadable, total=total, new=new)
     except Exception as error:  # from PySpark or Py4J; Java has already printed the cause
-        errors.print(
-            f"weir report: Spark does not start with --master {options.master} and --memory {options.memory}: "
-            f"{(str(error) or repr(error)).splitlines()[0]}"
-        )
+        how = "the options of spark-submit" if submitted() else f"--master {options.master} and --memory {options.memory}"
+        errors.print(f"weir report: Spark does not start with {how}: {(str(error) or repr(error)).splitlines()[0]}")
         return FAILED
     finally:
         signal.signal(signal.SIGINT, interrupted)

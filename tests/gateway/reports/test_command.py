@@ -1,6 +1,7 @@
 """`weir report` before Spark starts: help, required options and messages about missing tools."""
 
 import gzip
+import os
 import signal
 import subprocess
 import sys
@@ -120,6 +121,17 @@ def test_java_start_failure_is_one_line(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert "weir report: Spark does not start with --master local[*] and --memory 1k: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.process
+def test_failure_under_spark_submit_names_its_options(tmp_path: Path) -> None:
+    """The master and the memory are not those of `weir report` then. Nothing listens on the port of Java here."""
+    submitted = {"PYSPARK_GATEWAY_PORT": "1", "PYSPARK_GATEWAY_SECRET": "none"}
+    command = [sys.executable, "-m", "gateway", "report", "--events", str(tmp_path), "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | submitted)
+    assert done.returncode == 1
+    assert "weir report: Spark does not start with the options of spark-submit: " in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -4,8 +4,6 @@ import datetime as dt
 import gzip
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from shutil import copytree
@@ -15,6 +13,7 @@ import pytest
 
 from gateway.events import UsageSample, partition, slot_upper_ms, throttle_slot
 from loadtest.scenarios.ledger.files import write_events
+from loadtest.testkit.spark_cluster import SparkCluster
 from tests.gateway.reports.conftest import SPARK, Run
 from tests.gateway.reports.scenario import BAD_LINES, HOUR, START, events
 
@@ -182,25 +181,46 @@ def test_unreadable_file_is_named(spark: "SparkSession", ledger: Path, tmp_path:
     assert "--skip-unreadable" in said
 
 
-def test_job_runs_under_spark_submit(ledger: Path, tmp_path: Path) -> None:
-    """The whole job in a process of its own: script, session and page."""
-    from pyspark.find_spark_home import _find_spark_home
-
+def test_cluster_that_loses_a_worker_makes_the_same_reports(spark: "SparkSession", report: Run, tmp_path: Path) -> None:
+    """The script for spark-submit on a standalone cluster. A worker is killed while its executor has results of tasks."""
     import gateway.reports.__main__ as script
 
-    submit = [f"{_find_spark_home()}/bin/spark-submit", "--driver-java-options", "-XX:TieredStopAtLevel=1"]
-    for setting in ("master=local[1]", "ui.enabled=false", "sql.shuffle.partitions=1", "sql.codegen.wholeStage=false"):
-        submit += ["--conf", f"spark.{setting}"]
-    period = ["--from", "2026-11-21", "--to", "2026-11-21T00"]
-    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": str(Path.cwd())}
-    done = subprocess.run(
-        [*submit, str(script.__file__), "--events", str(ledger), "--out", str(tmp_path), *period],
-        capture_output=True,
-        text=True,
-        timeout=500,
-        env=os.environ | python,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == f"{tmp_path}/report.html"
-    assert "1 of 1 hours are new" in done.stdout  # spark-submit prints stderr on stdout as well
-    assert "</html>" in (tmp_path / "report.html").read_text()
+    out = tmp_path / "out"
+    with SparkCluster(tmp_path / "cluster") as cluster:
+        driver = cluster.submit(Path(script.__file__), ["--events", str(report.ledger), "--out", str(out)], BRIEF)
+        cluster.wait_until(lambda: any(map(cluster.finished_tasks, cluster.workers)), "finished task")
+        cluster.kill(next(filter(cluster.finished_tasks, cluster.workers)))
+        code = driver.wait(400)
+        said = cluster.log("driver")
+        assert code == 0, said
+        assert [worker["state"] for worker in cluster.state()["workers"]].count("DEAD") == 1
+    assert "Lost executor" in said
+    assert said.splitlines()[-1] == f"{out}/report.html"
+    for made in report.reports:
+        of_cluster, of_machine = (spark.read.parquet(f"{path}/{made.report.name}").collect() for path in (out, report.out))
+        assert sorted(of_cluster, key=str) == sorted(of_machine, key=str)
+        assert csv_lines(out, made.report.name) == csv_lines(report.out, made.report.name)
+
+
+BRIEF = {
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+    # Without these two, one worker could do all the work before the other has started.
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
+    # For so few events, code generation and distribution take far longer than the work itself.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.ui.enabled": "false",
+}
+
+
+def csv_lines(out: Path, name: str) -> list[str]:
+    """The header and the rows. Rows with equal sort keys have no order."""
+    (file,) = (out / "csv" / name).glob("*.csv")
+    header, *rows = file.read_text().splitlines()
+    return [header, *sorted(rows)]
