@@ -17,6 +17,7 @@ from gateway.admin.http import Page, json_page
 from gateway.admin.rows import EARLY
 from gateway.quotas.entity import OTHER, short_name
 from gateway.quotas.kinds import KINDS
+from gateway.quotas.snapshot import is_throttled
 
 EXPLAIN: Final = "/api/explain"
 
@@ -140,7 +141,7 @@ def entity_page(entity: EntityNames, rows: list[dict[str, Any]], usage: EntityUs
     """The page as HTML. Every name is escaped."""
     order = {name: index for index, name in enumerate(KINDS)}
     rows = sorted(rows, key=lambda row: (-row["throttle_left"], order[row["kind"]], row["client_id"]))
-    throttled = [row for row in rows if row["throttle_left"] > 0.0]
+    throttled = [row for row in rows if is_throttled(row["throttle_left"], row["unthrottled_seconds"])]
     if throttled:
         summary = f"Throttled now by {', '.join(dict.fromkeys(row['key'] for row in throttled))}."
     elif rows:
@@ -175,9 +176,9 @@ def _card(row: Row) -> str:
     if row["throttled_since"]:
         facts.append(("Throttled since", row["throttled_since"]))
     if row["throttled_total"]:
-        facts.append(
-            ("Throttled so far", f"{_requests(row['throttled_total'])}, {row['throttle_seconds_total']:,.1f} s in sum")
-        )
+        words = f"{_requests(row['throttled_total'])}, {row['throttle_seconds_total']:,.1f} s in sum"
+        words += f"; {row['unenforced_total']:,} of them not enforced" if row["unenforced_total"] else ""
+        facts.append(("Throttled so far", words))
     if row["early_total"]:
         facts.append(("Too early", f"{_requests(row['early_total'])}, by up to {row['early_seconds_max']:.1f} s"))
     facts.append(("Connections", f"{row['connections']:,}"))

@@ -16,6 +16,8 @@ ANONYMOUS: Final = "ANONYMOUS"
 _PRODUCE, _REQUESTS = BY_CONFIG_KEY["producer_byte_rate"], BY_CONFIG_KEY["request_rate"]
 _FETCH = BY_CONFIG_KEY["consumer_byte_rate"]
 
+_OF_BROKERS: Final = "The brokers may throttle the client as well, by quotas of their own: weir quotas import shows these."
+
 Row = Mapping[str, Any]
 """A row of `/api/quotas`."""
 
@@ -171,11 +173,11 @@ def _binds(quotas: Iterable[Mapping[str, Any]]) -> list[str]:
     """Sentences on the quotas that bind: by their use now if that is known, else by the size of the client's requests."""
     by_kind = {quota["kind"]: quota for quota in quotas if quota["limit"] is not None}
     if not by_kind:
-        return ["No quota of requests or addresses applies, so none would bind."]
+        return ["No quota of requests or addresses applies, so none would bind.", _OF_BROKERS]
     used = [quota for quota in by_kind.values() if quota["use"] is not None]
     if used:
         most = max(used, key=lambda quota: float(quota["use"]["used_ratio"]))
-        return [_binds_now(most)]
+        return [_binds_now(most)] if most["use"]["throttle_left"] > 0.0 else [_binds_now(most), _OF_BROKERS]
     found = []
     for kind, words in ((_PRODUCE, "Produce request"), (_FETCH, "Fetch answer")):
         if kind.name in by_kind and _REQUESTS.name in by_kind:
@@ -188,7 +190,7 @@ def _binds(quotas: Iterable[Mapping[str, Any]]) -> list[str]:
             found.append(f"{kind.config_key} binds at {kind.text(by_kind[kind.name]['limit'])}.")
     others = [name for name in by_kind if name not in (_PRODUCE.name, _FETCH.name) and not (name == _REQUESTS.name and found)]
     found += [f"{by_kind[name]['key']} binds at {KINDS[name].text(by_kind[name]['limit'])}." for name in others]
-    return found
+    return [*found, _OF_BROKERS]
 
 
 def _binds_now(quota: Mapping[str, Any]) -> str:

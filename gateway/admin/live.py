@@ -14,7 +14,7 @@ from gateway.admin.view import AdminView
 from gateway.config.places import Places
 from gateway.log import iso
 from gateway.quotas.kinds import KINDS
-from gateway.quotas.snapshot import UsageRow
+from gateway.quotas.snapshot import UsageRow, is_throttled
 from gateway.version import weir_version
 
 SNAPSHOT_SECONDS = 1.0
@@ -178,7 +178,9 @@ def ranked(rows: Sequence[UsageRow], places: Places, wall: float) -> dict[str, A
 
     `wall` is the time of the rows, in seconds since 1970.
     """
-    throttled = sorted((row for row in rows if row.throttle_left > 0.0), key=lambda row: -row.throttle_left)
+    throttled = sorted(
+        (row for row in rows if is_throttled(row.throttle_left, row.unthrottled_seconds)), key=lambda row: -row.throttle_left
+    )
     busiest = sorted((row for row in rows if row.rate > 0.0), key=lambda row: (-row.used_ratio, -row.rate))
     return {
         "rates": {name: sum(row.rate for row in rows if row.kind == name) for name in KINDS},
@@ -192,6 +194,7 @@ _SHOWN: Final = {
     "ratio": "used_ratio",
     "left": "throttle_left",
     "throttled": "throttled_total",
+    "unenforced": "unenforced_total",
     "early": "early_total",
     "since": "throttled_since",
     **{

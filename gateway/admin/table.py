@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.quotas.kinds import KINDS
+from gateway.quotas.snapshot import is_throttled
 
 REFRESH_SECONDS = 1.0
 
@@ -173,13 +174,19 @@ def _cells(row: Answer, rate: Callable[[float], str]) -> dict[str, str]:
         "rate": rate(row["rate"]),
         "limit": "" if row["limit"] is None else rate(row["limit"]),
         "used": "" if row["limit"] is None else f"{row['used_ratio']:4.0%}",
-        "throttled": f"{row['throttled_total']:,}",
+        "throttled": _throttled(row),
         "early": f"{row['early_total']:,}, by {row['early_seconds_max']:.1f} s" if row["early_total"] else "",
         "time left": f"{row['throttle_left']:.1f} s" if row["throttle_left"] > 0 else "",
         "since": (row.get("throttled_since") or "")[11:19],
         "quota that binds": printable(_binding(row)),
         "addresses": printable(", ".join(row.get("addresses", ())[-_SHOWN_ADDRESSES:])),
     }
+
+
+def _throttled(row: Answer) -> str:
+    """The number of throttled requests. A gateway of version 0.2.0 or older does not count the unenforced ones apart."""
+    unenforced = row.get("unenforced_total", 0)
+    return f"{row['throttled_total']:,}" + (f", {unenforced:,} unenforced" if unenforced else "")
 
 
 def _binding(row: Answer) -> str:
@@ -205,4 +212,4 @@ def printable(name: str) -> str:
 
 
 def _style(row: Answer) -> str:
-    return "bold red" if row["throttle_left"] > 0 else ""
+    return "bold red" if is_throttled(row["throttle_left"], row.get("unthrottled_seconds")) else ""

@@ -81,7 +81,8 @@ def by_properties(bootstrap: tuple[Address, ...], path: Path | None) -> Access:
             names = ", ".join(sorted({str(file) for file in properties.tls.files})) or "the system's authorities"
             reason = error.strerror or str(error) or "it is not PEM"
             raise MigrationError(
-                f"{properties.source}: {names} can't be used: {reason} — name PEM files that Weir can read"
+                f"{properties.source}: {names} can't be used: {reason} — name PEM files that Weir can read. Relative paths"
+                f" start at the current directory, {Path.cwd()}"
             ) from None
     options: dict[str, Any] = {"security_protocol": properties.security_protocol}
     if tls is not None:

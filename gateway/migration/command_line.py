@@ -154,6 +154,7 @@ keys of the --command-config file, as Kafka's tools take them; others are an err
   security.protocol, sasl.mechanism (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512), sasl.jaas.config (username and password),
   ssl.truststore.location and ssl.keystore.location (with ssl.truststore.type=PEM and ssl.keystore.type=PEM),
   ssl.endpoint.identification.algorithm, client.id, request.timeout.ms
+Relative paths in this file start at the current directory, as for Kafka's tools.
 
 exit codes: 0 done, 1 refused or failed (nothing is half done without a message), 2 wrong usage
 """

@@ -36,7 +36,7 @@ class Bucket:
         "early_seconds_total",
         "early_total", "episode", "kind", "labelled", "last_used", "latency_seconds_total", "line", "marks", "meter",
         "others_marks", "others_total", "over_at", "per_byte", "per_message", "policy", "resolution", "shared_total",
-        "shown_before", "throttle_seconds_total", "throttled_total", "totals", "waiting",
+        "shown_before", "throttle_seconds_total", "throttled_total", "totals", "unenforced_total", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +59,7 @@ class Bucket:
         self.waiting = 0  # units of requests that wait unforwarded, see `enter_queue`
         self.line = Line(now)
         self.throttled_total = 0
+        self.unenforced_total = 0
         self.throttle_seconds_total = 0.0
         self.early_total = 0
         self.early_seconds_total = 0.0
@@ -338,6 +339,7 @@ class Bucket:
     def tally(self) -> Tally:
         whole = Tally()
         whole.amount, whole.throttled, whole.early = self.amount_total, self.throttled_total, self.early_total
+        whole.unenforced = self.unenforced_total
         whole.throttle_seconds, whole.early_seconds = self.throttle_seconds_total, self.early_seconds_total
         return whole
 
@@ -346,6 +348,7 @@ class Bucket:
         before = self.shown_before
         tally.amount += self.amount_total - before.amount
         tally.throttled += self.throttled_total - before.throttled
+        tally.unenforced += self.unenforced_total - before.unenforced
         tally.throttle_seconds += self.throttle_seconds_total - before.throttle_seconds
         tally.early += self.early_total - before.early
         tally.early_seconds += self.early_seconds_total - before.early_seconds
@@ -367,6 +370,7 @@ class Bucket:
             tokens=self.meter.tokens(now) if self.meter is not None else None,
             amount_total=self.amount_total - before.amount,
             throttled_total=self.throttled_total - before.throttled,
+            unenforced_total=self.unenforced_total - before.unenforced,
             throttle_seconds_total=self.throttle_seconds_total - before.throttle_seconds,
             early_total=self.early_total - before.early,
             early_seconds_total=self.early_seconds_total - before.early_seconds,
@@ -374,6 +378,7 @@ class Bucket:
             throttle_left=self.throttle_left(now),
             connections=self.connections,
             throttled_seconds=self.episode.seconds(now),
+            unthrottled_seconds=self.episode.quiet(now) if self.policy.enforce else None,
             addresses=tuple(self.episode.addresses),
         )
 
@@ -391,5 +396,6 @@ class Bucket:
         self.totals.note(delay)
         if self.policy.enforce:
             return delay, True
+        self.unenforced_total += 1
         meter.forgive(now)
         return delay, False

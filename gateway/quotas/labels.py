@@ -87,6 +87,7 @@ class UnnamedBuckets:
             tokens=None,
             amount_total=gone.amount + tally.amount,
             throttled_total=gone.throttled + tally.throttled,
+            unenforced_total=gone.unenforced + tally.unenforced,
             throttle_seconds_total=gone.throttle_seconds + tally.throttle_seconds,
             early_total=gone.early + tally.early,
             early_seconds_total=gone.early_seconds + tally.early_seconds,
@@ -94,5 +95,6 @@ class UnnamedBuckets:
             throttle_left=0.0,
             connections=self.connections,
             throttled_seconds=None,
+            unthrottled_seconds=None,
             addresses=(),
         )

@@ -6,6 +6,9 @@ from typing import Final
 
 EPISODE_QUIET_SECONDS: Final = 60.0
 
+HOLD_SECONDS: Final = 5.0
+"""An entity at its quota is throttled many times a second. Pages show it as throttled for this time after each throttle."""
+
 MAX_ADDRESSES: Final = 16
 """The addresses that a bucket remembers of an episode."""
 
@@ -23,10 +26,13 @@ class UsageRow:
     - `rate` is the use through this gateway. `used_ratio` is KIP-13's fraction of the quota that all gateways have used.
       Throttling begins at 1.0.
     - `tokens`: None under `algorithm: window`.
+    - `unenforced_total` counts those of `throttled_total` that delayed nobody, because the quotas were not enforced.
     - `early_total` counts the requests that came before the throttle time was over; `early_seconds_*` is how early at least.
     - `throttle_left` is the throttle time of a request that arrives now.
     - `throttled_seconds` is the time since the first throttle of the current episode. It is None for an entity that was not
       throttled lately.
+    - `unthrottled_seconds` is the time since the last throttle time was over, and 0.0 before. It is None for an entity that was
+      not throttled lately, and while quotas are not enforced.
     - `addresses` are the addresses of the last episode's throttled connections, without ports, the latest last.
     """
 
@@ -42,6 +48,7 @@ class UsageRow:
     tokens: float | None
     amount_total: int
     throttled_total: int
+    unenforced_total: int
     throttle_seconds_total: float
     early_total: int
     early_seconds_total: float
@@ -49,7 +56,13 @@ class UsageRow:
     throttle_left: float
     connections: int
     throttled_seconds: float | None
+    unthrottled_seconds: float | None
     addresses: tuple[str, ...]
+
+
+def is_throttled(left: float, unthrottled: float | None) -> bool:
+    """True during a throttle time and for `HOLD_SECONDS` after it. The arguments are those of `UsageRow`."""
+    return left > 0.0 or (unthrottled is not None and unthrottled < HOLD_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +81,10 @@ class ThrottleTotals:
 class Tally:
     """The counters of one bucket, or the sums over several."""
 
-    __slots__ = ("amount", "early", "early_seconds", "early_seconds_max", "throttle_seconds", "throttled")
+    __slots__ = ("amount", "early", "early_seconds", "early_seconds_max", "throttle_seconds", "throttled", "unenforced")
 
     def __init__(self) -> None:
-        self.amount = self.throttled = self.early = 0
+        self.amount = self.throttled = self.unenforced = self.early = 0
         self.throttle_seconds = self.early_seconds = self.early_seconds_max = 0.0
 
 
@@ -105,3 +118,7 @@ class ThrottleEpisode:
     def seconds(self, now: float) -> float | None:
         """Seconds since the first throttle; None after the end."""
         return now - self._since if now <= self._until + EPISODE_QUIET_SECONDS else None
+
+    def quiet(self, now: float) -> float | None:
+        """Seconds since the last throttle time was over, and 0.0 before; None after the end."""
+        return None if now > self._until + EPISODE_QUIET_SECONDS else max(0.0, now - self._until)

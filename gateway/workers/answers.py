@@ -24,6 +24,7 @@ _ROW: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "tokens": _known(min),
     "amount_total": add,
     "throttled_total": add,
+    "unenforced_total": add,
     "throttle_seconds_total": add,
     "early_total": add,
     "early_seconds_total": add,
@@ -31,6 +32,7 @@ _ROW: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "throttle_left": max,
     "connections": add,
     "throttled_seconds": _known(max),
+    "unthrottled_seconds": _known(min),
     "addresses": lambda one, other: tuple(dict.fromkeys((*one, *other))),
 }
 """The merge of each field of a bucket's rows. All other fields identify the bucket and are equal."""

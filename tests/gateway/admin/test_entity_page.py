@@ -9,10 +9,13 @@ from aiohttp import ClientSession
 from aiohttp.test_utils import TestClient, TestServer
 from aiohttp.web import Application
 
-from gateway.admin.entity_page import EntityNames, EntityPages, EntityUsage, UsageUnknownError
+from gateway.admin.entity_page import EntityNames, EntityPages, EntityUsage, UsageUnknownError, entity_page
+from gateway.admin.rows import described
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
+from gateway.config.places import Places
 from gateway.quotas.engine import QuotaEngine
+from tests.gateway.features.notify.rows import used
 
 
 @pytest.fixture
@@ -38,6 +41,12 @@ async def test_page_names_the_quota_that_binds(client: ClientSession) -> None:
         assert fact in text, fact
     assert "user=&lt;default&gt;, client-id=&lt;default&gt;" in text
     assert "2 requests, by up to 1.5 s" in text
+
+
+def test_page_counts_unenforced_throttles_apart(view: AdminView) -> None:
+    row = described([used(1.2, throttled_total=12, unenforced_total=9)], Places(view.effective.config, "weir.yaml"), 0.0)[0]
+    text = entity_page(EntityNames("alice", None, None), [row], EntityUsage([row], True, "now"))
+    assert "12 requests, 0.0 s in sum; 9 of them not enforced" in text
 
 
 async def test_page_shows_nothing_of_other_entities(client: ClientSession) -> None:

@@ -35,6 +35,9 @@ connections:
 """
 
 
+OF_BROKERS = "The brokers may throttle the client as well, by quotas of their own: weir quotas import shows these."
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "weir.yaml"
@@ -78,7 +81,7 @@ def test_exemptions_name_their_row(path: Path, capsys: pytest.CaptureFixture[str
     assert all(quota["exempt"] for quota in answer["quotas"])
     assert answer["topics"]["exempt_by"] == f"user=bob ({path}:10)"
     assert answer["volumes"] is None
-    assert answer["binds"] == ["No quota of requests or addresses applies, so none would bind."]
+    assert answer["binds"] == ["No quota of requests or addresses applies, so none would bind.", OF_BROKERS]
 
 
 @pytest.mark.parametrize(("options", "noted"), [((), True), (("--user", "alice"), False)], ids=["anonymous", "alice"])
@@ -122,6 +125,9 @@ async def test_gateway_adds_current_use(server: AdminServer) -> None:
     assert produce["use"]["throttle_left"] == pytest.approx(3.0)
     assert produce["set_in"] == "weir.yaml:6"
     assert answer["binds"][0].startswith("producer_byte_rate binds now since 2026-01-01T00:00:00.250Z: the client waits 3.0 s")
+    assert OF_BROKERS not in answer["binds"]
+    idle = await ask_explanation(f"http://127.0.0.1:{server.port}", ClientNames("bob", "app"))
+    assert idle["binds"][-1] == OF_BROKERS
     console = Console(record=True, width=200)
     print_explanation(answer, console)
     assert "130%" in console.export_text()

@@ -16,6 +16,7 @@ from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.snapshot import HOLD_SECONDS
 from tests.gateway.conftest import NOW
 
 PAGE = files("gateway.admin").joinpath("dashboard.html").read_text()
@@ -92,6 +93,20 @@ def test_picture_holds_no_more_than_the_page_shows(view: AdminView) -> None:
     assert picture["throttled_count"] == MAX_THROTTLED + 5
     assert len(picture["throttled"]) == MAX_THROTTLED
     assert picture["throttled"][0]["user"] == f"user-{MAX_THROTTLED + 4}"
+
+
+def test_entity_stays_throttled_for_a_while_after_its_throttle(view: AdminView) -> None:
+    """Requests of one producer are throttled one after the other, so a row would come and go many times a second."""
+    quota = EntityQuota(ClientQuotaEntity(DEFAULT), {"producer_byte_rate": 1_000})
+    engine = QuotaEngine(QuotaSettings((quota,)), NOW)
+    bucket = engine.acquire("produce", "alice", "app", NOW)
+    bucket.charge(10_500, NOW)
+    over = NOW + bucket.throttle_left(NOW)
+    times = iter((over + HOLD_SECONDS - 0.1, over + HOLD_SECONDS + 0.1))
+    snapshots = GatewaySnapshots(replace(view, engine=engine, monotonic=lambda: next(times)))
+    held, gone = snapshots.snapshot(), snapshots.snapshot()
+    assert (held["throttled_count"], held["throttled"][0]["left"]) == (1, 0.0)
+    assert (gone["throttled_count"], gone["throttled"]) == (0, [])
 
 
 def test_page_loads_nothing_from_elsewhere() -> None:

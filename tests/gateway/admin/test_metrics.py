@@ -62,6 +62,7 @@ def row(kind: str = "produce", user: str = "u", client_id: str = "c", **changes:
     totals = {
         "amount_total": 10,
         "throttled_total": 1,
+        "unenforced_total": 0,
         "throttle_seconds_total": 0.5,
         "early_total": 1,
         "early_seconds_total": 0.5,
@@ -69,6 +70,7 @@ def row(kind: str = "produce", user: str = "u", client_id: str = "c", **changes:
         "throttle_left": 0.0,
         "connections": 1,
         "throttled_seconds": None,
+        "unthrottled_seconds": None,
         "addresses": (),
     }
     return UsageRow(kind, user, client_id, **{**values, **totals, **changes})  # type: ignore[arg-type]

@@ -9,11 +9,14 @@ import pytest
 from aiohttp import web
 from rich.console import Console
 
+from gateway.admin.rows import described
 from gateway.admin.server import AdminServer
 from gateway.admin.table import AdminUnreachableError, printable, quota_table, show_quotas
 from gateway.admin.view import AdminView
+from gateway.config.places import Places
 from gateway.quotas.kinds import BYTES, KINDS
 from loadtest.testkit.kafka import free_port
+from tests.gateway.features.notify.rows import used
 
 
 @pytest.fixture
@@ -150,6 +153,16 @@ def test_empty_table_and_unenforced_quotas_are_explained() -> None:
     assert "No client has used a quota yet." in screen.text
     assert "no client is delayed" in screen.text
     assert "share" not in screen.text
+
+
+def test_unenforced_throttles_are_counted_apart(view: AdminView) -> None:
+    row = described([used(1.2, throttled_total=12, unenforced_total=9)], Places(view.effective.config, "weir.yaml"), 0.0)[0]
+    screen = Screen()
+    screen.console.print(quota_table({"generated_at": "now", "enforce": True, "units": {}, "rows": [row]}, 180))
+    assert "12, 9 unenforced" in screen.text
+    del row["unenforced_total"], row["unthrottled_seconds"]  # a gateway of version 0.2.0 or older
+    screen.console.print(quota_table({"generated_at": "now", "enforce": True, "units": {}, "rows": [row]}, 180))
+    assert screen.text.count("unenforced") == 1
 
 
 def test_shared_quotas_explain_rate_and_used() -> None:

@@ -127,7 +127,8 @@ def test_files_of_the_properties_are_checked(config: Path, nobody: str, capsys) 
     arguments = ["--config", str(config), "--bootstrap-server", nobody, "--command-config", str(settings)]
     found = failure(capsys, "import", *arguments)
     assert (
-        found == f"{settings}: /nowhere/ca.pem can't be used: No such file or directory — name PEM files that Weir can read\n"
+        found == f"{settings}: /nowhere/ca.pem can't be used: No such file or directory — name PEM files that Weir can read."
+        f" Relative paths start at the current directory, {Path.cwd()}\n"
     )
     (config.parent / "ca.pem").write_text("not PEM")
     settings.write_text(f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={config.parent}/ca.pem\n")

@@ -64,7 +64,9 @@ def test_episode_ends_after_quiet_time_and_forgets_addresses():
     bucket.episode.note_address("10.0.0.1")
     over = START + bucket.throttle_left(START) + EPISODE_QUIET_SECONDS
     assert rows(subject, over)["produce", "alice", ""].throttled_seconds == over - START
-    assert rows(subject, over + 1.0)["produce", "alice", ""].throttled_seconds is None
+    assert rows(subject, over)["produce", "alice", ""].unthrottled_seconds == EPISODE_QUIET_SECONDS
+    ended = rows(subject, over + 1.0)["produce", "alice", ""]
+    assert (ended.throttled_seconds, ended.unthrottled_seconds) == (None, None)
     bucket.charge(20_000, over + 1.0)
     assert (bucket.episode.seconds(over + 2.0), list(bucket.episode.addresses)) == (1.0, [])
 
@@ -180,7 +182,8 @@ def test_unenforced_throttles_count_as_if_clients_waited(algorithm):
     for _ in range(4):  # each exceeds the quota by half a second; no client waits, so no debt accumulates
         assert (bucket.charge(500, START), bucket.refuse(START), bucket.throttle_left(START)) == ((0.5, False), WITHIN, 0.0)
     row = rows(subject, START)["produce", "alice", ""]
-    assert (row.throttled_total, row.throttle_seconds_total) == (4, pytest.approx(2.0))
+    assert (row.throttled_total, row.unenforced_total, row.throttle_seconds_total) == (4, 4, pytest.approx(2.0))
+    assert (row.throttled_seconds, row.unthrottled_seconds) == (0.0, None)
     assert (row.amount_total, row.rate, row.used_ratio) == (12_000, 1_200.0, 1.2)  # the real use
 
 

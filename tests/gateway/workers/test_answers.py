@@ -28,6 +28,7 @@ def row(user: str = "alice", **values: Any) -> UsageRow:
         "tokens": 50.0,
         "amount_total": 1_000,
         "throttled_total": 2,
+        "unenforced_total": 0,
         "throttle_seconds_total": 0.5,
         "early_total": 1,
         "early_seconds_total": 0.25,
@@ -35,6 +36,7 @@ def row(user: str = "alice", **values: Any) -> UsageRow:
         "throttle_left": 0.0,
         "connections": 3,
         "throttled_seconds": None,
+        "unthrottled_seconds": None,
         "addresses": (),
     }
     return UsageRow(**{**known, **values})

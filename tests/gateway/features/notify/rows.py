@@ -17,6 +17,7 @@ _ROW: dict[str, Any] = {
     "tokens": 1.0,
     "amount_total": 1,
     "throttled_total": 0,
+    "unenforced_total": 0,
     "throttle_seconds_total": 0.0,
     "early_total": 0,
     "early_seconds_total": 0.0,
@@ -24,6 +25,7 @@ _ROW: dict[str, Any] = {
     "throttle_left": 0.0,
     "connections": 1,
     "throttled_seconds": None,
+    "unthrottled_seconds": None,
     "addresses": (),
 }
 
