@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from gateway.quotas.entity import DEFAULT, TOPIC, ClientQuotaEntity
+from gateway.quotas.entity import DEFAULT, GROUP, TOPIC, ClientQuotaEntity
 from protocol.bodies.client_quotas import AlterEntry, AlterResult, EntityPart
 
 NONE: Final = 0
@@ -75,4 +75,4 @@ def names_of(parts: Iterable[EntityPart]) -> Parts:
 def entity_of(parts: Parts) -> ClientQuotaEntity:
     """The entity with these names. The caller has checked the types."""
     names = {kind: DEFAULT if name is None else name for kind, name in parts.items()}
-    return ClientQuotaEntity(names.get("user"), names.get("client-id"), names.get("ip"), names.get(TOPIC))
+    return ClientQuotaEntity(names.get("user"), names.get("client-id"), names.get("ip"), names.get(TOPIC), names.get(GROUP))

@@ -39,6 +39,11 @@ EXAMPLES: Mapping[str, object] = {
     "listeners[].sasl.required": True,
     "quotas.entities[].client-id": "etl",
     "quotas.entities[].ip": "10.0.0.1",
+    "quotas.groups[].name": "jobs",
+    "quotas.groups[].match[].user": "flink-*",
+    "quotas.groups[].match[].client-id": "job-*",
+    "quotas.groups[].match[].claim": {"groups": "payments"},
+    "quotas.groups[].match[].ip": "10.20.0.0/16",
     "quotas.topics.total.bytes.in.per.sec.threshold": 104_857_600,
     "quotas.volumes.soft.type": "MinFreePercentage",
     "quotas.volumes.soft.level": 15,
@@ -65,7 +70,7 @@ EXAMPLES: Mapping[str, object] = {
 _PLACEHOLDERS: Mapping[str, object] = {"true or false": True, "whole number": 1, "number": 1}
 
 RATE = 1_048_576
-"""An example of every limit of an entity."""
+"""An example of every limit of an entity or a group."""
 
 
 FIRST = {"listeners[]": "bootstrap_port"}
@@ -121,7 +126,7 @@ def _depth(key: ConfigKey) -> int:
 def _value(key: ConfigKey) -> object:
     if key.path in EXAMPLES:
         return EXAMPLES[key.path]
-    if key.path.startswith("quotas.entities[]") and key.default == "no limit":
+    if (key.path.startswith("quotas.entities[]") and key.default == "no limit") or key.name == "ceiling":
         return RATE
     if key.default == "none":
         return {} if "by name" in key.kind else []

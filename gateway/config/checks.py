@@ -12,6 +12,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from gateway.config.document import Document
 from gateway.config.entities import entity_quota
 from gateway.config.explain import aliases, problem, without_indexes
+from gateway.config.group_rows import MAX_RULES, group_of, rule_row
 from gateway.config.keys import SECTIONS
 from gateway.config.model import (
     AdminConfig,
@@ -22,16 +23,30 @@ from gateway.config.model import (
 )
 from gateway.config.problems import KeyPath, Problem, key_path
 from gateway.config.topic_keys import OWN_TOPICS
-from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.entity import GROUP, ClientQuotaEntity, EntityQuota
+from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.kinds import KINDS
 
 _NOT_YET = "is not supported by this version of Weir"
+_NO_TREE = (
+    "belongs to a tree of groups, which this version of Weir does not support",
+    "remove it, and give the group a ceiling",
+)
+_AT_BROKERS = (
+    "measures broker threads, which a gateway can't see",
+    "remove it and set it at the broker, whose throttle times pass through",
+)
 
 UNSUPPORTED: dict[tuple[str, ...], tuple[str, str]] = {
-    ("quotas", "entities", "request_percentage"): (
-        "measures broker threads, which a gateway can't see",
-        "remove it and set it at the broker, whose throttle times pass through",
-    ),
+    ("quotas", "entities", "request_percentage"): _AT_BROKERS,
+    ("quotas", "groups", "request_percentage"): _AT_BROKERS,
+    ("quotas", "groups", "parent"): _NO_TREE,
+    **{
+        ("quotas", "groups", kind.config_key, each): _NO_TREE
+        for kind in KINDS.values()
+        if GROUP in kind.entity_types
+        for each in ("guarantee", "weight")
+    },
 }
 """Keys of Kafka that this version does not support, by path without indexes: message and remedy.
 
@@ -82,6 +97,7 @@ def cross_check(data: object, document: Document) -> list[Problem]:
         *_ports(data, listeners, document),
         *_loops(data, listeners, document),
         *_entities(data, document),
+        *_groups(data, document),
         *_workers(data, document),
         *_topics(data, document),
     ]
@@ -158,6 +174,35 @@ def _entities(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
         if first != index:
             message = f"is the same entity as quotas.entities[{first}]: {quota}"
             yield problem(document, ("quotas", "entities", index), message, "merge the two rows", value=row)
+
+
+def _groups(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
+    """Two groups with one name, and rules that can never decide."""
+    quotas = data.get("quotas")
+    rows = quotas.get("groups") if isinstance(quotas, Mapping) else None
+    names: dict[str, int] = {}
+    before: list[tuple[KeyPath, GroupRule]] = []
+    for index, row in enumerate(rows if isinstance(rows, list) else ()):
+        path: KeyPath = ("quotas", "groups", index)
+        try:
+            group: Group = group_of(row)
+        except ValueError:  # the row's own validation reports it
+            continue
+        first = names.setdefault(group.name, index)
+        if first != index:
+            message = f"is the name of quotas.groups[{first}] too"
+            yield problem(document, (*path, "name"), message, "give each group a name of its own", value=group.name)
+        for number, rule in enumerate(group.rules):
+            here: KeyPath = (*path, "match", number)
+            if len(before) >= MAX_RULES:
+                yield problem(document, here, f"is beyond the {MAX_RULES} rules that all groups may have", "use wider patterns")
+                return
+            cover = next((other for other, earlier in before if earlier.covers(rule)), None)
+            before.append((here, rule))
+            if cover is not None:
+                message = f"can never match, because {key_path(cover)} stands before it and takes all of these clients"
+                remedy = "move the narrower rule up, or remove it"
+                yield problem(document, here, message, remedy, value=rule_row(rule))
 
 
 def _workers(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:

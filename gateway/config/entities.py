@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, Wr
 
 from gateway.config.section import Section, described, invalid
 from gateway.features.connection_quotas.config import ip_text
-from gateway.quotas.entity import DEFAULT, EXEMPTIONS, RATES, ClientQuotaEntity, Default, EntityQuota
+from gateway.quotas.entity import DEFAULT, EXEMPTIONS, GROUP, RATES, ClientQuotaEntity, Default, EntityQuota
 from gateway.quotas.entity import EntityName as Name
 from gateway.quotas.kinds import KINDS, QuotaKind
 
@@ -105,7 +105,7 @@ def entity_quota(value: object) -> EntityQuota:
         raise invalid("combines ip with user or client-id", "give the address a row of its own")
     for kind in KINDS.values():
         if kind.config_key in limits and not types <= kind.entity_types:
-            whose = " and ".join(sorted(kind.entity_types))
+            whose = " and ".join(sorted(kind.entity_types - {GROUP}))
             raise invalid(f"has {kind.config_key}, which is a quota of {whose}", "move it to a row of such an entity")
     exempt, exempt_from = exemptions(row.exempt)
     if exempt and limits:
@@ -180,6 +180,9 @@ def name_warnings(entities: Sequence[EntityQuota]) -> Iterator[str]:
                     f' "{DEFAULT.value}" for every {kind} without a row'
                 )
             elif "*" in name:
-                yield f'{key}: "{name}" is a name and no pattern — give each {kind} a row, or use "{DEFAULT.value}"'
+                yield (
+                    f'{key}: "{name}" is a name and no pattern — write a group with this pattern in quotas.groups, or use'
+                    f' "{DEFAULT.value}"'
+                )
             elif kind == "user" and name.startswith("User:"):
                 yield f'{key}: "{name}" is a principal, and quotas have the plain name — write {name.removeprefix("User:")}'

@@ -49,7 +49,13 @@ def section_in(annotation: object) -> type[BaseModel] | None:
 
 def _fields(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, type[BaseModel] | None]]:
     for name, field in model.model_fields.items():
-        yield field.alias or name, field, section_in(field.annotation)
+        yield field.alias or name, field, _section_of(field)
+
+
+def _section_of(field: FieldInfo) -> type[BaseModel] | None:
+    """As `section_in`. A field keeps the outermost metadata of its annotation apart."""
+    inputs = (getattr(each, "json_schema_input_type", None) for each in field.metadata)
+    return section_in(field.annotation) or next((found for each in inputs if (found := section_in(each)) is not None), None)
 
 
 def _sections(path: tuple[str, ...], model: type[BaseModel]) -> Iterator[tuple[tuple[str, ...], type[BaseModel]]]:
@@ -78,7 +84,7 @@ def changes_by(path: KeyPath) -> Changes:
         if field is None:  # a key of a mapping, such as an address
             break
         found = _extra(field).get(CHANGES, found)
-        model = section_in(field.annotation)
+        model = _section_of(field)
     return found
 
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -16,6 +17,9 @@ from gateway.config.model import (
 from gateway.config.problems import ConfigError, KeyPath, Problem
 from gateway.config.sasl import UnusableSecretError
 from gateway.features.notify.config import WITH_SECRETS, UnusableUrlError
+
+_ROWS: Final = ("entities", "groups")
+"""The keys of `quotas` whose rows know their lines in the file."""
 
 
 def parse_config(text: str, *, source: str, directory: Path | None = None) -> WeirConfig:
@@ -31,12 +35,11 @@ def parse_config(text: str, *, source: str, directory: Path | None = None) -> We
 
 
 def kept_config(config: WeirConfig) -> str:
-    """The config as JSON, for `parse_kept_config`, with the lines of its entities in the config file."""
-    lines = [quota.line for quota in config.quotas.entities]
+    """The config as JSON, for `parse_kept_config`, with the lines of its entities and groups in the config file."""
     return json.dumps(
         {
             "config": config.model_dump(mode="json", by_alias=True, exclude_unset=True, context={WITH_SECRETS: True}),
-            "entity_lines": lines,
+            "lines": {name: [row.line for row in getattr(config.quotas, name)] for name in _ROWS},
         }
     )
 
@@ -48,7 +51,7 @@ def parse_kept_config(text: str, *, source: str, directory: Path) -> WeirConfig:
     """
     kept = json.loads(text)
     lines: dict[KeyPath, int] = {
-        ("quotas", "entities", index): line for index, line in enumerate(kept["entity_lines"]) if line is not None
+        ("quotas", name, index): line for name in _ROWS for index, line in enumerate(kept["lines"][name]) if line is not None
     }
     return _validated(Document(kept["config"], lines, []), source, directory)
 
@@ -72,13 +75,16 @@ def _validated(document: Document, source: str, directory: Path | None) -> WeirC
 
 
 def _with_lines(config: WeirConfig, document: Document) -> WeirConfig:
-    """The config whose entities know their lines, so that a throttle can be traced to the file."""
-    entities = tuple(
-        replace(quota, line=document.line(("quotas", "entities", index))) for index, quota in enumerate(config.quotas.entities)
-    )
-    if not entities:
+    """The config whose entities and groups know their lines, so that a throttle can be traced to the file."""
+    rows = {
+        name: tuple(
+            replace(row, line=document.line(("quotas", name, index))) for index, row in enumerate(getattr(config.quotas, name))
+        )
+        for name in _ROWS
+    }
+    if not any(rows.values()):
         return config
-    return config.model_copy(update={"quotas": config.quotas.model_copy(update={"entities": entities})})
+    return config.model_copy(update={"quotas": config.quotas.model_copy(update=rows)})
 
 
 def _check_secrets(config: WeirConfig, document: Document, directory: Path) -> list[Problem]:

@@ -17,6 +17,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from gateway.config.entities import EntityRows, exemption_warnings, name_warnings
+from gateway.config.group_rows import GroupRows
 from gateway.config.sasl import SENT_AS_IT_IS, ListenerSaslConfig, UpstreamSaslConfig
 from gateway.config.section import Section, WindowConfig, described, filled_in, invalid
 from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns_name
@@ -27,7 +28,7 @@ from gateway.features.quota_api.config import QuotaAdmins, StateConfig
 from gateway.features.sharing.config import SharingConfig
 from gateway.features.topic_quotas.config import TopicsConfig
 from gateway.features.volume_quotas.config import VolumesConfig
-from gateway.quotas.entity import RATES, TOPICS, VOLUMES
+from gateway.quotas.entity import RATES, TOPICS, VOLUMES, EntityQuota
 from gateway.quotas.kinds import small_quota_warning
 
 _MAX_PORT = 65_535
@@ -241,6 +242,9 @@ class QuotasConfig(Section):
     entities: EntityRows = described(
         "Quotas by entity, with Kafka's entities, keys and precedence. No two rows name the same entity.", ()
     )
+    groups: GroupRows = described(
+        "Groups of clients, with ceilings for all members together. No two groups have the same name.", ()
+    )
     max_entities: Annotated[int, Field(ge=1, le=1_000_000)] = described(
         "Entities with a bucket of their own, for each kind of quota. Further entities share one bucket per quota level.",
         10_000,
@@ -250,6 +254,11 @@ class QuotasConfig(Section):
     volumes: VolumesConfig | None = described(
         "Protection of the brokers' disks; `{}` for its defaults.", None, absent="volumes are not watched"
     )
+
+    @property
+    def rows(self) -> tuple[EntityQuota, ...]:
+        """The quotas of all entities, groups included."""
+        return (*self.entities, *(group.quota for group in self.groups))
 
     def changed_meanings(self) -> list[str]:
         """Warnings for keys that used to do more: `exempt` and `enforce` also held for topic and volume quotas once."""
@@ -323,15 +332,17 @@ class WeirConfig(Section):
     def warnings(self) -> list[str]:
         """One line for each valid key that is probably a mistake."""
         found: list[str] = []
-        for index, quota in enumerate(self.quotas.entities):
+        rows = [(f"quotas.entities[{index}]", quota) for index, quota in enumerate(self.quotas.entities)]
+        rows += [(f"quotas.groups[{index}]", group.quota) for index, group in enumerate(self.quotas.groups)]
+        for place, quota in rows:
             for key, limit in quota.limits.items():
                 warning = small_quota_warning(key, limit, str(quota))
                 if warning is not None:
-                    found.append(f"quotas.entities[{index}].{key}: {warning}")
+                    found.append(f"{place}.{key}: {warning}")
         found += exemption_warnings(self.quotas.entities)
         found += name_warnings(self.quotas.entities)
         found += self.quotas.changed_meanings()
-        if not self.quotas.entities:
+        if not self.quotas.entities and not self.quotas.groups:
             found.append("quotas.entities: is empty, so no client is limited — add entities")
         elif not self.quotas.enforce:
             found.append("quotas.enforce: is false, usage is measured but no client is delayed — set it to true")

@@ -19,7 +19,7 @@ class Places:
         self._file = file
         self._lines = lines or {}
         # Buckets have the entity with short names.
-        self._entities = {str(quota.entity.shortened()): quota.line for quota in config.quotas.entities}
+        self._entities = {str(quota.entity.shortened()): quota.line for quota in config.quotas.rows}
 
     def of_entity(self, level: str, source: str) -> str:
         """The place of the quota of the entity `level` (as `ClientQuotaEntity` is shown): `weir.yaml:12`. "": no quota."""

@@ -17,6 +17,7 @@ from gateway.config.load import parse_config, read_config_text
 from gateway.config.model import WeirConfig
 from gateway.config.problems import ConfigError, KeyPath, Problem, key_path
 from gateway.quotas.entity import EntityQuota
+from gateway.quotas.groups import Group
 
 logger = logging.getLogger("weir.reload")
 
@@ -43,6 +44,7 @@ class Plan:
 def plan(old: WeirConfig, new: WeirConfig) -> Plan:
     """The difference between two configs, entity by entity and key by key."""
     changes = list(_entity_changes(old.quotas.entities, new.quotas.entities))
+    changes += _group_changes(old.quotas.groups, new.quotas.groups)
     problems = []
     before, after = dict(_leaves(old)), dict(_leaves(new))
     for path in [*before, *(path for path in after if path not in before)]:
@@ -60,8 +62,10 @@ def plan(old: WeirConfig, new: WeirConfig) -> Plan:
 
 
 def _leaves(config: WeirConfig) -> Iterator[tuple[KeyPath, Any]]:
-    """Every key of a config but its entities, as a path and a plain value, with true and false as in YAML. A key without a
-    value, and without a default, is not there."""
+    """Every key of a config but its entities and groups, as a path and a plain value, with true and false as in YAML.
+
+    A key without a value, and without a default, is not there.
+    """
 
     def walk(path: KeyPath, value: object) -> Iterator[tuple[KeyPath, Any]]:
         if isinstance(value, dict):
@@ -73,7 +77,7 @@ def _leaves(config: WeirConfig) -> Iterator[tuple[KeyPath, Any]]:
         elif value is not None:
             yield path, str(value).lower() if isinstance(value, bool) else value
 
-    yield from walk((), config.model_dump(mode="json", by_alias=True, exclude={"quotas": {"entities"}}))
+    yield from walk((), config.model_dump(mode="json", by_alias=True, exclude={"quotas": {"entities", "groups"}}))
 
 
 def _entity_changes(old: tuple[EntityQuota, ...], new: tuple[EntityQuota, ...]) -> Iterator[str]:
@@ -86,6 +90,25 @@ def _entity_changes(old: tuple[EntityQuota, ...], new: tuple[EntityQuota, ...]) 
     for name, row in before.items():
         if name not in after:
             yield f"quotas.entities: removed {name} ({_settings(row)})"
+
+
+def _group_changes(old: tuple[Group, ...], new: tuple[Group, ...]) -> Iterator[str]:
+    before, after = {group.name: group for group in old}, {group.name: group for group in new}
+    for name, group in after.items():
+        if name not in before:
+            yield f"quotas.groups: added {name} ({_terms(group)})"
+        elif before[name] != group:
+            yield f"quotas.groups: changed {name} ({_terms(before[name])} -> {_terms(group)})"
+    for name, group in before.items():
+        if name not in after:
+            yield f"quotas.groups: removed {name} ({_terms(group)})"
+    kept = [name for name in after if name in before]
+    if kept != [name for name in before if name in after]:
+        yield f"quotas.groups: the order is now {', '.join(after)}"
+
+
+def _terms(group: Group) -> str:
+    return "; ".join([*map(str, group.rules), *(f"{key} {limit}" for key, limit in group.limits.items())])
 
 
 def _settings(row: EntityQuota) -> str:

@@ -38,6 +38,8 @@ def _features(config: WeirConfig) -> Iterator[tuple[str, str | None]]:
     exempt = sum(row.exempt or bool(row.exempt_from) for row in quotas.entities)
     how = f"{quotas.algorithm}, {_enforced(quotas.enforce)}"
     yield "quotas", f"{limited} limited and {exempt} exempt; {how}" if quotas.entities else None
+    groups = sum(bool(group.limits) for group in quotas.groups)
+    yield "groups", f"{groups} limited of {len(quotas.groups)}; {_enforced(quotas.enforce)}" if quotas.groups else None
     yield "topic quotas", None if topics is None else f"{topics.total} bytes/s, {_enforced(quotas.enforce)}"
     yield "volume quotas", None if volumes is None else f"source {volumes.source}, {_enforced(volumes.enforce)}"
     yield "connection limits", ", ".join(_limits(config))

@@ -152,16 +152,19 @@ class ChannelThrottle:
         """The kind of quota that the client is muted for; None if it is not muted."""
         return None if self._bucket is None else self._bucket.kind.name
 
-    def reconsider(self, now: float, bucket: Bucket | None = None) -> None:
-        """Shorten the mute if the quotas or the gate require less time now. `bucket` is the client's bucket of today."""
+    def reconsider(self, now: float, buckets: tuple[Bucket, ...] = ()) -> None:
+        """Shorten the mute if the quotas or the gate require less time now. `buckets` are the client's of today."""
         if self.active and self._bucket is not None:
-            changed = bucket is not None and bucket is not self._bucket
-            if bucket is not None and changed:
-                self._mute_is_for(bucket)
+            changed = len(buckets) > 0 and self._bucket not in buckets
+            if changed:
+                self._mute_is_for(max(buckets, key=lambda bucket: bucket.throttle_left(now)))
             if changed or self._gated:
                 left = max(self._bucket.throttle_left(now), self._gate_delay)
             else:
                 left = self._bucket.still_held(max(0.0, self.until - now), self._limit, now)
+            for bucket in buckets:
+                if bucket is not self._bucket:
+                    left = max(left, bucket.throttle_left(now))
             self._limit = max(self._limit or 0.0, self._bucket.resolution.limit or 0.0) or None
             self._shorten(now + left)
 

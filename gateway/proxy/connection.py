@@ -121,6 +121,7 @@ class Session:
         self._host.sessions.add(self)
         origin = self._core.throttle.origin
         origin.address, origin.broker = str(peer[0]), self._host.node_id
+        self._core.client.ip = origin.address
         connection = client.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket_fd = connection.fileno()

@@ -73,7 +73,7 @@ class SessionCore:
         kind = self.throttle.kind
         if kind is not None:
             self.client.use(self.client.client_id, now)
-            self.throttle.reconsider(now, self.client.bucket(kind, now))
+            self.throttle.reconsider(now, self.client.buckets(kind, now))
 
     def ready(self, now: float) -> None:
         """Ask the waiting handler again."""

@@ -248,11 +248,11 @@ class Connection:
         The caller defers the request, and asks again when the request comes again.
         """
         for kind in kinds:
-            delay, enforced = self.client.enter_queue(kind, request.arrived, now)
-            if delay > 0.0:
-                self.throttle.defer((delay, enforced), now, self.client.bucket(kind, now), request.header.api_key)
-            if enforced:
-                return True
+            while (found := self.client.enter_queue(kind, request.arrived, now)) is not None:
+                bucket, verdict = found
+                self.throttle.defer(verdict, now, bucket, request.header.api_key)
+                if verdict[1]:
+                    return True
         return False
 
 

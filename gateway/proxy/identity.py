@@ -2,6 +2,7 @@
 
 from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.groups import NO_CLAIMS, Claims
 
 ANONYMOUS = "ANONYMOUS"
 """Kafka's name of the principal of a connection that has not authenticated."""
@@ -11,17 +12,24 @@ class Client:
     """A connection's user and its current client-id; their buckets are looked up once and kept until either changes.
 
     `hot_buckets` are those of Produce requests like the previous one. They are empty if the next Produce is to be parsed.
+    `ip` is the client's address, and `_claims` are those of its bearer token: groups may have rules for both.
     """
 
-    __slots__ = ("_buckets", "_engine", "_entered", "_exempt", "_queued", "client_id", "generation", "hot_buckets", "user")
+    __slots__ = (
+        "_buckets", "_claims", "_engine", "_entered", "_exempt", "_next", "_queued", "client_id", "generation", "hot_buckets",
+        "ip", "user",
+    )  # fmt: skip
 
     def __init__(self, engine: QuotaEngine) -> None:
         self._engine = engine
         self._buckets: dict[str, tuple[Bucket, ...]] = {}
         self._exempt: dict[str, bool] = {}
         self._entered: set[str] = set()  # kinds of quotas to which this connection has charged a request of the client's
+        self._next = 0  # the next bucket that the first request of a kind waits for
         self._queued: tuple[Bucket, int] | None = None  # the bucket that this connection's first request waits for
+        self._claims = NO_CLAIMS
         self.user = ANONYMOUS
+        self.ip = ""
         self.client_id = ""
         self.generation = engine.generation
         self.hot_buckets: tuple[Bucket, ...] = ()
@@ -38,26 +46,30 @@ class Client:
         old, self._buckets = self._buckets, {}
         for kind, buckets in old.items():
             if same_client and buckets:
-                used = buckets[0].used_lately()
-                self._buckets[kind] = (self._engine.acquire(kind, self.user, name, now, used=used),)
+                self._buckets[kind] = self._path(kind, now, used=buckets[0].used_lately())
             self._release(buckets, now)
         if not same_client:
             self._entered = set()
+            self._next = 0
         self.hot_buckets = ()
 
-    def identify(self, user: str, now: float) -> None:
-        """Set the user after an authentication; the buckets of another user are given back."""
-        if user == self.user:
+    def identify(self, user: str, now: float, claims: Claims = NO_CLAIMS) -> None:
+        """Set the user and the claims after an authentication; the buckets of another user are given back."""
+        if user == self.user and claims == self._claims:
             return
         self.user = user
+        self._claims = claims
         self._exempt = {}
         self._give_back(now)
 
     def buckets(self, kind: str, now: float) -> tuple[Bucket, ...]:
-        """The buckets that this client's requests are charged to for a quota kind; the client's own is the first."""
+        """The buckets that this client's requests are charged to for a quota kind.
+
+        The client's own is the first. The other is its group's, if the group has a limit of the kind.
+        """
         buckets = self._buckets.get(kind)
         if not buckets:
-            buckets = self._buckets[kind] = (self._engine.acquire(kind, self.user, self.client_id, now),)
+            buckets = self._buckets[kind] = self._path(kind, now)
         return buckets
 
     def bucket(self, kind: str, now: float) -> Bucket:
@@ -65,12 +77,16 @@ class Client:
         return self.buckets(kind, now)[0]
 
     def limited_buckets(self, kind: str, now: float) -> tuple[Bucket, ...]:
-        """As `buckets`, but empty if the client has no quota of the kind. Such a client needs no bucket."""
+        """As `buckets`, but empty if neither the client nor its group has a quota of the kind. No bucket is needed then."""
         buckets = self._buckets.get(kind)
         if buckets is None:
-            bucket = self._engine.acquire_limited(kind, self.user, self.client_id, now)
-            buckets = self._buckets[kind] = () if bucket is None else (bucket,)
-        return buckets if buckets and buckets[0].meter is not None else ()
+            buckets = self._buckets[kind] = self._path(kind, now, limited=True)
+        return buckets if buckets and (buckets[0].meter is not None or buckets[-1].meter is not None) else ()
+
+    def _path(self, kind: str, now: float, *, used: float = 0, limited: bool = False) -> tuple[Bucket, ...]:
+        return self._engine.acquire_path(
+            kind, self.user, self.client_id, now, self.ip, self._claims, used=used, limited=limited
+        )
 
     def exempt_from(self, name: str) -> bool:
         """True if the client of the last request is exempt from topic quotas or volume quotas (`TOPICS`, `VOLUMES`)."""
@@ -84,27 +100,29 @@ class Client:
         """True while the connection's request waits for a bucket in debt."""
         return self._queued is not None
 
-    def enter_queue(self, kind: str, size: int, now: float) -> QuotaVerdict:
-        """The time that a request waits unforwarded because it is the first that this connection charges to a bucket in debt.
+    def enter_queue(self, kind: str, size: int, now: float) -> tuple[Bucket, QuotaVerdict] | None:
+        """A bucket in debt, and the time that a request waits unforwarded as the first that this connection charges to it.
 
-        `size` bytes of the request have arrived. The caller asks again when the time is over; the answer is then (0.0, False).
-        A request that is charged to several kinds enters the queue of each kind in turn.
+        `size` bytes of the request have arrived. The caller asks again when the time is over, until the answer is None. A
+        request that is charged to several kinds, or to a group as well, enters the queue of each bucket in turn.
         """
         if self._queued is not None:
             self.leave_queue()
-            return 0.0, False
         if kind in self._entered:
-            return 0.0, False
-        self._entered.add(kind)
+            return None
         buckets = self.limited_buckets(kind, now)
-        if not buckets:
-            return 0.0, False
-        bucket = buckets[0]
-        amount = bucket.per_message + bucket.per_byte * size
-        delay, enforced = bucket.enter_queue(amount, now)
-        if enforced:
-            self._queued = bucket, amount
-        return delay, enforced
+        while self._next < len(buckets):
+            bucket = buckets[self._next]
+            self._next += 1
+            amount = bucket.per_message + bucket.per_byte * size
+            verdict = bucket.enter_queue(amount, now)
+            if verdict[1]:
+                self._queued = bucket, amount
+            if verdict[0] > 0.0:
+                return bucket, verdict
+        self._next = 0
+        self._entered.add(kind)
+        return None
 
     def leave(self, now: float) -> None:
         """Give all buckets back, as the connection is gone."""
@@ -123,6 +141,7 @@ class Client:
             self._release(buckets, now)
         self._buckets = {}
         self._entered = set()
+        self._next = 0
         self.hot_buckets = ()
 
     def _release(self, buckets: tuple[Bucket, ...], now: float) -> None:

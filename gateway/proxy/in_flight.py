@@ -48,24 +48,26 @@ InFlight = deque[Entry]
 class ChargedFetch(Special):
     """A Fetch whose answer is charged to the entry's buckets. Under a quota the Fetch requests at most `requested` bytes.
 
-    `reserved` bytes of them are set aside in the client's own bucket until then, or for a second at most (`Line.generation`).
+    A part of them is set aside in each of the buckets until then, or for a second at most (`Line.generation`).
     """
 
-    bucket: Bucket
     requested: int = 0
-    reserved: int = 0
-    generation: int = 0
+    reserved: tuple[tuple[Bucket, int, int], ...] = ()
+    """A bucket, the bytes that are set aside in it, and the generation of its line."""
 
-    def reserve(self, consumer: Consumer, requested: int, now: float) -> None:
-        """Set bytes aside for an answer of at most `requested` bytes."""
-        self.reserved = self.bucket.reserve(consumer, requested, now)
-        self.generation = self.bucket.line.generation
+    def reserve(self, buckets: tuple[Bucket, ...], consumers: list[Consumer], requested: int, now: float) -> None:
+        """Set bytes aside for an answer of at most `requested` bytes. `consumers` has the client's place in each bucket."""
+        reserved: list[tuple[Bucket, int, int]] = []
+        for index, bucket in enumerate(buckets):
+            amount = bucket.reserve(consumers[index], requested, now)
+            reserved.append((bucket, amount, bucket.line.generation))
+        self.reserved = tuple(reserved)
 
     def release(self) -> None:
         """Give the reserved bytes back, once the answer has arrived or the connection is gone."""
-        if self.reserved:
-            self.bucket.line.release(self.reserved, self.generation)
-            self.reserved = 0
+        for bucket, amount, generation in self.reserved:
+            bucket.line.release(amount, generation)
+        self.reserved = ()
 
 
 class ThrottledFetch(Special):

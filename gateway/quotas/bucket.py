@@ -147,13 +147,10 @@ class Bucket:
             return 0.0, False
         return self._queue(meter, consumer, now, served=True)
 
-    def take_back(self, amount: int, now: float) -> bool:
-        """Undo the charge, made at `now`, of a response over the quota that is not sent. False: the response has to be sent."""
-        if self.meter is None or not self.meter.takes_back:
-            return False
-        self.meter.charge(-amount, now)
-        self.amount_total -= amount
-        return True
+    @property
+    def takes_back(self) -> bool:
+        """True if a response over the quota is not sent. The caller then undoes its charge."""
+        return self.meter is not None and self.meter.takes_back
 
     def refuse(self, now: float) -> QuotaVerdict:
         """The time that a request waits if it may only begin within the quota."""
@@ -380,6 +377,7 @@ class Bucket:
             throttled_seconds=self.episode.seconds(now),
             unthrottled_seconds=self.episode.quiet(now) if self.policy.enforce else None,
             addresses=tuple(self.episode.addresses),
+            group=self.resolution.tags.group or "",
         )
 
     def forgettable(self, now: float, idle_seconds: float) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.entity import OTHER, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable, Resolution, Tags
+from gateway.quotas.groups import NO_CLAIMS, Claims, Group, GroupTable
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS, REQUEST_KEYS, QuotaKind
 from gateway.quotas.kinds.produce import KIND as PRODUCE
 from gateway.quotas.labels import LabelSlots, UnnamedBuckets
@@ -35,8 +36,8 @@ class Metering:
 class QuotaSettings:
     """The settings that can be changed while the gateway runs.
 
-    `quotas` are the config file's, `dynamic` are the quota API's. `algorithm` (`token_bucket` or `window`) and `window` hold
-    for each kind that is not in `metering`.
+    `quotas` are the config file's, those of `groups` included. `dynamic` are the quota API's. `algorithm` (`token_bucket` or
+    `window`) and `window` hold for each kind that is not in `metering`.
     """
 
     quotas: tuple[EntityQuota, ...] = ()
@@ -45,6 +46,7 @@ class QuotaSettings:
     algorithm: str = "token_bucket"
     window: Window = field(default_factory=Window)
     metering: Mapping[str, Metering] = field(default_factory=dict)
+    groups: tuple[Group, ...] = ()
 
     def metering_of(self, kind: QuotaKind) -> Metering:
         """The metering of a kind. A kind without the common algorithm has its own default algorithm."""
@@ -85,6 +87,7 @@ class QuotaEngine:
             name: Policy(settings.enforce, settings.metering_of(kind).window, now) for name, kind in KINDS.items()
         }
         self._set_table(QuotaTable(settings.quotas, settings.dynamic))
+        self._groups = GroupTable(settings.groups)
         self._buckets: dict[str, dict[Tags, Bucket]] = {name: {} for name in KINDS}
         self._labelled = {name: LabelSlots(max_labelled, now) for name in KINDS}
         self._totals = {name: KindTotals() for name in KINDS}
@@ -102,10 +105,30 @@ class QuotaEngine:
         """
         return self._acquire(kind, self._table.resolve(KINDS[kind].config_key, user, client_id), used, now)
 
-    def acquire_limited(self, kind: str, user: str, client_id: str, now: float) -> Bucket | None:
-        """As `acquire`. None if the client has no quota of the kind; then the engine keeps nothing of it."""
-        resolution = self._table.resolve(KINDS[kind].config_key, user, client_id)
-        return None if resolution.limit is None else self._acquire(kind, resolution, 0, now)
+    def acquire_path(
+        self,
+        kind: str,
+        user: str,
+        client_id: str,
+        now: float,
+        ip: str = "",
+        claims: Claims = NO_CLAIMS,
+        *,
+        used: float = 0,
+        limited: bool = False,
+    ) -> tuple[Bucket, ...]:
+        """The buckets that a client's requests are charged to: its own, then its group's if the group has a limit of the kind.
+
+        `used` is as for `acquire`. With `limited`, the path of a client without any limit is empty, and the engine keeps
+        nothing of the client. A client that is exempt from the kind stays out of its group's limit as well.
+        """
+        key = KINDS[kind].config_key
+        resolution = self._table.resolve(key, user, client_id)
+        group = None if resolution.exempt else self._groups.find(user, client_id, ip, claims)
+        shared = None if group is None else self._table.resolve_group(key, group)
+        if shared is None or shared.limit is None:
+            return () if limited and resolution.limit is None else (self._acquire(kind, resolution, used, now),)
+        return self._acquire(kind, resolution, used, now), self._acquire(kind, shared, 0, now)
 
     def exempts(self, name: str, user: str, client_id: str) -> bool:
         return self._table.exempts(name, user, client_id)
@@ -145,7 +168,7 @@ class QuotaEngine:
             return None
         tags = tags.bounded()
         bucket = buckets.get(tags)
-        if bucket is None and len(buckets) < self.max_buckets:
+        if bucket is None and (len(buckets) < self.max_buckets or tags.group is not None):
             resolution = self._table.again(KINDS[kind].config_key, Resolution(tags, None, None))
             if resolution.limit is not None:
                 bucket = self._create(KINDS[kind], resolution, now)
@@ -181,7 +204,8 @@ class QuotaEngine:
     def _acquire(self, kind: str, resolution: Resolution, used: float, now: float) -> Bucket:
         buckets = self._buckets[kind]
         bucket = buckets.get(resolution.tags)
-        if bucket is None and len(buckets) >= self.max_buckets:
+        # The config bounds the number of groups, and a group without its own bucket could not be shared.
+        if bucket is None and len(buckets) >= self.max_buckets and resolution.tags.group is None:
             self.overflowed += 1
             resolution = replace(resolution, tags=_overflow_tags(resolution.entity))
             bucket = buckets.get(resolution.tags)
@@ -208,6 +232,8 @@ class QuotaEngine:
         before, self.settings = self.settings, settings
         old = self._table
         self._set_table(QuotaTable(settings.quotas, settings.dynamic))
+        if settings.groups != before.groups:
+            self._groups = GroupTable(settings.groups)
         for name, kind in KINDS.items():
             metering, after = before.metering_of(kind), settings.metering_of(kind)
             self._policies[name].enforce = settings.enforce

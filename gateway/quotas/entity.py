@@ -27,6 +27,9 @@ OTHER: Final = "<other>"
 TOPIC: Final = "topic"
 """The entity type of topics. Kafka has no such type."""
 
+GROUP: Final = "group"
+"""The entity type of groups of clients (`quotas.groups`). Kafka has no such type."""
+
 MAX_NAME: Final = 255
 """The longest name, in characters, that buckets, metrics and files keep unchanged. Kafka allows a client-id of 32 767 bytes."""
 
@@ -69,20 +72,23 @@ class Source(Enum):
 class ClientQuotaEntity:
     """A user, a client-id, a pair of them, or an ip; each by name or as the default.
 
-    `topic` is a topic with a threshold in its topic config. Such an entity has no other part.
+    `topic` is a topic with a threshold in its topic config, `group` a group of clients. Such an entity has no other part.
     """
 
     user: EntityName = None
     client_id: EntityName = None
     ip: EntityName = None
     topic: EntityName = None
+    group: EntityName = None
 
     def __str__(self) -> str:
         return ", ".join(f"{kind}={name.value if isinstance(name, Default) else name}" for kind, name in self.parts().items())
 
     def parts(self) -> dict[str, str | Default]:
         """The names by Kafka's entity types."""
-        every = (("user", self.user), ("client-id", self.client_id), ("ip", self.ip), (TOPIC, self.topic))
+        every = (
+            ("user", self.user), ("client-id", self.client_id), ("ip", self.ip), (TOPIC, self.topic), (GROUP, self.group),
+        )  # fmt: skip
         return {kind: name for kind, name in every if name is not None}
 
     def shortened(self) -> "ClientQuotaEntity":
@@ -94,8 +100,9 @@ class ClientQuotaEntity:
     @property
     def tags(self) -> "Tags":
         """The tags of the entity's only bucket. An entity with a default part has many buckets."""
-        user, client_id, ip = (None if isinstance(name, Default) else name for name in (self.user, self.client_id, self.ip))
-        return Tags(user, client_id, ip=ip)
+        names = (self.user, self.client_id, self.ip, self.group)
+        user, client_id, ip, group = (None if isinstance(name, Default) else name for name in names)
+        return Tags(user, client_id, ip=ip, group=group)
 
     @property
     def names_only(self) -> bool:
@@ -136,19 +143,21 @@ class Tags:
     """The key of a bucket: Kafka's metric tags.
 
     None: the quota's level ignores the name. (Kafka's metrics have "" instead, but a client-id may be empty.) Connections have
-    an `ip` only, requests never have one. `overflow`: the bucket of all clients that found no room for their own.
+    an `ip` only, requests never have one. `overflow`: the bucket of all clients that found no room for their own. The bucket of
+    a group has the `group` only.
     """
 
     user: str | None
     client_id: str | None
     overflow: bool = False
     ip: str | None = None
+    group: str | None = None
 
     def bounded(self) -> "Tags":
         """The tags with short names. Messages and files of an older gateway may have long names."""
         if len(self.user or "") <= MAX_NAME and len(self.client_id or "") <= MAX_NAME:
             return self
-        return Tags(_bounded(self.user), _bounded(self.client_id), self.overflow, self.ip)
+        return Tags(_bounded(self.user), _bounded(self.client_id), self.overflow, self.ip, self.group)
 
     @property
     def shown(self) -> tuple[str, str]:
@@ -255,6 +264,11 @@ class QuotaTable:
         tags = Tags(None, None, ip=ip)
         return self._first(key, _levels(tags)) or Resolution(tags, None, None)
 
+    def resolve_group(self, key: str, group: str) -> Resolution:
+        """The quota `key` of a group."""
+        entity = ClientQuotaEntity(group=group)
+        return self._first(key, [(entity, entity.tags)]) or Resolution(entity.tags, None, None)
+
     def again(self, key: str, bucket: Resolution) -> Resolution:
         """The quota `key` of a bucket that another table gave. Only levels that lead to the bucket's tags count."""
         tags, entity = bucket.tags, bucket.entity
@@ -290,7 +304,9 @@ def client_levels(user: str, client_id: str) -> Sequence[tuple[ClientQuotaEntity
 
 
 def _levels(tags: Tags) -> Sequence[tuple[ClientQuotaEntity, Tags]]:
-    """The entities whose quota leads to these tags, most specific first: Kafka's eight levels, and two levels of ips."""
+    """The entities whose quota leads to these tags, most specific first: Kafka's eight levels, two levels of ips, a group."""
+    if tags.group is not None:
+        return [(ClientQuotaEntity(group=tags.group), tags)]
     if tags.ip is not None:
         return [(ClientQuotaEntity(ip=tags.ip), tags), (ClientQuotaEntity(ip=DEFAULT), tags)]
     users: tuple[EntityName, ...] = (None,) if tags.user is None else (tags.user, DEFAULT)

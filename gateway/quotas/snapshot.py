@@ -19,7 +19,7 @@ THROTTLE_BOUNDS: tuple[float, ...] = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5
 class UsageRow:
     """One bucket: an entity's use of one quota kind. Rates are in the kind's unit per second, times in seconds.
 
-    - `user`, `client_id` and `ip` are the bucket's tags (Kafka's): "" if the level does not name one.
+    - `user`, `client_id`, `ip` and `group` are the bucket's tags: "" if the level does not name one.
     - `level` is the configured entity of the limit, such as `user=alice, client-id=<default>`; `source` is `file` or `api`.
       Both are "" without a limit.
     - `limit`: None is unlimited.
@@ -58,6 +58,7 @@ class UsageRow:
     throttled_seconds: float | None
     unthrottled_seconds: float | None
     addresses: tuple[str, ...]
+    group: str = ""
 
 
 def is_throttled(left: float, unthrottled: float | None) -> bool:

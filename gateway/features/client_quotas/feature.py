@@ -32,13 +32,14 @@ class ClientQuotas(Feature[QuotasConfig]):
         self._engine.max_buckets = section.max_entities
         self._engine.apply(settings, clock.monotonic())
         self._reconsider()
-        self._outlet.file_changed(before.entities, section.entities)
-        return overruled(before.entities, section.entities, settings.dynamic)
+        self._outlet.file_changed(before.rows, section.rows)
+        return overruled(before.rows, section.rows, settings.dynamic)
 
 
 def quota_settings(section: QuotasConfig) -> QuotaSettings:
     return QuotaSettings(
-        quotas=section.entities,
+        quotas=section.rows,
+        groups=section.groups,
         enforce=section.enforce,
         algorithm=section.algorithm,
         window=_window(section.window),

@@ -36,12 +36,12 @@ _INT32 = Struct(">i")
 class FetchHandler:
     """Handles the Fetch requests of one connection, and charges their answers and those of its ShareFetch requests."""
 
-    __slots__ = ("_client", "_requested", "_throttle", "answer_awaited", "consumer", "share_pending")
+    __slots__ = ("_client", "_requested", "_throttle", "answer_awaited", "consumers", "share_pending")
 
     def __init__(self, client: Client, throttle: ChannelThrottle) -> None:
         self._client = client
         self._throttle = throttle
-        self.consumer = Consumer()
+        self.consumers = [Consumer()]  # the connection's place in each of its buckets, see `places`
         self._requested = 0  # bytes, by all unanswered Fetches under a quota
         self.share_pending = False  # a ShareFetch under a quota is unanswered
         self.answer_awaited = False  # the next Fetch or ShareFetch waits for one of the answers
@@ -51,29 +51,31 @@ class FetchHandler:
         header = request.header
         if self._requested > 0:
             self._client.use(header.client_id, now)
-            self.answer_awaited = self._client.bucket(_KIND, now).full(self._requested, now)
-            if self.answer_awaited:
-                return DEFER
+            for bucket in self._client.buckets(_KIND, now):
+                if bucket.full(self._requested, now):
+                    self.answer_awaited = True
+                    return DEFER
+            self.answer_awaited = False
         version = header.api_version
         head = fetch.peek_fetch(request.data, header.body_offset, request.end, version)
         self._client.use(header.client_id, now)
         buckets = self._client.buckets(_KIND, now)
-        bucket = buckets[0]
+        consumers = self.places(buckets)
         closes_session = version >= fetch.SESSION_SINCE and head.session_epoch == -1 and not head.has_topics
-        if not closes_session and _over_quota(buckets, self.consumer, self._throttle, request, now, answered=True):
+        if not closes_session and _over_quota(buckets, consumers, self._throttle, request, now, answered=True):
             if head.session_epoch == -1:
                 return Answer(fetch.empty_response(version, header.correlation_id, 0, LEAST_THROTTLE_MS))
             request.entry.special = ThrottledFetch()
             return _limited(request, head, max_wait=0, min_bytes=0, max_bytes=1)
-        request.entry.special = charged = ChargedFetch(bucket)
+        request.entry.special = charged = ChargedFetch()
         request.entry.buckets = buckets
-        consumer = self.consumer
-        allowance = bucket.fetch_allowance(consumer.batch_bytes, now, first=consumer.unknown, requested=self._requested)
+        consumer = consumers[0]
+        allowance = _allowance(buckets, consumer.batch_bytes, now, first=consumer.unknown, requested=self._requested)
         if allowance is None:
             return FORWARD
         if not closes_session:
             requested = max(min(head.max_bytes, allowance), consumer.batch_bytes)  # the first batch comes whole
-            charged.reserve(consumer, requested, now)
+            charged.reserve(buckets, consumers, requested, now)
             charged.requested = requested if consumer.batch_bytes else max(requested, _UNKNOWN_BATCH_BYTES)
             self._requested += charged.requested
         return _within(allowance, request, head)
@@ -86,25 +88,44 @@ class FetchHandler:
             size -= 1
         special.release()
         self._requested -= special.requested
-        consumer = self.consumer
+        buckets = entry.buckets
+        consumers = self.places(buckets)
+        limited = buckets[0].meter is not None or buckets[-1].meter is not None
         if api_key != _FETCH:
             # Even if the bucket has lost its quota meanwhile: the next ShareFetch may be charged to another bucket.
             self.share_pending = False
-            if special.bucket.meter is not None:
-                consumer.expected = size
-        elif special.bucket.meter is not None:
+            if limited:
+                self._note(size, 0)
+        elif limited:
             end = min(after, len(chunk))
             records = fetch.find_records(chunk, pos, end, version)
-            consumer.batch_bytes = fetch.batch_size(chunk, records, end) or consumer.batch_bytes
-            consumer.expected = size if records >= 0 or after > end else 0
+            self._note(size if records >= 0 or after > end else 0, fetch.batch_size(chunk, records, end))
         taken_back = False
-        for bucket in entry.buckets:
-            delay, enforced = bucket.charge_fetch(consumer, size, now)
+        for index, bucket in enumerate(buckets):
+            delay, enforced = bucket.charge_fetch(consumers[index], size, now)
             if delay > 0.0:
                 self._throttle.start((delay, enforced), now, bucket, entry, size)
-                if enforced and api_key == _FETCH and bucket.take_back(size, now):
+                if enforced and api_key == _FETCH and bucket.takes_back:
                     taken_back = True
+        if taken_back:
+            for bucket in buckets:
+                bucket.record(-size, now)
         return not taken_back
+
+    def places(self, buckets: tuple[Bucket, ...]) -> list[Consumer]:
+        """The connection's places, one for each bucket at least: a bucket has turns of its own."""
+        consumers = self.consumers
+        while len(consumers) < len(buckets):
+            further = Consumer()
+            further.batch_bytes, further.expected = consumers[0].batch_bytes, consumers[0].expected
+            consumers.append(further)
+        return consumers
+
+    def _note(self, expected: int, batch_bytes: int) -> None:
+        """Note the size of an answer, 0 without records, and of its first batch, 0 if there is none."""
+        for consumer in self.consumers:
+            consumer.expected = expected
+            consumer.batch_bytes = batch_bytes or consumer.batch_bytes
 
     def emptied(self, chunk: bytes, pos: int, end: int, entry: Entry, now: float) -> bytes:
         """The answer without partitions and with the same session id that replaces a throttled Fetch's."""
@@ -140,32 +161,47 @@ class ShareFetchHandler:
         head = fetch.peek_share_fetch(request.data, header.body_offset, request.end, request.after)
         self._client.use(header.client_id, now)
         buckets = self._client.buckets(_KIND, now)
-        bucket = buckets[0]
+        consumers = self._fetch.places(buckets)
         ends_session = head.session_epoch == -1
-        if bucket.meter is not None and not ends_session:
+        if (buckets[0].meter is not None or buckets[-1].meter is not None) and not ends_session:
             if self._fetch.share_pending:
                 self._fetch.answer_awaited = True
                 return DEFER
-            if _over_quota(buckets, self._fetch.consumer, self._throttle, request, now, answered=False):
+            if _over_quota(buckets, consumers, self._throttle, request, now, answered=False):
                 return DEFER
-        request.entry.special = charged = ChargedFetch(bucket)
+        request.entry.special = charged = ChargedFetch()
         request.entry.buckets = buckets
-        consumer = self._fetch.consumer
-        allowance = bucket.fetch_allowance(0, now, first=consumer.unknown)
+        allowance = _allowance(buckets, 0, now, first=consumers[0].unknown)
         if allowance is None or ends_session:
             return FORWARD
         self._fetch.share_pending = True
-        charged.reserve(consumer, min(head.max_bytes, allowance), now)
+        charged.reserve(buckets, consumers, min(head.max_bytes, allowance), now)
         return _within(allowance, request, head)
 
 
+def _allowance(buckets: tuple[Bucket, ...], batch_bytes: int, now: float, *, first: bool, requested: int = 0) -> int | None:
+    """The smallest allowance of the buckets, see `Bucket.fetch_allowance`. None: no bucket has a maximum."""
+    least: int | None = None
+    for bucket in buckets:
+        allowance = bucket.fetch_allowance(batch_bytes, now, first=first, requested=requested)
+        if allowance is not None and (least is None or allowance < least):
+            least = allowance
+    return least
+
+
 def _over_quota(
-    buckets: tuple[Bucket, ...], consumer: Consumer, throttle: ChannelThrottle, request: Request, now: float, *, answered: bool
+    buckets: tuple[Bucket, ...],
+    consumers: list[Consumer],
+    throttle: ChannelThrottle,
+    request: Request,
+    now: float,
+    *,
+    answered: bool,
 ) -> bool:
     """Mute the client if one of its buckets is in debt. The mute begins before the request unless that is `answered`."""
     over = False
-    for bucket in buckets:
-        delay, enforced = bucket.refuse_fetch(consumer, now)
+    for index, bucket in enumerate(buckets):
+        delay, enforced = bucket.refuse_fetch(consumers[index], now)
         if delay > 0.0:
             if answered:
                 throttle.start((delay, enforced), now, bucket, request.entry)

@@ -88,7 +88,7 @@ class QuotaKind:
     - `name`: the value of the metric label `kind`. `config_key`: Kafka's name of the quota, also in the config file.
     - `order`: the place in tables.
     - `charge`: None for connections, which are no messages.
-    - `entity_types`: the types of Kafka's ClientQuotaEntity that can have the quota.
+    - `entity_types`: the types of ClientQuotaEntity that can have the quota: Kafka's, and Weir's own `group`.
     - `integral` quotas are whole numbers; `largest` is the limit of Kafka's type.
     - `meters`: the algorithms by their names in the config file, the default one first.
     - `full_request`: None if no mute can end a client's session.
@@ -102,7 +102,7 @@ class QuotaKind:
     description: str
     order: int
     charge: Charge | None = None
-    entity_types: frozenset[str] = frozenset({"user", "client-id"})
+    entity_types: frozenset[str] = frozenset({"user", "client-id", "group"})
     integral: bool = True
     largest: int = 2**63 - 1
     meters: Mapping[str, NewMeter] = field(default_factory=lambda: BYTE_METERS)

@@ -1,0 +1,141 @@
+"""The rows of `quotas.groups`: rules that put clients into a group, and the ceilings of all members together."""
+
+from collections.abc import Mapping
+from ipaddress import ip_network
+from types import MappingProxyType
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, TypeAdapter, create_model
+
+from gateway.config.section import Section, described, invalid
+from gateway.quotas.entity import DEFAULT, GROUP, OTHER
+from gateway.quotas.groups import Group, GroupRule, Network
+from gateway.quotas.kinds import KINDS, QuotaKind
+
+MAX_RULES: Final = 2_000
+"""The rules of all groups. Each rule is compared with the earlier ones, and with each new client."""
+
+_MAX_INT64 = 2**63 - 1
+_MAX_TEXT = 255
+_RESERVED = (DEFAULT.value, OTHER)
+
+
+def _name(text: str) -> str:
+    if text in _RESERVED:
+        raise invalid("is a name that Weir uses for other entities", "give the group another name")
+    return text
+
+
+def _network(value: object) -> Network:
+    remedy = 'write a network such as "10.20.0.0/16" or "2001:db8::/32", or one address'
+    if not isinstance(value, str):
+        raise invalid("is not a network", remedy)
+    try:
+        network = ip_network(value, strict=False)
+    except ValueError:
+        raise invalid("is not a network", remedy) from None
+    if "/" in value and str(network.network_address) != str(ip_network(value.partition("/")[0]).network_address):
+        raise invalid("has bits behind the length of its prefix", f'write "{network}" for the whole network')
+    return network
+
+
+def _given(value: object) -> object:
+    # None would silently widen the rule to every name, so it is not the same as an absent key.
+    if value is None or value in ("", {}):
+        raise invalid("is empty", "fill it in, or remove the key")
+    return value
+
+
+_Text = Annotated[str, Field(min_length=1, max_length=_MAX_TEXT)]
+_Pattern = Annotated[Annotated[str, Field(max_length=_MAX_TEXT)] | None, BeforeValidator(_given)]
+
+
+class MatchRow(Section):
+    """One of `quotas.groups[].match`. All of its keys have to apply to a client."""
+
+    user: _Pattern = described("Pattern of users: `*` is any text, `?` one character.", None)
+    client_id: _Pattern = described("Pattern of client-ids, such as `job-*`.", None, alias="client-id")
+    claim: Annotated[dict[_Text, _Text] | None, BeforeValidator(_given)] = described(
+        "Claims of the OAUTHBEARER token, by name. A claim with a list applies if one of its elements is equal.", None
+    )
+    ip: Annotated[Any, BeforeValidator(_given), PlainValidator(_network, json_schema_input_type=str)] = described(
+        "Network of the clients' addresses, such as `10.20.0.0/16` (IPv4 or IPv6).", None
+    )
+
+
+def _rule(value: object) -> GroupRule:
+    if isinstance(value, GroupRule):
+        return value
+    row = MatchRow.model_validate(value)
+    rule = GroupRule(row.user, row.client_id, frozenset((row.claim or {}).items()), row.ip)
+    if rule == GroupRule():
+        raise invalid("is an empty rule", 'give it user, client-id, claim or ip; user: "*" is every client')
+    return rule
+
+
+def rule_row(rule: GroupRule) -> dict[str, object]:
+    network = None if rule.network is None else str(rule.network)
+    parts = {"user": rule.user, "client-id": rule.client_id, "claim": dict(sorted(rule.claims)), "ip": network}
+    return {key: value for key, value in parts.items() if value}
+
+
+Rule = Annotated[
+    GroupRule, PlainValidator(_rule, json_schema_input_type=MatchRow), PlainSerializer(rule_row, return_type=dict[str, object])
+]
+
+
+class _GroupKeys(Section):
+    """The keys of a group's row except the quotas, which the registry of kinds adds."""
+
+    name: Annotated[_Text, AfterValidator(_name)] = described(
+        "Name of the group in metrics, tables, reports and the quota API."
+    )
+    match: Annotated[tuple[Rule, ...], Field(strict=False, min_length=1)] = described(
+        "Rules: a client belongs to the first group, in the file's order, with a rule that matches it."
+    )
+
+
+def _ceiling(kind: QuotaKind) -> tuple[object, object]:
+    """The type and the description of a kind's key: a number, or a table with the key `ceiling`."""
+    unit = kind.unit.name + (" per second" if kind.per_second else "")
+    number: Any = Annotated[int if kind.integral else float, Field(gt=0, le=_MAX_INT64)]
+    words = "The most that all members may use together."
+    keys: Any = {"ceiling": (number, described(words, unit=unit))}
+    table: Any = create_model(f"Group{kind.title.title().replace(' ', '')}", __base__=Section, **keys)
+    plain: TypeAdapter[float] = TypeAdapter(number, config=Section.model_config)
+
+    def validated(value: object) -> float:
+        found: float = table.model_validate(value).ceiling if isinstance(value, Mapping) else plain.validate_python(value)
+        return found
+
+    words = kind.description.replace("the entity", "all members together") + ": a number, or a table with `ceiling`."
+    words = f"{words[:1].upper()}{words[1:]}"
+    ceiling = Annotated[Any, PlainValidator(validated, json_schema_input_type=number | table)]
+    return ceiling, described(words, None, unit=unit, absent="no limit")
+
+
+_LIMITS: dict[str, Any] = {kind.config_key: _ceiling(kind) for kind in KINDS.values() if GROUP in kind.entity_types}
+GroupRow = create_model("GroupRow", __base__=_GroupKeys, **_LIMITS)
+"""A row of `quotas.groups` in the file."""
+
+
+def group_of(value: object) -> Group:
+    """A validated row of `quotas.groups`. Raises ValueError: pydantic's for keys, or its custom one for the row."""
+    if isinstance(value, Group):
+        return value
+    row = GroupRow.model_validate(value)
+    limits = {key: limit for key in _LIMITS if (limit := getattr(row, key)) is not None}
+    return Group(row.name, row.match, MappingProxyType(limits))
+
+
+def _group_row(group: Group) -> dict[str, object]:
+    return {"name": group.name, "match": [rule_row(rule) for rule in group.rules], **group.limits}
+
+
+GroupRows = Annotated[
+    tuple[
+        Annotated[Group, PlainValidator(group_of, json_schema_input_type=GroupRow), PlainSerializer(_group_row)],
+        ...,
+    ],
+    Field(strict=False),
+]

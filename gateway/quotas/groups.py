@@ -1,0 +1,184 @@
+"""Groups of clients: the rules that put a client into a group, and the table that finds a client's group.
+
+A client belongs to the first group, in the file's order, that has a matching rule. Its requests are charged to the group's
+bucket beside its own.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import translate
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Final
+
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+
+Network = IPv4Network | IPv6Network
+
+Claims = frozenset[tuple[str, str]]
+"""The claims of a bearer token as pairs of name and text. A claim with a list of texts has a pair for each."""
+
+NO_CLAIMS: Final[Claims] = frozenset()
+
+MAX_CLAIMS: Final = 100
+MAX_CLAIM_CHARACTERS: Final = 255
+"""Bounds on the pairs that a connection remembers. Longer names and texts, and later pairs, are ignored."""
+
+MAX_FOUND: Final = 10_000
+"""The maximum number of clients whose group the table remembers. Beyond it, the table forgets all of them."""
+
+_LONGEST_KEY: Final = 512
+"""The group of a client with longer names is found anew each time, so that the memory stays bounded."""
+
+_WILDCARDS: Final = re.compile(r"[*?]+")
+
+
+def claims_of(payload: Mapping[str, object]) -> Claims:
+    """The claims of a token's payload that have a text, or a list with texts."""
+    found: set[tuple[str, str]] = set()
+    for name, value in payload.items():
+        if len(name) > MAX_CLAIM_CHARACTERS:
+            continue
+        for text in value if isinstance(value, list) else (value,):
+            if len(found) >= MAX_CLAIMS:
+                return frozenset(found)
+            if isinstance(text, str) and len(text) <= MAX_CLAIM_CHARACTERS:
+                found.add((name, text))
+    return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRule:
+    """Matches a client to which all of its parts apply.
+
+    `user` and `client_id` are shell patterns: `*` is any text, `?` one character, and every other character itself. None: any
+    name. The client's token has all pairs of `claims`, and the client's address lies in `network` (None: any address).
+    """
+
+    user: str | None = None
+    client_id: str | None = None
+    claims: Claims = NO_CLAIMS
+    network: Network | None = None
+
+    def __str__(self) -> str:
+        parts = (("user", self.user), ("client-id", self.client_id))
+        found = [f"{name}={pattern}" for name, pattern in parts if pattern is not None]
+        found += [f"claim {name}={text}" for name, text in sorted(self.claims)]
+        return ", ".join([*found, *([] if self.network is None else [f"ip={self.network}"])])
+
+    def covers(self, other: "GroupRule") -> bool:
+        """True if it is certain that this rule matches every client that `other` matches."""
+        return (
+            _pattern_covers(self.user, other.user)
+            and _pattern_covers(self.client_id, other.client_id)
+            and self.claims <= other.claims
+            and _network_covers(self.network, other.network)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group of the config file: its rules, and its ceilings by quota key. `line` as in `EntityQuota`."""
+
+    name: str
+    rules: tuple[GroupRule, ...]
+    limits: Mapping[str, float] = field(default_factory=dict)
+    line: int | None = field(default=None, compare=False)
+
+    @property
+    def quota(self) -> EntityQuota:
+        """The ceilings as the quota of an entity of the type `group`."""
+        return EntityQuota(ClientQuotaEntity(group=self.name), self.limits, line=self.line)
+
+
+class _Matcher:
+    """A compiled rule."""
+
+    __slots__ = ("_claims", "_client_id", "_network", "_user", "group", "rule")
+
+    def __init__(self, group: Group, rule: GroupRule) -> None:
+        self.group = group
+        self.rule = rule
+        self._user = None if rule.user is None else _compiled(rule.user)
+        self._client_id = None if rule.client_id is None else _compiled(rule.client_id)
+        self._claims = rule.claims
+        self._network = rule.network
+
+    def matches(self, user: str, client_id: str, address: IPv4Address | IPv6Address | None, claims: Claims) -> bool:
+        if self._user is not None and self._user.match(user) is None:
+            return False
+        if self._client_id is not None and self._client_id.match(client_id) is None:
+            return False
+        if not self._claims <= claims:
+            return False
+        return self._network is None or (address is not None and address in self._network)
+
+
+class GroupTable:
+    """The groups of a config, compiled. It remembers the groups of up to `MAX_FOUND` clients."""
+
+    def __init__(self, groups: Sequence[Group] = ()) -> None:
+        self._matchers = [_Matcher(group, rule) for group in groups for rule in group.rules]
+        self._by_ip = any(rule.network is not None for group in groups for rule in group.rules)
+        self._by_claim = any(rule.claims for group in groups for rule in group.rules)
+        self._found: dict[tuple[str, str, str, Claims], str | None] = {}
+
+    def find(self, user: str, client_id: str, ip: str, claims: Claims) -> str | None:
+        """The name of a client's group. `ip` "" if the address is not known."""
+        if not self._matchers:
+            return None
+        key = (user, client_id, ip if self._by_ip else "", claims if self._by_claim else NO_CLAIMS)
+        if key in self._found:
+            return self._found[key]
+        match = self.match(user, client_id, ip, claims)
+        name = None if match is None else match[0].name
+        if len(user) + len(client_id) <= _LONGEST_KEY:
+            if len(self._found) >= MAX_FOUND:
+                self._found = {}
+            self._found[key] = name
+        return name
+
+    def match(self, user: str, client_id: str, ip: str, claims: Claims) -> tuple[Group, GroupRule] | None:
+        """A client's group, and the rule that puts the client into it."""
+        address = _address(ip) if self._by_ip else None
+        for matcher in self._matchers:
+            if matcher.matches(user, client_id, address, claims):
+                return matcher.group, matcher.rule
+        return None
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    # Clients choose their client-id. The expressions of `translate` need no backtracking, so that no name can cost much time.
+    return re.compile(translate(pattern.replace("[", "[[]")))
+
+
+def _address(ip: str) -> IPv4Address | IPv6Address | None:
+    """A client's address. An IPv4 client of a dual-stack listener has a mapped address."""
+    try:
+        address = ip_address(ip)
+    except ValueError:
+        return None
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
+
+
+def _pattern_covers(pattern: str | None, other: str | None) -> bool:
+    """True if `pattern` matches every name that `other` matches, as far as a look at the texts can tell."""
+    if pattern is None or not pattern.strip("*"):
+        return True
+    if other is None:
+        return False
+    expression = "".join({"*": ".*", "?": "[^*]"}.get(each, re.escape(each)) for each in _normal(pattern))
+    return re.fullmatch(expression, _normal(other), re.DOTALL) is not None
+
+
+def _normal(pattern: str) -> str:
+    """The pattern with each run of wildcards in one spelling: first every `?`, then one `*` if there is any."""
+    return _WILDCARDS.sub(lambda run: "?" * run[0].count("?") + "*" * ("*" in run[0]), pattern)
+
+
+def _network_covers(network: Network | None, other: Network | None) -> bool:
+    if network is None:
+        return True
+    if isinstance(network, IPv4Network):
+        return isinstance(other, IPv4Network) and other.subnet_of(network)
+    return isinstance(other, IPv6Network) and other.subnet_of(network)

@@ -1,0 +1,151 @@
+"""`quotas.groups`: its rows, and the refusal of rows that can't be meant."""
+
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+
+from gateway.config import checks
+from gateway.config.load import kept_config, parse_kept_config
+from gateway.config.places import Places
+from gateway.config.reload import plan
+from gateway.config.summary import summary
+from gateway.quotas.groups import Group, GroupRule
+from tests.gateway.config.texts import MINIMAL, check_problem, entities, parsed, problems_of
+
+
+def groups(*rows: str) -> str:
+    return MINIMAL + "quotas:\n  groups:\n" + "".join(f"    - {row}\n" for row in rows)
+
+
+ALL_KEYS = groups(
+    '{name: payments, match: [{user: "pay-*", client-id: etl}, {claim: {groups: payments}}, {ip: 10.20.0.0/16}],'
+    " producer_byte_rate: 1048576, consumer_byte_rate: {ceiling: 2097152}, request_rate: 100, controller_mutation_rate: 0.5}",
+    '{name: rest, match: [{user: "*"}]}',
+)
+
+
+def test_groups_have_rules_and_ceilings() -> None:
+    payments, rest = parsed(ALL_KEYS).quotas.groups
+    assert payments.rules == (
+        GroupRule("pay-*", "etl"),
+        GroupRule(claims=frozenset({("groups", "payments")})),
+        GroupRule(network=ip_network("10.20.0.0/16")),
+    )
+    assert payments.limits == {
+        "producer_byte_rate": 1048576,
+        "consumer_byte_rate": 2097152,
+        "request_rate": 100,
+        "controller_mutation_rate": 0.5,
+    }
+    assert rest == Group("rest", (GroupRule(user="*"),))
+    assert (payments.line, rest.line) == (5, 6)
+
+
+def test_snake_case_key_of_client_id_is_understood() -> None:
+    (group,) = parsed(groups("{name: a, match: [{client_id: b}]}")).quotas.groups
+    assert group.rules == (GroupRule(client_id="b"),)
+
+
+def test_groups_survive_the_way_to_a_worker() -> None:
+    config = parsed(ALL_KEYS)
+    kept = parse_kept_config(kept_config(config), source="weir.yaml", directory=Path())
+    assert kept.quotas.groups == config.quotas.groups
+    assert [group.line for group in kept.quotas.groups] == [5, 6]
+
+
+def test_place_of_a_groups_limit_is_its_line() -> None:
+    assert Places(parsed(ALL_KEYS), "weir.yaml").of_entity("group=payments", "file") == "weir.yaml:5"
+
+
+def test_summary_counts_groups() -> None:
+    assert "groups (1 limited of 2; enforced)" in "\n".join(summary(parsed(ALL_KEYS)))
+    assert not any("quotas.entities: is empty" in warning for warning in parsed(ALL_KEYS).warnings())
+
+
+def test_small_quota_of_a_group_gets_a_warning() -> None:
+    (warning,) = parsed(groups("{name: a, match: [{user: b}], producer_byte_rate: 1000}")).warnings()
+    assert warning.startswith("quotas.groups[0].producer_byte_rate: 1000 bytes/s for group=a: ")
+
+
+def test_star_in_an_entitys_name_points_to_groups() -> None:
+    (warning,) = parsed(entities("{client-id: job-*, producer_byte_rate: 104857600}")).warnings()
+    assert "write a group with this pattern in quotas.groups" in warning
+
+
+@pytest.mark.parametrize(
+    ("rows", "key", "words"),
+    [
+        (["{match: [{user: x}]}"], "[0].name", ["is missing"]),
+        (['{name: "", match: [{user: x}]}'], "[0].name", ["is empty"]),
+        (["{name: 5, match: [{user: x}]}"], "[0].name", ["value 5, line 5", "put it in quotes"]),
+        (["{name: <default>, match: [{user: x}]}"], "[0].name", ["give the group another name"]),
+        (["{name: a, match: [{user: x}]}", "{name: a, match: [{user: y}]}"], "[1].name", ["quotas.groups[0]", "line 6"]),
+        (["{name: a}"], "[0].match", ["is missing"]),
+        (["{name: a, match: []}"], "[0].match", ["is empty"]),
+        (["{name: a, match: {user: x}}"], "[0].match", ["must be a list"]),
+        (["{name: a, match: [{}]}"], "[0].match[0]", ["is an empty rule", 'user: "*" is every client']),
+        (["{name: a, match: [{user: }]}"], "[0].match[0].user", ["is empty"]),
+        (['{name: a, match: [{client-id: ""}]}'], "[0].match[0].client-id", ["is empty"]),
+        (["{name: a, match: [{usr: x}]}"], "[0].match[0].usr", ["did you mean user?"]),
+        (["{name: a, match: [{ip: 10.0.0.300/8}]}"], "[0].match[0].ip", ["is not a network", '"10.0.0.300/8", line 5']),
+        (["{name: a, match: [{ip: 10.0.0.1/8}]}"], "[0].match[0].ip", ['write "10.0.0.0/8"']),
+        (["{name: a, match: [{ip: 10}]}"], "[0].match[0].ip", ["is not a network"]),
+        (["{name: a, match: [{claim: groups}]}"], "[0].match[0].claim", ["must be a section"]),
+        (["{name: a, match: [{claim: {}}]}"], "[0].match[0].claim", ["is empty"]),
+        (["{name: a, match: [{claim: {groups: 7}}]}"], "[0].match[0].claim.groups", ["put it in quotes"]),
+        (["{name: a, match: [{user: x}, {user: x}]}"], "[0].match[1]", ["quotas.groups[0].match[0] stands before it"]),
+        (
+            ['{name: a, match: [{user: "*"}]}', "{name: b, match: [{client-id: y}]}"],
+            "[1].match[0]",
+            ["can never match", '{"client-id": "y"}, line 6', "move the narrower rule up"],
+        ),
+        (["{name: a, match: [{user: x}], producer_byte_rate: 0}"], "[0].producer_byte_rate", ["above 0"]),
+        (["{name: a, match: [{user: x}], producer_byte_rate: 1.5}"], "[0].producer_byte_rate", ["a whole number"]),
+        (["{name: a, match: [{user: x}], producer_byte_rate: fast}"], "[0].producer_byte_rate", ["a whole number"]),
+        (["{name: a, match: [{user: x}], producer_byte_rate: }"], "[0].producer_byte_rate", ["is empty"]),
+        (["{name: a, match: [{user: x}], producer_byte_rate: {}}"], "[0].producer_byte_rate.ceiling", ["is missing"]),
+        (["{name: a, match: [{user: x}], producer_byte_rate: {ceiling: -1}}"], "[0].producer_byte_rate.ceiling", ["above 0"]),
+        (
+            ["{name: a, match: [{user: x}], producer_byte_rate: {ceiling: 2, weight: 1}}"],
+            "[0].producer_byte_rate.weight",
+            ["a tree of groups", "line 5"],
+        ),
+        (["{name: a, parent: b, match: [{user: x}]}"], "[0].parent", ["a tree of groups", "line 5"]),
+        (["{name: a, match: [{user: x}], producer_rate: 5}"], "[0].producer_rate", ["did you mean producer_byte_rate?"]),
+        (["{name: a, match: [{user: x}], request_percentage: 5}"], "[0].request_percentage", ["broker threads"]),
+    ],
+)
+def test_bad_group_is_refused(rows: list[str], key: str, words: list[str]) -> None:
+    check_problem(groups(*rows), f"quotas.groups{key}", *words)
+
+
+@pytest.mark.parametrize("value", ["7", "{name: a}", "[7]", ""])
+def test_groups_are_a_list_of_sections(value: str) -> None:
+    (problem,) = problems_of(f"{MINIMAL}quotas:\n  groups: {value}\n")
+    assert problem.key.startswith("quotas.groups")
+    assert problem.line == 4
+
+
+def test_rules_of_all_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "MAX_RULES", 2)
+    check_problem(
+        groups("{name: a, match: [{user: x}, {user: y}, {user: z}]}"), "quotas.groups[0].match[2]", "beyond the 2 rules"
+    )
+
+
+def test_reload_lists_changed_groups() -> None:
+    before = parsed(groups("{name: a, match: [{user: x}], request_rate: 5}", "{name: b, match: [{user: y}]}"))
+    rows = ("{name: c, match: [{ip: 10.0.0.0/8}]}", "{name: a, match: [{user: x}], request_rate: 6}")
+    planned = plan(before, parsed(groups(*rows)))
+    assert planned.problems == ()
+    assert planned.changes == (
+        "quotas.groups: added c (ip=10.0.0.0/8)",
+        "quotas.groups: changed a (user=x; request_rate 5 -> user=x; request_rate 6)",
+        "quotas.groups: removed b (user=y)",
+    )
+
+
+def test_reload_notices_another_order() -> None:
+    rows = ("{name: a, match: [{user: x}]}", "{name: b, match: [{client-id: y}]}")
+    assert plan(parsed(groups(*rows)), parsed(groups(*rows[::-1]))).changes == ("quotas.groups: the order is now b, a",)

@@ -1,0 +1,165 @@
+"""The rules of groups: patterns, claims and networks, the order of groups, and the certainty that one rule covers another."""
+
+from fnmatch import fnmatchcase
+from ipaddress import ip_network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.quotas.groups import (
+    MAX_CLAIM_CHARACTERS,
+    MAX_CLAIMS,
+    MAX_FOUND,
+    NO_CLAIMS,
+    Group,
+    GroupRule,
+    GroupTable,
+    claims_of,
+)
+
+PAYMENTS = frozenset({("groups", "payments")})
+
+
+def rule(user=None, client_id=None, claims=NO_CLAIMS, ip=None):
+    return GroupRule(user, client_id, frozenset(claims), None if ip is None else ip_network(ip))
+
+
+def matches(of, user="alice", client_id="job-1", ip="10.0.0.1", claims=NO_CLAIMS):
+    return GroupTable([Group("g", (of,))]).find(user, client_id, ip, frozenset(claims)) == "g"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "client_id", "expected"),
+    [
+        ("job-*", "job-0", True),
+        ("job-*", "job-", True),
+        ("job-*", "jobless", False),
+        ("job-*", "a-job-1", False),
+        ("job-?", "job-7", True),
+        ("job-?", "job-31", False),
+        ("job-?", "job-", False),
+        ("*", "", True),
+        ("*-sink-*", "orders-sink-3", True),
+        ("*\n*", "a\nb", True),
+        ("a.c", "abc", False),
+        ("Job", "job", False),
+        ("job-[0-9]", "job-1", False),
+        ("job-[0-9]", "job-[0-9]", True),
+        ("(a|b)+$", "(a|b)+$", True),
+        ("ü*", "über", True),
+    ],
+)
+def test_pattern_has_two_wildcards(pattern, client_id, expected):
+    assert matches(rule(client_id=pattern), client_id=client_id) is expected
+
+
+def test_hostile_name_is_matched_in_no_time():
+    """A backtracking expression would need longer than the age of the universe."""
+    assert not matches(rule(client_id="*a" * 20 + "b"), client_id="a" * 32_767)
+
+
+@pytest.mark.parametrize(
+    ("of", "client", "expected"),
+    [
+        (rule(user="alice", client_id="pay-*"), {"client_id": "pay-1"}, True),
+        (rule(user="alice", client_id="pay-*"), {"client_id": "job-1"}, False),
+        (rule(user="alice", client_id="pay-*"), {"user": "bob", "client_id": "pay-1"}, False),
+        (rule(claims=PAYMENTS), {"claims": {("groups", "payments"), ("groups", "staff")}}, True),
+        (rule(claims=PAYMENTS), {"claims": {("groups", "staff")}}, False),
+        (rule(claims=PAYMENTS), {"claims": {("team", "payments")}}, False),
+        (rule(claims=PAYMENTS), {}, False),
+        (rule(claims={("a", "1"), ("b", "2")}), {"claims": {("a", "1")}}, False),
+        (rule(user="bob", claims=PAYMENTS), {"claims": PAYMENTS}, False),
+        (rule(ip="10.0.0.0/8"), {"ip": "10.255.0.1"}, True),
+        (rule(ip="10.0.0.0/8"), {"ip": "11.0.0.1"}, False),
+        (rule(ip="10.0.0.0/8"), {"ip": "::ffff:10.0.0.1"}, True),
+        (rule(ip="10.0.0.0/8"), {"ip": "fd00::1"}, False),
+        (rule(ip="10.0.0.0/8"), {"ip": ""}, False),
+        (rule(ip="fd00::/8"), {"ip": "fd00::1"}, True),
+        (rule(ip="fd00::/8"), {"ip": "fe80::1%eth0"}, False),
+        (rule(ip="10.0.0.1"), {"ip": "10.0.0.1"}, True),
+    ],
+)
+def test_every_part_of_a_rule_has_to_apply(of, client, expected):
+    assert matches(of, **client) is expected
+
+
+def test_first_group_in_file_order_takes_client():
+    one, all_jobs = Group("one", (rule(user="bob"), rule(client_id="job-1"))), Group("all", (rule(client_id="job-*"),))
+
+    def found(*groups):
+        table = GroupTable(groups)
+        return [table.find("alice", client_id, "", NO_CLAIMS) for client_id in ("job-1", "job-2", "other")]
+
+    assert found(one, all_jobs) == ["one", "all", None]
+    assert found(all_jobs, one) == ["all", "all", None]
+
+
+def test_table_forgets_clients_beyond_its_bound():
+    table = GroupTable([Group("jobs", (rule(client_id="job-*"),))])
+    for number in range(2 * MAX_FOUND + 1):
+        assert table.find("alice", f"job-{number}", "", NO_CLAIMS) == "jobs"
+    assert len(table._found) == 1
+
+
+def test_long_names_are_not_remembered():
+    table = GroupTable([Group("jobs", (rule(client_id="job-*"),))])
+    assert table.find("alice", "job-" + "x" * 1_000, "", NO_CLAIMS) == "jobs"
+    assert table._found == {}
+
+
+NAMES = st.text("ab*?[", max_size=6)
+PATTERNS = st.text("ab*?", min_size=1, max_size=6)
+
+
+@given(PATTERNS, NAMES)
+def test_patterns_are_those_of_a_shell(pattern, name):
+    assert matches(rule(client_id=pattern), client_id=name) is fnmatchcase(name, pattern)
+
+
+@given(PATTERNS, PATTERNS, NAMES)
+def test_covering_rule_matches_whatever_the_other_matches(pattern, other, name):
+    if rule(client_id=pattern).covers(rule(client_id=other)) and fnmatchcase(name, other):
+        assert fnmatchcase(name, pattern)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (rule(user="*"), rule(user="a", client_id="b", ip="10.0.0.0/8"), True),
+        (rule(user="*"), rule(client_id="b"), True),
+        (rule(user="a*"), rule(client_id="b"), False),
+        (rule(user="a*"), rule(user="ab*"), True),
+        (rule(user="ab*"), rule(user="a*"), False),
+        (rule(user="a?*"), rule(user="a*?"), True),
+        (rule(user="a?"), rule(user="a*"), False),
+        (rule(user="a*"), rule(user="a"), True),
+        (rule(user="a"), rule(user="a"), True),
+        (rule(user="a", client_id="b"), rule(user="a"), False),
+        (rule(claims=PAYMENTS), rule(claims={*PAYMENTS, ("a", "1")}), True),
+        (rule(claims={*PAYMENTS, ("a", "1")}), rule(claims=PAYMENTS), False),
+        (rule(ip="10.0.0.0/8"), rule(ip="10.1.0.0/16"), True),
+        (rule(ip="10.1.0.0/16"), rule(ip="10.0.0.0/8"), False),
+        (rule(ip="0.0.0.0/0"), rule(ip="::/0"), False),
+        (rule(ip="fd00::/8"), rule(ip="fd00::1"), True),
+    ],
+)
+def test_rule_covers_narrower_rules(first, second, expected):
+    assert first.covers(second) is expected
+
+
+def test_claims_are_texts_and_elements_of_lists():
+    payload = {"sub": "alice", "exp": 1_700_000_000, "groups": ["payments", 7, "staff"], "realm": {"roles": ["x"]}, "ok": True}
+    assert claims_of(payload) == {("sub", "alice"), ("groups", "payments"), ("groups", "staff")}
+
+
+def test_claims_of_a_connection_are_bounded():
+    long = "x" * (MAX_CLAIM_CHARACTERS + 1)
+    assert claims_of({"long": long, long: "a", "list": [long]}) == NO_CLAIMS
+    assert len(claims_of({"groups": [str(number) for number in range(10 * MAX_CLAIMS)]})) == MAX_CLAIMS
+
+
+def test_rule_is_shown_with_its_keys():
+    shown = str(rule("alice", "pay-*", PAYMENTS, "10.0.0.0/8"))
+    assert shown == "user=alice, client-id=pay-*, claim groups=payments, ip=10.0.0.0/8"
