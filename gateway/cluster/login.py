@@ -7,7 +7,8 @@ from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
 
 from gateway.cluster.client import CredentialsError
-from gateway.config.sasl import UnusableSecretError, UpstreamSaslConfig
+from gateway.config.sasl import UpstreamSaslConfig
+from gateway.files.secret_file import UnusableSecretError
 
 
 class _TokenError(CredentialsError, KafkaError):  # type: ignore[misc]

@@ -15,8 +15,8 @@ from gateway.config.model import (
     WeirConfig,
 )
 from gateway.config.problems import ConfigError, KeyPath, Problem
-from gateway.config.sasl import UnusableSecretError
-from gateway.features.notify.config import WITH_SECRETS, UnusableUrlError
+from gateway.features.notify.config import WITH_SECRETS
+from gateway.files.secret_file import UnusableSecretError
 
 _ROWS: Final = ("entities", "groups")
 """The keys of `quotas` whose rows know their lines in the file."""
@@ -98,7 +98,7 @@ def _check_secrets(config: WeirConfig, document: Document, directory: Path) -> l
     for index, target in enumerate(() if config.notify is None else config.notify.targets):
         try:
             target.address(directory)
-        except UnusableUrlError as error:
+        except UnusableSecretError as error:
             found.append(problem(document, ("notify", "targets", index, "url_file"), error.message, error.remedy))
     return found
 

@@ -6,24 +6,13 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from gateway.config.section import Section, described, invalid
+from gateway.files.secret_file import read_secret
 from protocol.bodies.sasl import MAX_FRAME_BYTES
 
 _MAX_FRAME_BYTES = 64 * 1024 * 1024
 
 SENT_AS_IT_IS = frozenset({"PLAIN", "OAUTHBEARER"})
 """Mechanisms that send the secret itself over the network."""
-
-_ONE_LINE = "write the secret to it as one line"
-
-
-class UnusableSecretError(Exception):
-    """A file does not hold a secret. The message shows nothing of its content."""
-
-    def __init__(self, message: str, remedy: str) -> None:
-        super().__init__(f"{message} — {remedy}")
-        self.message = message
-        self.remedy = remedy
-
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -77,15 +66,4 @@ class UpstreamSaslConfig(Section):
 
     def secret(self, directory: Path) -> str:
         """Raises UnusableSecretError."""
-        path = self.secret_file(directory)
-        try:
-            secret = path.read_bytes().decode().removesuffix("\n").removesuffix("\r")
-        except OSError as error:
-            reason = f"names {path}, which can't be read: {error.strerror}"
-            raise UnusableSecretError(reason, "write the secret to it, readable for the user that runs Weir") from None
-        except UnicodeDecodeError:
-            raise UnusableSecretError(f"names {path}, which is not UTF-8 text", _ONE_LINE) from None
-        if not secret or "\n" in secret:
-            found = "is empty" if not secret else "has more than one line"
-            raise UnusableSecretError(f"names {path}, which {found}", _ONE_LINE)
-        return secret
+        return read_secret(self.secret_file(directory), "secret")

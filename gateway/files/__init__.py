@@ -1,1 +1,1 @@
-"""Files that survive a restart: atomic replacement, and locks against a second gateway."""
+"""Atomic replacement of files, locks against a second gateway, and files with a secret."""

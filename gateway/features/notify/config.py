@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, PlainSerializer, SerializationInfo, model_validator
 
 from gateway.config.section import Section, described, invalid
+from gateway.files.secret_file import UnusableSecretError, one_line_remedy, read_secret
 
 WITH_SECRETS: Final = "with_secrets"
 """The key of a serialization context that keeps secrets, for the supervisor's private file."""
@@ -18,15 +19,6 @@ _REMEDY: Final = 'write one such as "https://hooks.example.com/weir"'
 _KEY: Final = os.urandom(16)
 _MAX_TARGETS: Final = 100
 _DEFAULT: Final = "<default>"
-
-
-class UnusableUrlError(Exception):
-    """A file does not hold a webhook's URL. The message shows nothing of its content."""
-
-    def __init__(self, message: str, remedy: str) -> None:
-        super().__init__(f"{message} — {remedy}")
-        self.message = message
-        self.remedy = remedy
 
 
 def _is_url(text: str) -> bool:
@@ -119,19 +111,13 @@ class NotifyTargetConfig(Section):
         return self
 
     def address(self, directory: Path) -> str:
-        """The webhook's URL; a relative file name starts at `directory`. Raises UnusableUrlError."""
+        """The webhook's URL; a relative file name starts at `directory`. Raises UnusableSecretError."""
         if self.url is not None:
             return self.url
         path = directory / (self.url_file or "")
-        try:
-            text = path.read_bytes().decode().strip()
-        except OSError as error:
-            reason = f"names {path}, which can't be read: {error.strerror}"
-            raise UnusableUrlError(reason, "write the address to it, readable for the user that runs Weir") from None
-        except UnicodeDecodeError:
-            raise UnusableUrlError(f"names {path}, which is not UTF-8 text", "write the address to it as one line") from None
+        text = read_secret(path, "address").strip()
         if not _is_url(text):
-            raise UnusableUrlError(f"names {path}, which does not hold an HTTP address", "write the address to it as one line")
+            raise UnusableSecretError(f"names {path}, which does not hold an HTTP address", one_line_remedy("address"))
         return text
 
 

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import aiohttp
 
-from gateway.features.notify.config import NotifyTargetConfig, UnusableUrlError
+from gateway.features.notify.config import NotifyTargetConfig
+from gateway.files.secret_file import UnusableSecretError
 
 MAX_WAITING: Final = 1_000
 """Notifications of one target. Beyond it, the oldest is dropped."""
@@ -117,7 +118,7 @@ class Webhook:
                     await answer.content.read(_MAX_ANSWER_BYTES)
                     return
                 after = answer.headers.get("Retry-After", "")
-        except UnusableUrlError as error:
+        except UnusableSecretError as error:
             raise DeliveryError(str(error), retry=True) from None
         except TimeoutError:
             raise DeliveryError("no answer in time", retry=True) from None

@@ -8,7 +8,7 @@ import pytest
 from gateway.config.load import kept_config, parse_config, parse_kept_config
 from gateway.config.problems import ConfigError
 from gateway.config.reload import plan
-from gateway.features.notify.config import UnusableUrlError
+from gateway.files.secret_file import UnusableSecretError
 
 BASE = """\
 upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
@@ -79,7 +79,7 @@ def test_file_without_an_address_is_a_problem(tmp_path: Path) -> None:
     assert config.notify is not None
     assert config.notify.targets[0].address(tmp_path) == SECRET
     (tmp_path / "webhook.url").unlink()
-    with pytest.raises(UnusableUrlError, match="can't be read"):
+    with pytest.raises(UnusableSecretError, match="can't be read"):
         config.notify.targets[0].address(tmp_path)
 
 

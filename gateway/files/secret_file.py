@@ -1,0 +1,31 @@
+"""Files with a secret on one line: a password, a token, or the address of a webhook."""
+
+from pathlib import Path
+
+
+class UnusableSecretError(Exception):
+    """A file does not hold a secret. The message shows nothing of its content."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(f"{message} — {remedy}")
+        self.message = message
+        self.remedy = remedy
+
+
+def one_line_remedy(noun: str) -> str:
+    return f"write the {noun} to it as one line"
+
+
+def read_secret(path: Path, noun: str) -> str:
+    """The only line of the file. `noun` is its name in messages, such as `secret`. Raises UnusableSecretError."""
+    try:
+        secret = path.read_bytes().decode().rstrip("\r\n")
+    except OSError as error:
+        reason = f"names {path}, which can't be read: {error.strerror}"
+        raise UnusableSecretError(reason, f"write the {noun} to it, readable for the user that runs Weir") from None
+    except UnicodeDecodeError:
+        raise UnusableSecretError(f"names {path}, which is not UTF-8 text", one_line_remedy(noun)) from None
+    if not secret or "\n" in secret:
+        found = "is empty" if not secret else "has more than one line"
+        raise UnusableSecretError(f"names {path}, which {found}", one_line_remedy(noun))
+    return secret
