@@ -58,7 +58,8 @@ def slot_upper_ms(slot: int) -> int:
 class ThrottleEvent:
     """Throttle decisions for one entity, quota kind, matched quota, api and broker, folded over at most a minute.
 
-    The entity is that of the bucket: `user`, `client_id` and `ip` are None where the quota's level does not look at them.
+    The entity is that of the bucket: `user`, `client_id` and `ip` are None where the quota's level does not look at them. The
+    bucket of a group has `group` alone.
     `quota` is the configured entity whose limit applied (`user=alice, client-id=<default>`), None where it is a limit of the
     whole gateway (`volume`). `address` (without port), `rate` and `limit` (units per second) are those of the longest throttle.
     `rate` is the use through all gateways that share the quota.
@@ -78,6 +79,7 @@ class ThrottleEvent:
     user: str | None = None
     client_id: str | None = None
     ip: str | None = None
+    group: str | None = None
     quota: str | None = None
     address: str | None = None
     broker: int | None = None
@@ -114,6 +116,7 @@ class UsageSample:
     user: str | None = None
     client_id: str | None = None
     ip: str | None = None
+    group: str | None = None
     quota: str | None = None
     limit: float | None = None
     """The limit at the minute's end for the cluster as a whole, units per second; None: unlimited."""
@@ -156,6 +159,7 @@ class QuotaChanged:
     user: str | None = None
     client_id: str | None = None
     ip: str | None = None
+    group: str | None = None
     """The entity's parts; `<default>` for the default entity, None where it has no such part."""
     old_limit: float | None = None
     new_limit: float | None = None

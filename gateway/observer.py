@@ -79,6 +79,7 @@ class Outlet:
                 user=_name(entity.user),
                 client_id=_name(entity.client_id),
                 ip=_name(entity.ip),
+                group=_name(entity.group),
                 old_limit=old,
                 new_limit=new,
                 source="file" if principal is None else "api",

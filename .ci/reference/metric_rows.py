@@ -26,6 +26,10 @@ OWN_QUERIES = {
     "weir_topic_throttled_requests_total": "requests that met the threshold of a topic, by topic",
     "weir_volume_open_ratio": "strength of the disks' effect on producers",
     "weir_volume_publication_age_seconds": "an age above quotas.volumes.freshness_seconds: gateways count the usage as unknown",
+    "weir_group_usage": "the use of all members of a group, to size its ceiling",
+    "weir_group_limit": "the ceiling beside the use of a group",
+    "weir_group_used_ratio": "groups near their ceiling: above 0.8",
+    "weir_group_throttled_requests_total": "groups whose ceiling throttles their members",
     **{
         f"weir_quota_{unit.name}_total": f"{unit.name} charged to a client: the base of a price"
         for unit in UNITS

@@ -50,9 +50,10 @@ class EntityNames(NamedTuple):
     user: str | None
     client_id: str | None
     ip: str | None
+    group: str | None = None
 
     def __str__(self) -> str:
-        parts = (("user", self.user), ("client-id", self.client_id), ("ip", self.ip))
+        parts = (("user", self.user), ("client-id", self.client_id), ("ip", self.ip), ("group", self.group))
         return ", ".join(f"{kind} {name or '(empty)'}" for kind, name in parts if name is not None)
 
     def owns(self, row: Row) -> bool:
@@ -62,6 +63,8 @@ class EntityNames(NamedTuple):
         share, so that no other user is shown.
         """
         user, client_id, ip = row["user"], row["client_id"], row["ip"]
+        if self.group is not None or row["group"]:
+            return self.group is not None and self.group == row["group"]
         if OTHER in (user, client_id):
             return False
         if self.ip is not None and ip:
@@ -93,7 +96,7 @@ class EntityPages:
 
     async def _json(self, request: web.Request) -> web.Response:
         entity, usage = _entity(request), await self._found()
-        answer = {"user": entity.user, "client_id": entity.client_id, "ip": entity.ip}
+        answer = {"user": entity.user, "client_id": entity.client_id, "ip": entity.ip, "group": entity.group}
         rows = _owned(entity, usage)
         return await json_page(
             {"generated_at": usage.at, "entity": answer, "enforce": usage.enforce, "early": EARLY, "rows": rows}
@@ -121,10 +124,10 @@ def explain_page(explain: Callable[[ClientNames, str], Awaitable[Mapping[str, An
 
 
 def _entity(request: web.Request) -> EntityNames:
-    names = EntityNames(*(request.query.get(key) for key in ("user", "client-id", "ip")))
-    if names == (None, None, None):
+    names = EntityNames(*(request.query.get(key) for key in ("user", "client-id", "ip", "group")))
+    if not any(name is not None for name in names):
         raise web.HTTPBadRequest(
-            text=f"name an entity: {request.path}?user=NAME, ?client-id=NAME, both with &, or ?ip=ADDRESS\n"
+            text=f"name an entity: {request.path}?user=NAME, ?client-id=NAME, both with &, ?ip=ADDRESS or ?group=NAME\n"
         )
     return names
 
@@ -186,7 +189,7 @@ def _card(row: Row) -> str:
         facts.append(("Throttled addresses", ", ".join(row["addresses"])))
     words = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in facts)
     parts = [part for part in (row["user"] and f"user {row['user']}", row["client_id"] and f"client-id {row['client_id']}",
-                               row["ip"] and f"ip {row['ip']}") if part]  # fmt: skip
+                               row["ip"] and f"ip {row['ip']}", row["group"] and f"group {row['group']}") if part]  # fmt: skip
     return (
         f'<section><h2>{escape(kind.title)} <span class="quiet">{escape(", ".join(parts))}</span></h2>'
         f"{_bar(row) if limited else ''}<dl>{words}</dl></section>"

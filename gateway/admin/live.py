@@ -183,7 +183,8 @@ def ranked(rows: Sequence[UsageRow], places: Places, wall: float) -> dict[str, A
     )
     busiest = sorted((row for row in rows if row.rate > 0.0), key=lambda row: (-row.used_ratio, -row.rate))
     return {
-        "rates": {name: sum(row.rate for row in rows if row.kind == name) for name in KINDS},
+        # The members' own rows have the use of a group as well.
+        "rates": {name: sum(row.rate for row in rows if row.kind == name and not row.group) for name in KINDS},
         "throttled_count": len(throttled),
         "throttled": [_shown(row) for row in described(throttled[:MAX_THROTTLED], places, wall)],
         "top": [_shown(row) for row in described(busiest[:MAX_TOP], places, wall)],
@@ -199,8 +200,8 @@ _SHOWN: Final = {
     "since": "throttled_since",
     **{
         name: name
-        for name in ("kind", "user", "client_id", "ip", "level", "source", "limit", "rate", "connections", "key", "set_in",
-                     "addresses")
+        for name in ("kind", "user", "client_id", "ip", "group", "level", "source", "limit", "rate", "connections", "key",
+                     "set_in", "addresses")
     },
 }  # fmt: skip
 """The values of a row on the live page, and the names of the rows of `/api/quotas`."""

@@ -170,7 +170,7 @@ def _cells(row: Answer, rate: Callable[[float], str]) -> dict[str, str]:
     return {
         "kind": row["kind"],
         "user": printable(row["user"]),
-        "client-id or ip": printable(row["client_id"] or row["ip"]),
+        "client-id or ip": printable(row["client_id"] or row["ip"] or (f"group {row['group']}" if row.get("group") else "")),
         "rate": rate(row["rate"]),
         "limit": "" if row["limit"] is None else rate(row["limit"]),
         "used": "" if row["limit"] is None else f"{row['used_ratio']:4.0%}",

@@ -13,11 +13,11 @@ _BUCKET: Labels = ("kind", "user", "client_id", "ip")
 
 
 def _per_bucket(read: Callable[[UsageRow], float | None], *, unit: Unit | None = None) -> Read:
-    """A value for each bucket that has one."""
+    """A value for each bucket that has one. Groups have metrics of their own: a sum over clients must not count them twice."""
 
     def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
         for row in scrape.rows:
-            if unit is None or KINDS[row.kind].unit == unit:
+            if not row.group and (unit is None or KINDS[row.kind].unit == unit):
                 value = read(row)
                 if value is not None:
                     yield (row.kind, row.user, row.client_id, *((row.ip,) if row.ip else ())), value
@@ -25,10 +25,21 @@ def _per_bucket(read: Callable[[UsageRow], float | None], *, unit: Unit | None =
     return values
 
 
+def _per_group(read: Callable[[UsageRow], float | None]) -> Read:
+    """A value for each kind of each group that has one."""
+
+    def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+        for row in scrape.rows:
+            if row.group and (value := read(row)) is not None:
+                yield (row.group, row.kind), value
+
+    return values
+
+
 def _early(read: Callable[[UsageRow], float]) -> Read:
     def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
         for row in scrape.rows:
-            if not row.ip:
+            if not row.ip and not row.group:
                 yield (row.user, row.client_id), read(row)
 
     return values
@@ -114,6 +125,15 @@ METRICS: tuple[Row, ...] = (
           ("user", "client_id"), _early(lambda row: row.early_total)),
     Value("counter", "weir_early_request_seconds_total", "Time by which requests arrived before the client's throttle time was"
           " over, at least.", ("user", "client_id"), _early(lambda row: row.early_seconds_total)),
+    Value("gauge", "weir_group_usage", "Use of a group's members together through this gateway, in the kind's unit per second.",
+          ("group", "kind"), _per_group(lambda row: row.rate)),
+    Value("gauge", "weir_group_limit", "Ceiling of a group for the whole cluster, in the kind's unit per second. Absent without"
+          " a ceiling.", ("group", "kind"), _per_group(lambda row: row.limit), merge="max"),
+    Value("gauge", "weir_group_used_ratio", "Fraction of a group's ceiling used, by all gateways that share it. Throttling"
+          " begins at 1.0.", ("group", "kind"), _per_group(lambda row: None if row.limit is None else row.used_ratio),
+          merge="max"),
+    Value("counter", "weir_group_throttled_requests_total", "Requests that Weir throttled for a group's ceiling.",
+          ("group", "kind"), _per_group(lambda row: row.throttled_total)),
     Value("gauge", "weir_small_quotas", "Entities whose quota is so small that a full request mutes for longer than the usual"
           " session timeout.", ("kind",), reasons(lambda scrape: scrape.small_quotas), merge="max"),
     Value("counter", "weir_quota_overflowed_total", "Times a client had to share a bucket, because of quotas.max_entities.", (),

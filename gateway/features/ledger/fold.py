@@ -118,6 +118,7 @@ def _event(gateway: str, key: _Key, fold: Fold, offset: float) -> ThrottleEvent:
         kind=VOLUME if for_volumes else bucket.kind.name,
         user=tags.user,
         client_id=tags.client_id,
+        group=tags.group,
         quota=None if for_volumes or resolution.entity is None else str(resolution.entity),
         address=fold.address or None,
         broker=broker,

@@ -58,6 +58,7 @@ class UsageSampler:
                     user=resolution.tags.user,
                     client_id=resolution.tags.client_id,
                     ip=resolution.tags.ip,
+                    group=resolution.tags.group,
                     quota=None if resolution.entity is None else str(resolution.entity),
                     limit=resolution.limit,
                     amount=float(bucket.amount_total - amount),

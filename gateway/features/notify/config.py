@@ -69,12 +69,13 @@ class WatchedEntityConfig(Section):
     ip: Annotated[str, AfterValidator(_ip)] | None = described(
         'An IP address, or "<default>" for all addresses with the default quota.', None
     )
+    group: Text | None = described("A group of `quotas.groups`.", None)
 
     @model_validator(mode="after")
     def _names_something(self) -> "WatchedEntityConfig":
-        if self.user is None and self.client_id is None and self.ip is None:
+        if self.user is None and self.client_id is None and self.ip is None and self.group is None:
             raise invalid(
-                "names no entity", f'give it user, client-id, both of them, or ip; "{_DEFAULT}" is the default entity'
+                "names no entity", f'give it user, client-id, both of them, ip or group; "{_DEFAULT}" is the default entity'
             )
         return self
 

@@ -120,7 +120,7 @@ class Notify(Feature[NotifyConfig | None]):
 
     def _log(self, notice: Notice, context: NoticeContext) -> None:
         row = notice.row
-        names = {"user": row.user, "client_id": row.client_id, "ip": row.ip}
+        names = {"user": row.user, "client_id": row.client_id, "ip": row.ip, "group": row.group}
         _log.info(
             "%s",
             sentence(notice, context),
@@ -134,12 +134,13 @@ class Notify(Feature[NotifyConfig | None]):
                 "since": round(notice.seconds, 1),
                 "addresses": list(row.addresses),
                 "reason": f"quota_{notice.event}",
-                "peer": f"{row.kind} {row.user} {row.client_id} {row.ip}:0",
+                "peer": f"{row.kind} {row.user} {row.client_id} {row.ip}{row.group}:0",
             },
         )
 
 
 def _is_watched(target: NotifyTargetConfig, row: UsageRow) -> bool:
     return not target.entities or any(
-        is_of_entity(entity.user or "", entity.client_id or "", entity.ip or "", row) for entity in target.entities
+        is_of_entity(entity.user or "", entity.client_id or "", entity.ip or "", row, entity.group or "")
+        for entity in target.entities
     )

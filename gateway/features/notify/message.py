@@ -36,7 +36,12 @@ def json_body(notice: Notice, context: NoticeContext) -> dict[str, Any]:
         "event": notice.event,
         "at": iso(context.wall),
         "gateway": context.gateway,
-        "entity": {"user": row.user or None, "client_id": row.client_id or None, "ip": row.ip or None},
+        "entity": {
+            "user": row.user or None,
+            "client_id": row.client_id or None,
+            "ip": row.ip or None,
+            "group": row.group or None,
+        },
         "kind": row.kind,
         "key": kind.config_key,
         "unit": kind.unit.name + ("/s" if kind.per_second else ""),
@@ -66,7 +71,7 @@ def sentence(notice: Notice, context: NoticeContext, escape: Callable[[str], str
     row = notice.row
     kind = KINDS[row.kind]
     names = [part for part in (row.user and f"user {row.user}", row.client_id and f"client-id {row.client_id}",
-                               row.ip and f"ip {row.ip}") if part]  # fmt: skip
+                               row.ip and f"ip {row.ip}", row.group and f"group {row.group}") if part]  # fmt: skip
     entity = escape(", ".join(name[:_LONGEST_NAME] for name in names))
     limit = "no limit" if row.limit is None else kind.text(row.limit)
     quota = escape(f"{kind.config_key} {limit} of {row.level}" + (f" ({context.set_in})" if context.set_in else ""))
@@ -91,5 +96,6 @@ def _page(notice: Notice, context: NoticeContext) -> str | None:
     if context.page_url is None:
         return None
     row = notice.row
-    names = {key: name for key, name in (("user", row.user), ("client-id", row.client_id), ("ip", row.ip)) if name}
+    parts = (("user", row.user), ("client-id", row.client_id), ("ip", row.ip), ("group", row.group))
+    names = {key: name for key, name in parts if name}
     return f"{context.page_url.rstrip('/')}/entities?{urlencode(names)}"

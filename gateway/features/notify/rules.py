@@ -14,8 +14,8 @@ EVENTS: Final = (NEAR, THROTTLED, ENDED)
 
 MAX_EPISODES: Final = 10_000
 
-BucketName = tuple[str, str, str, str]
-"""Kind, user, client-id and address, as in metrics."""
+BucketName = tuple[str, str, str, str, str]
+"""Kind, user, client-id, address and group, as in metrics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class EpisodeTable:
         for row in rows:
             if row.limit is None or OTHER in (row.user, row.client_id):
                 continue
-            name = (row.kind, row.user, row.client_id, row.ip)
+            name = (row.kind, row.user, row.client_id, row.ip, row.group)
             # Of an entity that was idle at the last look, only throttles of the last minute count, as one.
             lately = row.throttled_seconds is not None
             before = self._throttled.get(name, row.throttled_total - lately)
@@ -123,11 +123,13 @@ def is_wanted(events: Collection[str], notice: Notice) -> bool:
     return notice.event != ENDED or not others or any(event in notice.reported for event in others)
 
 
-def is_of_entity(user: str, client_id: str, ip: str, row: UsageRow) -> bool:
+def is_of_entity(user: str, client_id: str, ip: str, row: UsageRow, group: str = "") -> bool:
     """True if the row belongs to an entity of the config; "" for a part that the entity does not have.
 
     A name matches the bucket's name. `<default>` matches a bucket whose quota is a default's.
     """
-    parts = (("user", user, row.user), ("client-id", client_id, row.client_id), ("ip", ip, row.ip))
+    parts = (
+        ("user", user, row.user), ("client-id", client_id, row.client_id), ("ip", ip, row.ip), ("group", group, row.group),
+    )  # fmt: skip
     levels = row.level.split(", ")
     return all(not name or name == own or (name == "<default>" and f"{kind}=<default>" in levels) for kind, name, own in parts)

@@ -37,7 +37,7 @@ MAX_BYTES = 1 << 28
 _MAX_HEADER = 4_096
 
 _TOTALS_PER_LINE = 50
-_TAGS = ("user", "client_id", "ip")
+_TAGS = ("user", "client_id", "ip", "group")
 
 
 class BadUsageFileError(Exception):
@@ -82,10 +82,14 @@ class _Row(_Saved):
     user: str | None = None
     client_id: str | None = None
     ip: str | None = None
+    group: str | None = None
     listener: str | None = None
     limit: Annotated[float, Field(gt=0)]
     metering: _Metering
     spent: Annotated[_Spent, Field(min_length=1)]
+
+    def tags(self) -> Tags:
+        return Tags(self.user, self.client_id, ip=self.ip, group=self.group)
 
     def use(self) -> RecentUse:
         algorithm, samples, seconds = self.metering
@@ -100,11 +104,12 @@ class _Total(_Saved):
     user: str | None = None
     client_id: str | None = None
     ip: str | None = None
+    group: str | None = None
     name: str | None = None
     total: Annotated[int, Field(ge=0)]
 
     def key(self) -> UsageKey:
-        return self.kind, Tags(self.user, self.client_id, ip=self.ip) if self.name is None else self.name
+        return self.kind, Tags(self.user, self.client_id, ip=self.ip, group=self.group) if self.name is None else self.name
 
 
 class _Member(_Saved):
@@ -180,7 +185,7 @@ def _parse(lines: list[bytes]) -> Usage:
     rows = [each for each in found if isinstance(each, _Row)]
     return Usage(
         Moment(header.boot, header.monotonic, header.wall),
-        tuple(BucketUse(row.kind, Tags(row.user, row.client_id, ip=row.ip), row.use()) for row in rows if row.kind is not None),
+        tuple(BucketUse(row.kind, row.tags(), row.use()) for row in rows if row.kind is not None),
         {row.listener: row.use() for row in rows if row.kind is None},
         tuple(each.totals() for each in found if isinstance(each, _Member)),
         tuple(each.use() for each in found if isinstance(each, _Topic)),

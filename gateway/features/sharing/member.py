@@ -380,7 +380,11 @@ class Member:
 
 
 def _length(name: Tags | str) -> int:
-    return len(name) if isinstance(name, str) else sum(len(part or "") for part in (name.user, name.client_id, name.ip))
+    return (
+        len(name)
+        if isinstance(name, str)
+        else sum(len(part or "") for part in (name.user, name.client_id, name.ip, name.group))
+    )
 
 
 _FOREVER = 1e9

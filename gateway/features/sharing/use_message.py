@@ -104,7 +104,8 @@ def _use(row: object) -> EntityUse:
     name = names.pop(_NAME, None)
     if name is not None and names:
         raise BadRecordError("bad_type", "an entity has both a name and tags")
-    what = Tags(names.get("user"), names.get("client_id"), ip=names.get("ip")) if name is None else name
+    tags = Tags(names.get("user"), names.get("client_id"), ip=names.get("ip"), group=names.get("group"))
+    what = tags if name is None else name
     return EntityUse(kind, what, _count(total, "the total"), _count(recent, "the recent use"))
 
 
@@ -115,11 +116,11 @@ def _count(value: object, what: str) -> int:
 
 
 _NAME = "name"
-_PARTS = ("user", "client_id", "ip", _NAME)
+_TAGS = ("user", "client_id", "ip", "group")
+_PARTS = (*_TAGS, _NAME)
 
 
 def _parts(tags: Tags | str) -> dict[str, str]:
     if isinstance(tags, str):
         return {_NAME: tags}
-    parts = (("user", tags.user), ("client_id", tags.client_id), ("ip", tags.ip))
-    return {part: name for part, name in parts if name is not None}
+    return {part: name for part in _TAGS if (name := getattr(tags, part)) is not None}

@@ -59,7 +59,7 @@ async def test_page_shows_nothing_of_other_entities(client: ClientSession) -> No
 async def test_json_has_the_rows_of_the_entity_only(client: ClientSession) -> None:
     async with client.get("/api/entities", params={"user": "bob"}) as response:
         answer = await response.json()
-    assert answer["entity"] == {"user": "bob", "client_id": None, "ip": None}
+    assert answer["entity"] == {"user": "bob", "client_id": None, "ip": None, "group": None}
     assert [(row["kind"], row["user"], row["client_id"], row["unit"]) for row in answer["rows"]] == [
         ("produce", "bob", "app", "bytes/s"),
     ]
@@ -124,11 +124,15 @@ async def test_names_are_escaped(view: AdminView, engine: QuotaEngine) -> None:
         ((None, None, "10.0.0.1"), ("", "", "10.0.0.2"), False),
         (("alice", None, None), ("", "", "10.0.0.2"), False),
         (("<other>", None, None), ("<other>", "<other>", ""), False),
+        ((None, None, None, "jobs"), ("", "", "", "jobs"), True),
+        ((None, None, None, "jobs"), ("", "", "", "others"), False),
+        ((None, None, None, "jobs"), ("", "jobs", ""), False),
+        (("alice", None, None), ("", "", "", "alice"), False),
     ],
 )
-def test_buckets_of_an_entity(names: tuple[str, str, str], row: tuple[str, str, str], owned: bool) -> None:
-    user, client_id, ip = row
-    assert EntityNames(*names).owns({"user": user, "client_id": client_id, "ip": ip}) is owned
+def test_buckets_of_an_entity(names: tuple[str, ...], row: tuple[str, ...], owned: bool) -> None:
+    user, client_id, ip, group = (*row, "")[:4]
+    assert EntityNames(*names).owns({"user": user, "client_id": client_id, "ip": ip, "group": group}) is owned
 
 
 async def test_without_a_worker_the_page_answers_503() -> None:

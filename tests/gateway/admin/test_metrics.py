@@ -19,6 +19,7 @@ from gateway.features.topic_quotas.feature import TopicQuotasFeature
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.meter import Window
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, UsageRow
 from protocol.api_keys import APIS
@@ -113,6 +114,23 @@ def test_address_has_a_label_that_no_client_can_take(view: AdminView, engine: Qu
     assert page.get("weir_throttled_requests_total", **address) == 1
     assert not any(("ip", "") in labels for _, labels in page.samples)
     assert not page.has("weir_early_requests_total", user="", client_id="")
+
+
+def test_groups_have_metrics_of_their_own(view: AdminView, engine: QuotaEngine) -> None:
+    jobs = Group("jobs", (GroupRule(client_id="job-*"),), {"producer_byte_rate": 1_000})
+    engine.apply(QuotaSettings((jobs.quota,), groups=(jobs,)), view.monotonic())
+    own, group = engine.acquire_path("produce", "carol", "job-1", view.monotonic())
+    before = Page(view).get("weir_quota_bytes_total", kind="produce", user="", client_id="job-1")
+    for bucket in (own, group):
+        bucket.charge(12_000, view.monotonic())
+    page = Page(view)
+    labels = {"group": "jobs", "kind": "produce"}
+    assert page.get("weir_group_limit", **labels) == 1_000
+    assert page.get("weir_group_usage", **labels) > 0
+    assert page.get("weir_group_used_ratio", **labels) > 1.0
+    assert page.get("weir_group_throttled_requests_total", **labels) == 1
+    assert page.get("weir_quota_bytes_total", kind="produce", user="", client_id="job-1") == before + 12_000
+    assert not page.has("weir_quota_bytes_total", kind="produce", user="", client_id="")
 
 
 def test_small_quotas_are_counted_from_every_source(view: AdminView, engine: QuotaEngine) -> None:

@@ -68,7 +68,8 @@ class TestRows:
         ]
 
     def test_distinct_buckets_stay_unchanged(self) -> None:
-        assert merge_rows([[row()], [row("bob"), row(kind="fetch")]]) == [row(), row("bob"), row(kind="fetch")]
+        others = [row("bob"), row(kind="fetch"), row("", group="jobs"), row("", group="others")]
+        assert merge_rows([[row()], others]) == [row(), *others]
 
     def test_worker_without_the_new_quota_yet_is_merged(self) -> None:
         (merged,) = merge_rows([[row(level="", source="", limit=None, tokens=None, used_ratio=0.0)], [row()]])

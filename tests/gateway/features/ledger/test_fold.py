@@ -7,6 +7,7 @@ from gateway.features.ledger.fold import MAX_FOLDS, ThrottleFolds
 from gateway.proxy.wire import Origin
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.groups import Group, GroupRule
 from protocol.api_keys import ApiKey
 
 NOW, WALL = 1_000.0, 1_767_225_600.0
@@ -39,6 +40,17 @@ def test_decisions_of_an_interval_fold_into_one_event(bucket):
     assert (event.limit, event.rate) == (1_000, pytest.approx(1_200.0))
     assert event.enforced
     assert folds.take("weir-1", NOW + 10.0, WALL) == []
+
+
+def test_throttle_by_a_group_names_the_group():
+    jobs = Group("jobs", (GroupRule(client_id="job-*"),), {"producer_byte_rate": 1_000})
+    engine = QuotaEngine(QuotaSettings((jobs.quota,), groups=(jobs,)), NOW)
+    _, bucket = engine.acquire_path("produce", "alice", "job-1", NOW)
+    folds = ThrottleFolds()
+    folds.throttled(HOME, ApiKey.PRODUCE, bucket, 100, bucket.charge(12_000, NOW), NOW)
+    (event,) = folds.take("weir-1", NOW, WALL)
+    assert (event.group, event.user, event.client_id, event.quota) == ("jobs", None, None, "group=jobs")
+    assert (event.address, event.limit, event.throttle_ms) == ("10.0.0.1", 1_000, 2_000)
 
 
 def test_api_broker_and_enforcement_separate_events(bucket):

@@ -107,7 +107,7 @@ CONTEXT = NoticeContext("gw-1", WALL, "weir.yaml:6", enforce=True, page_url="htt
 
 def test_json_body_has_units_and_times() -> None:
     body = json_body(Notice(THROTTLED, throttled(3, addresses=("10.0.0.7",)), 30.0, 2, 1.2), CONTEXT)
-    assert body["entity"] == {"user": "alice", "client_id": None, "ip": None}
+    assert body["entity"] == {"user": "alice", "client_id": None, "ip": None, "group": None}
     assert (body["key"], body["limit"], body["unit"]) == ("producer_byte_rate", 1_048_576.0, "bytes/s")
     assert body["quota"] == {"entity": "user=alice", "set_in": "weir.yaml:6"}
     assert (body["at"], body["episode_began"]) == ("2026-01-01T00:00:00.000Z", "2025-12-31T23:59:30.000Z")

@@ -113,3 +113,10 @@ def test_end_goes_to_targets_that_know_of_the_episode(events_of_target: tuple[st
 )
 def test_entities_match_by_name_or_by_default_quota(entity: tuple[str, str, str], row: UsageRow, matches: bool) -> None:
     assert is_of_entity(*entity, row) is matches
+
+
+def test_groups_have_episodes_of_their_own() -> None:
+    rows = [used(0.9, user="", group=group, level=f"group={group}") for group in ("jobs", "others")]
+    notices = EpisodeTable(0.8, QUIET).observe(rows, 0.0)
+    assert [(notice.event, notice.row.group) for notice in notices] == [(NEAR, "jobs"), (NEAR, "others")]
+    assert [is_of_entity("", "", "", row, "jobs") for row in (*rows, used(0))] == [True, False, False]

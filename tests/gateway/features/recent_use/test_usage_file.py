@@ -93,6 +93,13 @@ def test_written_usage_is_read(path, usage):
     assert read_usage(path) == usage
 
 
+def test_use_of_a_group_is_kept(path):
+    tags = Tags(None, None, group="jobs")
+    usage = Usage(USAGE.at, (BucketUse("produce", tags, USE),), peers=(PeerTotals("00f1", 7, {("produce", tags): 512}),))
+    write(path, usage)
+    assert read_usage(path) == usage
+
+
 def test_file_matches_its_documentation(path):
     write(path, USAGE)
     lines = [json.loads(line) for line in path.read_text().splitlines()]

@@ -84,7 +84,8 @@ def test_unusable_row_is_skipped_alone(row: list[object], reason: str) -> None:
 
 
 def test_named_entities_survive_round_trip() -> None:
-    message = UseMessage(3, (EntityUse("topic", "payments", 7, 0), EntityUse("gateway", "", 5, 5)))
+    group = EntityUse("produce", Tags(None, None, group="jobs"), 9, 9)
+    message = UseMessage(3, (EntityUse("topic", "payments", 7, 0), EntityUse("gateway", "", 5, 5), group))
     assert parse(encode(message)) == message
 
 
