@@ -24,6 +24,7 @@ from gateway.proxy.handler import (
     Verdict,
     check_size,
 )
+from gateway.quotas.entity import GROUP
 from protocol.api_keys import ApiKey
 from protocol.bodies import client_quotas
 from protocol.bodies.client_quotas import AlterResult, Component, DescribedEntity, EntityPart
@@ -62,6 +63,10 @@ class DescribeClientQuotas:
             described({}, self._request.components, strict=self._request.strict)
         except QuotaApiError as error:
             return _refusal(header, error.code, error.message)
+        if any(component.entity_type == GROUP for component in self._request.components):
+            ours = tuple(self._describe(self._request.components, strict=self._request.strict))
+            response = client_quotas.DescribeResponse(0, NONE, None, ours)  # a broker would refuse the type
+            return Answer(client_quotas.write_describe_response(header.api_version, header.correlation_id, response))
         request.intercept(self)
         return FORWARD
 

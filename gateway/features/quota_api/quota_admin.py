@@ -129,7 +129,8 @@ class QuotaAdmin:
         for task in tasks:
             task.before = quotas
             if task.rules is None:
-                wanted = alteration(task.request.entries, self._addresses.__contains__)
+                groups = {group.name for group in self._engine.settings.groups}
+                wanted = alteration(task.request.entries, self._addresses.__contains__, groups)
             else:
                 wanted = task.rules.alteration(task.request)
             found.append((task, wanted))

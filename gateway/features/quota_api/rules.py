@@ -4,12 +4,12 @@ Rules, codes and texts follow `ClientQuotaControlManager` and `ClientQuotasImage
 rule differs: Weir refuses NaN and infinity, because no client could be limited to such a value.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from math import isinf
 from typing import Final, NamedTuple
 
 from gateway.alterations import INVALID_REQUEST, NONE, Alteration, Change, Parts, QuotaApiError, entity_of, names_of
-from gateway.quotas.entity import DEFAULT, TOPIC, ClientQuotaEntity, Default, DynamicQuotas, EntityName
+from gateway.quotas.entity import DEFAULT, GROUP, TOPIC, ClientQuotaEntity, Default, DynamicQuotas, EntityName
 from gateway.quotas.kinds import KINDS
 from protocol.bodies.client_quotas import (
     MATCH_DEFAULT,
@@ -29,8 +29,8 @@ MAX_ENTITIES: Final = 100_000
 """The maximum number of entities with quotas from the API. The entities of the config file do not count."""
 
 _CLIENT_ID, _USER, _IP = "client-id", "user", "ip"
-_TYPES: Final = (_CLIENT_ID, _USER, _IP)
-"""Kafka's entity types, in the order in which a broker names them."""
+_TYPES: Final = (_CLIENT_ID, _USER, _IP, GROUP)
+"""Kafka's entity types, in the order in which a broker names them, and Weir's own."""
 
 _MATCH_NAMES: Final = {MATCH_DEFAULT: "MATCH_TYPE_DEFAULT", MATCH_SPECIFIED: "MATCH_TYPE_SPECIFIED"}
 
@@ -53,8 +53,12 @@ _KEYS: Final = {
 } | _BROKERS_KEYS
 
 
-def alteration(entries: Iterable[AlterEntry], resolvable: Callable[[str], bool]) -> Alteration:
+def alteration(
+    entries: Iterable[AlterEntry], resolvable: Callable[[str], bool], groups: Container[str | None] = ()
+) -> Alteration:
     """The alteration in an AlterClientQuotas request. `resolvable` returns True for an address or a host name with an address.
+
+    `groups` are the names of the config file. The quotas of a group that the file no longer has can only be removed.
 
     As in Kafka, an invalid entity does not affect the others, and an invalid quota makes its entity invalid. If an entity
     appears twice, the first one takes effect, although the answer is an error.
@@ -70,6 +74,8 @@ def alteration(entries: Iterable[AlterEntry], resolvable: Callable[[str], bool])
         try:
             _check_entity(parts, resolvable)
             _check_ops(parts, ops)
+            if GROUP in parts and parts[GROUP] not in groups and any(value is not None for value in ops.values()):
+                raise _invalid(f"There is no group {parts[GROUP]} in quotas.groups of Weir's config file: add it there first.")
         except QuotaApiError as error:
             found.fail(entity, error.code, error.message)
             continue
@@ -169,6 +175,11 @@ def _check_entity(parts: Parts, resolvable: Callable[[str], bool]) -> None:
             raise _invalid(f"Unhandled client quota entity type: {kind}")
         if name == "":
             raise _invalid(f"Empty {kind} not supported")
+    if GROUP in parts:
+        if len(parts) > 1:
+            raise _invalid("Invalid quota entity combination, a group can not be combined with other entities")
+        if parts[GROUP] is None:
+            raise _invalid("There is no default group, name a group of Weir's config file")
     if _IP in parts:
         if len(parts) > 1:
             raise _invalid(

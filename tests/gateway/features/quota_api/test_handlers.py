@@ -104,6 +104,15 @@ def test_filter_applies_to_weir_quotas():
     t.client_got(shown(1))
 
 
+@pytest.mark.parametrize("version", [0, 1])
+def test_broker_is_not_asked_for_groups(version, monkeypatch):
+    monkeypatch.setitem(QUOTAS, ClientQuotaEntity(group="jobs"), {KEY: 7.0})
+    t, _ = opened()
+    t.client_sends(describe(1, ("group", 2, None), version=version))
+    t.broker_got()
+    t.client_got(shown(1, ({"group": "jobs"}, {KEY: 7.0}), version=version, text=None))
+
+
 def test_broker_refusal_to_describe_passes_through():
     t, _ = opened()
     t.client_sends(describe(1))

@@ -1,6 +1,7 @@
 """Changes through the quota API are saved before they apply, and apply before they are answered."""
 
 import asyncio
+from unittest.mock import ANY
 
 import pytest
 
@@ -13,6 +14,7 @@ from gateway.features.topic_quotas.thresholds import Threshold, TopicLimits, Top
 from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, Source
+from gateway.quotas.groups import Group, GroupRule
 from protocol.bodies.client_quotas import AlterEntry, AlterRequest, DescribedEntity, EntityPart, Op
 
 KEY = "producer_byte_rate"
@@ -111,6 +113,19 @@ async def test_change_is_saved_and_applied_before_answer(world):
     assert world.store.saved == {ALICE: {KEY: 10.0}}
     assert world.limit("alice") == 10.0
     assert world.applied == 1
+
+
+async def test_group_of_the_file_is_set_and_restored(world):
+    jobs = Group("jobs", (GroupRule(client_id="job-*"),), {KEY: 1_000.0})
+    world.engine.apply(QuotaSettings((jobs.quota,), groups=(jobs,)), 0.0)
+    _, bucket = world.engine.acquire_path("produce", "alice", "job-1", 0.0)
+    assert await world.alter(setting("jobs", 50.0, kind="group")) == (ANY, [(0, None)])
+    assert bucket.resolution.limit == 50.0
+    assert world.events == [("group=jobs", "produce", None, 50.0, "api", "User:root")]
+    _, [(code, text)] = await world.alter(setting("job", 50.0, kind="group"))
+    assert (code, text) == (42, "There is no group job in quotas.groups of Weir's config file: add it there first.")
+    await world.alter(setting("jobs", None, kind="group"))
+    assert bucket.resolution.limit == 1_000.0
 
 
 async def set_thresholds(world, validate_only=False, **changes):

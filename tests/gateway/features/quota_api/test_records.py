@@ -84,7 +84,7 @@ BAD = {
     "not UTF-8": (b"\xff", VALUE, "damaged"),
     "a list": (b"[]", VALUE, "damaged"),
     "an entity of nobody": (b"{}", VALUE, "damaged"),
-    "an unknown type of entity": (b'{"group": "a"}', VALUE, "damaged"),
+    "an unknown type of entity": (b'{"team": "a"}', VALUE, "damaged"),
     "an empty name": (b'{"user": ""}', VALUE, "damaged"),
     "an ip with a user": (b'{"user": "a", "ip": "10.0.0.1"}', VALUE, "damaged"),
     "a name that is a number": (b'{"user": 7}', VALUE, "damaged"),
@@ -151,3 +151,8 @@ def test_first_claim_wins_until_it_expires():
     table.receive(*claim("c"), CLAIM_SECONDS + 1.0)
     assert table.claimant(CLAIM_SECONDS + 1.0) == "c"
     assert QuotaRecords().claimant(0.0) is None
+
+
+def test_quotas_of_a_group_are_kept_without_its_row_in_the_file():
+    jobs = ClientQuotaEntity(group="jobs")
+    assert heard(*changes({}, {jobs: {"producer_byte_rate": 5.0}})).quotas == {jobs: {"producer_byte_rate": 5.0}}

@@ -92,6 +92,46 @@ def test_alteration_is_answered_as_by_a_broker(given_entry, text):
     assert forwarded.keys() <= {REQUEST}
 
 
+GROUP, UNKNOWN_GROUP = ("group", "jobs"), "There is no group x in quotas.groups of Weir's config file: add it there first."
+
+
+@pytest.mark.parametrize(
+    ("given_entry", "text"),
+    [
+        (entry(GROUP, producer_byte_rate=100.0, request_rate=5.0), None),
+        (entry(("group", "x"), producer_byte_rate=100.0), UNKNOWN_GROUP),
+        (entry(("group", "x"), producer_byte_rate=None), None),
+        (entry(("group", None), producer_byte_rate=1.0), "There is no default group, name a group of Weir's config file"),
+        (entry(("group", ""), producer_byte_rate=1.0), "Empty group not supported"),
+        (
+            entry(GROUP, U, producer_byte_rate=1.0),
+            "Invalid quota entity combination, a group can not be combined with other entities",
+        ),
+        (entry(GROUP, request_percentage=1.0), "Invalid configuration key request_percentage"),
+        (entry(GROUP, connection_creation_rate=1.0), "Invalid configuration key connection_creation_rate"),
+        (entry(GROUP, producer_byte_rate=0.0), "Quota producer_byte_rate must be greater than 0"),
+    ],
+    ids=str,
+)
+def test_quotas_of_groups_are_altered(given_entry, text):
+    found = alteration([given_entry], ADDRESSES.__contains__, {"jobs"})
+    (result,) = found.results.values()
+    assert (result.error_code, result.message) == (0 if text is None else 42, text)
+    changed = [(change.entity, change.key, change.value) for change in found.changes]
+    entity = ClientQuotaEntity(group=given_entry.entity[0].name)
+    assert changed == ([(entity, *op) for op in given_entry.ops] if text is None else [])
+    assert found.for_broker == []
+
+
+def test_description_finds_groups():
+    quotas = {ClientQuotaEntity(group="jobs"): {PRODUCE: 5.0}, ClientQuotaEntity("jobs"): {PRODUCE: 6.0}}
+    jobs = DescribedEntity((EntityPart("group", "jobs"),), ((PRODUCE, 5.0),))
+    for components in ([Component("group", 0, "jobs")], [Component("group", 2, None)]):
+        assert described(quotas, components, strict=True) == [jobs]
+    assert described(quotas, [Component("group", 0, "x")], strict=True) == []
+    assert len(described(quotas, [], strict=False)) == 2
+
+
 @pytest.mark.parametrize(("key", "text"), [(PRODUCE, "must be greater than 0"), (REQUEST, "must be greater than 0")])
 def test_nan_is_refused_unlike_in_kafka(key, text):
     (result,) = alteration_of(entry(U, **{key: math.nan})).results.values()
