@@ -39,6 +39,8 @@ EXAMPLES: Mapping[str, object] = {
     "listeners[].sasl.required": True,
     "quotas.entities[].client-id": "etl",
     "quotas.entities[].ip": "10.0.0.1",
+    "quotas.entities[].connection_creation_rate": 10,
+    "quotas.entities[].max_connections": 100,
     "quotas.groups[].name": "jobs",
     "quotas.groups[].match[].user": "flink-*",
     "quotas.groups[].match[].client-id": "job-*",

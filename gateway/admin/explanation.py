@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from gateway.config.model import WeirConfig
 from gateway.config.places import Places
 from gateway.config.problems import KeyPath
-from gateway.quotas.entity import TOPICS, VOLUMES, DynamicQuotas, Resolution, Source
+from gateway.quotas.entity import MAX_CONNECTIONS, TOPICS, VOLUMES, DynamicQuotas, Resolution, Source
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
 from gateway.quotas.kinds.kind import QuotaKind
 from gateway.quotas.precedence import Candidate, Precedence
@@ -37,19 +37,19 @@ def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) 
     quotas = []
     for kind in KINDS.values():
         if "ip" not in kind.entity_types:
-            found = precedence.of_client(kind.config_key, client.user, client.client_id)
-        elif client.ip:
-            found = precedence.of_address(kind.config_key, client.ip)
-        else:
+            quotas.append(_quota(kind, *precedence.of_client(kind.config_key, client.user, client.client_id), places))
             continue
-        quotas.append(_quota(kind, *found, places))
+        if "user" in kind.entity_types:
+            quotas.append(_quota(kind, *precedence.of_user(kind.config_key, client.user), places))
+        if client.ip:
+            quotas.append(_quota(kind, *precedence.of_address(kind.config_key, client.ip), places))
     return {
         "client": client._asdict(),
         "running": False,
         "enforce": config.quotas.enforce,
         "notes": _notes(client, config),
         "quotas": quotas,
-        "connections": _connections(client, config, places),
+        "connections": _connections(client, config, places, precedence),
         "topics": _topics(client, config, places, precedence),
         "volumes": _volumes(client, config, places, precedence),
         "binds": _binds(quotas),
@@ -108,10 +108,15 @@ def _place(candidate: Candidate, places: Places) -> str:
     return places.of_entity("", Source.API.value)
 
 
-def _connections(client: ClientNames, config: WeirConfig, places: Places) -> list[dict[str, Any]]:
-    """The limits on connections that stand outside of `quotas`."""
+def _connections(client: ClientNames, config: WeirConfig, places: Places, precedence: Precedence) -> list[dict[str, Any]]:
+    """The maximum of the user's connections, and the limits on connections that stand outside of `quotas`."""
     section = config.connections
     found: list[dict[str, Any]] = []
+    of_user, candidates = precedence.of_user(MAX_CONNECTIONS, client.user)
+    if of_user.limit is not None:
+        row = next(each for each in candidates if each.applies)
+        found.append({"scope": str(row.entity), "key": MAX_CONNECTIONS, "limit": int(of_user.limit), "unit": "connections",
+                      "set_in": _place(row, places)})  # fmt: skip
 
     def add(scope: str, path: KeyPath, value: int | None, *, given: bool, unit: str = "connections") -> None:
         if value is not None:
@@ -171,10 +176,11 @@ def _volumes(client: ClientNames, config: WeirConfig, places: Places, precedence
 
 def _binds(quotas: Iterable[Mapping[str, Any]]) -> list[str]:
     """Sentences on the quotas that bind: by their use now if that is known, else by the size of the client's requests."""
-    by_kind = {quota["kind"]: quota for quota in quotas if quota["limit"] is not None}
-    if not by_kind:
+    limited = [quota for quota in quotas if quota["limit"] is not None]
+    by_kind = {quota["kind"]: quota for quota in limited}
+    if not limited:
         return ["No quota of requests or addresses applies, so none would bind.", _OF_BROKERS]
-    used = [quota for quota in by_kind.values() if quota["use"] is not None]
+    used = [quota for quota in limited if quota["use"] is not None]
     if used:
         most = max(used, key=lambda quota: float(quota["use"]["used_ratio"]))
         return [_binds_now(most)] if most["use"]["throttle_left"] > 0.0 else [_binds_now(most), _OF_BROKERS]
@@ -188,8 +194,9 @@ def _binds(quotas: Iterable[Mapping[str, Any]]) -> list[str]:
             )
         elif kind.name in by_kind:
             found.append(f"{kind.config_key} binds at {kind.text(by_kind[kind.name]['limit'])}.")
-    others = [name for name in by_kind if name not in (_PRODUCE.name, _FETCH.name) and not (name == _REQUESTS.name and found)]
-    found += [f"{by_kind[name]['key']} binds at {KINDS[name].text(by_kind[name]['limit'])}." for name in others]
+    told = {_PRODUCE.name, _FETCH.name} | ({_REQUESTS.name} if found else set())
+    others = [quota for quota in limited if quota["kind"] not in told]
+    found += [f"{each['key']} binds at {KINDS[each['kind']].text(each['limit'])} of {each['entity']}." for each in others]
     return [*found, _OF_BROKERS]
 
 

@@ -8,11 +8,12 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, Wr
 
 from gateway.config.section import Section, described, invalid
 from gateway.features.connection_quotas.config import ip_text
-from gateway.quotas.entity import DEFAULT, EXEMPTIONS, GROUP, RATES, ClientQuotaEntity, Default, EntityQuota
+from gateway.quotas.entity import DEFAULT, EXEMPTIONS, GROUP, MAX_CONNECTIONS, RATES, ClientQuotaEntity, Default, EntityQuota
 from gateway.quotas.entity import EntityName as Name
 from gateway.quotas.kinds import KINDS, QuotaKind
 
 _MAX_INT64 = 2**63 - 1
+_MAX_INT32 = 2**31 - 1
 
 
 def _entity_name(value: object) -> object:
@@ -86,7 +87,11 @@ def _limit(kind: QuotaKind) -> tuple[object, object]:
     return Annotated[number, Field(gt=0, le=_MAX_INT64)], described(words, None, unit=unit, absent="no limit")
 
 
-_LIMITS: dict[str, Any] = {kind.config_key: _limit(kind) for kind in KINDS.values()}
+_MOST: Any = (
+    Annotated[int, Field(gt=0, le=_MAX_INT32)],
+    described("Open connections of the user at a time.", None, unit="connections", absent="no limit"),
+)
+_LIMITS: dict[str, Any] = {kind.config_key: _limit(kind) for kind in KINDS.values()} | {MAX_CONNECTIONS: _MOST}
 EntityRow = create_model("EntityRow", __base__=_EntityKeys, **_LIMITS)
 """A row of `quotas.entities` in the file."""
 
@@ -106,7 +111,13 @@ def entity_quota(value: object) -> EntityQuota:
     for kind in KINDS.values():
         if kind.config_key in limits and not types <= kind.entity_types:
             whose = " and ".join(sorted(kind.entity_types - {GROUP}))
-            raise invalid(f"has {kind.config_key}, which is a quota of {whose}", "move it to a row of such an entity")
+            row_of = "a row with one of them alone" if "user" in types & kind.entity_types else "a row of such an entity"
+            raise invalid(f"has {kind.config_key}, which is a quota of {whose}", f"move it to {row_of}")
+    if MAX_CONNECTIONS in limits and types != {"user"}:
+        raise invalid(
+            f"has {MAX_CONNECTIONS}, which is a limit of users",
+            "move it to a row with user alone; connections.max_per_ip limits addresses",
+        )
     exempt, exempt_from = exemptions(row.exempt)
     if exempt and limits:
         raise invalid(f"is exempt and has {', '.join(limits)}", "remove exempt or the quotas")

@@ -7,7 +7,6 @@ can't inherit from an interpreted one.
 import asyncio
 import logging
 import socket
-import sys
 from array import array
 from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass
@@ -21,20 +20,15 @@ from gateway.proxy.context import SessionContext
 from gateway.proxy.core import SessionCore
 from gateway.proxy.draining import Draining
 from gateway.proxy.handler import EndConnection
-from gateway.proxy.listeners.acceptor import Slot
 from gateway.proxy.sessions import Sessions
+from gateway.proxy.tcp_info import silence_seconds
 from gateway.proxy.tls.causes import cause_of
-from gateway.proxy.wire import Data
+from gateway.proxy.wire import Data, Slot
 from gateway.quotas.bucket import Bucket
 from protocol.errors import InvalidFrame, ProtocolError
 
 WRITE_BUFFER_HIGH: Final = 256 * 1024
 """Bytes that may wait for a slow peer before the other side is no longer read."""
-
-# The offset of `tcpi_last_data_recv` in `struct tcp_info`: eight bytes, then the twelfth of its 32-bit numbers.
-_LINUX: Final = sys.platform == "linux"
-_LAST_DATA_RECV: Final = 8 + 11 * 4
-_TCP_INFO_BYTES: Final = _LAST_DATA_RECV + 4
 
 CONNECT_SECONDS: Final = 10.0
 
@@ -44,6 +38,7 @@ _log = logging.getLogger("weir.session")
 _CORE: Final = 1
 _BROKER_FULL: Final = 2
 _CONNECTING: Final = 4
+_REFUSED: Final = 8
 
 Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[asyncio.Transport]]
 """Connects a protocol to a broker; raises OSError."""
@@ -92,7 +87,7 @@ class Session:
     def __init__(self, host: SessionHost, slot: Slot) -> None:
         self._host = host
         self._slot = slot
-        self._core = SessionCore(self, host.context)
+        self._core = SessionCore(self, host.context, slot)
         self._requests = self._core.requests
         self._loop = asyncio.get_running_loop()
         self._client: asyncio.Transport | None = None
@@ -129,6 +124,8 @@ class Session:
             self._undecrypted = getattr(client, "get_read_buffer_size")  # noqa: B009 -- uvloop's, unknown to asyncio
         client.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
         self._core.responses.write = client.write
+        # uvloop begins to read after this method, even if it pauses the transport.
+        self._loop.call_soon(self._begin)
 
     def data_received(self, data: bytes) -> None:
         self.last_active = now = monotonic()
@@ -259,16 +256,18 @@ class Session:
         ioctl(self._socket_fd, FIONREAD, size)
         return size[0] + (0 if self._undecrypted is None else self._undecrypted())
 
+    def _begin(self) -> None:
+        if not self.closing:
+            self._guarded(self._core.begin)
+
     def _ready(self) -> None:
         if not self.closing:
             self._guarded(self._core.ready)
 
     def client_silence_seconds(self) -> float:
-        """Seconds since the kernel has received the client's last bytes (Linux: `tcpi_last_data_recv`)."""
-        if self._client is None or self._client.is_closing() or not _LINUX:
+        if self._client is None or self._client.is_closing():
             return 0.0
-        info = self._client.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-        return float(int.from_bytes(info[_LAST_DATA_RECV:_TCP_INFO_BYTES], sys.byteorder)) / 1000.0
+        return silence_seconds(self._client.get_extra_info("socket"))
 
     def _wake(self) -> None:
         self._timer = None
@@ -354,6 +353,14 @@ class Session:
         return gate is not None and gate.required is not False and now > self._authenticate_by
 
     # The end.
+
+    def refuse(self, seconds: float) -> None:
+        self.pause(_REFUSED)
+        self._loop.call_later(seconds, self._close_client)
+
+    def _close_client(self) -> None:
+        if self._client is not None:
+            self._client.close()
 
     def _go_on_draining(self) -> None:
         if self._draining is not None:

@@ -12,7 +12,7 @@ from gateway.proxy.identity import Client
 from gateway.proxy.in_flight import ChargedFetch, InFlight, TakeAnswer
 from gateway.proxy.request_stream import RequestStream
 from gateway.proxy.response_stream import ResponseStream
-from gateway.proxy.wire import Wire
+from gateway.proxy.wire import NO_API, Slot, Wire
 
 
 class SessionCore:
@@ -23,14 +23,14 @@ class SessionCore:
 
     __slots__ = ("client", "connection", "in_flight", "requests", "responses", "throttle")
 
-    def __init__(self, wire: Wire, context: SessionContext) -> None:
+    def __init__(self, wire: Wire, context: SessionContext, slot: Slot | None = None) -> None:
         self.in_flight: InFlight = deque()
         self.client = Client(context.engine)
         self.throttle = ChannelThrottle(wire, context.counters, context.recorder, context.gate)
         fetch = FetchHandler(self.client, self.throttle)
         self.responses = ResponseStream(wire, context, self.throttle, self.in_flight, fetch)
         gate = context.authentication_gate
-        self.connection = connection = Connection(self.client, self.throttle, wire.call_ready, self._send_own_request, gate)
+        self.connection = connection = Connection(self.client, self.throttle, wire, self._send_own_request, gate)
         fast_path = FastPath(
             self.client,
             self.throttle,
@@ -40,9 +40,18 @@ class SessionCore:
             context.max_frame_bytes,
         )
         produce = ProduceHandler(wire, connection, context, fast_path)
+        connection.slot = slot
         connection.produce, connection.fetch = produce, fetch
         connection.share_fetch = ShareFetchHandler(self.client, self.throttle, fetch)
         self.requests = RequestStream(wire, context, connection, self.in_flight, self.responses, fast_path, produce)
+
+    def begin(self, now: float) -> None:
+        """Check the limits of the client's user, unless the client still has to authenticate."""
+        connection = self.connection
+        if connection.gate is None or connection.gate.required is False:
+            connection.admit_user(NO_API, now)
+            if self.throttle.active:
+                self.requests.pause_where_muted()
 
     def broker_data(self, chunk: bytes, now: float) -> None:
         """Take the broker's next bytes. The caller calls `follow_up` next."""

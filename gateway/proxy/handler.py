@@ -11,6 +11,7 @@ from gateway.proxy.authentication import Authentication
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.identity import Client
 from gateway.proxy.in_flight import Entry, Special, TakeAnswer
+from gateway.proxy.wire import Slot, Wire
 from protocol.cursor import LENGTH_BYTES
 from protocol.errors import InvalidFrame
 from protocol.headers import RequestHeader
@@ -214,24 +215,39 @@ class Connection:
 
     `gate` checks requests until the client has authenticated, and is None afterwards. `raw` takes the next frame if that is
     not a request. `peer` is the client's address for the log. `on_close` is called when the connection is gone.
+
+    `slot` counts the connection; without one, it is not counted.
     """
 
     __slots__ = (
-        "authentication", "client", "fetch", "gate", "on_close", "peer", "produce", "raw", "ready", "send_own_request",
-        "share_fetch", "throttle",
+        "_refuse",
+        "authentication",
+        "client",
+        "fetch",
+        "gate",
+        "on_close",
+        "peer",
+        "produce",
+        "raw",
+        "ready",
+        "send_own_request",
+        "share_fetch",
+        "slot",
+        "throttle",
     )  # fmt: skip
 
     def __init__(
         self,
         client: Client,
         throttle: ChannelThrottle,
-        ready: Callable[[], None],
+        wire: Wire,
         send_own_request: SendOwnRequest,
         gate: RequestGate | None = None,
     ) -> None:
         self.client = client
         self.throttle = throttle
-        self.ready = ready
+        self.ready: Callable[[], None] = wire.call_ready
+        self._refuse = wire.refuse
         self.send_own_request = send_own_request
         self.gate = gate
         self.authentication: Authentication | None = None
@@ -241,6 +257,23 @@ class Connection:
         self.produce: RequestHandler | None = None
         self.fetch: RequestHandler | None = None
         self.share_fetch: RequestHandler | None = None
+        self.slot: Slot | None = None
+
+    def admit_user(self, api_key: int, now: float) -> bool:
+        """Check the limits on connections of the client's user, which is certain now.
+
+        `api_key` is the request that the time over the limit is recorded for. Returns False if the connection is refused.
+        """
+        self.gate = None
+        if self.slot is None:
+            return True
+        verdict = self.slot.identify(self.client.user, now)
+        if verdict.refused:
+            self._refuse(verdict.delay)
+            return False
+        if verdict.bucket is not None:
+            self.throttle.defer((verdict.delay, verdict.enforced), now, verdict.bucket, api_key)
+        return True
 
     def has_to_queue(self, kinds: tuple[str, ...], request: Request, now: float) -> bool:
         """Mute the client if the request is the connection's first of one of these kinds and that kind's bucket is in debt.

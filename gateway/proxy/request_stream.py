@@ -188,10 +188,13 @@ class RequestStream:
         gate = connection.gate
         if gate is not None:
             admitted = gate.admit(request.header.api_key, request.size)
-            if gate.required is False:
-                connection.gate = None
             if not admitted:
                 return DEFER
+            if gate.required is False:
+                if not connection.admit_user(request.header.api_key, now):
+                    raise EndConnection("refused_user")
+                if self._throttle.active:
+                    return DEFER
         handler, self._waiting = self._waiting, None
         if handler is None:
             # A request that waits for a quota is charged even if the quota has just been removed: its wait ends so.

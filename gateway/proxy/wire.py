@@ -1,9 +1,12 @@
 """The surroundings of a session core: two connections, a timer, and the recorder of its throttles."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from gateway.quotas.bucket import Bucket, QuotaVerdict
+
+NO_API: Final = -1
+"""In place of an API key: a throttle that no request has caused."""
 
 Data = bytes | bytearray | memoryview
 
@@ -38,6 +41,48 @@ class Wire(Protocol):
 
     def client_silence_seconds(self) -> float:
         """Seconds since the client's last bytes came, read or not; 0.0 if unknown."""
+        ...
+
+    def refuse(self, seconds: float) -> None:
+        """Read the client no more, and close both connections after that time."""
+        ...
+
+
+class UserDecision(Protocol):
+    """The decision of the limits on a user's connections.
+
+    If they refuse the connection, it is closed after `delay` seconds, so that its client does not authenticate again at once.
+    Otherwise it waits so long if the delay is `enforced`.
+    """
+
+    @property
+    def refused(self) -> bool: ...
+
+    @property
+    def delay(self) -> float: ...
+
+    @property
+    def enforced(self) -> bool: ...
+
+    @property
+    def bucket(self) -> Bucket | None: ...
+
+
+class Slot(Protocol):
+    """One admitted connection, counted against the connection limits."""
+
+    @property
+    def ip(self) -> str: ...
+
+    @property
+    def listener(self) -> str: ...
+
+    def identify(self, user: str, now: float) -> UserDecision:
+        """Count the connection for its user, once for each user."""
+        ...
+
+    def release(self) -> None:
+        """Stop counting the connection. A second call does nothing."""
         ...
 
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.entity import OTHER, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable, Resolution, Tags
 from gateway.quotas.groups import NO_CLAIMS, Claims, Group, GroupTable
-from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS, REQUEST_KEYS, QuotaKind
+from gateway.quotas.kinds import KINDS, REQUEST_KEYS, QuotaKind
 from gateway.quotas.kinds.produce import KIND as PRODUCE
 from gateway.quotas.labels import LabelSlots, UnnamedBuckets
 from gateway.quotas.meter import Meter, Window, carry_over
-from gateway.quotas.policy import KindTotals, Policy
+from gateway.quotas.policy import KindTotals, Policy, small_quotas
 from gateway.quotas.shared_meter import SharedMeter, UsageAccount, UsageKey
 from gateway.quotas.snapshot import Tally, ThrottleTotals, UsageRow
 
@@ -138,6 +138,15 @@ class QuotaEngine:
         resolution = self._table.resolve_ip(KINDS[kind].config_key, ip)
         return None if resolution.limit is None else self._acquire(kind, resolution, 0, now)
 
+    def acquire_user(self, kind: str, user: str, now: float) -> Bucket | None:
+        """The bucket of a user's connections. None if the user has no quota; then the engine keeps nothing of it."""
+        resolution = self._table.resolve_user(KINDS[kind].config_key, user)
+        return None if resolution.limit is None else self._acquire(kind, resolution, 0, now)
+
+    def user_limit(self, key: str, user: str) -> float | None:
+        """A limit of a user without a bucket, such as `MAX_CONNECTIONS`."""
+        return self._table.resolve_user(key, user).limit
+
     @property
     def kinds(self) -> frozenset[str]:
         return frozenset(self._buckets)
@@ -246,7 +255,7 @@ class QuotaEngine:
 
     def _set_table(self, table: QuotaTable) -> None:
         self._table = table
-        self._small_quotas = _small_quotas(table)
+        self._small_quotas = small_quotas(table)
         self.charges_requests = not REQUEST_KEYS.isdisjoint(table.keys)
 
     def _buckets_of(self, kind: str, entities: Set[ClientQuotaEntity]) -> Iterable[Bucket]:
@@ -369,16 +378,6 @@ class QuotaEngine:
         kept = policy.follow(before, now)
         for bucket in self._buckets[kind].values():
             bucket.rebind(policy, kept)
-
-
-def _small_quotas(table: QuotaTable) -> dict[str, int]:
-    found = {name: 0 for name, kind in KINDS.items() if kind.full_request is not None}
-    for limits in table.entities().values():
-        for key, limit in limits.items():
-            kind = BY_CONFIG_KEY.get(key)
-            if kind is not None and kind.full_request is not None:
-                found[kind.name] += kind.full_request.outlasts_session(limit.per_second)
-    return found
 
 
 def _overflow_tags(entity: ClientQuotaEntity | None) -> Tags:

@@ -128,6 +128,9 @@ class EntityQuota:
         return str(self.entity)
 
 
+MAX_CONNECTIONS: Final = "max_connections"
+"""The key of a user's limit on open connections. It is a number and no rate, so it has no quota kind and no bucket."""
+
 RATES: Final = "rates"
 TOPICS: Final = "topics"
 VOLUMES: Final = "volumes"
@@ -269,6 +272,11 @@ class QuotaTable:
         entity = ClientQuotaEntity(group=group)
         return self._first(key, [(entity, entity.tags)]) or Resolution(entity.tags, None, None)
 
+    def resolve_user(self, key: str, user: str) -> Resolution:
+        """The limit `key` of a whole user, which no client-id changes: its own, else the default user's."""
+        tags = Tags(short_name(user), None)
+        return self._first(key, user_levels(user)) or Resolution(tags, None, None)
+
     def again(self, key: str, bucket: Resolution) -> Resolution:
         """The quota `key` of a bucket that another table gave. Only levels that lead to the bucket's tags count."""
         tags, entity = bucket.tags, bucket.entity
@@ -301,6 +309,12 @@ def client_levels(user: str, client_id: str) -> Sequence[tuple[ClientQuotaEntity
     users: tuple[EntityName, ...] = (user, DEFAULT)
     levels = [(ClientQuotaEntity(one, other), tags) for one in users for other, tags in names]
     return [*levels, *_levels(Tags(None, client_id))]
+
+
+def user_levels(user: str) -> Sequence[tuple[ClientQuotaEntity, Tags]]:
+    """The two levels for limits of connections, which have a user and no client-id."""
+    tags = Tags(short_name(user), None)
+    return [(ClientQuotaEntity(tags.user), tags), (ClientQuotaEntity(DEFAULT), tags)]
 
 
 def _levels(tags: Tags) -> Sequence[tuple[ClientQuotaEntity, Tags]]:

@@ -13,6 +13,7 @@ from gateway.quotas.entity import (
     Resolution,
     Source,
     client_levels,
+    user_levels,
 )
 
 OVERRIDDEN: Final = "the quota API's value for the same entity overrides the file's"
@@ -45,6 +46,11 @@ class Precedence:
         """The quota `key` of a client, and all values that match the client, most specific first."""
         resolution = self._table.resolve(key, user, client_id)
         return resolution, self._candidates(key, [entity for entity, _ in client_levels(user, client_id)], resolution)
+
+    def of_user(self, key: str, user: str) -> tuple[Resolution, list[Candidate]]:
+        """The limit `key` of a whole user, and all values that match it."""
+        resolution = self._table.resolve_user(key, user)
+        return resolution, self._candidates(key, [entity for entity, _ in user_levels(user)], resolution)
 
     def of_address(self, key: str, ip: str) -> tuple[Resolution, list[Candidate]]:
         """The quota `key` of an address, and all values that match it."""

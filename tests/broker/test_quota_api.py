@@ -28,7 +28,7 @@ USER, ALL_USERS, DEFAULT_USER = "--entity-type users --entity-name alice", "--en
 CLIENT, ALL_CLIENTS, DEFAULT_CLIENT = "--entity-type clients --entity-name etl", "--entity-type clients", "--client-defaults"
 IP, ALL_IPS, DEFAULT_IP = "--entity-type ips --entity-name 10.1.2.3", "--entity-type ips", "--ip-defaults"
 
-OF_USERS = [kind.config_key for kind in KINDS.values() if "user" in kind.entity_types]
+OF_USERS = [kind.config_key for kind in KINDS.values() if "client-id" in kind.entity_types]
 
 SCRIPT = [
     # valid commands: each entity and pair, each way to ask

@@ -114,7 +114,7 @@ def test_sample_is_valid_with_its_examples() -> None:
     data = yaml.safe_load(COMPLETE)
     del data["upstream"]["sasl"]["token_file"], data["listeners"][0]["sni"]
     row = data["quotas"]["entities"][0]
-    del row["ip"], row["connection_creation_rate"]
+    del row["ip"], row["connection_creation_rate"], row["max_connections"]
     (target,) = data["notify"]["targets"]
     del target["url_file"], target["entities"][0]["ip"]
     config = parse_config(yaml.safe_dump(data), source="weir.yaml")

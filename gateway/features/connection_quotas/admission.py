@@ -67,6 +67,7 @@ class ConnectionAdmission:
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: list[Callable[[], None]] = []
         quotas.on_release(self._resume)
+        quotas.on_refusal(self._refused)
 
     @property
     def held(self) -> int:
@@ -105,6 +106,13 @@ class ConnectionAdmission:
         )
         return None
 
+    def _refused(self, slot: ConnectionSlot, user: str, reason: str) -> None:
+        self._outlet.connection_rejected(reason, slot.ip, slot.listener)
+        _log.warning(
+            "connection refused: user %s %s", user, _CAUSES[reason],
+            extra={"peer": slot.ip, "reason": reason, "user": user, "listener": slot.listener},
+        )  # fmt: skip
+
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -126,5 +134,7 @@ class ConnectionAdmission:
 _CAUSES = {
     "max_per_ip": "the address has as many connections as connections.max_per_ip allows",
     "connection_creation_rate": "the address connects more often than its connection_creation_rate allows",
+    "max_per_user": "has as many connections as its max_connections in quotas.entities allows",
+    "creation_rate_per_user": "connects much more often than its connection_creation_rate in quotas.entities allows",
     "too_many_held": "the address connects more often than its connection_creation_rate allows, and Weir holds no more sockets",
 }

@@ -5,15 +5,19 @@ Source: `ConnectionQuotas` in `SocketServer.scala`. Three rules differ from Kafk
 - Weir checks the address first. Kafka's acceptor first waits for the listener's rate, so one address can delay all others.
 - The connection that exceeds a listener's rate is served, and the next connection waits in the kernel.
 - The limits of the whole gateway apply to all listeners, because no broker connects through Weir.
+
+Kafka has no limits of connections by user. Weir checks them after authentication. Maximum numbers hold for all gateways that
+share quotas: `peers` has the connections that are open at the others.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar, Final
 
+from gateway.features.connection_quotas.per_user import ADMITTED, USER, CountKey, UserConnections, UserVerdict, part_of
 from gateway.quotas.engine import Metering, QuotaEngine
-from gateway.quotas.entity import Tags
+from gateway.quotas.entity import Tags, short_name
 from gateway.quotas.kinds.connection import KIND as CONNECTIONS
 from gateway.quotas.meter import Meter, Window
 from gateway.quotas.rate import SampledRate
@@ -25,6 +29,8 @@ KIND: Final = CONNECTIONS.name
 LISTENER: Final = "listener"
 GATEWAY: Final = "gateway"
 """The kinds of accounts that gateways share: the rate of one listener, and the rate of all listeners."""
+
+IP: Final = "ip"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,8 @@ class ListenerQuota:
         "limits",
         "meter",
         "open_at",
+        "parts",
+        "peers",
         "recent_rate",
         "shared_total",
         "throttle_seconds_total",
@@ -82,12 +90,15 @@ class ListenerQuota:
         self.accepted_total = 0
         self.limits = AcceptLimits()
         self.connections = 0
+        self.peers = 0  # connections that are open at other gateways
+        self.parts = 1  # this gateway has one part of so many of the maximum
         self.open_at = 0.0
         self.throttle_seconds_total = 0.0
 
     def wait(self, now: float) -> float:
         """Seconds until the listener may accept a connection; inf: until a connection is closed."""
-        if self.limits.max_connections is not None and self.connections >= self.limits.max_connections:
+        most = self.limits.max_connections
+        if most is not None and self.connections + self.peers >= part_of(most, self.parts):
             return inf
         return max(0.0, self.open_at - now)
 
@@ -126,19 +137,43 @@ class ListenerQuota:
 class ConnectionSlot:
     """One connection that is counted until it is released."""
 
-    __slots__ = ("_listener", "_open", "_quotas", "ip")
+    __slots__ = ("_open", "_quotas", "_refused", "_user", "ip", "listener")
 
     def __init__(self, quotas: "ConnectionQuotas", listener: str, ip: str) -> None:
         self._quotas = quotas
-        self._listener = listener
         self._open = True
+        self._refused = False
+        self._user = ""
+        self.listener = listener
         self.ip = ip
+
+    def identify(self, user: str, now: float) -> UserVerdict:
+        """Count the connection for its user. A client that authenticates again as the same user is not counted again."""
+        if user == self._user or not self._open:
+            return ADMITTED
+        self._leave()
+        verdict = self._quotas.users.accept(user, now)
+        self._refused = verdict.refused
+        if self._refused:
+            self._quotas.report_refusal(self, user, verdict.refusal)
+        else:
+            self._user = user
+        return verdict
 
     def release(self) -> None:
         """The connection is closed. Only the first call has an effect."""
         if self._open:
             self._open = False
-            self._quotas.release(self._listener, self.ip)
+            self._leave()
+            self._quotas.release(self.listener, self.ip)
+
+    def _leave(self) -> None:
+        users = self._quotas.users
+        if self._refused:
+            users.refused -= 1
+        elif self._user:
+            users.release(self._user)
+        self._refused, self._user = False, ""
 
 
 class ConnectionQuotas:
@@ -153,8 +188,20 @@ class ConnectionQuotas:
         self.gateway = ListenerQuota(self._metering.window)
         self.listeners: dict[str, ListenerQuota] = {}
         self._per_ip: dict[str, int] = {}
+        self.users = UserConnections(engine)
+        self._peers: Mapping[CountKey, int] = {}
+        self._parts = 1
+        self._on_refusal: list[Callable[[ConnectionSlot, str, str], None]] = []
         self._on_release: list[Callable[[], None]] = []
         self.apply(limits, now)
+
+    def on_refusal(self, callback: Callable[[ConnectionSlot, str, str], None]) -> None:
+        """Call back with each connection of a user that is refused: its slot, the user, and the reason."""
+        self._on_refusal.append(callback)
+
+    def report_refusal(self, slot: ConnectionSlot, user: str, reason: str) -> None:
+        for callback in self._on_refusal:
+            callback(slot, user, reason)
 
     def on_release(self, callback: Callable[[], None]) -> None:
         """Call back after a connection was closed or the limits have changed, because there may be room for another one."""
@@ -181,7 +228,7 @@ class ConnectionQuotas:
         A delay is at most one sample of the quota window, as in Kafka.
         """
         at_once = self._per_ip.get(ip, 0)
-        if at_once >= self.max_per_ip(ip):
+        if at_once + self._peers.get((IP, ip), 0) >= part_of(self.max_per_ip(ip), self._parts):
             return Refusal("max_per_ip")
         enforce, longest = self._engine.settings.enforce, self._metering.window.seconds
         bucket = self._engine.acquire_ip(KIND, ip, now)
@@ -237,6 +284,37 @@ class ConnectionQuotas:
     def count(self, ip: str) -> int:
         """The open connections of an address."""
         return self._per_ip.get(ip, 0)
+
+    # The `SharedCounts` for sharing: gateways share maximum numbers of connections.
+
+    def open_counts(self, members: int, known: Container[CountKey]) -> Iterator[tuple[CountKey, int, int]]:
+        """The counts that peers have to know: the key, the open connections of this gateway, and the maximum."""
+        for key, quota in self._counted():
+            most = quota.limits.max_connections
+            if most is not None and quota.connections:
+                yield key, quota.connections, most
+        for name, count, most in self.users.limited():
+            key = (USER, short_name(name))
+            if 2 * members * count >= most or key in known:
+                yield key, count, most
+        for ip, count in self._per_ip.items():
+            most = self.max_per_ip(ip)
+            if 2 * members * count >= most or (IP, ip) in known:
+                yield (IP, ip), count, most
+
+    def heed_peers(self, peers: Mapping[CountKey, int], parts: int) -> None:
+        """Count the open connections of peers as well. This gateway may have one part of `parts` of each maximum."""
+        self._peers = self.users.peers = peers
+        self._parts = self.users.parts = parts
+        for key, quota in self._counted():
+            quota.peers, quota.parts = peers.get(key, 0), parts
+        for callback in self._on_release:
+            callback()
+
+    def _counted(self) -> Iterator[tuple[CountKey, ListenerQuota]]:
+        yield (GATEWAY, ""), self.gateway
+        for name, quota in self.listeners.items():
+            yield (LISTENER, name), quota
 
     # A `SharedUsage` for sharing: gateways share the rate of listeners with one name.
 

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from gateway.events import ThrottleEvent, throttle_slot
-from gateway.proxy.wire import Origin
+from gateway.proxy.wire import NO_API, Origin
 from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.meter import throttle_time_ms
 from protocol.api_keys import APIS, ApiKey
@@ -64,7 +64,7 @@ class ThrottleFolds:
 
     def early(self, origin: Origin, bucket: Bucket, seconds: float, now: float) -> None:
         """Fold a request that came too early into the entity's last decision of the interval, or into a fold of its own."""
-        fold = self._latest.get((bucket, origin.broker)) or self._fold((bucket, _NO_API, origin.broker, True, False), now)
+        fold = self._latest.get((bucket, origin.broker)) or self._fold((bucket, NO_API, origin.broker, True, False), now)
         if fold is None:
             return
         milliseconds = throttle_time_ms(seconds)
@@ -103,7 +103,6 @@ class ThrottleFolds:
         return fold
 
 
-_NO_API = -1
 _PRODUCE = int(ApiKey.PRODUCE)
 
 
@@ -122,7 +121,7 @@ def _event(gateway: str, key: _Key, fold: Fold, offset: float) -> ThrottleEvent:
         quota=None if for_volumes or resolution.entity is None else str(resolution.entity),
         address=fold.address or None,
         broker=broker,
-        api=None if api_key == _NO_API else APIS[api_key].name,
+        api=None if api_key == NO_API else APIS[api_key].name,
         count=fold.count,
         amount=float(fold.amount),
         rate=fold.rate,

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from gateway.alterations import INVALID_REQUEST, NONE, Alteration, Change, Parts, QuotaApiError, entity_of, names_of
 from gateway.quotas.entity import DEFAULT, GROUP, TOPIC, ClientQuotaEntity, Default, DynamicQuotas, EntityName
 from gateway.quotas.kinds import KINDS
+from gateway.quotas.kinds.connection import KIND as CONNECTIONS
 from protocol.bodies.client_quotas import (
     MATCH_DEFAULT,
     MATCH_EXACT,
@@ -51,6 +52,8 @@ _BROKERS_KEYS: Final = {"request_percentage": _Key(frozenset({_USER, _CLIENT_ID}
 _KEYS: Final = {
     kind.config_key: _Key(kind.entity_types, kind.integral, kind.largest) for kind in KINDS.values()
 } | _BROKERS_KEYS
+# As at a broker, users have no limits of connections in the API. Only the config file can set those.
+_KEYS[CONNECTIONS.config_key] = _KEYS[CONNECTIONS.config_key]._replace(entity_types=frozenset({_IP}))
 
 
 def alteration(

@@ -105,8 +105,8 @@ class SaslObserver:
             if self._close_unnamed and not outcome.named:
                 self._end(connection, outcome.mechanism, "unnamed")
             self._counters.authentications[outcome.mechanism] += 1
-            connection.gate = None
             connection.client.identify(outcome.user, now)
+            connection.admit_user(int(ApiKey.SASL_AUTHENTICATE), now)
             if not outcome.named:
                 self._warn_unnamed(outcome)
         connection.raw = _RawToken(connection, self) if self.authentication(connection).raw_token_due else None

@@ -14,6 +14,7 @@ from math import inf
 from typing import Protocol
 
 from gateway.proxy.tls.handshakes import Handshakes
+from gateway.proxy.wire import Slot
 
 ACCEPTS_PER_WAKE = 32
 """The limit on accepted connections before the event loop serves open connections again; about 1 ms of work."""
@@ -27,16 +28,6 @@ _CONNECTION_ERRORS = frozenset({
 """Linux returns errors of the new connection from accept (accept(2), "Error handling"). EPERM comes from a firewall."""
 
 _log = logging.getLogger("weir.cluster")
-
-
-class Slot(Protocol):
-    """One admitted connection, counted against the connection limits."""
-
-    @property
-    def ip(self) -> str: ...
-
-    def release(self) -> None:
-        """Stop counting the connection. A second call does nothing."""
 
 
 class Admission(Protocol):

@@ -9,11 +9,11 @@ from typing import cast
 
 from gateway.proxy.connection import Session, SessionHost
 from gateway.proxy.identity import ANONYMOUS
-from gateway.proxy.listeners.acceptor import Slot
 from gateway.proxy.tls.buffered_protocol import BufferedTlsProtocol
 from gateway.proxy.tls.handshakes import client_certificate, server_name
 from gateway.proxy.tls.principal import PrincipalMapping
 from gateway.proxy.tls.subject import subject
+from gateway.proxy.wire import Slot
 
 _log = logging.getLogger("weir.cluster")
 

@@ -1,4 +1,4 @@
-"""Connections that an address opens (KIP-612). Each connection counts as one, even if the gateway closes it at once."""
+"""Connections that an address (KIP-612) or a user opens. Each counts as one, even if the gateway closes it at once."""
 
 from gateway.quotas.kinds.kind import QuotaKind, Unit
 
@@ -6,8 +6,8 @@ KIND = QuotaKind(
     name="connection",
     config_key="connection_creation_rate",
     unit=Unit("connections", grafana="cps"),
-    description="connections per second that the address may open",
+    description="connections per second that the address or user may open",
     order=3,
-    entity_types=frozenset({"ip"}),
+    entity_types=frozenset({"ip", "user"}),
     largest=2**31 - 1,
 )

@@ -183,6 +183,8 @@ class _Consumer:
     def client_silence_seconds(self) -> float:
         return 0.0
 
+    def refuse(self, seconds: float) -> None: ...
+
     _inbox = bytearray()
 
 

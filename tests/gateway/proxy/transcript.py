@@ -50,6 +50,8 @@ class SilentWire:
     def client_silence_seconds(self) -> float:
         return 0.0
 
+    def refuse(self, seconds: float) -> None: ...
+
 
 class Transcript:
     """A `Wire` for a test that plays both the client and the broker.
@@ -87,6 +89,7 @@ class Transcript:
         self.socket = b""
         self.last_sent = START
         self.alarm: float | None = None
+        self.closes_after: float | None = None
         self.client_inbox = bytearray()
         self.broker_inbox = bytearray()
 
@@ -115,6 +118,10 @@ class Transcript:
 
     def client_silence_seconds(self) -> float:
         return self.now - self.last_sent
+
+    def refuse(self, seconds: float) -> None:
+        self.paused = True
+        self.closes_after = seconds
 
     # The script.
 
