@@ -85,7 +85,7 @@ class InstalledFeatures:
         self.topics: Final = TopicQuotasFeature(_topics_section(config), metadata, outlet, alterations, parts.own_topics)
         volumes = VolumeQuotas(config.quotas.volumes, metadata, engine, parts.produce_gate, outlet, reconsider)
         sharing = None if config.sharing is None else Sharing(
-            config.sharing, metadata.connect, engine, (self.connections.quotas, self.topics)
+            config.sharing, metadata.connect, engine, (self.connections.quotas, self.topics), self.connections.quotas
         )  # fmt: skip
         api_quotas = QuotaApi(
             StateFile(config.state.file(path), None if parts.locks is None else parts.locks.quotas),

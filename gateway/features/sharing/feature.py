@@ -17,6 +17,7 @@ from gateway.feature import Feature
 from gateway.features.sharing.config import SharingConfig
 from gateway.features.sharing.member import MAX_MEMBERS, Member
 from gateway.features.sharing.metrics import METRICS, SharingReport
+from gateway.features.sharing.peer_counts import SharedCounts
 from gateway.features.sharing.shared_usage import SharedUsage
 from gateway.quotas.engine import QuotaEngine
 
@@ -45,12 +46,20 @@ class Sharing(Feature[SharingConfig | None]):
     metrics = METRICS
 
     def __init__(
-        self, config: SharingConfig, connect: Callable[[], OwnClient], engine: QuotaEngine, shared: Sequence[SharedUsage] = ()
+        self,
+        config: SharingConfig,
+        connect: Callable[[], OwnClient],
+        engine: QuotaEngine,
+        shared: Sequence[SharedUsage] = (),
+        counts: SharedCounts | None = None,
     ) -> None:
+        """`counts`: the numbers of open connections, which gateways share as well."""
         self._config = config
         self._begun = clock.monotonic()
         identity = secrets.token_hex(_ID_BYTES)
-        self._member = Member(identity, engine, config.interval, self._begun, fair_share=config.fair_share, shared=shared)
+        self._member = Member(
+            identity, engine, config.interval, self._begun, fair_share=config.fair_share, shared=shared, counts=counts
+        )
         self._log = TopicLog(connect, TopicSpec(config.topic, configs=TOPIC_CONFIGS), self.on_record)
         self._latest: dict[bytes | None, bytes | None] = {}
         self._deliver_due = False

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from gateway.cluster.client import BadRecordError
+from gateway.features.sharing.peer_counts import PeerCounts, SharedCounts
 from gateway.features.sharing.shared_usage import DecayingUse, OwnUse, Peer, SharedUsage, SharingStatus
 from gateway.features.sharing.use_message import (
     MAX_ENTITIES,
@@ -70,6 +71,7 @@ class Member:
         *,
         fair_share: bool = False,
         shared: Sequence[SharedUsage] = (),
+        counts: SharedCounts | None = None,
     ) -> None:
         self.identity = parse_member(identity.encode())
         self.status = SharingStatus()
@@ -89,6 +91,7 @@ class Member:
         self._own: dict[UsageKey, OwnUse] = {}
         self._active: dict[UsageKey, dict[str, DecayingUse]] = {}
         self._flows = 0
+        self._connections = PeerCounts(counts)
 
     def configure(self, interval: float, *, fair_share: bool) -> None:
         """The settings take effect with the next step."""
@@ -155,6 +158,7 @@ class Member:
             current = {(use.kind, use.name) for use in message.entities}
             self._charge(identity, peer, (use for entity, use in waiting.items() if entity not in current), now, resumed=True)
         self._charge(identity, peer, message.entities, now, resumed=resumed)
+        self._connections.receive(identity, message.connections)
 
     def _charge(self, identity: str, peer: Peer, uses: Iterable[EntityUse], now: float, *, resumed: bool) -> None:
         for use in uses:
@@ -193,6 +197,7 @@ class Member:
         """
         self._expire(now)
         self.status.reachable = now - self._own_message_at <= self.expiry
+        self._connections.divide(self.status.members if self._fair_share and not self.status.reachable else 1)
         self._count(now)
         if now - self._settled < self.interval * 0.9:
             return []
@@ -213,7 +218,9 @@ class Member:
 
     def _record(self, now: float) -> Record:
         self._sequence += 1
-        return self.identity.encode(), encode(UseMessage(self._sequence, self._chosen(now)))
+        connections, left_out = self._connections.chosen(self.status.members, MAX_MESSAGE_BYTES // 4)
+        self.status.left_out_total += left_out
+        return self.identity.encode(), encode(UseMessage(self._sequence, self._chosen(now), connections=connections))
 
     def _count(self, now: float) -> None:
         """Count the use of each account since the last call."""
@@ -348,6 +355,9 @@ class Member:
             silent = [identity for identity, peer in self._peers.items() if now - peer.heard > forget]
             for identity in silent:
                 self._forget(identity)
+            for identity, peer in self._peers.items():
+                if now - peer.heard > self.expiry:
+                    self._connections.forget(identity)
         if now - self._own_message_at <= self.expiry or self._own_message_at == float("-inf"):
             expiry, then = self.expiry, self._as_of(now)
             self.status.members = 1 + sum(peer.alive and then - peer.heard <= expiry for peer in self._peers.values())
@@ -371,6 +381,7 @@ class Member:
         peer = self._peers.pop(identity, None)
         if peer is None:
             return
+        self._connections.forget(identity)
         self._flows -= len(peer.flows)
         for entity in peer.flows:
             flows = self._active[entity]

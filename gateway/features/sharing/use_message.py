@@ -1,15 +1,18 @@
 """A member's message about the use of its entities: JSON in a compacted topic, with the member as key.
 
     key    2f6c1b7e9d034a58          a member: 16 random hex digits, new at each start
-    value  {"Version": 1, "Sequence": 17, "Entities": [["produce", {"user": "alice"}, 123456789, 4096], ...]}
+    value  {"Version": 1, "Sequence": 17, "Entities": [["produce", {"user": "alice"}, 123456789, 4096], ...],
+            "Connections": [["user", "alice", 12], ...]}
 
 A row has the kind, the tags or the name (`{"name": "payments"}` with the kind `topic`), and two counts in the kind's unit.
-The first count is the use since the member began to count, the second the use within the quota window. A record without a value
-means that the member has left.
+The first count is the use since the member began to count, the second the use within the quota window. A row of `Connections`
+has the kind and the name of a maximum number, and the member's open connections. Each message has all such rows; messages of
+an older Weir have none. A record without a value means that the member has left.
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from gateway.cluster.client import BadRecordError
 from gateway.quotas.entity import Tags
@@ -18,6 +21,12 @@ VERSION = 1
 MAX_MESSAGE_BYTES = 512 * 1024
 MAX_ENTITIES = 500
 """The maximum in one message."""
+
+MAX_COUNTS = 500
+"""The maximum number of counts of connections in one message."""
+
+CountKey = tuple[str, str]
+"""The open connections of a listener, the gateway, an address or a user: its kind and its name."""
 
 _ID_DIGITS = 16
 _HEX = frozenset("0123456789abcdef")
@@ -39,16 +48,21 @@ class EntityUse:
 
 @dataclass(frozen=True, slots=True)
 class UseMessage:
-    """A member's use. `sequence` rises by one with each message; `skipped` has the reasons of unusable rows."""
+    """A member's use and its open connections. `sequence` rises by one with each message; `skipped` has the reasons of
+    unusable rows."""
 
     sequence: int
     entities: tuple[EntityUse, ...]
     skipped: tuple[str, ...] = ()
+    connections: Mapping[CountKey, int] = field(default_factory=dict)
 
 
 def encode(message: UseMessage) -> bytes:
     rows = [[use.kind, _parts(use.name), use.total, use.recent] for use in message.entities]
-    return json.dumps({"Version": VERSION, "Sequence": message.sequence, "Entities": rows}, separators=(",", ":")).encode()
+    fields = {"Version": VERSION, "Sequence": message.sequence, "Entities": rows}
+    if message.connections:
+        fields["Connections"] = [[kind, name, count] for (kind, name), count in message.connections.items()]
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def parse_member(key: bytes | None) -> str:
@@ -85,7 +99,8 @@ def parse(value: bytes) -> UseMessage:
             uses.append(_use(row))
         except BadRecordError as error:
             skipped.append(error.reason)
-    return UseMessage(sequence, tuple(uses), tuple(skipped))
+    connections = _connections(fields.get("Connections", []), skipped)
+    return UseMessage(sequence, tuple(uses), tuple(skipped), connections)
 
 
 def _use(row: object) -> EntityUse:
@@ -107,6 +122,21 @@ def _use(row: object) -> EntityUse:
     tags = Tags(names.get("user"), names.get("client_id"), ip=names.get("ip"), group=names.get("group"))
     what = tags if name is None else name
     return EntityUse(kind, what, _count(total, "the total"), _count(recent, "the recent use"))
+
+
+def _connections(rows: object, skipped: list[str]) -> dict[CountKey, int]:
+    if not isinstance(rows, list):
+        raise BadRecordError("bad_type", "Connections is not a list")
+    if len(rows) > MAX_COUNTS:
+        raise BadRecordError("too_large", f"{len(rows)} counts of connections, more than {MAX_COUNTS}")
+    counts: dict[CountKey, int] = {}
+    for row in rows:
+        match row:
+            case [str(kind), str(name), int(count)] if len(name) <= MAX_NAME and 0 <= count <= _MAX_INT64:
+                counts[kind, name] = count
+            case _:
+                skipped.append("bad_type")
+    return counts
 
 
 def _count(value: object, what: str) -> int:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.cluster.client import BadRecordError
 from gateway.features.sharing.use_message import (
+    MAX_COUNTS,
     MAX_ENTITIES,
     MAX_MESSAGE_BYTES,
     EntityUse,
@@ -25,7 +26,10 @@ counts = st.integers(0, 2**63 - 1)
 uses = st.builds(EntityUse, st.sampled_from(list(KINDS)), tags, counts, counts)
 
 
-@given(st.builds(UseMessage, counts, st.lists(uses, max_size=5).map(tuple)))
+connections = st.dictionaries(st.tuples(st.sampled_from(["ip", "user"]), st.text(max_size=20)), counts, max_size=5)
+
+
+@given(st.builds(UseMessage, counts, st.lists(uses, max_size=5).map(tuple), connections=connections))
 def test_message_survives_round_trip(message: UseMessage) -> None:
     assert parse(encode(message)) == message
 
@@ -54,6 +58,8 @@ def text(**fields: object) -> bytes:
         (text(Sequence=True), "bad_number"),
         (text(Entities={}), "bad_type"),
         (text(Entities=[0] * (MAX_ENTITIES + 1)), "too_large"),
+        (text(Connections={}), "bad_type"),
+        (text(Connections=[0] * (MAX_COUNTS + 1)), "too_large"),
     ],
 )
 def test_unusable_message_is_refused(value: bytes, reason: str) -> None:
@@ -94,3 +100,10 @@ def test_key_that_names_no_member_is_refused(key: bytes | None) -> None:
     with pytest.raises(BadRecordError) as caught:
         parse_member(key)
     assert caught.value.reason == "bad_key"
+
+
+@pytest.mark.parametrize("row", [0, "abc", ["user", "alice"], ["user", "alice", -1], ["user", 7, 1], ["user", "a" * 40_000, 1]])
+def test_unusable_count_of_connections_is_skipped(row: object) -> None:
+    message = parse(text(Connections=[row, ["user", "bob", 3]]))
+    assert message.connections == {("user", "bob"): 3}
+    assert message.skipped == ("bad_type",)
