@@ -30,6 +30,9 @@ MAX_FOUND: Final = 10_000
 _LONGEST_KEY: Final = 512
 """The group of a client with longer names is found anew each time, so that the memory stays bounded."""
 
+_OF_ONE_TOKEN: Final = frozenset({"jti", "nonce"})
+"""Claims that no two tokens have alike. No rule could use them, so no connection keeps them."""
+
 _WILDCARDS: Final = re.compile(r"[*?]+")
 
 
@@ -37,7 +40,7 @@ def claims_of(payload: Mapping[str, object]) -> Claims:
     """The claims of a token's payload that have a text, or a list with texts."""
     found: set[tuple[str, str]] = set()
     for name, value in payload.items():
-        if len(name) > MAX_CLAIM_CHARACTERS:
+        if len(name) > MAX_CLAIM_CHARACTERS or name in _OF_ONE_TOKEN:
             continue
         for text in value if isinstance(value, list) else (value,):
             if len(found) >= MAX_CLAIMS:
@@ -120,14 +123,14 @@ class GroupTable:
     def __init__(self, groups: Sequence[Group] = ()) -> None:
         self._matchers = [_Matcher(group, rule) for group in groups for rule in group.rules]
         self._by_ip = any(rule.network is not None for group in groups for rule in group.rules)
-        self._by_claim = any(rule.claims for group in groups for rule in group.rules)
+        self._claims: Claims = frozenset([claim for group in groups for rule in group.rules for claim in rule.claims])
         self._found: dict[tuple[str, str, str, Claims], str | None] = {}
 
     def find(self, user: str, client_id: str, ip: str, claims: Claims) -> str | None:
         """The name of a client's group. `ip` "" if the address is not known."""
         if not self._matchers:
             return None
-        key = (user, client_id, ip if self._by_ip else "", claims if self._by_claim else NO_CLAIMS)
+        key = (user, client_id, ip if self._by_ip else "", claims & self._claims)
         if key in self._found:
             return self._found[key]
         match = self.match(user, client_id, ip, claims)

@@ -95,12 +95,12 @@ class MutationHandler:
         """Charge each topic in the request's order, and forward the topics for which the quota has room."""
         frame, header = request.cut()
         # The quotas may have changed while Weir waited for the broker, so it looks up the bucket again.
-        self._bucket = bucket = self._connection.client.bucket(_KIND, now)
-        quota = MutationQuota(bucket, strict=self._version >= self._strict_since)
+        self._buckets = self._connection.client.buckets(_KIND, now)
+        quota = MutationQuota(self._buckets, strict=self._version >= self._strict_since)
         self._charge(quota, now)
         verdict = quota.settle(now)
         if verdict[0] > 0.0:
-            self._connection.throttle.start(verdict, now, bucket, request.entry)
+            self._connection.throttle.start(verdict, now, quota.binding, request.entry)
         kept = [topic.requested for topic in self._topics if topic.error == NO_ERROR]
         if not kept and self._topics:
             refusals = [self._refusal(topic) for topic in _first_of_each(self._topics)]
@@ -129,7 +129,7 @@ class MutationHandler:
         return topic_lists.answer_with(self._key, self._version, frame, response, merged)
 
     def _limited(self, now: float) -> bool:
-        return self._connection.client.bucket(_KIND, now).meter is not None
+        return any(bucket.meter is not None for bucket in self._connection.client.buckets(_KIND, now))
 
     # The broker's metadata.
 
@@ -181,18 +181,18 @@ class MutationHandler:
         """
         if self._version >= self._strict_since:
             return False
-        bucket = self._connection.client.bucket(_KIND, now)
-        if not MutationQuota(bucket, strict=False).in_debt(now):
+        quota = MutationQuota(self._connection.client.buckets(_KIND, now), strict=False)
+        if not quota.in_debt(now):
             return False
         self._forecasts.limited = True
         if not any(forecast.cost > 0 for forecast in self._forecasts.of_all(self._request.topics, now)):
             return False
-        self._connection.throttle.defer(bucket.refuse(now), now, bucket, int(self._key))
+        self._connection.throttle.defer(quota.refuse(now), now, quota.binding, int(self._key))
         return True
 
     def _charge(self, quota: MutationQuota, now: float) -> None:
         """Charge each topic, or set the error of Weir's own answer."""
-        self._forecasts.limited = self._bucket.meter is not None
+        self._forecasts.limited = any(bucket.meter is not None for bucket in self._buckets)
         forecasts = self._forecasts.of_all(self._request.topics, now)
         # The controller refuses a longer request as a whole, or creates some of its topics. So Weir charges the request as one
         # operation and forwards it whole. If the broker refuses it, Weir gives the tokens back.
@@ -218,7 +218,8 @@ class MutationHandler:
                 continue
             more += self._worth(topic, result, now) - topic.charged
         if more:
-            self._bucket.record(more, now)
+            for bucket in self._buckets:
+                bucket.record(more, now)
         if more < 0:
             self._connection.throttle.reconsider(now)
 

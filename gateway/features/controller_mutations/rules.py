@@ -7,17 +7,18 @@ from gateway.quotas.bucket import LEAST_DELAY, Bucket, QuotaVerdict
 
 
 class MutationQuota:
-    """One request's use of a bucket of partitions.
+    """One request's use of its client's buckets of partitions: its own, and its group's if the group has a limit.
 
     Strict mode is for clients that know THROTTLING_QUOTA_EXCEEDED. It checks the bucket before it records an operation. So one
     operation may overdraw the bucket without limit, and the next operation is refused. Permissive mode refuses no operation; a
     client that overdraws the bucket is muted.
     """
 
-    __slots__ = ("_at", "_bucket", "_delay", "_enforced", "_recorded", "_strict")
+    __slots__ = ("_at", "_buckets", "_delay", "_enforced", "_recorded", "_strict", "binding")
 
-    def __init__(self, bucket: Bucket, *, strict: bool) -> None:
-        self._bucket = bucket
+    def __init__(self, buckets: tuple[Bucket, ...], *, strict: bool) -> None:
+        self._buckets = buckets
+        self.binding = buckets[0]  # the bucket with the longest delay
         self._strict = strict
         self._delay = 0.0
         self._enforced = False
@@ -36,13 +37,19 @@ class MutationQuota:
                 self._check(now)
             if self.exceeded:
                 return False
-        self._bucket.record(partitions, now)
+        for bucket in self._buckets:
+            bucket.record(partitions, now)
         self._recorded = True
         return True
 
     def in_debt(self, now: float) -> bool:
         """True if a client would have to wait now. Charges nothing."""
-        return self._bucket.throttle_left(now) >= LEAST_DELAY
+        return max([bucket.throttle_left(now) for bucket in self._buckets]) >= LEAST_DELAY
+
+    def refuse(self, now: float) -> QuotaVerdict:
+        """The time until the end of the debt, of the bucket `binding`."""
+        self._check(now)
+        return self._delay, self._enforced
 
     def settle(self, now: float) -> QuotaVerdict:
         """The verdict on the request, after all its operations are recorded.
@@ -58,5 +65,6 @@ class MutationQuota:
         return max(0.0, self._delay - (now - self._at)) if self._enforced else self._delay
 
     def _check(self, now: float) -> None:
-        self._delay, self._enforced = self._bucket.refuse(now)
+        self.binding = max(self._buckets, key=lambda bucket: 0.0 if bucket.meter is None else bucket.meter.delay(now))
+        self._delay, self._enforced = self.binding.refuse(now)
         self._at = now

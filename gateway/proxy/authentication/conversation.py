@@ -5,6 +5,7 @@ from enum import Enum, auto
 
 from gateway.proxy.authentication.mechanisms import READERS, Mechanism, MechanismVerdict, Unreadable
 from gateway.proxy.authentication.sasl_states import SaslEvent, SaslState, after
+from gateway.quotas.groups import NO_CLAIMS, Claims
 from protocol.bodies import sasl
 from protocol.errors import ProtocolError
 
@@ -37,8 +38,8 @@ class Step(Enum):
 class Outcome:
     """The meaning of the broker's answer.
 
-    After success, `user` is the connection's user, and `named` is True if the mechanism contains the name. After a failure,
-    `reason` is one of a few words.
+    After success, `user` is the connection's user, and `named` is True if the mechanism contains the name. `claims` are those
+    of its bearer token. After a failure, `reason` is one of a few words.
     """
 
     step: Step
@@ -46,6 +47,7 @@ class Outcome:
     user: str = ""
     named: bool = False
     reason: str = ""
+    claims: Claims = NO_CLAIMS
 
 
 class Authentication:
@@ -120,7 +122,7 @@ class Authentication:
         if verdict is MechanismVerdict.CHALLENGED:
             return Outcome(Step.GOES_ON, self.mechanism)
         self._user = name or self._user
-        return Outcome(Step.SUCCEEDED, self.mechanism, self._user, named=name is not None)
+        return Outcome(Step.SUCCEEDED, self.mechanism, self._user, named=name is not None, claims=self._reader.claims)
 
     def _refused(self, error_code: int) -> Outcome:
         self._fire(SaslEvent.REFUSE)

@@ -1,7 +1,7 @@
 """Reads the user's name and the broker's decision from SASL tokens, by mechanism. It verifies nothing.
 
-A reader sees the tokens of both sides, and stores at most a name: no password, no proof, no bearer token. It parses each
-token as Kafka's `SaslServer` for the mechanism, so that both find the same name. A token that Kafka would refuse leaves
+A reader sees the tokens of both sides, and stores at most a name and claims: no password, no proof, no bearer token. It parses
+each token as Kafka's `SaslServer` for the mechanism, so that both find the same name. A token that Kafka would refuse leaves
 `name` None. If the broker accepts such a token, the gateway closes the connection.
 """
 
@@ -9,9 +9,11 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Final, Protocol
+
+from gateway.quotas.groups import NO_CLAIMS, Claims, claims_of
 
 
 class MechanismVerdict(Enum):
@@ -27,11 +29,12 @@ class Mechanism(Protocol):
     """One authentication by one mechanism.
 
     `name` is None until the client has sent it, and if the token is not readable. `hidden` is True if the mechanism does not
-    send the name in the clear, so that only the broker knows it.
+    send the name in the clear, so that only the broker knows it. `claims` are those of a bearer token.
     """
 
     name: str | None
     hidden: bool
+    claims: Claims
 
     def client_sends(self, token: bytes) -> None:
         """Called for each token of the client."""
@@ -51,6 +54,7 @@ class Plain:
 
     def __init__(self) -> None:
         self.name: str | None = None
+        self.claims = NO_CLAIMS
         self.hidden = False
 
     def client_sends(self, token: bytes) -> None:
@@ -89,6 +93,7 @@ class Scram:
 
     def __init__(self) -> None:
         self.name: str | None = None
+        self.claims = NO_CLAIMS
         self.hidden = False
         self._sent = 0
 
@@ -121,6 +126,7 @@ class OAuthBearer:
     def __init__(self, claim: str = "sub") -> None:
         self.name: str | None = None
         self.hidden = False
+        self.claims = NO_CLAIMS
         self._claim = claim
         self._refused = False
 
@@ -133,7 +139,9 @@ class OAuthBearer:
         if bearer is None:
             return
         parts = bearer["token"].split(b".")
-        claimed = _principal(parts[1], self._claim, signed=parts[2] != b"") if len(parts) == 3 else None
+        payload = _payload(parts[1]) if len(parts) == 3 else {}
+        self.claims = claims_of(payload)
+        claimed = _principal(payload, self._claim, signed=parts[-1] != b"")
         # Kafka compares the authorization id as it was sent, with its escapes.
         authorization_id = (first["authzid"] or b"").decode()
         self.hidden = len(parts) != 3 and not authorization_id
@@ -155,13 +163,18 @@ def _pairs(text: bytes, separator: bytes) -> dict[bytes, bytes]:
     return {key: value for key, _, value in (pair.partition(b"=") for pair in text.split(separator))}
 
 
-def _principal(payload: bytes, claim: str, *, signed: bool) -> str | None:
-    """The claim of a JWT with the principal. Kafka's validator trims the claim of signed tokens only."""
+def _payload(part: bytes) -> Mapping[str, object]:
+    """The claims of a JWT. Empty if the part is not readable."""
     try:
-        claims = json.loads(base64.b64decode(payload + b"=" * (-len(payload) % 4), altchars=b"-_", validate=True))
+        claims = json.loads(base64.b64decode(part + b"=" * (-len(part) % 4), altchars=b"-_", validate=True))
     except (ValueError, binascii.Error, RecursionError):
-        return None
-    name = claims.get(claim) if isinstance(claims, dict) else None
+        return {}
+    return claims if isinstance(claims, dict) else {}
+
+
+def _principal(claims: Mapping[str, object], claim: str, *, signed: bool) -> str | None:
+    """The claim of a JWT with the principal. Kafka's validator trims the claim of signed tokens only."""
+    name = claims.get(claim)
     if not isinstance(name, str) or _has_surrogate(name):
         return None
     return (name.strip(_TRIMMED) if signed else name) or None
@@ -177,6 +190,7 @@ class Unreadable:
 
     def __init__(self) -> None:
         self.name: str | None = None
+        self.claims = NO_CLAIMS
         self.hidden = True
 
     def client_sends(self, token: bytes) -> None:

@@ -1,6 +1,6 @@
 """Authentication as it passes (KIP-43, KIP-152, KIP-368): Weir forwards all of it, and believes a client when the broker does.
 
-Only the user's name is kept, in `gateway.proxy.authentication`.
+Only the user's name and the token's claims are kept, in `gateway.proxy.authentication`.
 """
 
 import logging
@@ -105,7 +105,7 @@ class SaslObserver:
             if self._close_unnamed and not outcome.named:
                 self._end(connection, outcome.mechanism, "unnamed")
             self._counters.authentications[outcome.mechanism] += 1
-            connection.client.identify(outcome.user, now)
+            connection.client.identify(outcome.user, now, outcome.claims)
             connection.admit_user(int(ApiKey.SASL_AUTHENTICATE), now)
             if not outcome.named:
                 self._warn_unnamed(outcome)

@@ -78,9 +78,10 @@ class Consumers:
         thinks: Callable[[], float] = lambda: 0.0005,
         max_wait: float = 0.5,
         session: tuple[int, int] = OUTSIDE,
+        client_id: str = "etl",
     ) -> ConsumerLog:
         """A consumer that fetches for ever. `polite`: it waits by itself for its throttle time, as the Java client does."""
-        consumer = _Consumer(self, topic, polite, round_trip, thinks, max_wait, session)
+        consumer = _Consumer(self, topic, polite, round_trip, thinks, max_wait, session, client_id)
         self.at(self.now + starts, consumer.fetch)
         return consumer.log
 
@@ -106,12 +107,13 @@ class _Consumer:
         thinks: Callable[[], float],
         max_wait: float,
         session: tuple[int, int],
+        client_id: str,
     ) -> None:
         self.log = ConsumerLog()
         self._all = all_of_them
         self._topic, self._polite, self._round_trip = topic, polite, round_trip
         self._thinks, self._max_wait = thinks, max_wait
-        self._request = m.fetch(1, version=VERSION, session=session)
+        self._request = m.fetch(1, version=VERSION, session=session, client_id=client_id)
         self._paused = False
         self._socket = b""
         self._alarm = 0.0

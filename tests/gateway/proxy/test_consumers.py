@@ -6,6 +6,9 @@ from itertools import pairwise
 
 import pytest
 
+from gateway.quotas.engine import QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.groups import Group, GroupRule
 from tests.gateway.proxy.consumers import Consumers, batched, fixed, full_answer, jain
 from tests.gateway.proxy.transcript import START, limits
 
@@ -118,3 +121,37 @@ def test_window_with_one_consumer_asks_for_capacity():
 
     simulate(topic, consumers=1, algorithm="window")
     assert {each // 100_000 for each in sizes} == {BURST // 100_000}
+
+
+# Members of a group, each with a client-id of its own.
+
+
+def simulate_group(*own: float | None, quota: int = QUOTA):
+    """A consumer for each member, with its own quota in bytes per second (None: unlimited)."""
+    jobs = Group("jobs", (GroupRule(client_id="job-*"),), {"consumer_byte_rate": quota})
+    rows = [
+        EntityQuota(ClientQuotaEntity(None, f"job-{number}"), {"consumer_byte_rate": limit})
+        for number, limit in enumerate(own)
+        if limit is not None
+    ]
+    simulation = Consumers(QuotaSettings((*rows, jobs.quota), groups=(jobs,)))
+    started = [simulation.add(fixed(ANSWER), client_id=f"job-{number}") for number in range(len(own))]
+    simulation.run(SECONDS)
+    return started
+
+
+def test_members_of_a_group_share_evenly():
+    simulated = simulate_group(*[None] * 20)
+    full, empty = counts(simulated)
+    assert empty <= 2 * full
+    assert jain([bandwidth(each) for each in simulated]) >= 0.95
+    assert sum(map(bandwidth, simulated)) == pytest.approx(BURST + QUOTA * SECONDS, rel=0.03)
+
+
+def test_member_keeps_its_own_quota_in_a_group():
+    simulated = simulate_group(50_000, None, None, None)
+    small, *others = map(bandwidth, simulated)
+    assert small <= 10 * 50_000 + SECONDS * 50_000 + 100_000
+    assert small >= 0.9 * SECONDS * 50_000
+    assert jain(others) >= 0.95
+    assert small + sum(others) == pytest.approx(BURST + QUOTA * SECONDS, rel=0.03)

@@ -154,6 +154,17 @@ def test_claims_are_texts_and_elements_of_lists():
     assert claims_of(payload) == {("sub", "alice"), ("groups", "payments"), ("groups", "staff")}
 
 
+def test_claims_of_one_token_are_not_kept():
+    assert claims_of({"jti": "4711", "nonce": "abc", "sub": "alice"}) == {("sub", "alice")}
+
+
+def test_table_remembers_claims_of_rules_only():
+    table = GroupTable([Group("payments", (rule(claims=PAYMENTS),))])
+    for number in range(5):
+        assert table.find("alice", "a", "", PAYMENTS | {("sid", str(number))}) == "payments"
+    assert len(table._found) == 1
+
+
 def test_claims_of_a_connection_are_bounded():
     long = "x" * (MAX_CLAIM_CHARACTERS + 1)
     assert claims_of({"long": long, long: "a", "list": [long]}) == NO_CLAIMS

@@ -446,7 +446,7 @@ def mutation_settings(config: dict[str, Any]) -> QuotaSettings:
 def replay_controller_quota(config: dict[str, Any]) -> Step:
     engine = QuotaEngine(mutation_settings(config), config["base_ms"] / 1000)
     bucket = engine.acquire("controller_mutation", "ANONYMOUS", "etl", config["base_ms"] / 1000)
-    quota = MutationQuota(bucket, strict=config["mode"] == "strict")
+    quota = MutationQuota((bucket,), strict=config["mode"] == "strict")
 
     def step(op: str, args: dict[str, Any], now: float) -> Any:
         match op:

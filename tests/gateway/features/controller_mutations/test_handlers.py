@@ -11,6 +11,7 @@ from gateway.features.controller_mutations.costs import RECENT_SECONDS, KnownTop
 from gateway.features.ledger.fold import ThrottleFolds
 from gateway.quotas.engine import Metering, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.kinds.controller_mutation import KIND
 from gateway.quotas.meter import Window
 from protocol.api_keys import ApiKey
@@ -808,3 +809,60 @@ def test_changed_quota_applies_to_waiting_request():
     t.configure(settings(2.0))
     answer_metadata(t, ["a", "b"], {})
     t.broker_got(m.create(1, {"a": 30}))
+
+
+# Groups.
+
+
+def in_group(own=None, group=1.0, **rest):
+    jobs = Group("jobs", (GroupRule(client_id="etl"),), {"controller_mutation_rate": group})
+    rows = settings(own).quotas
+    return QuotaSettings((*rows, jobs.quota), groups=(jobs,), **rest)
+
+
+def group_row(t):
+    (row,) = (row for row in t.engine.snapshot(t.now) if row.group)
+    return row
+
+
+@pytest.mark.parametrize("own", [None, 100.0])
+def test_strict_request_over_the_groups_ceiling_is_refused(own):
+    t = transcript(in_group(own))
+    request, topics = costing(m.CREATE, ["a", "b"], 15)
+    t.client_sends(request)
+    answer_metadata(t, ["a", "b"], topics)
+    t.broker_got(costing(m.CREATE, ["a"], 15)[0])
+    t.broker_answers(m.answered(m.CREATE, 1, [{"name": "a"}]))
+    t.client_got(m.answered(m.CREATE, 1, [{"name": "a"}, m.refused("b")], throttle_time_ms=4_000))
+    assert (group_row(t).tokens, group_row(t).throttled_total) == (11 - 15, 1)
+    assert t.row("controller_mutation").throttled_total == 0
+
+
+def test_permissive_request_waits_for_the_longer_debt():
+    t = transcript(in_group(own=2.0, group=1.0))
+    t.client_sends(costing(m.CREATE, ["a"], 24, version=4)[0])
+    answer_metadata(t, ["a"], {})
+    t.broker_answers(m.answered(m.CREATE, 1, [{"name": "a"}], version=4))
+    t.client_got(m.answered(m.CREATE, 1, [{"name": "a"}], version=4, throttle_time_ms=13_000))
+    assert (tokens(t), group_row(t).tokens) == (BURST - 24, 11 - 24)
+
+
+def test_refused_topics_give_tokens_back_to_the_group():
+    t = transcript(in_group())
+    t.client_sends(costing(m.CREATE, ["a"], 5)[0])
+    answer_metadata(t, ["a"], {})
+    assert group_row(t).tokens == 11 - 5
+    t.broker_answers(m.answered(m.CREATE, 1, [{"name": "a", "error_code": 36}]))
+    assert group_row(t).tokens == 11
+
+
+def test_unenforced_group_only_notes_the_throttle():
+    t = transcript(in_group(enforce=False))
+    for name in ("a", "b"):
+        request, _ = costing(m.CREATE, [name], 15)
+        t.client_sends(request)
+        answer_metadata(t, [name], {})
+        t.broker_got(request)
+        t.broker_answers(m.answered(m.CREATE, 1, [{"name": name}]))
+    assert group_row(t).throttled_total == 1
+    assert not t.paused

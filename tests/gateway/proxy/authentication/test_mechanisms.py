@@ -164,6 +164,12 @@ def test_oauthbearer_reads_configured_claim():
     assert bearer.name == "service"
 
 
+def test_oauthbearer_reads_claims():
+    bearer = OAuthBearer()
+    bearer.client_sends(f"n,,\1auth=Bearer {jwt({'sub': 'alice', 'groups': ['payments', 'staff'], 'exp': 5})}\1\1".encode())
+    assert bearer.claims == {("sub", "alice"), ("groups", "payments"), ("groups", "staff")}
+
+
 def test_oauthbearer_with_explained_refusal_never_succeeds():
     bearer = OAuthBearer()
     bearer.client_sends(f"n,,\1auth=Bearer {ALICE}\1\1".encode())
