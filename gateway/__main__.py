@@ -106,13 +106,15 @@ example:
 
 _EXPLAIN = """\
 Shows the quotas of one client. Each quota has the value that applies, its entity, and its place in the file. Overruled
-values have a reason. Exemptions, limits on connections, topic quotas and volume quotas are shown as well.
+values have a reason. The client's group, exemptions, limits on connections, topic quotas and volume quotas are shown as
+well.
 
 With --config it reads the file and makes no connections. With --admin it asks a running gateway, which also knows the
 current use and the quotas of the quota API (kafka-configs.sh).
 
 examples:
   weir explain --config weir.yaml --user alice --client-id etl --ip 10.0.0.7
+  weir explain --config weir.yaml --user alice --client-id job-7 --claim groups=payments
   weir explain --admin http://127.0.0.1:9644 --user alice --client-id etl --json
 """
 
@@ -133,6 +135,7 @@ Run it on the gateway's own host, or in its pod: the gateway refuses other machi
 examples:
   weir quotas forgive --client-id etl --kind produce
   weir quotas forgive --client-id "<other>"
+  weir quotas forgive --group jobs
 """
 
 
@@ -202,7 +205,7 @@ def _explain(options: argparse.Namespace) -> int:
 
     if options.config is None and options.admin is None:
         options.parser.error("give --config FILE, or --admin URL of a running gateway")
-    client = ClientNames(options.user, options.client_id, options.ip or "")
+    client = ClientNames(options.user, options.client_id, options.ip or "", tuple(options.claim))
     if options.admin is not None:
         try:
             answer = asyncio.run(ask_explanation(options.admin, client))
@@ -245,7 +248,7 @@ def _forgive(options: argparse.Namespace) -> int:
 
     from gateway.admin.table import AdminUnreachableError, forgive_debts
 
-    names = {"user": options.user, "client-id": options.client_id, "kind": options.kind}
+    names = {"user": options.user, "client-id": options.client_id, "group": options.group, "kind": options.kind}
     wanted = {key: value for key, value in names.items() if value is not None}
     try:
         asyncio.run(forgive_debts(options.admin, wanted, Console()))
@@ -276,6 +279,12 @@ def _url(text: str) -> str:
 
 def _restart_keys() -> str:
     return fill(", ".join(restart_keys()), width=110, initial_indent="  ", subsequent_indent="  ")
+
+
+def _claim(text: str) -> str:
+    if not all(text.partition("=")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a claim such as groups=payments")
+    return text
 
 
 def _ip(text: str) -> str:
@@ -329,7 +338,13 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument("--admin", "--url", type=_url, metavar="URL", help=f"the gateway's admin address ({DEFAULT_ADMIN})")
     explain.add_argument("--user", default="ANONYMOUS", metavar="NAME", help="the principal's name (default: ANONYMOUS)")
     explain.add_argument("--client-id", default="", metavar="NAME", help="the client-id (default: an empty one)")
-    explain.add_argument("--ip", type=_ip, metavar="ADDRESS", help="the client's address, for quotas of addresses")
+    explain.add_argument(
+        "--ip", type=_ip, metavar="ADDRESS", help="the client's address, for quotas of addresses and groups by network"
+    )
+    explain.add_argument(
+        "--claim", type=_claim, action="append", default=[], metavar="NAME=VALUE",
+        help="a claim of the client's OAUTHBEARER token, for groups; may be repeated",
+    )  # fmt: skip
     explain.add_argument("--json", action="store_true", help="print the answer as JSON")
     explain.set_defaults(run=_explain, parser=explain)
 
@@ -345,6 +360,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     forgive.add_argument("--user", metavar="NAME", help="the user, as `weir quotas` shows it")
     forgive.add_argument("--client-id", metavar="NAME", help="the client-id, as `weir quotas` shows it")
+    forgive.add_argument("--group", metavar="NAME", help="a group of quotas.groups, in place of a client")
     forgive.add_argument("--kind", choices=CLIENT_KINDS, help="only one kind of quota (default: every kind)")
     forgive.add_argument(
         "--admin", type=_url, default=argparse.SUPPRESS, metavar="URL", help=f"of the gateway ({DEFAULT_ADMIN})"

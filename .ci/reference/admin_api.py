@@ -106,14 +106,16 @@ ROUTES: dict[str, dict[str, Any]] = {
     },
     "/api/explain": {
         "summary": "The quotas of one client",
-        "notes": "The quotas that apply to a user, client-id and address, their places, and the quota that binds.",
-        "parameters": ("user", "client-id", "ip"),
+        "notes": "The quotas that apply to a user, client-id, address and claims, their places, and the quota that binds."
+        " `claim` is `NAME=VALUE`, and may be repeated.",
+        "parameters": ("user", "client-id", "ip", "claim"),
         "schema": _object(
             {
                 "client": {"type": "object"},
                 "running": _BOOLEAN,
                 "enforce": _ENFORCE,
                 "notes": {"type": "array", "items": {"type": "string"}},
+                "group": {"type": ["object", "null"]},
                 "quotas": {"type": "array", "items": {"type": "object"}},
                 "binds": {"type": "array", "items": {"type": "string"}},
             }
@@ -123,13 +125,13 @@ ROUTES: dict[str, dict[str, Any]] = {
         "summary": "The page of one entity",
         "media": HTML,
         "notes": "Use and quotas of one entity alone, without links and scripts: a page to send to its owner.",
-        "parameters": ("user", "client-id", "ip"),
+        "parameters": ("user", "client-id", "ip", "group"),
         "errors": {400: "The request names no entity."},
     },
     "/api/entities": {
         "summary": "The same as JSON",
         "notes": "The rows of `/api/quotas` that belong to one entity alone, 200 at most.",
-        "parameters": ("user", "client-id", "ip"),
+        "parameters": ("user", "client-id", "ip", "group"),
         "schema": _answer(entity={"type": "object"}, enforce=_ENFORCE, early={"type": "string"}, rows=_rows("UsageRow")),
         "errors": {400: "The request names no entity."},
     },

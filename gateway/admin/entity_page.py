@@ -114,7 +114,8 @@ def explain_page(explain: Callable[[ClientNames, str], Awaitable[Mapping[str, An
 
     async def page(request: web.Request) -> web.Response:
         query = request.query
-        client = ClientNames(query.get("user", ANONYMOUS), query.get("client-id", ""), query.get("ip", ""))
+        claims = tuple(query.getall("claim", ()))
+        client = ClientNames(query.get("user", ANONYMOUS), query.get("client-id", ""), query.get("ip", ""), claims)
         try:
             return await json_page(await explain(client, request.query_string))
         except UsageUnknownError:

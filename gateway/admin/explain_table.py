@@ -18,7 +18,8 @@ Answer = Mapping[str, Any]
 
 async def ask_explanation(admin: str, client: ClientNames) -> Answer:
     """The explanation of a running gateway. Raises AdminUnreachableError."""
-    names = {"user": client.user, "client-id": client.client_id, "ip": client.ip}
+    names = [("user", client.user), ("client-id", client.client_id), ("ip", client.ip)]
+    names += [("claim", claim) for claim in client.claims]
     async with aiohttp.ClientSession(timeout=ADMIN_TIMEOUT) as session:
         return await ask(session, admin, EXPLAIN, "quotas", query=names)
 
@@ -27,11 +28,16 @@ def print_explanation(answer: Answer, console: Console) -> None:
     client = answer["client"]
     names = [f"user {client['user']}", f"client-id {client['client_id'] or '(empty)'}"]
     names += [f"ip {client['ip']}"] if client["ip"] else []
+    names += [f"claim {claim}" for claim in client["claims"]]
     console.print(Text(f"Quotas of {printable(', '.join(names))}", style="bold"))
     if not answer["enforce"]:
         console.print(Text("quotas.enforce is false: no client is delayed; throttles are only counted.", style="yellow"))
     for note in answer.get("notes", ()):
         console.print(Text(printable(note), style="yellow"))
+    group = answer["group"]
+    if group is not None:
+        text = f"Member of group {group['name']} ({group['set_in']}) by the rule {group['rule']}"
+        console.print(Text(printable(text)))
     console.print(_quotas(answer))
     overruled = [(quota, each) for quota in answer["quotas"] for each in quota["candidates"] if not each["applies"]]
     if overruled:
@@ -83,6 +89,8 @@ def _sharers(quota: Answer) -> str:
         return "-"
     if bucket["ip"]:
         return "this address"
+    if bucket["group"]:
+        return f"all members of group {bucket['group']}"
     if not bucket["client_id"]:
         return f"all clients of user {bucket['user']}"
     return "this client-id of all users" if not bucket["user"] else "this user and client-id"

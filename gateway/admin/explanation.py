@@ -7,7 +7,8 @@ from gateway.config.model import WeirConfig
 from gateway.config.places import Places
 from gateway.config.problems import KeyPath
 from gateway.quotas.entity import MAX_CONNECTIONS, TOPICS, VOLUMES, DynamicQuotas, Resolution, Source
-from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
+from gateway.quotas.groups import GroupTable
+from gateway.quotas.kinds import BY_CONFIG_KEY, CLIENT_KINDS, KINDS
 from gateway.quotas.kinds.kind import QuotaKind
 from gateway.quotas.precedence import Candidate, Precedence
 
@@ -18,26 +19,35 @@ _FETCH = BY_CONFIG_KEY["consumer_byte_rate"]
 
 _OF_BROKERS: Final = "The brokers may throttle the client as well, by quotas of their own: weir quotas import shows these."
 
+_BUCKET: Final = ("user", "client_id", "ip", "group")
+
 Row = Mapping[str, Any]
 """A row of `/api/quotas`."""
 
 
 class ClientNames(NamedTuple):
-    """A client by Kafka's names. `ip` "" if its address is not known."""
+    """A client by Kafka's names. `ip` "" if its address is not known. `claims` of its bearer token are such as `groups=etl`."""
 
     user: str = ANONYMOUS
     client_id: str = ""
     ip: str = ""
+    claims: tuple[str, ...] = ()
 
 
 def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) -> dict[str, Any]:
     """The answer as JSON values, without the current use."""
     config = places.config
-    precedence = Precedence(config.quotas.entities, dynamic)
+    precedence = Precedence(config.quotas.rows, dynamic)
+    claims = frozenset([(name, text) for name, _, text in (claim.partition("=") for claim in client.claims)])
+    match = GroupTable(config.quotas.groups).match(client.user, client.client_id, client.ip, claims)
     quotas = []
     for kind in KINDS.values():
         if "ip" not in kind.entity_types:
-            quotas.append(_quota(kind, *precedence.of_client(kind.config_key, client.user, client.client_id), places))
+            own = precedence.of_client(kind.config_key, client.user, client.client_id)
+            quotas.append(_quota(kind, *own, places))
+            if match is not None and not own[0].exempt:
+                of_group = precedence.of_group(kind.config_key, match[0].name)
+                quotas += [_quota(kind, *of_group, places)] if of_group[0].limit is not None else []
             continue
         if "user" in kind.entity_types:
             quotas.append(_quota(kind, *precedence.of_user(kind.config_key, client.user), places))
@@ -48,6 +58,7 @@ def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) 
         "running": False,
         "enforce": config.quotas.enforce,
         "notes": _notes(client, config),
+        "group": match and {"name": match[0].name, "rule": str(match[1]), "set_in": places.of_line(match[0].line)},
         "quotas": quotas,
         "connections": _connections(client, config, places, precedence),
         "topics": _topics(client, config, places, precedence),
@@ -58,9 +69,9 @@ def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) 
 
 def with_use(answer: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
     """The answer with the current use of the client's buckets. A bucket without recent use has no row."""
-    by_bucket = {(row["kind"], row["user"], row["client_id"], row["ip"]): row for row in rows}
+    by_bucket = {(row["kind"], *(row[part] for part in _BUCKET)): row for row in rows}
     quotas = [
-        {**quota, "use": by_bucket.get((quota["kind"], *(quota["bucket"][part] for part in ("user", "client_id", "ip"))))}
+        {**quota, "use": by_bucket.get((quota["kind"], *(quota["bucket"][part] for part in _BUCKET)))}
         for quota in answer["quotas"]
     ]
     return {**answer, "running": True, "quotas": quotas, "binds": _binds(quotas)}
@@ -69,7 +80,13 @@ def with_use(answer: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
 def _notes(client: ClientNames, config: WeirConfig) -> list[str]:
     if client.user == ANONYMOUS and all(listener.sasl.required for listener in config.listeners):
         return ["Every listener requires a login, so no client has this user. Give the client's user with --user."]
-    return []
+    rules = [rule for group in config.quotas.groups for rule in group.rules]
+    notes = []
+    if not client.claims and (names := sorted({name for rule in rules for name, _ in rule.claims})):
+        notes.append(f"Groups have rules for claims of the token ({', '.join(names)}). Give them with --claim NAME=VALUE.")
+    if not client.ip and any(rule.network is not None for rule in rules):
+        notes.append("Groups have rules for addresses. Give the client's address with --ip.")
+    return notes
 
 
 def _quota(kind: QuotaKind, resolution: Resolution, candidates: Sequence[Candidate], places: Places) -> dict[str, Any]:
@@ -93,7 +110,12 @@ def _quota(kind: QuotaKind, resolution: Resolution, candidates: Sequence[Candida
             }
             for each in candidates
         ],
-        "bucket": {"user": user, "client_id": client_id, "ip": resolution.tags.ip or ""},
+        "bucket": {
+            "user": user,
+            "client_id": client_id,
+            "ip": resolution.tags.ip or "",
+            "group": resolution.tags.group or "",
+        },
         "use": None,
     }
 
@@ -177,7 +199,8 @@ def _volumes(client: ClientNames, config: WeirConfig, places: Places, precedence
 def _binds(quotas: Iterable[Mapping[str, Any]]) -> list[str]:
     """Sentences on the quotas that bind: by their use now if that is known, else by the size of the client's requests."""
     limited = [quota for quota in quotas if quota["limit"] is not None]
-    by_kind = {quota["kind"]: quota for quota in limited}
+    # Of a client's own limit and its group's, the smaller one binds.
+    by_kind = {quota["kind"]: quota for quota in sorted(limited, key=lambda quota: -float(quota["limit"]))}
     if not limited:
         return ["No quota of requests or addresses applies, so none would bind.", _OF_BROKERS]
     used = [quota for quota in limited if quota["use"] is not None]
@@ -190,14 +213,22 @@ def _binds(quotas: Iterable[Mapping[str, Any]]) -> list[str]:
             size = by_kind[kind.name]["limit"] / by_kind[_REQUESTS.name]["limit"]
             found.append(
                 f"{_REQUESTS.config_key} binds while the average {words} is below {kind.unit.text(size)},"
-                f" {kind.config_key} above that size."
+                f" {kind.config_key}{_together(by_kind[kind.name])} above that size."
             )
         elif kind.name in by_kind:
-            found.append(f"{kind.config_key} binds at {kind.text(by_kind[kind.name]['limit'])}.")
+            found.append(f"{kind.config_key} binds at {kind.text(by_kind[kind.name]['limit'])}{_together(by_kind[kind.name])}.")
     told = {_PRODUCE.name, _FETCH.name} | ({_REQUESTS.name} if found else set())
-    others = [quota for quota in limited if quota["kind"] not in told]
+    others = [
+        quota
+        for quota in limited
+        if quota["kind"] not in told and (quota is by_kind[quota["kind"]] or quota["kind"] not in CLIENT_KINDS)
+    ]
     found += [f"{each['key']} binds at {KINDS[each['kind']].text(each['limit'])} of {each['entity']}." for each in others]
     return [*found, _OF_BROKERS]
+
+
+def _together(quota: Mapping[str, Any]) -> str:
+    return f" of {quota['entity']}, for all members together" if quota["bucket"]["group"] else ""
 
 
 def _binds_now(quota: Mapping[str, Any]) -> str:

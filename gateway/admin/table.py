@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -51,7 +51,7 @@ async def forgive_debts(admin: str, wanted: Mapping[str, str], console: Console)
     async with aiohttp.ClientSession(timeout=ADMIN_TIMEOUT) as session:
         answer = await ask(session, admin, "/api/quotas/forgive", "cleared", wanted)
     for debt in answer["cleared"]:
-        names = ", ".join(f"{key} {printable(debt[key])}" for key in ("user", "client_id") if debt[key])
+        names = ", ".join(f"{key} {printable(debt[key])}" for key in ("user", "client_id", "group") if debt.get(key))
         console.print(f"cleared {debt['seconds']:.1f} s of {debt['kind']} for {names}", markup=False, highlight=False)
     if not answer["cleared"]:
         console.print(
@@ -65,7 +65,7 @@ async def ask(
     path: str = "/api/quotas",
     holds: str = "rows",
     body: Mapping[str, str] | None = None,
-    query: Mapping[str, str] | None = None,
+    query: Sequence[tuple[str, str]] | None = None,
 ) -> Answer:
     """Send a GET, or a POST of `body`. The answer has a list under the name `holds`. Raises AdminUnreachableError."""
     url = f"{admin.rstrip('/')}{path}"

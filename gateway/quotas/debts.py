@@ -8,7 +8,7 @@ from gateway.quotas.bucket import LEAST_DELAY, Bucket
 from gateway.quotas.entity import MAX_NAME, OTHER, short_name
 from gateway.quotas.kinds import CLIENT_KINDS
 
-KEYS = ("user", "client-id", "kind")
+KEYS = ("user", "client-id", "group", "kind")
 
 
 class DebtFilterError(ValueError):
@@ -17,10 +17,11 @@ class DebtFilterError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DebtFilter:
-    """The buckets of a user, of a client-id, or of both. `kind` None: of every kind."""
+    """The buckets of a user, of a client-id, or of both, or of a group. `kind` None: of every kind."""
 
     user: str | None = None
     client_id: str | None = None
+    group: str | None = None
     kind: str | None = None
 
     @classmethod
@@ -33,20 +34,22 @@ class DebtFilter:
                 raise DebtFilterError(f"{key}: there is no such key: use some of {', '.join(KEYS)}")
             if not isinstance(value, str):
                 raise DebtFilterError(f"{key}: {value!r} is no name: give a string")
-        user, client_id, kind = (values.get(key) for key in KEYS)
-        if user is None and client_id is None:
-            raise DebtFilterError("neither user nor client-id is given: name the client whose debt is to be cleared")
+        user, client_id, group, kind = (values.get(key) for key in KEYS)
+        if user is None and client_id is None and group is None:
+            raise DebtFilterError("neither user nor client-id is given, and no group: name the one whose debt is to be cleared")
+        if group is not None and (user is not None or client_id is not None):
+            raise DebtFilterError(f"group: {group!r} can't be combined with user or client-id: clear their debts one by one")
         if kind is not None and kind not in CLIENT_KINDS:
             raise DebtFilterError(f"kind: there is no {kind!r}: use one of {', '.join(CLIENT_KINDS)}")
-        return cls(user, client_id, kind)
+        return cls(user, client_id, group, kind)
 
     def body(self) -> bytes:
         """The request's JSON object."""
-        values = zip(KEYS, (self.user, self.client_id, self.kind), strict=True)
+        values = zip(KEYS, (self.user, self.client_id, self.group, self.kind), strict=True)
         return json.dumps({key: value for key, value in values if value is not None}).encode()
 
     def covers(self, bucket: Bucket) -> bool:
-        """True if the bucket belongs to the client. A missing part of the filter matches every bucket.
+        """True if the bucket belongs to the client or group. A missing part of the filter matches every bucket.
 
         A user matches no bucket without a user, and a client-id none without a client-id. `<other>` matches the bucket that
         clients past `quotas.max_entities` share.
@@ -55,6 +58,7 @@ class DebtFilter:
         user, client_id = (OTHER, OTHER) if tags.overflow else tags.shown
         return (
             self.kind in (None, bucket.kind.name)
+            and tags.group == self.group
             and _matches(self.user, tags.user, user)
             and _matches(self.client_id, tags.client_id, client_id)
         )
@@ -75,6 +79,7 @@ class ClearedDebt:
     user: str
     client_id: str
     seconds: float
+    group: str = ""
 
 
 def clear_debts(buckets: Iterable[Bucket], wanted: DebtFilter, now: float) -> tuple[set[Bucket], list[ClearedDebt]]:
@@ -88,5 +93,5 @@ def clear_debts(buckets: Iterable[Bucket], wanted: DebtFilter, now: float) -> tu
         if bucket.meter is not None and (seconds := bucket.meter.delay(now)) >= LEAST_DELAY:
             bucket.meter.forgive(now)
             user, client_id = bucket.resolution.tags.shown
-            cleared.append(ClearedDebt(bucket.kind.name, user, client_id, seconds))
+            cleared.append(ClearedDebt(bucket.kind.name, user, client_id, seconds, bucket.resolution.tags.group or ""))
     return covered, sorted(cleared, key=lambda debt: -debt.seconds)

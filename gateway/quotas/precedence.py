@@ -52,6 +52,11 @@ class Precedence:
         resolution = self._table.resolve_user(key, user)
         return resolution, self._candidates(key, [entity for entity, _ in user_levels(user)], resolution)
 
+    def of_group(self, key: str, group: str) -> tuple[Resolution, list[Candidate]]:
+        """The ceiling `key` of a group, and its values in the file and the quota API."""
+        resolution = self._table.resolve_group(key, group)
+        return resolution, self._candidates(key, [ClientQuotaEntity(group=group)], resolution)
+
     def of_address(self, key: str, ip: str) -> tuple[Resolution, list[Candidate]]:
         """The quota `key` of an address, and all values that match it."""
         resolution = self._table.resolve_ip(key, ip)

@@ -48,7 +48,7 @@ class TestCheck:
             f"{path}: valid: clients on 127.0.0.1:{PORT} and {PORT + 1}-{PORT + 4}; upstream 127.0.0.1:{NOBODY}; "
             f"admin 127.0.0.1:{ADMIN_PORT}\n"
             "  on: quotas (1 limited and 0 exempt; token_bucket, enforced), connection limits (1000 per address)\n"
-            "  off: topic quotas, volume quotas, quota API, sharing, workers, ledger\n"
+            "  off: groups, topic quotas, volume quotas, quota API, sharing, workers, ledger\n"
         )
         assert err == ""
 

@@ -10,10 +10,12 @@ from rich.console import Console
 
 from gateway.__main__ import main
 from gateway.admin.explain_table import ask_explanation, print_explanation
-from gateway.admin.explanation import ClientNames
+from gateway.admin.explanation import ClientNames, explain_client
 from gateway.admin.server import AdminServer
 from gateway.admin.table import AdminUnreachableError
 from gateway.admin.view import AdminView
+from gateway.config.load import parse_config
+from gateway.config.places import Places
 from gateway.quotas.entity import ClientQuotaEntity
 
 CONFIG = """\
@@ -145,3 +147,81 @@ async def test_silent_gateway_is_named(server: AdminServer) -> None:
     await server.stop()
     with pytest.raises(AdminUnreachableError, match="/api/explain can't be reached"):
         await ask_explanation(f"http://127.0.0.1:{server.port or 1}", ClientNames())
+
+
+# Groups.
+
+GROUPS = """\
+upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
+listeners: [{bootstrap_port: 29092}]
+quotas:
+  entities:
+    - {user: alice, producer_byte_rate: 8388608}
+    - {user: bob, exempt: true}
+  groups:
+    - {name: payments, match: [{claim: {groups: payments}}, {ip: 10.20.0.0/16}], consumer_byte_rate: 1048576}
+    - {name: jobs, match: [{user: x}, {client-id: "job-*"}], producer_byte_rate: 4194304}
+"""
+
+
+@pytest.fixture
+def with_groups(tmp_path: Path) -> Path:
+    path = tmp_path / "weir.yaml"
+    path.write_text(GROUPS)
+    return path
+
+
+def limits_of(answer: dict[str, Any]) -> list[tuple[str, int, str]]:
+    return [(each["key"], each["limit"], each["entity"]) for each in answer["quotas"] if each["limit"] is not None]
+
+
+def test_group_of_a_client_is_explained(with_groups: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = explained(with_groups, capsys, "--user", "alice", "--client-id", "job-7")
+    assert answer["group"] == {"name": "jobs", "rule": "client-id=job-*", "set_in": f"{with_groups}:9"}
+    assert limits_of(answer) == [
+        ("producer_byte_rate", 8388608, "user=alice"),
+        ("producer_byte_rate", 4194304, "group=jobs"),
+    ]
+    assert answer["quotas"][1]["bucket"] == {"user": "", "client_id": "", "ip": "", "group": "jobs"}
+    assert answer["binds"][0] == "producer_byte_rate binds at 4.00 MiB/s of group=jobs, for all members together."
+    assert answer["notes"] == [
+        "Groups have rules for claims of the token (groups). Give them with --claim NAME=VALUE.",
+        "Groups have rules for addresses. Give the client's address with --ip.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        (["--claim", "a=b", "--claim", "groups=payments"], "claim groups=payments"),
+        (["--ip", "10.20.3.4"], "ip=10.20.0.0/16"),
+        (["--ip", "10.21.3.4", "--claim", "groups=staff"], None),
+    ],
+)
+def test_claims_and_address_select_the_group(
+    options: list[str], rule: str | None, with_groups: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = explained(with_groups, capsys, "--user", "alice", *options)["group"]
+    assert (None if group is None else group["rule"]) == rule
+
+
+def test_exempt_member_has_no_ceiling(with_groups: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = explained(with_groups, capsys, "--user", "bob", "--client-id", "job-7")
+    assert answer["group"]["name"] == "jobs"
+    assert limits_of(answer) == []
+
+
+def test_bad_claim_is_refused(with_groups: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["explain", "--config", str(with_groups), "--claim", "groups"])
+    assert "'groups' is not a claim such as groups=payments" in capsys.readouterr().err
+
+
+def test_table_names_the_group_and_its_members(with_groups: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = parse_config(with_groups.read_text(), source="weir.yaml")
+    client = ClientNames("alice", "job-7", claims=("a=b",))
+    print_explanation(explain_client(client, Places(config, "weir.yaml"), {}), Console(width=200))
+    text = capsys.readouterr().out
+    assert "user alice, client-id job-7, claim a=b" in text
+    assert "Member of group jobs (weir.yaml:9) by the rule client-id=job-*" in text
+    assert "all members of group jobs" in text

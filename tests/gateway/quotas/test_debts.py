@@ -5,6 +5,7 @@ import pytest
 from gateway.quotas.debts import DebtFilter, DebtFilterError, clear_debts
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota, short_name
+from gateway.quotas.groups import Group, GroupRule
 from tests.gateway.proxy.transcript import START, limits
 
 
@@ -31,6 +32,17 @@ def test_other_kinds_and_clients_keep_their_debts():
     assert [debt.kind for debt in cleared] == ["fetch"]
     assert clear_debts(quotas.buckets(), DebtFilter(client_id="other"), START) == (set(), [])
     assert quotas.acquire("produce", "ANONYMOUS", "etl", START).throttle_left(START) == 3.0
+
+
+def test_debt_of_a_group_is_cleared_by_its_name():
+    jobs = Group("jobs", (GroupRule(client_id="etl"),), {"producer_byte_rate": 1_000})
+    quotas = QuotaEngine(QuotaSettings((jobs.quota,), groups=(jobs,)), START)
+    for bucket in quotas.acquire_path("produce", "alice", "etl", START):
+        bucket.charge(13_000, START)
+    for other in (DebtFilter("alice"), DebtFilter(client_id="etl"), DebtFilter(group="others")):
+        assert clear_debts(quotas.buckets(), other, START)[1] == []
+    (debt,) = clear_debts(quotas.buckets(), DebtFilter.parse({"group": "jobs"}), START)[1]
+    assert (debt.group, debt.user, debt.client_id, debt.seconds) == ("jobs", "", "", 3.0)
 
 
 NAMES = {
@@ -62,6 +74,7 @@ WRONG = {
     "nothing": ({}, "names no client"),
     "a list": (["etl"], "names no client"),
     "a kind alone": ({"kind": "produce"}, "neither user nor client-id"),
+    "a group and a user": ({"group": "jobs", "user": "alice"}, "group: 'jobs' can't be combined"),
     "an unknown key": ({"client_id": "etl"}, "client_id: there is no such key"),
     "an unknown kind": ({"user": "a", "kind": "bytes"}, "kind: there is no 'bytes'"),
     "a kind of addresses": ({"user": "a", "kind": "connection"}, "kind: there is no 'connection'"),
@@ -77,6 +90,6 @@ def test_invalid_filter_is_explained(case):
 
 
 def test_filter_reads_what_it_writes():
-    wanted = DebtFilter("alice", "etl", "produce")
+    wanted = DebtFilter("alice", "etl", kind="produce")
     assert DebtFilter.parse({"user": "alice", "client-id": "etl", "kind": "produce"}) == wanted
     assert b'"client-id": "etl"' in wanted.body()
