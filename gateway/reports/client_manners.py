@@ -7,8 +7,9 @@ from pyspark.sql import functions as F
 
 from gateway.quotas.kinds.connection import KIND as CONNECTIONS
 from gateway.reports.job.columns import count, moment, ratio
-from gateway.reports.job.plots import bars, kind_label
-from gateway.reports.report import Plot, Report, ReportRow, Tables
+from gateway.reports.job.phrases import counted
+from gateway.reports.job.plots import bars, kind_label, named
+from gateway.reports.report import Finding, Plot, Report, ReportRow, Tables
 
 
 def _build(tables: Tables) -> DataFrame:
@@ -61,6 +62,32 @@ def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
     return plots
 
 
+def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
+    early = [row for row in rows if row["what"] == "early_sends"]
+    rejected = [row for row in rows if row["what"] == "connections_rejected"]
+    found = []
+    if early:
+        requests = counted(sum(row["count"] for row in early), "request", "requests")
+        found.append(
+            Finding(
+                f"{counted(len(early), 'entity', 'entities')} sent {requests} before the throttle time was over,"
+                f" {named(early[0])} {early[0]['count']:,}.",
+                "Update these clients: they ignore throttle_time_ms (KIP-219).",
+            )
+        )
+    if rejected:
+        connections = counted(sum(row["count"] for row in rejected), "connection", "connections")
+        addresses = counted(len({row["address"] for row in rejected}), "address", "addresses")
+        found.append(
+            Finding(
+                f"{connections} from {addresses} had to be closed, most often from {rejected[0]['address']}"
+                f" (reason: {rejected[0]['reason']}).",
+                "Raise the limit that the reason names, or correct the client's certificate or password.",
+            )
+        )
+    return found
+
+
 REPORT = Report(
     name="client_manners",
     order=8,
@@ -78,4 +105,5 @@ REPORT = Report(
     },
     build=_build,
     plots=_plots,
+    findings=_findings,
 )

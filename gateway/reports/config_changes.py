@@ -10,8 +10,9 @@ from pyspark.sql import functions as F
 from gateway.reports.job.columns import count, moment
 from gateway.reports.job.hours import ENTITY_MINUTES
 from gateway.reports.job.period import Hour
+from gateway.reports.job.phrases import counted, duration
 from gateway.reports.job.plots import grouped_bars
-from gateway.reports.report import Plot, Report, ReportRow, Tables
+from gateway.reports.report import Finding, Plot, Report, ReportRow, Tables
 from gateway.reports.top_throttled import AMOUNTS
 
 WINDOW_MINUTES = 60
@@ -117,6 +118,23 @@ def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
     return [grouped_bars(names, "Throttle time before and after", "seconds", series)]
 
 
+def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
+    def growth(row: ReportRow) -> float:
+        return float(row["after_throttle_ms"] - row["before_throttle_ms"]) / 1000
+
+    worse = [row for row in rows if growth(row) > 0]
+    if not worse:
+        return []
+    worst = max(worse, key=growth)
+    return [
+        Finding(
+            f"More throttle time followed {len(worse):,} of {counted(len(rows), 'change', 'changes')}:"
+            f" {duration(growth(worst))} more in the hour after {worst['time']:%Y-%m-%d %H:%M} ({worst['quota'] or 'config'}).",
+            "If nobody intended this, take the change back; the table has its source and its principal.",
+        )
+    ]
+
+
 REPORT = Report(
     name="config_changes",
     order=9,
@@ -134,4 +152,5 @@ REPORT = Report(
     },
     build=_build,
     plots=_plots,
+    findings=_findings,
 )

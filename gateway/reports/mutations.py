@@ -7,8 +7,9 @@ from pyspark.sql import functions as F
 
 from gateway.quotas.kinds.controller_mutation import KIND
 from gateway.reports.job.columns import count, moment
+from gateway.reports.job.phrases import counted, duration
 from gateway.reports.job.plots import bars, label
-from gateway.reports.report import Plot, Report, ReportRow, Tables
+from gateway.reports.report import Finding, Plot, Report, ReportRow, Tables
 
 
 def _build(tables: Tables) -> DataFrame:
@@ -34,6 +35,20 @@ def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
     return [bars([(label(row), row["mutations"]) for row in rows], "Partitions created and deleted", KIND.unit.name)]
 
 
+def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
+    held = [row for row in rows if row["throttled"]]
+    if not held:
+        return []
+    time = duration(sum(row["throttle_ms"] for row in held) / 1000)
+    return [
+        Finding(
+            f"{counted(len(held), 'entity was', 'entities were')} throttled for {time} by the quota on mutations;"
+            f" {label(held[0])} had {counted(held[0]['throttled'], 'throttle', 'throttles')}.",
+            "Create and delete topics in smaller steps, or raise controller_mutation_rate for these clients.",
+        )
+    ]
+
+
 REPORT = Report(
     name="mutations",
     order=5,
@@ -52,4 +67,6 @@ REPORT = Report(
     },
     build=_build,
     plots=_plots,
+    findings=_findings,
+    unit=KIND.unit,
 )

@@ -8,8 +8,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from gateway.reports.job.columns import count, ratio
+from gateway.reports.job.phrases import counted, percent
 from gateway.reports.job.plots import bars, label
-from gateway.reports.report import Plot, Report, ReportRow, Tables
+from gateway.reports.report import Finding, Plot, Report, ReportRow, Tables
 
 _PAIR = ("user", "client_id", "by_user", "by_client_id")
 
@@ -56,6 +57,21 @@ def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
     return [bars(minutes.most_common(), title, "minutes, summed over the affected clients")]
 
 
+def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
+    if not rows:
+        return []
+    affected = {(row["user"], row["client_id"]) for row in rows}
+    most = rows[0]
+    by = label(most, "by_user", "by_client_id")
+    return [
+        Finding(
+            f"{counted(len(affected), 'client was', 'clients were')} slowed while others used more: {label(most)} in"
+            f" {counted(most['minutes'], 'minute', 'minutes')}, beside {by} with {percent(most['by_share'])} of the bytes.",
+            f"Give {by} a quota or a lower one, or move its topics to other brokers.",
+        )
+    ]
+
+
 REPORT = Report(
     name="noisy_neighbours",
     order=3,
@@ -75,4 +91,5 @@ REPORT = Report(
     },
     build=_build,
     plots=_plots,
+    findings=_findings,
 )

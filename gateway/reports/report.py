@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
 
+from gateway.quotas.kinds import Unit
 from gateway.reports.job.period import Hour
 
 ENTITY = ("kind", "user", "client_id", "ip")
@@ -44,12 +45,25 @@ class Tables(Protocol):
 
 
 @dataclass(frozen=True)
+class Finding:
+    """A sentence with a number about the rows of a report, and the next step for the reader."""
+
+    text: str
+    advice: str
+
+
+def _no_findings(_: Sequence[ReportRow]) -> Sequence[Finding]:
+    return []
+
+
+@dataclass(frozen=True)
 class Report:
     """One report.
 
     `build` makes the rows and `plots` the figures. All rows are written, ordered by `sort` (`-column` means descending); the
     page shows the first ones. `name` is the name of the output folders. `columns` explains columns with unclear names. The
-    page shows `nothing` if there are no rows.
+    page shows `nothing` if there are no rows. `findings` of the rows are the page's index. `unit` is the unit of amounts if the
+    rows have no `kind`.
     """
 
     name: str
@@ -61,3 +75,5 @@ class Report:
     columns: Mapping[str, str]
     build: Callable[[Tables], DataFrame]
     plots: Callable[[Sequence[ReportRow]], Sequence[Plot]]
+    findings: Callable[[Sequence[ReportRow]], Sequence[Finding]] = _no_findings
+    unit: Unit | None = None

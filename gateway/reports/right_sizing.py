@@ -10,8 +10,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from gateway.reports.job.columns import quantiles, ratio
-from gateway.reports.job.plots import grouped_bars, kind_label
-from gateway.reports.report import ENTITY, Plot, Report, ReportRow, Tables
+from gateway.reports.job.phrases import counted, rate
+from gateway.reports.job.plots import grouped_bars, kind_label, named
+from gateway.reports.report import ENTITY, Finding, Plot, Report, ReportRow, Tables
 
 _THOUSANDTHS: Final = {
     "limit_for_0_percent": 1000,
@@ -21,6 +22,10 @@ _THOUSANDTHS: Final = {
     "limit_for_25_percent": 750,
 }
 _SHOWN: Final = 12
+_TOO_SMALL: Final = 1.1
+"""A limit is too small if the estimated demand exceeds this multiple of it."""
+_TOO_LARGE: Final = 10.0
+"""A limit above this multiple of the busiest minute is too large."""
 
 
 def _build(tables: Tables) -> DataFrame:
@@ -51,6 +56,41 @@ def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
     return [grouped_bars(names, title, "units per second", amounts, log=True)] if limited else []
 
 
+def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
+    limited = [row for row in rows if row["limit_now"]]
+    small = [row for row in limited if (row["demand_estimate"] or 0.0) > row["limit_now"] * _TOO_SMALL]
+    calm = [row for row in limited if row["limit_for_0_percent"] and not row["throttled_minutes"]]
+    large = [row for row in calm if row["limit_now"] > row["limit_for_0_percent"] * _TOO_LARGE]
+    free = [row for row in rows if row["limit_now"] is None]
+    found = []
+    if small:
+        most = max(small, key=lambda row: row["demand_estimate"] / row["limit_now"])
+        demand = rate(most["demand_estimate"], most["kind"])
+        found.append(
+            Finding(
+                f"{counted(len(small), 'entity has', 'entities have')} an estimated demand above {_TOO_SMALL:g} times the"
+                f" limit: {named(most)}, {demand} for {rate(most['limit_now'], most['kind'])}.",
+                "Choose a limit between these two rates, as the brokers allow; the estimate is an upper bound.",
+            )
+        )
+    if large:
+        found.append(
+            Finding(
+                f"{counted(len(large), 'entity has', 'entities have')} a limit of more than {_TOO_LARGE:g} times the busiest"
+                " minute.",
+                "Lower these limits to the limit that throttles no minute, so that they still protect the brokers.",
+            )
+        )
+    if free:
+        found.append(
+            Finding(
+                f"{counted(len(free), 'entity has', 'entities have')} no limit.",
+                "Set a default quota for users or client-ids; the columns of the table show limits that fit.",
+            )
+        )
+    return found
+
+
 REPORT = Report(
     name="right_sizing",
     order=4,
@@ -68,4 +108,5 @@ REPORT = Report(
     },
     build=_build,
     plots=_plots,
+    findings=_findings,
 )

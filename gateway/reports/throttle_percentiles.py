@@ -7,10 +7,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from gateway.reports.job.columns import quantiles
+from gateway.reports.job.phrases import counted, duration
 from gateway.reports.job.plots import lines
-from gateway.reports.report import Plot, Report, ReportRow, Tables
+from gateway.reports.report import Finding, Plot, Report, ReportRow, Tables
 
 _THOUSANDTHS: Final = {"p50_ms": 500, "p90_ms": 900, "p99_ms": 990, "p999_ms": 999}
+_LONG_MS: Final = 1000
+"""A throttle time above it is long: clients with short request timeouts may time out."""
 _BY: Final = ("date", "hour", "kind", "enforced")
 
 
@@ -30,6 +33,22 @@ def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
     return [lines("Throttle time by hour: median and 99th percentile", "ms", series, log=True)]
 
 
+def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
+    long = [row for row in rows if row["enforced"] and row["p99_ms"] > _LONG_MS]
+    if not long:
+        return []
+    worst = max(long, key=lambda row: row["p99_ms"])
+    hours = counted(len({(row["date"], row["hour"]) for row in long}), "hour", "hours")
+    return [
+        Finding(
+            f"The 99th percentile of throttle times exceeded {duration(_LONG_MS / 1000)} in {hours}; the longest was"
+            f" {duration(worst['p99_ms'] / 1000)} ({worst['kind']}, {worst['date']} {worst['hour']:02d}:00).",
+            "Look up the clients under Top throttled entities. Smaller requests get shorter throttle times, and so do requests"
+            " under a higher limit.",
+        )
+    ]
+
+
 REPORT = Report(
     name="throttle_percentiles",
     order=1,
@@ -44,4 +63,5 @@ REPORT = Report(
     },
     build=_build,
     plots=_plots,
+    findings=_findings,
 )

@@ -7,8 +7,9 @@ from pyspark.sql import functions as F
 
 from gateway.quotas.kinds import UNITS
 from gateway.reports.job.columns import count, moment, ratio
-from gateway.reports.job.plots import bars, kind_label
-from gateway.reports.report import ENTITY, Plot, Report, ReportRow, Tables
+from gateway.reports.job.phrases import counted, duration, percent
+from gateway.reports.job.plots import bars, kind_label, named
+from gateway.reports.report import ENTITY, Finding, Plot, Report, ReportRow, Tables
 
 *_FIRST_UNITS, _LAST_UNIT = (unit.name for unit in UNITS)
 AMOUNTS = f"{', '.join(_FIRST_UNITS)} or {_LAST_UNIT}"
@@ -43,6 +44,30 @@ def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
     return [bars(seconds, "Throttle time by entity", "seconds")]
 
 
+def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
+    held, noted = ([row for row in rows if row[count]] for count in ("throttled", "noted"))
+    found = []
+    if held:
+        entities = counted(len(held), "entity was", "entities were")
+        time = duration(sum(row["throttle_ms"] for row in held) / 1000)
+        found.append(
+            Finding(
+                f"{entities} throttled for {time} in total; {named(held[0])} has {percent(held[0]['share'])} of this time.",
+                "Compare its limit with the limits under Quota right-sizing. Raise the limit, or make the client send less.",
+            )
+        )
+    if noted:
+        entities = counted(len(noted), "entity", "entities")
+        time = duration(sum(row["noted_ms"] for row in noted) / 1000)
+        found.append(
+            Finding(
+                f"Weir would have throttled {entities} for {time}, but did not enforce the quotas.",
+                "Talk to the owners of these clients before you set quotas.enforce to true.",
+            )
+        )
+    return found
+
+
 REPORT = Report(
     name="top_throttled",
     order=0,
@@ -65,4 +90,5 @@ REPORT = Report(
     },
     build=_build,
     plots=_plots,
+    findings=_findings,
 )

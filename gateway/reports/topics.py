@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from gateway.quotas.kinds import BYTES
 from gateway.reports.job.columns import moment
+from gateway.reports.job.phrases import counted
 from gateway.reports.job.plots import bars
-from gateway.reports.report import Plot, Report, ReportRow, Tables
+from gateway.reports.report import Finding, Plot, Report, ReportRow, Tables
 
 _BY = ("topic", "reason", "enforced", "user", "client_id")
 
@@ -40,6 +42,25 @@ def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
     return [bars(rejected.most_common(), "Bytes rejected by topic", "bytes")]
 
 
+def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
+    found = []
+    for enforced, verb in ((True, "were rejected"), (False, "would have been rejected")):
+        rejected = [row for row in rows if row["enforced"] is enforced]
+        if rejected:
+            topics = counted(len({row["topic"] for row in rejected}), "topic", "topics")
+            requests = counted(sum(row["rejections"] for row in rejected), "Produce request", "Produce requests")
+            size = BYTES.text(sum(row["bytes"] for row in rejected))
+            found.append(
+                Finding(
+                    f"{requests} with {size} to {topics} {verb}, most bytes to {rejected[0]['topic']}"
+                    f" (reason: {rejected[0]['reason']}).",
+                    "For the reason quota, raise the topic's threshold under quotas.topics or slow its producers. Other reasons"
+                    " are errors of the brokers.",
+                )
+            )
+    return found
+
+
 REPORT = Report(
     name="topics",
     order=6,
@@ -55,4 +76,6 @@ REPORT = Report(
     },
     build=_build,
     plots=_plots,
+    findings=_findings,
+    unit=BYTES,
 )

@@ -1,13 +1,19 @@
 """The part of its quota that each entity used."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from gateway.reports.job.columns import ratio
-from gateway.reports.job.plots import bars, kind_label
-from gateway.reports.report import ENTITY, Plot, Report, ReportRow, Tables
+from gateway.reports.job.phrases import counted, percent
+from gateway.reports.job.plots import bars, kind_label, named
+from gateway.reports.report import ENTITY, Finding, Plot, Report, ReportRow, Tables
+
+_OFTEN: Final = 0.1
+"""A fraction of the active minutes. An entity with more throttled minutes is worth a look."""
+_NEARLY_FULL: Final = 0.8
 
 
 def _build(tables: Tables) -> DataFrame:
@@ -17,6 +23,7 @@ def _build(tables: Tables) -> DataFrame:
         "limit",
         F.col("limited_minutes").alias("minutes"),
         F.col("limited_seconds").alias("active_seconds"),
+        F.col("limited_amount").alias("used_amount"),
         ratio("limited_amount", "capacity").alias("mean_utilisation"),
         F.round("peak_utilisation", 4).alias("peak_utilisation"),
         "above_80_minutes",
@@ -33,6 +40,32 @@ def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
     return [bars(percent, "Time above 80 % of the quota", "% of active minutes")]
 
 
+def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
+    often = [row for row in rows if row["throttled_fraction"] > _OFTEN]
+    rest = [row for row in rows if row["throttled_fraction"] <= _OFTEN]
+    close = [row for row in rest if (row["mean_utilisation"] or 0.0) > _NEARLY_FULL]
+    found = []
+    if often:
+        most = max(often, key=lambda row: row["throttled_minutes"])
+        found.append(
+            Finding(
+                f"{counted(len(often), 'entity was', 'entities were')} throttled in more than {percent(_OFTEN)} of the active"
+                f" minutes, {named(most)} in {counted(most['throttled_minutes'], 'minute', 'minutes')}.",
+                "Raise the limits of clients that need more. Ask the owners of the others to send less or more evenly.",
+            )
+        )
+    if close:
+        most = max(close, key=lambda row: row["mean_utilisation"])
+        found.append(
+            Finding(
+                f"{counted(len(close), 'other entity', 'other entities')} used more than {percent(_NEARLY_FULL)} of the quota"
+                f" on average, {named(most)} {percent(most['mean_utilisation'])}.",
+                "Raise these limits before growth leads to throttling, or agree with the owners on the present use.",
+            )
+        )
+    return found
+
+
 REPORT = Report(
     name="utilisation",
     order=2,
@@ -43,6 +76,7 @@ REPORT = Report(
     columns={
         "minutes": "minutes with activity and a limit",
         "active_seconds": "the seconds of these minutes in which the entity used its quota or was throttled",
+        "used_amount": "the use in these minutes",
         "mean_utilisation": "use / quota over these seconds; 1.0 is the quota",
         "peak_utilisation": "use / quota in the active seconds of the busiest minute",
         "above_80_minutes": "minutes at or above 80 % of the quota",
@@ -51,4 +85,5 @@ REPORT = Report(
     },
     build=_build,
     plots=_plots,
+    findings=_findings,
 )

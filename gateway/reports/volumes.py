@@ -7,8 +7,9 @@ from pyspark.sql import functions as F
 
 from gateway.reports.job.columns import moment, ratio
 from gateway.reports.job.hours import gateway_bit
+from gateway.reports.job.phrases import counted, duration
 from gateway.reports.job.plots import lines
-from gateway.reports.report import Plot, Report, ReportRow, Tables
+from gateway.reports.report import Finding, Plot, Report, ReportRow, Tables
 
 
 def _build(tables: Tables) -> DataFrame:
@@ -57,6 +58,23 @@ def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
     return [lines("Produce rate that the volume quota allows", "% of the normal rate", series)]
 
 
+def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
+    found = []
+    for enforced, verb in ((True, "slowed or paused"), (False, "would have slowed or paused")):
+        held = [row for row in rows if row["enforced"] is enforced and row["factor"] < 1]
+        if held:
+            longest = max(held, key=lambda row: row["seconds"])
+            gateways = counted(len({row["gateway"] for row in held}), "gateway", "gateways")
+            found.append(
+                Finding(
+                    f"A full disk {verb} producers {counted(len(held), 'time', 'times')} at {gateways}, up to"
+                    f" {duration(longest['seconds'])}: {longest['volume']} of broker {longest['broker']}.",
+                    "Shorten the retention of large topics on this broker, or give it more disk.",
+                )
+            )
+    return found
+
+
 REPORT = Report(
     name="volumes",
     order=7,
@@ -73,4 +91,5 @@ REPORT = Report(
     },
     build=_build,
     plots=_plots,
+    findings=_findings,
 )

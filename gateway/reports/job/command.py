@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
 
 def missing_requirement() -> str | None:
     """A message about software that must be installed first, or None."""
-    absent = [name for name in ("pyspark", "plotly") if find_spec(name) is None]
+    absent = [name for name in ("pyspark", "plotly", "jinja2") if find_spec(name) is None]
     if absent:
         return f"{' and '.join(absent)} not installed; pip install 'weir-gateway[reports]'"
     home = os.environ.get("JAVA_HOME")

@@ -201,9 +201,13 @@ def gateway_bit() -> Column:
 
 
 def _minutes(hours: HourEvents) -> DataFrame:
-    """One row for each minute and kind, summed over the entities. `throttled_entities` counts the throttled ones."""
+    """One row for each minute and kind, summed over the entities. `throttled_entities` counts the throttled ones.
+
+    `seconds` are the active seconds of the most active entity, null without a usage sample.
+    """
     return hours.minutes.groupBy(*HOUR, "minute", "kind").agg(
         *(F.sum(name).alias(name) for name in ("amount", "requests", "latency_ms", *SUMS)),
+        F.max("seconds").alias("seconds"),
         F.count_if(F.col("throttled") > 0).alias("throttled_entities"),
         F.bit_or("gateways").alias("gateways"),
     )

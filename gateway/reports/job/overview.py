@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import functions as F
 
 from gateway.quotas.kinds import UNITS
+from gateway.reports.job.phrases import duration
 from gateway.reports.job.plots import lines
 from gateway.reports.report import Plot, ReportRow, Tables
 
@@ -53,11 +54,11 @@ def _plots(tables: Tables, hours: int) -> Sequence[Plot]:
             (F.coalesce(F.sum("throttle_ms"), F.lit(0)) + F.coalesce(F.sum("noted_ms"), F.lit(0))).alias("delay_ms"),
             F.max("throttled_entities").alias("entities"),
             F.sum("amount").alias("amount"),
+            F.sum("seconds").alias("seconds"),
         )
         .orderBy("kind", *grain)
         .collect()
     ]
-    seconds = 60 if "minute" in grain else 3600
     every = "minute" if "minute" in grain else "hour"
     throttled = [kind for kind in _kinds(rows) if any(row["delay_ms"] for row in rows if row["kind"] == kind)]
     plots = []
@@ -68,19 +69,23 @@ def _plots(tables: Tables, hours: int) -> Sequence[Plot]:
             lines(f"Throttle time each {every}", "seconds", delays),
             lines(f"Entities throttled in one minute, maximum of each {every}", "entities", entities),
         ]
-    return [*plots, *use_plots(rows, seconds)]
+    return [*plots, *use_plots(rows)]
 
 
-def use_plots(rows: Sequence[ReportRow], seconds: int) -> Sequence[Plot]:
-    """A plot for each unit of the kinds that are shown in overviews. `rows` cover so many seconds each."""
+def use_plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
+    """A plot for each unit of the kinds that are shown in overviews: the use per active second."""
     found = _kinds(rows)
     plots = []
     for unit, kinds in UNITS.items():
         shown = [kind.name for kind in kinds if kind.in_overview and kind.name in found]
         if shown:
-            series = {name: _series(rows, name, "amount", seconds) for name in shown}
-            plots.append(lines("Use", f"{unit.name} per second", series))
+            series = {name: _series([_per_second(row) for row in rows], name, "rate") for name in shown}
+            plots.append(lines("Use in the active seconds", f"{unit.name} per second", series))
     return plots
+
+
+def _per_second(row: ReportRow) -> ReportRow:
+    return {**row, "rate": (row["amount"] or 0) / row["seconds"] if row["seconds"] else 0}
 
 
 def _kinds(rows: Sequence[ReportRow]) -> Sequence[str]:
@@ -91,16 +96,3 @@ def _series(rows: Sequence[ReportRow], kind: str, column: str, unit: float = 1) 
     of_kind = [row for row in rows if row["kind"] == kind]
     x = [f"{row['date']} {row['hour']:02d}:{row.get('minute', 0):02d}" for row in of_kind]
     return x, [(row[column] or 0) / unit for row in of_kind]
-
-
-def duration(seconds: float) -> str:
-    """A text such as `4 d 3 h`, `2 h 05 min`, `3 min 20 s` or `1.5 s`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 24:
-        return f"{hours} h {minutes:02d} min"
-    return f"{hours // 24} d {hours % 24} h"

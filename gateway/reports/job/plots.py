@@ -1,12 +1,17 @@
 """Plotly figures as plain data. The page adds colours and fonts."""
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Any
 
 from gateway.reports.report import Plot, ReportRow
 
 BARS = 20
 """The limit on bars in one figure; more would be unreadable."""
+POINTS = 1000
+"""The limit on points of a line, so that a year of hours does not fill the page."""
+_MARKERS = 60
+"""A line with more points has no markers, which would hide it on a narrow screen."""
 
 
 def label(row: ReportRow, user: str = "user", client_id: str = "client_id", ip: str = "ip") -> str:
@@ -17,6 +22,11 @@ def label(row: ReportRow, user: str = "user", client_id: str = "client_id", ip: 
 
 def kind_label(row: ReportRow) -> str:
     return f"{row['kind']}: {label(row)}"
+
+
+def named(row: ReportRow) -> str:
+    """The entity in a sentence: `client-id=etl (produce)`."""
+    return f"{label(row)} ({row['kind']})"
 
 
 def bars(amounts: Sequence[tuple[str, float]], title: str, unit: str) -> Plot:
@@ -41,14 +51,24 @@ def grouped_bars(
 
 
 def lines(title: str, unit: str, series: Mapping[str, tuple[Sequence[Any], Sequence[Any]]], *, log: bool = False) -> Plot:
-    """One line over time for each series of (times, values)."""
+    """One line over time for each series of (times, values). Long series show the maximum of several points each."""
+    longest = max((len(x) for x, _ in series.values()), default=0)
+    step = ceil(longest / POINTS)
+    if step > 1:
+        title = f"{title} (maximum of {step} points each)"
+        series = {name: _thinned(x, y, step) for name, (x, y) in series.items()}
+    mode = "lines+markers" if longest <= _MARKERS else "lines"
     return {
         "data": [
-            {"type": "scatter", "mode": "lines+markers", "name": name, "x": list(x), "y": list(y)}
-            for name, (x, y) in series.items()
+            {"type": "scatter", "mode": mode, "name": name, "x": list(x), "y": list(y)} for name, (x, y) in series.items()
         ],
         "layout": {"title": {"text": title}, "yaxis": _value_axis(unit, log=log), "height": 380},
     }
+
+
+def _thinned(x: Sequence[Any], y: Sequence[Any], step: int) -> tuple[Sequence[Any], Sequence[Any]]:
+    highest = [max(range(start, min(start + step, len(y))), key=lambda at: y[at]) for start in range(0, len(y), step)]
+    return [x[at] for at in highest], [y[at] for at in highest]
 
 
 def _bar_layout(title: str, unit: str, height: int, *, log: bool = False) -> dict[str, Any]:
@@ -61,7 +81,7 @@ def _bar_layout(title: str, unit: str, height: int, *, log: bool = False) -> dic
 
 
 def _value_axis(unit: str, *, log: bool) -> dict[str, Any]:
-    return {"title": {"text": unit}} | ({"type": "log", "dtick": 1} if log else {"rangemode": "tozero"})
+    return {"title": {"text": unit}} | ({"type": "log", "dtick": "D2"} if log else {"rangemode": "tozero"})
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

@@ -11,15 +11,15 @@ from pyspark.sql import functions as F
 from gateway.reports import all_reports
 from gateway.reports.report import Report, Tables
 
-ON_PAGE = 500
-"""The limit on rows that the page shows of a report. The folders have all rows."""
+FOR_PAGE = 100_000
+"""The limit on rows of a report that the page's findings and plots come from. The folders have all rows."""
 _AT_ONCE = 3
 """The number of reports that are built at the same time."""
 
 
 @dataclass(frozen=True)
 class MadeReport:
-    """A written report: its columns, its first rows, and the number of all rows."""
+    """A written report: its columns, its first `FOR_PAGE` rows, and the number of all rows."""
 
     report: Report
     columns: Sequence[str]
@@ -37,8 +37,8 @@ def write_reports(spark: SparkSession, tables: Tables, out: str, progress: Calla
         one_file.write.mode("overwrite").parquet(f"{out}/{report.name}")
         written = spark.read.schema(one_file.schema).parquet(f"{out}/{report.name}")
         written.coalesce(1).write.mode("overwrite").option("header", True).csv(f"{out}/csv/{report.name}")
-        first = [row.asDict(recursive=True) for row in written.limit(ON_PAGE).collect()]
-        count = written.count() if len(first) == ON_PAGE else len(first)
+        first = [row.asDict() for row in written.limit(FOR_PAGE).collect()]
+        count = written.count() if len(first) == FOR_PAGE else len(first)
         progress(f"{report.name}: {count:,} rows")
         return MadeReport(report, written.columns, first, count)
 

@@ -141,6 +141,7 @@ def utilisation() -> Rows:
                 "limit": limit,
                 "minutes": len(limited),
                 "active_seconds": sum(seconds),
+                "used_amount": sum(used for used, _ in limited),
                 "mean_utilisation": round(sum(used for used, _ in limited) / sum(allowed for _, allowed in limited), 4),
                 "peak_utilisation": round(max(used / allowed for used, allowed in limited), 4),
                 "above_80_minutes": above_80,

@@ -2,13 +2,13 @@
 
 import datetime as dt
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.gateway.reports.conftest import SPARK, Run
+from tests.gateway.reports.html import Html
 from tests.gateway.reports.scenario import HOSTILE
 
 if TYPE_CHECKING:
@@ -17,26 +17,8 @@ if TYPE_CHECKING:
 pytestmark = SPARK
 
 
-class Elements(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.scripts: list[str] = []
-        self.links: list[str] = []
-        self.tags: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.links += [value for name, value in attrs if name in ("src", "href") and value is not None]
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_data(self, data: str) -> None:
-        if self.tags and self.tags[-1] == "script" and self.scripts:
-            self.scripts[-1] += data
-
-
 @pytest.fixture(scope="module")
-def html(report: Run) -> str:
+def text(report: Run) -> str:
     from gateway.reports.job.overview import overview
     from gateway.reports.job.page import page
 
@@ -45,53 +27,62 @@ def html(report: Run) -> str:
 
 
 @pytest.fixture(scope="module")
-def elements(html: str) -> Elements:
-    found = Elements()
-    found.feed(html)
-    return found
+def html(text: str) -> Html:
+    return Html(text)
 
 
-def test_page_loads_nothing_from_elsewhere(elements: Elements) -> None:
-    assert elements.links == ["data:,"]
-    assert len(elements.scripts) == 3
+def test_page_loads_nothing_from_elsewhere(html: Html) -> None:
+    assert [link for link in html.links if not link.startswith("#")] == ["data:,"]
+    assert len(html.scripts) == 4
 
 
-def test_page_has_all_rows_and_names_empty_reports(elements: Elements, report: Run) -> None:
-    data = json.loads(elements.scripts[0])
-    assert [each["name"] for each in data["reports"]] == ["overview", *(made.report.name for made in report.reports)]
-    for each, made in zip(data["reports"][1:], report.reports, strict=True):
-        assert len(each["rows"]) == made.count
-        assert each["plots"]
-        assert each["nothing"]
-    assert data["period"] == "2026-11-20 22:00 to 2026-11-21 01:00 UTC"
-    assert dict(data["tiles"])["events"] == f"{report.found.events:,}"
+def test_page_has_first_rows_of_each_report(html: Html, text: str, report: Run) -> None:
+    assert set(html.ids) >= {"overview", *(made.report.name for made in report.reports)}
+    for made in report.reports:
+        assert len(html.tables[made.report.name].rows) == made.count
+    assert "2026-11-20 22:00 to 2026-11-21 01:00 UTC" in text
+    assert f"<dt>events</dt><dd>{report.found.events:,}</dd>" in text
 
 
-def test_plot_with_one_point_becomes_a_table() -> None:
-    from gateway.reports.job.page import small_table
-    from gateway.reports.job.plots import bars, grouped_bars, lines
-
-    over_time = lines("Use", "bytes/s", {"produce": (["10:00"], [7.0]), "fetch": (["10:00"], [8.0])})
-    table = {"columns": ["", "", "bytes/s"], "rows": [["produce", "10:00", 7.0], ["fetch", "10:00", 8.0]]}
-    assert small_table(over_time) == {"layout": {"title": {"text": "Use"}}, "table": table}
-    for plot, row in (
-        (bars([("a", 1.0)], "Throttle time", "s"), ["a", "", 1.0]),
-        (grouped_bars(["a"], "Limits", "units/s", {"now": [1.0]}), ["a", "now", 1.0]),
-    ):
-        made = small_table(plot)
-        assert made is not None
-        assert made["table"]["rows"] == [row]
-    assert small_table(lines("Use", "bytes/s", {"produce": (["10:00", "11:00"], [7.0, 8.0])})) is None
-    assert small_table(bars([("a", 1.0), ("b", 2.0)], "Throttle time", "s")) is None
+def test_index_links_each_report_and_finding(html: Html, report: Run) -> None:
+    assert {link.removeprefix("#") for link in html.links if link.startswith("#")} <= set(html.ids)
+    for made in report.reports:
+        findings = made.report.findings(made.rows)
+        lines = [line for line, link in html.index if link == f"#{made.report.name}"]
+        assert [line.removesuffix(finding.advice) for line, finding in zip(lines, findings, strict=False)] == [
+            finding.text for finding in findings
+        ]
+        assert len(lines) == max(1, len(findings))
+        assert all(any(letter.isdigit() for letter in finding.text) for finding in findings)
 
 
-def test_hostile_name_cannot_break_the_page(html: str, elements: Elements) -> None:
+def test_bad_lines_are_a_finding(html: Html, report: Run) -> None:
+    assert any(line.startswith(f"{report.found.rejected} lines of the ledger are not valid") for line, _ in html.index)
+
+
+def test_table_cells_have_heads_and_units(html: Html, report: Run) -> None:
+    for made in report.reports:
+        html.tables[made.report.name].check()
+
+
+def test_use_divides_by_active_seconds(report: Run) -> None:
+    """In the last hour, steady uses 30 kB in 45 s of most minutes, beside greedy with 100 kB in 55 s."""
+    from gateway.reports.job.overview import overview
+
+    plots = overview(report.found.tables, len(report.found.hours)).plots
+    (use,) = [plot for plot in plots if plot["layout"]["title"]["text"].startswith("Use") and "bytes" in str(plot["layout"])]
+    (produce,) = [series for series in use["data"] if series["name"] == "produce"]
+    at = produce["x"].index("2026-11-21 00:01")
+    assert produce["y"][at] == pytest.approx((100_000 + 30_001) / 55)
+
+
+def test_hostile_name_cannot_break_the_page(text: str, html: Html) -> None:
     assert HOSTILE.user is not None
-    assert HOSTILE.user not in html
-    assert HOSTILE.user in {row.get("user") for each in json.loads(elements.scripts[0])["reports"][1:] for row in each["rows"]}
-    plots = json.dumps([each["plots"] for each in json.loads(elements.scripts[0])["reports"]])
-    assert "<b>" not in plots, "Plotly would parse the name as markup"
-    assert "&lt;b>" in plots
+    assert HOSTILE.user not in text
+    assert any(f"user={HOSTILE.user}" in cell for row in html.tables["client_manners"].rows for cell in row)
+    plots = json.loads(html.scripts[0])
+    assert "<b>" not in json.dumps(plots), "Plotly would parse the name as markup"
+    assert "&lt;b>" in json.dumps(plots)
 
 
 def test_page_is_written_to_any_hadoop_path(spark: "SparkSession", tmp_path: Path) -> None:

@@ -153,8 +153,8 @@ def test_reports_know_its_unit() -> None:
     from gateway.reports.job.overview import use_plots
     from gateway.reports.top_throttled import REPORT
 
-    row = {"date": "2026-01-01", "hour": 0, "kind": "spoon", "amount": 7_200.0}
-    (plot,) = use_plots([row], 3_600)
+    row = {"date": "2026-01-01", "hour": 0, "kind": "spoon", "amount": 7_200.0, "seconds": 3_600}
+    (plot,) = use_plots([row])
     assert plot["layout"]["yaxis"]["title"]["text"] == "teaspoons per second"
     assert [(line["name"], line["y"]) for line in plot["data"]] == [("spoon", [2.0])]
     assert "teaspoons" in REPORT.columns["amount"]

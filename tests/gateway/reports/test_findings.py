@@ -1,0 +1,144 @@
+"""The findings of each report: which rows lead to a sentence, and its numbers."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+APP: dict[str, Any] = {"kind": "produce", "user": None, "client_id": "app", "ip": None}
+JOB: dict[str, Any] = {"kind": "fetch", "user": "etl", "client_id": "job", "ip": None}
+SIZED = {"limit_now": 1024.0, "limit_for_0_percent": 512.0, "demand_estimate": None, "throttled_minutes": 0}
+BUSY = {"throttled_fraction": 0.1, "throttled_minutes": 1, "mean_utilisation": 0.8}
+EARLY = {"what": "early_sends", "count": 3, "address": "10.0.0.1", "reason": None}
+STATE = {"gateway": "weir-0", "enforced": True, "factor": 0.0, "seconds": 90.0, "volume": "/var/kafka", "broker": 2}
+CHANGE = {"time": dt.datetime(2026, 11, 20, 23, 10), "quota": "user=etl", "before_throttle_ms": 500, "after_throttle_ms": 500}  # noqa: DTZ001
+HELD = {"throttled": 9, "throttle_ms": 90_000, "share": 0.75, "noted": 0, "noted_ms": 0}
+HOUR = {"date": dt.date(2026, 11, 20), "hour": 22, "kind": "produce", "enforced": True, "p99_ms": 1000}
+TOPIC = {"topic": "logs", "reason": "quota", "enforced": True, "rejections": 2, "bytes": 2048.0}
+PAIR = {"user": None, "client_id": "app", "by_user": "etl", "by_client_id": None, "minutes": 5, "by_share": 0.9}
+
+
+CASES: list[tuple[str, list[dict[str, Any]], list[str]]] = [
+    (
+        "top_throttled",
+        [APP | HELD, JOB | HELD | {"throttle_ms": 30_000}],
+        ["2 entities were throttled for 2 min 00 s in total; client-id=app (produce) has 75 % of this time."],
+    ),
+    (
+        "top_throttled",
+        [APP | HELD | {"throttled": 0, "throttle_ms": 0, "noted": 4, "noted_ms": 1500}],
+        ["Weir would have throttled 1 entity for 1.5 s, but did not enforce the quotas."],
+    ),
+    ("throttle_percentiles", [HOUR], []),
+    (
+        "throttle_percentiles",
+        [HOUR | {"p99_ms": 2000}, HOUR | {"kind": "fetch", "p99_ms": 4000}, HOUR | {"enforced": False, "p99_ms": 9000}],
+        [
+            "The 99th percentile of throttle times exceeded 1.0 s in 1 hour; the longest was 4.0 s (fetch, 2026-11-20 22:00).",
+        ],
+    ),
+    ("utilisation", [APP | BUSY], []),
+    (
+        "utilisation",
+        [APP | BUSY | {"throttled_fraction": 0.5, "throttled_minutes": 6}, JOB | BUSY | {"mean_utilisation": 0.95}],
+        [
+            "1 entity was throttled in more than 10 % of the active minutes, client-id=app (produce) in 6 minutes.",
+            "1 other entity used more than 80 % of the quota on average, user=etl, client-id=job (fetch) 95 %.",
+        ],
+    ),
+    (
+        "noisy_neighbours",
+        [PAIR, PAIR | {"by_user": "other", "minutes": 2}],
+        [
+            "1 client was slowed while others used more: client-id=app in 5 minutes, beside user=etl with 90 % of the bytes.",
+        ],
+    ),
+    ("right_sizing", [APP | SIZED], []),
+    (
+        "right_sizing",
+        [
+            APP | SIZED | {"demand_estimate": 2048.0, "throttled_minutes": 3},
+            APP | SIZED | {"limit_for_0_percent": 100.0},
+            JOB | SIZED | {"limit_now": None},
+        ],
+        [
+            "1 entity has an estimated demand above 1.1 times the limit: client-id=app (produce), 2.00 KiB/s for 1.00 KiB/s.",
+            "1 entity has a limit of more than 10 times the busiest minute.",
+            "1 entity has no limit.",
+        ],
+    ),
+    ("mutations", [JOB | {"throttled": 0, "throttle_ms": 0}], []),
+    (
+        "mutations",
+        [JOB | {"throttled": 3, "throttle_ms": 61_000}],
+        ["1 entity was throttled for 1 min 01 s by the quota on mutations; user=etl, client-id=job had 3 throttles."],
+    ),
+    (
+        "topics",
+        [TOPIC, TOPIC | {"topic": "clicks"}, TOPIC | {"enforced": False}],
+        [
+            "4 Produce requests with 4.00 KiB to 2 topics were rejected, most bytes to logs (reason: quota).",
+            "2 Produce requests with 2.00 KiB to 1 topic would have been rejected, most bytes to logs (reason: quota).",
+        ],
+    ),
+    ("volumes", [STATE | {"factor": 1.0}], []),
+    (
+        "volumes",
+        [STATE, STATE | {"gateway": "weir-1", "seconds": 3.0}],
+        [
+            "A full disk slowed or paused producers 2 times at 2 gateways, up to 1 min 30 s: /var/kafka of broker 2.",
+        ],
+    ),
+    (
+        "client_manners",
+        [APP | EARLY, JOB | EARLY | {"what": "connections_rejected", "count": 7, "reason": "max_per_ip"}],
+        [
+            "1 entity sent 3 requests before the throttle time was over, client-id=app (produce) 3.",
+            "7 connections from 1 address had to be closed, most often from 10.0.0.1 (reason: max_per_ip).",
+        ],
+    ),
+    ("config_changes", [CHANGE], []),
+    (
+        "config_changes",
+        [CHANGE, CHANGE | {"after_throttle_ms": 2500}],
+        [
+            "More throttle time followed 1 of 2 changes: 2.0 s more in the hour after 2026-11-20 23:10 (user=etl).",
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "rows", "sentences"), CASES)
+def test_rows_lead_to_findings(name: str, rows: list[dict[str, Any]], sentences: list[str]) -> None:
+    from gateway.reports import all_reports
+
+    findings = all_reports()[name].findings(rows)
+    assert [finding.text for finding in findings] == sentences
+    assert all(finding.advice.endswith(".") for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0.0 s"), (59.94, "59.9 s"), (59.96, "1 min 00 s"), (200, "3 min 20 s"), (7500, "2 h 05 min"), (356_400, "4 d 3 h")],
+)
+def test_duration_has_two_units(seconds: float, text: str) -> None:
+    from gateway.reports.job.phrases import duration
+
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (1_048_576.0, "produce", "1.00 MiB/s"),
+        (2.5, "controller_mutation", "2.5 partitions/s"),
+        (-2048.0, "volume", "-2.00 KiB/s"),
+        (1200.0, None, "1,200 units/s"),
+    ],
+)
+def test_rate_has_the_unit_of_its_kind(value: float, kind: str | None, text: str) -> None:
+    from gateway.reports.job.phrases import rate
+
+    assert rate(value, kind) == text
