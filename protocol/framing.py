@@ -15,6 +15,7 @@ MAX_HEAD_BYTES = 256 * 1024
 """Limit on the bytes kept of a frame with an incomplete head. No honest head needs three strings of 32 KiB and tags."""
 
 _TLS_HANDSHAKE = 0x16
+_PROXY_HEADERS = frozenset((b"PROX", b"\r\n\r\n"))
 
 
 class Framing:
@@ -62,6 +63,12 @@ class Framing:
             return
         if size >> 24 == _TLS_HANDSHAKE:
             raise InvalidFrame("tls_on_plaintext", f"frame length {size}: TLS on a plaintext listener?")
+        if size >= 0 and size.to_bytes(4, "big") in _PROXY_HEADERS:
+            raise InvalidFrame(
+                "proxy_header",
+                f"frame length {size}: a PROXY header that nothing reads here. One balancer may send one, to a listener with"
+                " proxy_protocol",
+            )
         if size < 0:
             raise InvalidFrame("negative_length", f"frame length {size} is negative")
         if size < self._min_bytes:

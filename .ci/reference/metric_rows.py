@@ -23,6 +23,7 @@ FILES = Path(__file__).resolve().parents[2] / "helm" / "weir" / "files"
 _NAME = re.compile(r"\bweir_[a-z0-9_]+\b")
 
 OWN_QUERIES = {
+    "weir_proxy_headers_total": "once `none` stays constant, every client uses a balancer, and `mode: required` refuses none",
     "weir_topic_throttled_requests_total": "requests that met the threshold of a topic, by topic",
     "weir_volume_open_ratio": "strength of the disks' effect on producers",
     "weir_volume_publication_age_seconds": "an age above quotas.volumes.freshness_seconds: gateways count the usage as unknown",

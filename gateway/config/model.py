@@ -18,6 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.config.entities import EntityRows, exemption_warnings, name_warnings
 from gateway.config.group_rows import GroupRows
+from gateway.config.proxy_protocol import ProxyProtocolConfig
 from gateway.config.sasl import SENT_AS_IT_IS, ListenerSaslConfig, UpstreamSaslConfig
 from gateway.config.section import Section, WindowConfig, described, filled_in, invalid
 from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns_name
@@ -183,6 +184,7 @@ class ListenerConfig(AcceptSection):
         None,
     )
     sasl: ListenerSaslConfig = described("Authentication of clients.", ListenerSaslConfig())
+    proxy_protocol: ProxyProtocolConfig = described("Addresses of clients behind a balancer.", ProxyProtocolConfig())
 
     @model_validator(mode="before")
     @classmethod
@@ -349,6 +351,7 @@ class WeirConfig(Section):
         for place, key, section, effect in self._sections_that_may_be_off():
             if key in section.model_fields_set and getattr(section, key) is None:
                 found.append(f"{place}{key}: is empty, {effect}")
+        found += [line for index, listener in enumerate(self.listeners) for line in listener.proxy_protocol.warnings(index)]
         if self.sharing is None and self.workers > 1:
             found.append(
                 f"sharing: is empty, so each of the {self.workers} workers gives every client its whole quota"

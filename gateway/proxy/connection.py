@@ -16,6 +16,7 @@ from termios import FIONREAD
 from typing import Final, cast
 
 from gateway.clock import monotonic
+from gateway.cluster.brokers import Address
 from gateway.proxy.context import SessionContext
 from gateway.proxy.core import SessionCore
 from gateway.proxy.draining import Draining
@@ -82,12 +83,12 @@ class BrokerEnd:
 
 
 class Session:
-    """A client's connection: an asyncio protocol, and the `Wire` of its core."""
+    """A client's connection: an asyncio protocol, and the `Wire` of its core. `address` is the client's own."""
 
-    def __init__(self, host: SessionHost, slot: Slot) -> None:
+    def __init__(self, host: SessionHost, slot: Slot, address: Address) -> None:
         self._host = host
         self._slot = slot
-        self._core = SessionCore(self, host.context, slot)
+        self._core = core = SessionCore(self, host.context, slot)
         self._requests = self._core.requests
         self._loop = asyncio.get_running_loop()
         self._client: asyncio.Transport | None = None
@@ -99,7 +100,9 @@ class Session:
         self._draining: Draining | None = None
         self._socket_fd = -1
         self._undecrypted: Callable[[], int] | None = None
-        self.peer = ""
+        self.peer = core.connection.peer = f"{address[0]}:{address[1]}"
+        core.client.ip = core.throttle.origin.address = address[0]
+        core.throttle.origin.broker = host.node_id
         self.last_active = monotonic()
         self._authenticate_by = self.last_active + host.context.authentication_seconds
 
@@ -111,12 +114,7 @@ class Session:
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._client = client = cast("asyncio.Transport", transport)
-        peer = client.get_extra_info("peername") or ("", 0)
-        self.peer = self._core.connection.peer = f"{peer[0]}:{peer[1]}"
         self._host.sessions.add(self)
-        origin = self._core.throttle.origin
-        origin.address, origin.broker = str(peer[0]), self._host.node_id
-        self._core.client.ip = origin.address
         connection = client.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket_fd = connection.fileno()

@@ -18,6 +18,7 @@ class Counters:
     `connections` and `muted` are of this moment. `rejected[reason]` counts connections that a limit refused or closed.
     `protocol_errors[reason]` counts connections that are closed for their peer's bytes. `handshakes` are TLS handshakes of this
     moment, `handshake_failures[reason]` those that failed. `certificate_reloads[result]` counts changed certificate files.
+    `proxy_headers[kind]` counts connections of listeners that read PROXY headers: v1, v2, local (a balancer's own), none.
     `authentications[mechanism]` counts those that a broker accepted, `authentication_failures[reason]` the others.
     `ledger_dropped` counts events that are in no ledger, `ledger_topic_dropped` those that only `ledger.topic` lacks.
     `usage_saves[result]` counts attempts to save recent usage, `task_restarts[name]` failures of background tasks.
@@ -40,6 +41,7 @@ class Counters:
         self.handshakes = 0
         self.handshake_failures: Counter[str] = Counter()
         self.certificate_reloads: Counter[str] = Counter()
+        self.proxy_headers: Counter[str] = Counter()
         self.authentications: Counter[str] = Counter()
         self.authentication_failures: Counter[str] = Counter()
 

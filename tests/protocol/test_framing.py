@@ -28,6 +28,8 @@ def framing(min_bytes=MIN_REQUEST_BYTES, max_bytes=1_000_000):
         (0x16030100, "tls_on_plaintext"),
         (0x16FFFFFF, "tls_on_plaintext"),
         (0x17000000, "frame_too_large"),
+        (int.from_bytes(b"PROX", "big"), "proxy_header"),
+        (int.from_bytes(b"\r\n\r\n", "big"), "proxy_header"),
     ],
 )
 def test_length_of_a_frame_is_checked(size, reason):

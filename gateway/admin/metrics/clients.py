@@ -52,6 +52,8 @@ METRICS: tuple[Row, ...] = (
           one(lambda scrape: scrape.counters.connections_total)),
     Value("counter", "weir_protocol_errors_total", "Client connections closed because of invalid requests.", ("reason",),
           reasons(lambda scrape: scrape.protocol_errors)),
+    Value("counter", "weir_proxy_headers_total", "Connections of listeners with proxy_protocol, by header: v1, v2, none, or"
+          " local (a balancer's own connection).", ("header",), reasons(lambda scrape: scrape.proxy_headers)),
     Value("gauge", "weir_tls_handshakes", "TLS handshakes with clients in progress now.", (),
           one(lambda scrape: scrape.counters.handshakes)),
     Value("counter", "weir_tls_handshake_failures_total", "TLS handshakes with clients that failed.", ("reason",),

@@ -28,6 +28,7 @@ class Scrape:
     rejected: dict[str, int]
     protocol_errors: dict[str, int]
     handshake_failures: dict[str, int]
+    proxy_headers: dict[str, int]
     certificate_reloads: dict[str, int]
     usage_saves: dict[str, int]
     task_restarts: dict[str, int]
@@ -54,6 +55,7 @@ class Scrape:
             rejected={"broker_unreachable": 0, **view.counters.rejected},
             protocol_errors={"internal": 0, **view.counters.protocol_errors},
             handshake_failures=dict(view.counters.handshake_failures),
+            proxy_headers=dict(view.counters.proxy_headers),
             certificate_reloads={"success": 0, "failure": 0, **view.counters.certificate_reloads},
             usage_saves={"success": 0, "failure": 0, **view.counters.usage_saves},
             task_restarts=dict(view.counters.task_restarts),

@@ -84,10 +84,12 @@ class ConnectionAdmission:
             self._waiting.append(resume)
         return seconds
 
-    def admit(self, listener: str, connection: socket.socket, ip: str, port: int) -> ConnectionSlot | None:
+    def admit(
+        self, listener: str, connection: socket.socket, ip: str, port: int, *, limit_address: bool = True
+    ) -> ConnectionSlot | None:
         """Count a new connection. Returns None for a refused connection; this object closes its socket."""
         now = monotonic()
-        verdict = self.quotas.accept(listener, ip, now)
+        verdict = self.quotas.accept(listener, ip, now, limit_address=limit_address)
         if isinstance(verdict, ConnectionSlot):
             return verdict
         reason = verdict.reason

@@ -37,6 +37,7 @@ METRICS: tuple[Row, ...] = (
           _per_listener(lambda quota: quota.throttle_seconds_total)),
     Value("gauge", "weir_held_connections", "Connections refused by an address's rate that are not closed yet.", (),
           one_of(ConnectionsReport)(lambda report: report.held)),
-    Value("counter", "weir_connections_rejected_total", "Client connections refused or closed by a limit.", ("reason",),
+    Value("counter", "weir_connections_rejected_total", "Client connections refused or closed by a limit, or refused"
+          " for their PROXY header.", ("reason",),
           reasons(lambda scrape: scrape.rejected)),
 )  # fmt: skip

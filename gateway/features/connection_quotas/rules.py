@@ -222,16 +222,17 @@ class ConnectionQuotas:
         """Seconds until the listener may accept a connection; inf: until a connection is closed."""
         return max(self.gateway.wait(now), self.listeners[listener].wait(now))
 
-    def accept(self, listener: str, ip: str, now: float) -> ConnectionSlot | Refusal:
+    def accept(self, listener: str, ip: str, now: float, *, limit_address: bool = True) -> ConnectionSlot | Refusal:
         """Count a connection that a listener has accepted, or refuse the connection. The listener must not have to `wait`.
 
-        A delay is at most one sample of the quota window, as in Kafka.
+        A delay is at most one sample of the quota window, as in Kafka. A balancer's own connections and those of clients
+        without an address come without `limit_address`.
         """
         at_once = self._per_ip.get(ip, 0)
-        if at_once + self._peers.get((IP, ip), 0) >= part_of(self.max_per_ip(ip), self._parts):
+        if limit_address and at_once + self._peers.get((IP, ip), 0) >= part_of(self.max_per_ip(ip), self._parts):
             return Refusal("max_per_ip")
         enforce, longest = self._engine.settings.enforce, self._metering.window.seconds
-        bucket = self._engine.acquire_ip(KIND, ip, now)
+        bucket = self._engine.acquire_ip(KIND, ip, now) if limit_address else None
         if bucket is not None:
             delay, enforced = bucket.enter(longest, now)
             self._engine.release(bucket, now)

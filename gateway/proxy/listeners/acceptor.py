@@ -9,10 +9,13 @@ import errno
 import logging
 import resource
 import socket
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Coroutine
 from math import inf
-from typing import Protocol
+from typing import Any, Protocol
 
+from gateway.cluster.brokers import Address
+from gateway.proxy.listeners.proxy_headers import ProxyHeaders
 from gateway.proxy.tls.handshakes import Handshakes
 from gateway.proxy.wire import Slot
 
@@ -36,28 +39,41 @@ class Admission(Protocol):
     def wait(self, listener: str, resume: Callable[[], None]) -> float:
         """Return the seconds until the listener may accept. After `inf`, it calls `resume` when the listener may accept."""
 
-    def admit(self, listener: str, connection: socket.socket, ip: str, port: int) -> Slot | None:
-        """Count a new connection, or refuse it: close its socket and return None."""
+    def admit(self, listener: str, connection: socket.socket, ip: str, port: int, *, limit_address: bool = True) -> Slot | None:
+        """Count a new connection, or refuse it: close its socket and return None.
+
+        Without `limit_address`, the limits on addresses refuse nothing.
+        """
 
 
-Serve = Callable[[Slot], asyncio.Protocol]
-"""Creates the protocol of a connection. The protocol releases the slot in `connection_lost`."""
+Serve = Callable[[Slot, Address], asyncio.Protocol]
+"""Creates the protocol of a client's connection. The protocol releases the slot in `connection_lost`."""
 
 
 class Acceptor:
     """Accepts connections from one listening socket, and owns the socket. With `tls`, connections start with a handshake.
 
-    `listener` is the name of the listener in the config. Connections that must wait stay in the kernel's queue.
+    `listener` is the name of the listener in the config. Connections that must wait stay in the kernel's queue. With `headers`,
+    a balancer's connection is admitted only after its header, with the client's address.
     """
 
     def __init__(
-        self, bound: socket.socket, serve: Serve, admission: Admission, listener: str, *, tls: Handshakes | None = None
+        self,
+        bound: socket.socket,
+        serve: Serve,
+        admission: Admission,
+        listener: str,
+        *,
+        tls: Handshakes | None = None,
+        headers: ProxyHeaders | None = None,
     ) -> None:
         self._bound = bound
         self._serve = serve
         self._admission = admission
         self._listener = listener
         self._tls = tls
+        self._headers = headers
+        self._introduced: deque[tuple[socket.socket, Address, bool]] = deque()  # after their headers, before admission
         self._loop = asyncio.get_running_loop()
         self._starting: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
@@ -65,11 +81,13 @@ class Acceptor:
     def start(self) -> None:
         if self._bound.fileno() >= 0:
             self._loop.add_reader(self._bound.fileno(), self._accept)
+        if self._introduced:
+            self._loop.call_soon(self._accept)
 
     @property
     def starting(self) -> int:
-        """The number of connections in their TLS handshake."""
-        return len(self._starting)
+        """The number of accepted connections without a session: in their PROXY header or TLS handshake, or not yet admitted."""
+        return len(self._starting) + len(self._introduced)
 
     def finish(self) -> None:
         """Accept the connections in the kernel's queue, then close the socket. Open connections and handshakes continue.
@@ -81,13 +99,15 @@ class Acceptor:
         self._stop_reading()
         while self._accept_one():
             pass
-        self._stop_reading()
+        self._loop.remove_reader(self._bound.fileno())  # a pause goes on, for connections that are introduced by then
         self._bound.close()
 
     def close(self) -> None:
-        """Close the socket and cancel handshakes. Open connections continue."""
+        """Close the socket, and cancel headers and handshakes. Open connections continue."""
         for task in self._starting:
             task.cancel()
+        while self._introduced:
+            self._introduced.popleft()[0].close()
         if self._bound.fileno() >= 0:
             self._stop_reading()
             self._bound.close()
@@ -101,18 +121,25 @@ class Acceptor:
         for _ in range(ACCEPTS_PER_WAKE):
             if not self._accept_one():
                 return
+        if self._introduced:
+            self._loop.call_soon(self._accept)
 
     def _accept_one(self) -> bool:
-        """Accept one connection. Returns False if the queue is empty or the listener must wait."""
+        """Admit an introduced connection, or accept one. Returns False if there is none or the listener must wait."""
         wait = self._admission.wait(self._listener, self.start)
         if wait > 0.0:
             self._pause_for(wait)
             return False
+        if self._introduced:
+            self._admit(*self._introduced.popleft())
+            return True
         try:
             connection, address = self._bound.accept()
         except (BlockingIOError, InterruptedError):
             return False
         except OSError as error:
+            if self._bound.fileno() < 0:  # closed by `finish`, and only introduced connections were left
+                return False
             if error.errno in _CONNECTION_ERRORS:  # the client closed it before the accept
                 return True
             _log.warning(
@@ -126,25 +153,58 @@ class Acceptor:
             self._pause_for(RETRY_SECONDS)
             return False
         connection.setblocking(False)
-        slot = self._admission.admit(self._listener, connection, *address[:2])
-        if slot is not None:
-            task = self._loop.create_task(self._begin(connection, slot))
-            self._starting.add(task)
-            task.add_done_callback(self._starting.discard)
+        peer: Address = address[:2]
+        if self._headers is None:
+            self._admit(connection, peer)
+        elif self._headers.trusts(peer):
+            self._run(self._introduce(self._headers, connection, peer))
+        elif self._headers.refuse_peer(peer):
+            connection.close()
+        else:
+            self._admit(connection, peer, unread=self._headers)
         return True
 
     def _pause_for(self, seconds: float) -> None:
         """`inf` means until the next `start`."""
-        self._loop.remove_reader(self._bound.fileno())
+        if self._bound.fileno() >= 0:
+            self._loop.remove_reader(self._bound.fileno())
         if seconds < inf:
             self._pause = self._loop.call_later(seconds, self.start)
 
-    async def _begin(self, connection: socket.socket, slot: Slot) -> None:
+    def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
+
+    async def _introduce(self, headers: ProxyHeaders, connection: socket.socket, balancer: Address) -> None:
         try:
+            client, limit_address = await headers.read(connection, balancer)
+        except BaseException as error:
+            connection.close()
+            if not isinstance(error, OSError):
+                raise
+            _log.debug("a connection ended before its client was known: %s", error, extra={"peer": balancer[0]})
+            return
+        self._introduced.append((connection, client, limit_address))
+        if len(self._introduced) == 1:  # those before it wait for the listener already
+            self._accept_one()
+
+    def _admit(
+        self, connection: socket.socket, client: Address, limit_address: bool = True, *, unread: ProxyHeaders | None = None
+    ) -> None:
+        """Start the connection's session, unless a limit refuses it. `unread` refuses a header that a client sends."""
+        slot = self._admission.admit(self._listener, connection, *client, limit_address=limit_address)
+        if slot is not None:
+            self._run(self._begin(connection, slot, client, unread))
+
+    async def _begin(self, connection: socket.socket, slot: Slot, client: Address, unread: ProxyHeaders | None) -> None:
+        try:
+            if unread is not None:
+                await unread.refuse_header(connection, client)
             if self._tls is None:
-                await self._loop.connect_accepted_socket(lambda: self._serve(slot), connection)
+                await self._loop.connect_accepted_socket(lambda: self._serve(slot, client), connection)
             else:
-                await self._tls.perform(connection, lambda: self._serve(slot))
+                await self._tls.perform(connection, client, lambda: self._serve(slot, client))
         except BaseException as error:
             slot.release()
             connection.close()

@@ -17,8 +17,9 @@ from gateway.proxy.connection import Dial, Session, SessionHost
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters
 from gateway.proxy.handlers.sasl import AuthenticationGate, SaslObserver
-from gateway.proxy.listeners.acceptor import Acceptor, Admission
+from gateway.proxy.listeners.acceptor import Acceptor, Admission, Serve
 from gateway.proxy.listeners.port_claims import PortClaims
+from gateway.proxy.listeners.proxy_headers import ProxyHeaders
 from gateway.proxy.listeners.tls_acceptor import AcceptedTlsClient, TlsAcceptor
 from gateway.proxy.sessions import Sessions
 from gateway.proxy.tls.contexts import LiveContext, ServerContext, server_context
@@ -84,6 +85,9 @@ class Listener:
             self.live = LiveContext(name, tls.files, lambda: server_context(tls, known_name), counters.certificate_reloads)
             self._handshakes = Handshakes(config.name, self.live, config.tls.handshake_seconds, counters)
             self._mapping = PrincipalMapping(config.tls.principal_mapping_rules)
+        self._headers: ProxyHeaders | None = None
+        if config.proxy_protocol.mode != "disabled":
+            self._headers = ProxyHeaders(config.name, config.proxy_protocol, counters, self._context.outlet)
         if config.broker_ports is not None:
             self._brokers.on_new(partial(self._open_broker_port, config.broker_ports))
 
@@ -120,7 +124,7 @@ class Listener:
 
     @property
     def starting(self) -> int:
-        """The number of accepted connections that are still in their TLS handshake."""
+        """The number of accepted connections without a session."""
         return sum(acceptor.starting for acceptor in self._acceptors)
 
     def finish(self) -> None:
@@ -199,13 +203,13 @@ class Listener:
 
     def _serve(self, bound: socket.socket, dial: Dial, broker: str, node_id: int | None = None) -> None:
         host = SessionHost(self._context, self._sessions, dial, broker, node_id)
-        name, admission = self._config.name, self._admission
+        name = self._config.name
         if self._handshakes is None:
-            acceptor = Acceptor(bound, lambda slot: cast("asyncio.Protocol", Session(host, slot)), admission, name)
+            serve: Serve = lambda slot, address: cast("asyncio.Protocol", Session(host, slot, address))  # noqa: E731
         else:
             failures = self._counters.handshake_failures
-            tls = TlsAcceptor(name, partial(self._host_of, host), self._mapping, failures)
-            acceptor = Acceptor(bound, lambda slot: AcceptedTlsClient(tls, slot), admission, name, tls=self._handshakes)
+            serve = partial(AcceptedTlsClient, TlsAcceptor(name, partial(self._host_of, host), self._mapping, failures))
+        acceptor = Acceptor(bound, serve, self._admission, name, tls=self._handshakes, headers=self._headers)
         acceptor.start()
         self._acceptors.append(acceptor)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
+from gateway.cluster.brokers import Address
 from gateway.proxy.connection import Session, SessionHost
 from gateway.proxy.identity import ANONYMOUS
 from gateway.proxy.tls.buffered_protocol import BufferedTlsProtocol
@@ -35,9 +36,10 @@ class AcceptedTlsClient(asyncio.Protocol):
     certificate's subject.
     """
 
-    def __init__(self, acceptor: TlsAcceptor, slot: Slot) -> None:
+    def __init__(self, acceptor: TlsAcceptor, slot: Slot, address: Address) -> None:
         self._acceptor = acceptor
         self._slot = slot
+        self._address = address
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         client = cast("asyncio.Transport", transport)
@@ -46,14 +48,14 @@ class AcceptedTlsClient(asyncio.Protocol):
             user = self._user(client)
         except ValueError as error:
             acceptor.failures["principal"] += 1
-            host, port = client.get_extra_info("peername")[:2]
+            host, port = self._address
             _log.warning(
                 "listener %s: connection refused: %s",
                 acceptor.listener, error, extra={"peer": f"{host}:{port}", "reason": "tls_principal"},
             )  # fmt: skip
             client.abort()
             return
-        session = Session(acceptor.host_of(server_name(client)), self._slot)
+        session = Session(acceptor.host_of(server_name(client)), self._slot, self._address)
         session.identify(user)
         client.set_protocol(cast("asyncio.Protocol", BufferedTlsProtocol(session)))
         session.connection_made(client)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from gateway.cluster.brokers import Address
 from gateway.proxy.tls.causes import Cause, cause_of
 from gateway.proxy.tls.contexts import HandshakeError, LiveContext, ServerContext
 
@@ -48,9 +49,9 @@ class Handshakes:
         self._pending: dict[_Pending, None] = {}  # the oldest first
         self._per_host: Counter[str] = Counter()
 
-    async def perform(self, connection: socket.socket, protocol: Callable[[], asyncio.Protocol]) -> None:
+    async def perform(self, connection: socket.socket, client: Address, protocol: Callable[[], asyncio.Protocol]) -> None:
         """Start a TLS connection on an accepted socket. Logs and counts a failure, and raises `OSError`."""
-        host, port = connection.getpeername()[:2]
+        host, port = client
         alert_socket = connection.dup()
         peer = f"{host}:{port}"
         mine = self._enter(host, asyncio.current_task())

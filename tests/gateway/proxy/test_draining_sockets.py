@@ -23,6 +23,7 @@ from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import START, gateway_address, limits
 
 HOST = "127.0.0.1"
+CLIENT = (HOST, 40_000)
 
 
 class Place:
@@ -43,13 +44,13 @@ class Place:
         loop = asyncio.get_running_loop()
         self._broker = await self._open.enter_async_context(await asyncio.start_server(self._arrived_at_broker, HOST, 0))
         if self._authority is None:
-            server = await loop.create_server(lambda: Session(self._host, self._slot()), HOST, 0)
+            server = await loop.create_server(lambda: Session(self._host, self._slot(), CLIENT), HOST, 0)
         else:
             files = self._authority.issue("server", LOOPBACK)
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(files.cert, files.key)
             acceptor = TlsAcceptor("clients", lambda _: self._host, PrincipalMapping("DEFAULT"), Counter())
-            server = await loop.create_server(lambda: AcceptedTlsClient(acceptor, self._slot()), HOST, 0, ssl=context)
+            server = await loop.create_server(lambda: AcceptedTlsClient(acceptor, self._slot(), CLIENT), HOST, 0, ssl=context)
         self._server = await self._open.enter_async_context(server)
         return self
 

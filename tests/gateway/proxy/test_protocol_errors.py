@@ -12,6 +12,7 @@ from protocol.framing import MAX_HEAD_BYTES
 from tests.gateway.proxy import messages as m
 from tests.gateway.proxy.transcript import Transcript, limits
 from tests.protocol import codec
+from tests.protocol.proxy_headers import IPV4, binary, line
 from tests.protocol.samples import with_length
 
 MAX_FRAME = 1_000_000
@@ -20,7 +21,7 @@ CLIENT_HELLO = bytes.fromhex("16030100f8010000f40303") + bytes(200)
 
 REASONS = {
     None,
-    *("negative_length", "frame_too_short", "frame_too_large", "tls_on_plaintext", "head_too_long"),
+    *("negative_length", "frame_too_short", "frame_too_large", "tls_on_plaintext", "proxy_header", "head_too_long"),
     *("unknown_api", "unsupported_version"),
     *("overrun", "bad_count", "bad_length", "bad_tags", "bad_varint"),
     *("broker_overrun", "broker_order", "broker_unasked"),
@@ -52,6 +53,8 @@ FROM_A_CLIENT = {
     "2 GB": (b"\x7f\xff\xff\xff" + bytes(20), "frame_too_large"),
     "one byte too many": ((MAX_FRAME + 1).to_bytes(4, "big") + bytes(20), "frame_too_large"),
     "TLS": (CLIENT_HELLO, "tls_on_plaintext"),
+    "PROXY version 1": (line("TCP4 192.0.2.7 10.0.0.9 5555 9092"), "proxy_header"),
+    "PROXY version 2": (binary(IPV4, IPV4, 5555, 9092), "proxy_header"),
     "HTTP": (b"GET / HTTP/1.1\r\nHost: kafka\r\n\r\n", "frame_too_large"),
     "length 0": (bytes(20), "frame_too_short"),
     "shorter than a header": (b"\x00\x00\x00\x07" + bytes(20), "frame_too_short"),

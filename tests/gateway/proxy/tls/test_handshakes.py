@@ -48,7 +48,7 @@ class Port:
         client.setblocking(False)
         connection, _ = self.bound.accept()
         connection.setblocking(False)
-        return client, asyncio.create_task(self.handshakes.perform(connection, self.protocol))
+        return client, asyncio.create_task(self.handshakes.perform(connection, client.getsockname(), self.protocol))
 
     def close(self) -> None:
         self.bound.close()
