@@ -104,8 +104,8 @@ class ProxyHeaders:
             self._refuse(
                 client,
                 "untrusted",
-                f"the listener requires a PROXY header, and {self._key}.trusted does not have this address: add the address if"
-                " it is a balancer's; a client must connect to the balancer",
+                f"the listener requires a PROXY header, and {self._key}.trusted does not have its address."
+                " Add the address if it is a balancer's. A client must connect to the balancer",
             )
         return self._required
 
