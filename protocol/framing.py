@@ -66,8 +66,8 @@ class Framing:
         if size >= 0 and size.to_bytes(4, "big") in _PROXY_HEADERS:
             raise InvalidFrame(
                 "proxy_header",
-                f"frame length {size}: a PROXY header that nothing reads here. One balancer may send one, to a listener with"
-                " proxy_protocol",
+                f"frame length {size}: a PROXY header instead of a request. Set the listener's proxy_protocol.mode, or let only"
+                " one balancer send a header",
             )
         if size < 0:
             raise InvalidFrame("negative_length", f"frame length {size} is negative")

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+from contextlib import suppress
 from ipaddress import ip_address
 
 from gateway.cluster.brokers import Address
@@ -84,18 +85,16 @@ class ProxyHeaders:
 
     async def refuse_header(self, connection: socket.socket, client: Address) -> None:
         """Wait for the first byte of a peer that is no balancer. Logs, counts and raises `OSError` if a header begins."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(self._seconds):
                 await _readable(connection)
-        except TimeoutError:
-            return
-        if begins_proxy_header(connection.recv(1, socket.MSG_PEEK)):
-            raise self._refuse(
-                client,
-                "untrusted",
-                f"it sent a PROXY header, and {self._key}.trusted does not have its address:"
-                " add the address if it is a balancer's",
-            )
+            if begins_proxy_header(connection.recv(1, socket.MSG_PEEK)):
+                raise self._refuse(
+                    client,
+                    "untrusted",
+                    f"it sent a PROXY header, and {self._key}.trusted does not have its address:"
+                    " add the address if it is a balancer's",
+                )
         self._counters.proxy_headers["none"] += 1
 
     def refuse_peer(self, client: Address) -> bool:

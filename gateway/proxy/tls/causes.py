@@ -28,7 +28,9 @@ _CERTIFICATE = {
 }
 """By OpenSSL's X509_V_ERR number. The words follow the name of the certificate's owner."""
 
-_PLAINTEXT = Cause("not_tls", "the peer does not send TLS: is its security.protocol PLAINTEXT?")
+_PLAINTEXT = Cause(
+    "not_tls", "the peer does not send TLS: is its security.protocol PLAINTEXT, or does a balancer send a PROXY header?"
+)
 _HTTP = Cause("not_tls", "the peer sends HTTP instead of TLS")
 _VERSION = Cause("version", "the two sides have no TLS version in common")
 _OTHER = {
