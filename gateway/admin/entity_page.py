@@ -17,7 +17,7 @@ from gateway.admin.http import Page, json_page
 from gateway.admin.rows import EARLY
 from gateway.quotas.entity import OTHER, short_name
 from gateway.quotas.kinds import KINDS
-from gateway.quotas.snapshot import is_throttled
+from gateway.quotas.snapshot import is_throttled, wait_text
 
 EXPLAIN: Final = "/api/explain"
 
@@ -176,7 +176,7 @@ def _card(row: Row) -> str:
     else:
         facts.append(("Limit", "none" if not row["level"] else f"none: {row['level']}"))
     if row["throttle_left"] > 0.0:
-        facts.append(("Next request waits", f"{row['throttle_left']:.1f} s"))
+        facts.append(("Next request waits", wait_text(row["throttle_left"])))
     if row["throttled_since"]:
         facts.append(("Throttled since", row["throttled_since"]))
     if row["throttled_total"]:

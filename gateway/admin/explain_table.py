@@ -12,6 +12,7 @@ from gateway.admin.entity_page import EXPLAIN
 from gateway.admin.explanation import ClientNames
 from gateway.admin.table import ADMIN_TIMEOUT, ask, printable
 from gateway.quotas.kinds import KINDS
+from gateway.quotas.snapshot import wait_text
 
 Answer = Mapping[str, Any]
 
@@ -75,7 +76,7 @@ def _quotas(answer: Answer) -> Table:
             cells += ["-"] * 4 if use is None else [
                 kind.text(use["rate"]),
                 "-" if quota["limit"] is None else f"{use['used_ratio']:.0%}",
-                f"{use['throttle_left']:.1f} s",
+                wait_text(use["throttle_left"]) if use["throttle_left"] > 0.0 else "-",
                 use["throttled_since"] or "-",
             ]  # fmt: skip
         table.add_row(*(Text(printable(cell)) for cell in cells), style=style)

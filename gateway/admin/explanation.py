@@ -11,6 +11,7 @@ from gateway.quotas.groups import GroupTable
 from gateway.quotas.kinds import BY_CONFIG_KEY, CLIENT_KINDS, KINDS
 from gateway.quotas.kinds.kind import QuotaKind
 from gateway.quotas.precedence import Candidate, Precedence
+from gateway.quotas.snapshot import wait_text
 
 ANONYMOUS: Final = "ANONYMOUS"
 
@@ -236,8 +237,8 @@ def _binds_now(quota: Mapping[str, Any]) -> str:
     if use["throttle_left"] > 0.0:
         since = f" since {use['throttled_since']}" if use.get("throttled_since") else ""
         return (
-            f"{kind.config_key} binds now{since}: the client waits {use['throttle_left']:.1f} s, because it has used more than"
-            f" {kind.text(quota['limit'])} of {quota['entity']}."
+            f"{kind.config_key} binds now{since}: the client waits {wait_text(use['throttle_left'])}, because it has used more"
+            f" than {kind.text(quota['limit'])} of {quota['entity']}."
         )
     return (
         f"No quota binds now. {kind.config_key} is the nearest: {use['used_ratio']:.0%} of {kind.text(quota['limit'])}"

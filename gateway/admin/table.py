@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.quotas.kinds import KINDS
-from gateway.quotas.snapshot import is_throttled
+from gateway.quotas.snapshot import is_throttled, wait_text
 
 REFRESH_SECONDS = 1.0
 
@@ -176,7 +176,7 @@ def _cells(row: Answer, rate: Callable[[float], str]) -> dict[str, str]:
         "used": "" if row["limit"] is None else f"{row['used_ratio']:4.0%}",
         "throttled": _throttled(row),
         "early": f"{row['early_total']:,}, by {row['early_seconds_max']:.1f} s" if row["early_total"] else "",
-        "time left": f"{row['throttle_left']:.1f} s" if row["throttle_left"] > 0 else "",
+        "time left": wait_text(row["throttle_left"]) if row["throttle_left"] > 0 else "",
         "since": (row.get("throttled_since") or "")[11:19],
         "quota that binds": printable(_binding(row)),
         "addresses": printable(", ".join(row.get("addresses", ())[-_SHOWN_ADDRESSES:])),

@@ -66,6 +66,11 @@ def is_throttled(left: float, unthrottled: float | None) -> bool:
     return left > 0.0 or (unthrottled is not None and unthrottled < HOLD_SECONDS)
 
 
+def wait_text(seconds: float) -> str:
+    """The text of a throttle time: seconds, and milliseconds below 1 s."""
+    return f"{seconds:.1f} s" if seconds >= 1.0 else f"{max(1, round(seconds * 1000))} ms"
+
+
 @dataclass(frozen=True, slots=True)
 class ThrottleTotals:
     """All throttle decisions of one kind as a histogram, not cumulative.

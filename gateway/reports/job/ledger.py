@@ -16,8 +16,8 @@ from gateway.reports.job.hours import HOUR
 from gateway.reports.job.period import Hour, Period
 from gateway.reports.job.schema import CORRUPT, EVENT_SCHEMA, field_columns, parsed, rejection
 
-_FILES = "*.jsonl*"
-"""gzip or plain text. Spark skips names that begin with a dot or an underscore."""
+_FILES = "*.{jsonl,jsonl.gz}"
+"""gzip or plain text. Spark skips names that begin with a dot or an underscore; a copy under way has a further suffix."""
 _PLACE = re.compile(r".*/date=(?P<date>\d{4}-\d\d-\d\d)/hour=(?P<hour>\d{1,2})/(?P<name>[^/._][^/]*)")
 _FOLDER = [StructField("date", DateType()), StructField("hour", IntegerType())]
 """The columns that Spark makes from the folders' names."""

@@ -15,6 +15,7 @@ from gateway.admin.table import AdminUnreachableError, printable, quota_table, s
 from gateway.admin.view import AdminView
 from gateway.config.places import Places
 from gateway.quotas.kinds import BYTES, KINDS
+from gateway.quotas.snapshot import wait_text
 from loadtest.testkit.kafka import free_port
 from tests.gateway.features.notify.rows import used
 
@@ -177,6 +178,11 @@ def test_shared_quotas_explain_rate_and_used() -> None:
 )
 def test_bytes_are_shown_in_binary_units(count: float, text: str) -> None:
     assert BYTES.text(count) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.0002, "1 ms"), (0.0094, "9 ms"), (0.25, "250 ms"), (12.34, "12.3 s")])
+def test_short_throttle_times_are_shown_in_ms(seconds: float, text: str) -> None:
+    assert wait_text(seconds) == text
 
 
 def test_rate_of_other_units_is_shown() -> None:

@@ -74,7 +74,9 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # A gateway appends one gzip member at each flush. Blank lines are ignored.
     members = [gzip.compress(f"{line}\n".encode()) for lines in BAD_LINES.values() for line in ("", *lines)]
     (folder / "weir-broken-0.jsonl.gz").write_bytes(b"".join(members))
-    (folder / "_unfinished.jsonl.gz.part").write_bytes(b"not even gzip")
+    # The second is a copy under way by `hdfs dfs -put`.
+    for unfinished in ("_unfinished.jsonl.gz.part", "weir-copied-0.jsonl.gz._COPYING_"):
+        (folder / unfinished).write_bytes(b"not even gzip")
     return path
 
 
