@@ -47,9 +47,9 @@ def start_fleet(
 
 
 class UnpacedProducer:
-    """Produces as fast as possible until closed: librdkafka in its own threads, with the client-id `CLIENT_ID`."""
+    """Produces as fast as possible until closed: librdkafka in its own threads."""
 
-    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+    def __init__(self, bootstrap_servers: str, topic: str, client_id: str = CLIENT_ID) -> None:
         self.acknowledged = 0
         self.failed: Counter[str] = Counter()
         self.disconnects = 0
@@ -58,7 +58,7 @@ class UnpacedProducer:
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap_servers,
-                "client.id": CLIENT_ID,
+                "client.id": client_id,
                 "queue.buffering.max.messages": 16,
                 "batch.num.messages": 1,
                 "linger.ms": 0,
