@@ -7,6 +7,7 @@ from gateway.features.sharing.use_message import MAX_ENTITIES, MAX_NAME, EntityU
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota, Tags
+from gateway.quotas.groups import Group, GroupRule
 from loadtest.scenarios.sharing_simulation import Scenario, simulate
 
 LIMIT = 1_000.0
@@ -22,6 +23,8 @@ QUOTAS = (
     EntityQuota(ClientQuotaEntity(client_id=DEFAULT), {"producer_byte_rate": LIMIT}),
     EntityQuota(ClientQuotaEntity(ip=DEFAULT), {"connection_creation_rate": 10.0}),
 )
+
+JOBS = Group("jobs", (GroupRule(client_id="job-*"),), {"producer_byte_rate": LIMIT})
 
 
 class Fleet:
@@ -39,7 +42,8 @@ class Fleet:
             self.join(number)
 
     def join(self, number: int) -> None:
-        engine = QuotaEngine(QuotaSettings(quotas=QUOTAS, algorithm=self.algorithm), self.now, shared=True)
+        settings = QuotaSettings((*QUOTAS, JOBS.quota), algorithm=self.algorithm, groups=(JOBS,))
+        engine = QuotaEngine(settings, self.now, shared=True)
         self.engines[number] = engine
         self.members[number] = member = Member(f"{number + 1:016x}", engine, INTERVAL, self.now, fair_share=self.fair_share)
         for key, value in self.compacted():
@@ -117,6 +121,16 @@ def test_every_kind_is_shared() -> None:
     assert there is not None
     assert there.meter is not None
     assert round(there.meter.tokens(fleet.now) or 0.0) == 60 - 2
+
+
+def test_use_of_a_group_is_charged_at_all() -> None:
+    fleet = begun(2)
+    _, here = fleet.engines[0].acquire_path("produce", "bob", "job-1", fleet.now)
+    here.charge(8_000, fleet.now)
+    flowed = settled(fleet)
+    _, there = fleet.engines[1].acquire_path("produce", "carol", "job-2", fleet.now)
+    assert there.meter is not None
+    assert round(there.meter.tokens(fleet.now) or 0.0) == round(2_000 + flowed - LAG)
 
 
 def test_own_figures_exclude_peers() -> None:
