@@ -16,6 +16,7 @@ from rich.live import Live
 
 from loadtest.demo.clients import CLICKS, ORDERS, ROLES, Client
 from loadtest.demo.picture import Tally, line, table
+from loadtest.demo.totals import ledger_events, totals
 from loadtest.testkit.gateway_process import GatewayError, GatewayProcess
 from loadtest.testkit.kafka import JarsMissingError, KafkaCluster, NodeError, ToolError, run_tool
 from loadtest.testkit.paths import RUN
@@ -68,6 +69,9 @@ def _demo(console: Console, seconds: float | None) -> int:
     for old in (_LEDGER, _REPORT):
         shutil.rmtree(old, ignore_errors=True)
     code, page = _serve(console, seconds)
+    console.print("demo: the whole run with the bursts, summed from the ledger; the report has the same figures:")
+    for total in totals(ROLES, ledger_events(_LEDGER)):
+        console.print(total.text(), markup=False)
     return code or _report(console, page)
 
 
@@ -147,8 +151,8 @@ def _watch(console: Console, gateway: GatewayProcess, clients: list[Client], sec
     finally:
         if live:
             live.stop()
-    console.print(f"demo: mean rates after the first {_SETTLE_SECONDS:.0f} s, against the quotas:")
-    for text in tally.summary({client.role.name: client.throttle_time_total for client in clients}):
+    console.print(f"demo: mean rates after the first {_SETTLE_SECONDS:.0f} s, when the bursts are used up, against the quotas:")
+    for text in tally.summary():
         console.print(text, markup=False)
     unseen = tally.unseen()
     if unseen:

@@ -39,12 +39,11 @@ ROLES = (
 
 
 class Client:
-    """A thread that produces or consumes until `stop`. Its throttle times are in seconds."""
+    """A thread that produces or consumes until `stop`. `throttle_time` is the last one in seconds."""
 
     def __init__(self, role: Role, bootstrap_servers: str) -> None:
         self.role = role
         self.throttle_time = 0.0
-        self.throttle_time_total = 0.0
         self.failure = ""
         self._bootstrap_servers = bootstrap_servers
         self._stop = threading.Event()
@@ -81,7 +80,6 @@ class Client:
     def _throttled(self, event: ThrottleEvent) -> None:
         """Receives throttle_time_ms from the broker; here, Weir set it."""
         self.throttle_time = event.throttle_time
-        self.throttle_time_total += event.throttle_time
 
     def _produce(self) -> None:
         # Small requests and a short queue, so that the client's batching does not hide the effect of the quota.

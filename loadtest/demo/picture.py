@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.quotas.kinds import BYTES
+from gateway.reports.job.phrases import percent
 from loadtest.demo.clients import Role
 
 _BAR = 24
@@ -44,7 +45,7 @@ class Tally:
         self._settle = settle
         self._last: dict[str, tuple[float, int]] = {}
         self._first: dict[str, tuple[float, int]] = {}
-        self._rows: dict[str, Mapping[str, Any]] = {}
+        self._seen: set[str] = set()
 
     def look(self, rows: Sequence[Mapping[str, Any]], throttle_time: Mapping[str, float], now: float) -> list[Look]:
         """Process the rows of /api/quotas, `now` seconds after the start, and return each client's state."""
@@ -53,7 +54,7 @@ class Tally:
             row = next((row for row in rows if row["client_id"] == role.name and row["kind"] == role.kind), None)
             total = row["amount_total"] if row else 0
             if row:
-                self._rows[role.name] = row
+                self._seen.add(role.name)
             before, had = self._last.get(role.name, (0.0, 0))
             rate = (total - had) / (now - before)
             self._last[role.name] = (now, total)
@@ -71,21 +72,19 @@ class Tally:
 
     def unseen(self) -> list[str]:
         """The names of the clients without any request at the gateway."""
-        return [role.name for role in self._roles if role.name not in self._rows]
+        return [role.name for role in self._roles if role.name not in self._seen]
 
-    def summary(self, throttle_time: Mapping[str, float]) -> list[str]:
-        """One line for each client: its mean rate, its quota, and how it was throttled."""
+    def summary(self) -> list[str]:
+        """One line for each client: its mean rate since the end of the settling time, and its quota."""
         lines = []
         for role in self._roles:
-            row, mean = self._rows.get(role.name), self.mean(role)
-            if row is None:
+            mean = self.mean(role)
+            if role.name not in self._seen:
                 lines.append(f"  {role.name:<13} no requests arrived")
                 continue
             rate = f"{BYTES.text(mean)}/s" if mean is not None else "the run was too short"
-            share = f" ({mean / role.quota:.1%})" if mean is not None else ""
-            waited = throttle_time.get(role.name, 0.0)
-            throttling = f"{row['throttled_total']:,} requests throttled, {waited:.1f} s of throttle time in total"
-            lines.append(f"  {role.name:<13} {rate} of {BYTES.text(role.quota)}/s{share}: {throttling}")
+            share = f" ({percent(mean / role.quota)})" if mean is not None else ""
+            lines.append(f"  {role.name:<13} {rate} of {BYTES.text(role.quota)}/s{share}")
         return lines
 
 

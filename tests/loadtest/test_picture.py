@@ -27,16 +27,14 @@ def test_mean_excludes_the_settling_time() -> None:
     for second, total in ((1.0, 90_000), (5.0, 100_000), (10.0, 105_120)):
         tally.look([row(GREEDY, total, 3)], {}, second)
     assert tally.mean(GREEDY) == 1024.0
-    assert (
-        "1.00 KiB/s of 1.00 KiB/s (100.0%): 3 requests throttled, 2.5 s of throttle time" in tally.summary({"greedy": 2.5})[0]
-    )
+    assert tally.summary() == ["  greedy        1.00 KiB/s of 1.00 KiB/s (100 %)"]
 
 
 def test_unseen_client_is_named() -> None:
     tally = Tally([GREEDY, SHY], settle=0.0)
     tally.look([row(GREEDY, 1), {**row(SHY, 5), "kind": "produce"}], {}, 1.0)
     assert tally.unseen() == ["shy"]
-    assert tally.summary({})[1].split(maxsplit=1) == ["shy", "no requests arrived"]
+    assert tally.summary()[1].split(maxsplit=1) == ["shy", "no requests arrived"]
 
 
 def test_terminal_and_log_show_the_same() -> None:

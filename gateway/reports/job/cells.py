@@ -7,7 +7,7 @@ from typing import Any, Final, TypeGuard
 
 from gateway.quotas.kinds import BYTES
 from gateway.reports.job.headings import HEADINGS
-from gateway.reports.job.phrases import amount, number, rate
+from gateway.reports.job.phrases import amount, number, percent, rate
 from gateway.reports.job.plots import label
 from gateway.reports.report import Report, ReportRow
 
@@ -18,6 +18,8 @@ _ENTITIES: Final = {
 """The page shows the parts of an entity in one column."""
 _UNITS_OF_ROW: Final = (" (units)", " (units/s)", " (bytes)", " (bytes/s)")
 """The values of these columns carry the unit, so the page's heading does not."""
+_FRACTION: Final = "(fraction)"
+"""The page shows fractions as percentages."""
 _LONG_WORD: Final = 16
 """Longer words, such as names of clients, may break anywhere; otherwise they would push the table out of the screen."""
 
@@ -84,6 +86,7 @@ def _columns(report: Report, names: Sequence[str]) -> list[PageColumn]:
             heading = HEADINGS[name]
             for unit in _UNITS_OF_ROW:
                 heading = heading.removesuffix(unit)
+            heading = heading.replace(_FRACTION, "(%)")
             columns.append(PageColumn([name], heading, report.columns.get(name, "")))
         elif all(column.heading != entity for column in columns):
             parts = [part for part in _ENTITIES[entity] if part in names]
@@ -119,8 +122,8 @@ def _number_text(report: Report, name: str, value: float, kind: str | None) -> s
         return BYTES.text(value)
     if heading.endswith("(bytes/s)"):
         return f"{BYTES.text(value)}/s"
-    if heading.endswith("(%)"):
-        return f"{value * 100:,.1f}"
+    if heading.endswith(_FRACTION):
+        return percent(value).removesuffix(" %")
     if heading.endswith("(s)"):
         return f"{value / 1000 if name.endswith('_ms') else value:,.1f}"
     return number(value)

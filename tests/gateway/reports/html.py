@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 COUNTS = frozenset(
     {"throttles", "throttles not enforced", "requests", "requests or connections", "minutes", "rejected requests", "broker id"}
-    | {"reporting gateways", "throttles before", "throttles after", "config version"}
+    | {"reporting gateways", "throttles before", "throttles after", "config version", "days with use"}
 )
 """Headings of numbers without a unit."""
 

@@ -45,7 +45,7 @@ def test_rows_are_sorted_and_columns_explained(report: Run, name: str) -> None:
 def test_every_column_has_a_heading_with_its_unit(report: Run, name: str) -> None:
     from gateway.reports.job.headings import HEADINGS
 
-    units = {"_ms": ("(ms)", "(s)"), "_minutes": "(min)", "_fraction": "(%)", "_bytes": "(bytes)", "_seconds": "(s)"}
+    units = {"_ms": ("(ms)", "(s)"), "_minutes": "(min)", "_fraction": "(fraction)", "_bytes": "(bytes)", "_seconds": "(s)"}
     made = next(made for made in report.reports if made.report.name == name)
     for column in made.columns:
         assert "_" not in HEADINGS[column]
