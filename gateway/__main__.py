@@ -1,4 +1,4 @@
-"""The command line: `weir serve`, `weir check`, `weir explain`, `weir quotas`, `weir volumes publish`, `weir report`."""
+"""The command line: `weir serve`, `check`, `explain`, `quotas`, `connections`, `volumes publish`, `report`."""
 
 import argparse
 import asyncio
@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import uvloop
 
 from gateway import clock
+from gateway.admin.connections_command import add_connections
 from gateway.config.certificates import certificate_warnings
 from gateway.config.document import read_document
 from gateway.config.keys import restart_keys
@@ -49,6 +50,7 @@ examples:
   weir quotas                        show each client's use now (press Ctrl-C to stop)
   weir quotas --json | jq .rows      the same for scripts
   weir explain --config weir.yaml --user alice --client-id etl    show the quotas of one client
+  weir connections --user alice      show who is connected, with the bytes per second of each connection
   weir quotas forgive --client-id etl    clear a client's debt, which ends its mute
   weir quotas import --config weir.yaml --bootstrap-server broker1:9092    print the brokers' own quotas as a config
   weir volumes publish --config weir.yaml    beside a broker: publish the usage of its disks
@@ -366,6 +368,8 @@ def _parser() -> argparse.ArgumentParser:
         "--admin", type=_url, default=argparse.SUPPRESS, metavar="URL", help=f"of the gateway ({DEFAULT_ADMIN})"
     )
     forgive.set_defaults(run=_forgive)
+
+    add_connections(commands, _url, DEFAULT_ADMIN)
 
     report = commands.add_parser(
         "report",

@@ -108,6 +108,7 @@ class Gateway:
             forgive=self._forgive,
             dynamic=lambda: parts.engine.settings.dynamic,
             config_file=path.name,
+            sessions=lambda: parts.sessions,
         )
         self._admin = AdminServer(view, (config.admin.host, config.admin.port) if worker is None else worker.admin_socket)
 

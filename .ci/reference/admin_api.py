@@ -11,6 +11,7 @@ import yaml
 from markdown import below_title, code, table
 from pydantic import TypeAdapter
 
+from gateway.admin.connection_list import FILTERS, SORTS
 from gateway.admin.forgive import PATH as FORGIVE
 from gateway.features.catalogue import FEATURES
 from gateway.quotas.debts import KEYS, ClearedDebt
@@ -50,13 +51,31 @@ def _answer(**properties: object) -> dict[str, Any]:
     return _object({"generated_at": _TIME, **properties})
 
 
-_BOOLEAN, _INTEGER = {"type": "boolean"}, {"type": "integer"}
+_BOOLEAN, _INTEGER, _STRING, _NUMBER = ({"type": name} for name in ("boolean", "integer", "string", "number"))
 _ENFORCE = {"type": "boolean", "description": "`quotas.enforce` of the config in effect."}
 
 _RELOAD = {
     "type": ["object", "null"],
     "description": "The last changed file: result, time, changes, and the problems that it was refused for.",
 }
+
+_CONNECTION = _object(
+    {
+        "user": _STRING,
+        "client_id": _STRING,
+        "software_name": _STRING,
+        "software_version": _STRING,
+        "address": {"type": "string", "description": "The client's address and port."},
+        "listener": _STRING,
+        "broker": {"type": ["integer", "null"], "description": "Node id; null for a bootstrap connection."},
+        "since": {"type": "string", "format": "date-time"},
+        "bytes_per_second": _NUMBER,
+        "received_bytes_per_second": {"type": "number", "description": "From the client."},
+        "sent_bytes_per_second": {"type": "number", "description": "To the client."},
+        "throttled_by": {"type": "string", "description": "The quota that the client is muted for; empty if it is not muted."},
+        "throttle_left": {"type": "number", "description": "Seconds until the connection is read again."},
+    }
+)
 
 ROUTES: dict[str, dict[str, Any]] = {
     "/": {"summary": "The live page", "media": HTML, "notes": "Updates itself once a second."},
@@ -91,6 +110,21 @@ ROUTES: dict[str, dict[str, Any]] = {
         "summary": "Current throttles",
         "notes": "The rows of `/api/quotas` whose clients are throttled now, the longest throttle first.",
         "schema": _answer(enforce=_ENFORCE, muted_connections=_INTEGER, early={"type": "string"}, rows=_rows("UsageRow")),
+    },
+    "/api/connections": {
+        "summary": "The open connections",
+        "notes": "Filtered and sorted, at most 1000 of them. The bytes are the kernel's, with TLS."
+        " The first answer takes a second: bytes per second are a mean over that time, or since the last reading.",
+        "parameters": (*FILTERS, "sort", "reverse", "limit", "offset"),
+        "schema": _answer(
+            sort={"enum": list(SORTS)},
+            limit=_INTEGER,
+            offset=_INTEGER,
+            total={"type": "integer", "description": "All open connections."},
+            matching={"type": "integer", "description": "The connections that match the filters."},
+            rows={"type": "array", "items": _CONNECTION},
+        ),
+        "errors": {400: "A parameter is unknown, or its value is."},
     },
     "/api/config": {
         "summary": "The config in effect and the last reload",

@@ -31,6 +31,8 @@ OWN_QUERIES = {
     "weir_group_limit": "the ceiling beside the use of a group",
     "weir_group_used_ratio": "groups near their ceiling: above 0.8",
     "weir_group_throttled_requests_total": "groups whose ceiling throttles their members",
+    "weir_user_connections": "users near weir_user_max_connections",
+    "weir_user_max_connections": "the maximum beside weir_user_connections",
     **{
         f"weir_quota_{unit.name}_total": f"{unit.name} charged to a client: the base of a price"
         for unit in UNITS

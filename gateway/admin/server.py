@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from gateway.admin.connection_list import PATH as CONNECTIONS
+from gateway.admin.connection_list import ConnectionList, connections_page
 from gateway.admin.entity_page import EXPLAIN, EntityPages, EntityUsage, explain_page
 from gateway.admin.explanation import ClientNames, explain_client, with_use
 from gateway.admin.forgive import PATH, forgive_page
@@ -45,6 +47,8 @@ class AdminServer(PageServer):
         }
         self._shared_usage = SingleFlight(self._usage)
         pages |= EntityPages(self._shared_usage.get).pages() | {EXPLAIN: explain_page(self._explain)}
+        self._connections = ConnectionList(view.sessions, view.monotonic, view.wall)
+        pages[CONNECTIONS] = connections_page(lambda query, _: self._connections.answer(query))
         pages |= {f"/api/{feature.page}": self._report(feature.page) for feature in FEATURES if feature.page}
         self._snapshots = snapshots
         actions = {PATH: forgive_page(view.forgive)}

@@ -1,12 +1,13 @@
 """The view of a running gateway for metrics and the admin API."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gateway import clock
 from gateway.config.effective import EffectiveConfig
 from gateway.proxy.counters import Counters
+from gateway.proxy.sessions import ConnectionFacts
 from gateway.quotas.debts import ClearedDebt, DebtFilter
 from gateway.quotas.entity import DynamicQuotas
 from gateway.quotas.snapshot import ThrottleTotals, UsageRow
@@ -32,6 +33,12 @@ class EngineView(Protocol):
         """The throttle decisions of each kind."""
 
 
+class ListedSession(Protocol):
+    """The part of a session that the list of connections shows."""
+
+    def facts(self, now: float) -> ConnectionFacts: ...
+
+
 class FeatureView(Protocol):
     """The part of a feature that the admin port reads; see `gateway.feature.Feature`."""
 
@@ -50,7 +57,7 @@ class AdminView:
     """A running gateway. `not_ready` returns the reason if balancers should send no clients here, otherwise None.
 
     `brokers` returns the address of each broker by node id. `forgive` clears debts. `dynamic` returns the quotas of the quota
-    API. `config_file` is the file's name in the places of quotas.
+    API. `config_file` is the file's name in the places of quotas. `sessions` returns the open sessions.
     """
 
     engine: EngineView
@@ -62,6 +69,7 @@ class AdminView:
     forgive: Callable[[DebtFilter], Sequence[ClearedDebt]] = lambda _: ()
     dynamic: Callable[[], DynamicQuotas] = dict
     config_file: str = "weir.yaml"
+    sessions: Callable[[], Iterable[ListedSession]] = tuple
     monotonic: Callable[[], float] = clock.monotonic
     wall: Callable[[], float] = clock.wall
 

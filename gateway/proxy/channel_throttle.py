@@ -152,6 +152,14 @@ class ChannelThrottle:
         """The kind of quota that the client is muted for; None if it is not muted."""
         return None if self._bucket is None else self._bucket.kind.name
 
+    @property
+    def cause(self) -> str:
+        """The quota that the client is muted for, such as `producer_byte_rate of user=alice`; "" if it is not muted."""
+        bucket = self._bucket
+        if bucket is None:
+            return ""
+        return "volumes" if self._gated else f"{bucket.kind.config_key} of {bucket.resolution.entity}"
+
     def reconsider(self, now: float, buckets: tuple[Bucket, ...] = ()) -> None:
         """Shorten the mute if the quotas or the gate require less time now. `buckets` are the client's of today."""
         if self.active and self._bucket is not None:

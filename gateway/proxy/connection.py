@@ -21,8 +21,8 @@ from gateway.proxy.context import SessionContext
 from gateway.proxy.core import SessionCore
 from gateway.proxy.draining import Draining
 from gateway.proxy.handler import EndConnection
-from gateway.proxy.sessions import Sessions
-from gateway.proxy.tcp_info import silence_seconds
+from gateway.proxy.sessions import ConnectionFacts, Sessions
+from gateway.proxy.tcp_info import silence_seconds, transferred_bytes
 from gateway.proxy.tls.causes import cause_of
 from gateway.proxy.wire import Data, Slot
 from gateway.quotas.bucket import Bucket
@@ -103,7 +103,7 @@ class Session:
         self.peer = core.connection.peer = f"{address[0]}:{address[1]}"
         core.client.ip = core.throttle.origin.address = address[0]
         core.throttle.origin.broker = host.node_id
-        self.last_active = monotonic()
+        self.last_active = self._begun = monotonic()
         self._authenticate_by = self.last_active + host.context.authentication_seconds
 
     def identify(self, user: str) -> None:
@@ -345,6 +345,10 @@ class Session:
 
     def reconsider(self) -> None:
         self._core.reconsider(monotonic())
+
+    def facts(self, now: float) -> ConnectionFacts:
+        client = None if self._client is None else self._client.get_extra_info("socket")
+        return self._core.facts(self._begun, (0, 0) if client is None else transferred_bytes(client), now)
 
     def late_to_authenticate(self, now: float) -> bool:
         gate = self._core.connection.gate

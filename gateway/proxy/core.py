@@ -12,7 +12,9 @@ from gateway.proxy.identity import Client
 from gateway.proxy.in_flight import ChargedFetch, InFlight, TakeAnswer
 from gateway.proxy.request_stream import RequestStream
 from gateway.proxy.response_stream import ResponseStream
+from gateway.proxy.sessions import ConnectionFacts
 from gateway.proxy.wire import NO_API, Slot, Wire
+from gateway.quotas.entity import short_name
 
 
 class SessionCore:
@@ -89,6 +91,24 @@ class SessionCore:
         self.requests.resume(now, ready=True)
         if self.throttle.active:
             self.requests.pause_where_muted()
+
+    def facts(self, begun: float, transferred: tuple[int, int], now: float) -> ConnectionFacts:
+        """The connection for operators. It began at `begun`; `transferred` are bytes of the client and to the client."""
+        connection, throttle = self.connection, self.throttle
+        return ConnectionFacts(
+            user=short_name(self.client.user),
+            client_id=short_name(self.client.client_id),
+            software_name=connection.software[0],
+            software_version=connection.software[1],
+            address=connection.peer,
+            listener="" if connection.slot is None else connection.slot.listener,
+            broker=throttle.origin.broker,
+            begun=begun,
+            received_bytes=transferred[0],
+            sent_bytes=transferred[1],
+            throttled_by=throttle.cause,
+            throttle_left=max(0.0, throttle.until - now) if throttle.active else 0.0,
+        )
 
     @property
     def idle(self) -> bool:

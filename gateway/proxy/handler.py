@@ -216,7 +216,7 @@ class Connection:
     `gate` checks requests until the client has authenticated, and is None afterwards. `raw` takes the next frame if that is
     not a request. `peer` is the client's address for the log. `on_close` is called when the connection is gone.
 
-    `slot` counts the connection; without one, it is not counted.
+    `slot` counts the connection; without one, it is not counted. `software` is the client's name and version (KIP-511).
     """
 
     __slots__ = (
@@ -233,6 +233,7 @@ class Connection:
         "send_own_request",
         "share_fetch",
         "slot",
+        "software",
         "throttle",
     )  # fmt: skip
 
@@ -258,6 +259,7 @@ class Connection:
         self.fetch: RequestHandler | None = None
         self.share_fetch: RequestHandler | None = None
         self.slot: Slot | None = None
+        self.software = ("", "")
 
     def admit_user(self, api_key: int, now: float) -> bool:
         """Check the limits on connections of the client's user, which is certain now.

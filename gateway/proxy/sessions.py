@@ -2,11 +2,35 @@
 
 import asyncio
 from collections.abc import Iterator, Set
+from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.observer import Outlet
 from gateway.proxy.counters import Counters
 from gateway.quotas.bucket import Bucket
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionFacts:
+    """One open connection. Names are those of buckets (`short_name`).
+
+    `address` is the client's with its port. `broker` is the node id, None for a bootstrap connection. `begun` is monotonic.
+    `received_bytes` are the client's since then, `sent_bytes` those that it has acknowledged, both with TLS. `throttled_by` is
+    the quota that the client is muted for, "" if it is not muted; `throttle_left` is in seconds.
+    """
+
+    user: str
+    client_id: str
+    software_name: str
+    software_version: str
+    address: str
+    listener: str
+    broker: int | None
+    begun: float
+    received_bytes: int
+    sent_bytes: int
+    throttled_by: str
+    throttle_left: float
 
 
 class OpenSession(Protocol):
@@ -57,6 +81,10 @@ class OpenSession(Protocol):
 
     def call_ready(self) -> None:
         """Ask the handler that waits once more."""
+        ...
+
+    def facts(self, now: float) -> ConnectionFacts:
+        """Its figures for operators."""
         ...
 
 

@@ -19,6 +19,12 @@ def silence_seconds(connection: socket.socket) -> float:
     return _number(info, _LAST_DATA_RECV, 4) / 1000.0
 
 
+def transferred_bytes(connection: socket.socket) -> tuple[int, int]:
+    """The bytes that the peer has sent, and those that it has acknowledged, since the connection began. TLS counts as well."""
+    info = _read(connection)
+    return _number(info, _BYTES_RECEIVED, 8), _number(info, _BYTES_ACKED, 8)
+
+
 def _read(connection: socket.socket) -> bytes:
     if not _LINUX:
         return b""

@@ -12,6 +12,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway import clock
+from gateway.admin.connection_list import PATH as CONNECTIONS
+from gateway.admin.connection_list import ConnectionQuery, connections_page, merged
 from gateway.admin.entity_page import EXPLAIN, EntityPages, EntityUsage, UsageUnknownError, explain_page
 from gateway.admin.explanation import ClientNames, with_use
 from gateway.admin.forgive import PATH, read_filter
@@ -94,6 +96,7 @@ class WorkersServer(PageServer):
             "/api/workers": self._workers,
             **EntityPages(self._shared_usage.get).pages(),
             EXPLAIN: explain_page(self._explain),
+            CONNECTIONS: connections_page(self._connections),
         }
         super().__init__(pages, LiveFeed(self), at, allowed_hosts, actions={PATH: self._forgive})
 
@@ -190,6 +193,10 @@ class WorkersServer(PageServer):
     async def _explain(self, _: ClientNames, query: str) -> Answer:
         answers, usage = await asyncio.gather(self._ask(f"{EXPLAIN}?{query}"), self._shared_usage.get())
         return with_use(answers[0], usage.rows)
+
+    async def _connections(self, query: ConnectionQuery, request: web.Request) -> Answer:
+        """Each worker may have all rows of the wanted part, so each is asked for all rows up to the end of the part."""
+        return merged(query, await self._ask(f"{CONNECTIONS}?{request.rel_url.raw_query_string}&whole=true"))
 
     async def _readyz(self, _: web.Request) -> web.Response:
         reason = self._not_ready()

@@ -4,6 +4,7 @@ The response's header always has version 0. With the error UNSUPPORTED_VERSION, 
 can decode the response before it knows the broker's versions.
 """
 
+import re
 from struct import Struct
 from typing import Final
 
@@ -17,6 +18,13 @@ UNSUPPORTED_VERSION: Final = 35
 
 ASKED: Final = 0
 """The version of the gateway's own requests. Every broker supports it."""
+
+MAX_SOFTWARE: Final = 64
+"""The maximum number of characters that the gateway keeps of the name and of the version of a client's software."""
+
+_SOFTWARE_SINCE: Final = 3
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""As in Kafka's ApiVersionsRequest: brokers refuse other names."""
 
 _RANGE: Final = Struct(">hhh")  # key, min version, max version
 _SPEC: Final = APIS[ApiKey.API_VERSIONS]
@@ -41,6 +49,17 @@ def rewrite_response(version: int, frame: Buffer) -> bytes:
     return addresses.spliced(frame, [(start, reader.pos, b"".join(kept))])
 
 
+def software(version: int, buf: Buffer, body_offset: int, seen: int, frame_end: int) -> tuple[str, str]:
+    """The name and the version of the client's software in a request (KIP-511); "" where they are missing or invalid.
+
+    Raises `Incomplete` if they lie behind `seen`, and `InvalidFrame`.
+    """
+    if version < _SOFTWARE_SINCE:
+        return "", ""
+    reader = Reader(buf, body_offset, seen, frame_end, compact=True)
+    return _cleaned(reader.string()), _cleaned(reader.string())
+
+
 def ask(correlation_id: int, client_id: str | None) -> bytes:
     """A request frame of version `ASKED`."""
     return encode_request(RequestHeader(ApiKey.API_VERSIONS, ASKED, correlation_id, client_id, 0))
@@ -55,6 +74,10 @@ def max_version(version: int, frame: Buffer, api_key: int) -> int:
             return int(newest)
         reader.skip_tags()
     return -1
+
+
+def _cleaned(name: str | None) -> str:
+    return name[:MAX_SOFTWARE] if name is not None and _SOFTWARE.fullmatch(name) else ""
 
 
 def _reader(version: int, frame: Buffer) -> Reader:

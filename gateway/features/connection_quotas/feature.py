@@ -1,5 +1,8 @@
 """Connects the limits on connections to sockets, timers and reloads of the config."""
 
+from heapq import nlargest
+from typing import Final
+
 from gateway import clock
 from gateway.feature import Feature
 from gateway.features.connection_quotas.admission import ConnectionAdmission
@@ -7,6 +10,10 @@ from gateway.features.connection_quotas.metrics import METRICS, ConnectionsRepor
 from gateway.features.connection_quotas.rules import ConnectionLimits, ConnectionQuotas
 from gateway.observer import Outlet
 from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.entity import Tags, short_name
+
+MAX_USERS: Final = 1_000
+"""The users that metrics show."""
 
 
 class ConnectionQuotasFeature(Feature[ConnectionLimits]):
@@ -24,4 +31,6 @@ class ConnectionQuotasFeature(Feature[ConnectionLimits]):
         return []
 
     def report(self) -> ConnectionsReport:
-        return ConnectionsReport(self.quotas.listeners, self.admission.held)
+        users = nlargest(MAX_USERS, self.quotas.users.limited(), key=lambda user: user[1])
+        shown = [(Tags(short_name(name), None).shown[0], count, most) for name, count, most in users]
+        return ConnectionsReport(self.quotas.listeners, self.admission.held, shown)

@@ -1,6 +1,6 @@
 """Open, refused, held and waiting connections, and the limits of listeners."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.admin.metrics.row import Labels, Read, Row, Value, one_of, reasons
@@ -10,10 +10,14 @@ from gateway.features.connection_quotas.rules import ListenerQuota
 
 @dataclass(frozen=True, slots=True)
 class ConnectionsReport:
-    """`held` sockets of refused clients wait to be closed. The quotas of `listeners` go on counting."""
+    """`held` sockets of refused clients wait to be closed. The quotas of `listeners` go on counting.
+
+    `users` are users with a maximum: the name as metrics show it, the open connections of this gateway, and the maximum.
+    """
 
     listeners: Mapping[str, ListenerQuota]
     held: int
+    users: Sequence[tuple[str, int, int]] = ()
 
 
 def _per_listener(read: Callable[[ListenerQuota], float | None]) -> Read:
@@ -23,6 +27,15 @@ def _per_listener(read: Callable[[ListenerQuota], float | None]) -> Read:
             value = read(quota)
             if value is not None:
                 yield (name,), value
+
+    return values
+
+
+def _per_user(part: int) -> Read:
+    def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+        report = scrape.report(ConnectionsReport)
+        for row in () if report is None else report.users:
+            yield (row[0],), float(row[part])
 
     return values
 
@@ -37,6 +50,10 @@ METRICS: tuple[Row, ...] = (
           _per_listener(lambda quota: quota.throttle_seconds_total)),
     Value("gauge", "weir_held_connections", "Connections refused by an address's rate that are not closed yet.", (),
           one_of(ConnectionsReport)(lambda report: report.held)),
+    Value("gauge", "weir_user_connections", "Open connections of a user with max_connections, the 1000 users with the most.",
+          ("user",), _per_user(1)),
+    Value("gauge", "weir_user_max_connections", "Maximum of a user's open connections, over all gateways that share.",
+          ("user",), _per_user(2), merge="max"),
     Value("counter", "weir_connections_rejected_total", "Client connections refused or closed by a limit, or refused"
           " for their PROXY header.", ("reason",),
           reasons(lambda scrape: scrape.rejected)),

@@ -17,11 +17,11 @@ from gateway.features.sharing.use_message import (
     EntityUse,
     UseMessage,
     encode,
+    name_length,
     parse,
     parse_member,
 )
 from gateway.quotas.engine import QuotaEngine
-from gateway.quotas.entity import Tags
 from gateway.quotas.recent_use import PeerTotals
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
 
@@ -301,7 +301,7 @@ class Member:
         for entity, own in self._own.items():
             unpublished = own.flow.total - own.published
             capacity = own.account.capacity()
-            if unpublished == 0 or capacity == 0.0 or _length(entity[1]) > MAX_NAME:
+            if unpublished == 0 or capacity == 0.0 or name_length(entity[1]) > MAX_NAME:
                 own.settled = self._sequence
                 continue
             urgency = unpublished * self.status.members / capacity
@@ -312,7 +312,7 @@ class Member:
         self._in_flight = []
         room = MAX_MESSAGE_BYTES // 2
         for _, (kind, name), own in waiting[:MAX_ENTITIES]:
-            room -= _ROW_BYTES + 6 * _length(name)
+            room -= _ROW_BYTES + 6 * name_length(name)
             if room < 0:
                 break
             self._in_flight.append((own, own.published, own.settled))
@@ -388,14 +388,6 @@ class Member:
             del flows[identity]
             if not flows:
                 del self._active[entity]
-
-
-def _length(name: Tags | str) -> int:
-    return (
-        len(name)
-        if isinstance(name, str)
-        else sum(len(part or "") for part in (name.user, name.client_id, name.ip, name.group))
-    )
 
 
 _FOREVER = 1e9

@@ -145,6 +145,15 @@ def _count(value: object, what: str) -> int:
     return value
 
 
+def name_length(name: Tags | str) -> int:
+    """The number of characters in all parts, see `MAX_NAME`."""
+    return (
+        len(name)
+        if isinstance(name, str)
+        else sum(len(part or "") for part in (name.user, name.client_id, name.ip, name.group))
+    )
+
+
 _NAME = "name"
 _TAGS = ("user", "client_id", "ip", "group")
 _PARTS = (*_TAGS, _NAME)

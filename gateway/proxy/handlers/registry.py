@@ -17,7 +17,7 @@ from gateway.proxy.handler import (
 )
 from gateway.quotas.kinds import request_kinds
 from protocol.api_keys import APIS, ApiKey
-from protocol.bodies import find_coordinator
+from protocol.bodies import api_versions, find_coordinator
 
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 _VERSION_AT: Final = 6
@@ -35,13 +35,23 @@ class FindCoordinatorHandler:
 
 
 class ApiVersionsHandler:
-    """Gives an ApiVersions that is newer than Weir knows a version that no broker knows.
+    """Notes the client's software. Gives an ApiVersions that is newer than Weir knows a version that no broker knows.
 
     The broker then answers in version 0, which Weir knows: the error, and the versions that there are (KIP-511).
     """
 
-    def handle(self, request: Request, now: float) -> Verdict:  # noqa: ARG002
-        if request.header.api_version <= APIS[_API_VERSIONS].max_version:
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def handle(self, request: Request, now: float) -> Verdict:
+        header = request.header
+        self._connection.client.use(header.client_id, now)
+        if header.api_version <= APIS[_API_VERSIONS].max_version:
+            self._connection.software = api_versions.software(
+                header.api_version, request.data, header.body_offset, request.end, request.after
+            )
             return FORWARD
         request.entry.key = _API_VERSIONS << 16
         at = request.pos + _VERSION_AT
@@ -76,7 +86,6 @@ class ChargedRequestHandler:
 
 
 _FIND_COORDINATOR_HANDLER: Final = FindCoordinatorHandler()
-_API_VERSIONS_HANDLER: Final = ApiVersionsHandler()
 
 
 def registry(of_features: Mapping[int, HandlerFactory]) -> dict[int, HandlerFactory]:
@@ -87,7 +96,7 @@ def registry(of_features: Mapping[int, HandlerFactory]) -> dict[int, HandlerFact
         int(ApiKey.FETCH): lambda connection: connection.fetch,
         int(ApiKey.SHARE_FETCH): lambda connection: connection.share_fetch,
         int(ApiKey.FIND_COORDINATOR): lambda _: _FIND_COORDINATOR_HANDLER,
-        int(ApiKey.API_VERSIONS): lambda _: _API_VERSIONS_HANDLER,
+        int(ApiKey.API_VERSIONS): ApiVersionsHandler,
     }
 
 

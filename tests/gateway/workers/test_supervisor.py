@@ -135,6 +135,13 @@ class TestAtWork:
             wait_until(lambda: weir.metric("weir_connections") == 40, "40 connections")
             # The kernel distributes them: the probability that one worker gets none of forty is 10^-12.
             wait_until(lambda: min(shown := connections(weir)) > 0 and sum(shown) == 40, "each worker has connections")
+            listed = weir.api("connections?sort=since&limit=30&offset=5")
+            assert (listed["total"], listed["matching"], len(listed["rows"])) == (40, 40, 30)
+            since = [row["since"] for row in listed["rows"]]
+            assert since == sorted(since)
+            port = sockets[7].getsockname()[1]
+            (row,) = weir.api(f"connections?text=127.0.0.1:{port}")["rows"]
+            assert (row["user"], row["listener"]) == ("ANONYMOUS", weir.api("config")["config"]["listeners"][0]["name"])
         finally:
             for each in sockets:
                 each.close()

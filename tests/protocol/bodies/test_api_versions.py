@@ -2,7 +2,8 @@ import pytest
 
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import api_versions
-from protocol.errors import InvalidFrame
+from protocol.errors import Incomplete, InvalidFrame
+from protocol.headers import parse_request_header
 from protocol.throttle import throttle_offset
 from tests.protocol import codec
 from tests.protocol.golden import golden
@@ -84,3 +85,41 @@ def test_newest_version_of_an_api_is_found(version):
     keys = [{"api_key": key, "min_version": 0, "max_version": newest} for key, newest in ((0, 11), (3, 12), (999, 5))]
     frame = codec.encode_response(ApiKey.API_VERSIONS, version, {"error_code": 0, "api_keys": keys})
     assert [api_versions.max_version(version, frame, key) for key in (3, 0, 999, 1)] == [12, 11, 5, -1]
+
+
+def named(version, name, software_version="1.2.3"):
+    values = {"client_software_name": name, "client_software_version": software_version} if version >= 3 else {}
+    return codec.encode_request(ApiKey.API_VERSIONS, version, values, 7, "etl")
+
+
+def software(frame, seen=None):
+    header = parse_request_header(frame, 4, len(frame), len(frame))
+    return api_versions.software(
+        header.api_version, frame, header.body_offset, len(frame) if seen is None else seen, len(frame)
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_software_is_read_where_the_version_has_it(version):
+    assert software(named(version, "apache-kafka-java")) == (("apache-kafka-java", "1.2.3") if version >= 3 else ("", ""))
+
+
+@pytest.mark.parametrize("name", ["", "-java", "java client", "java\x1b[2J", "jäva", "a\n", "<b>"])
+def test_invalid_name_of_software_is_left_out(name):
+    assert software(named(3, name)) == ("", "1.2.3")
+
+
+def test_long_name_of_software_is_cut():
+    assert software(named(3, "a" * 1_000, "1" * 1_000)) == ("a" * 64, "1" * 64)
+
+
+def test_software_waits_for_its_bytes():
+    frame = named(3, "librdkafka")
+    with pytest.raises(Incomplete):
+        software(frame, len(frame) - 3)
+
+
+def test_software_beyond_its_frame_is_refused():
+    frame = with_length(named(3, "librdkafka")[4:-4])
+    with pytest.raises(InvalidFrame):
+        software(frame)

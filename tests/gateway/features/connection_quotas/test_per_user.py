@@ -101,6 +101,7 @@ def test_another_user_of_the_connection_replaces_the_first():
 def test_limit_of_a_reload_counts_open_connections():
     gateway = Gateway()
     gateway.admitted(5)
+    gateway.admitted(1, "bob")
     gateway.engine.apply(settings(("alice", MOST, 5)), START)
     assert gateway.log_in()[1].refusal == "max_per_user"
     assert list(gateway.quotas.users.limited()) == [("alice", 5, 5)]

@@ -1,0 +1,236 @@
+"""`/api/connections`: the open connections, filtered and sorted, with their bytes per second.
+
+The bytes are the kernel's. A request reads them for all connections, at most once a second. So a connection without a reader
+costs nothing.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Any, Final, Self
+
+from aiohttp import web
+
+from gateway import clock
+from gateway.admin.entity_page import UsageUnknownError
+from gateway.admin.http import Page, json_page
+from gateway.admin.single_flight import SingleFlight
+from gateway.admin.view import ListedSession
+from gateway.log import iso
+from gateway.proxy.sessions import ConnectionFacts
+from gateway.quotas.entity import short_name
+
+PATH: Final = "/api/connections"
+
+DEFAULT_LIMIT: Final = 100
+MAX_LIMIT: Final = 1_000
+MAX_OFFSET: Final = 10_000
+
+MIN_SAMPLE_SECONDS: Final = 1.0
+MAX_SAMPLE_SECONDS: Final = 10.0
+"""The bytes per second are a mean over so many seconds: since the last reading, if that is not older."""
+
+_TOGETHER: Final = 500
+"""The connections that are read before the event loop serves others: some milliseconds of work."""
+
+Row = Mapping[str, Any]
+
+_EXACT: Final = {"user": "user", "client-id": "client_id", "listener": "listener"}
+FILTERS: Final = (*_EXACT, "ip", "broker", "software", "throttled", "text")
+SORTS: Final[Mapping[str, Callable[[Row], Any]]] = {
+    "bytes": lambda row: -row["bytes_per_second"],
+    "throttle": lambda row: -row["throttle_left"],
+    "since": lambda row: row["since"],
+    "user": lambda row: row["user"],
+    "client-id": lambda row: row["client_id"],
+    "software": lambda row: (row["software_name"], row["software_version"]),
+    "ip": lambda row: row["address"],
+    "listener": lambda row: row["listener"],
+    "broker": lambda row: -1 if row["broker"] is None else row["broker"],
+}
+"""The orders of a list: the most bytes, the longest throttle and the oldest connection come first."""
+
+
+class QueryError(Exception):
+    """The message names the parameter, its value and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionQuery:
+    """The wanted connections, their order, and the part of the list.
+
+    `whole`: the list begins with its first row in any case. A supervisor of workers needs such lists.
+    """
+
+    filters: Mapping[str, str] = field(default_factory=dict)
+    sort: str = "bytes"
+    reverse: bool = False
+    limit: int = DEFAULT_LIMIT
+    offset: int = 0
+    whole: bool = False
+
+    @classmethod
+    def parse(cls, query: Mapping[str, str]) -> Self:
+        """The query of a URL. Raises QueryError."""
+        rest = dict(query)
+        sort, limit, offset = rest.pop("sort", "bytes"), rest.pop("limit", None), rest.pop("offset", None)
+        reverse = _truth("reverse", rest.pop("reverse", "false"))
+        whole = _truth("whole", rest.pop("whole", "false"))
+        if sort not in SORTS:
+            raise QueryError(f"sort: there is no order {sort!r}: use one of {', '.join(SORTS)}")
+        for name in rest:
+            if name not in FILTERS:
+                every = ", ".join((*FILTERS, "sort", "reverse", "limit", "offset"))
+                raise QueryError(f"{name}: there is no such parameter: use some of {every}")
+        if "throttled" in rest:
+            _truth("throttled", rest["throttled"])
+        if "broker" in rest and not rest["broker"].isdecimal():
+            raise QueryError(f"broker: {rest['broker']!r} is not the node id of a broker: write a number, such as 3")
+        if "ip" in rest:
+            try:
+                rest["ip"] = str(ip_address(rest["ip"]))
+            except ValueError:
+                raise QueryError(f"ip: {rest['ip']!r} is not an IP address: write one, such as 10.0.0.7") from None
+        return cls(rest, sort, reverse, _number("limit", limit, 1, MAX_LIMIT, DEFAULT_LIMIT),
+                   _number("offset", offset, 0, MAX_OFFSET, 0), whole)  # fmt: skip
+
+    def wants(self, row: Row) -> bool:
+        return all(_matches(name, wanted, row) for name, wanted in self.filters.items())
+
+    def part(self, rows: Iterable[Row]) -> list[Row]:
+        """The rows of the answer, in their order."""
+        ordered = sorted(rows, key=lambda row: (SORTS[self.sort](row), row["address"]), reverse=self.reverse)
+        return ordered[0 if self.whole else self.offset : self.offset + self.limit]
+
+
+def _truth(name: str, text: str) -> bool:
+    if text not in ("true", "false"):
+        raise QueryError(f"{name}: {text!r} is neither true nor false: write one of them")
+    return text == "true"
+
+
+def _number(name: str, text: str | None, least: int, most: int, default: int) -> int:
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdecimal() or len(text) > 9 or not least <= int(text) <= most:
+        raise QueryError(f"{name}: {text!r} is out of range: write a number from {least} to {most}")
+    return int(text)
+
+
+def _matches(name: str, wanted: str, row: Row) -> bool:
+    match name:
+        case "ip":
+            return str(row["address"]).rpartition(":")[0] == wanted
+        case "broker":
+            return bool(row["broker"] == int(wanted))
+        case "throttled":
+            return bool(row["throttled_by"]) == (wanted == "true")
+        case "software":
+            return wanted.casefold() in f"{row['software_name']} {row['software_version']}".casefold()
+        case "text":
+            line = " ".join(str(row[each]) for each in _SEARCHED).casefold()
+            return all(word in line for word in wanted.casefold().split())
+        case _:
+            return row[_EXACT[name]] in (wanted, short_name(wanted))
+
+
+_SEARCHED: Final = ("user", "client_id", "software_name", "software_version", "address", "listener", "throttled_by")
+
+
+class ConnectionList:
+    """The rows of all open connections of this process."""
+
+    def __init__(
+        self,
+        sessions: Callable[[], Iterable[ListedSession]],
+        monotonic: Callable[[], float] = clock.monotonic,
+        wall: Callable[[], float] = clock.wall,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._sessions = sessions
+        self._monotonic = monotonic
+        self._wall = wall
+        self._sleep = sleep
+        self._read = SingleFlight(self._rows)
+        self._read_at = float("-inf")
+        self._before: dict[tuple[str, float], tuple[int, int]] = {}  # the bytes of each connection at `_read_at`
+
+    async def answer(self, query: ConnectionQuery) -> dict[str, Any]:
+        """The answer of the admin API. It takes up to `MIN_SAMPLE_SECONDS` after a time without requests."""
+        rows = await self._read.get()
+        # Thousands of rows take long, so a thread looks through them.
+        return await asyncio.to_thread(_answer, query, rows)
+
+    async def _rows(self) -> list[Row]:
+        if not MIN_SAMPLE_SECONDS <= self._monotonic() - self._read_at <= MAX_SAMPLE_SECONDS:
+            if self._monotonic() - self._read_at > MAX_SAMPLE_SECONDS:
+                await self._facts()
+            await self._sleep(MIN_SAMPLE_SECONDS - (self._monotonic() - self._read_at))
+        before, since = self._before, self._read_at
+        found = await self._facts()
+        now, wall = self._read_at, self._wall()
+        return [_row(each, before.get((each.address, each.begun)), now - since, now, wall) for each in found]
+
+    async def _facts(self) -> list[ConnectionFacts]:
+        now, found = self._monotonic(), []
+        for number, session in enumerate(self._sessions()):
+            found.append(session.facts(now))
+            if number % _TOGETHER == _TOGETHER - 1:
+                await asyncio.sleep(0)
+        self._before = {(each.address, each.begun): (each.received_bytes, each.sent_bytes) for each in found}
+        self._read_at = now
+        return found
+
+
+def _answer(query: ConnectionQuery, rows: Sequence[Row]) -> dict[str, Any]:
+    wanted = [row for row in rows if query.wants(row)]
+    return {"total": len(rows), "matching": len(wanted), "rows": query.part(wanted)}
+
+
+def _row(facts: ConnectionFacts, before: tuple[int, int] | None, seconds: float, now: float, wall: float) -> Row:
+    """A connection that was not open `seconds` ago has its mean since it began."""
+    received, sent = before or (0, 0)
+    over = max(now - facts.begun if before is None else seconds, MIN_SAMPLE_SECONDS)
+    rates = ((facts.received_bytes - received) / over, (facts.sent_bytes - sent) / over)
+    return {
+        "user": facts.user,
+        "client_id": facts.client_id,
+        "software_name": facts.software_name,
+        "software_version": facts.software_version,
+        "address": facts.address,
+        "listener": facts.listener,
+        "broker": facts.broker,
+        "since": iso(wall - (now - facts.begun)),
+        "bytes_per_second": round(sum(rates), 1),
+        "received_bytes_per_second": round(rates[0], 1),
+        "sent_bytes_per_second": round(rates[1], 1),
+        "throttled_by": facts.throttled_by,
+        "throttle_left": round(facts.throttle_left, 3),
+    }
+
+
+def merged(query: ConnectionQuery, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One answer from those of several workers, of which each has all rows up to the end of the wanted part."""
+    return {
+        "total": sum(answer["total"] for answer in answers),
+        "matching": sum(answer["matching"] for answer in answers),
+        "rows": query.part(row for answer in answers for row in answer["rows"]),
+    }
+
+
+def connections_page(answer: Callable[[ConnectionQuery, web.Request], Awaitable[Mapping[str, Any]]]) -> Page:
+    """`answer` gets the query, and the request that it comes from."""
+
+    async def page(request: web.Request) -> web.Response:
+        try:
+            query = ConnectionQuery.parse(request.query)
+            found = await answer(query, request)
+        except QueryError as error:
+            raise web.HTTPBadRequest(text=f"{error}\n") from None
+        except UsageUnknownError:
+            raise web.HTTPServiceUnavailable(text="no worker answers\n") from None
+        head = {"generated_at": iso(clock.wall()), "sort": query.sort, "limit": query.limit, "offset": query.offset}
+        return await json_page({**head, **found})
+
+    return page
