@@ -49,7 +49,7 @@ def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
         most = max(often, key=lambda row: row["throttled_minutes"])
         found.append(
             Finding(
-                f"{counted(len(often), 'entity was', 'entities were')} throttled in more than {percent(_OFTEN)} of the active"
+                f"{counted(len(often), 'entity was', 'entities were')} throttled in more than {_OFTEN * 100:g} % of the active"
                 f" minutes, {named(most)} in {counted(most['throttled_minutes'], 'minute', 'minutes')}.",
                 "Raise the limits of clients that need more. Ask the owners of the others to send less or more evenly.",
             )
@@ -58,7 +58,7 @@ def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
         most = max(close, key=lambda row: row["mean_utilisation"])
         found.append(
             Finding(
-                f"{counted(len(close), 'other entity', 'other entities')} used more than {percent(_NEARLY_FULL)} of the quota"
+                f"{counted(len(close), 'other entity', 'other entities')} used more than {_NEARLY_FULL * 100:g} % of the quota"
                 f" on average, {named(most)} {percent(most['mean_utilisation'])}.",
                 "Raise these limits before growth leads to throttling, or agree with the owners on the present use.",
             )

@@ -27,7 +27,7 @@ def test_mean_excludes_the_settling_time() -> None:
     for second, total in ((1.0, 90_000), (5.0, 100_000), (10.0, 105_120)):
         tally.look([row(GREEDY, total, 3)], {}, second)
     assert tally.mean(GREEDY) == 1024.0
-    assert tally.summary() == ["  greedy        1.00 KiB/s of 1.00 KiB/s (100 %)"]
+    assert tally.summary() == ["  greedy        1.00 KiB/s of 1.00 KiB/s (100.0 %)"]
 
 
 def test_unseen_client_is_named() -> None:

@@ -27,7 +27,7 @@ def counted(number: int, one: str, several: str) -> str:
 
 
 def percent(fraction: float | None) -> str:
-    return f"{(fraction or 0.0) * 100:,.1f}".removesuffix(".0") + " %"
+    return f"{(fraction or 0.0) * 100:,.1f} %"
 
 
 def number(value: float) -> str:

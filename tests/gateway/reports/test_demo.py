@@ -94,7 +94,7 @@ def test_totals_match_the_gateways_counters(ledger: tuple[dict[Role, Bucket], Pa
 def test_total_without_use_is_shown() -> None:
     assert (
         totals(ROLES[:1], [])[0].text()
-        == "  well-behaved  0 B in 0.0 active s, 0 % of 1.00 MiB/s: 0 throttles, 0.0 s of throttle time"
+        == "  well-behaved  0 B in 0.0 active s, 0.0 % of 1.00 MiB/s: 0 throttles, 0.0 s of throttle time"
     )
 
 

@@ -24,7 +24,7 @@ CASES: list[tuple[str, list[dict[str, Any]], list[str]]] = [
     (
         "top_throttled",
         [APP | HELD, JOB | HELD | {"throttle_ms": 30_000}],
-        ["2 entities were throttled for 2 min 00 s in total; client-id=app (produce) has 75 % of this time."],
+        ["2 entities were throttled for 2 min 00 s in total; client-id=app (produce) has 75.0 % of this time."],
     ),
     (
         "top_throttled",
@@ -45,14 +45,14 @@ CASES: list[tuple[str, list[dict[str, Any]], list[str]]] = [
         [APP | BUSY | {"throttled_fraction": 0.5, "throttled_minutes": 6}, JOB | BUSY | {"mean_utilisation": 0.95}],
         [
             "1 entity was throttled in more than 10 % of the active minutes, client-id=app (produce) in 6 minutes.",
-            "1 other entity used more than 80 % of the quota on average, user=etl, client-id=job (fetch) 95 %.",
+            "1 other entity used more than 80 % of the quota on average, user=etl, client-id=job (fetch) 95.0 %.",
         ],
     ),
     (
         "noisy_neighbours",
         [PAIR, PAIR | {"by_user": "other", "minutes": 2}],
         [
-            "1 client was slowed while others used more: client-id=app in 5 minutes, beside user=etl with 90 % of the bytes.",
+            "1 client was slowed while others used more: client-id=app in 5 minutes, beside user=etl with 90.0 % of the bytes.",
         ],
     ),
     ("right_sizing", [APP | SIZED], []),
