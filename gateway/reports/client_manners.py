@@ -72,7 +72,7 @@ def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
             Finding(
                 f"{counted(len(early), 'entity', 'entities')} sent {requests} before the throttle time was over,"
                 f" {named(early[0])} {early[0]['count']:,}.",
-                "Update these clients: they ignore throttle_time_ms (KIP-219).",
+                "These clients ignore throttle_time_ms (KIP-219), so Weir delays them. Look for a version that obeys it.",
             )
         )
     if rejected:

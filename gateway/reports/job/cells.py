@@ -109,7 +109,7 @@ def _cell(report: Report, column: PageColumn, row: Mapping[str, Any]) -> Cell:
         return Cell(f"{value:02d}:00", None)
     if _is_number(value):
         return Cell(_number_text(report, name, value, row.get("kind")), value)
-    return Cell(_text(value).replace("_", " ") if name == "kind" else _text(value), None)
+    return Cell(_text(value).replace("_", " ") if name in ("kind", "what") else _text(value), None)
 
 
 def _number_text(report: Report, name: str, value: float, kind: str | None) -> str:

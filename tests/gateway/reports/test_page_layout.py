@@ -155,3 +155,32 @@ def _rows(plot: "Plot") -> list[list[str]]:
     assert table is not None
     rows: list[list[str]] = table["table"]["rows"]
     return rows
+
+
+def test_columns_join_names_and_leave_out_zeros() -> None:
+    from gateway.reports import all_reports
+    from gateway.reports.job.cells import page_table
+
+    names = ("kind", "user", "client_id", "ip", "limit", "throttle_ms", "share", "noted", "address", "since", "api")
+    rows = [dict.fromkeys(names) | {"kind": "controller_mutation", "user": "etl", "client_id": "", "limit": 2.0, "noted": 0}]
+    rows += [dict.fromkeys(names) | {"kind": "fetch", "ip": "10.0.0.1", "limit": 2048.0, "throttle_ms": 1550, "share": 0.125}]
+    table = page_table(all_reports()["top_throttled"], names, rows)
+    heads = [column.heading for column in table.columns]
+    assert [dict(zip(heads, (cell.text for cell in row), strict=True)) for row in table.rows] == [
+        {
+            "quota kind": "controller mutation",
+            "entity": "user=etl, client-id=",
+            "limit": "2 partitions/s",
+            "throttle time (s)": "",
+            "share of throttle time (%)": "",
+        },
+        {
+            "quota kind": "fetch",
+            "entity": "ip=10.0.0.1",
+            "limit": "2.00 KiB/s",
+            "throttle time (s)": "1.6",
+            "share of throttle time (%)": "12.5",
+        },
+    ]
+    assert [column.style for column in table.columns] == ["", "long", "number", "number", "number"]
+    assert table.empty == ["throttles not enforced", "client address", "first (UTC)", "API"]
