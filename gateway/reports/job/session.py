@@ -42,6 +42,11 @@ BRIEF_BYTES = 32 << 20
 _LOCAL = {
     # A batch's aggregates are small, so the default of 200 tasks would mostly be overhead.
     "spark.sql.shuffle.partitions": "8",
+    # Executors on other hosts could not connect to a loopback address.
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+_OWN = {
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -72,27 +77,32 @@ def spark_session(
 
     `total` and `new` are `ledger_bytes`: a small ledger and a short run get settings with less start-up work.
     """
-    small = total < SMALL_BYTES
     builder = SparkSession.builder.appName("weir report")
     settings = dict(_ALWAYS)
     if skip_unreadable:
         settings["spark.sql.files.ignoreCorruptFiles"] = "true"
     if not submitted():
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # avoids a warning if the host name resolves to a loopback address
+        if _is_local(master):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # no warning if the host name resolves to a loopback address
         builder = builder.master(master)
-        java = _SMALL_JAVA if small else f"{_JAVA} {_FIRST_COMPILER}" if new < BRIEF_BYTES else _JAVA
-        settings |= (
-            _LOCAL
-            | (_SMALL if small else {})
-            | {
-                "spark.driver.memory": memory,
-                "spark.driver.bindAddress": "127.0.0.1",
-                "spark.driver.host": "127.0.0.1",
-                "spark.driver.extraJavaOptions": f"{java} -Dlog4j2.configurationFile={_QUIET.as_uri()}",
-            }
-        )
+        settings |= own_settings(master, memory, total, new)
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def own_settings(master: str, memory: str, total: int, new: int) -> dict[str, str]:
+    """The settings of a session that `weir report` starts itself."""
+    small = total < SMALL_BYTES
+    java = _SMALL_JAVA if small else f"{_JAVA} {_FIRST_COMPILER}" if new < BRIEF_BYTES else _JAVA
+    driver = {
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": f"{java} -Dlog4j2.configurationFile={_QUIET.as_uri()}",
+    }
+    return _OWN | (_LOCAL if _is_local(master) else {}) | (_SMALL if small else {}) | driver
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local")

@@ -1,10 +1,12 @@
-"""The sizes by which Spark is configured for small ledgers and short runs."""
+"""The settings of Spark for small ledgers, short runs and clusters."""
 
 import json
 import sys
 from pathlib import Path
 
-from gateway.reports.job.session import ledger_bytes
+import pytest
+
+from gateway.reports.job.session import SMALL_BYTES, ledger_bytes, own_settings
 from gateway.reports.job.state import LAYOUT
 
 
@@ -24,3 +26,10 @@ def test_files_of_done_hours_are_not_new(tmp_path: Path) -> None:
 
 def test_ledger_elsewhere_counts_as_large() -> None:
     assert ledger_bytes("hdfs:///weir/ledger", "report") == (sys.maxsize, sys.maxsize)
+
+
+@pytest.mark.parametrize(("master", "address"), [("local[*]", "127.0.0.1"), ("spark://spark-1:7077", None)])
+def test_executors_on_other_hosts_reach_the_driver(master: str, address: str | None) -> None:
+    found = own_settings(master, "3g", SMALL_BYTES, SMALL_BYTES)
+    assert (found.get("spark.driver.host"), found.get("spark.driver.bindAddress")) == (address, address)
+    assert found["spark.driver.memory"] == "3g"
