@@ -1,30 +1,31 @@
 """The hourly aggregates that the reports read. They are computed once for each hour.
 
-One pass over all lines makes `entity_minutes`, and with it the dictionary `names`. The other tables come from
-`entity_minutes` and from the events that are not usage samples. All tables but `names` have `date` and `hour`; times are
-`*_ms` since 1970. If the meaning of a table changes, increase `state.LAYOUT`, so that old hours are not mixed with new ones.
+`first_pass` makes `entity_minutes` from the lines. All other tables come from it. Those but the dictionaries `names` and
+`places` have `date` and `hour`; times are `*_ms` since 1970. If the meaning of a table changes, increase `state.LAYOUT`, so
+that old hours are not mixed with new ones.
 
 Tables carry 64-bit hashes instead of names: `entity` (a row's `ENTITY`), `bucket` (with the matched quota) and `client`
 (user and client-id). A shuffle of names would cost more than the parser.
-
-Sums and maxima of strings or structs would make Spark sort instead of hash. So aggregates over all lines use numbers only.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from gateway.quotas.kinds import BYTES, UNITS
 from gateway.reports.job.columns import slot_of
+from gateway.reports.job.schema import EVENT_SCHEMA
 from gateway.reports.report import ENTITY
 
 HOUR = ("date", "hour")
 ENTITY_MINUTES = "entity_minutes"
-_BUCKET = (*ENTITY, "quota")
+BUCKET = (*ENTITY, "quota")
 _CLIENT = ("user", "client_id")
-_IDS = {"bucket": _BUCKET, "entity": ENTITY, "client": _CLIENT}
+IDS = {"bucket": BUCKET, "entity": ENTITY, "client": _CLIENT}
+PLACE = ("address", "broker", "api")
 _BYTE_KINDS = [kind.name for kind in UNITS[BYTES]]
 _MINUTE = (*HOUR, "minute")
 
@@ -41,88 +42,51 @@ SLOWED_BY_MS = 10.0
 
 @dataclass(frozen=True)
 class HourEvents:
-    """The events of some hours without usage samples and bad lines, and the stored rows of `entity_minutes`."""
+    """The stored rows of `entity_minutes` of some hours."""
 
-    events: DataFrame
     stored: DataFrame
 
     def of(self, *types: str) -> DataFrame:
-        return self.events.where(F.col("type").isin(list(types)))
+        """Events other than usage samples and throttles. They are few."""
+        event = F.from_json("text", EVENT_SCHEMA)
+        rows = self.stored.where(is_other()).select(*HOUR, event.alias("event"), "lines")
+        # Equal lines are one row. The generator also stops Spark from parsing the text again for each field.
+        rows = rows.select(*HOUR, F.explode(F.array_repeat("event", F.col("lines").cast("int"))).alias("event"))
+        return rows.select(*HOUR, "event.*").where(F.col("type").isin(list(types)))
 
     @property
     def minutes(self) -> DataFrame:
         return self.stored.where(F.col("minute").isNotNull())
 
 
-def id_of(names: Sequence[str]) -> Column:
-    """A hash of some columns. Spark's hash ignores nulls, so the hash includes which columns are null."""
-    return F.xxhash64(*names, *(F.col(name).isNull() for name in names))
+_OTHERS = ("topics", "connections", "changes")
+"""The tables of events that are neither usage samples nor throttles."""
 
 
-def entity_minutes(lines: DataFrame) -> DataFrame:
-    """One row for each minute, entity and matched quota, summed over all gateways.
+@dataclass(frozen=True)
+class Found:
+    """Counts of `entity_minutes`. With 0 of them, `hourly` leaves out the tables that would be empty."""
 
-    `amount` and the active `seconds` are null in a minute without a usage sample. Gateways may be in use at the same time, so
-    `seconds` is the largest of theirs. `throttled` counts enforced decisions, `noted` the others.
-    `gateways` has the bits of the reporting gateways.
-
-    Two sorts of rows have no `minute`. Rows without a `date` are the dictionary: the names of each `bucket`. Rows without a
-    `bucket` count the other events of an hour. `lines` and `bad_lines` count all lines.
-    """
-    good = F.col("rejected").isNull()
-    counted = good & F.col("type").isin("usage", "throttle")
-    # Each line is one row with figures and one row with names. The partial aggregate leaves few rows with names.
-    rows = lines.select(
-        *HOUR, *_BUCKET, *(name for name in _FIGURES),
-        *(F.when(counted, id_of(names)).alias(name) for name, names in _IDS.items()),
-        F.when(counted, _minute()).alias("minute"),
-        (good & (F.col("type") == "usage")).alias("is_usage"),
-        (good & (F.col("type") == "throttle")).alias("is_throttle"),
-        (~good).alias("bad"),
-        gateway_bit().alias("gateway_bit"),
-        F.explode(F.array(F.lit(False), F.lit(True))).alias("naming"),
-    ).where(~F.col("naming") | F.col("bucket").isNotNull())  # fmt: skip
-    named = F.col("naming")
-    usage, throttle = F.col("is_usage") & ~named, F.col("is_throttle") & ~named
-    enforced, noted = throttle & F.col("enforced"), throttle & ~F.col("enforced")
-    keys = [F.when(~named, F.col(name)).alias(name) for name in _MINUTE]
-    names = [F.when(named, F.col(name)).alias(name) for name in _BUCKET if name != "kind"]
-    kind = F.when(F.col("bucket").isNotNull(), F.col("kind")).alias("kind")
-    return rows.groupBy(*keys, kind, *_IDS, *names).agg(
-        F.sum(F.when(usage, F.col("amount"))).alias("amount"),
-        F.max(F.when(usage, F.col("limit"))).alias("usage_limit"),
-        F.max(F.when(usage, F.coalesce("active_seconds", F.lit(MINUTE_SECONDS)))).alias("seconds"),
-        F.max(F.when(throttle, F.col("limit"))).alias("throttle_limit"),
-        _sum(usage, "requests"),
-        _sum(usage, "latency_ms"),
-        _sum(enforced, "count", "throttled"),
-        _sum(enforced, "throttle_ms"),
-        F.max(F.when(throttle, F.col("throttle_max_ms"))).alias("throttle_max_ms"),
-        _sum(throttle, "amount", "throttled_amount"),
-        F.max(F.when(throttle, F.col("rate"))).alias("throttle_rate"),
-        _sum(noted, "count", "noted"),
-        _sum(noted, "throttle_ms", "noted_ms"),
-        _sum(throttle, "early_count"),
-        _sum(throttle, "early_ms"),
-        F.max(F.when(throttle, F.col("early_max_ms"))).alias("early_max_ms"),
-        F.min(F.when(throttle, F.col("time_ms"))).alias("first_ms"),
-        F.max(F.when(throttle, F.col("last_ms"))).alias("last_ms"),
-        F.bit_or(F.when(~named, F.col("gateway_bit"))).alias("gateways"),
-        F.count_if(~named).alias("lines"),
-        F.count_if(~named & F.col("bad")).alias("bad_lines"),
-    )
-
-
-_FIGURES = (
-    "time_ms", "last_ms", "amount", "limit", "active_seconds", "requests", "latency_ms", "count", "rate", "throttle_ms",
-    "throttle_max_ms", "early_count", "early_ms", "early_max_ms", "enforced",
-)  # fmt: skip
+    others: int
+    suspects: int
 
 
 def _names(hours: HourEvents) -> DataFrame:
     """The dictionary of the batch: the names behind each `bucket`, `entity` and `client`. It has no date and no hour."""
     rows = hours.stored.where(F.col("date").isNull() & F.col("bucket").isNotNull())
-    return rows.select(*_IDS, *_BUCKET)
+    return rows.select(*IDS, *BUCKET)
+
+
+def _places(hours: HourEvents) -> DataFrame:
+    """The dictionary of the places."""
+    rows = hours.stored.where(F.col("place").isNotNull())
+    place = StructType([EVENT_SCHEMA[name] for name in PLACE])
+    return rows.select("place", F.from_json("text", place).alias("names"))
+
+
+def is_other() -> Column:
+    """True for the events that are neither usage samples nor throttles."""
+    return F.col("text").isNotNull() & F.col("date").isNotNull()
 
 
 SUMS = ("throttled", "throttle_ms", "throttled_amount", "noted", "noted_ms", "early_count", "early_ms")
@@ -158,7 +122,19 @@ def _entities(hours: HourEvents) -> DataFrame:
         *(F.sum(name).alias(name) for name in SUMS),
         *(F.max(name).alias(name) for name in MAXIMA),
         F.min("first_ms").alias("first_ms"),
+        F.max(_in_order()).alias("worst"),
+        F.max_by("worst_place", _in_order()).alias("worst_place"),
     )
+
+
+def _in_order() -> Column:
+    """Orders the longest throttles of an hour's minutes by length and time. Of lengths above 35 minutes, the last one wins."""
+    length, of_minute = F.shiftright("worst", 16), F.col("worst") % 65_536
+    minute = F.unix_date("date").cast("long") * 1440 + F.col("hour") * 60 + F.col("minute")
+    return F.least(length, F.lit(_LONGEST_MS)) * 2**42 + minute * 60_000 + of_minute
+
+
+_LONGEST_MS = 2**21 - 1
 
 
 def _demand_seconds() -> Column:
@@ -169,12 +145,6 @@ def _demand_seconds() -> Column:
     """
     waited = F.col("throttle_ms") / 1000
     return F.greatest(F.col("seconds") - waited, F.col("seconds") / 10)
-
-
-def _longest(hours: HourEvents) -> DataFrame:
-    """The longest throttle of each entity and hour, with the client's address, the broker and the API."""
-    worst = F.struct("throttle_max_ms", "time_ms", "address", "broker", "api")
-    return hours.of("throttle").groupBy(*HOUR, id_of(ENTITY).alias("entity")).agg(F.max(worst).alias("worst"))
 
 
 def _rates(hours: HourEvents) -> DataFrame:
@@ -190,8 +160,8 @@ def _rates(hours: HourEvents) -> DataFrame:
 
 def _throttle_times(hours: HourEvents) -> DataFrame:
     """The number of throttle times in each slot, by kind."""
-    each = hours.of("throttle").select(*HOUR, "kind", "enforced", F.explode("throttle_slots").alias("slot", "times"))
-    return each.groupBy(*HOUR, "kind", "enforced", F.col("slot").cast("int").alias("slot")).agg(F.sum("times").alias("count"))
+    rows = hours.stored.where(F.col("slot").isNotNull())
+    return rows.select(*HOUR, "kind", "enforced", "slot", F.col("times").alias("count"))
 
 
 def gateway_bit() -> Column:
@@ -227,7 +197,7 @@ def _neighbours(hours: HourEvents) -> DataFrame:
     used = F.sum(F.when(F.col("kind").isin(_BYTE_KINDS), F.col("amount"))).alias("used")
     # A mean over kinds is slow only if one of the kinds is. So most minutes need not be summed.
     suspects = (
-        clients.where((F.col("latency_ms") >= timed * SLOWED_BY_MS) & (F.col("requests") > 0))
+        clients.where(_may_be_slow())
         .join(usual, [*HOUR, "client"])
         .where(_is_slow(F.try_divide("latency_ms", timed)))
         .select(*_MINUTE, "client")
@@ -277,6 +247,16 @@ _VOLUME = "volume"
 """The kind of a throttle by the volume quota, see `events.ThrottleEvent`."""
 
 
+def is_suspect() -> Column:
+    """True for the minutes that `_neighbours` looks at."""
+    return F.col("minute").isNotNull() & (_may_be_slow() | _is_held())
+
+
+def _may_be_slow() -> Column:
+    """The mean of an hour is not below 0, so a lower latency is never slow."""
+    return (F.col("latency_ms") >= F.col("requests") * SLOWED_BY_MS) & (F.col("requests") > 0)
+
+
 def _is_held() -> Column:
     return (F.col("kind") == _VOLUME) & (F.col("throttled") > 0)
 
@@ -320,17 +300,20 @@ def _connections(hours: HourEvents) -> DataFrame:
 
 def _changes(hours: HourEvents) -> DataFrame:
     """Changes of the configuration, of quotas and of the volume state. The events are few, so they are not aggregated."""
-    return hours.of("config", "quota_change", "volume_state").select(
-        *HOUR, "type", "time_ms", "gateway", "result", "config_version", "changes", "kind", "quota", *_CLIENT, "ip",
-        "old_limit", "new_limit", "source", "principal", "state", "previous", "factor", "reason", "broker", "volume",
-        "capacity_bytes", "consumed_bytes", "enforced",
-    )  # fmt: skip
+    return hours.of("config", "quota_change", "volume_state").select(*HOUR, *_OF_CHANGES)
+
+
+_OF_CHANGES = (
+    "type", "time_ms", "gateway", "result", "config_version", "changes", "kind", "quota", *_CLIENT, "ip", "old_limit",
+    "new_limit", "source", "principal", "state", "previous", "factor", "reason", "broker", "volume", "capacity_bytes",
+    "consumed_bytes", "enforced",
+)  # fmt: skip
 
 
 _HOURLY = {
     "names": _names,
     "entities": _entities,
-    "longest": _longest,
+    "places": _places,
     "rates": _rates,
     "throttle_times": _throttle_times,
     "minutes": _minutes,
@@ -341,14 +324,21 @@ _HOURLY = {
 }
 
 
-def hourly(hours: HourEvents) -> dict[str, DataFrame]:
-    """Every table but `entity_minutes`, by name."""
-    return {name: make(hours) for name, make in _HOURLY.items()}
+def rare_schemas() -> dict[str, StructType]:
+    """The schemas of the tables that `hourly` may leave out."""
+    hour, client = "date date, hour int, ", "user string, client_id string, "
+    texts = {
+        "neighbours": "client bigint, by_client bigint, minutes bigint, slowed_minutes bigint, held_minutes bigint,"
+        " held_ms bigint, by_bytes double, all_bytes double",
+        "topics": f"topic string, reason string, enforced boolean, {client}rejections bigint, bytes double, peak_rate double,"
+        " peak_total_rate double, limit double, total_limit double, first_ms bigint, last_ms bigint",
+        "connections": "reason string, listener string, address string, count bigint, first_ms bigint, last_ms bigint",
+    }
+    texts["changes"] = ", ".join(f"{name} {EVENT_SCHEMA[name].dataType.simpleString()}" for name in _OF_CHANGES)
+    return {name: cast("StructType", StructType.fromDDL(hour + text)) for name, text in texts.items()}
 
 
-def _minute() -> Column:
-    return F.floor((F.col("time_ms") % 3_600_000) / 60_000).cast("int")
-
-
-def _sum(which: Column, column: str, name: str | None = None) -> Column:
-    return F.sum(F.when(which, F.col(column))).alias(name or column)
+def hourly(hours: HourEvents, found: Found) -> dict[str, DataFrame]:
+    """Every table with rows but `entity_minutes`, by name."""
+    absent = (() if found.others else _OTHERS) + (() if found.suspects else ("neighbours",))
+    return {name: make(hours) for name, make in _HOURLY.items() if name not in absent}

@@ -77,23 +77,14 @@ class LedgerFolder:
         rows = source.json([self._folders[hour] for hour in hours])
         return rows.select(*HOUR, *field_columns(F.col), rejection(F.col, F.col("date"), F.col("hour")).alias("rejected"))
 
-    def events_but_usage(self, hours: Sequence[Hour]) -> DataFrame:
-        """The good events except usage samples. Most lines are usage samples; they are not even parsed."""
-        # `to_line` writes usage samples like this. Another spelling would only cost time.
-        others = ~F.contains(F.col("value"), F.lit('"type":"usage"'))
-        good = self._parsed(hours, others).where(F.col("rejected").isNull() & (F.col("event.type") != "usage"))
-        return good.select(*HOUR, *field_columns(F.col("event").getField))
-
     def bad_lines(self, hours: Sequence[Hour]) -> DataFrame:
         """The bad lines of these hours: `date`, `hour`, `file`, `reason` and the `line` itself."""
         bad = self._parsed(hours).where(F.col("rejected").isNotNull())
         return bad.select(*HOUR, "file", F.col("rejected").alias("reason"), F.left("value", F.lit(_LONGEST_KEPT)).alias("line"))
 
-    def _parsed(self, hours: Sequence[Hour], condition: Column | None = None) -> DataFrame:
+    def _parsed(self, hours: Sequence[Hour]) -> DataFrame:
         text = self._reader(hours).schema(StructType([StructField("value", StringType()), *_FOLDER]))
         lines = text.text([self._folders[hour] for hour in hours]).where(F.trim("value") != "")
-        if condition is not None:
-            lines = lines.where(condition)
         # The generator is a barrier for Spark's optimizer. Without it, Spark would repeat the parser in every condition on the
         # event, and parse each line about fifty times.
         event = F.explode(F.array(parsed(F.col("value")))).alias("event")

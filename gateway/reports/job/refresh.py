@@ -5,11 +5,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from gateway.reports.job.hours import ENTITY_MINUTES, HOUR, HourEvents, entity_minutes, hourly
+from gateway.reports.job.first_pass import entity_minutes
+from gateway.reports.job.hours import ENTITY_MINUTES, HOUR, Found, HourEvents, hourly, is_other, is_suspect, rare_schemas
 from gateway.reports.job.ledger import LedgerFile, LedgerFolder, NoSuchPathError
 from gateway.reports.job.period import Hour, Period, shown
 from gateway.reports.job.state import DoneHour, State, batches, pending, write_rejected
@@ -93,19 +93,22 @@ def _aggregate(
     batch, hours = state.begin(), sorted(files)
     stored = state.write(batch, ENTITY_MINUTES, entity_minutes(ledger.lines(hours)))
     made = {hour: DoneHour(batch, files[hour], 0, 0) for hour in hours}
-    counts = stored.groupBy(*HOUR).agg(F.sum("lines").alias("lines"), F.sum("bad_lines").alias("bad"))
-    for row in counts.where(F.col("date").isNotNull()).collect():
+    counts = stored.where(F.col("date").isNotNull()).groupBy(*HOUR)
+    rows = counts.agg(
+        F.sum("lines").alias("lines"),
+        F.sum("bad_lines").alias("bad"),
+        F.count_if(is_other()).alias("others"),
+        F.count_if(is_suspect()).alias("suspects"),
+    ).collect()
+    for row in rows:
         made[row.date, row.hour] = DoneHour(batch, files[row.date, row.hour], row.lines - row.bad, row.bad)
-    events = ledger.events_but_usage(hours).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        tables = hourly(HourEvents(events, stored))
-        state.write_all(batch, tables)
-    finally:
-        events.unpersist()
+    found = Found(sum(row.others for row in rows), sum(row.suspects for row in rows))
+    tables = hourly(HourEvents(stored), found)
+    state.write_all(batch, tables)
     with_bad = [hour for hour, done in made.items() if done.rejected]
     if with_bad:
         write_rejected(ledger.bad_lines(with_bad), out)
-    schemas = {name: rows.schema for name, rows in tables.items()}
+    schemas = rare_schemas() | {name: rows.schema for name, rows in tables.items()}
     state.mark_done(made, {ENTITY_MINUTES: stored.schema} | schemas)
     return made
 

@@ -21,6 +21,8 @@ _ALWAYS = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     # Each task writes rows of few tables, so it need not sort them by table.
     "spark.sql.maxConcurrentOutputFileWriters": "16",
+    # It would check each line twice: once for the rows that the line becomes, and once before.
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.InferFiltersFromGenerate",
 }
 _JAVA = "-XX:+UseParallelGC"
 """A batch job needs throughput; pauses do not matter."""

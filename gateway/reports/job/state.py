@@ -192,7 +192,11 @@ class State:
         return self._spark.read.schema(schema).parquet(*(f"{self._root}/{batch}/{_TABLE}={name}" for batch in batches))
 
     def _no_rows(self, schema: StructType) -> DataFrame:
-        return self._spark.range(0).select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in schema))
+        return (
+            self._spark.range(0)
+            .where(F.lit(False))
+            .select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in schema))
+        )
 
 
 def write_rejected(rows: DataFrame, out: str) -> None:

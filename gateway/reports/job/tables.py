@@ -55,16 +55,17 @@ class StoredTables:
         """`limit` and `quota` are the last ones of the entity."""
         latest = _latest()
         limited = F.when(F.col("limit").isNotNull(), latest)
-        longest = self.table("longest").groupBy("entity").agg(F.max("worst").alias("worst"))
+        places = self.table("places").distinct().select(F.col("place").alias("worst_place"), F.col("names").alias("worst"))
         totals = self.entities.groupBy("entity").agg(
             *(F.sum(name).alias(name) for name in _SUMMED),
             *(F.max(name).alias(name) for name in ("peak_minute", "peak_utilisation", *MAXIMA)),
             F.min("first_ms").alias("first_ms"),
             F.max_by("limit", limited).alias("limit"),
             F.coalesce(F.max_by("bucket", limited), F.max_by("bucket", latest)).alias("bucket"),
+            F.max_by("worst_place", "worst").alias("worst_place"),
         )
         named = totals.join(self.names.drop("entity", "client"), "bucket")
-        return named.join(longest, "entity", "left").drop("bucket").cache()
+        return named.join(places, "worst_place", "left").drop("bucket", "worst_place").cache()
 
     @cached_property
     def minutes(self) -> DataFrame:

@@ -1,0 +1,122 @@
+"""The first pass over all lines: they become minutes of entities, and the dictionaries of their names.
+
+Sums and maxima of strings or structs would make Spark sort instead of hash. So the aggregate uses numbers only.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from gateway.reports.job.hours import BUCKET, HOUR, IDS, MINUTE_SECONDS, PLACE, gateway_bit
+from gateway.reports.job.schema import COLUMNS
+
+
+def id_of(names: Sequence[str]) -> Column:
+    """A hash of some columns. Spark's hash ignores nulls, so the hash includes which columns are null."""
+    return F.xxhash64(*names, *(F.col(name).isNull() for name in names))
+
+
+def entity_minutes(lines: DataFrame) -> DataFrame:
+    """One row for each minute, entity and matched quota, summed over all gateways.
+
+    `amount` and the active `seconds` are null in a minute without a usage sample. Gateways may be in use at the same time, so
+    `seconds` is the largest of theirs. `throttled` counts enforced decisions, `noted` the others.
+    `gateways` has the bits of the reporting gateways. `worst_place` is the `place` of the longest throttle, and `worst` orders
+    throttles by length and time.
+
+    Other sorts of rows have no `minute`:
+
+    - Rows with a `bucket` are the dictionary of the names.
+    - Rows with a `place` are the dictionary of the places. `text` has the `PLACE` of a throttle as JSON.
+    - Rows with a `slot` have `times`, the number of throttle times in it.
+    - All others count the other lines of an hour. `text` is the event as JSON, or null for bad lines.
+
+    `lines` and `bad_lines` count all lines. The dictionaries have no `date`.
+    """
+    good = F.col("rejected").isNull()
+    usage, throttle = good & (F.col("type") == "usage"), good & (F.col("type") == "throttle")
+    counted = usage | throttle
+    hashed = lines.select(
+        *HOUR, *BUCKET, *_FIGURES,
+        *(F.when(counted, id_of(names)).alias(name) for name, names in IDS.items()),
+        F.when(counted, _minute()).alias("minute"),
+        F.when(throttle, id_of(PLACE)).alias("place"),
+        F.when(throttle, F.to_json(F.struct(*PLACE)))
+        .when(good & ~counted, F.to_json(F.struct("type", *COLUMNS)))
+        .alias("text"),
+        F.when(throttle, F.col("throttle_slots").cast("map<int,bigint>")).alias("slots"),
+        usage.alias("is_usage"),
+        throttle.alias("is_throttle"),
+        (~good).alias("bad"),
+        gateway_bit().alias("gateway_bit"),
+    )  # fmt: skip
+    # A usage sample is two rows: its figures and its names. A throttle is a third row with its place, and one for each slot.
+    # The partial aggregate leaves few rows with names or places.
+    slots = F.coalesce(F.map_keys("slots"), F.array().cast("array<int>"))
+    parts = (
+        F.when(F.col("is_throttle"), F.concat(F.array(*map(F.lit, (_FIGURES_OF, _NAMES_OF, _PLACE_OF))), slots))
+        .when(F.col("is_usage"), F.array(F.lit(_FIGURES_OF), F.lit(_NAMES_OF)))
+        .otherwise(F.array(F.lit(_FIGURES_OF)))
+    )
+    rows = hashed.withColumn("part", F.explode(parts))
+    own, naming, placing = (F.col("part") == one for one in (_FIGURES_OF, _NAMES_OF, _PLACE_OF))
+    in_slot = F.col("part") >= 0
+    usage, throttle = own & F.col("is_usage"), own & F.col("is_throttle")
+    enforced, noted = throttle & F.col("enforced"), throttle & ~F.col("enforced")
+    order = F.col("throttle_max_ms") * 65_536 + F.col("time_ms") % 60_000
+    keys = (
+        (own | in_slot, HOUR),
+        (own, ("minute",)),
+        ((own & F.col("bucket").isNotNull()) | naming | in_slot, ("kind",)),
+        (own | naming, tuple(IDS)),
+        (naming, tuple(name for name in BUCKET if name != "kind")),
+        (placing, ("place",)),
+        (placing | (own & ~F.col("is_throttle")), ("text",)),
+        (in_slot, ("enforced",)),
+    )
+    return rows.groupBy(
+        *(F.when(when, F.col(name)).alias(name) for when, names in keys for name in names),
+        F.when(in_slot, F.col("part")).alias("slot"),
+    ).agg(
+        F.sum(F.when(usage, F.col("amount"))).alias("amount"),
+        F.max(F.when(usage, F.col("limit"))).alias("usage_limit"),
+        F.max(F.when(usage, F.coalesce("active_seconds", F.lit(MINUTE_SECONDS)))).alias("seconds"),
+        F.max(F.when(throttle, F.col("limit"))).alias("throttle_limit"),
+        _sum(usage, "requests"),
+        _sum(usage, "latency_ms"),
+        _sum(enforced, "count", "throttled"),
+        _sum(enforced, "throttle_ms"),
+        F.max(F.when(throttle, F.col("throttle_max_ms"))).alias("throttle_max_ms"),
+        _sum(throttle, "amount", "throttled_amount"),
+        F.max(F.when(throttle, F.col("rate"))).alias("throttle_rate"),
+        _sum(noted, "count", "noted"),
+        _sum(noted, "throttle_ms", "noted_ms"),
+        _sum(throttle, "early_count"),
+        _sum(throttle, "early_ms"),
+        F.max(F.when(throttle, F.col("early_max_ms"))).alias("early_max_ms"),
+        F.min(F.when(throttle, F.col("time_ms"))).alias("first_ms"),
+        F.max(F.when(throttle, F.col("last_ms"))).alias("last_ms"),
+        F.max(F.when(throttle, order)).alias("worst"),
+        F.max_by(F.col("place"), F.when(throttle, order)).alias("worst_place"),
+        F.sum(F.when(in_slot, F.element_at("slots", F.col("part")))).alias("times"),
+        F.bit_or(F.when(own, F.col("gateway_bit"))).alias("gateways"),
+        F.count_if(own).alias("lines"),
+        F.count_if(own & F.col("bad")).alias("bad_lines"),
+    )
+
+
+_FIGURES = (
+    "time_ms", "last_ms", "amount", "limit", "active_seconds", "requests", "latency_ms", "count", "rate", "throttle_ms",
+    "throttle_max_ms", "early_count", "early_ms", "early_max_ms", "enforced",
+)  # fmt: skip
+_FIGURES_OF, _NAMES_OF, _PLACE_OF = -1, -2, -3
+"""The sorts of rows in `part`. A number from 0 on is a slot."""
+
+
+def _minute() -> Column:
+    return F.floor((F.col("time_ms") % 3_600_000) / 60_000).cast("int")
+
+
+def _sum(which: Column, column: str, name: str | None = None) -> Column:
+    return F.sum(F.when(which, F.col(column))).alias(name or column)
