@@ -17,7 +17,8 @@ from typing import Any, Final, Self
 from loadtest.testkit.kafka import free_port, spawn
 
 HOST: Final = "127.0.0.1"
-_BRIEF_JAVA: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_DAEMON_JAVA: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dspark.worker.timeout=600"
+"""The master notices a killed worker by its connection. On a busy machine, heartbeats may be late."""
 _LOOK_EVERY_SECONDS: Final = 0.1
 _WAIT_SECONDS: Final = 300.0
 
@@ -126,7 +127,7 @@ class SparkCluster:
 
 def _environment() -> Mapping[str, str]:
     own = {"SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": HOST, "PYSPARK_PYTHON": sys.executable}
-    return {**os.environ, **own, "SPARK_DAEMON_MEMORY": "128m", "SPARK_DAEMON_JAVA_OPTS": _BRIEF_JAVA}
+    return {**os.environ, **own, "SPARK_DAEMON_MEMORY": "128m", "SPARK_DAEMON_JAVA_OPTS": _DAEMON_JAVA}
 
 
 def spark_home() -> Path:

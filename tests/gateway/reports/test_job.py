@@ -208,6 +208,8 @@ BRIEF = {
     # Without these two, one worker could do all the work before the other has started.
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
+    # On a busy machine, heartbeats may be late.
+    "spark.network.timeout": "600s",
     # For so few events, code generation and distribution take far longer than the work itself.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
