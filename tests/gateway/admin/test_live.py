@@ -16,6 +16,7 @@ from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, EntityQuota
+from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.snapshot import HOLD_SECONDS
 from tests.gateway.conftest import NOW
 
@@ -93,6 +94,17 @@ def test_picture_holds_no_more_than_the_page_shows(view: AdminView) -> None:
     assert picture["throttled_count"] == MAX_THROTTLED + 5
     assert len(picture["throttled"]) == MAX_THROTTLED
     assert picture["throttled"][0]["user"] == f"user-{MAX_THROTTLED + 4}"
+
+
+def test_picture_counts_members_and_not_their_group_in_sums(view: AdminView) -> None:
+    jobs = Group("jobs", (GroupRule(client_id="job-*"),), {"producer_byte_rate": 1_000})
+    engine = QuotaEngine(QuotaSettings((jobs.quota,), groups=(jobs,)), NOW)
+    for bucket in engine.acquire_path("produce", "alice", "job-1", NOW):
+        bucket.charge(30_000, NOW)
+    picture = GatewaySnapshots(replace(view, engine=engine)).snapshot()
+    own, group = (next(row for row in picture["top"] if row["group"] == name) for name in ("", "jobs"))
+    assert picture["rates"]["produce"] == own["rate"] == group["rate"] > 0
+    assert [row["group"] for row in picture["throttled"]] == ["jobs"]
 
 
 def test_entity_stays_throttled_for_a_while_after_its_throttle(view: AdminView) -> None:

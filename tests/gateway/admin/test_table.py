@@ -166,6 +166,15 @@ def test_unenforced_throttles_are_counted_apart(view: AdminView) -> None:
     assert screen.text.count("unenforced") == 1
 
 
+def test_groups_have_rows_with_their_names(view: AdminView) -> None:
+    rows = described([used(0.5, user="", group="jobs", level="group=jobs")], Places(view.effective.config, "weir.yaml"), 0.0)
+    answer = {"generated_at": "2026-01-01T00:00:00Z", "enforce": True, "rows": rows}
+    screen = Screen()
+    screen.console.print(quota_table(answer, 180))
+    assert "group jobs" in screen.text
+    assert "producer_byte_rate of group=jobs" in screen.text
+
+
 def test_shared_quotas_explain_rate_and_used() -> None:
     screen = Screen()
     screen.console.print(quota_table({"generated_at": "now", "enforce": True, "units": {}, "shared": True, "rows": []}, 180))
