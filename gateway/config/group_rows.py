@@ -1,6 +1,6 @@
 """The rows of `quotas.groups`: rules that put clients into a group, and the ceilings of all members together."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_network
 from types import MappingProxyType
 from typing import Annotated, Any, Final
@@ -139,3 +139,19 @@ GroupRows = Annotated[
     ],
     Field(strict=False),
 ]
+
+
+def group_warnings(groups: Sequence[Group]) -> Iterator[str]:
+    """One line for each group without an effect of its own, and for each pattern that is probably meant as a principal."""
+    for index, group in enumerate(groups):
+        if not group.limits:
+            yield (
+                f"quotas.groups[{index}]: {group.name} has no ceiling, so it only keeps its members out of later groups — give"
+                f" it one of {', '.join(_LIMITS)}, or remove it"
+            )
+        for number, rule in enumerate(group.rules):
+            if rule.user is not None and rule.user.startswith("User:"):
+                yield (
+                    f'quotas.groups[{index}].match[{number}].user: "{rule.user}" is a principal, and groups have the plain name'
+                    f" — write {rule.user.removeprefix('User:')}"
+                )

@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from gateway.config.entities import EntityRows, exemption_warnings, name_warnings
-from gateway.config.group_rows import GroupRows
+from gateway.config.group_rows import GroupRows, group_warnings
 from gateway.config.proxy_protocol import ProxyProtocolConfig
 from gateway.config.sasl import SENT_AS_IT_IS, ListenerSaslConfig, UpstreamSaslConfig
 from gateway.config.section import Section, WindowConfig, described, filled_in, invalid
@@ -343,6 +343,7 @@ class WeirConfig(Section):
                     found.append(f"{place}.{key}: {warning}")
         found += exemption_warnings(self.quotas.entities)
         found += name_warnings(self.quotas.entities)
+        found += group_warnings(self.quotas.groups)
         found += self.quotas.changed_meanings()
         if not self.quotas.entities and not self.quotas.groups:
             found.append("quotas.entities: is empty, so no client is limited — add entities")

@@ -73,6 +73,16 @@ def test_star_in_an_entitys_name_points_to_groups() -> None:
     assert "write a group with this pattern in quotas.groups" in warning
 
 
+def test_group_without_a_ceiling_gets_a_warning() -> None:
+    (warning,) = parsed(groups("{name: a, match: [{user: b}]}")).warnings()
+    assert warning.startswith("quotas.groups[0]: a has no ceiling, so it only keeps its members out of later groups")
+
+
+def test_principal_in_place_of_a_user_gets_a_warning() -> None:
+    (warning,) = parsed(groups('{name: a, match: [{user: "User:b*"}], request_rate: 5}')).warnings()
+    assert warning == ('quotas.groups[0].match[0].user: "User:b*" is a principal, and groups have the plain name — write b*')
+
+
 @pytest.mark.parametrize(
     ("rows", "key", "words"),
     [
