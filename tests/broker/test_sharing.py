@@ -11,9 +11,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from loadtest.scenarios.evenness.logs import log_bytes
-from loadtest.testkit.fleet import AUTHORIZER, CLIENT_ID, USAGE_TOPIC, Load, UsageTopicAccess, start_fleet
+from loadtest.testkit.fleet import AUTHORIZER, CLIENT_ID, USAGE_TOPIC, Load, UnpacedProducer, UsageTopicAccess, start_fleet
 from loadtest.testkit.kafka import KafkaCluster
+from protocol.api_keys import ApiKey
 from tests.broker.rates import wait_for_rate
+from tests.broker.request_client import RequestClient
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir, wait_until
 
@@ -172,3 +174,26 @@ def test_topic_threshold_counts_all_gateways(cluster: KafkaCluster, tmp_path: Pa
         load.put([1])
         wait_until(lambda: hears.metric("weir_topics_over") == 1, "the bytes appended through the other gateway", TIMEOUT)
         assert hears.metric("weir_topics_rate") > 10_000  # limit and rate are those of the cluster
+
+
+def test_ceiling_of_a_group_holds_for_all_members(cluster: KafkaCluster, tmp_path: Path) -> None:
+    """Six client-ids at two gateways. The quota API lowers the ceiling at both."""
+    jobs = {"name": "jobs", "match": [{"client-id": "job-*"}], "producer_byte_rate": QUOTA}
+    quotas = {"groups": [jobs], "window": QUOTAS["window"]}
+    with ExitStack() as stack:
+        config = {"quotas": quotas, "quota_admins": ["User:ANONYMOUS"]}
+        gateways = start_fleet(stack, Weir, tmp_path, cluster.bootstrap_servers, 2, config)
+        topic = create_topic(cluster.bootstrap_servers, f"group-{uuid4().hex[:8]}", partitions=1)
+        log = cluster.brokers[0].directory / "data" / f"{topic}-0"
+        for number in range(6):
+            producer = UnpacedProducer(gateways[number % 2].bootstrap_servers, topic, f"job-{number}")
+            stack.callback(producer.close)
+        wait_for_rate(lambda: log_bytes(log), QUOTA)
+        assert all(gateway.metric("weir_group_limit", group="jobs", kind="produce") == QUOTA for gateway in gateways)
+        with RequestClient(gateways[0].bootstrap_servers) as client:
+            group = [{"entity_type": "group", "entity_name": "jobs"}]
+            ops = [{"key": "producer_byte_rate", "value": QUOTA / 2, "remove": False}]
+            entries = [{"entity": group, "ops": ops}]
+            answer = client.ask(ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": entries, "validate_only": False})
+        assert [entry["error_code"] for entry in answer["entries"]] == [0]
+        wait_for_rate(lambda: log_bytes(log), QUOTA / 2)
