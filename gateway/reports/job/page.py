@@ -3,7 +3,7 @@
 import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any, Final
 
@@ -84,6 +84,9 @@ def _overview(found: Refreshed, overview: Overview) -> _Section:
 def _section(made: MadeReport) -> _Section:
     report, rows = made.report, made.rows
     findings = report.findings(rows) if rows else []
+    if made.count > len(rows):
+        part = f"These figures are of the first {len(rows):,} of {made.count:,} rows."
+        findings = [replace(finding, advice=f"{finding.advice} {part}") for finding in findings]
     left_out = max(0, made.count - ON_PAGE)
     return _Section(
         report.name,

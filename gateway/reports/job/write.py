@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from gateway.reports import all_reports
 from gateway.reports.report import Report, Tables
 
-FOR_PAGE = 100_000
+FOR_PAGE = 20_000
 """The limit on rows of a report that the page's findings and plots come from. The folders have all rows."""
 _AT_ONCE = 3
 """The number of reports that are built at the same time."""

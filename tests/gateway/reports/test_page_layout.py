@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 pytest.importorskip("pyspark")
 
 ENTITIES = 5_000
+MORE = 1_000_000
 NAME = "a-name-of-a-team-and-of-its-application-" * 5
 
 
@@ -60,7 +61,9 @@ def text() -> str:
         "client_manners": ("what", *kinds, "address", "count"),
     }
     made = [
-        MadeReport(report, columns[name], rows, len(rows)) if name in columns else MadeReport(report, [], [], 0)
+        MadeReport(report, columns[name], rows, MORE if name == "mutations" else len(rows))
+        if name in columns
+        else MadeReport(report, [], [], 0)
         for name, report in all_reports().items()
     ]
     hours = [(dt.date(2026, 11, 20), 22), (dt.date(2026, 11, 21), 0)]
@@ -88,6 +91,12 @@ def test_left_out_rows_are_counted_with_their_folder(text: str, html: Html) -> N
 
 def test_findings_cover_rows_that_the_page_leaves_out(html: Html) -> None:
     assert any(line.startswith("4,999 entities were throttled for ") for line, _ in html.index)
+
+
+def test_findings_of_a_part_say_so(html: Html) -> None:
+    (line,) = [line for line, link in html.index if link == "#mutations"]
+    assert line.endswith(f" These figures are of the first {ENTITIES:,} of {MORE:,} rows.")
+    assert sum("These figures" in line for line, _ in html.index) == 1
 
 
 def test_report_without_finding_says_so_in_a_line(html: Html) -> None:
