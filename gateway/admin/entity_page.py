@@ -184,7 +184,7 @@ def _card(row: Row) -> str:
         words += f"; {row['unenforced_total']:,} of them not enforced" if row["unenforced_total"] else ""
         facts.append(("Throttled so far", words))
     if row["early_total"]:
-        facts.append(("Too early", f"{_requests(row['early_total'])}, by up to {row['early_seconds_max']:.1f} s"))
+        facts.append(("Too early", f"{_requests(row['early_total'])}, by up to {wait_text(row['early_seconds_max'])}"))
     facts.append(("Connections", f"{row['connections']:,}"))
     if row["addresses"]:
         facts.append(("Throttled addresses", ", ".join(row["addresses"])))

@@ -18,6 +18,10 @@ ANONYMOUS: Final = "ANONYMOUS"
 _PRODUCE, _REQUESTS = BY_CONFIG_KEY["producer_byte_rate"], BY_CONFIG_KEY["request_rate"]
 _FETCH = BY_CONFIG_KEY["consumer_byte_rate"]
 
+_NO_RECENT_USE: Final = (
+    "This gateway has seen no recent use by this client. It sends nothing through this gateway, or its name is another one:"
+    " `weir quotas` lists the names."
+)
 _OF_BROKERS: Final = "The brokers may throttle the client as well, by quotas of their own: weir quotas import shows these."
 
 _BUCKET: Final = ("user", "client_id", "ip", "group")
@@ -75,7 +79,7 @@ def with_use(answer: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
         {**quota, "use": by_bucket.get((quota["kind"], *(quota["bucket"][part] for part in _BUCKET)))}
         for quota in answer["quotas"]
     ]
-    return {**answer, "running": True, "quotas": quotas, "binds": _binds(quotas)}
+    return {**answer, "running": True, "quotas": quotas, "binds": [*_unknown(quotas), *_binds(quotas)]}
 
 
 def _notes(client: ClientNames, config: WeirConfig) -> list[str]:
@@ -195,6 +199,14 @@ def _volumes(client: ClientNames, config: WeirConfig, places: Places, precedence
         "hard": f"{volumes.hard.type} {volumes.hard.level:g}",
         "set_in": places.of_key(("quotas", "volumes"), given=True),
     }
+
+
+def _unknown(quotas: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence if the gateway has no row of a client with quotas: its name may be wrong. Rows of its address do not count."""
+    limited = [quota for quota in quotas if quota["limit"] is not None and not quota["bucket"]["ip"]]
+    if not limited or any(quota["use"] is not None for quota in limited):
+        return []
+    return [_NO_RECENT_USE]
 
 
 def _binds(quotas: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -175,7 +175,7 @@ def _cells(row: Answer, rate: Callable[[float], str]) -> dict[str, str]:
         "limit": "" if row["limit"] is None else rate(row["limit"]),
         "used": "" if row["limit"] is None else f"{row['used_ratio']:4.0%}",
         "throttled": _throttled(row),
-        "early": f"{row['early_total']:,}, by {row['early_seconds_max']:.1f} s" if row["early_total"] else "",
+        "early": f"{row['early_total']:,}, by {wait_text(row['early_seconds_max'])}" if row["early_total"] else "",
         "time left": wait_text(row["throttle_left"]) if row["throttle_left"] > 0 else "",
         "since": (row.get("throttled_since") or "")[11:19],
         "quota that binds": printable(_binding(row)),

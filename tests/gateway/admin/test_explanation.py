@@ -135,6 +135,19 @@ async def test_gateway_adds_current_use(server: AdminServer) -> None:
     assert "130%" in console.export_text()
 
 
+@pytest.mark.parametrize(
+    ("user", "beginnings"),
+    [
+        ("alcie", ["This gateway has seen no recent use by this client.", "producer_byte_rate binds at", "The brokers may"]),
+        ("alice", ["producer_byte_rate binds now"]),
+    ],
+    ids=["misspelt", "alice"],
+)
+async def test_clients_without_recent_use_are_named_so(user: str, beginnings: list[str], server: AdminServer) -> None:
+    answer = await ask_explanation(f"http://127.0.0.1:{server.port}", ClientNames(user, "etl"))
+    assert [line[: len(begin)] for line, begin in zip(answer["binds"], beginnings, strict=True)] == beginnings
+
+
 async def test_gateway_knows_quotas_of_the_api(server: AdminServer, view: AdminView, monkeypatch: pytest.MonkeyPatch) -> None:
     dynamic = {ClientQuotaEntity("alice"): {"consumer_byte_rate": 7.0}}
     object.__setattr__(view, "dynamic", lambda: dynamic)
