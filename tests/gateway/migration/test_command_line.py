@@ -17,8 +17,8 @@ from loadtest.testkit.kafka import free_port
 CONFIG = """\
 upstream: {{bootstrap_servers: ["127.0.0.1:{port}"]}}
 listeners:
-  - {{name: clients, bootstrap_port: 29092, broker_ports: 29093-29095, advertised_host: Weir.example.com}}
-  - {{name: local, bootstrap_port: 30092}}
+  - {{name: clients, bootstrap_port: 9092, broker_ports: 9093-9095, advertised_host: Weir.example.com}}
+  - {{name: local, bootstrap_port: 10092}}
 quotas: {{entities: [{{user: alice, producer_byte_rate: 100000}}]}}
 """
 RESTORE = '{"format": "weir-quotas-restore", "version": 1, "written_at": "x", "cluster_id": "c", "bootstrap_servers": ["%s"],\
@@ -90,7 +90,7 @@ def test_several_addresses_are_read() -> None:
     assert addresses("broker1:9092, [::1]:9093") == (("broker1", 9092), ("::1", 9093))
 
 
-@pytest.mark.parametrize("address", ["weir.example.com:29092", "127.0.0.1:29095", "localhost:30092", "127.0.0.1:30093"])
+@pytest.mark.parametrize("address", ["weir.example.com:9092", "127.0.0.1:9095", "localhost:10092", "127.0.0.1:10093"])
 def test_weirs_own_listener_is_refused(config: Path, address: str, capsys) -> None:
     for command in ("import", "lift"):
         found = failure(capsys, command, "--config", str(config), "--bootstrap-server", address)
@@ -100,8 +100,8 @@ def test_weirs_own_listener_is_refused(config: Path, address: str, capsys) -> No
 @pytest.mark.parametrize(("address", "own"), [("broker-7.kafka.example.com", True), ("broker-x.kafka.example.com", False)])
 def test_brokers_by_server_name_are_weirs_own(config: Path, address: str, own: bool) -> None:
     text = config.read_text().replace(
-        "{name: local, bootstrap_port: 30092}",
-        "{name: tls, bootstrap_port: 30092, advertised_host: kafka.example.com, tls: {cert: c, key: k},"
+        "{name: local, bootstrap_port: 10092}",
+        "{name: tls, bootstrap_port: 10092, advertised_host: kafka.example.com, tls: {cert: c, key: k},"
         ' sni: "broker-{id}.kafka.example.com:9092"}',
     )
     parsed = parse_config(text, source="weir.yaml")
@@ -111,7 +111,7 @@ def test_brokers_by_server_name_are_weirs_own(config: Path, address: str, own: b
 
 def test_other_ports_and_hosts_are_no_listeners(config: Path) -> None:
     parsed = parse_config(config.read_text(), source="weir.yaml")
-    check_not_gateway(parsed, [("127.0.0.1", 29096), ("broker1", 29092), ("weir.example.com", 30092)])
+    check_not_gateway(parsed, [("127.0.0.1", 9096), ("broker1", 9092), ("weir.example.com", 10092)])
 
 
 @pytest.mark.parametrize("command", ["import", "lift", "restore"])
