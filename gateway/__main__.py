@@ -187,7 +187,7 @@ def _check(options: argparse.Namespace) -> int:
     if options.brokers:
         from gateway.migration.ask_brokers import broker_warnings  # here, so that other checks start without Kafka's protocol
 
-        warnings += broker_warnings(config, options.config)
+        warnings += broker_warnings(config, options.config, options.command_config)
     for warning in warnings:
         print(f"warning: {warning}")
     addresses, *features = summary(config)
@@ -250,6 +250,8 @@ def _forgive(options: argparse.Namespace) -> int:
 
     from gateway.admin.table import AdminUnreachableError, forgive_debts
 
+    if options.user is None and options.client_id is None and options.group is None:
+        options.parser.error("give --user NAME, --client-id NAME, both, or --group NAME, as `weir quotas` shows them")
     names = {"user": options.user, "client-id": options.client_id, "group": options.group, "kind": options.kind}
     wanted = {key: value for key, value in names.items() if value is not None}
     try:
@@ -313,6 +315,12 @@ def _parser() -> argparse.ArgumentParser:
     serve.set_defaults(run=_serve)
     check = commands.add_parser("check", help="validate a config file", description=_CHECK, formatter_class=layout)
     check.add_argument("--brokers", action="store_true", help="also connect to the brokers, and compare with their own quotas")
+    check.add_argument(
+        "--command-config",
+        type=Path,
+        metavar="FILE",
+        help="with --brokers: a properties file of an administrator's credentials",
+    )
     check.set_defaults(run=_check)
     for command in (serve, check):
         command.add_argument("--config", type=Path, required=True, metavar="FILE", help="the config file, such as weir.yaml")
@@ -367,7 +375,7 @@ def _parser() -> argparse.ArgumentParser:
     forgive.add_argument(
         "--admin", type=_url, default=argparse.SUPPRESS, metavar="URL", help=f"of the gateway ({DEFAULT_ADMIN})"
     )
-    forgive.set_defaults(run=_forgive)
+    forgive.set_defaults(run=_forgive, parser=forgive)
 
     add_connections(commands, _url, DEFAULT_ADMIN)
 

@@ -62,13 +62,16 @@ def _harmless(text: str) -> str:
 
 _OTHERS = "<others>"
 _OF_BROKERS = "broker_"
+_OF_QUOTAS = "quota_"
+_BUCKET = ("kind", "user", "client_id", "ip", "group")
 
 
 class OncePerPeer(logging.Filter):
     """Passes one record per reason and peer in `seconds`, so that a misbehaving peer cannot fill the log.
 
     The key is a record's `reason` and the host of its `peer`. For reasons that begin with `broker_` it is the `broker`: a
-    broker that closes all connections is one peer. Records without a `reason` pass, and so do errors without a `peer`. At
+    broker that closes all connections is one peer. For reasons that begin with `quota_` it is the quota's kind and entity.
+    Records without a `reason` pass, and so do errors without a `peer`. At
     most `size` keys exist in `seconds`; further peers of a reason count as one. `now` is monotonic.
     """
 
@@ -87,8 +90,7 @@ class OncePerPeer(logging.Filter):
             return True
         now = self._now()
         self._forget(now)
-        of = str(getattr(record, "broker", "")) if str(reason).startswith(_OF_BROKERS) else peer.rpartition(":")[0]
-        key = (str(reason), of)
+        key = (str(reason), _source(record, str(reason), peer))
         if key not in self._since and len(self._since) >= self._size:
             key = (str(reason), _OTHERS)
         if key in self._since and now - self._since[key] < self._seconds:
@@ -108,6 +110,12 @@ class OncePerPeer(logging.Filter):
             if now - since < self._seconds:
                 return
             del self._since[oldest], self._repeated[oldest]
+
+
+def _source(record: logging.LogRecord, reason: str, peer: str) -> str:
+    if reason.startswith(_OF_QUOTAS):
+        return "\0".join(str(getattr(record, name, "")) for name in _BUCKET)
+    return str(getattr(record, "broker", "")) if reason.startswith(_OF_BROKERS) else peer.rpartition(":")[0]
 
 
 class OfWorker(logging.Filter):

@@ -51,9 +51,10 @@ def _features(config: WeirConfig) -> Iterator[tuple[str, str | None]]:
 
 
 def _limits(config: WeirConfig) -> Iterator[str]:
-    yield f"{config.connections.max_per_ip} per address"
+    each = " in each worker" if config.workers > 1 and config.sharing is None else ""
+    yield f"{config.connections.max_per_ip} per address{each}"
     if config.connections.max_connections is not None:
-        yield f"{config.connections.max_connections} in all"
+        yield f"{config.connections.max_connections} {each.strip() or 'in all'}"
     if config.connections.connection_creation_rate is not None:
         yield f"{config.connections.connection_creation_rate} new ones per second"
     limited = [each.name for each in config.listeners if each.max_connections or each.connection_creation_rate]

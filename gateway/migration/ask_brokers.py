@@ -5,21 +5,21 @@ from pathlib import Path
 
 from gateway.config.model import WeirConfig
 from gateway.migration import MigrationError
-from gateway.migration.access import by_config, check_not_gateway
+from gateway.migration.access import access_of, check_not_gateway
 from gateway.migration.broker_admin import BrokerAdmin
 from gateway.migration.copied_rates import copied_rate_warnings
 
 
-def broker_warnings(config: WeirConfig, path: Path) -> list[str]:
+def broker_warnings(config: WeirConfig, path: Path, command_config: Path | None = None) -> list[str]:
     """One line for each difference that is probably a mistake, or for the reason why the brokers could not be asked."""
     try:
-        return asyncio.run(_ask(config, path))
+        return asyncio.run(_ask(config, path, command_config))
     except MigrationError as error:
         return [f"--brokers: {error}"]
 
 
-async def _ask(config: WeirConfig, path: Path) -> list[str]:
-    access = by_config(None, config, path)
+async def _ask(config: WeirConfig, path: Path, command_config: Path | None) -> list[str]:
+    access = access_of(None, command_config, config, path)
     check_not_gateway(config, access.bootstrap)
     async with BrokerAdmin(access) as admin:
         cluster = await admin.cluster()

@@ -179,7 +179,7 @@ def test_gateway_starts_from_its_copy_without_kafka(make: Start) -> None:
         one.write_config(one.config | {"upstream": {"bootstrap_servers": [f"127.0.0.1:{free_port()}"]}})
         one.launch()
         wait_until(
-            lambda: "1 entities have quotas that were set through the API" in one.log(),
+            lambda: "1 entity has quotas that were set through the API" in one.log(),
             "the copied quota applies",
         )
         wait_until(lambda: one.log().count('"serving"') == 2, "the gateway serves clients")

@@ -159,6 +159,15 @@ def test_broker_is_one_peer_for_all_its_clients(reason):
     assert once.passes(record(reason=reason, broker="broker 2"), 1.0)
 
 
+def test_events_of_a_quota_are_folded_by_entity() -> None:
+    once = Folded(60.0)
+    alice = {"reason": "quota_throttled", "peer": "", "kind": "produce", "user": "alice"}
+    assert once.passes(record(**alice), 0.0)
+    assert once.passes(record(**alice | {"kind": "fetch"}), 1.0)
+    assert once.passes(record(**alice, client_id="etl"), 1.0)
+    assert not once.passes(record(**alice), 2.0)
+
+
 def test_peers_over_the_limit_count_as_one():
     once = Folded(60.0, size=2)
     assert [once.passes(record(peer=f"10.0.1.{n}:1"), 0.0) for n in range(100)] == [True] * 3 + [False] * 97

@@ -57,6 +57,18 @@ class TestCheck:
         assert main(["check", "--config", str(path)]) == 0
         assert ", sharing (topic __weir_usage), workers (2)\n" in capsys.readouterr().out
 
+    @pytest.mark.parametrize(
+        ("sharing", "limits"),
+        [("", "1000 per address, 400 in all"), ("sharing:\n", "1000 per address in each worker, 400 in each worker")],
+        ids=["shared", "not shared"],
+    )
+    def test_maxima_hold_in_each_worker_without_sharing(
+        self, path: Path, sharing: str, limits: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path.write_text(CONFIG + sharing + "workers: 2\nconnections: {max_connections: 400}\n")
+        assert main(["check", "--config", str(path)]) == 0
+        assert f"connection limits ({limits})" in capsys.readouterr().out
+
     def test_warnings_are_shown_without_failing(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path.write_text(CONFIG.replace("100000", "10"))
         assert main(["check", "--config", str(path)]) == 0

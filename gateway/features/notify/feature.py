@@ -134,7 +134,6 @@ class Notify(Feature[NotifyConfig | None]):
                 "since": round(notice.seconds, 1),
                 "addresses": list(row.addresses),
                 "reason": f"quota_{notice.event}",
-                "peer": f"{row.kind} {row.user} {row.client_id} {row.ip}{row.group}:0",
             },
         )
 

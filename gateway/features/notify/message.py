@@ -83,8 +83,8 @@ def sentence(notice: Notice, context: NoticeContext, escape: Callable[[str], str
         return f"{entity} {verb} {quota}: use {kind.text(row.rate)}, {row.used_ratio:.0%} of the quota.{addresses}"
     throttled = f"{notice.throttled_requests:,} requests were throttled" if THROTTLED in notice.reported else "no throttle"
     return (
-        f"{entity} is below its quota {quota} again, after {notice.seconds:,.0f} s: {throttled}, peak"
-        f" {notice.peak_ratio:.0%} of the quota."
+        f"{entity} has been below its quota {quota} for {notice.quiet_seconds:,.0f} s. In the"
+        f" {notice.seconds - notice.quiet_seconds:,.0f} s before: {throttled}, peak {notice.peak_ratio:.0%} of the quota."
     )
 
 

@@ -22,7 +22,8 @@ BucketName = tuple[str, str, str, str, str]
 class Notice:
     """One event of an episode. `row` is the bucket's use at the event; at the end, it is the last use over the threshold.
 
-    `seconds` is the time since the episode began. `throttled_requests` and `peak_ratio` are those of the episode so far.
+    `seconds` is the time since the episode began, and `quiet_seconds` its last part, in which the entity was below its quota.
+    `throttled_requests` and `peak_ratio` are those of the episode so far.
     `reported` are the events that the episode has had before this one.
     """
 
@@ -32,6 +33,7 @@ class Notice:
     throttled_requests: int
     peak_ratio: float
     reported: tuple[str, ...] = ()
+    quiet_seconds: float = 0.0
 
 
 class Episode:
@@ -54,6 +56,7 @@ class Episode:
             max(0, self.row.throttled_total - self.throttled_before),
             self.peak_ratio,
             self.reported,
+            now - self.busy_at,
         )
         self.reported = (*self.reported, event)
         return found

@@ -63,7 +63,8 @@ class QuotaAdmin:
         self._quotas = await self._store.load()
         await self._look_up(_ips_of(self._quotas))
         if self._quotas:
-            _log.info("%d entities have quotas that were set through the API", len(self._quotas))
+            count = len(self._quotas)
+            _log.info("%d %s quotas that were set through the API", count, "entity has" if count == 1 else "entities have")
             self._apply(self._quotas)
 
     async def run(self) -> None:

@@ -126,8 +126,11 @@ def test_slack_text_is_escaped() -> None:
     ("notice", "words"),
     [
         (Notice(NEAR, used(0.85), 0.0, 0, 0.85), "uses 85% of its quota producer_byte_rate 1.00 MiB/s of user=alice"),
-        (Notice(ENDED, used(0.1), 360.0, 12, 1.3, (THROTTLED,)), "again, after 360 s: 12 requests were throttled, peak 130%"),
-        (Notice(ENDED, used(0.1), 360.0, 0, 0.9, (NEAR,)), "again, after 360 s: no throttle, peak 90%"),
+        (
+            Notice(ENDED, used(0.1), 360.0, 12, 1.3, (THROTTLED,), 300.0),
+            "for 300 s. In the 60 s before: 12 requests were throttled, peak 130%",
+        ),
+        (Notice(ENDED, used(0.1), 360.0, 0, 0.9, (NEAR,), 300.0), "for 300 s. In the 60 s before: no throttle, peak 90%"),
     ],
 )
 def test_slack_text_of_each_event(notice: Notice, words: str) -> None:
