@@ -182,6 +182,8 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
+    if options.command_config is not None and not options.brokers:
+        options.parser.error("--command-config needs --brokers: without it, no connection is made")
     config = load_config(options.config)
     warnings = _warnings(options.config, config)
     if options.brokers:
@@ -321,7 +323,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="with --brokers: a properties file of an administrator's credentials",
     )
-    check.set_defaults(run=_check)
+    check.set_defaults(run=_check, parser=check)
     for command in (serve, check):
         command.add_argument("--config", type=Path, required=True, metavar="FILE", help="the config file, such as weir.yaml")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gateway.alterations import Alteration, Change
+from gateway.alterations import NO_QUOTA_ADMIN, Alteration, Change
 from gateway.quotas.entity import DynamicQuotas
 from protocol.bodies.client_quotas import AlterRequest, EntityPart
 
@@ -80,4 +80,4 @@ class AlterQueue:
 
 def denied(user: str) -> str:
     """The message for a client that is no quota admin."""
-    return f"Cluster authorization failed: User:{user} is not one of Weir's quota_admins."
+    return f"Cluster authorization failed: User:{user} {NO_QUOTA_ADMIN}"

@@ -16,6 +16,9 @@ CLUSTER_AUTHORIZATION_FAILED: Final = 31
 INVALID_REQUEST: Final = 42
 """Kafka's error codes."""
 
+NO_QUOTA_ADMIN: Final = "is not one of Weir's quota_admins."
+"""The end of Weir's message with CLUSTER_AUTHORIZATION_FAILED. A broker's message has none of it."""
+
 Parts = Mapping[str, str | None]
 """The names of an entity by type, None for the default. A client may have sent invalid types or names."""
 

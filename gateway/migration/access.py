@@ -25,7 +25,10 @@ _REMEDY = "check --bootstrap-server and --command-config"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`options` returns aiokafka's connection options. `advice` is the remedy if brokers that offer these mechanisms refuse."""
+    """`options` returns aiokafka's connection options. `advice` is the remedy if brokers that offer these mechanisms refuse.
+
+    `arguments` are those of the command line that give the same TLS and SASL settings again, with a space before each.
+    """
 
     bootstrap: tuple[Address, ...]
     options: Callable[[], Mapping[str, Any]]
@@ -33,6 +36,7 @@ class Access:
     advice: Callable[[Sequence[str]], str]
     client_id: str = "weir"
     timeout_ms: int = 10_000
+    arguments: str = ""
 
     def connections(self) -> Connections:
         return Connections(self.options, self.client_id, self.timeout_ms)
@@ -100,6 +104,7 @@ def by_properties(bootstrap: tuple[Address, ...], path: Path | None) -> Access:
         lambda mechanisms: _advice(properties, mechanisms),
         properties.client_id,
         properties.request_timeout_ms,
+        "" if path is None else f" --command-config {path}",
     )
 
 
@@ -116,7 +121,9 @@ def by_config(bootstrap: tuple[Address, ...] | None, config: WeirConfig, path: P
             return _advice(ClientProperties(f"upstream.sasl of {path}"), mechanisms)
         return f"{upstream.login.advice(tuple(mechanisms))}; or name other credentials with --command-config"
 
-    return Access(servers, upstream.client_options, upstream.context, advice)
+    secured = config.upstream.tls is not None or config.upstream.sasl is not None
+    arguments = f" --config {path}" if secured else ""
+    return Access(servers, upstream.client_options, upstream.context, advice, arguments=arguments)
 
 
 def reason_of(error: OSError) -> str:

@@ -16,7 +16,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from gateway import clock
-from gateway.alterations import CLUSTER_AUTHORIZATION_FAILED
+from gateway.alterations import CLUSTER_AUTHORIZATION_FAILED, NO_QUOTA_ADMIN
 from gateway.cluster.brokers import Address
 from gateway.cluster.client import Answer, ClusterError, answer_of, check_error
 from gateway.cluster.requests import BrokerRequest, Message
@@ -52,6 +52,16 @@ class Cluster:
 
 class NotAllowedError(MigrationError):
     """The user lacks a right on the cluster."""
+
+
+class GatewayAddressError(MigrationError):
+    """The address is Weir's."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the address is that of a Weir gateway, which answers with its own quotas — name a broker's own address with"
+            " --bootstrap-server"
+        )
 
 
 class BrokerAdmin:
@@ -110,6 +120,16 @@ class BrokerAdmin:
             await self.alter(part)
             await self.wait_until_applied(cluster, part)
 
+    async def refuse_gateway(self) -> None:
+        """Raises GatewayAddressError if the address is Weir's: only Weir accepts the key `request_rate`."""
+        try:
+            await self._alter({(("user", None),): {"request_rate": 1.0}}, validate_only=True)
+        except GatewayAddressError:
+            raise
+        except MigrationError:
+            return
+        raise GatewayAddressError
+
     async def ask_every_broker(self, cluster: Cluster) -> None:
         """Raises MigrationError if a live broker does not answer. An alteration could not be checked there."""
         for node_id, address in sorted(cluster.brokers.items()):
@@ -165,10 +185,13 @@ class BrokerAdmin:
 
     def _check(self, code: int, message: str | None, right: str) -> None:
         if code == CLUSTER_AUTHORIZATION_FAILED:
+            if message is not None and NO_QUOTA_ADMIN in message:
+                raise GatewayAddressError
+            user = self._access.options().get("sasl_plain_username")
             raise NotAllowedError(
-                f"the brokers do not let this user do it{f' ({message})' if message else ''}. Log in as an administrator"
-                f" with --command-config FILE, or run `kafka-acls.sh --add --allow-principal User:NAME --operation {right}"
-                " --cluster`"
+                f"the brokers refuse {f'the user {user}' if user else 'this user'}: it lacks the right {right} on the cluster"
+                f"{f' ({message})' if message else ''} — log in as an administrator with --command-config FILE, or run"
+                f" `kafka-acls.sh --add --allow-principal User:{user or 'NAME'} --operation {right} --cluster`"
             )
         if code:
             try:

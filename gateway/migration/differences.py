@@ -76,7 +76,7 @@ def differences(translation: Translation, rows: Iterable[EntityQuota]) -> list[D
             found.append(_compared(name, quota, limits.get(key), translation.brokers))
         for key, limit in limits.items():
             if key not in wanted.get(entity, {}):
-                found.append(Difference(Sign.ONLY_IN_CONFIG, name, key, number_text(limit)))
+                found.append(Difference(Sign.ONLY_IN_CONFIG, name, key, f"{number_text(limit)} (only in the config; it stays)"))
     return found
 
 

@@ -125,7 +125,7 @@ def _listeners(found: FoundCluster, properties: ClientProperties, ports: ChosenP
             f"    # Clients authenticate with the brokers through Weir ({', '.join(found.mechanisms)}); nothing to set."
         )
     words = "the brokers' listener has TLS, this listener has none. For TLS" if properties.tls is not None else "for TLS"
-    lines += [f"    # {words[:1].upper()}{words[1:]}:", "    # tls: {cert: weir.pem, key: weir.key}"]
+    lines += [f"    # {words[:1].upper()}{words[1:]}:", "    # tls: {cert: listener.pem, key: listener.key}"]
     return lines
 
 

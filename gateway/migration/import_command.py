@@ -18,6 +18,7 @@ async def import_quotas(config: WeirConfig, path: Path, access: Access, brokers:
         cluster = await admin.cluster()
         check_not_gateway(config, list(cluster.brokers.values()))
         quotas = await admin.describe()
+        await admin.refuse_gateway()
     translation = translated(quotas, len(cluster.brokers) if brokers is None else brokers)
     return import_text(cluster, translation, config.quotas.entities, str(path))
 
@@ -39,7 +40,9 @@ def import_text(cluster: Cluster, translation: Translation, rows: Sequence[Entit
     else:
         lines.append("Brokers that are down are not counted: give the number of all brokers with --brokers.")
     if any(quota.key == "connection_creation_rate" for quota in translation.moved):
-        lines.append("Brokers see the connections of all clients behind Weir as Weir's. Lift connection_creation_rate early.")
+        lines.append(
+            "Brokers see the connections of all clients as Weir's. Until the lift, give Weir's own address a higher rate."
+        )
     lines += ["", f"Compared with {config}: {summary(found)}", *(f"  {each}" for each in found), ""]
     lines += [
         f"Next: 1. Replace quotas.entities in {config} by this list. Set quotas.enforce to false to watch first.",

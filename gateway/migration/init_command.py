@@ -65,6 +65,7 @@ async def _ask(access: Access) -> tuple[FoundCluster, list[str]]:
         cluster = await admin.cluster()
         try:
             quotas: int | None = len(await admin.describe())
+            await admin.refuse_gateway()
         except NotAllowedError:
             quotas = None
     mechanisms: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from gateway.config.entities import entity_quota
 from gateway.config.model import WeirConfig
 from gateway.features.quota_api.state_file import StateFile
 from gateway.migration import MigrationError, restore_file
-from gateway.migration.access import Access, check_not_gateway
+from gateway.migration.access import Access, check_not_gateway, reason_of
 from gateway.migration.broker_admin import BrokerAdmin, Cluster
 from gateway.migration.broker_quotas import Entity, Translation, translated, waves
 from gateway.migration.lift_rules import GatewayQuotas, burst_notes, listed, loosened, obstacles, with_api_quotas
@@ -83,11 +83,8 @@ def lift(config: WeirConfig, path: Path, access: Access, options: LiftOptions) -
     except KeyboardInterrupt:
         if not options.restore_file.exists():
             raise
-        raise MigrationError(f"interrupted; {_gone(options.restore_file)}") from None
-    print(
-        f"lifted {len(plan.translation.moved)} quotas; `weir quotas restore {options.restore_file}` puts them"
-        " back exactly as they were"
-    )
+        raise MigrationError(f"interrupted; {_gone(access, options)}") from None
+    print(f"lifted {len(plan.translation.moved)} quotas; {_way_back(access, options)} exactly as they were")
     return 0
 
 
@@ -121,9 +118,9 @@ async def _running_quotas(admin: str) -> GatewayQuotas:
             f"--admin {admin}: answers, but not as Weir does ({error}) — name Weir's admin.host and admin.port"
         ) from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        reason = reason_of(error) if isinstance(error, OSError) else str(error)
         raise MigrationError(
-            f"--admin {admin}: can't be reached: {str(error) or 'no answer in time'} — start the gateway, or name its"
-            " admin.host and admin.port"
+            f"--admin {admin}: can't be reached: {reason} — start the gateway, or name its admin.host and admin.port"
         ) from None
 
 
@@ -169,11 +166,15 @@ async def _carry_out(access: Access, plan: _Plan, options: LiftOptions) -> None:
         try:
             await admin.alter_in_waves(plan.cluster, waves(removal), removal)
         except MigrationError as error:
-            raise MigrationError(f"{error}; {_gone(options.restore_file)}") from None
+            raise MigrationError(f"{error}; {_gone(access, options)}") from None
 
 
-def _gone(path: Path) -> str:
-    return f"some quotas may be gone: `weir quotas restore {path}` puts them back"
+def _gone(access: Access, options: LiftOptions) -> str:
+    return f"some quotas may be gone: {_way_back(access, options)}"
+
+
+def _way_back(access: Access, options: LiftOptions) -> str:
+    return f"`weir quotas restore {options.restore_file}{access.arguments}` puts them back"
 
 
 def _removal(plan: _Plan) -> dict[Entity, dict[str, float | None]]:

@@ -35,6 +35,7 @@ async def _restore(path: Path, content: RestoreFile, access: Access, options: Re
                 f"{path}: is of the cluster {content.cluster_id}, and the brokers are of {cluster.cluster_id} — name that"
                 " cluster with --bootstrap-server, or add --force"
             )
+        await admin.refuse_gateway()
         plan = restore_plan(content.lifted_quotas(), content.kept_quotas(), await admin.describe())
         # All quotas of the file: a broker may not yet know that a lift has removed a quota, and repeating a value is harmless.
         wanted: dict[Entity, Mapping[str, float | None]] = {**content.lifted_quotas()}

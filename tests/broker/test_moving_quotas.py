@@ -130,7 +130,8 @@ def scram_user(kafka3: KafkaCluster) -> Iterator[str]:
 
 def weir_config(tmp_path: Path, cluster: KafkaCluster) -> Weir:
     """A gateway that is not started. Its config has no quotas yet."""
-    return Weir(tmp_path / "weir", cluster.bootstrap_servers, {"quotas": {"entities": []}})
+    config = {"quotas": {"entities": []}, "quota_admins": ["User:ANONYMOUS"]}
+    return Weir(tmp_path / "weir", cluster.bootstrap_servers, config)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -226,6 +227,10 @@ def test_twenty_quotas_move_to_weir_and_back(
 
             code, out, _ = run(capsys, "lift", *config, "--restore-file", str(saved), "--yes")
             assert (code, out.splitlines()[-1]) == (0, "nothing to lift")
+
+            code, out, why = run(capsys, "restore", str(saved), "--bootstrap-server", gateway.bootstrap_servers, "--force")
+            assert (code, out) == (1, "")
+            assert why.startswith("the address is that of a Weir gateway")
 
             code, out, why = run(capsys, "restore", str(saved), "--dry-run")
             assert (code, why) == (0, "")

@@ -57,6 +57,12 @@ class TestCheck:
         assert main(["check", "--config", str(path)]) == 0
         assert ", sharing (topic __weir_usage), workers (2)\n" in capsys.readouterr().out
 
+    def test_credentials_without_brokers_are_wrong_usage(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as ended:
+            main(["check", "--config", str(path), "--command-config", "admin.properties"])
+        assert ended.value.code == 2
+        assert "--command-config needs --brokers" in capsys.readouterr().err
+
     @pytest.mark.parametrize(
         ("sharing", "limits"),
         [("", "1000 per address, 400 in all"), ("sharing:\n", "1000 per address in each worker, 400 in each worker")],
@@ -270,3 +276,10 @@ class TestServe:
         assert key in line["msg"]
         assert str(port) in line["msg"]
         assert "Traceback" not in result.stderr
+
+
+def test_forgive_without_a_client_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["quotas", "forgive"])
+    assert ended.value.code == 2
+    assert "give --user NAME, --client-id NAME or both" in capsys.readouterr().err

@@ -3,14 +3,18 @@
 import socket
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from gateway.__main__ import main
+from gateway.alter_queue import denied
 from gateway.cluster import discovery
 from gateway.config.load import parse_config
 from gateway.migration import MigrationError, broker_admin
-from gateway.migration.access import access_of, addresses, check_not_gateway
+from gateway.migration.access import access_of, addresses, by_properties, check_not_gateway
+from gateway.migration.broker_admin import BrokerAdmin, GatewayAddressError, NotAllowedError
 from gateway.migration.broker_quotas import entity_of
 from loadtest.testkit.kafka import free_port
 
@@ -59,6 +63,50 @@ def test_restore_connects_to_the_brokers_of_the_lift(tmp_path: Path, nobody: str
     path = tmp_path / "restore.json"
     path.write_text(RESTORE % nobody)
     assert failure(capsys, "restore", str(path)).startswith(f"{nobody} can't be reached: Connection refused — ")
+
+
+def test_unreachable_gateway_is_named(config: Path, capsys) -> None:
+    admin = f"http://127.0.0.1:{free_port()}"
+    found = failure(capsys, "lift", "--config", str(config), "--admin", admin)
+    assert found.startswith(f"--admin {admin}: can't be reached: Connection refused — start the gateway, or name its")
+
+
+class Refusing(BrokerAdmin):
+    """Gets CLUSTER_AUTHORIZATION_FAILED with this message for each request."""
+
+    message: str | None = None
+
+    async def _ask(self, request: Any, address: Any = None) -> Any:
+        return SimpleNamespace(error_code=31, error_message=self.message)
+
+
+@pytest.mark.parametrize(
+    ("message", "error", "words"),
+    [
+        (
+            None,
+            NotAllowedError,
+            "the user weir: it lacks the right DescribeConfigs on the cluster — .*--allow-principal User:weir ",
+        ),
+        (denied("weir"), GatewayAddressError, "that of a Weir gateway"),
+    ],
+    ids=["broker", "gateway"],
+)
+async def test_refusal_names_the_user_or_the_gateway(
+    message: str | None, error: type[MigrationError], words: str, tmp_path: Path
+) -> None:
+    properties = tmp_path / "weir.properties"
+    login = 'required username="weir" password="x";'
+    properties.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f"sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule {login}\n"
+    )
+    access = by_properties((("127.0.0.1", 9),), properties)
+    assert access.arguments == f" --command-config {properties}"
+    async with Refusing(access) as admin:
+        admin.message = message
+        with pytest.raises(error, match=words):
+            await admin.describe()
 
 
 def test_unknown_host_is_named(config: Path, capsys) -> None:

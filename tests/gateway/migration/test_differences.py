@@ -40,7 +40,7 @@ def pasted(text: str) -> tuple[EntityQuota, ...]:
         ({"producer_byte_rate": 10.0}, {"producer_byte_rate": 10}, "~", "it is the rate of one broker"),
         ({"producer_byte_rate": 10.0}, {"exempt": True}, "~", "exempt from rates in the config, and the brokers limit it"),
         ({"controller_mutation_rate": 2.5}, {"controller_mutation_rate": 2.5}, "=", "controller_mutation_rate 2.5"),
-        ({}, {"request_rate": 7}, "-", "request_rate 7"),
+        ({}, {"request_rate": 7}, "-", "request_rate 7 (only in the config; it stays)"),
         ({}, {"exempt": ["topics"]}, "-", "exempt from topics in the config"),
         ({"request_percentage": 10.0}, {"request_rate": 7}, "-", "request_rate 7"),
     ],
@@ -149,7 +149,7 @@ def test_comments_explain_the_factor_and_missing_brokers() -> None:
     three = "\n".join(lines_of(import_text(CLUSTER, translated(quotas, 3), [], "weir.yaml")))
     assert "its limits are 3 times as high" in three
     assert "--brokers 1" in three
-    assert "Brokers see the connections of all clients behind Weir as Weir's" in three
+    assert "Until the lift, give Weir's own address a higher rate." in three
     kept = "\n".join(lines_of(import_text(CLUSTER, translated(quotas, 1), [], "weir.yaml")))
     assert "times as high" not in kept
     assert "The number of brokers is that of --brokers: 1" in kept
