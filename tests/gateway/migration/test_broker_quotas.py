@@ -49,7 +49,7 @@ def test_rates_of_each_broker_are_multiplied(entity, key, at_broker, brokers, li
         ({"user": "alice"}, "producer_byte_rate", math.nan, "above 0"),
         ({"user": "alice"}, "controller_mutation_rate", math.inf, "above 0"),
         ({"user": "alice"}, "producer_byte_rate", 0.3, "1 or more"),
-        ({"user": "alice"}, "connection_creation_rate", 5.0, "no such quota for this type"),
+        ({"client-id": "etl"}, "connection_creation_rate", 5.0, "no such quota for this type"),
         ({"ip": "10.0.0.1"}, "producer_byte_rate", 5.0, "no such quota for this type"),
         ({"user": "<default>"}, "producer_byte_rate", 5.0, "means the default entity"),
         ({"user": "alice", "client-id": ""}, "producer_byte_rate", 5.0, "empty names"),
