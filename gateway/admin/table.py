@@ -55,7 +55,7 @@ async def forgive_debts(admin: str, wanted: Mapping[str, str], console: Console)
         console.print(f"cleared {debt['seconds']:.1f} s of {debt['kind']} for {names}", markup=False, highlight=False)
     if not answer["cleared"]:
         console.print(
-            "nothing to clear: no such client is in debt. Give --user and --client-id as its row in `weir quotas` has them.",
+            "nothing to clear: no such client or group is in debt. Give the names that its row in `weir quotas` has.",
             markup=False,
             highlight=False,
         )

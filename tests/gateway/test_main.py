@@ -282,4 +282,4 @@ def test_forgive_without_a_client_is_wrong_usage(capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit) as ended:
         main(["quotas", "forgive"])
     assert ended.value.code == 2
-    assert "give --user NAME, --client-id NAME or both" in capsys.readouterr().err
+    assert "give --user NAME, --client-id NAME, both, or --group NAME" in capsys.readouterr().err
