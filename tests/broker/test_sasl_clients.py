@@ -30,6 +30,8 @@ from loadtest.testkit.kafka.sasl import (
     scram_arguments,
     unsecured_token,
 )
+from protocol.api_keys import ApiKey
+from tests.broker.request_client import RequestClient
 from tests.broker.sasl_clients import CLIENTS, with_librdkafka
 from tests.broker.test_malformed_requests import METADATA, read_answer, read_to_end, request
 from tests.broker.topics import create_topic
@@ -318,6 +320,45 @@ def test_user_quota_applies_to_that_user_only(own_gateway: Weir, topic: str) -> 
     throttled = {user: gateway.metric("weir_throttled_requests_total", user=user) for user in ("alice", "bob")}
     assert throttled["alice"] > 0
     assert throttled["bob"] == 0
+
+
+# Connections by user.
+
+
+def logged_in(gateway: Weir, user: str) -> RequestClient:
+    client = RequestClient(gateway.bootstrap_servers, "etl")
+    client.ask(ApiKey.API_VERSIONS, 3, {"client_software_name": "weir-tests", "client_software_version": "1.0"})
+    client.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+    token = f"\0{user}\0{PASSWORDS[user]}".encode()
+    assert client.ask(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": token})["error_code"] == 0
+    return client
+
+
+def test_connections_of_a_user_have_a_maximum_and_a_rate(own_gateway: Weir) -> None:
+    """The window has two samples, so the burst of a rate of 2 is two connections."""
+    gateway = own_gateway
+    rows = [{"user": "alice", "max_connections": 2}, {"user": "bob", "connection_creation_rate": 2}]
+    gateway.apply(quotas=QUOTAS | {"entities": rows})
+    metadata = (ApiKey.METADATA, 1, {"topics": []})
+    with ExitStack() as stack:
+        first, second, third = (stack.enter_context(logged_in(gateway, "alice")) for _ in range(3))
+        with pytest.raises(ConnectionError):
+            third.ask(*metadata)
+        assert gateway.metric("weir_connections_rejected_total", reason="max_per_user") == 1
+        assert second.ask(*metadata)["brokers"]
+        alice = gateway.api("connections?user=alice&sort=since")["rows"]
+        assert [(row["client_id"], row["software_name"], row["software_version"]) for row in alice] == [
+            ("etl", "weir-tests", "1.0")
+        ] * 2
+        first.close()
+        wait_until(lambda: gateway.metric("weir_user_connections", user="alice") == 1, "the closed connection is not counted")
+        assert stack.enter_context(logged_in(gateway, "alice")).ask(*metadata)["brokers"]
+
+        many = [stack.enter_context(logged_in(gateway, "bob")) for _ in range(5)]
+        assert all(each.ask(*metadata)["brokers"] for each in many)
+        throttled = gateway.metric("weir_throttled_requests_total", kind="connection", user="bob")
+        assert 1 <= throttled <= 3  # a slow machine opens some of them within the rate
+        assert gateway.metric("weir_connections_rejected_total") == 1
 
 
 # Re-authentication (KIP-368).

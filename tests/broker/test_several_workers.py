@@ -208,3 +208,30 @@ def test_quota_set_through_one_worker_applies_at_all(two_workers: Weir) -> None:
     with ExitStack() as open_clients:
         clients = [open_clients.enter_context(RequestClient(weir.bootstrap_servers)) for _ in range(2 * PRODUCERS)]
         assert all(describe(client).get("client-id=set") == quota for client in clients)
+
+
+def test_maximum_of_connections_holds_for_both_workers(two_workers: Weir) -> None:
+    weir = two_workers
+    weir.apply(quotas=weir.config["quotas"] | {"entities": [{"user": "ANONYMOUS", "max_connections": 4}]})
+    wait_until(lambda: weir.metric("weir_connections") == 0, "no client of another test is left")
+
+    def exchanged() -> float:
+        return weir.metric("weir_sharing_messages_total")
+
+    try:
+        with ExitStack() as opened:
+            for number in range(4):
+                opened.enter_context(RequestClient(weir.bootstrap_servers))
+                wait_until(lambda: weir.metric("weir_user_connections", user="ANONYMOUS") == number + 1, "it is counted")  # noqa: B023
+                heard = exchanged() + 8  # each worker reads two messages of each, so the second one began after the connect
+                wait_until(lambda: exchanged() >= heard, "both workers know of it")  # noqa: B023
+            for _ in range(12):
+                opened.enter_context(RequestClient(weir.bootstrap_servers))
+            wait_until(
+                lambda: weir.metric("weir_connections_rejected_total", reason="max_per_user") == 12, "twelve are refused"
+            )
+            wait_until(lambda: weir.metric("weir_connections") == 4, "the refused ones are closed")
+            rows = weir.api("connections?user=ANONYMOUS&sort=since")["rows"]
+            assert len(rows) == weir.metric("weir_user_connections", user="ANONYMOUS") == 4
+    finally:
+        weir.apply(quotas=weir.config["quotas"])
