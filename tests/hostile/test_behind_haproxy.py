@@ -133,6 +133,18 @@ def test_limits_log_and_ledger_have_the_clients_address(place: Place, way: str) 
     assert not any(peer.startswith(f"{BALANCER}:") for peer in refused)
 
 
+def test_connections_are_listed_with_clients_addresses(place: Place) -> None:
+    with ExitStack() as stack:
+        expected = set()
+        for way, listener in (("v1", "clients"), ("v2", "clients"), ("v2ssl", "clients"), ("tls", "encrypted")):
+            for ip in ("127.0.0.2", "127.0.0.3", "127.0.0.4"):
+                client = stack.enter_context(place.connection(way, ip))
+                ask(client)
+                expected.add((listener, "{}:{}".format(*client.getsockname())))
+        listed = {(row["listener"], row["address"]) for row in place.gateway.api("connections?limit=1000")["rows"]}
+    assert expected <= listed
+
+
 def test_headers_and_health_checks_are_counted(place: Place) -> None:
     assert is_served(place, "v1", STRANGER)
     assert is_served(place, "v2", STRANGER)
