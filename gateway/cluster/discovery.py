@@ -131,16 +131,16 @@ class Discovery:
 
         aiokafka's `error` has no reason, so Weir probes each address until one of them answers.
         """
-        problems: list[str] = []
+        problems: dict[str, list[str]] = {}  # addresses by their problem, which is often the same for all
         for address in self._brokers.anyone():
-            host, port = address
+            where = f"{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}"
             try:
                 mechanisms = await sasl_mechanisms(address, self._upstream.context)
             except OSError as problem:
-                problems.append(f"{f'[{host}]' if ':' in host else host}:{port}: {problem_of(problem, PROBE_SECONDS)}")
+                problems.setdefault(problem_of(problem, PROBE_SECONDS), []).append(where)
                 continue
             except ProtocolError as problem:
-                problems.append(f"{host}:{port}: the answer is not Kafka's ({problem})")
+                problems.setdefault(f"the answer is not Kafka's ({problem})", []).append(where)
                 continue
             self._on_sasl(bool(mechanisms))
             if not mechanisms and not self._login.has_credentials:
@@ -151,7 +151,8 @@ class Discovery:
                 self._serve_without(mechanisms)
             return REFUSED_SECONDS
         else:
-            error = f"{'; '.join(problems)} — check upstream.bootstrap_servers and upstream.tls"
+            found = "; ".join(f"{', '.join(addresses)}: {problem}" for problem, addresses in problems.items())
+            error = f"{found} — check upstream.bootstrap_servers and upstream.tls"
         self._lost(error)
         return RETRY_SECONDS
 

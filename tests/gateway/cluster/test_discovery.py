@@ -62,6 +62,23 @@ async def test_unreachable_cluster_is_reported_with_cause_and_key(caplog):
     assert len(caplog.records) == 1
 
 
+async def test_brokers_with_one_problem_share_its_text() -> None:
+    """Both servers close the connection after the request."""
+
+    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.close()
+
+    async with await asyncio.start_server(close, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        servers = [("127.0.0.1", port), ("localhost", port)]
+        upstream = Upstream(UpstreamConfig(bootstrap_servers=["kafka:9092"]), Path(), Brokers(servers), Counter())
+        discovery = discovery_of(upstream)
+        await discovery._explain("Unable to bootstrap")
+    assert f"127.0.0.1:{port}, localhost:{port}: " in discovery.problem
+    assert discovery.problem.count(": ") == 2
+
+
 async def test_unreadable_credentials_mean_brokers_require_sasl(tmp_path):
     """Clients would have to wait for ever if this stayed unknown."""
     sasl = {"mechanism": "PLAIN", "username": "weir", "password_file": "missing"}
