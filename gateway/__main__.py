@@ -233,6 +233,8 @@ def _warnings(path: Path, config: WeirConfig) -> list[str]:
 
 
 def _quotas(options: argparse.Namespace) -> int:
+    if options.config is not None or options.command_config is not None:
+        options.parser.error("the table comes from a running gateway, not from a file: give --admin URL instead")
     from rich.console import Console  # here, so that other commands start without it
 
     from gateway.admin.table import AdminUnreachableError, show_quotas
@@ -364,7 +366,10 @@ def _parser() -> argparse.ArgumentParser:
     quotas.add_argument("--admin", type=_url, default=DEFAULT_ADMIN, metavar="URL", help=f"of the gateway ({DEFAULT_ADMIN})")
     quotas.add_argument("--once", action="store_true", help="print the table once, also on a terminal")
     quotas.add_argument("--json", action="store_true", help="print the gateway's answer once, as JSON")
-    quotas.set_defaults(run=_quotas)
+    # Options of the commands below it. Without these lines, argparse would take their values for the names of commands.
+    quotas.add_argument("--config", type=Path, help=argparse.SUPPRESS)
+    quotas.add_argument("--command-config", type=Path, help=argparse.SUPPRESS)
+    quotas.set_defaults(run=_quotas, parser=quotas)
     of_quotas = quotas.add_subparsers(title="commands", metavar="COMMAND")
     migration.add_commands(of_quotas, _url)
     forgive = of_quotas.add_parser(

@@ -278,8 +278,16 @@ class TestServe:
         assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize("option", ["--config", "--command-config"])
+def test_table_of_quotas_reads_no_file(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["quotas", option, "weir.yaml"])
+    assert ended.value.code == 2
+    assert "from a running gateway, not from a file: give --admin URL" in capsys.readouterr().err
+
+
 def test_forgive_without_a_client_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["quotas", "forgive"])
+        main(["quotas", "forgive", "--kind", "produce"])
     assert ended.value.code == 2
     assert "give --user NAME, --client-id NAME, both, or --group NAME" in capsys.readouterr().err
