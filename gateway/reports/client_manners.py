@@ -9,17 +9,14 @@ from gateway.quotas.kinds.connection import KIND as CONNECTIONS
 from gateway.reports.job.columns import count, moment, ratio
 from gateway.reports.job.phrases import counted
 from gateway.reports.job.plots import bars, kind_label, named
-from gateway.reports.report import Finding, Plot, Report, ReportRow, Tables
+from gateway.reports.report import ENTITY, Finding, Plot, Report, ReportRow, Tables
 
 
 def _build(tables: Tables) -> DataFrame:
     nothing = F.lit(None).cast("string")
     early = tables.totals.where(F.col("early_count") > 0).select(
         F.lit("early_sends").alias("what"),
-        "kind",
-        "user",
-        "client_id",
-        "ip",
+        *ENTITY,
         F.col("worst.address").alias("address"),
         nothing.alias("reason"),
         nothing.alias("listener"),
@@ -94,7 +91,7 @@ REPORT = Report(
     title="Client manners",
     question="Which clients send before their throttle time is over, and which connections were rejected?",
     nothing="Every client respected its throttle times, and no connection was rejected.",
-    sort=("-count", "what", "kind", "user", "client_id", "ip", "address", "reason", "listener"),
+    sort=("-count", "what", *ENTITY, "address", "reason", "listener"),
     columns={
         "what": "early_sends: an entity's early requests; connections_rejected: rejected connections of an address",
         "count": "the number of early requests or rejected connections",

@@ -19,7 +19,7 @@ WINDOW_MINUTES = 60
 """The report compares this many minutes before a change with as many after it."""
 
 _EPOCH = dt.date(1970, 1, 1)
-_PARTS = ("user", "client_id", "ip")
+_PARTS = ("user", "client_id", "ip", "group")
 _MEASURES = ("throttled", "throttle_ms", "amount")
 
 
@@ -59,7 +59,7 @@ def _build(tables: Tables) -> DataFrame:
 def _changes(tables: Tables) -> DataFrame:
     """One row for each change, even if several gateways report it. `at` is its minute since 1970."""
     same = (
-        "type", "kind", "quota", "user", "client_id", "ip", "old_limit", "new_limit", "source", "principal", "result",
+        "type", "kind", "quota", *_PARTS, "old_limit", "new_limit", "source", "principal", "result",
         "config_version", "changes",
     )  # fmt: skip
     at = F.floor(F.col("time_ms") / 60_000)

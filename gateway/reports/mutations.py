@@ -16,6 +16,7 @@ def _build(tables: Tables) -> DataFrame:
     return tables.totals.where(F.col("kind") == KIND.name).select(
         "user",
         "client_id",
+        "group",
         "quota",
         "limit",
         F.coalesce("amount", F.lit(0.0)).alias("mutations"),
@@ -55,7 +56,7 @@ REPORT = Report(
     title="Controller mutations",
     question="Which entities create and delete partitions, how many, and how long were they throttled?",
     nothing="No client created or deleted topics or partitions through Weir in this period.",
-    sort=("-throttle_ms", "-mutations", "user", "client_id"),
+    sort=("-throttle_ms", "-mutations", "user", "client_id", "group"),
     columns={
         "limit": "partitions per second",
         "mutations": "partitions created, added or deleted",

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from gateway.quotas.kinds import Unit
 from gateway.reports.job.period import Hour
 
-ENTITY = ("kind", "user", "client_id", "ip")
+ENTITY = ("kind", "user", "client_id", "ip", "group")
 """The columns that identify an entity. A column is null if the entity's quota level does not use it."""
 
 ReportRow = Mapping[str, Any]

@@ -12,7 +12,7 @@ from gateway.reports.job.plots import label
 from gateway.reports.report import Report, ReportRow
 
 _ENTITIES: Final = {
-    "entity": ("user", "client_id", "ip"),
+    "entity": ("user", "client_id", "ip", "group"),
     "neighbour": ("by_user", "by_client_id", "by_ip"),
 }
 """The page shows the parts of an entity in one column."""

@@ -21,7 +21,8 @@ def entity_minutes(lines: DataFrame) -> DataFrame:
     """One row for each minute, entity and matched quota, summed over all gateways.
 
     `amount` and the active `seconds` are null in a minute without a usage sample. Gateways may be in use at the same time, so
-    `seconds` is the largest of theirs. `throttled` counts enforced decisions, `noted` the others.
+    `seconds` is the largest of theirs. `throttled` counts enforced decisions, `noted` the others. `of_group` is True for a
+    group, whose use the rows of its members have as well.
     `gateways` has the bits of the reporting gateways. `worst_place` is the `place` of the longest throttle, and `worst` orders
     throttles by length and time.
 
@@ -101,6 +102,7 @@ def entity_minutes(lines: DataFrame) -> DataFrame:
         F.max_by(F.col("place"), F.when(throttle, order)).alias("worst_place"),
         F.sum(F.when(in_slot, F.element_at("slots", F.col("part")))).alias("times"),
         F.bit_or(F.when(own, F.col("gateway_bit"))).alias("gateways"),
+        F.bool_or(own & F.col("group").isNotNull()).alias("of_group"),
         F.count_if(own).alias("lines"),
         F.count_if(own & F.col("bad")).alias("bad_lines"),
     )

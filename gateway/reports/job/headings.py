@@ -40,6 +40,7 @@ HEADINGS: Final = {
     "factor": "allowed share of the rate (fraction)",
     "gateway": "gateway",
     "gateways": "reporting gateways",
+    "group": "group",
     "held_minutes": "time held by a full disk (min)",
     "held_ms": "throttle time by a full disk (s)",
     "hour": "hour (UTC)",

@@ -176,7 +176,9 @@ def _minutes(hours: HourEvents) -> DataFrame:
     `seconds` are the active seconds of the most active entity, null without a usage sample.
     """
     return hours.minutes.groupBy(*HOUR, "minute", "kind").agg(
-        *(F.sum(name).alias(name) for name in ("amount", "requests", "latency_ms", *SUMS)),
+        # The rows of a group's members have the group's use as well.
+        *(F.sum(F.when(~F.col("of_group"), F.col(name))).alias(name) for name in ("amount", "requests", "latency_ms")),
+        *(F.sum(name).alias(name) for name in SUMS),
         F.max("seconds").alias("seconds"),
         F.count_if(F.col("throttled") > 0).alias("throttled_entities"),
         F.bit_or("gateways").alias("gateways"),
@@ -304,9 +306,9 @@ def _changes(hours: HourEvents) -> DataFrame:
 
 
 _OF_CHANGES = (
-    "type", "time_ms", "gateway", "result", "config_version", "changes", "kind", "quota", *_CLIENT, "ip", "old_limit",
-    "new_limit", "source", "principal", "state", "previous", "factor", "reason", "broker", "volume", "capacity_bytes",
-    "consumed_bytes", "enforced",
+    "type", "time_ms", "gateway", "result", "config_version", "changes", "kind", "quota", *_CLIENT, "ip", "group",
+    "old_limit", "new_limit", "source", "principal", "state", "previous", "factor", "reason", "broker", "volume",
+    "capacity_bytes", "consumed_bytes", "enforced",
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from gateway.quotas.kinds import UNITS
 from gateway.reports.job.phrases import duration
 from gateway.reports.job.plots import lines
-from gateway.reports.report import Plot, ReportRow, Tables
+from gateway.reports.report import ENTITY, Plot, ReportRow, Tables
 
 _BY_MINUTE = 6
 """A period of up to this many hours has one point for each minute; a longer one has one for each hour."""
@@ -28,9 +28,7 @@ def overview(tables: Tables, hours: int) -> Overview:
         F.sum("throttled").alias("throttled"),
         F.sum("throttle_ms").alias("throttle_ms"),
         F.sum("noted").alias("noted"),
-        F.count_distinct(F.when((F.col("throttled") > 0) | (F.col("noted") > 0), F.struct("user", "client_id", "ip"))).alias(
-            "entities"
-        ),
+        F.count_distinct(F.when((F.col("throttled") > 0) | (F.col("noted") > 0), F.struct(*ENTITY[1:]))).alias("entities"),
         F.sum("early_count").alias("early"),
     ).first()
     values = {name: (sums[name] or 0) if sums else 0 for name in ("throttled", "throttle_ms", "noted", "entities", "early")}

@@ -14,9 +14,9 @@ _MARKERS = 60
 """A line with more points has no markers, which would hide it on a narrow screen."""
 
 
-def label(row: ReportRow, user: str = "user", client_id: str = "client_id", ip: str = "ip") -> str:
+def label(row: ReportRow, user: str = "user", client_id: str = "client_id", ip: str = "ip", group: str = "group") -> str:
     """The entity of a row, such as `user=alice, client-id=etl`. The arguments are column names."""
-    parts = (("user", row.get(user)), ("client-id", row.get(client_id)), ("ip", row.get(ip)))
+    parts = (("user", row.get(user)), ("client-id", row.get(client_id)), ("ip", row.get(ip)), ("group", row.get(group)))
     return ", ".join(f"{part}={name}" for part, name in parts if name is not None) or "everyone"
 
 

@@ -23,7 +23,7 @@ from tests.gateway.reports.scenario import (
 )
 
 Rows = list[dict[str, Any]]
-ENTITY = ("kind", "user", "client_id", "ip")
+ENTITY = ("kind", "user", "client_id", "ip", "group")
 
 
 def moment(milliseconds: int) -> dt.datetime:
@@ -160,6 +160,8 @@ def noisy_neighbours() -> Rows:
     latency: dict[tuple[Any, Any], dict[int, tuple[float, int]]] = defaultdict(dict)
     for use in uses():
         who = (use.bucket.user, use.bucket.client_id)
+        if use.bucket.group is not None:
+            continue
         if use.bucket.kind in ("produce", "fetch"):
             bytes_used[use.at // MINUTE][who] += use.amount
         if use.latency_ms is not None:
@@ -248,6 +250,7 @@ def mutations() -> Rows:
             {
                 "user": entity[1],
                 "client_id": entity[2],
+                "group": entity[4],
                 "quota": quota,
                 "limit": limit,
                 "mutations": float(sum(amounts)),
@@ -341,6 +344,7 @@ def client_manners() -> Rows:
                 "user": None,
                 "client_id": None,
                 "ip": None,
+                "group": None,
                 "address": address,
                 "reason": reason,
                 "listener": "clients",
@@ -370,7 +374,7 @@ def config_changes() -> Rows:
         | nothing
         | {"quota": "user=greedy", "kind": "produce", "old_limit": 1000.0, "new_limit": 2000.0}
         | {"source": "api", "principal": "User:admin"}
-        | _around(quota.time_ms, lambda bucket: bucket.entity == ("produce", "greedy", None, None)),
+        | _around(quota.time_ms, lambda bucket: bucket.entity == ("produce", "greedy", None, None, None)),
     ]
 
 
@@ -384,7 +388,8 @@ def _around(at: int, concerns: Any) -> dict[str, Any]:
         row[f"{name}_minutes"] = len({each.at // MINUTE for each in (*used, *held)})
         row[f"{name}_throttled"] = sum(decision.enforced for decision in held)
         row[f"{name}_throttle_ms"] = sum(decision.ms for decision in held if decision.enforced)
-        row[f"{name}_amount"] = float(sum(use.amount for use in used))
+        # The members have the use of a group in rows of their own.
+        row[f"{name}_amount"] = float(sum(use.amount for use in used if use.bucket.group is None))
     return row
 
 

@@ -38,10 +38,11 @@ class Bucket:
     ip: str | None = None
     quota: str | None = None
     limit: float | None = None
+    group: str | None = None
 
     @property
-    def entity(self) -> tuple[str, str | None, str | None, str | None]:
-        return self.kind, self.user, self.client_id, self.ip
+    def entity(self) -> tuple[str, str | None, str | None, str | None, str | None]:
+        return self.kind, self.user, self.client_id, self.ip, self.group
 
 
 GREEDY = Bucket("produce", user="greedy", quota="user=greedy", limit=1000.0)
@@ -55,6 +56,8 @@ STORM = Bucket("connection", ip="10.0.0.9", quota="ip=<default>", limit=50.0)
 WRITER = Bucket("produce", user="victim", client_id="writer", quota="user=victim, client-id=writer", limit=1e6)
 FULL_DISK = Bucket("volume", client_id="steady")
 """The volume quota holds the steady client's records."""
+JOBS = Bucket("produce", group="jobs", quota="group=jobs", limit=3000.0)
+"""A group. Its members have its use as well."""
 HOSTILE = Bucket("fetch", user='</script><b>"type":"usage"', quota="user=<default>", limit=100_000.0)
 
 
@@ -108,6 +111,7 @@ def uses() -> Iterator[Use]:
     yield Use(START + 70 * MINUTE, "weir-2", STEADY, 10, 1)  # the last line
     yield Use(START + 65 * MINUTE, "weir-0", WRITER, 5_000_000, 50)  # the slowed client's own use
     yield Use(START + 30 * MINUTE, "weir-0", TRIAL, 45_000, 9, seconds=40)
+    yield Use(START + 90 * MINUTE, "weir-1", JOBS, 170_000, 12, 300.0)
     yield Use(START + 2 * HOUR, "weir-0", HOSTILE, 5, 1)
 
 
@@ -126,6 +130,7 @@ def decisions() -> Iterator[Decision]:
                 broker=nth,
                 early_ms=nth * 5 if nth == 3 else None,
             )
+    yield Decision(START + 90 * MINUTE, "weir-1", JOBS, 800, 300, 3500.0, "10.0.0.7", "Produce")
     for nth, ms in enumerate((29_000, 31_000, 5)):
         yield Decision(START + 4 * MINUTE + nth * 900, "weir-0", ADMIN, ms, 60 + nth, 9.5, "10.0.1.1", "CreateTopics", None)
     for nth in range(10):
@@ -251,6 +256,7 @@ def events() -> Sequence[Event]:
             user=use.bucket.user,
             client_id=use.bucket.client_id,
             ip=use.bucket.ip,
+            group=use.bucket.group,
             quota=use.bucket.quota,
             limit=use.bucket.limit,
             amount=float(use.amount),
@@ -281,6 +287,7 @@ def _folded(fold: Sequence[Decision]) -> ThrottleEvent:
         user=bucket.user,
         client_id=bucket.client_id,
         ip=bucket.ip,
+        group=bucket.group,
         quota=bucket.quota,
         address=longest.address,
         broker=longest.broker,
