@@ -136,6 +136,7 @@ async def test_index_links_to_every_page(client: aiohttp.ClientSession) -> None:
         "/metrics",
         "/api/quotas",
         "/api/throttles",
+        "/api/connections",
         "/api/topics",
         "/api/volumes",
         "/api/sharing",
