@@ -223,7 +223,7 @@ def test_maximum_of_connections_holds_for_both_workers(two_workers: Weir) -> Non
             for number in range(4):
                 opened.enter_context(RequestClient(weir.bootstrap_servers))
                 wait_until(lambda: weir.metric("weir_user_connections", user="ANONYMOUS") == number + 1, "it is counted")  # noqa: B023
-                heard = exchanged() + 8  # each worker reads two messages of each, so the second one began after the connect
+                heard = exchanged() + 12  # each worker reads three messages of each: the last two began after the connect
                 wait_until(lambda: exchanged() >= heard, "both workers know of it")  # noqa: B023
             for _ in range(12):
                 opened.enter_context(RequestClient(weir.bootstrap_servers))

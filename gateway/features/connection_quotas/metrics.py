@@ -43,8 +43,10 @@ def _per_user(part: int) -> Read:
 METRICS: tuple[Row, ...] = (
     Value("gauge", "weir_listener_connections", "Client connections open now, TLS handshakes included.", ("listener",),
           _per_listener(lambda quota: quota.connections)),
-    Value("gauge", "weir_listener_max_connections", "Maximum of open connections; absent without a maximum.",
-          ("listener",), _per_listener(lambda quota: quota.limits.max_connections)),
+    Value("gauge", "weir_listener_max_connections", "Maximum of open connections, over all gateways that share; absent"
+          " without a maximum.", ("listener",), _per_listener(lambda quota: quota.limits.max_connections), merge="max"),
+    Value("gauge", "weir_listener_used_ratio", "Used part of the maximum of open connections, by all gateways that share.",
+          ("listener",), _per_listener(lambda quota: quota.used_ratio), merge="max"),
     Value("counter", "weir_accept_throttle_seconds_total", "Time for which new connections waited because of a"
           " connection_creation_rate of the listener or of the whole gateway.", ("listener",),
           _per_listener(lambda quota: quota.throttle_seconds_total)),

@@ -102,6 +102,12 @@ class ListenerQuota:
             return inf
         return max(0.0, self.open_at - now)
 
+    @property
+    def used_ratio(self) -> float | None:
+        """The used part of the maximum number of connections; None without a maximum."""
+        most = self.limits.max_connections
+        return None if most is None else (self.connections + self.peers) / part_of(most, self.parts)
+
     def record(self, now: float, longest: float, *, enforce: bool) -> float:
         """Count an accepted connection. Returns the seconds that the next connection has to wait."""
         if self.meter is None:

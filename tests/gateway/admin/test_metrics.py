@@ -15,6 +15,8 @@ from gateway.admin.metrics.scrape import Scrape
 from gateway.admin.view import AdminView
 from gateway.config.effective import ReloadResult
 from gateway.config.problems import Problem
+from gateway.features.connection_quotas.feature import ConnectionQuotasFeature
+from gateway.features.connection_quotas.rules import ConnectionSlot
 from gateway.features.topic_quotas.feature import TopicQuotasFeature
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
@@ -147,9 +149,23 @@ def test_listeners_have_metrics(view: AdminView) -> None:
     page = Page(view)
     assert page.get("weir_listener_connections", listener="clients") == 3
     assert page.get("weir_listener_max_connections", listener="clients") == 10
+    assert page.get("weir_listener_used_ratio", listener="clients") == 0.3
     assert not page.has("weir_listener_max_connections", listener="others")
+    assert not page.has("weir_listener_used_ratio", listener="others")
     assert page.get("weir_accept_throttle_seconds_total", listener="others") == 0
     assert page["weir_held_connections"] == 0
+
+
+def test_users_with_a_maximum_have_metrics(view: AdminView, engine: QuotaEngine, limiter: ConnectionQuotasFeature) -> None:
+    engine.apply(QuotaSettings((EntityQuota(ClientQuotaEntity(user="alice"), {"max_connections": 7}),)), view.monotonic())
+    for number, user in enumerate(["alice", "alice", "bob"]):
+        slot = limiter.quotas.accept("others", f"10.0.1.{number}", view.monotonic())
+        assert isinstance(slot, ConnectionSlot)
+        slot.identify(user, view.monotonic())
+    page = Page(view)
+    assert page.get("weir_user_connections", user="alice") == 2
+    assert page.get("weir_user_max_connections", user="alice") == 7
+    assert not page.has("weir_user_connections", user="bob")
 
 
 def test_throttle_times_are_a_cumulative_histogram(view: AdminView) -> None:
