@@ -112,7 +112,7 @@ class ConnectionAdmission:
         self._outlet.connection_rejected(reason, slot.ip, slot.listener)
         _log.warning(
             "connection refused: user %s %s", user, _CAUSES[reason],
-            extra={"peer": slot.ip, "reason": reason, "user": user, "listener": slot.listener},
+            extra={"peer": f"{slot.ip}:0", "reason": reason, "user": user, "listener": slot.listener},
         )  # fmt: skip
 
     def close(self) -> None:

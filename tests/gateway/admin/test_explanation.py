@@ -78,6 +78,19 @@ def test_limits_on_connections_name_their_lines(
     assert (listener["scope"], listener["limit"], listener["set_in"]) == ("listener clients", 500, f"{path}:5")
 
 
+def test_limits_on_connections_of_a_user_are_explained(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    limits = "producer_byte_rate: 524288, max_connections: 9, connection_creation_rate: 3"
+    path.write_text(CONFIG.replace("producer_byte_rate: 524288", limits))
+    answer = explained(path, capsys, "--user", "alice", "--ip", "10.0.0.1")
+    of_user = answer["connections"][0]
+    assert (of_user["scope"], of_user["key"], of_user["limit"]) == ("user=alice", "max_connections", 9)
+    assert of_user["set_in"] == f"{path}:9"
+    rates = [quota for quota in answer["quotas"] if quota["kind"] == "connection"]
+    assert [(rate["entity"], rate["limit"]) for rate in rates] == [("user=alice", 3), ("ip=<default>", 20)]
+    assert "connection_creation_rate binds at 3.0 connections/s of user=alice." in answer["binds"]
+    assert explained(path, capsys, "--user", "carol")["connections"][0]["key"] == "max_per_ip"
+
+
 def test_exemptions_name_their_row(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = explained(path, capsys, "--user", "bob")
     assert all(quota["exempt"] for quota in answer["quotas"])
