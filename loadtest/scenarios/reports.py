@@ -1,7 +1,7 @@
-"""Measures the speed of reports: `python -m loadtest.scenarios.reports` reads 30 million events, and then one more hour.
+"""Measures the speed of reports beside DuckDB: `python -m loadtest.scenarios.reports`.
 
-It writes `loadtest/results/reports.{json,md}`. CPU seconds are the sum of Java and Python, so they are also valid on a
-machine with other load.
+It reads 30 million events, their first day alone, one more hour, and a ledger of 100 events. The folder `--results` gets
+`reports.{json,md}`. CPU seconds are those of all processes together, so they mean something on a machine with other load too.
 """
 
 import argparse
@@ -14,8 +14,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from loadtest.testkit.paths import RESULTS
@@ -82,41 +83,90 @@ def _family(ancestor: int) -> Mapping[int, tuple[float, int]]:
     return {pid: stats[pid] for pid in family if pid in stats}
 
 
+@dataclass(frozen=True)
+class Step:
+    """One row of the result. `beside` is the cost of DuckDB for the same lines."""
+
+    name: str
+    events: int
+    cost: Cost
+    beside: Cost | None = None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m loadtest.scenarios.reports", description=__doc__)
     parser.add_argument("--events", type=int, default=30_000_000)
     parser.add_argument("--hours", type=int, default=240)
     parser.add_argument("--entities", type=int, default=5000)
     parser.add_argument("--memory", default="3g", help="Java's heap (3g)")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for reports.json and reports.md")
+    parser.add_argument("--without-duckdb", action="store_true", help="run weir report only")
     parser.add_argument(
-        "--work", type=Path, help="folder for the ledger and the report (default: a temporary folder, deleted at the end)"
+        "--work", type=Path, help="folder for the ledger and the reports (default: a temporary folder, deleted at the end)"
     )
     options = parser.parse_args()
+    if find_spec("duckdb") is None and not options.without_duckdb:
+        parser.error("DuckDB is not installed: pip install 'weir-gateway[dev]', or give --without-duckdb")
     work = options.work or Path(tempfile.mkdtemp(prefix="weir-reports-"))
-    ledger, out = work / "ledger", work / "report"
-    generate = [sys.executable, "-m", "loadtest.scenarios.ledger", "--out", str(ledger), "--entities", str(options.entities)]
-    report = [sys.executable, "-m", "gateway", "report", "--events", str(ledger), "--out", str(out), "--memory", options.memory]
     try:
+        ledger = work / "ledger"
         if not ledger.exists():
-            measured(
-                [*generate, "--events", str(options.events), "--hours", str(options.hours), "--start", f"{START:%Y-%m-%d}"]
-            )
+            _generate(ledger, options.events, options.hours, options.entities, START)
         size = sum(file.stat().st_size for file in ledger.rglob("*.gz"))
-        first = measured(report)
-        print(f"first: {first.seconds:.0f} s, {first.cpu_seconds:.0f} s of CPU, {first.peak_mib} MiB", flush=True)
-        extra = START + dt.timedelta(hours=options.hours)
-        hour = options.events // options.hours
-        measured([*generate, "--events", str(hour), "--hours", "1", "--start", f"{extra:%Y-%m-%dT%H:00}"])
-        again = measured(report)
-        print(f"one more hour: {again.seconds:.0f} s, {again.cpu_seconds:.0f} s of CPU, {again.peak_mib} MiB", flush=True)
+        steps = list(_steps(work, options))
     finally:
         if options.work is None:
             shutil.rmtree(work, ignore_errors=True)
-    _write(options, size, first, again)
+    _write(options, size, steps)
     return 0
 
 
-def _write(options: argparse.Namespace, size: int, first: Cost, again: Cost) -> None:
+def _steps(work: Path, options: argparse.Namespace) -> Iterator[Step]:
+    """Run the commands one after the other, and print the cost of each."""
+    ledger = work / "ledger"
+
+    def step(name: str, events: int, out: str, *, ledger: Path = ledger, days: int | None = None, beside: bool = False) -> Step:
+        last = (START + dt.timedelta(days=(days or 0) - 1)).date()
+        period = [] if days is None else ["--to", f"{last}"]
+        report = [*_WEIR, "--events", str(ledger), "--out", str(work / out), "--memory", options.memory, *period]
+        made = Step(name, events, measured(report))
+        if beside and not options.without_duckdb:
+            hours = [sys.executable, "-m", "loadtest.scenarios.duckdb_hours", "--out", str(work / f"{out}-duckdb")]
+            only = [] if days is None else ["--days", str(days)]
+            made = replace(made, beside=measured([*hours, "--events", str(ledger), *only]))
+            subprocess.run([*hours, "--check", str(work / out)], check=True)
+        print("\n".join(_rows(made)), flush=True)
+        return made
+
+    yield step("first run", options.events, "report", beside=True)
+    if options.hours > 24:
+        yield step("first run, first day only", options.events * 24 // options.hours, "report-day", days=1, beside=True)
+    hour = options.events // options.hours
+    _generate(ledger, hour, 1, options.entities, START + dt.timedelta(hours=options.hours))
+    yield step("one more hour", hour, "report")
+    _generate(work / "ledger-small", 100, 1, 20, START)
+    yield step("100 events", 100, "report-small", ledger=work / "ledger-small")
+
+
+_WEIR = (sys.executable, "-m", "gateway", "report")
+
+
+def _generate(path: Path, events: int, hours: int, entities: int, start: dt.datetime) -> None:
+    command = [sys.executable, "-m", "loadtest.scenarios.ledger", "--out", str(path), "--entities", str(entities)]
+    measured([*command, "--events", str(events), "--hours", str(hours), "--start", f"{start:%Y-%m-%dT%H:00}"])
+
+
+def _rows(step: Step) -> Sequence[str]:
+    costs = [(step.name, step.cost)] + ([(f"{step.name}: DuckDB", step.beside)] if step.beside else [])
+    ratio = f"{step.cost.cpu_seconds / step.beside.cpu_seconds:.1f}" if step.beside else ""
+    return [
+        f"| {name} | {step.events:,} | {cost.seconds:.0f} | {cost.cpu_seconds:.1f} | {cost.peak_mib} MiB | "
+        f"{ratio if cost is step.cost else ''} |"
+        for name, cost in costs
+    ]
+
+
+def _write(options: argparse.Namespace, size: int, steps: Sequence[Step]) -> None:
     result = {
         "events": options.events,
         "hours": options.hours,
@@ -125,29 +175,23 @@ def _write(options: argparse.Namespace, size: int, first: Cost, again: Cost) -> 
         "cores": os.cpu_count(),
         "heap": options.memory,
         "load_average": os.getloadavg(),
-        "first": asdict(first),
-        "one_more_hour": asdict(again),
+        "steps": [asdict(step) for step in steps],
     }
-    (RESULTS / "reports.json").write_text(json.dumps(result, indent=1) + "\n")
-    rows = [("first run", first, options.events), ("one more hour", again, options.events // options.hours)]
-    table = [
-        f"| {name} | {events:,} | {cost.seconds:.0f} | {cost.cpu_seconds:.0f} | {events / cost.seconds:,.0f} | "
-        f"{events / cost.cpu_seconds:,.0f} | {cost.peak_mib} MiB |\n"
-        for name, cost, events in rows
-    ]
-    load = f"{os.getloadavg()[1]:.1f}"
+    options.results.mkdir(parents=True, exist_ok=True)
+    (options.results / "reports.json").write_text(json.dumps(result, indent=1) + "\n")
+    load = f"{os.getloadavg()[2]:.1f}"
+    table = "\n".join(row for step in steps for row in _rows(step))
     page = f"""# {options.events:,} events of {options.hours} hours and {options.entities:,} entities
 
 Made by `python -m loadtest.scenarios.reports` on {os.cpu_count()} cores (load average {load}), with {options.memory} of heap,
-from {size >> 20} MiB of gzip. Memory is that of all processes together.
+from {size >> 20} MiB of gzip. Memory is that of all processes together. The ratio divides the CPU seconds of `weir report` by
+those of DuckDB, which makes the same hourly tables from the same files.
 
-| run | new events | seconds | CPU seconds | events/s | events per CPU second | most memory |
-|---|---:|---:|---:|---:|---:|---:|
-{"".join(table)}
-The second run took {again.seconds / first.seconds:.3f} of the first one's time,
-and {again.cpu_seconds / first.cpu_seconds:.3f} of its CPU seconds.
+| run | new events | seconds | CPU seconds | most memory | ratio |
+|---|---:|---:|---:|---:|---:|
+{table}
 """
-    (RESULTS / "reports.md").write_text(page)
+    (options.results / "reports.md").write_text(page)
 
 
 if __name__ == "__main__":
