@@ -33,6 +33,10 @@ class Tables(Protocol):
         """One row for each minute and kind."""
 
     @property
+    def rates(self) -> DataFrame:
+        """For each entity, the number of minutes in each slot of the use. A pair may have several rows."""
+
+    @property
     def names(self) -> DataFrame:
         """The dictionary of the ids: one row for each entity and matched quota, maybe also of other hours."""
 

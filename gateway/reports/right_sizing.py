@@ -29,7 +29,7 @@ _TOO_LARGE: Final = 10.0
 
 
 def _build(tables: Tables) -> DataFrame:
-    sized = quantiles(tables.table("rates"), ["entity"], _THOUSANDTHS)
+    sized = quantiles(tables.rates, ["entity"], _THOUSANDTHS)
     used = tables.totals.where(F.col("peak_minute") > 0)
     minutes = F.coalesce("count", F.lit(0))
     return used.join(sized, "entity", "left").select(

@@ -1,8 +1,8 @@
 """The hourly aggregates that the reports read. They are computed once for each hour.
 
-`first_pass` makes `entity_minutes` from the lines. All other tables come from it. Those but the dictionaries `names` and
-`places` have `date` and `hour`; times are `*_ms` since 1970. If the meaning of a table changes, increase `state.LAYOUT`, so
-that old hours are not mixed with new ones.
+`first_pass` makes `entity_minutes` from the lines. All other tables come from it. Most have `date` and `hour`. The dictionaries
+`names` and `places` have none, and `rates` counts a whole batch. Times are `*_ms` since 1970. If the meaning of a table
+changes, increase `state.LAYOUT`, so that old hours are not mixed with new ones.
 
 Tables carry 64-bit hashes instead of names: `entity` (a row's `ENTITY`), `bucket` (with the matched quota) and `client`
 (user and client-id). A shuffle of names would cost more than the parser.
@@ -147,15 +147,17 @@ def _demand_seconds() -> Column:
     return F.greatest(F.col("seconds") - waited, F.col("seconds") / 10)
 
 
-def _rates(hours: HourEvents) -> DataFrame:
+def rates(hours: HourEvents) -> DataFrame:
     """For each entity, the number of minutes in each `slot` of the use in 60 active seconds, under one quota.
 
     A minute with throttles is left out: its use does not show the demand. So is a minute if more was given back than used,
     for example for mutations that a broker refused.
+
+    The table has no hours: with them, it would be nearly as long as `entity_minutes`.
     """
     used = hours.minutes.where((F.col("amount") > 0) & (F.coalesce("throttled", F.lit(0)) == 0))
     in_a_minute = F.ceil(F.col("amount") * MINUTE_SECONDS / F.col("seconds"))
-    return used.groupBy(*HOUR, "entity", slot_of(in_a_minute).alias("slot")).count()
+    return used.groupBy("entity", slot_of(in_a_minute).alias("slot")).count()
 
 
 def _throttle_times(hours: HourEvents) -> DataFrame:
@@ -316,7 +318,7 @@ _HOURLY = {
     "names": _names,
     "entities": _entities,
     "places": _places,
-    "rates": _rates,
+    "rates": rates,
     "throttle_times": _throttle_times,
     "minutes": _minutes,
     "neighbours": _neighbours,

@@ -2,10 +2,6 @@
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 Hour = tuple[dt.date, int]
 """A date and an hour from 0 to 23, which is one folder of the ledger."""
@@ -20,18 +16,6 @@ class Period:
 
     def includes(self, hour: Hour) -> bool:
         return (self.first is None or self.first <= hour) and (self.last is None or hour <= self.last)
-
-    def contains(self) -> "Column":
-        """A condition on the columns `date` and `hour`. Spark uses it to skip folders."""
-        from pyspark.sql import functions as F
-
-        date, hour = F.col("date"), F.col("hour")
-        inside = F.lit(True)
-        if self.first is not None:
-            inside &= (date > self.first[0]) | ((date == self.first[0]) & (hour >= self.first[1]))
-        if self.last is not None:
-            inside &= (date < self.last[0]) | ((date == self.last[0]) & (hour <= self.last[1]))
-        return inside
 
 
 def first_hour(text: str) -> Hour:

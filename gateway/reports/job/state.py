@@ -173,6 +173,13 @@ class State:
             self._batches[one["batch"]] = _Batch(set(one["stored"]), hours)
             self._done |= hours
 
+    def in_whole_batches(self, hours: Mapping[Hour, DoneHour]) -> Mapping[Hour, DoneHour]:
+        """Those of the hours whose batch has no other hour, not even one that a later batch replaced."""
+        wanted: dict[str, set[Hour]] = defaultdict(set)
+        for hour, done in hours.items():
+            wanted[done.batch].add(hour)
+        return {hour: done for hour, done in hours.items() if wanted[done.batch] == self._batches[done.batch].hours.keys()}
+
     def read(self, name: str, hours: Mapping[Hour, DoneHour]) -> DataFrame:
         """A table's rows of these hours."""
         schema = self._schemas[name]
@@ -180,7 +187,7 @@ class State:
         for hour, done in hours.items():
             if name in self._batches[done.batch].stored:
                 wanted[done.batch].add(hour)
-        # The dictionary has no hours.
+        # The dictionaries and `rates` have no hours.
         part = [batch for batch in wanted if "date" in schema.names and wanted[batch] != self._batches[batch].hours.keys()]
         whole = [batch for batch in wanted if batch not in part]
         rows = [self._rows([batch], name, schema).where(in_hours(wanted[batch])) for batch in part]

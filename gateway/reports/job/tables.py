@@ -6,7 +6,7 @@ from functools import cached_property
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from gateway.reports.job.hours import MAXIMA, SUMS
+from gateway.reports.job.hours import ENTITY_MINUTES, MAXIMA, SUMS, HourEvents, rates
 from gateway.reports.job.period import Hour
 from gateway.reports.job.state import DoneHour, State
 
@@ -66,6 +66,13 @@ class StoredTables:
         )
         named = totals.join(self.names.drop("entity", "client"), "bucket")
         return named.join(places, "worst_place", "left").drop("bucket", "worst_place").cache()
+
+    @cached_property
+    def rates(self) -> DataFrame:
+        whole = self._state.in_whole_batches(self._hours)
+        rows = self._state.read("rates", whole)
+        rest = self._hours.keys() - whole.keys()
+        return rows.unionByName(rates(HourEvents(self.table(ENTITY_MINUTES, rest)))) if rest else rows
 
     @cached_property
     def minutes(self) -> DataFrame:

@@ -69,6 +69,20 @@ def test_only_new_hours_are_read(spark: "SparkSession", report: Run, tmp_path: P
     assert whole.rejected == report.found.rejected
 
 
+def test_rates_of_a_part_come_from_its_minutes(spark: "SparkSession", report: Run) -> None:
+    """The stored rates are those of a whole batch."""
+    from gateway.reports.job.period import Period
+    from gateway.reports.job.refresh import refresh
+
+    def minutes(period: Period) -> int:
+        found = refresh(spark, str(report.ledger), str(report.out), period, 24, lambda messages: None)
+        return int(found.tables.rates.groupBy().sum("count").first()[0])  # type: ignore[index]
+
+    parts = [minutes(Period(hour, hour)) for hour in report.found.hours]
+    assert minutes(Period()) == sum(parts)
+    assert sum(count > 0 for count in parts) > 1
+
+
 def used(found: object) -> float:
     """Return the bytes that `steady` produced according to the hourly aggregates."""
     totals = found.tables.totals  # type: ignore[attr-defined]
