@@ -9,7 +9,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway.admin.http import Page
-from gateway.config.model import is_loopback
+from gateway.config.endpoints import is_loopback
 from gateway.quotas.debts import KEYS, ClearedDebt, DebtFilter, DebtFilterError
 
 PATH: Final = "/api/quotas/forgive"

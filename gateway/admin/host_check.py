@@ -14,7 +14,7 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
-from gateway.config.model import is_loopback
+from gateway.config.endpoints import is_loopback
 
 _LOOPBACK: Final = frozenset({"localhost", "localhost.localdomain", "localhost6", "ip6-localhost", "ip6-loopback"})
 

@@ -10,17 +10,12 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gateway.config.document import Document
+from gateway.config.endpoints import Server, is_wildcard
 from gateway.config.entities import entity_quota
 from gateway.config.explain import aliases, problem, without_indexes
 from gateway.config.group_rows import MAX_RULES, group_of, rule_row
 from gateway.config.keys import SECTIONS
-from gateway.config.model import (
-    AdminConfig,
-    ListenerConfig,
-    Server,
-    UpstreamConfig,
-    is_wildcard,
-)
+from gateway.config.model import AdminConfig, ListenerConfig, UpstreamConfig
 from gateway.config.problems import KeyPath, Problem, key_path
 from gateway.config.topic_keys import OWN_TOPICS
 from gateway.quotas.entity import GROUP, ClientQuotaEntity, EntityQuota

@@ -1,21 +1,15 @@
 """The sections of the config file. They are validated and frozen, so no later code checks them again."""
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from ipaddress import IPv6Address, ip_address
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     ConfigDict,
     Field,
-    PlainSerializer,
-    PlainValidator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
+from gateway.config.endpoints import MAX_PORT, AdvertisedHost, AllowedHost, Host, Port, Ports, Server, is_host, is_loopback
 from gateway.config.entities import EntityRows, exemption_warnings, name_warnings
 from gateway.config.group_rows import GroupRows, group_warnings
 from gateway.config.proxy_protocol import ProxyProtocolConfig
@@ -32,115 +26,7 @@ from gateway.features.volume_quotas.config import VolumesConfig
 from gateway.quotas.entity import RATES, TOPICS, VOLUMES, EntityQuota
 from gateway.quotas.kinds import small_quota_warning
 
-_MAX_PORT = 65_535
 _MAX_WORKERS = 256
-_PORT_RANGE = re.compile(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*", re.ASCII)
-_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?", re.ASCII)
-_WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- recognised here, not bound
-
-
-class ServerAddress(NamedTuple):
-    """A host, without the brackets of IPv6, and a port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-@dataclass(frozen=True, slots=True)
-class PortRange:
-    """The ports from `first` to `last`, both included."""
-
-    first: int
-    last: int
-
-    def __str__(self) -> str:
-        return f"{self.first}-{self.last}"
-
-    @property
-    def ports(self) -> range:
-        return range(self.first, self.last + 1)
-
-
-def is_wildcard(host: str) -> bool:
-    return host in _WILDCARDS
-
-
-def _host(text: str) -> str:
-    try:
-        return str(ip_address(text.removeprefix("[").removesuffix("]")))
-    except ValueError:
-        if not _HOST.fullmatch(text) or len(text) > 253 or text.replace(".", "").isdigit():
-            raise invalid("is not a host name or address", "give one alone, without a port or a scheme") from None
-        return text
-
-
-def _is_host(value: object) -> bool:
-    try:
-        return isinstance(value, str) and bool(_host(value))
-    except PydanticCustomError:
-        return False
-
-
-def _advertised_host(text: str) -> str:
-    host = _host(text)
-    if is_wildcard(host):
-        raise invalid(
-            "is a wildcard address, and no client can connect to one",
-            "set advertised_host to a name or address of this machine that clients can reach",
-        )
-    return host
-
-
-def _allowed_host(text: str) -> str:
-    try:
-        return ("." if text.startswith(".") else "") + _host(text.removeprefix("."))
-    except PydanticCustomError:
-        raise invalid(
-            "is not a host name",
-            'write one without a port, such as "weir.example.com", or ".example.com" for all names below it',
-        ) from None
-
-
-def _address(value: object) -> ServerAddress:
-    remedy = 'write "host:port", such as "broker1:9092" or "[::1]:9092"'
-    if not isinstance(value, str):
-        raise invalid("is not a broker's address", remedy)
-    host, colon, port = value.strip().rpartition(":")
-    if not colon or not host:
-        raise invalid("has no port", remedy)
-    if "," in host:
-        raise invalid("holds more than one address", f"make each an item of the list; {remedy}")
-    if "://" in host:
-        raise invalid("has a scheme in front", remedy)
-    if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        raise invalid("is an IPv6 address without brackets, or has one colon too many", remedy)
-    if not (port.isascii() and port.isdigit() and 0 < int(port) <= _MAX_PORT):
-        raise invalid(f"has a port that is not a number from 1 to {_MAX_PORT}", remedy)
-    return ServerAddress(_host(host), int(port))
-
-
-def _port_range(value: object) -> PortRange:
-    remedy = 'write the first and the last port, such as "29093-29192"'
-    match = _PORT_RANGE.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
-        raise invalid("is not a range of ports", remedy)
-    first, last = int(match[1]), int(match[2])
-    if not (0 < first <= _MAX_PORT and 0 < last <= _MAX_PORT):
-        raise invalid(f"has a port outside of 1 to {_MAX_PORT}", remedy)
-    if first > last:
-        raise invalid("runs backwards", f'write the lower port first: "{last}-{first}"')
-    return PortRange(first, last)
-
-
-Host = Annotated[str, AfterValidator(_host)]
-AllowedHost = Annotated[str, AfterValidator(_allowed_host)]
-AdvertisedHost = Annotated[str, AfterValidator(_advertised_host)]
-Port = Annotated[int, Field(ge=1, le=_MAX_PORT)]
-Ports = Annotated[PortRange, PlainValidator(_port_range, json_schema_input_type=str), PlainSerializer(str)]
-Server = Annotated[ServerAddress, PlainValidator(_address, json_schema_input_type=str), PlainSerializer(str)]
 
 
 class UpstreamConfig(Section):
@@ -194,10 +80,10 @@ class ListenerConfig(AcceptSection):
             return data
         filled: dict[Any, Any] = {"host": "127.0.0.1", **data}
         host, port = filled["host"], filled.get("bootstrap_port")
-        filled.setdefault("advertised_host", host if _is_host(host) else "127.0.0.1")
+        filled.setdefault("advertised_host", host if is_host(host) else "127.0.0.1")
         if data.get("sni") is not None:
             filled.setdefault("broker_ports", None)
-        elif isinstance(port, int) and 0 < port <= _MAX_PORT:
+        elif isinstance(port, int) and 0 < port <= MAX_PORT:
             filled.setdefault("broker_ports", f"{port + 1}-{port + 100}")
         else:
             filled.setdefault("broker_ports", "1-1")
@@ -388,14 +274,3 @@ class WeirConfig(Section):
         yield "upstream.", "sasl", self.upstream, "Weir does not authenticate — fill it in, or remove it"
         for index, listener in enumerate(self.listeners):
             yield f"listeners[{index}].", "tls", listener, "clients connect without TLS — fill it in, or remove it"
-
-
-def is_loopback(host: str) -> bool:
-    """True if other machines can't reach a server that binds `host`. Names other than localhost count as reachable."""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host == "localhost"
-    if isinstance(address, IPv6Address) and address.ipv4_mapped:
-        return address.ipv4_mapped.is_loopback
-    return address.is_loopback

@@ -14,7 +14,8 @@ from gateway.cluster.brokers import Address, Brokers
 from gateway.cluster.client import ClusterError, Connections, CredentialsError
 from gateway.cluster.discovery import PROBE_SECONDS, sasl_mechanisms
 from gateway.cluster.upstream import Upstream, problem_of
-from gateway.config.model import ListenerConfig, Server, WeirConfig
+from gateway.config.endpoints import Server
+from gateway.config.model import ListenerConfig, WeirConfig
 from gateway.migration import MigrationError
 from gateway.migration.client_properties import ClientProperties, read_properties
 from gateway.proxy.tls.contexts import client_context

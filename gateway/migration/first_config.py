@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.cluster.brokers import Address
+from gateway.config.endpoints import ServerAddress
 from gateway.config.keys import SECTIONS
-from gateway.config.model import ServerAddress, WeirConfig
+from gateway.config.model import WeirConfig
 from gateway.migration.client_properties import ClientProperties
 
 USUAL_BROKER_PORTS = 100

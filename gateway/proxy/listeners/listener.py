@@ -12,7 +12,8 @@ from typing import cast
 from gateway.binding import why_not
 from gateway.cluster.brokers import Address
 from gateway.cluster.upstream import Upstream
-from gateway.config.model import ListenerConfig, PortRange
+from gateway.config.endpoints import PortRange
+from gateway.config.model import ListenerConfig
 from gateway.proxy.connection import Dial, Session, SessionHost
 from gateway.proxy.context import SessionContext
 from gateway.proxy.counters import Counters

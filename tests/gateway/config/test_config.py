@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.config.checks import UNSUPPORTED
-from gateway.config.model import MutationsConfig, PortRange, QuotasConfig, ServerAddress
+from gateway.config.endpoints import PortRange, ServerAddress
+from gateway.config.model import MutationsConfig, QuotasConfig
 from gateway.config.problems import ConfigError
 from gateway.config.section import WindowConfig
 from gateway.config.topic_keys import own_topics

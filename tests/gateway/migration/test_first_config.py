@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gateway.config.endpoints import PortRange, ServerAddress
 from gateway.config.load import load_config, parse_config
-from gateway.config.model import PortRange, ServerAddress
 from gateway.migration import MigrationError
 from gateway.migration.client_properties import ClientProperties, SaslLogin
 from gateway.migration.first_config import EXAMPLES, ChosenPorts, FoundCluster, first_config

@@ -1,0 +1,131 @@
+"""Types of the config for hosts, ports and addresses."""
+
+import re
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
+from typing import Annotated, Final, NamedTuple
+
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
+from pydantic_core import PydanticCustomError
+
+from gateway.config.section import invalid
+
+MAX_PORT: Final = 65_535
+_PORT_RANGE = re.compile(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*", re.ASCII)
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?", re.ASCII)
+_WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- recognised here, not bound
+
+
+class ServerAddress(NamedTuple):
+    """A host, without the brackets of IPv6, and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class PortRange:
+    """The ports from `first` to `last`, both included."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
+    @property
+    def ports(self) -> range:
+        return range(self.first, self.last + 1)
+
+
+def is_wildcard(host: str) -> bool:
+    return host in _WILDCARDS
+
+
+def _host(text: str) -> str:
+    try:
+        return str(ip_address(text.removeprefix("[").removesuffix("]")))
+    except ValueError:
+        if not _HOST.fullmatch(text) or len(text) > 253 or text.replace(".", "").isdigit():
+            raise invalid("is not a host name or address", "give one alone, without a port or a scheme") from None
+        return text
+
+
+def is_host(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(_host(value))
+    except PydanticCustomError:
+        return False
+
+
+def _advertised_host(text: str) -> str:
+    host = _host(text)
+    if is_wildcard(host):
+        raise invalid(
+            "is a wildcard address, and no client can connect to one",
+            "set advertised_host to a name or address of this machine that clients can reach",
+        )
+    return host
+
+
+def _allowed_host(text: str) -> str:
+    try:
+        return ("." if text.startswith(".") else "") + _host(text.removeprefix("."))
+    except PydanticCustomError:
+        raise invalid(
+            "is not a host name",
+            'write one without a port, such as "weir.example.com", or ".example.com" for all names below it',
+        ) from None
+
+
+def _address(value: object) -> ServerAddress:
+    remedy = 'write "host:port", such as "broker1:9092" or "[::1]:9092"'
+    if not isinstance(value, str):
+        raise invalid("is not a broker's address", remedy)
+    host, colon, port = value.strip().rpartition(":")
+    if not colon or not host:
+        raise invalid("has no port", remedy)
+    if "," in host:
+        raise invalid("holds more than one address", f"make each an item of the list; {remedy}")
+    if "://" in host:
+        raise invalid("has a scheme in front", remedy)
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise invalid("is an IPv6 address without brackets, or has one colon too many", remedy)
+    if not (port.isascii() and port.isdigit() and 0 < int(port) <= MAX_PORT):
+        raise invalid(f"has a port that is not a number from 1 to {MAX_PORT}", remedy)
+    return ServerAddress(_host(host), int(port))
+
+
+def _port_range(value: object) -> PortRange:
+    remedy = 'write the first and the last port, such as "29093-29192"'
+    match = _PORT_RANGE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise invalid("is not a range of ports", remedy)
+    first, last = int(match[1]), int(match[2])
+    if not (0 < first <= MAX_PORT and 0 < last <= MAX_PORT):
+        raise invalid(f"has a port outside of 1 to {MAX_PORT}", remedy)
+    if first > last:
+        raise invalid("runs backwards", f'write the lower port first: "{last}-{first}"')
+    return PortRange(first, last)
+
+
+def is_loopback(host: str) -> bool:
+    """True if other machines can't reach a server that binds `host`. Names other than localhost count as reachable."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        return address.ipv4_mapped.is_loopback
+    return address.is_loopback
+
+
+Host = Annotated[str, AfterValidator(_host)]
+AllowedHost = Annotated[str, AfterValidator(_allowed_host)]
+AdvertisedHost = Annotated[str, AfterValidator(_advertised_host)]
+Port = Annotated[int, Field(ge=1, le=MAX_PORT)]
+Ports = Annotated[PortRange, PlainValidator(_port_range, json_schema_input_type=str), PlainSerializer(str)]
+Server = Annotated[ServerAddress, PlainValidator(_address, json_schema_input_type=str), PlainSerializer(str)]
