@@ -2,13 +2,11 @@
 
 import argparse
 import asyncio
-import json
 import logging
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from ipaddress import ip_address
 from pathlib import Path
 from textwrap import fill
 from urllib.parse import urlsplit
@@ -17,10 +15,10 @@ import uvloop
 
 from gateway import clock
 from gateway.admin.connections_command import add_connections
+from gateway.admin.explain_command import add_explain
 from gateway.config.certificates import certificate_warnings
-from gateway.config.document import read_document
 from gateway.config.keys import restart_keys
-from gateway.config.load import load_config, parse_config, read_config_text
+from gateway.config.load import load_config
 from gateway.config.model import WeirConfig
 from gateway.config.problems import ConfigError
 from gateway.config.summary import summary
@@ -106,20 +104,6 @@ example:
   weir volumes publish --config weir.yaml --broker-id 3 --path /var/lib/kafka-1 --path /var/lib/kafka-2
 """
 
-_EXPLAIN = """\
-Shows the quotas of one client. Each quota has the value that applies, its entity, and its place in the file. Overruled
-values have a reason. The client's group, exemptions, limits on connections, topic quotas and volume quotas are shown as
-well.
-
-With --config it reads the file and makes no connections. With --admin it asks a running gateway, which also knows the
-current use and the quotas of the quota API (kafka-configs.sh).
-
-examples:
-  weir explain --config weir.yaml --user alice --client-id etl --ip 10.0.0.7
-  weir explain --config weir.yaml --user alice --client-id job-7 --claim groups=payments
-  weir explain --admin http://127.0.0.1:9644 --user alice --client-id etl --json
-"""
-
 _QUOTAS = """\
 Shows each client's rate beside its limit, the highest use first, from a running gateway. On a terminal the table
 is updated each second; in a file or a pipe it is printed once.
@@ -199,35 +183,6 @@ def _check(options: argparse.Namespace) -> int:
     return OK
 
 
-def _explain(options: argparse.Namespace) -> int:
-    from rich.console import Console  # here, so that other commands start without it
-
-    from gateway.admin.explain_table import ask_explanation, print_explanation
-    from gateway.admin.explanation import ClientNames, explain_client
-    from gateway.admin.table import AdminUnreachableError
-    from gateway.config.places import Places
-
-    if options.config is None and options.admin is None:
-        options.parser.error("give --config FILE, or --admin URL of a running gateway")
-    client = ClientNames(options.user, options.client_id, options.ip or "", tuple(options.claim))
-    if options.admin is not None:
-        try:
-            answer = asyncio.run(ask_explanation(options.admin, client))
-        except AdminUnreachableError as error:
-            print(error, file=sys.stderr)
-            return 1
-    else:
-        text = read_config_text(options.config)
-        config = parse_config(text, source=str(options.config), directory=options.config.parent)
-        lines = read_document(text, source=str(options.config)).lines
-        answer = explain_client(client, Places(config, str(options.config), lines), {})
-    if options.json:
-        print(json.dumps(answer, indent=2))
-    else:
-        print_explanation(answer, Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH))
-    return OK
-
-
 def _warnings(path: Path, config: WeirConfig) -> list[str]:
     return [*config.warnings(), *certificate_warnings(config, path.parent, clock.wall())]
 
@@ -289,19 +244,6 @@ def _restart_keys() -> str:
     return fill(", ".join(restart_keys()), width=110, initial_indent="  ", subsequent_indent="  ")
 
 
-def _claim(text: str) -> str:
-    if not all(text.partition("=")):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a claim such as groups=payments")
-    return text
-
-
-def _ip(text: str) -> str:
-    try:
-        return str(ip_address(text))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an IP address such as 10.0.0.7") from None
-
-
 def _parser() -> argparse.ArgumentParser:
     layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="weir", description=_ABOUT, epilog=_EXAMPLES, formatter_class=layout)
@@ -344,23 +286,7 @@ def _parser() -> argparse.ArgumentParser:
     publish.add_argument("--log-format", choices=["json", "text"], default="json", help="of the log (default: json)")
     publish.set_defaults(run=_publish_volumes)
 
-    explain = commands.add_parser(
-        "explain", help="show which quotas apply to a client", description=_EXPLAIN, formatter_class=layout
-    )
-    source = explain.add_argument_group("source (at least one; --admin goes first)")
-    source.add_argument("--config", type=Path, metavar="FILE", help="the config file, such as weir.yaml")
-    source.add_argument("--admin", "--url", type=_url, metavar="URL", help=f"the gateway's admin address ({DEFAULT_ADMIN})")
-    explain.add_argument("--user", default="ANONYMOUS", metavar="NAME", help="the principal's name (default: ANONYMOUS)")
-    explain.add_argument("--client-id", default="", metavar="NAME", help="the client-id (default: an empty one)")
-    explain.add_argument(
-        "--ip", type=_ip, metavar="ADDRESS", help="the client's address, for quotas of addresses and groups by network"
-    )
-    explain.add_argument(
-        "--claim", type=_claim, action="append", default=[], metavar="NAME=VALUE",
-        help="a claim of the client's OAUTHBEARER token, for groups; may be repeated",
-    )  # fmt: skip
-    explain.add_argument("--json", action="store_true", help="print the answer as JSON")
-    explain.set_defaults(run=_explain, parser=explain)
+    add_explain(commands, _url, DEFAULT_ADMIN)
 
     quotas = commands.add_parser("quotas", help="show each client's use now", description=_QUOTAS, formatter_class=layout)
     quotas.add_argument("--admin", type=_url, default=DEFAULT_ADMIN, metavar="URL", help=f"of the gateway ({DEFAULT_ADMIN})")

@@ -1,0 +1,95 @@
+"""`weir explain`: the quotas of one client, from a config file or a running gateway."""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final
+
+from gateway.config.document import read_document
+from gateway.config.load import parse_config, read_config_text
+
+_PIPE_WIDTH: Final = 180
+
+_ABOUT = """\
+Shows the quotas of one client. Each quota has the value that applies, its entity, and its place in the file. Overruled
+values have a reason. The client's group, exemptions, limits on connections, topic quotas and volume quotas are shown as
+well.
+
+With --config it reads the file and makes no connections. With --admin it asks a running gateway, which also knows the
+current use and the quotas of the quota API (kafka-configs.sh).
+
+examples:
+  weir explain --config weir.yaml --user alice --client-id etl --ip 10.0.0.7
+  weir explain --config weir.yaml --user alice --client-id job-7 --claim groups=payments
+  weir explain --admin http://127.0.0.1:9644 --user alice --client-id etl --json
+"""
+
+
+def add_explain(commands: Any, url: Callable[[str], str], admin: str) -> None:  # noqa: ANN401 -- argparse's is private
+    """Add the command. `url` checks the value of --admin; `admin` is shown as an example of it."""
+    explain = commands.add_parser(
+        "explain",
+        help="show which quotas apply to a client",
+        description=_ABOUT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    source = explain.add_argument_group("source (at least one; --admin goes first)")
+    source.add_argument("--config", type=Path, metavar="FILE", help="the config file, such as weir.yaml")
+    source.add_argument("--admin", "--url", type=url, metavar="URL", help=f"the gateway's admin address ({admin})")
+    explain.add_argument("--user", default="ANONYMOUS", metavar="NAME", help="the principal's name (default: ANONYMOUS)")
+    explain.add_argument("--client-id", default="", metavar="NAME", help="the client-id (default: an empty one)")
+    explain.add_argument(
+        "--ip", type=_ip, metavar="ADDRESS", help="the client's address, for quotas of addresses and groups by network"
+    )
+    explain.add_argument(
+        "--claim", type=_claim, action="append", default=[], metavar="NAME=VALUE",
+        help="a claim of the client's OAUTHBEARER token, for groups; may be repeated",
+    )  # fmt: skip
+    explain.add_argument("--json", action="store_true", help="print the answer as JSON")
+    explain.set_defaults(run=_run, parser=explain)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from rich.console import Console  # here, so that other commands start without it
+
+    from gateway.admin.explain_table import ask_explanation, print_explanation
+    from gateway.admin.explanation import ClientNames, explain_client
+    from gateway.admin.table import AdminUnreachableError
+    from gateway.config.places import Places
+
+    if options.config is None and options.admin is None:
+        options.parser.error("give --config FILE, or --admin URL of a running gateway")
+    client = ClientNames(options.user, options.client_id, options.ip or "", tuple(options.claim))
+    if options.admin is not None:
+        try:
+            answer = asyncio.run(ask_explanation(options.admin, client))
+        except AdminUnreachableError as error:
+            print(error, file=sys.stderr)
+            return 1
+    else:
+        text = read_config_text(options.config)
+        config = parse_config(text, source=str(options.config), directory=options.config.parent)
+        lines = read_document(text, source=str(options.config)).lines
+        answer = explain_client(client, Places(config, str(options.config), lines), {})
+    if options.json:
+        print(json.dumps(answer, indent=2))
+    else:
+        print_explanation(answer, Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH))
+    return 0
+
+
+def _claim(text: str) -> str:
+    if not all(text.partition("=")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a claim such as groups=payments")
+    return text
+
+
+def _ip(text: str) -> str:
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an IP address such as 10.0.0.7") from None
