@@ -10,6 +10,7 @@ from gateway.proxy.handler import EndConnection
 from gateway.proxy.handlers.sasl import AuthenticationGate, SaslObserver
 from gateway.quotas.engine import QuotaSettings
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.groups import Group, GroupRule
 from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
 from tests.gateway.proxy import messages as m
@@ -209,6 +210,28 @@ def test_configured_claim_names_user():
     log_in(t, "OAUTHBEARER")
     passes(t, m.produce(20), m.produced(20))
     assert users(t) == {"app": 1}
+
+
+APP = Group("app", (GroupRule(claims=frozenset({("azp", "app")})),), {"producer_byte_rate": 1_000})
+
+
+@pytest.mark.parametrize(("accepted", "throttle_time_ms"), [(True, 1_000), (False, 0)])
+def test_claims_of_an_accepted_token_select_the_group(accepted, throttle_time_ms):
+    t = transcript(QuotaSettings((APP.quota,), groups=(APP,)))
+    passes(t, handshake(1, "OAUTHBEARER"), handshaken(1))
+    passes(t, authenticate(2, BEARER), authenticated(2, b"", error_code=0 if accepted else 58))
+    t.client_sends(m.produce(20, size=11_000))
+    t.broker_answers(m.produced(20))
+    t.client_got(m.produced(20, throttle_time_ms=throttle_time_ms))
+
+
+def test_reauthentication_with_other_claims_leaves_the_group():
+    t = transcript(QuotaSettings((APP.quota,), groups=(APP,)))
+    log_in(t, "OAUTHBEARER")
+    passes(t, m.produce(20, size=5_000), m.produced(20))
+    log_in(t, "PLAIN")
+    passes(t, m.produce(21, size=50_000), m.produced(21))
+    assert [(row.amount_total, row.connections) for row in t.engine.snapshot(t.now) if row.group] == [(5_000, 0)]
 
 
 # Again (KIP-368).
