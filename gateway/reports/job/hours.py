@@ -30,6 +30,8 @@ _BYTE_KINDS = [kind.name for kind in UNITS[BYTES]]
 _MINUTE = (*HOUR, "minute")
 
 MINUTE_SECONDS = 60
+FIVE_MINUTES = 5
+"""The length of the intervals in `five_minutes`."""
 NEARLY_FULL = 0.8
 """Fraction of a quota. An entity above it is likely to be throttled soon."""
 TOP_USERS = 3
@@ -98,7 +100,7 @@ def _entities(hours: HourEvents) -> DataFrame:
 
     `active_minutes` have a usage sample, and `limited_minutes` of them had a limit. `limited_seconds` are the active seconds of
     the latter. `capacity` is the sum of limit times seconds, and `limited_amount` the use in these minutes. `limit` is the
-    hour's highest. `demand_amount` and `demand_seconds` are those of `_demand_seconds`.
+    hour's highest. `demand_amount` and `demand_seconds` are those of `demand_seconds`.
     """
     limited = F.col("usage_limit").isNotNull() & F.col("amount").isNotNull()
     allowed = F.col("usage_limit") * F.col("seconds")
@@ -118,7 +120,7 @@ def _entities(hours: HourEvents) -> DataFrame:
         F.count_if(limited & (F.col("amount") >= allowed)).alias("above_100_minutes"),
         F.count_if(F.col("throttled") > 0).alias("throttled_minutes"),
         F.sum(F.when(held_back, F.col("amount"))).alias("demand_amount"),
-        F.sum(F.when(held_back, _demand_seconds())).alias("demand_seconds"),
+        F.sum(F.when(held_back, demand_seconds())).alias("demand_seconds"),
         *(F.sum(name).alias(name) for name in SUMS),
         *(F.max(name).alias(name) for name in MAXIMA),
         F.min("first_ms").alias("first_ms"),
@@ -137,7 +139,7 @@ def _in_order() -> Column:
 _LONGEST_MS = 2**21 - 1
 
 
-def _demand_seconds() -> Column:
+def demand_seconds() -> Column:
     """The active seconds of a minute without its throttle time: the client could send only in these.
 
     Several connections may wait at the same time, so the throttle time may exceed the minute. At least a tenth of the active
@@ -164,6 +166,16 @@ def _throttle_times(hours: HourEvents) -> DataFrame:
     """The number of throttle times in each slot, by kind."""
     rows = hours.stored.where(F.col("slot").isNotNull())
     return rows.select(*HOUR, "kind", "enforced", "slot", F.col("times").alias("count"))
+
+
+def _five_minutes(hours: HourEvents) -> DataFrame:
+    """The bytes of each entity in the intervals of an hour: `amounts` has one item each, null without use."""
+    used = hours.minutes.where(F.col("kind").isin(_BYTE_KINDS) & F.col("amount").isNotNull())
+    interval = F.floor(F.col("minute") / FIVE_MINUTES)
+    places = range(60 // FIVE_MINUTES)
+    sums = (F.sum(F.when(interval == place, F.col("amount"))).alias(f"of_{place}") for place in places)
+    amounts = F.array(*(f"of_{place}" for place in places)).alias("amounts")
+    return used.groupBy(*HOUR, "entity").agg(*sums).select(*HOUR, "entity", amounts)
 
 
 def gateway_bit() -> Column:
@@ -321,6 +333,7 @@ _HOURLY = {
     "rates": rates,
     "throttle_times": _throttle_times,
     "minutes": _minutes,
+    "five_minutes": _five_minutes,
     "neighbours": _neighbours,
     "topics": _topics,
     "connections": _connections,

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from gateway.reports import all_reports
 from gateway.reports.job.hadoop import HadoopFolder
+from gateway.reports.job.spreadsheet import CSV_OPTIONS, cells
 from gateway.reports.report import Report, Tables
 
 FOR_PAGE = 20_000
@@ -40,7 +41,7 @@ def write_reports(spark: SparkSession, tables: Tables, out: str, progress: Calla
         first = [row.asDict() for row in written.limit(FOR_PAGE).collect()]
         count = written.count() if len(first) == FOR_PAGE else len(first)
         if count:
-            written.coalesce(1).write.mode("overwrite").option("header", True).csv(f"{out}/csv/{report.name}")
+            cells(written).coalesce(1).write.mode("overwrite").options(**CSV_OPTIONS).csv(f"{out}/csv/{report.name}")
         else:
             _write_header(spark, f"{out}/csv", report.name, written.columns)
         progress(f"{report.name}: {count:,} rows")

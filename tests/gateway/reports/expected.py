@@ -393,6 +393,58 @@ def _around(at: int, concerns: Any) -> dict[str, Any]:
     return row
 
 
+def _owner(bucket: Bucket) -> tuple[str, str]:
+    if bucket.group is not None:
+        return "group", bucket.group
+    if bucket.user not in (None, "ANONYMOUS", "<other>"):
+        return "user", str(bucket.user)
+    if bucket.client_id and bucket.user != "<other>":
+        return "client-id", bucket.client_id
+    return "unowned", ""
+
+
+def _use_of_owners(first: int) -> Mapping[tuple[str, ...], dict[str, Any]]:
+    """Return the figures by the first characters of the date (10: days, 7: months), owner and kind."""
+    intervals: dict[tuple[str, ...], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for use in uses():
+        if use.bucket.kind in ("produce", "fetch"):
+            key = (str(moment(use.at).date())[:first], *_owner(use.bucket), use.bucket.kind)
+            intervals[key][use.at // (5 * MINUTE)] += use.amount
+    return {
+        key: {
+            "used_bytes": None if key[1] == "group" else sum(of.values()),
+            "group_bytes": sum(of.values()) if key[1] == "group" else None,
+            "peak_rate": _half_up(max(of.values()) / 300),
+            "rate_95": _half_up(_at_rank(list(of.values()), 950) / 300),
+        }
+        for key, of in intervals.items()
+    }
+
+
+def _half_up(value: float) -> int:
+    return int(value + 0.5)
+
+
+def chargeback() -> Rows:
+    return [
+        {"date": dt.date.fromisoformat(day), "owner_type": owner_type, "owner": owner, "kind": kind} | figures
+        for (day, owner_type, owner, kind), figures in _use_of_owners(10).items()
+    ]
+
+
+def trend() -> Rows:
+    """All hours of the scenario are in one month."""
+    nothing = dict.fromkeys(
+        ("before_bytes", "before_group_bytes", "peak_rate_before", "rate_95_before", "change_fraction", "days_before")
+    )
+    return [
+        {"month": dt.date.fromisoformat(f"{month}-01"), "owner_type": owner_type, "owner": owner, "kind": kind, "days": 2}
+        | nothing
+        | figures
+        for (month, owner_type, owner, kind), figures in _use_of_owners(7).items()
+    ]
+
+
 EXPECTED = {
     make.__name__: make
     for make in (
@@ -406,5 +458,7 @@ EXPECTED = {
         volumes,
         client_manners,
         config_changes,
+        chargeback,
+        trend,
     )
 }

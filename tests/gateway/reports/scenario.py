@@ -58,6 +58,12 @@ FULL_DISK = Bucket("volume", client_id="steady")
 """The volume quota holds the steady client's records."""
 JOBS = Bucket("produce", group="jobs", quota="group=jobs", limit=3000.0)
 """A group. Its members have its use as well."""
+SECOND_APP = Bucket("fetch", user="bulk", client_id="=1+1")
+"""Another client of a user, with a name that a spreadsheet would compute."""
+NOBODY = Bucket("produce", user="ANONYMOUS", quota="user=<default>", limit=1e6)
+UNNAMED = Bucket("fetch", client_id="")
+CROWD = Bucket("fetch", user="<other>", client_id="client-id=<default>", quota="client-id=<default>", limit=1e6)
+"""The shared bucket of the clients beyond `quotas.max_entities`."""
 HOSTILE = Bucket("fetch", user='</script><b>"type":"usage"', quota="user=<default>", limit=100_000.0)
 
 
@@ -113,6 +119,8 @@ def uses() -> Iterator[Use]:
     yield Use(START + 30 * MINUTE, "weir-0", TRIAL, 45_000, 9, seconds=40)
     yield Use(START + 90 * MINUTE, "weir-1", JOBS, 170_000, 12, 300.0)
     yield Use(START + 2 * HOUR, "weir-0", HOSTILE, 5, 1)
+    for number, bucket in enumerate((SECOND_APP, NOBODY, UNNAMED, CROWD)):
+        yield Use(START + 60 * MINUTE + number * MINUTE, "weir-2", bucket, 1_000_003 + number, 1)
 
 
 def decisions() -> Iterator[Decision]:

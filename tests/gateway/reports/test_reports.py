@@ -1,6 +1,9 @@
 """Every figure of every report equals the one that plain Python computes from the scenario."""
 
 import csv
+import datetime as dt
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +12,7 @@ from tests.gateway.reports.conftest import SPARK, Run
 from tests.gateway.reports.expected import EXPECTED
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = SPARK
 
@@ -58,8 +61,85 @@ def test_csv_has_the_same_rows(report: Run, name: str) -> None:
     made = next(made for made in report.reports if made.report.name == name)
     (file,) = (report.out / "csv" / name).glob("*.csv")
     with file.open(newline="") as text:
-        rows = list(csv.DictReader(text, escapechar="\\"))
+        rows = list(csv.DictReader(text))
     assert list(rows[0]) == list(made.columns)
     assert len(rows) == made.count
     number = next(column for column in made.columns if isinstance(made.rows[0][column], (int, float)))
     assert float(rows[0][number].replace("true", "1").replace("false", "0")) == made.rows[0][number]
+
+
+def test_chargeback_adds_up_to_all_bytes_measured(report: Run) -> None:
+    (made,) = (made for made in report.reports if made.report.name == "chargeback")
+    measured = report.found.tables.minutes.where("kind in ('produce', 'fetch')").groupBy("kind").sum("amount").collect()
+    assert {row["kind"]: row["sum(amount)"] for row in measured} == {
+        kind: sum(row["used_bytes"] or 0 for row in made.rows if row["kind"] == kind) for kind in ("produce", "fetch")
+    }
+
+
+@dataclass
+class UseTables:
+    """The tables that `trend` reads, from (date, user or `group=NAME`, bytes)."""
+
+    spark: "SparkSession"
+    uses: list[tuple[dt.date, str, float]]
+
+    @property
+    def names(self) -> "DataFrame":
+        users = sorted({user for _, user, _ in self.uses})
+        groups = [user.removeprefix("group=") if user.startswith("group=") else None for user in users]
+        rows = [
+            (number, "fetch", None if group else user, None, group)
+            for number, (user, group) in enumerate(zip(users, groups, strict=True))
+        ]
+        return self.spark.createDataFrame(rows, "entity long, kind string, user string, client_id string, group string")
+
+    @property
+    def minutes(self) -> "DataFrame":
+        return self.spark.createDataFrame([(date,) for date, _, _ in self.uses], "date date")
+
+    def table(self, name: str) -> "DataFrame":
+        assert name == "five_minutes"
+        users = sorted({user for _, user, _ in self.uses})
+        rows = [(date, 0, users.index(user), [amount, *[None] * 11]) for date, user, amount in self.uses]
+        return self.spark.createDataFrame(rows, "date date, hour int, entity long, amounts array<double>")
+
+
+def test_trend_shows_owners_that_come_and_go(spark: "SparkSession") -> None:
+    """A month without any line in the ledger is unknown; an owner without use in a known month used 0 bytes."""
+    from gateway.reports import all_reports
+
+    use = [(7, "old", 100.0), (9, "old", 200.0), (9, "both", 1000.0), (10, "both", 1500.0), (10, "new", 30.0)]
+    use += [(9, "group=all", 1200.0), (10, "group=all", 1530.0)]
+    tables: Any = UseTables(spark, [(dt.date(2026, month, 3), user, amount) for month, user, amount in use])
+    rows = all_reports()["trend"].build(tables).collect()
+    groups = [(row.month.month, row.group_bytes, row.before_group_bytes) for row in rows if row.owner_type == "group"]
+    assert sorted(groups) == [(9, 1200, None), (10, 1530, 1200)]
+    rows = [row for row in rows if row.owner_type == "user"]
+    found = {(row.month.month, row.owner): (row.used_bytes, row.before_bytes, row.change_fraction) for row in rows}
+    assert found == {
+        (7, "old"): (100, None, None),
+        (9, "old"): (200, None, None),
+        (9, "both"): (1000, None, None),
+        (10, "old"): (0, 200, -1.0),
+        (10, "both"): (1500, 1000, 0.5),
+        (10, "new"): (30, 0, None),
+    }
+
+
+def test_csv_is_safe_and_plain_in_a_spreadsheet(spark: "SparkSession", tmp_path: Path) -> None:
+    from gateway.reports.job.spreadsheet import CSV_OPTIONS, cells
+
+    dangerous = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", " =1", "\uff1d1"]
+    harmless = ["alice", "a=b", "user-1", 'say "hi", twice', " blank ", "", "two\nlines", "back\\slash"]
+    numbers = [1e15, 0.5, -2.25, 100.0, 0.0, 1.23e7, None, 12345678.901, 0.000001]
+    rows = [(text, number, 10**17) for text, number in zip(dangerous + harmless, numbers * 2, strict=False)]
+    frame = spark.createDataFrame(rows, "name string, amount double, total long")
+    cells(frame).coalesce(1).write.options(**CSV_OPTIONS).csv(str(tmp_path / "csv"))
+    (file,) = (tmp_path / "csv").glob("*.csv")
+    with file.open(newline="") as text:
+        header, *found = csv.reader(text)
+    assert header == ["name", "amount", "total"]
+    assert [row[0] for row in found] == [f"'{name}" for name in dangerous] + harmless
+    plain = ["1000000000000000", "0.5", "-2.25", "100", "0", "12300000", "", "12345678.901", "0.000001"]
+    assert [row[1] for row in found] == (plain * 2)[: len(rows)]
+    assert {row[2] for row in found} == {"100000000000000000"}

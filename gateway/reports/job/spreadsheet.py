@@ -1,0 +1,32 @@
+"""Cells of CSV files that a spreadsheet reads as they are: no text becomes a formula, and numbers have no exponent."""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DoubleType, StringType
+
+CSV_OPTIONS: Final = {
+    "header": "true",
+    # Spreadsheets know doubled quotes (RFC 4180), not Spark's backslashes.
+    "escape": '"',
+    "ignoreLeadingWhiteSpace": "false",
+    "ignoreTrailingWhiteSpace": "false",
+}
+_FORMULA: Final = r"^\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]|^[\t\r\n]"
+"""Clients choose their names, and a spreadsheet runs a text that begins like this. The last four are full-width forms."""
+
+
+def cells(rows: DataFrame) -> DataFrame:
+    """The same rows. An apostrophe before a dangerous text makes it a plain text."""
+    return rows.select(*(_cell(field.name, field.dataType) for field in rows.schema))
+
+
+def _cell(name: str, of: DataType) -> Column:
+    column = F.col(name)
+    if isinstance(of, StringType):
+        return F.when(F.regexp_like(name, F.lit(_FORMULA)), F.concat(F.lit("'"), name)).otherwise(column).alias(name)
+    if isinstance(of, DoubleType):
+        plain = F.regexp_replace(F.format_string("%.6f", name), r"\.?0+$", "")
+        return F.when(column.isNotNull(), plain).alias(name)
+    return column
