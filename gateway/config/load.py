@@ -1,6 +1,7 @@
 """Reads the config file into a `WeirConfig`, or raises one `ConfigError` with all problems."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -27,8 +28,33 @@ def parse_config(text: str, *, source: str, directory: Path | None = None) -> We
 
     With `directory` (the config file's), the files that the config names are checked as well.
     """
+    return _of_document(read_document(text, source=source), source, directory)
+
+
+_STAND_INS: Mapping[str, object] = {
+    "upstream": {"bootstrap_servers": ["127.0.0.1:9092"]},
+    "listeners": [{"bootstrap_port": 29092}],
+}
+
+
+def load_quotas(path: Path, option: str) -> WeirConfig:
+    """Read a file with a section `quotas`, which may lack `upstream` and `listeners`. These then have arbitrary values.
+
+    The files that it names are not checked. `option` is as for `read_config_text`. Raises ConfigError.
+    """
+    source = str(path)
+    document = read_document(read_config_text(path, option), source=source)
+    if isinstance(document.data, dict):
+        if document.data.get("quotas") is None:
+            remedy = 'give the file the section quotas of weir.yaml, such as "quotas: {entities: [...]}"'
+            raise ConfigError(source, [*document.problems, problem(document, ("quotas",), "is missing or empty", remedy)])
+        document = replace(document, data={**_STAND_INS, **document.data})
+    return _of_document(document, source, None)
+
+
+def _of_document(document: Document, source: str, directory: Path | None) -> WeirConfig:
     try:
-        return _validated(read_document(text, source=source), source, directory)
+        return _validated(document, source, directory)
     except RecursionError:  # the nesting of the text itself has been checked
         message, remedy = "has an alias (*) inside of its own anchor", "replace the alias by the values"
         raise ConfigError(source, [Problem("(file)", message, remedy)]) from None
@@ -108,17 +134,17 @@ def load_config(path: Path) -> WeirConfig:
     return parse_config(read_config_text(path), source=str(path), directory=path.parent)
 
 
-def read_config_text(path: Path) -> str:
-    """Raises ConfigError if the file is missing, unreadable or not UTF-8."""
+def read_config_text(path: Path, option: str = "--config") -> str:
+    """Raises ConfigError if the file is missing, unreadable or not UTF-8. `option` names the file on the command line."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         problem = Problem("(file)", "is not UTF-8 text", "save it as UTF-8", line=line)
     except FileNotFoundError:
-        problem = Problem("(file)", "does not exist", "write one with `weir init`, or name another with --config")
+        problem = Problem("(file)", "does not exist", f"write one with `weir init`, or name another with {option}")
     except IsADirectoryError:
-        problem = Problem("(file)", "is a directory", "name the file in it with --config")
+        problem = Problem("(file)", "is a directory", f"name the file in it with {option}")
     except OSError as error:
         problem = Problem("(file)", f"can't be read: {error.strerror}", "make it readable for the user that runs Weir")
     raise ConfigError(str(path), [problem])

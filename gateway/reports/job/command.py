@@ -12,10 +12,14 @@ import signal
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from gateway.reports.job.period import Period, first_hour, last_hour
+
+if TYPE_CHECKING:
+    from gateway.reports.what_if.targets import WhatIfQuotas
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -34,6 +38,7 @@ examples:
   weir report --events ./throttle-ledger --out ./report                        all hours, on this machine
   weir report --events ./throttle-ledger --out ./report --from 2026-11-20      from this day on (UTC)
   weir report --events ... --out ... --from 2026-11-21T14 --to 2026-11-21T15   two hours
+  weir report --events ./throttle-ledger --out ./report --what-if new.yaml     other quotas: who would be throttled?
   weir report --kafka 127.0.0.1:9092 --events ./from-kafka --out ./report      first fetch the ledger's topic into files
 
 on a cluster, with any path that Hadoop can read and write:
@@ -48,6 +53,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--from", dest="first", type=_first, metavar="TIME", help="the first day or hour: 2026-11-20 or 2026-11-20T15, UTC"
     )
     parser.add_argument("--to", dest="last", type=_last, metavar="TIME", help="the last day or hour, included")
+    parser.add_argument(
+        "--what-if",
+        type=Path,
+        metavar="FILE",
+        help="also report the clients that the section `quotas` of FILE would have throttled; FILE needs no other section",
+    )
     spark = parser.add_argument_group("Spark (with spark-submit, use the options of spark-submit instead)")
     spark.add_argument(
         "--master", default="local[*]", metavar="URL", help="the Spark master (default: local[*], all cores of this machine)"
@@ -96,7 +107,28 @@ def run(options: argparse.Namespace) -> int:
             f"weir report: --events {options.events}: no such path; give it the folder with date=.../hour=.../ folders"
         )
         return FAILED
-    return _run(options, errors)
+    quotas = None
+    if options.what_if is not None:
+        quotas = _what_if(options.what_if, errors)
+        if quotas is None:
+            return FAILED
+    return _run(options, errors, quotas)
+
+
+def _what_if(path: Path, errors: Console) -> "WhatIfQuotas | None":
+    """The quotas of the file, or None after its errors."""
+    from gateway.config.problems import ConfigError
+    from gateway.reports.what_if.targets import load_what_if
+
+    try:
+        quotas = load_what_if(path)
+    except ConfigError as error:
+        for problem in error.problems:
+            errors.print(f"weir report: --what-if {path}: {problem}")
+        return None
+    for warning in quotas.warnings:
+        errors.print(f"weir report: --what-if {path}: warning: {warning}")
+    return quotas
 
 
 def missing_requirement() -> str | None:
@@ -120,7 +152,8 @@ def submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _run(options: argparse.Namespace, errors: Console) -> int:
+def _run(options: argparse.Namespace, errors: Console, quotas: "WhatIfQuotas | None") -> int:
+    from gateway.reports import all_reports
     from gateway.reports.job.hadoop import HadoopFolder
     from gateway.reports.job.overview import overview
     from gateway.reports.job.page import page
@@ -168,7 +201,12 @@ def _run(options: argparse.Namespace, errors: Console) -> int:
     try:
         out = options.out.rstrip("/")
         found = refresh(spark, options.events, out, Period(options.first, options.last), options.batch_hours, progress)
-        reports = write_reports(spark, found.tables, out, progress)
+        wanted = list(all_reports().values())
+        if quotas is not None:
+            from gateway.reports.what_if.report import what_if_report
+
+            wanted.insert(0, what_if_report(spark, quotas))
+        reports = write_reports(spark, found.tables, out, progress, wanted)
         top = overview(found.tables, len(found.hours))
         HadoopFolder(spark, out).write("report.html", page(found, top, reports, dt.datetime.now(dt.UTC)))
     except (NothingToReportError, OldLayoutError) as error:

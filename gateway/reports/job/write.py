@@ -8,7 +8,6 @@ from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from gateway.reports import all_reports
 from gateway.reports.job.hadoop import HadoopFolder
 from gateway.reports.job.spreadsheet import CSV_OPTIONS, cells
 from gateway.reports.report import Report, Tables
@@ -29,8 +28,10 @@ class MadeReport:
     count: int
 
 
-def write_reports(spark: SparkSession, tables: Tables, out: str, progress: Callable[[str], None]) -> Sequence[MadeReport]:
-    """Write all reports into folders of their names under `out`, and return them in the order of the page."""
+def write_reports(
+    spark: SparkSession, tables: Tables, out: str, progress: Callable[[str], None], reports: Sequence[Report]
+) -> Sequence[MadeReport]:
+    """Write the reports into folders of their names under `out`, and return them in the same order."""
 
     def make(report: Report) -> MadeReport:
         rows = report.build(tables)
@@ -47,7 +48,7 @@ def write_reports(spark: SparkSession, tables: Tables, out: str, progress: Calla
         progress(f"{report.name}: {count:,} rows")
         return MadeReport(report, written.columns, first, count)
 
-    return _at_once(make, list(all_reports().values()))
+    return _at_once(make, reports)
 
 
 def _write_header(spark: SparkSession, folder: str, name: str, columns: Sequence[str]) -> None:

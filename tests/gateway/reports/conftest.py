@@ -82,6 +82,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def report(spark: "SparkSession", ledger: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    from gateway.reports import all_reports
     from gateway.reports.job.period import Period
     from gateway.reports.job.refresh import refresh
     from gateway.reports.job.write import write_reports
@@ -89,4 +90,5 @@ def report(spark: "SparkSession", ledger: Path, tmp_path_factory: pytest.TempPat
     out = tmp_path_factory.mktemp("report")
     messages: list[str] = []
     found = refresh(spark, str(ledger), str(out), Period(), 24, messages.append)
-    return Run(ledger, out, found, write_reports(spark, found.tables, str(out), messages.append), messages)
+    reports = list(all_reports().values())
+    return Run(ledger, out, found, write_reports(spark, found.tables, str(out), messages.append, reports), messages)

@@ -46,7 +46,7 @@ def test_missing_java_is_explained(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 def test_missing_ledger_is_named_before_java_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "_run", lambda options, errors: pytest.fail("the report began"))
+    monkeypatch.setattr(command, "_run", lambda *_: pytest.fail("the report began"))
     monkeypatch.setattr(command, "missing_requirement", lambda: None)
     assert main(["report", "--events", f"{tmp_path}/nowhere", "--out", str(tmp_path)]) == 1
     assert f"weir report: --events {tmp_path}/nowhere: no such path; give it the folder" in capsys.readouterr().err
@@ -54,7 +54,7 @@ def test_missing_ledger_is_named_before_java_starts(
 
 @pytest.mark.parametrize("path", ["hdfs:///ledger", "/of/the/cluster"])
 def test_ledger_elsewhere_is_not_looked_for(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    monkeypatch.setattr(command, "_run", lambda options, errors: 7)
+    monkeypatch.setattr(command, "_run", lambda *_: 7)
     monkeypatch.setattr(command, "missing_requirement", lambda: None)
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     assert main(["report", "--events", path, "--out", "report"]) == 7
