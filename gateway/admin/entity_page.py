@@ -117,7 +117,7 @@ def explain_page(explain: Callable[[ClientNames, str], Awaitable[Mapping[str, An
         claims = tuple(query.getall("claim", ()))
         client = ClientNames(query.get("user", ANONYMOUS), query.get("client-id", ""), query.get("ip", ""), claims)
         try:
-            return await json_page(await explain(client, request.query_string))
+            return await json_page(await explain(client, request.rel_url.raw_query_string))
         except UsageUnknownError:
             raise web.HTTPServiceUnavailable(text="no worker answers\n") from None
 

@@ -8,8 +8,10 @@ import pytest
 from aiohttp import ClientSession
 from aiohttp.test_utils import TestClient, TestServer
 from aiohttp.web import Application
+from yarl import URL
 
-from gateway.admin.entity_page import EntityNames, EntityPages, EntityUsage, UsageUnknownError, entity_page
+from gateway.admin.entity_page import EXPLAIN, EntityNames, EntityPages, EntityUsage, UsageUnknownError, entity_page, explain_page
+from gateway.admin.explanation import ClientNames
 from gateway.admin.rows import described
 from gateway.admin.server import AdminServer
 from gateway.admin.view import AdminView
@@ -68,6 +70,20 @@ async def test_json_has_the_rows_of_the_entity_only(client: ClientSession) -> No
 
 async def test_entity_without_use_is_explained(client: ClientSession) -> None:
     assert "No recent use." in await page(client, user="nobody")
+
+
+async def test_explanation_gets_names_with_a_percent_sign_still_encoded() -> None:
+    queries: list[str] = []
+
+    async def explain(client: ClientNames, query: str) -> dict[str, str]:
+        queries.append(query)
+        return {"user": client.user}
+
+    app = Application()
+    app.router.add_get(EXPLAIN, explain_page(explain))
+    async with TestClient(TestServer(app)) as session, session.get(EXPLAIN, params={"user": "a%26b=c"}) as answer:
+        assert await answer.json() == {"user": "a%26b=c"}
+    assert URL(f"/?{queries[0]}", encoded=True).query == {"user": "a%26b=c"}
 
 
 async def test_request_without_a_name_is_refused(client: ClientSession) -> None:
