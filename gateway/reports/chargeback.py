@@ -8,8 +8,9 @@ from pyspark.sql import functions as F
 
 from gateway.quotas.kinds import BYTES, UNITS
 from gateway.reports.job.hours import FIVE_MINUTES
+from gateway.reports.job.phrases import counted, percent
 from gateway.reports.job.plots import bars
-from gateway.reports.report import Plot, Report, ReportRow, Tables
+from gateway.reports.report import Finding, Plot, Report, ReportRow, Tables
 
 OWNER: Final = ("owner_type", "owner", "kind")
 UNOWNED: Final = "unowned"
@@ -98,6 +99,20 @@ def owner_label(row: ReportRow) -> str:
     return f"{row['kind']}: {owner}"
 
 
+def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
+    unowned = sum(row["used_bytes"] for row in rows if row["owner_type"] == UNOWNED)
+    if not unowned:
+        return []
+    days = counted(len({row["date"] for row in rows if row["owner_type"] == UNOWNED}), "day", "days")
+    share = percent(unowned / sum(row["used_bytes"] for row in rows))
+    return [
+        Finding(
+            f"Nobody owns {share} of all bytes: {BYTES.text(unowned)} on {days}.",
+            "Make clients authenticate, or raise quotas.max_entities if more clients than that were active.",
+        )
+    ]
+
+
 REPORT = Report(
     name="chargeback",
     order=10,
@@ -115,4 +130,6 @@ REPORT = Report(
     },
     build=_build,
     plots=_plots,
+    findings=_findings,
+    unit=BYTES,
 )

@@ -9,8 +9,9 @@ from pyspark.sql import functions as F
 from gateway.quotas.kinds import BYTES
 from gateway.reports.chargeback import GROUP, OWNER, PERCENTILE, RATES, figures, owned, owner_label
 from gateway.reports.job.columns import ratio
+from gateway.reports.job.phrases import counted, percent
 from gateway.reports.job.plots import BARS, grouped_bars
-from gateway.reports.report import Plot, Report, ReportRow, Tables
+from gateway.reports.report import Finding, Plot, Report, ReportRow, Tables
 
 _FIGURES: Final = {
     "used_bytes": "before_bytes",
@@ -65,6 +66,25 @@ def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
     return [grouped_bars(names, "Bytes by owner and month", BYTES.name, amounts)]
 
 
+_MUCH: Final = 0.5
+"""Growth of an owner's bytes that is worth a look."""
+
+
+def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
+    last = max((row["month"] for row in rows if row["used_bytes"]), default=None)
+    grown = [row for row in rows if row["month"] == last and (row["change_fraction"] or 0.0) > _MUCH]
+    if not grown:
+        return []
+    most = max(grown, key=lambda row: row["used_bytes"] - row["before_bytes"])
+    return [
+        Finding(
+            f"{counted(len(grown), 'owner', 'owners')} grew by more than {_MUCH * 100:g} % in {last:%Y-%m}:"
+            f" {owner_label(most)} by {percent(most['change_fraction'])} to {BYTES.text(most['used_bytes'])}.",
+            "Compare the days with use in both months first; then plan brokers and quotas for the growth.",
+        )
+    ]
+
+
 REPORT = Report(
     name="trend",
     order=11,
@@ -85,4 +105,6 @@ REPORT = Report(
     },
     build=_build,
     plots=_plots,
+    findings=_findings,
+    unit=BYTES,
 )

@@ -17,6 +17,7 @@ CHANGE = {"time": dt.datetime(2026, 11, 20, 23, 10), "quota": "user=etl", "befor
 HELD = {"throttled": 9, "throttle_ms": 90_000, "share": 0.75, "noted": 0, "noted_ms": 0}
 HOUR = {"date": dt.date(2026, 11, 20), "hour": 22, "kind": "produce", "enforced": True, "p99_ms": 1000}
 TOPIC = {"topic": "logs", "reason": "quota", "enforced": True, "rejections": 2, "bytes": 2048.0}
+OWNER = {"kind": "produce", "owner_type": "user", "owner": "etl"}
 PAIR = {"user": None, "client_id": "app", "by_user": "etl", "by_client_id": None, "minutes": 5, "by_share": 0.9}
 
 
@@ -98,6 +99,24 @@ CASES: list[tuple[str, list[dict[str, Any]], list[str]]] = [
             "1 entity sent 3 requests before the throttle time was over, client-id=app (produce) 3.",
             "7 connections from 1 address had to be closed, most often from 10.0.0.1 (reason: max_per_ip).",
         ],
+    ),
+    (
+        "chargeback",
+        [
+            OWNER | {"date": dt.date(2026, 11, 20), "used_bytes": 3072},
+            OWNER | {"date": dt.date(2026, 11, 20), "used_bytes": 1024, "owner_type": "unowned", "owner": ""},
+        ],
+        ["Nobody owns 25.0 % of all bytes: 1.00 KiB on 1 day."],
+    ),
+    ("chargeback", [OWNER | {"date": dt.date(2026, 11, 20), "used_bytes": 3072}], []),
+    (
+        "trend",
+        [
+            OWNER | {"month": dt.date(2026, 11, 1), "used_bytes": 3072, "before_bytes": 1024, "change_fraction": 2.0},
+            OWNER | {"month": dt.date(2026, 11, 1), "used_bytes": 1536, "before_bytes": 1024, "change_fraction": 0.5},
+            OWNER | {"month": dt.date(2026, 12, 1), "used_bytes": 0, "before_bytes": 4608, "change_fraction": -1.0},
+        ],
+        ["1 owner grew by more than 50 % in 2026-11: produce: user=etl by 200.0 % to 3.00 KiB."],
     ),
     ("config_changes", [CHANGE], []),
     (
