@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from gateway.events import FIELDS
 from gateway.reports.job.hours import BUCKET, HOUR, IDS, MINUTE_SECONDS, PLACE, gateway_bit
-from gateway.reports.job.schema import COLUMNS
 
 
 def id_of(names: Sequence[str]) -> Column:
@@ -44,7 +44,7 @@ def entity_minutes(lines: DataFrame) -> DataFrame:
         F.when(counted, _minute()).alias("minute"),
         F.when(throttle, id_of(PLACE)).alias("place"),
         F.when(throttle, F.to_json(F.struct(*PLACE)))
-        .when(good & ~counted, F.to_json(F.struct("type", *COLUMNS)))
+        .when(good & ~counted, F.to_json(F.struct("type", *_OF_OTHERS)))
         .alias("text"),
         F.when(throttle, F.col("throttle_slots").cast("map<int,bigint>")).alias("slots"),
         usage.alias("is_usage"),
@@ -112,6 +112,8 @@ _FIGURES = (
     "time_ms", "last_ms", "amount", "limit", "active_seconds", "requests", "latency_ms", "count", "rate", "throttle_ms",
     "throttle_max_ms", "early_count", "early_ms", "early_max_ms", "enforced",
 )  # fmt: skip
+_OF_OTHERS = sorted({field.name for name in FIELDS.keys() - {"usage", "throttle"} for field in FIELDS[name]})
+"""The fields of all other events. With more, Spark would generate a method above 8 000 bytes, and Java does not compile it."""
 _FIGURES_OF, _NAMES_OF, _PLACE_OF = -1, -2, -3
 """The sorts of rows in `part`. A number from 0 on is a slot."""
 

@@ -4,6 +4,7 @@ import datetime as dt
 import gzip
 import json
 import os
+import re
 import time
 from pathlib import Path
 from shutil import copytree
@@ -81,6 +82,29 @@ def test_rates_of_a_part_come_from_its_minutes(spark: "SparkSession", report: Ru
     parts = [minutes(Period(hour, hour)) for hour in report.found.hours]
     assert minutes(Period()) == sum(parts)
     assert sum(count > 0 for count in parts) > 1
+
+
+def test_java_compiles_the_first_pass(spark: "SparkSession", report: Run) -> None:
+    """Java only interprets methods above 8 000 bytes, and says nothing about it."""
+    from gateway.reports.job.first_pass import entity_minutes
+    from gateway.reports.job.ledger import LedgerFolder
+    from gateway.reports.job.period import Period
+
+    generating = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+    before = {key: spark.conf.get(key) for key in generating}
+    folder = LedgerFolder(spark, str(report.ledger))
+    try:
+        for key, value in generating.items():
+            spark.conf.set(key, value)
+        query = entity_minutes(folder.lines(sorted(folder.files(Period()))))
+        plan = query._jdf.queryExecution().executedPlan()
+        text = spark._jvm.org.apache.spark.sql.execution.debug.package.codegenString(plan)
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, value)
+    sizes = [int(size) for size in re.findall(r"maxMethodCodeSize:(\d+)", text)]
+    assert len(sizes) == 2
+    assert max(sizes) <= 8000
 
 
 def used(found: object) -> float:
