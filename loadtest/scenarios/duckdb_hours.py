@@ -6,6 +6,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
@@ -93,11 +94,16 @@ def main() -> int:
     parser.add_argument("--memory", default="3GB", help="the memory limit of DuckDB (3GB)")
     options = parser.parse_args()
     if options.check is not None:
-        return _check(options.out, options.check)
-    if options.events is None:
-        parser.error("--events is missing")
+        tables = [options.out.glob("*-entity_minutes.parquet"), options.check.glob(_OF_REPORT)]
+        of_duckdb, of_report = ([str(file) for file in files] for files in tables)
+        if not of_duckdb or not of_report:
+            parser.error(f"no tables in {options.check if of_duckdb else options.out}; make them first")
+        return _check(of_duckdb, of_report)
+    days = [] if options.events is None else sorted(options.events.glob("date=*"))
+    if not days:
+        parser.error(f"--events {options.events}: no folders such as date=2026-11-21; give the ledger's path")
     options.out.mkdir(parents=True, exist_ok=True)
-    for day in sorted(options.events.glob("date=*"))[: options.days]:
+    for day in days[: options.days]:
         _make(day, options.out, options.memory)
     return 0
 
@@ -113,12 +119,14 @@ def _make(day: Path, out: Path, memory: str) -> None:
     database.close()
 
 
-def _check(out: Path, report: Path) -> int:
-    """Compare the number and the amount of the minutes of entities; returns 1 for a difference."""
+_OF_REPORT = "_state/*/batch-*/table=entity_minutes/*.parquet"
+
+
+def _check(duckdb_files: Sequence[str], report_files: Sequence[str]) -> int:
+    """Compare the number and the sums of the minutes of entities; returns 1 for a difference."""
     query = "SELECT count(*), sum(amount), sum(throttle_ms) FROM read_parquet($files) WHERE minute IS NOT NULL"
     of_duckdb, of_report = (
-        duckdb.connect().execute(query, {"files": [str(file) for file in files]}).fetchall()[0]
-        for files in (out.glob("*-entity_minutes.parquet"), report.glob("_state/*/batch-*/table=entity_minutes/*.parquet"))
+        duckdb.connect().execute(query, {"files": files}).fetchall()[0] for files in (duckdb_files, report_files)
     )
     same = of_duckdb == of_report
     print(f"minutes, amount, throttle ms of DuckDB {of_duckdb} and weir report {of_report}: {'equal' if same else 'DIFFERENT'}")
