@@ -22,6 +22,7 @@ from gateway.config.load import load_config
 from gateway.config.model import WeirConfig
 from gateway.config.problems import ConfigError
 from gateway.config.summary import summary
+from gateway.config.timed_rows import past_warnings, timed_lines
 from gateway.log import configure_logging
 from gateway.migration import command_line as migration
 from gateway.quotas.kinds import CLIENT_KINDS
@@ -178,13 +179,14 @@ def _check(options: argparse.Namespace) -> int:
         print(f"warning: {warning}")
     addresses, *features = summary(config)
     print(f"{options.config}: valid: {addresses}")
-    for line in features:
+    for line in (*features, *timed_lines(config.quotas.places, clock.utc())):
         print(f"  {line}")
     return OK
 
 
 def _warnings(path: Path, config: WeirConfig) -> list[str]:
-    return [*config.warnings(), *certificate_warnings(config, path.parent, clock.wall())]
+    past = past_warnings(config.quotas.places, clock.utc())
+    return [*config.warnings(), *past, *certificate_warnings(config, path.parent, clock.wall())]
 
 
 def _quotas(options: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """The only importer of `time`: all other modules take the time as an argument or from here."""
 
 import time
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
@@ -9,6 +10,11 @@ monotonic = time.monotonic
 
 wall = time.time
 """Seconds since the epoch, only for logs, events and data that another boot of the machine has saved."""
+
+
+def utc() -> datetime:
+    """The wall clock, only to find the rows of the config that count at a time. No request waits for it."""
+    return datetime.fromtimestamp(wall(), UTC)
 
 
 @cache

@@ -147,7 +147,7 @@ class ConfigApplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaChanged:
-    """One limit of one configured entity was set, changed or removed, in the file or through AlterClientQuotas."""
+    """One limit of one configured entity changed: in the file, through AlterClientQuotas, or by the clock."""
 
     TYPE: ClassVar[str] = "quota_change"
 
@@ -165,9 +165,27 @@ class QuotaChanged:
     new_limit: float | None = None
     """Units per second; None: no limit configured."""
     source: str
-    """`file` or `api`."""
+    """`file`, `api`, or `schedule` for a row of the file that began or ended to count."""
     principal: str | None = None
     """The principal of a change through the API, such as `User:admin`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantExpired:
+    """The `until` of an entity's row passed while the gateway ran. Changed limits have a `quota_change` beside this event."""
+
+    TYPE: ClassVar[str] = "grant_expired"
+
+    time_ms: int
+    gateway: str
+    quota: str
+    """The configured entity, as in `quota_change`."""
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
+    group: str | None = None
+    until_ms: int
+    """The moment that the row names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +261,16 @@ class TopicRejected:
     enforced: bool = True
 
 
-Event = ThrottleEvent | UsageSample | ConfigApplied | QuotaChanged | VolumeStateChanged | ConnectionRejected | TopicRejected
+Event = (
+    ThrottleEvent
+    | UsageSample
+    | ConfigApplied
+    | QuotaChanged
+    | GrantExpired
+    | VolumeStateChanged
+    | ConnectionRejected
+    | TopicRejected
+)
 
 EVENTS: Final[Mapping[str, type[Event]]] = {event.TYPE: event for event in get_args(Event)}
 """Every event by its `type`."""

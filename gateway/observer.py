@@ -5,10 +5,11 @@ many, so a `Recorder` folds them before they become events.
 """
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Final, Protocol
 
 from gateway import clock
-from gateway.events import ConnectionRejected, Event, QuotaChanged
+from gateway.events import ConnectionRejected, Event, GrantExpired, QuotaChanged
 from gateway.quotas.entity import ClientQuotaEntity, Default, EntityName, EntityQuota
 from gateway.quotas.kinds import KINDS
 
@@ -56,15 +57,21 @@ class Outlet:
             )
         )
 
-    def file_changed(self, before: Iterable[EntityQuota], after: Iterable[EntityQuota]) -> None:
+    def file_changed(self, before: Iterable[EntityQuota], after: Iterable[EntityQuota], source: str = "file") -> None:
         """Report each limit that differs between two versions of `quotas.entities`."""
         old = {(row.entity, key): limit for row in before for key, limit in row.limits.items()}
         new = {(row.entity, key): limit for row in after for key, limit in row.limits.items()}
         for entity, key in dict.fromkeys((*old, *new)):
-            self.limit_changed(entity, key, old.get((entity, key)), new.get((entity, key)))
+            self.limit_changed(entity, key, old.get((entity, key)), new.get((entity, key)), source=source)
 
     def limit_changed(
-        self, entity: ClientQuotaEntity, key: str, old: float | None, new: float | None, principal: str | None = None
+        self,
+        entity: ClientQuotaEntity,
+        key: str,
+        old: float | None,
+        new: float | None,
+        principal: str | None = None,
+        source: str = "file",
     ) -> None:
         """Limits are units per second, None for no limit. The file has no `principal`. Keys of no quota kind are ignored."""
         kind = _KIND_OF.get(key)
@@ -82,8 +89,23 @@ class Outlet:
                 group=_name(entity.group),
                 old_limit=old,
                 new_limit=new,
-                source="file" if principal is None else "api",
+                source=source if principal is None else "api",
                 principal=principal,
+            )
+        )
+
+    def grant_expired(self, entity: ClientQuotaEntity, until: datetime) -> None:
+        """Report that the time of an entity's row is over."""
+        self.notify(
+            GrantExpired(
+                time_ms=self.now_ms(),
+                gateway=self.gateway,
+                quota=str(entity),
+                user=_name(entity.user),
+                client_id=_name(entity.client_id),
+                ip=_name(entity.ip),
+                group=_name(entity.group),
+                until_ms=int(until.timestamp() * 1000),
             )
         )
 

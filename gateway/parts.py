@@ -51,7 +51,7 @@ class SharedParts:
         self.outlet: Final = Outlet(gateway_name(config.ledger, worker), [self.counters])
         self.usage: Final = UsageSampler(clock.wall())
         self.engine: Final = QuotaEngine(
-            quota_settings(config.quotas),
+            quota_settings(config.quotas.at(clock.utc())[0]),
             clock.monotonic(),
             max_buckets=config.quotas.max_entities,
             shared=config.sharing is not None,

@@ -41,6 +41,17 @@ EXAMPLES: Mapping[str, object] = {
     "quotas.entities[].ip": "10.0.0.1",
     "quotas.entities[].connection_creation_rate": 10,
     "quotas.entities[].max_connections": 100,
+    **{
+        f"quotas.{rows}[].{key}": value
+        for rows in ("entities", "groups")
+        for key, value in {
+            "until": "2026-12-01T06:00Z",
+            "schedule.days": "mon-fri",
+            "schedule.from": "22:00",
+            "schedule.to": "06:00",
+            "schedule.zone": "Europe/Berlin",
+        }.items()
+    },
     "quotas.groups[].name": "jobs",
     "quotas.groups[].match[].user": "flink-*",
     "quotas.groups[].match[].client-id": "job-*",

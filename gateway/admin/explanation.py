@@ -7,13 +7,15 @@ from gateway.config.model import WeirConfig
 from gateway.config.places import Places
 from gateway.config.problems import KeyPath
 from gateway.quotas.entity import MAX_CONNECTIONS, TOPICS, VOLUMES, DynamicQuotas, Resolution, Source
-from gateway.quotas.groups import GroupTable
+from gateway.quotas.groups import Group, GroupRule, GroupTable
 from gateway.quotas.kinds import BY_CONFIG_KEY, CLIENT_KINDS, KINDS
 from gateway.quotas.kinds.kind import QuotaKind
 from gateway.quotas.precedence import Candidate, Precedence
 from gateway.quotas.snapshot import wait_text
 
 ANONYMOUS: Final = "ANONYMOUS"
+
+_FILE: Final = Source.FILE.value
 
 _PRODUCE, _REQUESTS = BY_CONFIG_KEY["producer_byte_rate"], BY_CONFIG_KEY["request_rate"]
 _FETCH = BY_CONFIG_KEY["consumer_byte_rate"]
@@ -42,9 +44,9 @@ class ClientNames(NamedTuple):
 def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) -> dict[str, Any]:
     """The answer as JSON values, without the current use."""
     config = places.config
-    precedence = Precedence(config.quotas.rows, dynamic)
+    precedence = Precedence(places.quotas.rows, dynamic)
     claims = frozenset([(name, text) for name, _, text in (claim.partition("=") for claim in client.claims)])
-    match = GroupTable(config.quotas.groups).match(client.user, client.client_id, client.ip, claims)
+    match = GroupTable(places.quotas.groups).match(client.user, client.client_id, client.ip, claims)
     quotas = []
     for kind in KINDS.values():
         if "ip" not in kind.entity_types:
@@ -62,8 +64,8 @@ def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) 
         "client": client._asdict(),
         "running": False,
         "enforce": config.quotas.enforce,
-        "notes": _notes(client, config),
-        "group": match and {"name": match[0].name, "rule": str(match[1]), "set_in": places.of_line(match[0].line)},
+        "notes": _notes(client, config, places.quotas.groups),
+        "group": match and _group(*match, places),
         "quotas": quotas,
         "connections": _connections(client, config, places, precedence),
         "topics": _topics(client, config, places, precedence),
@@ -82,16 +84,20 @@ def with_use(answer: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
     return {**answer, "running": True, "quotas": quotas, "binds": [*_unknown(quotas), *_binds(quotas)]}
 
 
-def _notes(client: ClientNames, config: WeirConfig) -> list[str]:
+def _notes(client: ClientNames, config: WeirConfig, groups: Sequence[Group]) -> list[str]:
     if client.user == ANONYMOUS and all(listener.sasl.required for listener in config.listeners):
         return ["Every listener requires a login, so no client has this user. Give the client's user with --user."]
-    rules = [rule for group in config.quotas.groups for rule in group.rules]
+    rules = [rule for group in groups for rule in group.rules]
     notes = []
     if not client.claims and (names := sorted({name for rule in rules for name, _ in rule.claims})):
         notes.append(f"Groups have rules for claims of the token ({', '.join(names)}). Give them with --claim NAME=VALUE.")
     if not client.ip and any(rule.network is not None for rule in rules):
         notes.append("Groups have rules for addresses. Give the client's address with --ip.")
     return notes
+
+
+def _group(group: Group, rule: GroupRule, places: Places) -> dict[str, str]:
+    return {"name": group.name, "rule": str(rule), "set_in": places.of_entity(str(group.quota), _FILE)}
 
 
 def _quota(kind: QuotaKind, resolution: Resolution, candidates: Sequence[Candidate], places: Places) -> dict[str, Any]:
@@ -130,9 +136,7 @@ def _unit(kind: QuotaKind) -> str:
 
 
 def _place(candidate: Candidate, places: Places) -> str:
-    if candidate.source is Source.FILE:
-        return places.of_line(candidate.line)
-    return places.of_entity("", Source.API.value)
+    return places.of_entity(str(candidate.entity), candidate.source.value)
 
 
 def _connections(client: ClientNames, config: WeirConfig, places: Places, precedence: Precedence) -> list[dict[str, Any]]:
@@ -171,7 +175,7 @@ def _connections(client: ClientNames, config: WeirConfig, places: Places, preced
 def _exempt_by(name: str, client: ClientNames, places: Places, precedence: Precedence) -> str | None:
     """The row that exempts the client from these quotas, and its line."""
     row = precedence.exempting(name, client.user, client.client_id)
-    return None if row is None else f"{row.entity} ({places.of_line(row.line)})"
+    return None if row is None else f"{row.entity} ({places.of_entity(str(row.entity.shortened()), _FILE)})"
 
 
 def _topics(client: ClientNames, config: WeirConfig, places: Places, precedence: Precedence) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
+from gateway import clock
 from gateway.config.model import WeirConfig
 from gateway.config.places import Places
 from gateway.log import iso
@@ -36,7 +37,7 @@ def described(rows: Iterable[UsageRow], places: Places, wall: float) -> list[dic
 
 
 class CurrentPlaces:
-    """The `Places` of the config in effect, made again after a reload."""
+    """The `Places` of the config in effect, made again after a reload, and when other rows count."""
 
     def __init__(self, config: Callable[[], WeirConfig], file: str) -> None:
         self._config = config
@@ -45,7 +46,7 @@ class CurrentPlaces:
 
     def __call__(self) -> Places:
         config = self._config()
-        if self._places is None or config is not self._places.config:
+        if self._places is None or not self._places.hold(config, clock.utc()):
             self._places = Places(config, self._file)
         return self._places
 

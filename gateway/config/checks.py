@@ -21,6 +21,7 @@ from gateway.config.topic_keys import OWN_TOPICS
 from gateway.quotas.entity import GROUP, ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.kinds import KINDS
+from gateway.quotas.schedule import When
 
 _NOT_YET = "is not supported by this version of Weir"
 _NO_TREE = (
@@ -159,45 +160,65 @@ def _loops(data: Mapping[str, Any], listeners: _Listeners, document: Document) -
 def _entities(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
     quotas = data.get("quotas")
     rows = quotas.get("entities") if isinstance(quotas, Mapping) else None
-    seen: dict[ClientQuotaEntity, int] = {}
+    seen: dict[tuple[ClientQuotaEntity, When | None], int] = {}
     for index, row in enumerate(rows if isinstance(rows, list) else ()):
         try:
             quota: EntityQuota = entity_quota(row)
         except ValueError:  # the row's own validation reports it
             continue
-        first = seen.setdefault(quota.entity, index)
+        first = seen.setdefault((quota.entity, quota.when), index)
         if first != index:
             message = f"is the same entity as quotas.entities[{first}]: {quota}"
-            yield problem(document, ("quotas", "entities", index), message, "merge the two rows", value=row)
+            if quota.when is not None:
+                message += f", and counts at the same time: {quota.when}"
+            remedy = "merge the two rows, or give one of them until or another schedule"
+            yield problem(document, ("quotas", "entities", index), message, remedy, value=row)
 
 
 def _groups(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
-    """Two groups with one name, and rules that can never decide."""
+    """Two groups with one name at a time, and rules that can never decide.
+
+    A group with several rows, or with a time, hides no rule of another group for ever.
+    """
     quotas = data.get("quotas")
     rows = quotas.get("groups") if isinstance(quotas, Mapping) else None
-    names: dict[str, int] = {}
+    names: dict[tuple[str, When | None], int] = {}
+    timed = {name for name in map(_name_of_timed, rows if isinstance(rows, list) else ()) if name is not None}
     before: list[tuple[KeyPath, GroupRule]] = []
+    count = 0
     for index, row in enumerate(rows if isinstance(rows, list) else ()):
         path: KeyPath = ("quotas", "groups", index)
         try:
             group: Group = group_of(row)
         except ValueError:  # the row's own validation reports it
             continue
-        first = names.setdefault(group.name, index)
+        first = names.setdefault((group.name, group.when), index)
         if first != index:
             message = f"is the name of quotas.groups[{first}] too"
-            yield problem(document, (*path, "name"), message, "give each group a name of its own", value=group.name)
+            remedy = "give each group a name of its own, or give one of the rows until or another schedule"
+            yield problem(document, (*path, "name"), message, remedy, value=group.name)
         for number, rule in enumerate(group.rules):
             here: KeyPath = (*path, "match", number)
-            if len(before) >= MAX_RULES:
+            count += 1
+            if count > MAX_RULES:
                 yield problem(document, here, f"is beyond the {MAX_RULES} rules that all groups may have", "use wider patterns")
                 return
             cover = next((other for other, earlier in before if earlier.covers(rule)), None)
-            before.append((here, rule))
+            if group.name not in timed:
+                before.append((here, rule))
             if cover is not None:
                 message = f"can never match, because {key_path(cover)} stands before it and takes all of these clients"
                 remedy = "move the narrower rule up, or remove it"
                 yield problem(document, here, message, remedy, value=rule_row(rule))
+
+
+def _name_of_timed(row: object) -> str | None:
+    """The name of a group's row with a time. None for other rows, and for invalid ones."""
+    try:
+        group: Group = group_of(row)
+    except ValueError:
+        return None
+    return None if group.when is None else group.name
 
 
 def _workers(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:

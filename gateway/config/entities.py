@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WrapValidator, create_model
 
-from gateway.config.section import Section, described, invalid
+from gateway.config.section import described, invalid
+from gateway.config.timed_rows import TimedKeys
 from gateway.features.connection_quotas.config import ip_text
 from gateway.quotas.entity import DEFAULT, EXEMPTIONS, GROUP, MAX_CONNECTIONS, RATES, ClientQuotaEntity, Default, EntityQuota
 from gateway.quotas.entity import EntityName as Name
@@ -64,7 +65,7 @@ def exemptions(value: bool | tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
 EntityName = Annotated[str | None, BeforeValidator(_entity_name)]
 
 
-class _EntityKeys(Section):
+class _EntityKeys(TimedKeys):
     """The keys of an entity's row except the quotas, which the registry of kinds adds."""
 
     user: EntityName = described(f"Name of a user; `{DEFAULT.value}` is every user without a row.", None)
@@ -128,7 +129,7 @@ def entity_quota(value: object) -> EntityQuota:
     if not exempt and not exempt_from and not limits:
         raise invalid("sets nothing", f"give it one of {', '.join(_LIMITS)}, or exempt: true, or remove it")
     entity = ClientQuotaEntity(_default_or_name(row.user), _default_or_name(row.client_id), _default_or_name(row.ip))
-    return EntityQuota(entity, MappingProxyType(limits), exempt, exempt_from)
+    return EntityQuota(entity, MappingProxyType(limits), exempt, exempt_from, when=row.when())
 
 
 def _default_or_name(name: str | None) -> Name:
@@ -138,7 +139,7 @@ def _default_or_name(name: str | None) -> Name:
 def _entity_row(quota: EntityQuota) -> dict[str, object]:
     names = {kind: name.value if name is DEFAULT else name for kind, name in quota.entity.parts().items()}
     exempt: object = list(quota.exempt_from) or quota.exempt
-    return names | ({"exempt": exempt} if exempt else {}) | dict(quota.limits)
+    return names | ({"exempt": exempt} if exempt else {}) | dict(quota.limits) | (quota.when.keys() if quota.when else {})
 
 
 EntityRows = Annotated[

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, TypeAdapter, create_model
 
 from gateway.config.section import Section, described, invalid
+from gateway.config.timed_rows import TimedKeys
 from gateway.quotas.entity import DEFAULT, GROUP, OTHER
 from gateway.quotas.groups import Group, GroupRule, Network
 from gateway.quotas.kinds import KINDS, QuotaKind
@@ -84,7 +85,7 @@ Rule = Annotated[
 ]
 
 
-class _GroupKeys(Section):
+class _GroupKeys(TimedKeys):
     """The keys of a group's row except the quotas, which the registry of kinds adds."""
 
     name: Annotated[_Text, AfterValidator(_name)] = described(
@@ -125,11 +126,16 @@ def group_of(value: object) -> Group:
         return value
     row = GroupRow.model_validate(value)
     limits = {key: limit for key in _LIMITS if (limit := getattr(row, key)) is not None}
-    return Group(row.name, row.match, MappingProxyType(limits))
+    return Group(row.name, row.match, MappingProxyType(limits), when=row.when())
 
 
 def _group_row(group: Group) -> dict[str, object]:
-    return {"name": group.name, "match": [rule_row(rule) for rule in group.rules], **group.limits}
+    return {
+        "name": group.name,
+        "match": [rule_row(rule) for rule in group.rules],
+        **group.limits,
+        **(group.when.keys() if group.when else {}),
+    }
 
 
 GroupRows = Annotated[

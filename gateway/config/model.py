@@ -1,6 +1,7 @@
 """The sections of the config file. They are validated and frozen, so no later code checks them again."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -25,6 +26,7 @@ from gateway.features.topic_quotas.config import TopicsConfig
 from gateway.features.volume_quotas.config import VolumesConfig
 from gateway.quotas.entity import RATES, TOPICS, VOLUMES, EntityQuota
 from gateway.quotas.kinds import small_quota_warning
+from gateway.quotas.schedule import rows_at
 
 _MAX_WORKERS = 256
 
@@ -128,10 +130,14 @@ class QuotasConfig(Section):
     window: WindowConfig = described("Window over which use counts; it sets the burst too.", WindowConfig())
     mutations: MutationsConfig = described("Algorithm of controller mutations.", MutationsConfig())
     entities: EntityRows = described(
-        "Quotas by entity, with Kafka's entities, keys and precedence. No two rows name the same entity.", ()
+        "Quotas by entity, with Kafka's entities, keys and precedence. Of several rows of an entity, all but one have `until`"
+        " or `schedule`.",
+        (),
     )
     groups: GroupRows = described(
-        "Groups of clients, with ceilings for all members together. No two groups have the same name.", ()
+        "Groups of clients, with ceilings for all members together. Of several rows of a group, all but one have `until` or"
+        " `schedule`.",
+        (),
     )
     max_entities: Annotated[int, Field(ge=1, le=1_000_000)] = described(
         "Entities with a bucket of their own, for each kind of quota. Further entities share one bucket per quota level.",
@@ -147,6 +153,23 @@ class QuotasConfig(Section):
     def rows(self) -> tuple[EntityQuota, ...]:
         """The quotas of all entities, groups included."""
         return (*self.entities, *(group.quota for group in self.groups))
+
+    def at(self, moment: datetime) -> "tuple[QuotasConfig, datetime | None]":
+        """The section with only the rows that count at a moment (UTC), and the moment of the next change. None: never."""
+        entities, entities_change = rows_at(self.entities, moment)
+        groups, groups_change = rows_at(self.groups, moment)
+        changes = [change for change in (entities_change, groups_change) if change is not None]
+        return self.model_copy(update={"entities": entities, "groups": groups}), min(changes, default=None)
+
+    @property
+    def timed(self) -> bool:
+        """True if some row counts for a time."""
+        return any(row.when is not None for row in self.rows)
+
+    @property
+    def places(self) -> tuple[tuple[str, tuple[EntityQuota, ...]], ...]:
+        """The rows by the path of their list, those of groups as quotas."""
+        return ("quotas.entities", self.entities), ("quotas.groups", tuple(group.quota for group in self.groups))
 
     def changed_meanings(self) -> list[str]:
         """Warnings for keys that used to do more: `exempt` and `enforce` also held for topic and volume quotas once."""
@@ -220,8 +243,7 @@ class WeirConfig(Section):
     def warnings(self) -> list[str]:
         """One line for each valid key that is probably a mistake."""
         found: list[str] = []
-        rows = [(f"quotas.entities[{index}]", quota) for index, quota in enumerate(self.quotas.entities)]
-        rows += [(f"quotas.groups[{index}]", group.quota) for index, group in enumerate(self.quotas.groups)]
+        rows = [(f"{key}[{index}]", quota) for key, some in self.quotas.places for index, quota in enumerate(some)]
         for place, quota in rows:
             for key, limit in quota.limits.items():
                 warning = small_quota_warning(key, limit, str(quota))

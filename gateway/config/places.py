@@ -1,25 +1,44 @@
 """The places at which the quotas in effect are set: a line of the config file, a key of it, or the quota API."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
+from gateway import clock
 from gateway.config.model import WeirConfig
 from gateway.config.problems import KeyPath, key_path
-from gateway.quotas.entity import Source
+from gateway.quotas.entity import EntityQuota, Source
+from gateway.quotas.schedule import moment_text
 
 QUOTA_API: Final = "quota API (kafka-configs.sh)"
 DEFAULT_VALUE: Final = "Weir's default"
 
 
 class Places:
-    """The places of one config. `lines` are those of the file's keys, where they are known; entities know their own."""
+    """The places of one config at one time. `lines` are those of the file's keys, if they are known; entities know their own.
 
-    def __init__(self, config: WeirConfig, file: str, lines: Mapping[KeyPath, int] | None = None) -> None:
+    `quotas` has the rows that count at this time. The place of a row that counts for a time says until when.
+    """
+
+    def __init__(
+        self, config: WeirConfig, file: str, lines: Mapping[KeyPath, int] | None = None, at: datetime | None = None
+    ) -> None:
+        """`at` None: now."""
         self.config = config
+        self._at = clock.utc() if at is None else at
+        self.quotas, self._change = config.quotas.at(self._at)
         self._file = file
         self._lines = lines or {}
         # Buckets have the entity with short names.
-        self._entities = {str(quota.entity.shortened()): quota.line for quota in config.quotas.rows}
+        self._entities = {str(quota.entity.shortened()): self._of_row(quota) for quota in self.quotas.rows}
+
+    def hold(self, config: WeirConfig, at: datetime) -> bool:
+        """True if these are the places of a config at a time as well."""
+        return config is self.config and self._at <= at and (self._change is None or at < self._change)
+
+    def _of_row(self, row: EntityQuota) -> str:
+        end = None if row.when is None else row.when.state(self._at)[1]
+        return self.of_line(row.line) + ("" if end is None else f", until {moment_text(end)}")
 
     def of_entity(self, level: str, source: str) -> str:
         """The place of the quota of the entity `level` (as `ClientQuotaEntity` is shown): `weir.yaml:12`. "": no quota."""
@@ -27,7 +46,7 @@ class Places:
             return QUOTA_API
         if source != Source.FILE.value:
             return ""
-        return self.of_line(self._entities.get(level.removesuffix(" (exempt)")))
+        return self._entities.get(level.removesuffix(" (exempt)"), self._file)
 
     def of_line(self, line: int | None) -> str:
         return self._file if line is None else f"{self._file}:{line}"

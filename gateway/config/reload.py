@@ -16,8 +16,10 @@ from gateway.config.keys import changes_by
 from gateway.config.load import parse_config, read_config_text
 from gateway.config.model import WeirConfig
 from gateway.config.problems import ConfigError, KeyPath, Problem, key_path
+from gateway.config.timed_rows import past_warnings
 from gateway.quotas.entity import EntityQuota
 from gateway.quotas.groups import Group
+from gateway.quotas.schedule import When
 
 logger = logging.getLogger("weir.reload")
 
@@ -81,7 +83,7 @@ def _leaves(config: WeirConfig) -> Iterator[tuple[KeyPath, Any]]:
 
 
 def _entity_changes(old: tuple[EntityQuota, ...], new: tuple[EntityQuota, ...]) -> Iterator[str]:
-    before, after = {str(row): row for row in old}, {str(row): row for row in new}
+    before, after = {_label(row, row.when): row for row in old}, {_label(row, row.when): row for row in new}
     for name, row in after.items():
         if name not in before:
             yield f"quotas.entities: added {name} ({_settings(row)})"
@@ -93,7 +95,7 @@ def _entity_changes(old: tuple[EntityQuota, ...], new: tuple[EntityQuota, ...]) 
 
 
 def _group_changes(old: tuple[Group, ...], new: tuple[Group, ...]) -> Iterator[str]:
-    before, after = {group.name: group for group in old}, {group.name: group for group in new}
+    before, after = ({_label(group.name, group.when): group for group in groups} for groups in (old, new))
     for name, group in after.items():
         if name not in before:
             yield f"quotas.groups: added {name} ({_terms(group)})"
@@ -105,6 +107,10 @@ def _group_changes(old: tuple[Group, ...], new: tuple[Group, ...]) -> Iterator[s
     kept = [name for name in after if name in before]
     if kept != [name for name in before if name in after]:
         yield f"quotas.groups: the order is now {', '.join(after)}"
+
+
+def _label(name: object, when: When | None) -> str:
+    return str(name) if when is None else f"{name} ({when})"
 
 
 def _terms(group: Group) -> str:
@@ -270,7 +276,7 @@ class Reloader:
         self._current, self._refused = new, False
         lines = [*changes, *notes]
         logger.info("%s reloaded: %s", self._path, "; ".join(lines) or "no setting changed", extra={"changes": lines})
-        for warning in new.warnings():
+        for warning in (*new.warnings(), *past_warnings(new.quotas.places, clock.utc())):
             logger.warning("%s: %s", self._path, warning)
         self._on_result(ReloadResult(clock.wall(), new, changes))
 

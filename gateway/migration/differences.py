@@ -60,7 +60,7 @@ def entity_text(entity: ClientQuotaEntity) -> str:
 
 def differences(translation: Translation, rows: Iterable[EntityQuota]) -> list[Difference]:
     """One difference for each quota and exemption, in the order of entities."""
-    by_entity = {row.entity: row for row in rows}
+    by_entity = {row.entity: row for row in rows if row.when is None}
     wanted = limits_by_target(translation.moved)
     found: list[Difference] = []
     for entity in sorted({**wanted, **by_entity}, key=lambda entity: sort_key(_broker_entity(entity))):
@@ -86,14 +86,15 @@ def summary(found: Sequence[Difference]) -> str:
 
 
 def merged(translation: Translation, rows: Sequence[EntityQuota]) -> list[EntityQuota]:
-    """The config's rows with the brokers' limits, then new rows. Nothing that only the config has is lost.
+    """The config's rows with the brokers' limits, then new rows. Nothing that only the config has is lost. Temporary rows stay.
 
     The exception is an exemption from rates of an entity that the brokers limit: a row can't have both.
     """
     wanted = limits_by_target(translation.moved)
     result = []
     for row in rows:
-        limits = {key: quota.limit for key, quota in wanted.pop(row.entity, {}).items()}
+        moved = {} if row.when is not None else wanted.pop(row.entity, {})
+        limits = {key: quota.limit for key, quota in moved.items()}
         if limits:
             kept = tuple(name for name in row.exempt_from if name != RATES)
             row = replace(row, limits={**row.limits, **limits}, exempt=False, exempt_from=kept)
@@ -119,7 +120,7 @@ def rows_text(rows: Sequence[EntityQuota], translation: Translation) -> str:
     lines = ["quotas:", "  entities:" if rows else "  entities: []"]
     for row in rows:
         lines += [f"    # left at the brokers: {quota.text}" for quota in kept.get(row.entity, ())]
-        origin = _origin(row, wanted.get(row.entity, {}), translation.brokers)
+        origin = _origin(row, wanted.get(row.entity, {}) if row.when is None else {}, translation.brokers)
         lines.append(f"    - {_flow(row)}  # {origin}" + (", exempt in the config" if row.entity in exempt else ""))
     lines += [f"    # left at the brokers: {quota.text}" for quota in kept.get(None, ())]
     return "\n".join(lines) + "\n"
@@ -148,6 +149,7 @@ def _flow(row: EntityQuota) -> str:
     names = {kind: name.value if name is DEFAULT else name for kind, name in row.entity.parts().items()}
     exempt: object = list(row.exempt_from) or row.exempt
     values: dict[str, Any] = names | ({"exempt": exempt} if exempt else {}) | dict(row.limits)
+    values |= {} if row.when is None else row.when.keys()
     # PyYAML writes line separators such as U+0085 so that they are read as spaces, unless it escapes everything beyond ASCII.
     readable = all(str(name).isprintable() for name in names.values())
     text: str = yaml.safe_dump(values, default_flow_style=True, sort_keys=False, allow_unicode=readable, width=2**31 - 1)

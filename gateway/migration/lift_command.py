@@ -18,7 +18,7 @@ from gateway.migration import MigrationError, restore_file
 from gateway.migration.access import Access, check_not_gateway, reason_of
 from gateway.migration.broker_admin import BrokerAdmin, Cluster
 from gateway.migration.broker_quotas import Entity, Translation, translated, waves
-from gateway.migration.lift_rules import GatewayQuotas, burst_notes, listed, loosened, obstacles, with_api_quotas
+from gateway.migration.lift_rules import GatewayQuotas, burst_notes, lasting, listed, loosened, obstacles, with_api_quotas
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
 
@@ -91,7 +91,7 @@ def lift(config: WeirConfig, path: Path, access: Access, options: LiftOptions) -
 async def _planned(config: WeirConfig, path: Path, access: Access, options: LiftOptions) -> _Plan:
     copies = 1 if config.sharing is not None else max(config.workers, len(options.admin))
     api = await StateFile(config.state.file(path)).load()
-    file = with_api_quotas(GatewayQuotas(str(path), config.quotas.enforce, tuple(config.quotas.entities), copies), api)
+    file = with_api_quotas(GatewayQuotas(str(path), config.quotas.enforce, lasting(config.quotas.entities), copies), api)
     running = [with_api_quotas(await _running_quotas(url), api) for url in options.admin]
     async with BrokerAdmin(access) as admin:
         cluster = await admin.cluster()
@@ -111,7 +111,7 @@ async def _running_quotas(admin: str) -> GatewayQuotas:
             response.raise_for_status()
             answer: Any = await response.json()
         quotas = answer["config"]["quotas"]
-        rows = tuple(entity_quota(row) for row in quotas["entities"])
+        rows = lasting([entity_quota(row) for row in quotas["entities"]])
         return GatewayQuotas(f"the gateway at {admin} (config version {answer['version']})", quotas["enforce"] is True, rows)
     except (aiohttp.ClientResponseError, ValueError, KeyError, TypeError) as error:
         raise MigrationError(

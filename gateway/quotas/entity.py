@@ -12,6 +12,8 @@ from enum import Enum
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+from gateway.quotas.schedule import When
+
 
 class Default(Enum):
     """The default entity. A client named `<default>` is another entity."""
@@ -116,6 +118,7 @@ class EntityQuota:
 
     `exempt`: from all rates; there are no limits then. `exempt_from`: the list in the file, empty if the file says `true`.
     `line` of the file, from 1; None if unknown. A row that only moved to another line is equal to the row before.
+    `when`: the time in which the row counts; None: always.
     """
 
     entity: ClientQuotaEntity
@@ -123,9 +126,14 @@ class EntityQuota:
     exempt: bool = False
     exempt_from: tuple[str, ...] = ()
     line: int | None = field(default=None, compare=False)
+    when: When | None = None
 
     def __str__(self) -> str:
         return str(self.entity)
+
+    @property
+    def identity(self) -> ClientQuotaEntity:
+        return self.entity
 
 
 MAX_CONNECTIONS: Final = "max_connections"

@@ -12,6 +12,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Final
 
 from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.schedule import When
 
 Network = IPv4Network | IPv6Network
 
@@ -81,17 +82,22 @@ class GroupRule:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of the config file: its rules, and its ceilings by quota key. `line` as in `EntityQuota`."""
+    """A group of the config file: its rules, and its ceilings by quota key. `line` and `when` as in `EntityQuota`."""
 
     name: str
     rules: tuple[GroupRule, ...]
     limits: Mapping[str, float] = field(default_factory=dict)
     line: int | None = field(default=None, compare=False)
+    when: When | None = None
+
+    @property
+    def identity(self) -> str:
+        return self.name
 
     @property
     def quota(self) -> EntityQuota:
         """The ceilings as the quota of an entity of the type `group`."""
-        return EntityQuota(ClientQuotaEntity(group=self.name), self.limits, line=self.line)
+        return EntityQuota(ClientQuotaEntity(group=self.name), self.limits, line=self.line, when=self.when)
 
 
 class _Matcher:

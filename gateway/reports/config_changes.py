@@ -65,7 +65,7 @@ def _changes(tables: Tables) -> DataFrame:
     at = F.floor(F.col("time_ms") / 60_000)
     return (
         tables.table("changes")
-        .where(F.col("type").isin("config", "quota_change"))
+        .where(F.col("type").isin("config", "quota_change", "grant_expired"))
         .groupBy(*same, at.alias("at"))
         .agg(F.min("time_ms").alias("time_ms"), F.count_distinct("gateway").alias("gateways"))
         .withColumn("change", F.xxhash64(*same, "at"))
@@ -143,7 +143,8 @@ REPORT = Report(
     nothing="No quota and no configuration was changed in this period.",
     sort=("time", "what", "quota", "kind"),
     columns={
-        "what": "config: a config file was applied or refused; quota_change: one limit of one entity was changed",
+        "what": "config: a config file was applied or refused; quota_change: one limit of one entity was changed;"
+        " grant_expired: the `until` of an entity's row passed",
         "gateways": "the number of gateways that reported the change",
         "old_limit": "units per second, empty if there was no limit; new_limit likewise",
         "before_minutes": "minutes with events in the 60 minutes before the change; after_minutes likewise",

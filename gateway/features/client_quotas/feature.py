@@ -1,9 +1,15 @@
 """Applies the section `quotas` to the engine: entities, enforcement, algorithms and windows."""
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
+from typing import Final
 
 from gateway import clock
+from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.config.model import QuotasConfig
 from gateway.config.section import WindowConfig
 from gateway.feature import Feature
@@ -13,27 +19,98 @@ from gateway.quotas.entity import DynamicQuotas, EntityQuota
 from gateway.quotas.kinds.controller_mutation import KIND as CONTROLLER_MUTATIONS
 from gateway.quotas.meter import Window
 
+_LOOK_SECONDS: Final = 60.0
+_SHORTEST_SECONDS: Final = 0.01
+
+_log = logging.getLogger("weir.quotas")
+
 
 class ClientQuotas(Feature[QuotasConfig]):
-    """`reconsider` is called after a change, so that sessions compute their throttle times again."""
+    """`reconsider` is called after a change, so that sessions compute their throttle times again.
 
-    def __init__(self, section: QuotasConfig, engine: QuotaEngine, outlet: Outlet, reconsider: Callable[[], None]) -> None:
+    A task puts temporary rows into effect by the wall clock. It looks at least every minute, because that clock may jump.
+    """
+
+    def __init__(
+        self,
+        section: QuotasConfig,
+        engine: QuotaEngine,
+        outlet: Outlet,
+        reconsider: Callable[[], None],
+        now: Callable[[], datetime] = clock.utc,
+    ) -> None:
+        """`now` is the wall clock in UTC."""
         self._section = section
         self._engine = engine
         self._outlet = outlet
         self._reconsider = reconsider
+        self._now = now
+        self._reloaded = asyncio.Event()
+        self._task: BackgroundTask | None = None
+        self._at = now()
+        self._effective, self._change = section.at(self._at)
+        if quota_settings(self._effective) != engine.settings:  # other rows count since the engine was made
+            self._put(section, self._at)
+
+    def start(self, tasks: BackgroundTasks) -> None:
+        self._task = tasks.start("follow temporary quotas", self._follow)
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
     def apply(self, section: QuotasConfig) -> list[str]:
         """The quotas that were set through the API stay in effect."""
-        before, self._section = self._section, section
-        if section == before:
+        now = self._now()
+        self.look(now)  # changes by the clock are not those of the file
+        if section == self._section:
+            self._section = section  # a row may be on another line of the file
             return []
-        settings = replace(quota_settings(section), dynamic=self._engine.settings.dynamic)
+        before = self._effective
+        self._put(section, now)
+        self._reloaded.set()
+        self._outlet.file_changed(before.rows, self._effective.rows)
+        return overruled(before.rows, self._effective.rows, self._engine.settings.dynamic)
+
+    def look(self, now: datetime) -> None:
+        """Put the rows into effect that count now, if they are not those of the last look."""
+        since, self._at = self._at, now
+        if since <= now and (self._change is None or now < self._change):
+            return
+        before = self._effective
+        effective, self._change = self._section.at(now)
+        ended = [row for row in before.rows if row not in effective.rows]
+        begun = [row for row in effective.rows if row not in before.rows]
+        if ended or begun:
+            self._put(self._section, now)
+            lines = [*(f"{_row(row)} does not count any more" for row in ended), *(f"{_row(row)} counts now" for row in begun)]
+            _log.info("other quotas count now: %s", "; ".join(lines), extra={"changes": lines})
+            self._outlet.file_changed(before.rows, effective.rows, source="schedule")
+        for row in self._section.rows:
+            until = None if row.when is None else row.when.until
+            if until is not None and since < until <= now:
+                self._outlet.grant_expired(row.entity, until)
+
+    async def _follow(self) -> None:
+        while True:
+            self.look(self._now())
+            self._reloaded.clear()
+            left = _LOOK_SECONDS if self._change is None else (self._change - self._now()).total_seconds()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(max(left, _SHORTEST_SECONDS), _LOOK_SECONDS)):
+                    await self._reloaded.wait()
+
+    def _put(self, section: QuotasConfig, now: datetime) -> None:
+        """Put a section into effect as it is at `now`."""
+        self._section, self._at = section, now
+        self._effective, self._change = section.at(now)
         self._engine.max_buckets = section.max_entities
-        self._engine.apply(settings, clock.monotonic())
+        self._engine.apply(replace(quota_settings(self._effective), dynamic=self._engine.settings.dynamic), clock.monotonic())
         self._reconsider()
-        self._outlet.file_changed(before.rows, section.rows)
-        return overruled(before.rows, section.rows, settings.dynamic)
+
+
+def _row(row: EntityQuota) -> str:
+    return f"the row of {row}" + ("" if row.line is None else f" on line {row.line}") + f" ({row.when or 'without a time'})"
 
 
 def quota_settings(section: QuotasConfig) -> QuotaSettings:

@@ -316,7 +316,7 @@ def _connections(hours: HourEvents) -> DataFrame:
 
 def _changes(hours: HourEvents) -> DataFrame:
     """Changes of the configuration, of quotas and of the volume state. The events are few, so they are not aggregated."""
-    return hours.of("config", "quota_change", "volume_state").select(*HOUR, *_OF_CHANGES)
+    return hours.of("config", "quota_change", "grant_expired", "volume_state").select(*HOUR, *_OF_CHANGES)
 
 
 _OF_CHANGES = (
