@@ -10,7 +10,15 @@ from aiohttp.test_utils import TestClient, TestServer
 from aiohttp.web import Application
 from yarl import URL
 
-from gateway.admin.entity_page import EXPLAIN, EntityNames, EntityPages, EntityUsage, UsageUnknownError, entity_page, explain_page
+from gateway.admin.entity_page import (
+    EXPLAIN,
+    EntityNames,
+    EntityPages,
+    EntityUsage,
+    UsageUnknownError,
+    entity_page,
+    explain_page,
+)
 from gateway.admin.explanation import ClientNames
 from gateway.admin.rows import described
 from gateway.admin.server import AdminServer
