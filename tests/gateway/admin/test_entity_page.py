@@ -80,7 +80,7 @@ async def test_entity_without_use_is_explained(client: ClientSession) -> None:
     assert "No recent use." in await page(client, user="nobody")
 
 
-async def test_explanation_gets_names_with_a_percent_sign_still_encoded() -> None:
+async def test_explanation_gets_names_with_percent_still_encoded() -> None:
     queries: list[str] = []
 
     async def explain(client: ClientNames, query: str) -> dict[str, str]:
