@@ -104,7 +104,7 @@ def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
     if not unowned:
         return []
     days = counted(len({row["date"] for row in rows if row["owner_type"] == UNOWNED}), "day", "days")
-    share = percent(unowned / sum(row["used_bytes"] for row in rows))
+    share = percent(unowned / sum(row["used_bytes"] for row in rows if row["owner_type"] != GROUP))
     return [
         Finding(
             f"Nobody owns {share} of all bytes: {BYTES.text(unowned)} on {days}.",

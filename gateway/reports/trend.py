@@ -71,8 +71,9 @@ _MUCH: Final = 0.5
 
 
 def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
-    last = max((row["month"] for row in rows if row["used_bytes"]), default=None)
-    grown = [row for row in rows if row["month"] == last and (row["change_fraction"] or 0.0) > _MUCH]
+    owners = [row for row in rows if row["owner_type"] != GROUP]
+    last = max((row["month"] for row in owners if row["used_bytes"]), default=None)
+    grown = [row for row in owners if row["month"] == last and (row["change_fraction"] or 0.0) > _MUCH]
     if not grown:
         return []
     most = max(grown, key=lambda row: row["used_bytes"] - row["before_bytes"])

@@ -105,6 +105,7 @@ CASES: list[tuple[str, list[dict[str, Any]], list[str]]] = [
         [
             OWNER | {"date": dt.date(2026, 11, 20), "used_bytes": 3072},
             OWNER | {"date": dt.date(2026, 11, 20), "used_bytes": 1024, "owner_type": "unowned", "owner": ""},
+            OWNER | {"date": dt.date(2026, 11, 20), "used_bytes": None, "owner_type": "group", "owner": "team"},
         ],
         ["Nobody owns 25.0 % of all bytes: 1.00 KiB on 1 day."],
     ),
@@ -114,6 +115,7 @@ CASES: list[tuple[str, list[dict[str, Any]], list[str]]] = [
         [
             OWNER | {"month": dt.date(2026, 11, 1), "used_bytes": 3072, "before_bytes": 1024, "change_fraction": 2.0},
             OWNER | {"month": dt.date(2026, 11, 1), "used_bytes": 1536, "before_bytes": 1024, "change_fraction": 0.5},
+            OWNER | {"month": dt.date(2026, 11, 1), "used_bytes": None, "change_fraction": 9.0, "owner_type": "group"},
             OWNER | {"month": dt.date(2026, 12, 1), "used_bytes": 0, "before_bytes": 4608, "change_fraction": -1.0},
         ],
         ["1 owner grew by more than 50 % in 2026-11: produce: user=etl by 200.0 % to 3.00 KiB."],
