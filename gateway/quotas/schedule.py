@@ -1,7 +1,7 @@
 """Rows of the config that count for a time: until a moment, or in weekly windows of local time. Callers pass the time in UTC.
 
 A local time is the first moment at which the zone's clock shows it or a later time. So a time that a change to daylight saving
-skips is the moment of the change, and a doubled time is the first of the two.
+skips is the moment of the change. A doubled time is the first of the two.
 """
 
 from bisect import bisect_left
