@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WrapValidator, create_model
 
-from gateway.config.section import described, invalid
+from gateway.config.section import Section, described, invalid
 from gateway.config.timed_rows import TimedKeys
 from gateway.features.connection_quotas.config import ip_text
 from gateway.quotas.entity import DEFAULT, EXEMPTIONS, GROUP, MAX_CONNECTIONS, RATES, ClientQuotaEntity, Default, EntityQuota
@@ -65,7 +65,7 @@ def exemptions(value: bool | tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
 EntityName = Annotated[str | None, BeforeValidator(_entity_name)]
 
 
-class _EntityKeys(TimedKeys):
+class _EntityKeys(Section):
     """The keys of an entity's row except the quotas, which the registry of kinds adds."""
 
     user: EntityName = described(f"Name of a user; `{DEFAULT.value}` is every user without a row.", None)
@@ -78,6 +78,10 @@ class _EntityKeys(TimedKeys):
         f"Address of clients; `{DEFAULT.value}` is every address without a row.", None
     )
     exempt: Exempt = described("`true` exempts the entity from all rates; a list names the quotas that do not apply.", False)
+
+
+class _TimedEntityKeys(TimedKeys, _EntityKeys):
+    """The names come first, then the time."""
 
 
 def _limit(kind: QuotaKind) -> tuple[object, object]:
@@ -93,7 +97,7 @@ _MOST: Any = (
     described("Open connections of the user at a time.", None, unit="connections", absent="no limit"),
 )
 _LIMITS: dict[str, Any] = {kind.config_key: _limit(kind) for kind in KINDS.values()} | {MAX_CONNECTIONS: _MOST}
-EntityRow = create_model("EntityRow", __base__=_EntityKeys, **_LIMITS)
+EntityRow = create_model("EntityRow", __base__=_TimedEntityKeys, **_LIMITS)
 """A row of `quotas.entities` in the file."""
 
 

@@ -85,7 +85,7 @@ Rule = Annotated[
 ]
 
 
-class _GroupKeys(TimedKeys):
+class _GroupKeys(Section):
     """The keys of a group's row except the quotas, which the registry of kinds adds."""
 
     name: Annotated[_Text, AfterValidator(_name)] = described(
@@ -94,6 +94,10 @@ class _GroupKeys(TimedKeys):
     match: Annotated[tuple[Rule, ...], Field(strict=False, min_length=1)] = described(
         "Rules: a client belongs to the first group, in the file's order, with a rule that matches it."
     )
+
+
+class _TimedGroupKeys(TimedKeys, _GroupKeys):
+    """The name and the rules come first, then the time."""
 
 
 def _ceiling(kind: QuotaKind) -> tuple[object, object]:
@@ -116,7 +120,7 @@ def _ceiling(kind: QuotaKind) -> tuple[object, object]:
 
 
 _LIMITS: dict[str, Any] = {kind.config_key: _ceiling(kind) for kind in KINDS.values() if GROUP in kind.entity_types}
-GroupRow = create_model("GroupRow", __base__=_GroupKeys, **_LIMITS)
+GroupRow = create_model("GroupRow", __base__=_TimedGroupKeys, **_LIMITS)
 """A row of `quotas.groups` in the file."""
 
 

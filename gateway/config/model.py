@@ -161,10 +161,10 @@ class QuotasConfig(Section):
         changes = [change for change in (entities_change, groups_change) if change is not None]
         return self.model_copy(update={"entities": entities, "groups": groups}), min(changes, default=None)
 
-    @property
-    def timed(self) -> bool:
-        """True if some row counts for a time."""
-        return any(row.when is not None for row in self.rows)
+    def lasting(self) -> "QuotasConfig":
+        """The section without the rows that count for a time."""
+        entities = tuple(row for row in self.entities if row.when is None)
+        return self.model_copy(update={"entities": entities, "groups": tuple(row for row in self.groups if row.when is None)})
 
     @property
     def places(self) -> tuple[tuple[str, tuple[EntityQuota, ...]], ...]:

@@ -77,7 +77,7 @@ _TABLES = {
     "connections": """
         SELECT hour, reason, listener, address, sum("count") AS n, min(time_ms) AS first_ms, max(last_ms) AS last_ms
         FROM events WHERE type = 'connection_rejected' GROUP BY ALL""",
-    "changes": "SELECT * FROM events WHERE type IN ('config', 'quota_change', 'volume_state')",
+    "changes": "SELECT * FROM events WHERE type IN ('config', 'quota_change', 'grant_expired', 'volume_state')",
 }
 
 

@@ -220,4 +220,9 @@ def load_what_if(path: Path) -> WhatIfQuotas:
     config = load_quotas(path, "--what-if")
     # The report answers for enforced quotas, so `enforce: false` is no mistake here.
     warnings = [line for line in config.warnings() if line.startswith("quotas.") and not line.startswith("quotas.enforce:")]
-    return WhatIfQuotas(quota_settings(config.quotas), warnings)
+    lasting = config.quotas.lasting()
+    if left_out := len(config.quotas.rows) - len(lasting.rows):
+        warnings.append(
+            f"quotas: rows with until or schedule are left out of the prediction ({left_out}) — remove the key to include a row"
+        )
+    return WhatIfQuotas(quota_settings(lasting), warnings)

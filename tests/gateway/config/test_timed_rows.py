@@ -133,6 +133,10 @@ def test_section_at_a_moment_has_the_rows_that_count() -> None:
     assert [row.line for row in effective.entities] == [5]
 
 
+def test_lasting_rows_have_no_time() -> None:
+    assert [row.line for row in parsed(ROWS).quotas.lasting().entities] == [5]
+
+
 def test_check_says_which_rows_count() -> None:
     assert list(timed_lines(parsed(ROWS).quotas.places, NOVEMBER)) == [
         "quotas.entities[1] (user=alice, line 6): counts now until 2026-12-01T06:00Z",

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.gateway.reports.scenario import (
     CONFIGS,
+    EXPIRED_GRANTS,
     HOURS,
     MINUTE,
     QUOTA_CHANGES,
@@ -375,6 +376,10 @@ def config_changes() -> Rows:
         | {"quota": "user=greedy", "kind": "produce", "old_limit": 1000.0, "new_limit": 2000.0}
         | {"source": "api", "principal": "User:admin"}
         | _around(quota.time_ms, lambda bucket: bucket.entity == ("produce", "greedy", None, None, None)),
+        {"time": moment(EXPIRED_GRANTS[0].time_ms), "what": "grant_expired", "gateways": 2}
+        | nothing
+        | {"quota": "user=greedy"}
+        | _around(EXPIRED_GRANTS[0].time_ms, lambda bucket: False),
     ]
 
 

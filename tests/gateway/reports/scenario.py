@@ -13,6 +13,7 @@ from gateway.events import (
     ConfigApplied,
     ConnectionRejected,
     Event,
+    GrantExpired,
     QuotaChanged,
     ThrottleEvent,
     TopicRejected,
@@ -241,6 +242,17 @@ QUOTA_CHANGES = [
     for gateway in range(2)
 ]
 
+EXPIRED_GRANTS = [
+    GrantExpired(
+        time_ms=CHANGE + 5 * MINUTE + gateway,
+        gateway=f"weir-{gateway}",
+        quota="user=greedy",
+        user="greedy",
+        until_ms=CHANGE + 5 * MINUTE,
+    )
+    for gateway in range(2)
+]
+
 BAD_LINES = {
     "not JSON, or a field of a wrong type": ["{", '{"v":1,"type":"usage","time_ms":"yesterday"}', "[1]", "\u0000\u0001"],
     "not of version 1": ['{"v":2,"type":"usage","time_ms":1}', "{}"],
@@ -255,7 +267,7 @@ BAD_LINES = {
 
 def events() -> Sequence[Event]:
     """The scenario as events in the ledgers of three gateways."""
-    ledger: list[Event] = [*TOPIC_REJECTIONS, *REJECTED_CONNECTIONS, *VOLUME_CHANGES, *CONFIGS, *QUOTA_CHANGES]
+    ledger: list[Event] = [*TOPIC_REJECTIONS, *REJECTED_CONNECTIONS, *VOLUME_CHANGES, *CONFIGS, *QUOTA_CHANGES, *EXPIRED_GRANTS]
     ledger += [
         UsageSample(
             time_ms=use.at,

@@ -204,3 +204,13 @@ def test_doubtful_key_is_a_warning_and_enforce_is_not(tmp_path: Path) -> None:
     file.write_text('quotas: {enforce: false, entities: [{user: "a*", producer_byte_rate: 5000000}]}\n')
     warnings = load_what_if(file).warnings
     assert [line.split(":")[0] for line in warnings] == ["quotas.entities[0].user"]
+
+
+def test_temporary_row_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    file = tmp_path / "weir.yaml"
+    row = "{user: alice, producer_byte_rate: %s}"
+    file.write_text(f"quotas: {{entities: [{row % '8000000, until: 2030-12-01T06:00Z'}, {row % 5000000}]}}\n")
+    found = load_what_if(file)
+    (warning,) = found.warnings
+    assert warning.startswith("quotas: rows with until or schedule are left out of the prediction (1)")
+    assert only(found, "produce", "alice", "etl").limit == 5000000
