@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
@@ -38,7 +39,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people: time (UTC), level, message, and the fields of `extra` that the message does not contain."""
+    """A line for people: time (UTC), level, message, and the texts and numbers of `extra` that the message does not contain."""
 
     def format(self, record: logging.LogRecord) -> str:
         worker = f"[worker {record.worker}] " if hasattr(record, "worker") else ""
@@ -46,11 +47,19 @@ class TextFormatter(logging.Formatter):
         fields = [
             f"{name}={value}"
             for name, value in vars(record).items()
-            if name not in _OWN and name != "worker" and isinstance(value, str | int | float) and str(value) not in message
+            if name not in _OWN
+            and name != "worker"
+            and isinstance(value, str | int | float)
+            and not _contains(message, str(value))
         ]
         text = _harmless(f"{message} ({', '.join(fields)})" if fields else message)
         line = f"{iso(record.created)} {record.levelname:7} {worker}{text}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return f"{line}\n    {_harmless(self.formatException(record.exc_info))}" if record.exc_info else line
+
+
+def _contains(message: str, value: str) -> bool:
+    """True if `value` stands in the message by itself: a 1 is no part of 10."""
+    return not value or re.search(rf"(?<![\w.]){re.escape(value)}(?![\w]|\.\d)", message) is not None
 
 
 def _harmless(text: str) -> str:
@@ -71,8 +80,8 @@ class OncePerPeer(logging.Filter):
 
     The key is a record's `reason` and the host of its `peer`. For reasons that begin with `broker_` it is the `broker`: a
     broker that closes all connections is one peer. For reasons that begin with `quota_` it is the quota's kind and entity.
-    Records without a `reason` pass, and so do errors without a `peer`. At
-    most `size` keys exist in `seconds`; further peers of a reason count as one. `now` is monotonic.
+    Records without a `reason` pass, and so do errors without a `peer`. At most `size` keys exist in `seconds`; further peers of
+    a reason count as one. `now` is monotonic.
     """
 
     def __init__(self, seconds: float = 60.0, size: int = 1_000, now: Callable[[], float] = clock.monotonic) -> None:
@@ -104,7 +113,7 @@ class OncePerPeer(logging.Filter):
         return True
 
     def _forget(self, now: float) -> None:
-        """Drop the oldest keys if they are older than `seconds`."""
+        """If the table is full, drop the oldest keys that are older than `seconds`."""
         while len(self._since) >= self._size:
             oldest, since = next(iter(self._since.items()))
             if now - since < self._seconds:

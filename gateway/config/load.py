@@ -88,7 +88,7 @@ def _validated(document: Document, source: str, directory: Path | None) -> WeirC
     try:
         config = WeirConfig.model_validate(data)
     except ValidationError as error:
-        # If a section is incomplete only without its unsupported key, the problem of that key explains it.
+        # An unsupported key was removed, so its section may lack something now. The problem of the key explains that.
         cut = [problem.key for problem in unsupported]
         found = explain(error, document)
         problems += [problem for problem in found if not any(key.startswith(f"{problem.key}.") for key in cut)]

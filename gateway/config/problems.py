@@ -35,7 +35,7 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """An invalid config file. `problems` is never empty, and in the file's order."""
+    """An invalid config file. Callers give at least one problem, in the file's order."""
 
     def __init__(self, source: str, problems: Iterable[Problem]) -> None:
         self.source = source

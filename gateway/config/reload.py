@@ -217,8 +217,10 @@ class Reloader:
             asked, self._asked = self._asked, False
             content = await self._read(settle=not asked)
             if content != self._seen or (asked and self._refused):
+                # The thread may fail to start. This task is then started again, and has not seen the content yet.
+                found = await asyncio.to_thread(self._parse, content)
                 first, self._seen = self._seen is None, content
-                await self._take_over(content, first=first)
+                self._take_over(found, first=first)
             elif asked:
                 logger.info("%s is unchanged, nothing to reload", self._path)
             if asked:
@@ -240,20 +242,22 @@ class Reloader:
         except ConfigError as error:
             return tuple(error.problems)
 
-    async def _take_over(self, content: _Content, *, first: bool) -> None:
+    def _parse(self, content: _Content) -> WeirConfig | Sequence[Problem]:
+        """Thousands of entities take seconds to parse, so this runs in a thread."""
         if not isinstance(content, str):
-            self._refuse(content)
-            return
+            return content
         try:
-            # Thousands of entities take seconds to parse, so this runs in a thread.
-            new = await asyncio.to_thread(parse_config, content, source=str(self._path))
+            return parse_config(content, source=str(self._path))
         except ConfigError as error:
-            self._refuse(error.problems)
-            return
+            return error.problems
         except Exception as error:
             logger.exception("%s could not be read", self._path)
             remedy = "report the traceback in Weir's log, and try the file without what was changed last"
-            self._refuse([Problem("(file)", f"could not be read: {error!r}", remedy)])
+            return [Problem("(file)", f"could not be read: {error!r}", remedy)]
+
+    def _take_over(self, new: WeirConfig | Sequence[Problem], *, first: bool) -> None:
+        if not isinstance(new, WeirConfig):
+            self._refuse(new)
             return
         if first and new == self._current:
             return

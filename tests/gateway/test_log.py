@@ -77,13 +77,29 @@ def test_text_format_shows_a_traceback(stream: io.StringIO) -> None:
     fail(logger)
     first, *rest = stream.getvalue().splitlines()
     assert first.endswith("Z ERROR   failed")
-    assert rest[-1].startswith("ValueError: ")
+    assert rest[-1].startswith("    ValueError: ")
 
 
 def test_text_format_adds_fields_missing_in_message(stream: io.StringIO) -> None:
     logger = configured(stream, "text")
     logger.info("quota of %s changed", "etl", extra={"by": "User:admin", "entity": "etl", "value": 5, "changes": ["long"]})
     assert stream.getvalue().endswith("Z INFO    quota of etl changed (by=User:admin, value=5)\n")
+
+
+def test_text_format_keeps_a_number_that_is_part_of_another(stream: io.StringIO) -> None:
+    configure_logging("text", stream=stream)
+    logging.getLogger("weir.test").warning("the gateway waits 10 s", extra={"attempt": 1, "seconds": 10})
+    assert "(attempt=1)" in stream.getvalue()
+
+
+def test_control_characters_of_an_exception_are_escaped_in_text(stream: io.StringIO) -> None:
+    configure_logging("text", stream=stream)
+    try:
+        raise ValueError("\x1b[2J")  # noqa: TRY301 -- the test needs a traceback
+    except ValueError:
+        logging.getLogger("weir.test").exception("broken")
+    assert "\x1b" not in stream.getvalue()
+    assert "ValueError: \\x1b[2J" in stream.getvalue()
 
 
 def test_control_characters_are_escaped_in_text(stream: io.StringIO) -> None:

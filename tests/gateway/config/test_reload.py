@@ -243,6 +243,27 @@ async def test_bug_in_the_parser_refuses_the_file(path: Path, monkeypatch: pytes
     assert "a bug" in bad.problems[0].message
 
 
+async def test_change_outlasts_a_shortage_of_threads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    to_thread = asyncio.to_thread
+    watched = Watched()
+    reloader = Reloader(path, config(100_000), watched.apply, watched.results.put_nowait)
+
+    async def only_reads(work: Callable[..., object], *arguments: object, **more: object) -> object:
+        if arguments:  # the parser gets the content
+            raise RuntimeError("can't start new thread")
+        return await to_thread(work, *arguments, **more)
+
+    in_place(path, text(200_000))
+    with monkeypatch.context() as patched:
+        patched.setattr("asyncio.to_thread", only_reads)
+        with pytest.raises(ExceptionGroup):
+            await asyncio.wait_for(reloader.run(), 20)
+    again = asyncio.create_task(reloader.run())
+    assert rate((await watched.next()).config) == 200_000
+    again.cancel()
+    await asyncio.wait([again])
+
+
 @pytest.mark.parametrize("error", [OSError(24, "Too many open files"), RuntimeError("OS file watch limit reached")])
 async def test_failed_watch_is_logged_once_and_file_is_polled(
     path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
