@@ -177,6 +177,7 @@ class GrantExpired:
     TYPE: ClassVar[str] = "grant_expired"
 
     time_ms: int
+    """The moment in `until`. Each gateway that ran then reports the same one."""
     gateway: str
     quota: str
     """The configured entity, as in `quota_change`."""
@@ -184,8 +185,6 @@ class GrantExpired:
     client_id: str | None = None
     ip: str | None = None
     group: str | None = None
-    until_ms: int
-    """The moment that the row names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,14 +98,13 @@ class Outlet:
         """Report that the time of an entity's row is over."""
         self.notify(
             GrantExpired(
-                time_ms=self.now_ms(),
+                time_ms=int(until.timestamp() * 1000),
                 gateway=self.gateway,
                 quota=str(entity),
                 user=_name(entity.user),
                 client_id=_name(entity.client_id),
                 ip=_name(entity.ip),
                 group=_name(entity.group),
-                until_ms=int(until.timestamp() * 1000),
             )
         )
 

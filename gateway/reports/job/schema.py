@@ -79,9 +79,14 @@ def _has_no_number(field: Callable[[str], Column]) -> Column:
 
 
 def _lacks_a_field(field: Callable[[str], Column]) -> Column:
-    lacks = [
-        (field("type") == name) & reduce(Column.__or__, (field(one.name).isNull() for one in fields if one.required))
-        for name, fields in FIELDS.items()
+    needed = {name: [one.name for one in fields if one.required] for name, fields in FIELDS.items()}
+    # Each type would repeat the fields that all types need, and make the generated method too long for Java's compiler.
+    common = [name for name in COLUMNS if all(name in names for names in needed.values())]
+    lacks = [field(name).isNull() for name in common]
+    lacks += [
+        (field("type") == name) & reduce(Column.__or__, (field(one).isNull() for one in own))
+        for name, names in needed.items()
+        if (own := [one for one in names if one not in common])
     ]
     return reduce(Column.__or__, lacks)
 

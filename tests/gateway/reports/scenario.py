@@ -244,11 +244,10 @@ QUOTA_CHANGES = [
 
 EXPIRED_GRANTS = [
     GrantExpired(
-        time_ms=CHANGE + 5 * MINUTE + gateway,
+        time_ms=CHANGE + 5 * MINUTE,
         gateway=f"weir-{gateway}",
         quota="user=greedy",
         user="greedy",
-        until_ms=CHANGE + 5 * MINUTE,
     )
     for gateway in range(2)
 ]

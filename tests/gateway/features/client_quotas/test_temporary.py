@@ -52,7 +52,7 @@ def test_expired_grant_gives_the_plain_limit_and_an_event() -> None:
     assert isinstance(changed, QuotaChanged)
     assert (changed.quota, changed.old_limit, changed.new_limit, changed.source) == ("user=alice", 8e6, 1e6, "schedule")
     assert isinstance(alice, GrantExpired)
-    assert (alice.gateway, alice.quota, alice.user, alice.until_ms) == ("weir-1", "user=alice", "alice", 1_796_104_800_000)
+    assert (alice.gateway, alice.quota, alice.user, alice.time_ms) == ("weir-1", "user=alice", "alice", 1_796_104_800_000)
     assert isinstance(carol, GrantExpired)
     assert carol.user == "carol"
     assert gateway.limit() == 1e6
