@@ -107,7 +107,8 @@ example:
 
 _QUOTAS = """\
 Shows each client's rate beside its limit, the highest use first, from a running gateway. On a terminal the table
-is updated each second; in a file or a pipe it is printed once.
+is updated each second; in a file or a pipe it is printed once. A quota that no client has used lately has no row there:
+--all lists these quotas too.
 """
 
 
@@ -199,7 +200,7 @@ def _quotas(options: argparse.Namespace) -> int:
     # Rich assumes 80 columns for a pipe, too few for the table.
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
     try:
-        asyncio.run(show_quotas(options.admin, once=options.once, as_json=options.json, console=console))
+        asyncio.run(show_quotas(options.admin, once=options.once, as_json=options.json, console=console, unused=options.all))
     except AdminUnreachableError as error:
         print(error, file=sys.stderr)
         return 1
@@ -294,6 +295,7 @@ def _parser() -> argparse.ArgumentParser:
     quotas.add_argument("--admin", type=_url, default=DEFAULT_ADMIN, metavar="URL", help=f"of the gateway ({DEFAULT_ADMIN})")
     quotas.add_argument("--once", action="store_true", help="print the table once, also on a terminal")
     quotas.add_argument("--json", action="store_true", help="print the gateway's answer once, as JSON")
+    quotas.add_argument("--all", action="store_true", help="also list configured quotas that no client has used lately")
     # Options of the commands below it. Without these lines, argparse would take their values for the names of commands.
     quotas.add_argument("--config", type=Path, help=argparse.SUPPRESS)
     quotas.add_argument("--command-config", type=Path, help=argparse.SUPPRESS)

@@ -77,6 +77,17 @@ _CONNECTION = _object(
     }
 )
 
+_CONFIGURED = _object(
+    {
+        "entity": {"type": "string", "description": "Such as `user=alice, client-id=etl`."},
+        "key": _STRING,
+        "limit": {"type": ["number", "null"], "description": "null for an exemption."},
+        "unit": _STRING,
+        "exempt": _BOOLEAN,
+        "set_in": {"type": "string", "description": "The line of the config file, or the quota API."},
+    }
+)
+
 ROUTES: dict[str, dict[str, Any]] = {
     "/": {"summary": "The live page", "media": HTML, "notes": "Updates itself once a second."},
     "/livez": {"summary": "Liveness probe", "media": TEXT, "notes": "`live` while the process answers."},
@@ -105,6 +116,11 @@ ROUTES: dict[str, dict[str, Any]] = {
             units={"type": "object", "description": "The unit of each kind.", "additionalProperties": {"type": "string"}},
             rows=_rows("UsageRow"),
         ),
+    },
+    "/api/quotas/configured": {
+        "summary": "Every configured quota",
+        "notes": "A row for each entity and quota key that counts now, used or not. A row without a key is an exemption.",
+        "schema": _answer(rows={"type": "array", "items": _CONFIGURED}),
     },
     "/api/throttles": {
         "summary": "Current throttles",

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from gateway.admin.configured import CONFIGURED, configured_rows
 from gateway.admin.connection_list import PATH as CONNECTIONS
 from gateway.admin.connection_list import ConnectionList, connections_page
 from gateway.admin.entity_page import EXPLAIN, EntityPages, EntityUsage, explain_page
@@ -40,6 +41,7 @@ class AdminServer(PageServer):
             "/metrics": shared_metrics(self._metrics),
             "/readyz": self._readyz,
             "/api/quotas": shared(self._quotas),
+            CONFIGURED: shared(self._configured),
             "/api/throttles": shared(self._throttles),
             "/api/config": shared(self._config),
             "/api/facts": shared(self._facts),
@@ -74,6 +76,11 @@ class AdminServer(PageServer):
                 "rows": usage.rows,
             }
         )
+
+    async def _configured(self) -> web.Response:
+        # Thousands of entities take long, so a thread lists them.
+        rows = await asyncio.to_thread(configured_rows, self._places(), self._view.dynamic())
+        return await self._json({"rows": rows})
 
     async def _throttles(self) -> web.Response:
         usage = await self._usage(throttled_only=True)

@@ -14,12 +14,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from gateway.quotas.kinds import KINDS
+from gateway.admin.configured import CONFIGURED
+from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
 from gateway.quotas.snapshot import is_throttled, wait_text
 
 REFRESH_SECONDS = 1.0
 
 ADMIN_TIMEOUT = aiohttp.ClientTimeout(total=5)
+_EXEMPT = " (exempt)"
+"""The end of a level's text in the rows of exempt clients."""
 _BAR_WIDTH = 20
 _REFUSALS = frozenset({HTTPStatus.MISDIRECTED_REQUEST, HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN})
 """Answers with a remedy in their text."""
@@ -31,19 +34,37 @@ class AdminUnreachableError(Exception):
     """No answer from an admin server. The message names the URL and the remedy."""
 
 
-async def show_quotas(admin: str, *, once: bool, as_json: bool, console: Console) -> None:
-    """Print the table, again each second on a terminal unless `once`. Raises AdminUnreachableError."""
+async def show_quotas(admin: str, *, once: bool, as_json: bool, console: Console, unused: bool = False) -> None:
+    """Print the table, again each second on a terminal unless `once`. Raises AdminUnreachableError.
+
+    With `unused`, a second table has the configured quotas that no client has used lately.
+    """
     async with aiohttp.ClientSession(timeout=ADMIN_TIMEOUT) as session:
-        answer = await ask(session, admin)
+
+        async def answer() -> dict[str, Any]:
+            usage = await ask(session, admin)
+            return {**usage, "unused": unused_quotas(usage, await ask(session, admin, CONFIGURED))} if unused else {**usage}
+
         if as_json:
-            console.print(json.dumps(answer, indent=2), markup=False, highlight=False, soft_wrap=True)
+            console.print(json.dumps(await answer(), indent=2), markup=False, highlight=False, soft_wrap=True)
         elif once or not console.is_terminal:
-            console.print(quota_table(answer, console.width))
+            console.print(quota_table(await answer(), console.width))
         else:
-            with Live(quota_table(answer, console.width), console=console, auto_refresh=False, screen=False) as live:
+            with Live(quota_table(await answer(), console.width), console=console, auto_refresh=False, screen=False) as live:
                 while True:
                     await asyncio.sleep(REFRESH_SECONDS)
-                    live.update(quota_table(await ask(session, admin), console.width), refresh=True)
+                    live.update(quota_table(await answer(), console.width), refresh=True)
+
+
+def unused_quotas(usage: Answer, configured: Answer) -> list[Answer]:
+    """The configured quotas without a row in the answer of `/api/quotas`: no client has used them lately."""
+    used = {(row.get("key"), row["level"]) for row in usage["rows"]}
+    exempt = {row["level"] for row in usage["rows"] if row["level"].endswith(_EXEMPT)}
+    return [
+        row
+        for row in configured["rows"]
+        if (row["entity"] + _EXEMPT not in exempt if row["exempt"] else (row["key"], row["entity"]) not in used)
+    ]
 
 
 async def forgive_debts(admin: str, wanted: Mapping[str, str], console: Console) -> None:
@@ -118,7 +139,22 @@ def quota_table(answer: Answer, width: int) -> Group:
         notes.append(Text("early: requests that came before their client's throttle time was over, and by how much at most."))
     if answer.get("shared"):
         notes.append(Text("Gateways share these quotas: rate is the use through this gateway, used that of all gateways."))
-    return Group(table, *notes)
+    return Group(table, *([_unused_table(answer["unused"])] if "unused" in answer else []), *notes)
+
+
+def _unused_table(rows: Sequence[Answer]) -> Table | Text:
+    if not rows:
+        return Text("Every configured quota was used lately.")
+    table = Table(title="Configured quotas without recent use", title_justify="left", header_style="bold")
+    table.add_column("entity", overflow="fold")
+    table.add_column("quota")
+    table.add_column("limit", justify="right")
+    table.add_column("set in", overflow="fold")
+    for row in rows:
+        kind = BY_CONFIG_KEY.get(row["key"])
+        limit = "" if row["limit"] is None else kind.text(row["limit"]) if kind else f"{row['limit']:,.0f} {row['unit']}"
+        table.add_row(Text(printable(row["entity"])), row["key"] or "exempt", limit, Text(row["set_in"]))
+    return table
 
 
 def _left_out(widths: Mapping[str, int], width: int) -> set[str]:

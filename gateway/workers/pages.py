@@ -12,6 +12,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway import clock
+from gateway.admin.configured import CONFIGURED
 from gateway.admin.connection_list import PATH as CONNECTIONS
 from gateway.admin.connection_list import ConnectionQuery, connections_page, merged
 from gateway.admin.entity_page import EXPLAIN, EntityPages, EntityUsage, UsageUnknownError, explain_page
@@ -88,6 +89,7 @@ class WorkersServer(PageServer):
             "/metrics": shared_metrics(self._metrics),
             "/readyz": self._readyz,
             "/api/quotas": self._answered(self._quotas),
+            CONFIGURED: self._answered(self._merged(CONFIGURED, lambda answers: answers[0])),  # the same in every worker
             "/api/throttles": self._answered(self._throttles),
             "/api/topics": self._answered(self._merged("/api/topics", merge_topics)),
             "/api/volumes": self._answered(self._merged("/api/volumes", merge_volumes)),

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
@@ -14,6 +15,7 @@ from gateway.admin.server import AdminServer
 from gateway.admin.table import AdminUnreachableError, printable, quota_table, show_quotas
 from gateway.admin.view import AdminView
 from gateway.config.places import Places
+from gateway.quotas.entity import ClientQuotaEntity
 from gateway.quotas.kinds import BYTES, KINDS
 from gateway.quotas.snapshot import wait_text
 from loadtest.testkit.kafka import free_port
@@ -74,6 +76,36 @@ async def test_highest_used_ratio_comes_first(server: AdminServer) -> None:
 async def test_json_is_the_gateways_answer(server: AdminServer) -> None:
     answer = json.loads(await shown(server, as_json=True))
     assert {row["user"] for row in answer["rows"]} >= {"alice", "bob"}
+
+
+async def shown_with_all(view: AdminView, *, as_json: bool) -> str:
+    server = AdminServer(view, ("127.0.0.1", 0))
+    await server.start()
+    screen = Screen()
+    url = f"http://127.0.0.1:{server.port}"
+    await show_quotas(url, once=True, as_json=as_json, console=screen.console, unused=True)
+    await server.stop()
+    return screen.text
+
+
+async def test_all_adds_configured_quotas_without_recent_use(view: AdminView) -> None:
+    dave = ClientQuotaEntity("dave")
+    api = {dave: {"producer_byte_rate": 2_097_152.0}, ClientQuotaEntity("alice"): {"request_percentage": 50.0}}
+    text = await shown_with_all(replace(view, dynamic=lambda: api), as_json=False)
+    _, unused = text.split("Configured quotas without recent use")
+    assert [cell.strip() for cell in next(line for line in unused.splitlines() if "user=dave" in line).split("│")[1:-1]] == [
+        "user=dave", "producer_byte_rate", "2.00 MiB/s", "quota API (kafka-configs.sh)",
+    ]  # fmt: skip
+    assert "user=<default>, client-id=<default>" not in unused
+
+
+async def test_all_lists_each_quota_of_the_file_once(view: AdminView) -> None:
+    answer = json.loads(await shown_with_all(view, as_json=True))
+    used = {(row["level"], row["key"]) for row in answer["rows"]}
+    unused = {(row["entity"], row["key"]) for row in answer["unused"]}
+    assert unused.isdisjoint(used)
+    configured = {(str(row.entity), key) for row in view.effective.config.quotas.rows for key in row.limits}
+    assert configured <= used | unused
 
 
 async def test_terminal_is_redrawn_until_stopped(server: AdminServer, view: AdminView) -> None:
