@@ -24,7 +24,9 @@ class Installation:
         # The command names the program itself, so that a venv in a venv has the same Python.
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=_TIMEOUT)
         command = [sys.executable, "-m", "pip", "--python", str(python), "--isolated", "install", "--quiet"]
-        subprocess.run([*command, "--no-deps", "--no-index", str(wheel)], check=True, timeout=_TIMEOUT)
+        # With PYTHONPATH, pip would find the compiled build's metadata, and take Weir for installed.
+        environ = self.environment()
+        subprocess.run([*command, "--no-deps", "--no-index", str(wheel)], env=environ, check=True, timeout=_TIMEOUT)
         own = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
         # Python reads no .pth file of this folder, such as that of Weir's editable installation.
         (own / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
