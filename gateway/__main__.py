@@ -33,7 +33,6 @@ from gateway.workers.worker import Worker
 OK, CONFIG_ERROR, USAGE, CANNOT_BIND = 0, 1, 2, 3
 """Exit codes. `weir quotas` exits with 1 if the gateway can't be reached; argparse itself exits with 2."""
 
-_PIPE_WIDTH = 180
 DEFAULT_ADMIN = "http://127.0.0.1:9644"
 
 _ABOUT = """\
@@ -193,12 +192,10 @@ def _warnings(path: Path, config: WeirConfig) -> list[str]:
 def _quotas(options: argparse.Namespace) -> int:
     if options.config is not None or options.command_config is not None:
         options.parser.error("the table comes from a running gateway, not from a file: give --admin URL instead")
-    from rich.console import Console  # here, so that other commands start without it
+    # Rich is imported here, so that other commands start without it.
+    from gateway.admin.table import AdminUnreachableError, show_quotas, stdout_console
 
-    from gateway.admin.table import AdminUnreachableError, show_quotas
-
-    # Rich assumes 80 columns for a pipe, too few for the table.
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    console = stdout_console()
     try:
         asyncio.run(show_quotas(options.admin, once=options.once, as_json=options.json, console=console, unused=options.all))
     except AdminUnreachableError as error:

@@ -59,7 +59,9 @@ class TextFormatter(logging.Formatter):
 
 def _contains(message: str, value: str) -> bool:
     """True if `value` stands in the message by itself: a 1 is no part of 10."""
-    return not value or re.search(rf"(?<![\w.]){re.escape(value)}(?![\w]|\.\d)", message) is not None
+    if value not in message:
+        return False
+    return not value or re.search(rf"(?<![\w.]){re.escape(value)}(?!\w|\.\d)", message) is not None
 
 
 def _harmless(text: str) -> str:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 _SORTS: Final = ("bytes", "throttle", "since", "user", "client-id", "software", "ip", "listener", "broker")
 _MAX_LIMIT: Final = 1_000
-_PIPE_WIDTH: Final = 180
 
 _ABOUT = """\
 Shows the open connections of a running gateway, of all its workers. A row has the user, client-id and software (KIP-511)
@@ -70,9 +69,8 @@ _FILTERS: Final = ("user", "client-id", "ip", "listener", "broker", "software", 
 def _run(options: argparse.Namespace) -> int:
     # Here, so that other commands start without them.
     import aiohttp
-    from rich.console import Console
 
-    from gateway.admin.table import ADMIN_TIMEOUT, AdminUnreachableError, ask
+    from gateway.admin.table import ADMIN_TIMEOUT, AdminUnreachableError, ask, stdout_console
 
     async def fetch() -> Answer:
         async with aiohttp.ClientSession(timeout=ADMIN_TIMEOUT) as session:
@@ -86,8 +84,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(answer, indent=2))
     else:
-        # Rich assumes 80 columns for a pipe, too few for the table.
-        print_connections(answer, Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH))
+        print_connections(answer, stdout_console())
     return 0
 
 

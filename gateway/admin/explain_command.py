@@ -7,12 +7,10 @@ import sys
 from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from gateway.config.document import read_document
 from gateway.config.load import parse_config, read_config_text
-
-_PIPE_WIDTH: Final = 180
 
 _ABOUT = """\
 Shows the quotas of one client. Each quota has the value that applies, its entity, and its place in the file. Overruled
@@ -54,11 +52,10 @@ def add_explain(commands: Any, url: Callable[[str], str], admin: str) -> None:  
 
 
 def _run(options: argparse.Namespace) -> int:
-    from rich.console import Console  # here, so that other commands start without it
-
+    # Rich is imported here, so that other commands start without it.
     from gateway.admin.explain_table import ask_explanation, print_explanation
     from gateway.admin.explanation import ClientNames, explain_client
-    from gateway.admin.table import AdminUnreachableError
+    from gateway.admin.table import AdminUnreachableError, stdout_console
     from gateway.config.places import Places
 
     if options.config is None and options.admin is None:
@@ -78,7 +75,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(answer, indent=2))
     else:
-        print_explanation(answer, Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH))
+        print_explanation(answer, stdout_console())
     return 0
 
 

@@ -106,7 +106,7 @@ def _quota(kind: QuotaKind, resolution: Resolution, candidates: Sequence[Candida
     return {
         "kind": kind.name,
         "key": kind.config_key,
-        "unit": _unit(kind),
+        "unit": kind.limit_unit,
         "limit": resolution.limit,
         "exempt": resolution.exempt,
         "entity": "" if applying is None else str(applying.entity),
@@ -129,10 +129,6 @@ def _quota(kind: QuotaKind, resolution: Resolution, candidates: Sequence[Candida
         },
         "use": None,
     }
-
-
-def _unit(kind: QuotaKind) -> str:
-    return kind.unit.name + ("/s" if kind.per_second else "")
 
 
 def _place(candidate: Candidate, places: Places) -> str:

@@ -28,7 +28,7 @@ def described(rows: Iterable[UsageRow], places: Places, wall: float) -> list[dic
             {
                 **{name: getattr(row, name) for name in _FIELDS},
                 "key": kind.config_key,
-                "unit": kind.unit.name + ("/s" if kind.per_second else ""),
+                "unit": kind.limit_unit,
                 "set_in": places.of_entity(row.level, row.source),
                 "throttled_since": None if row.throttled_seconds is None else iso(wall - row.throttled_seconds),
             }

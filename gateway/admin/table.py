@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -16,13 +17,13 @@ from rich.text import Text
 
 from gateway.admin.configured import CONFIGURED
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
-from gateway.quotas.snapshot import is_throttled, wait_text
+from gateway.quotas.snapshot import EXEMPT, is_throttled, wait_text
 
 REFRESH_SECONDS = 1.0
 
 ADMIN_TIMEOUT = aiohttp.ClientTimeout(total=5)
-_EXEMPT = " (exempt)"
-"""The end of a level's text in the rows of exempt clients."""
+_PIPE_WIDTH = 180
+"""Rich assumes 80 columns for a pipe, too few for the tables."""
 _BAR_WIDTH = 20
 _REFUSALS = frozenset({HTTPStatus.MISDIRECTED_REQUEST, HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN})
 """Answers with a remedy in their text."""
@@ -32,6 +33,10 @@ Answer = Mapping[str, Any]
 
 class AdminUnreachableError(Exception):
     """No answer from an admin server. The message names the URL and the remedy."""
+
+
+def stdout_console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
 
 async def show_quotas(admin: str, *, once: bool, as_json: bool, console: Console, unused: bool = False) -> None:
@@ -59,11 +64,11 @@ async def show_quotas(admin: str, *, once: bool, as_json: bool, console: Console
 def unused_quotas(usage: Answer, configured: Answer) -> list[Answer]:
     """The configured quotas without a row in the answer of `/api/quotas`: no client has used them lately."""
     used = {(row.get("key"), row["level"]) for row in usage["rows"]}
-    exempt = {row["level"] for row in usage["rows"] if row["level"].endswith(_EXEMPT)}
+    exempt = {row["level"] for row in usage["rows"] if row["level"].endswith(EXEMPT)}
     return [
         row
         for row in configured["rows"]
-        if (row["entity"] + _EXEMPT not in exempt if row["exempt"] else (row["key"], row["entity"]) not in used)
+        if (row["entity"] + EXEMPT not in exempt if row["exempt"] else (row["key"], row["entity"]) not in used)
     ]
 
 

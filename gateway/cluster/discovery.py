@@ -131,7 +131,7 @@ class Discovery:
 
         aiokafka's `error` has no reason, so Weir probes each address until one of them answers.
         """
-        problems: dict[str, list[str]] = {}  # addresses by their problem, which is often the same for all
+        problems: dict[str, list[str]] = {}  # addresses by problem: several often share one
         for address in self._brokers.anyone():
             where = f"{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}"
             try:

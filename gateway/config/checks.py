@@ -157,11 +157,16 @@ def _loops(data: Mapping[str, Any], listeners: _Listeners, document: Document) -
                 yield problem(document, path, message, "name a Kafka broker", value=text)
 
 
-def _entities(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
+def _rows(data: Mapping[str, Any], key: str) -> list[Any]:
+    """A list of `quotas` in the file. Empty if there is no such list: the section's own validation reports it."""
     quotas = data.get("quotas")
-    rows = quotas.get("entities") if isinstance(quotas, Mapping) else None
+    rows = quotas.get(key) if isinstance(quotas, Mapping) else None
+    return rows if isinstance(rows, list) else []
+
+
+def _entities(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
     seen: dict[tuple[ClientQuotaEntity, When | None], int] = {}
-    for index, row in enumerate(rows if isinstance(rows, list) else ()):
+    for index, row in enumerate(_rows(data, "entities")):
         try:
             quota: EntityQuota = entity_quota(row)
         except ValueError:  # the row's own validation reports it
@@ -180,13 +185,12 @@ def _groups(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
 
     A group with several rows, or with a time, hides no rule of another group for ever.
     """
-    quotas = data.get("quotas")
-    rows = quotas.get("groups") if isinstance(quotas, Mapping) else None
+    rows = _rows(data, "groups")
     names: dict[tuple[str, When | None], int] = {}
-    timed = {name for name in map(_name_of_timed, rows if isinstance(rows, list) else ()) if name is not None}
+    timed = {name for name in map(_name_of_timed, rows) if name is not None}
     before: list[tuple[KeyPath, GroupRule]] = []
     count = 0
-    for index, row in enumerate(rows if isinstance(rows, list) else ()):
+    for index, row in enumerate(rows):
         path: KeyPath = ("quotas", "groups", index)
         try:
             group: Group = group_of(row)

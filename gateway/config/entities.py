@@ -117,10 +117,10 @@ def entity_quota(value: object) -> EntityQuota:
         if kind.config_key in limits and not types <= kind.entity_types:
             whose = " and ".join(sorted(kind.entity_types - {GROUP}))
             row_of = "a row with one of them alone" if "user" in types & kind.entity_types else "a row of such an entity"
-            raise invalid(f"has {kind.config_key}, which is a quota of {whose}", f"move it to {row_of}")
+            raise invalid(f"has {kind.config_key}, a quota of {whose}", f"move it to {row_of}")
     if MAX_CONNECTIONS in limits and types != {"user"}:
         raise invalid(
-            f"has {MAX_CONNECTIONS}, which is a limit of users",
+            f"has {MAX_CONNECTIONS}, a limit of users",
             "move it to a row with user alone; connections.max_per_ip limits addresses",
         )
     exempt, exempt_from = exemptions(row.exempt)

@@ -38,7 +38,7 @@ _STAND_INS: Mapping[str, object] = {
 
 
 def load_quotas(path: Path, option: str) -> WeirConfig:
-    """Read a file with a section `quotas`, which may lack `upstream` and `listeners`. These then have arbitrary values.
+    """Read the section `quotas` of a file. Without `upstream` and `listeners` in the file, these have arbitrary values.
 
     The files that it names are not checked. `option` is as for `read_config_text`. Raises ConfigError.
     """

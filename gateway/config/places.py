@@ -9,6 +9,7 @@ from gateway.config.model import WeirConfig
 from gateway.config.problems import KeyPath, key_path
 from gateway.quotas.entity import EntityQuota, Source
 from gateway.quotas.schedule import moment_text
+from gateway.quotas.snapshot import EXEMPT
 
 QUOTA_API: Final = "quota API (kafka-configs.sh)"
 DEFAULT_VALUE: Final = "Weir's default"
@@ -46,7 +47,7 @@ class Places:
             return QUOTA_API
         if source != Source.FILE.value:
             return ""
-        return self._entities.get(level.removesuffix(" (exempt)"), self._file)
+        return self._entities.get(level.removesuffix(EXEMPT), self._file)
 
     def of_line(self, line: int | None) -> str:
         return self._file if line is None else f"{self._file}:{line}"

@@ -3,10 +3,10 @@
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from watchfiles import awatch
 
@@ -26,6 +26,8 @@ logger = logging.getLogger("weir.reload")
 _LOOK_EVERY_MS = 1_000
 _SETTLE_SECONDS = 0.05
 _SETTLE_READS = 20
+
+RowT = TypeVar("RowT")
 
 _Content = str | tuple[Problem, ...]
 """The file's text, or the problems that kept Weir from reading the file."""
@@ -83,30 +85,27 @@ def _leaves(config: WeirConfig) -> Iterator[tuple[KeyPath, Any]]:
 
 
 def _entity_changes(old: tuple[EntityQuota, ...], new: tuple[EntityQuota, ...]) -> Iterator[str]:
-    before, after = {_label(row, row.when): row for row in old}, {_label(row, row.when): row for row in new}
-    for name, row in after.items():
-        if name not in before:
-            yield f"quotas.entities: added {name} ({_settings(row)})"
-        elif before[name] != row:
-            yield f"quotas.entities: changed {name} ({_settings(before[name])} -> {_settings(row)})"
-    for name, row in before.items():
-        if name not in after:
-            yield f"quotas.entities: removed {name} ({_settings(row)})"
+    before, after = ({_label(row, row.when): row for row in rows} for rows in (old, new))
+    yield from _row_changes("quotas.entities", before, after, _settings)
 
 
 def _group_changes(old: tuple[Group, ...], new: tuple[Group, ...]) -> Iterator[str]:
     before, after = ({_label(group.name, group.when): group for group in groups} for groups in (old, new))
-    for name, group in after.items():
-        if name not in before:
-            yield f"quotas.groups: added {name} ({_terms(group)})"
-        elif before[name] != group:
-            yield f"quotas.groups: changed {name} ({_terms(before[name])} -> {_terms(group)})"
-    for name, group in before.items():
-        if name not in after:
-            yield f"quotas.groups: removed {name} ({_terms(group)})"
+    yield from _row_changes("quotas.groups", before, after, _terms)
     kept = [name for name in after if name in before]
     if kept != [name for name in before if name in after]:
         yield f"quotas.groups: the order is now {', '.join(after)}"
+
+
+def _row_changes(key: str, before: Mapping[str, RowT], after: Mapping[str, RowT], text: Callable[[RowT], str]) -> Iterator[str]:
+    for name, row in after.items():
+        if name not in before:
+            yield f"{key}: added {name} ({text(row)})"
+        elif before[name] != row:
+            yield f"{key}: changed {name} ({text(before[name])} -> {text(row)})"
+    for name, row in before.items():
+        if name not in after:
+            yield f"{key}: removed {name} ({text(row)})"
 
 
 def _label(name: object, when: When | None) -> str:

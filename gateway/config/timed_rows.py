@@ -96,7 +96,7 @@ class ScheduleRow(Section):
                 'write from: "00:00" and to: "24:00" for whole days, or another time',
             )
         if self.start == _MIDNIGHT:
-            raise invalid("begins at 24:00, which is the end of a day", 'write from: "00:00" and the next day')
+            raise invalid("begins at 24:00, the end of a day", 'write from: "00:00" and the next day')
         return self
 
 

@@ -262,7 +262,7 @@ class Connection:
         self.software = ("", "")
 
     def admit_user(self, api_key: int, now: float) -> bool:
-        """Check the limits on connections of the client's user, which is certain now.
+        """Check the user's limits on connections. From now on, the client's user is certain.
 
         `api_key` is the request that the time over the limit is recorded for. Returns False if the connection is refused.
         """

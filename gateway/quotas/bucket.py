@@ -10,7 +10,7 @@ from gateway.quotas.line import Consumer, Line
 from gateway.quotas.meter import Meter
 from gateway.quotas.policy import KindTotals, Policy
 from gateway.quotas.shared_meter import SharedMeter, as_shared
-from gateway.quotas.snapshot import Tally, ThrottleEpisode, UsageRow
+from gateway.quotas.snapshot import EXEMPT, Tally, ThrottleEpisode, UsageRow
 
 MOST_WITHIN_QUOTA: Final = 0.99
 """The largest used fraction that follows from a rate alone: the token bucket is not empty yet, so no client is throttled."""
@@ -359,7 +359,7 @@ class Bucket:
             user=user,
             client_id=client_id,
             ip=self.resolution.tags.ip or "",
-            level=str(self.resolution.entity or "") + (" (exempt)" if self.resolution.exempt else ""),
+            level=str(self.resolution.entity or "") + (EXEMPT if self.resolution.exempt else ""),
             source=self.resolution.source.value if self.resolution.source else "",
             limit=limit,
             rate=self.rate(now),

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
+EXEMPT: Final = " (exempt)"
+"""The end of a row's `level` if the entity is exempt."""
+
 EPISODE_QUIET_SECONDS: Final = 60.0
 
 HOLD_SECONDS: Final = 5.0
@@ -21,7 +24,7 @@ class UsageRow:
 
     - `user`, `client_id`, `ip` and `group` are the bucket's tags: "" if the level does not name one.
     - `level` is the configured entity of the limit, such as `user=alice, client-id=<default>`; `source` is `file` or `api`.
-      Both are "" without a limit.
+      Both are "" without a limit. The level of an exempt entity ends with ` (exempt)`.
     - `limit`: None is unlimited.
     - `rate` is the use through this gateway. `used_ratio` is KIP-13's fraction of the quota that all gateways have used.
       Throttling begins at 1.0.

@@ -2,7 +2,9 @@
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from confluent_kafka import Consumer, KafkaException, Producer, ThrottleEvent
 
@@ -10,8 +12,8 @@ ORDERS, CLICKS = "orders", "clicks"
 
 _KIB = 1024
 _MIB = 1024 * _KIB
-_RECORD = bytes(_KIB - 1)
-_POLL_SECONDS = 0.1
+RECORD = bytes(_KIB - 1)
+POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,17 @@ ROLES = (
 class Client:
     """A thread that produces or consumes until `stop`. `throttle_time` is the last one in seconds."""
 
+    # Small requests and a short queue, so that the client's batching does not hide the effect of the quota.
+    batching: ClassVar[Mapping[str, int]] = {
+        "batch.size": 64 * _KIB, "queue.buffering.max.kbytes": 2 * _KIB, "linger.ms": 20,
+    }  # fmt: skip
+
     def __init__(self, role: Role, bootstrap_servers: str) -> None:
         self.role = role
         self.throttle_time = 0.0
         self.failure = ""
         self._bootstrap_servers = bootstrap_servers
+        self._began = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=role.name, daemon=True)
 
@@ -82,28 +90,28 @@ class Client:
         self.throttle_time = event.throttle_time
 
     def _produce(self) -> None:
-        # Small requests and a short queue, so that the client's batching does not hide the effect of the quota.
-        limits = {"batch.size": 64 * _KIB, "queue.buffering.max.kbytes": 2 * _KIB, "linger.ms": 20}
-        producer = Producer({**self._settings(), **limits})
-        began, sent = time.monotonic(), 0
+        producer = Producer({**self._settings(), **self.batching})
+        self._began, sent = time.monotonic(), 0
         while not self._stop.is_set():
-            if self.role.wants is not None:
-                ahead = began + sent / self.role.wants - time.monotonic()
-                if ahead > 0:
-                    producer.poll(min(ahead, _POLL_SECONDS))
-                    continue
+            if (ahead := self._ahead(sent)) > 0:
+                producer.poll(min(ahead, POLL_SECONDS))
+                continue
             try:
-                producer.produce(self.role.topic, _RECORD)
-                sent += len(_RECORD)
+                producer.produce(self.role.topic, RECORD)
+                sent += len(RECORD)
             except BufferError:  # the queue is full
-                producer.poll(_POLL_SECONDS)
+                producer.poll(POLL_SECONDS)
         producer.purge()
-        producer.flush(_POLL_SECONDS)
+        producer.flush(POLL_SECONDS)
+
+    def _ahead(self, sent: int) -> float:
+        """Seconds until the next record is due, after so many bytes."""
+        return 0.0 if self.role.wants is None else self._began + sent / self.role.wants - time.monotonic()
 
     def _consume(self) -> None:
         group = {"group.id": "readers", "auto.offset.reset": "earliest", "fetch.message.max.bytes": 64 * _KIB}
         consumer = Consumer({**self._settings(), **group})
         consumer.subscribe([self.role.topic])
         while not self._stop.is_set():
-            consumer.consume(num_messages=500, timeout=_POLL_SECONDS)
+            consumer.consume(num_messages=500, timeout=POLL_SECONDS)
         consumer.close()

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import yaml
-from confluent_kafka import Producer
 
 from loadtest.bench.report import machine
-from loadtest.demo.clients import Client, Role
+from loadtest.demo.clients import POLL_SECONDS, RECORD, Client, Role
 from loadtest.testkit.gateway_process import GatewayError, GatewayProcess
 from loadtest.testkit.kafka import JarsMissingError, KafkaCluster, NodeError, run_tool
 from loadtest.testkit.paths import RESULTS, RUN
@@ -31,8 +31,6 @@ RATE = 100_000
 """Bytes per second: the unit of the schedules, and the quota of each limited client."""
 
 _WINDOW = {"samples": 6, "seconds": 1}
-_RECORD = bytes(999)
-_POLL_SECONDS = 0.1
 _SETTLE_SECONDS = 3.0
 
 
@@ -63,32 +61,24 @@ WORKS = (
     Work("waves", (0.4, 1.4, 0.4)),
     Work("source", (1.8, 1.8, 0.0, 0.0, 0.0, 0.0), limited=False),
 )
-READER = Role("reader", "fetch", "of-source", RATE, None, "reads the records of source, who has no quota")
+READER = Role("reader", "fetch", "of-source", RATE, None, "reads the records of source")
 
 
 class Worker(Client):
     """A producer that follows its schedule from `began` (monotonic seconds)."""
 
+    batching: ClassVar[Mapping[str, int]] = {
+        "batch.size": 16_000, "linger.ms": 100, "queue.buffering.max.kbytes": 256, "message.timeout.ms": 0,
+    }  # fmt: skip
+
     def __init__(self, work: Work, bootstrap_servers: str, began: float) -> None:
         super().__init__(Role(work.name, "produce", work.topic, RATE, None, ""), bootstrap_servers)
         self._work = work
-        self._began = began
+        self._schedule_began = began
 
-    def _produce(self) -> None:
-        limits = {"batch.size": 16_000, "linger.ms": 100, "queue.buffering.max.kbytes": 256, "message.timeout.ms": 0}
-        producer = Producer({**self._settings(), **limits})
-        sent = 0
-        while not self._stop.is_set():
-            if sent + len(_RECORD) > self._work.due(max(0.0, time.monotonic() - self._began)):
-                producer.poll(_POLL_SECONDS)
-                continue
-            try:
-                producer.produce(self.role.topic, _RECORD)
-                sent += len(_RECORD)
-            except BufferError:  # the queue is full
-                producer.poll(_POLL_SECONDS)
-        producer.purge()
-        producer.flush(_POLL_SECONDS)
+    def _ahead(self, sent: int) -> float:
+        due = self._work.due(max(0.0, time.monotonic() - self._schedule_began))
+        return POLL_SECONDS if sent + len(RECORD) > due else 0.0
 
 
 def quotas(*, enforce: bool) -> Mapping[str, object]:

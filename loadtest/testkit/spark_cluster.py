@@ -73,7 +73,7 @@ class SparkCluster:
             self.kill(name)
 
     def kill(self, name: str) -> None:
-        """Send SIGKILL to a worker and its executors, which are in its process group."""
+        """Send SIGKILL to the process group of a worker: the worker and its executors."""
         process = self._processes[name]
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -131,7 +131,7 @@ def _environment() -> Mapping[str, str]:
 
 
 def spark_home() -> Path:
-    """The folder of the installed PySpark, which has the jars and scripts of Spark."""
+    """The folder of the installed PySpark, with the jars and scripts of Spark."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise SparkClusterError("pyspark is not installed: run `make setup`")

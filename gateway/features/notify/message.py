@@ -44,7 +44,7 @@ def json_body(notice: Notice, context: NoticeContext) -> dict[str, Any]:
         },
         "kind": row.kind,
         "key": kind.config_key,
-        "unit": kind.unit.name + ("/s" if kind.per_second else ""),
+        "unit": kind.limit_unit,
         "limit": row.limit,
         "rate": row.rate,
         "used_ratio": row.used_ratio,

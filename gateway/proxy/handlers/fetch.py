@@ -5,7 +5,7 @@ from typing import Final
 
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.handler import DEFER, FORWARD, Answer, Replace, Request, Verdict
-from gateway.proxy.identity import Client
+from gateway.proxy.identity import Client, is_limited
 from gateway.proxy.in_flight import ChargedFetch, Entry, ThrottledFetch
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.kinds.fetch import KIND
@@ -90,7 +90,7 @@ class FetchHandler:
         self._requested -= special.requested
         buckets = entry.buckets
         consumers = self.places(buckets)
-        limited = buckets[0].meter is not None or buckets[-1].meter is not None
+        limited = is_limited(buckets)
         if api_key != _FETCH:
             # Even if the bucket has lost its quota meanwhile: the next ShareFetch may be charged to another bucket.
             self.share_pending = False
@@ -163,7 +163,7 @@ class ShareFetchHandler:
         buckets = self._client.buckets(_KIND, now)
         consumers = self._fetch.places(buckets)
         ends_session = head.session_epoch == -1
-        if (buckets[0].meter is not None or buckets[-1].meter is not None) and not ends_session:
+        if is_limited(buckets) and not ends_session:
             if self._fetch.share_pending:
                 self._fetch.answer_awaited = True
                 return DEFER

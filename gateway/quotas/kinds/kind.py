@@ -114,6 +114,11 @@ class QuotaKind:
     def title(self) -> str:
         return self.name.replace("_", " ").capitalize()
 
+    @property
+    def limit_unit(self) -> str:
+        """The unit of a limit in JSON: `bytes/s`."""
+        return self.unit.name + ("/s" if self.per_second else "")
+
     def text(self, amount: float) -> str:
         """An amount as tables show it: `1.00 MiB/s`."""
         return self.unit.text(amount) + ("/s" if self.per_second else "")

@@ -55,7 +55,7 @@ class PageTable:
 
 
 def page_table(report: Report, names: Sequence[str], rows: Sequence[ReportRow]) -> PageTable:
-    """The table of some rows of a report, which has the columns `names`."""
+    """The table of some rows of a report with the columns `names`."""
     columns = [(column, [_cell(report, column, row) for row in rows]) for column in _columns(report, names)]
     filled = [(replace(column, style=_style(column, cells)), cells) for column, cells in columns if _has_values(cells)]
     return PageTable(

@@ -201,7 +201,7 @@ def test_fetch_of_a_member_is_throttled_for_the_group():
     other = Transcript(engine=t.engine)
     other.client_sends(fetch(1, client_id="job-2"))
     other.broker_got()
-    # The debt, and the next turn of the first member, which is expected to take as much again.
+    # The debt, and the next turn of the first member. That turn is expected to take as much again.
     other.client_got(m.fetched_nothing(1, throttle_time_ms=14_000))
 
 
