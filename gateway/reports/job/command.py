@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from gateway.reports.job.period import Period, first_hour, last_hour
+from gateway.reports.job.phrases import counted
 
 if TYPE_CHECKING:
     from gateway.reports.what_if.targets import WhatIfQuotas
@@ -221,7 +222,7 @@ def _run(options: argparse.Namespace, errors: Console, quotas: "WhatIfQuotas | N
     finally:
         spark.stop()
     seconds = (dt.datetime.now(dt.UTC) - began).total_seconds()
-    read = f"{found.new_events:,} events of {found.new_hours} hours read"
+    read = f"{counted(found.new_events, 'event', 'events')} of {counted(found.new_hours, 'hour', 'hours')} read"
     progress(f"{read}, {found.rejected:,} bad lines, {seconds:.0f} s in total")
     Console(soft_wrap=True, highlight=False, markup=False).print(f"{out}/report.html")
     return OK

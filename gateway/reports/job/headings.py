@@ -39,7 +39,7 @@ HEADINGS: Final = {
     "date": "date (UTC)",
     "days": "days with use",
     "days_before": "days with use in the month before",
-    "delay_max_seconds": "longest throttle time (s)",
+    "delay_max_seconds": "longest delay (s)",
     "demand_estimate": "estimated demand while throttled (units/s)",
     "early_fraction": "early requests per throttle (fraction)",
     "early_max_ms": "earliest by (ms)",

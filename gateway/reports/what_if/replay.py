@@ -42,8 +42,8 @@ def minutes_of_targets(entity_minutes: DataFrame, targets: DataFrame) -> DataFra
 def replayed(minutes: DataFrame, end: int) -> DataFrame:
     """`minutes` with `limit` and `burst`, and the debt of each minute. `end` is the last minute of the period.
 
-    `throttle_seconds` is the time in debt, `delay` the longest throttle time in seconds. After the minute, the debt lasts for
-    `catch_up_seconds` until the next row, and `behind_seconds` are left then.
+    `throttle_seconds` is the time in debt. `delay` is how late data would have been at most, in seconds. After the minute, the
+    debt lasts for `catch_up_seconds` until the next row, and `behind_seconds` are left then.
     """
     by_time = Window.partitionBy("target").orderBy("at")
     so_far = by_time.rowsBetween(Window.unboundedPreceding, Window.currentRow)

@@ -49,7 +49,7 @@ def what_if_report(spark: SparkSession, quotas: WhatIfQuotas) -> Report:
             "throttled_fraction": "throttled_minutes / (minutes + catch_up_minutes)",
             "catch_up_minutes": "minutes without use in the ledger, in which the client would have sent the rest",
             "throttle_seconds": "time in debt",
-            "delay_max_seconds": "the longest throttle time: debt / limit",
+            "delay_max_seconds": "how late data would have been at most, all its throttle times together: debt / limit",
             "behind_seconds": "debt / limit at the end of the period; it grows with time if the limit is below the demand",
             "estimated_minutes": "minutes with throttles in the ledger: their demand is estimated, as in right_sizing",
         },
