@@ -32,7 +32,7 @@ quick: $(STAMPS)/venv ## run lint and the tests that start no other process, in 
 	$(BIN)/python -m pytest -n 2 -m "not process" || failed=1; \
 	wait $$! || { cat $$lint; failed=1; }; rm $$lint; exit $$failed
 
-test: setup lint $(STAMPS)/helm ## run all checks and tests; the tests against Kafka run the compiled build
+test: setup lint $(STAMPS)/helm $(STAMPS)/classes ## run all checks and tests; the tests against Kafka run the compiled build
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not broker"
 	$(COMPILED) $(BIN)/python -m pytest --import-mode=append -n 2 --dist loadfile $(COMPILED_TESTS) tests/broker
 
@@ -100,6 +100,10 @@ $(STAMPS)/kafka: loadtest/testkit/kafka/pom.xml | $(STAMPS)/prerequisites
 	@rm -rf .cache/kafka && mkdir -p .cache/kafka
 	@mvn --quiet --batch-mode -Dstyle.color=never --file $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.cache/kafka/unfinished
 	@mv .cache/kafka/unfinished .cache/kafka/libs
+	@touch $@
+
+$(STAMPS)/classes: $(STAMPS)/kafka loadtest/testkit/kafka/class_archive.py | $(STAMPS)/venv
+	@$(BIN)/python -m loadtest.testkit.kafka.class_archive || echo "setup: so Kafka's brokers start more slowly, and the tests take longer"
 	@touch $@
 
 $(STAMPS)/helm: | $(STAMPS)/prerequisites

@@ -14,12 +14,16 @@ from hypothesis import HealthCheck, settings
 
 from gateway.version import weir_build
 from loadtest.testkit.kafka import KafkaCluster
+from loadtest.testkit.kafka.node import QUICK_START
 from protocol import framing
 from tests.weir_process import Weir
 
 # Without bytecode files, each gateway that a test starts compiles all its sources again: 0.3 s of CPU.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Tests start many brokers, and none of them long enough for the optimising compiler.
+os.environ.setdefault("KAFKA_JVM_PERFORMANCE_OPTS", QUICK_START)
 
 # The duration of an example depends on the machine, not only on the code.
 settings.register_profile("weir", deadline=None, suppress_health_check=[HealthCheck.too_slow])

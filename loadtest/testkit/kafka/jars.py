@@ -6,6 +6,8 @@ from pathlib import Path
 from loadtest.testkit.paths import CHECKOUT
 
 _LOGGING = Path(__file__).resolve().parent
+CLASS_ARCHIVE = CHECKOUT.joinpath(".cache", "kafka", "classes.jsa").resolve()
+"""The classes of a node, parsed and verified: see class_archive.py. A JVM of another version ignores it."""
 
 
 class JarsMissingError(RuntimeError):
@@ -21,7 +23,7 @@ def libs() -> Path:
     if not any(folder.glob("kafka-clients-*.jar")):
         remedy = "run `make setup`, or set WEIR_KAFKA_LIBS to the libs folder of Kafka 4.3"
         raise JarsMissingError(f"no kafka-clients-*.jar in {folder}: {remedy}")
-    return folder
+    return folder.resolve()
 
 
 def java(*options: str, logging: str) -> list[str]:
@@ -30,4 +32,6 @@ def java(*options: str, logging: str) -> list[str]:
     `logging` is `node` or `tool`, and selects one of the log4j2-*.properties of this folder.
     """
     configuration = _LOGGING / f"log4j2-{logging}.properties"
-    return ["java", *options, f"-Dlog4j2.configurationFile={configuration}", "-cp", f"{libs()}/*"]
+    # The JVM would warn on stdout if another JVM had made the archive.
+    archive = [f"-XX:SharedArchiveFile={CLASS_ARCHIVE}", "-Xlog:disable"] if CLASS_ARCHIVE.exists() else []
+    return ["java", *archive, *options, f"-Dlog4j2.configurationFile={configuration}", "-cp", f"{libs()}/*"]
