@@ -1,6 +1,6 @@
 """Makes `CLASS_ARCHIVE`, which halves the time until a node or a tool starts.
 
-    python -m loadtest.testkit.kafka.class_archive
+python -m loadtest.testkit.kafka.class_archive
 """
 
 import os
