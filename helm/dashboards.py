@@ -16,10 +16,10 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # so that it is this checkout's registry
 
-from gateway.quotas.kinds import KINDS, UNITS, QuotaKind  # noqa: E402
+from gateway.quotas.kinds import KINDS, ROW_KINDS, UNITS, QuotaKind  # noqa: E402
 
 ENTITY = HERE / "weir" / "files" / "dashboards" / "entity.json"
-_SELECTOR = re.compile(r'\bkind=~?"([a-z_|]+)"')
+_SELECTOR = re.compile(r'\bkind=~?"([a-z_|]+)(?:\[\.\]\.\*)?"')
 _OF_UNIT = re.compile(r"\bweir_quota_(usage|limit)_[a-z]+_per_second\b")
 _TEMPLATES = {False: "Partitions per second", True: "Connections per second"}
 """The panel that a new unit's panel is copied from: of a unit of clients, of a unit of addresses."""
@@ -46,7 +46,9 @@ def _with_all_kinds(value: Any) -> Any:  # noqa: ANN401 -- any JSON
 
 
 def _selector(kind: QuotaKind) -> str:
-    names = [each.name for each in UNITS[kind.unit]]
+    names = [each.name for each in ROW_KINDS if each.unit == kind.unit]
+    if any(each.api is not None for each in UNITS[kind.unit]):
+        names.append(f"{names[0]}[.].*")  # its kinds of single APIs
     return f'kind="{names[0]}"' if len(names) == 1 else f'kind=~"{"|".join(names)}"'
 
 

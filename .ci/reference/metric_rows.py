@@ -51,6 +51,7 @@ INTRO = """\
 
 `/metrics` of the admin port has these metrics in Prometheus's text format, or as OpenMetrics for scrapers that accept it. The
 usual `process_*` metrics come with them. Amounts are in the unit of the label `kind`: {units}.
+A kind such as `request_rate.Metadata` counts the requests of one API, for which `request_rates` has a limit.
 
 The column `use` names the alerts in `helm/weir/files/alerts.yaml` and the panels of the Grafana dashboards.
 
@@ -59,9 +60,9 @@ With several `workers`, values of all workers are summed, or the extreme is take
 
 
 def page() -> str:
-    from gateway.quotas.kinds import KINDS
+    from gateway.quotas.kinds import ROW_KINDS
 
-    units = ", ".join(f"{code(kind.name)} {kind.unit.name}" for kind in KINDS.values())
+    units = ", ".join(f"{code(kind.name)} {kind.unit.name}" for kind in ROW_KINDS)
     uses = used()
     of_features = [(feature.__name__, feature.metrics) for feature in FEATURES if feature.metrics]
     known = {row.name for row in (*QUOTAS, *CLIENTS, *(row for _, rows in of_features for row in rows))}

@@ -50,6 +50,7 @@ EXAMPLES: Mapping[str, object] = {
             "schedule.from": "22:00",
             "schedule.to": "06:00",
             "schedule.zone": "Europe/Berlin",
+            "request_rates": {"Metadata": 5, "OffsetCommit": 20},
         }.items()
     },
     "quotas.groups[].name": "jobs",

@@ -8,7 +8,7 @@ from gateway.config.places import Places
 from gateway.config.problems import KeyPath
 from gateway.quotas.entity import MAX_CONNECTIONS, TOPICS, VOLUMES, DynamicQuotas, Resolution, Source
 from gateway.quotas.groups import Group, GroupRule, GroupTable
-from gateway.quotas.kinds import BY_CONFIG_KEY, CLIENT_KINDS, KINDS
+from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
 from gateway.quotas.kinds.kind import QuotaKind
 from gateway.quotas.precedence import Candidate, Precedence
 from gateway.quotas.snapshot import wait_text
@@ -51,7 +51,8 @@ def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) 
     for kind in KINDS.values():
         if "ip" not in kind.entity_types:
             own = precedence.of_client(kind.config_key, client.user, client.client_id)
-            quotas.append(_quota(kind, *own, places))
+            if kind.api is None or any(each.limit is not None for each in own[1]):
+                quotas.append(_quota(kind, *own, places))
             if match is not None and not own[0].exempt:
                 of_group = precedence.of_group(kind.config_key, match[0].name)
                 quotas += [_quota(kind, *of_group, places)] if of_group[0].limit is not None else []
@@ -234,7 +235,7 @@ def _binds(quotas: Iterable[Mapping[str, Any]]) -> list[str]:
     others = [
         quota
         for quota in limited
-        if quota["kind"] not in told and (quota is by_kind[quota["kind"]] or quota["kind"] not in CLIENT_KINDS)
+        if quota["kind"] not in told and (quota is by_kind[quota["kind"]] or "ip" in KINDS[quota["kind"]].entity_types)
     ]
     found += [f"{each['key']} binds at {KINDS[each['kind']].text(each['limit'])} of {each['entity']}." for each in others]
     return [*found, _OF_BROKERS]

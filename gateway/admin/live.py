@@ -13,7 +13,7 @@ from gateway.admin.single_flight import SingleFlight
 from gateway.admin.view import AdminView
 from gateway.config.places import Places
 from gateway.log import iso
-from gateway.quotas.kinds import KINDS
+from gateway.quotas.kinds import ROW_KINDS
 from gateway.quotas.snapshot import UsageRow, is_throttled
 from gateway.version import weir_version
 
@@ -156,20 +156,21 @@ class GatewaySnapshots:
 
 
 def units() -> dict[str, str]:
-    return {name: kind.unit.name for name, kind in KINDS.items()}
+    """The unit of each kind. The kinds of `request_rates` have that of `request_rate`."""
+    return {kind.name: kind.unit.name for kind in ROW_KINDS}
 
 
 def kinds() -> dict[str, dict[str, Any]]:
-    """The kinds as the live page shows them, in the order of the page."""
+    """The kinds as the live page shows them, in the order of the page. `request_rate.Metadata` is shown as `request_rate`."""
     return {
-        name: {
+        kind.name: {
             "title": kind.title,
             "unit": kind.unit.name,
             "prefixes": list(kind.unit.prefixes),
             "per_second": kind.per_second,
             "in_overview": kind.in_overview,
         }
-        for name, kind in KINDS.items()
+        for kind in ROW_KINDS
     }
 
 
@@ -184,7 +185,7 @@ def ranked(rows: Sequence[UsageRow], places: Places, wall: float) -> dict[str, A
     busiest = sorted((row for row in rows if row.rate > 0.0), key=lambda row: (-row.used_ratio, -row.rate))
     return {
         # The members' own rows have the use of a group as well.
-        "rates": {name: sum(row.rate for row in rows if row.kind == name and not row.group) for name in KINDS},
+        "rates": {kind.name: sum(row.rate for row in rows if row.kind == kind.name and not row.group) for kind in ROW_KINDS},
         "throttled_count": len(throttled),
         "throttled": [_shown(row) for row in described(throttled[:MAX_THROTTLED], places, wall)],
         "top": [_shown(row) for row in described(busiest[:MAX_TOP], places, wall)],

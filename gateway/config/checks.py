@@ -20,7 +20,7 @@ from gateway.config.problems import KeyPath, Problem, key_path
 from gateway.config.topic_keys import OWN_TOPICS
 from gateway.quotas.entity import GROUP, ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
-from gateway.quotas.kinds import KINDS
+from gateway.quotas.kinds import ROW_KINDS
 from gateway.quotas.schedule import When
 
 _NOT_YET = "is not supported by this version of Weir"
@@ -39,7 +39,7 @@ UNSUPPORTED: dict[tuple[str, ...], tuple[str, str]] = {
     ("quotas", "groups", "parent"): _NO_TREE,
     **{
         ("quotas", "groups", kind.config_key, each): _NO_TREE
-        for kind in KINDS.values()
+        for kind in ROW_KINDS
         if GROUP in kind.entity_types
         for each in ("guarantee", "weight")
     },
@@ -49,7 +49,7 @@ UNSUPPORTED: dict[tuple[str, ...], tuple[str, str]] = {
 A key of a registered quota kind is supported in any case.
 """
 
-_SUPPORTED = {("quotas", "entities", kind.config_key) for kind in KINDS.values()}
+_SUPPORTED = {("quotas", "entities", kind.config_key) for kind in ROW_KINDS}
 
 _Listeners = list[tuple[int, ListenerConfig]]
 _Model = TypeVar("_Model", bound=BaseModel)

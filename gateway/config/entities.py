@@ -6,12 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WrapValidator, create_model
 
+from gateway.config.request_rates import nested, rates_key
 from gateway.config.section import Section, described, invalid
 from gateway.config.timed_rows import TimedKeys
 from gateway.features.connection_quotas.config import ip_text
 from gateway.quotas.entity import DEFAULT, EXEMPTIONS, GROUP, MAX_CONNECTIONS, RATES, ClientQuotaEntity, Default, EntityQuota
 from gateway.quotas.entity import EntityName as Name
-from gateway.quotas.kinds import KINDS, QuotaKind
+from gateway.quotas.kinds import KINDS, ROW_KINDS, QuotaKind
+from gateway.quotas.kinds.request_rates import KEY as REQUEST_RATES
 
 _MAX_INT64 = 2**63 - 1
 _MAX_INT32 = 2**31 - 1
@@ -96,8 +98,9 @@ _MOST: Any = (
     Annotated[int, Field(gt=0, le=_MAX_INT32)],
     described("Open connections of the user at a time.", None, unit="connections", absent="no limit"),
 )
-_LIMITS: dict[str, Any] = {kind.config_key: _limit(kind) for kind in KINDS.values()} | {MAX_CONNECTIONS: _MOST}
-EntityRow = create_model("EntityRow", __base__=_TimedEntityKeys, **_LIMITS)
+_LIMITS: dict[str, Any] = {kind.config_key: _limit(kind) for kind in ROW_KINDS} | {MAX_CONNECTIONS: _MOST}
+_RATES: dict[str, Any] = {REQUEST_RATES: rates_key("the entity")}
+EntityRow = create_model("EntityRow", __base__=_TimedEntityKeys, **_LIMITS, **_RATES)
 """A row of `quotas.entities` in the file."""
 
 
@@ -105,8 +108,8 @@ def entity_quota(value: object) -> EntityQuota:
     """A validated row of `quotas.entities`. Raises ValueError: pydantic's for keys, or its custom one for the row."""
     if isinstance(value, EntityQuota):
         return value
-    row = EntityRow.model_validate(value)
-    limits = {key: limit for key in _LIMITS if (limit := getattr(row, key)) is not None}
+    row: Any = EntityRow.model_validate(value)
+    limits = {key: limit for key in _LIMITS if (limit := getattr(row, key)) is not None} | (row.request_rates or {})
     types = {name for name, value in (("user", row.user), ("client-id", row.client_id), ("ip", row.ip)) if value is not None}
     if not types:
         remedy = f'give it user, client-id, both of them, or ip; "{DEFAULT.value}" is the default entity'
@@ -131,7 +134,7 @@ def entity_quota(value: object) -> EntityQuota:
             f"exempts an ip from {exempt_from[-1]}, which is a quota of clients", "give the exemption to a user or client-id"
         )
     if not exempt and not exempt_from and not limits:
-        raise invalid("sets nothing", f"give it one of {', '.join(_LIMITS)}, or exempt: true, or remove it")
+        raise invalid("sets nothing", f"give it one of {', '.join([*_LIMITS, REQUEST_RATES])}, or exempt: true, or remove it")
     entity = ClientQuotaEntity(_default_or_name(row.user), _default_or_name(row.client_id), _default_or_name(row.ip))
     return EntityQuota(entity, MappingProxyType(limits), exempt, exempt_from, when=row.when())
 
@@ -143,7 +146,7 @@ def _default_or_name(name: str | None) -> Name:
 def _entity_row(quota: EntityQuota) -> dict[str, object]:
     names = {kind: name.value if name is DEFAULT else name for kind, name in quota.entity.parts().items()}
     exempt: object = list(quota.exempt_from) or quota.exempt
-    return names | ({"exempt": exempt} if exempt else {}) | dict(quota.limits) | (quota.when.keys() if quota.when else {})
+    return names | ({"exempt": exempt} if exempt else {}) | nested(quota.limits) | (quota.when.keys() if quota.when else {})
 
 
 EntityRows = Annotated[

@@ -7,11 +7,13 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, TypeAdapter, create_model
 
+from gateway.config.request_rates import nested, rates_key
 from gateway.config.section import Section, described, invalid
 from gateway.config.timed_rows import TimedKeys
 from gateway.quotas.entity import DEFAULT, GROUP, OTHER
 from gateway.quotas.groups import Group, GroupRule, Network
-from gateway.quotas.kinds import KINDS, QuotaKind
+from gateway.quotas.kinds import ROW_KINDS, QuotaKind
+from gateway.quotas.kinds.request_rates import KEY as REQUEST_RATES
 
 MAX_RULES: Final = 2_000
 """The rules of all groups. Each rule is compared with the earlier ones, and with each new client."""
@@ -119,8 +121,9 @@ def _ceiling(kind: QuotaKind) -> tuple[object, object]:
     return ceiling, described(words, None, unit=unit, absent="no limit")
 
 
-_LIMITS: dict[str, Any] = {kind.config_key: _ceiling(kind) for kind in KINDS.values() if GROUP in kind.entity_types}
-GroupRow = create_model("GroupRow", __base__=_TimedGroupKeys, **_LIMITS)
+_LIMITS: dict[str, Any] = {kind.config_key: _ceiling(kind) for kind in ROW_KINDS if GROUP in kind.entity_types}
+_RATES: dict[str, Any] = {REQUEST_RATES: rates_key("all members together")}
+GroupRow = create_model("GroupRow", __base__=_TimedGroupKeys, **_LIMITS, **_RATES)
 """A row of `quotas.groups` in the file."""
 
 
@@ -128,8 +131,8 @@ def group_of(value: object) -> Group:
     """A validated row of `quotas.groups`. Raises ValueError: pydantic's for keys, or its custom one for the row."""
     if isinstance(value, Group):
         return value
-    row = GroupRow.model_validate(value)
-    limits = {key: limit for key in _LIMITS if (limit := getattr(row, key)) is not None}
+    row: Any = GroupRow.model_validate(value)
+    limits = {key: limit for key in _LIMITS if (limit := getattr(row, key)) is not None} | (row.request_rates or {})
     return Group(row.name, row.match, MappingProxyType(limits), when=row.when())
 
 
@@ -137,7 +140,7 @@ def _group_row(group: Group) -> dict[str, object]:
     return {
         "name": group.name,
         "match": [rule_row(rule) for rule in group.rules],
-        **group.limits,
+        **nested(group.limits),
         **(group.when.keys() if group.when else {}),
     }
 

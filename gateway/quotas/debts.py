@@ -57,7 +57,7 @@ class DebtFilter:
         tags = bucket.resolution.tags
         user, client_id = (OTHER, OTHER) if tags.overflow else tags.shown
         return (
-            self.kind in (None, bucket.kind.name)
+            self.kind in (None, bucket.kind.name.partition(".")[0])
             and tags.group == self.group
             and _matches(self.user, tags.user, user)
             and _matches(self.client_id, tags.client_id, client_id)

@@ -284,6 +284,8 @@ class QuotaEngine:
             slots = self._labelled[name]
             rest = UnnamedBuckets()
             every = list(buckets.values())
+            if not every and name not in self._rests:
+                continue
             for start in range(0, len(every), TOGETHER):
                 for bucket in every[start : start + TOGETHER]:
                     bucket.tick(now, marking=marking)
@@ -305,6 +307,8 @@ class QuotaEngine:
         """
         rows: list[UsageRow] = []
         for name, buckets in self._buckets.items():
+            if not buckets and name not in self._rests:
+                continue
             labelled = self._labelled[name].buckets
             rows.extend(bucket.row(now) for bucket in labelled)
             unnamed = len(buckets) - len(labelled)
@@ -339,7 +343,12 @@ class QuotaEngine:
         return dict(self._small_quotas)
 
     def throttle_totals(self) -> list[ThrottleTotals]:
-        return [ThrottleTotals(name, tuple(total.buckets), total.seconds) for name, total in self._totals.items()]
+        """Of the kinds of single APIs, only those that have throttled a request."""
+        return [
+            ThrottleTotals(name, tuple(total.buckets), total.seconds)
+            for name, total in self._totals.items()
+            if total.seconds or KINDS[name].api is None
+        ]
 
     def _create(self, kind: QuotaKind, resolution: Resolution, now: float) -> Bucket:
         bucket = Bucket(

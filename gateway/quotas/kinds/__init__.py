@@ -1,4 +1,7 @@
-"""The registry of quota kinds. A kind is a module of this package with a `KIND`; every consumer iterates over `KINDS`."""
+"""The registry of quota kinds. A kind is a module of this package with a `KIND`; every consumer iterates over `KINDS`.
+
+A module with several kinds has a tuple `ALL` instead.
+"""
 
 from importlib import import_module
 from pkgutil import iter_modules
@@ -6,14 +9,24 @@ from pkgutil import iter_modules
 from gateway.quotas.kinds.kind import BYTES, QuotaKind, Unit
 from protocol.api_keys import ApiKey
 
+
+def _kinds_of(module: str) -> tuple[QuotaKind, ...]:
+    found = import_module(f"{__name__}.{module}")
+    kinds: tuple[QuotaKind, ...] = getattr(found, "ALL", None) or (found.KIND,)
+    return kinds
+
+
 KINDS: dict[str, QuotaKind] = {
     kind.name: kind
     for kind in sorted(
-        (import_module(f"{__name__}.{module.name}").KIND for module in iter_modules(__path__) if module.name != "kind"),
+        (kind for module in iter_modules(__path__) if module.name != "kind" for kind in _kinds_of(module.name)),
         key=lambda kind: kind.order,
     )
 }
 """Every quota kind by its name, in the order of tables."""
+
+ROW_KINDS = tuple(kind for kind in KINDS.values() if kind.api is None)
+"""The kinds with a key of their own in the rows of the config. The others share the key `request_rates`."""
 
 BY_CONFIG_KEY: dict[str, QuotaKind] = {kind.config_key: kind for kind in KINDS.values()}
 
@@ -22,8 +35,8 @@ UNITS: dict[Unit, list[QuotaKind]] = {
 }
 """The kinds of each unit, in the order of tables."""
 
-CLIENT_KINDS = tuple(name for name, kind in KINDS.items() if "ip" not in kind.entity_types)
-"""The names of the kinds whose quotas belong to users and client-ids, not to addresses."""
+CLIENT_KINDS = tuple(kind.name for kind in ROW_KINDS if "ip" not in kind.entity_types)
+"""The names of the kinds whose quotas belong to users and client-ids, not to addresses. `request_rate` includes its APIs."""
 
 
 def request_kinds(api: ApiKey) -> list[QuotaKind]:
@@ -52,6 +65,7 @@ __all__ = [
     "CLIENT_KINDS",
     "KINDS",
     "REQUEST_KEYS",
+    "ROW_KINDS",
     "UNITS",
     "QuotaKind",
     "Unit",

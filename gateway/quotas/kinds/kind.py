@@ -94,6 +94,7 @@ class QuotaKind:
     - `full_request`: None if no mute can end a client's session.
     - `per_second`: False for a limit that is a total.
     - `in_overview`: the live page and the reports show the sum over all entities.
+    - `api`: the only API of a kind of `request_rates`. Such a kind has no key of its own in a row of the config.
     """
 
     name: str
@@ -109,10 +110,17 @@ class QuotaKind:
     full_request: FullRequest | None = None
     per_second: bool = True
     in_overview: bool = False
+    api: ApiKey | None = None
 
     @property
     def title(self) -> str:
-        return self.name.replace("_", " ").capitalize()
+        words = self.name.replace("_", " ").replace(".", " of ")
+        return f"{words[:1].upper()}{words[1:]}"
+
+    @property
+    def counts_requests(self) -> bool:
+        """True if a request costs the same whatever its size. Mutes for such quotas spare members of groups (`Membership`)."""
+        return self.charge is not None and self.charge.per_message > 0 and self.charge.per_byte == 0
 
     @property
     def limit_unit(self) -> str:

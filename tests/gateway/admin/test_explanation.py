@@ -67,6 +67,14 @@ def test_each_quota_names_entity_and_line(path: Path, capsys: pytest.CaptureFixt
     )
 
 
+def test_api_with_a_rate_has_a_line(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path.write_text(CONFIG.replace("request_rate: 50", "request_rate: 50, request_rates: {Metadata: 5}"))
+    answer = explained(path, capsys, "--user", "alice")
+    keys = [each["key"] for each in answer["quotas"] if each["key"].startswith("request_rate")]
+    assert keys == ["request_rate", "request_rates.Metadata"]
+    assert "request_rates.Metadata binds at 5.0 requests/s of user=alice." in answer["binds"]
+
+
 @pytest.mark.parametrize(
     ("ip", "limit", "place"), [("10.0.0.7", 50, ":14"), ("10.0.0.9", 7, ":15")], ids=["common", "override"]
 )

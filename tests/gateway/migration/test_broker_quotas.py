@@ -14,7 +14,7 @@ from gateway.migration.broker_quotas import (
     waves,
 )
 from gateway.quotas.entity import DEFAULT, ClientQuotaEntity
-from gateway.quotas.kinds import KINDS
+from gateway.quotas.kinds import ROW_KINDS
 
 ALICE = entity_of({"user": "alice"})
 ANY_IP = entity_of({"ip": None})
@@ -130,7 +130,7 @@ def test_entities_of_one_level_are_one_wave() -> None:
 
 def test_every_kind_of_kafka_has_a_scope() -> None:
     """A kind that brokers have as well must not be left at the brokers by an oversight."""
-    kafkas = {kind.config_key for kind in KINDS.values()} - {"request_rate"}
+    kafkas = {kind.config_key for kind in ROW_KINDS} - {"request_rate"}
     entity = {key: ANY_IP if key == "connection_creation_rate" else ALICE for key in kafkas}
     assert all(translated({entity[key]: {key: 5.0}}, 3).moved for key in kafkas)
 

@@ -1,0 +1,83 @@
+"""`request_rates` on one connection: each API has a bucket of its own beside that of all requests."""
+
+import pytest
+
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.groups import Group, GroupRule
+from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.test_request_rate_on_connection import REQUESTS
+from tests.gateway.proxy.transcript import START, Transcript
+
+METADATA = "request_rate.Metadata"
+
+
+def rates(request_rate=None, **by_api):
+    """Requests per second of one client-id; the burst is ten seconds' worth."""
+    limits = {f"request_rates.{api}": rate for api, rate in by_api.items()}
+    limits |= {} if request_rate is None else {"request_rate": request_rate}
+    return QuotaSettings((EntityQuota(ClientQuotaEntity(None, "etl"), limits),))
+
+
+@pytest.mark.parametrize("api", REQUESTS)
+def test_request_over_its_apis_rate_is_answered_then_muted(api):
+    ask, answer = REQUESTS[api]
+    t = Transcript(rates(**{api: 1.0}))
+    for number in range(10):
+        t.client_sends(ask(number))
+        t.broker_answers(answer(number))
+    t.client_got(*map(answer, range(10)))
+    t.client_sends(ask(10), ask(11))
+    t.broker_answers(answer(10))
+    t.broker_got(*map(ask, range(11)))
+    t.client_got(answer(10, 1_000))
+    t.passes(1.0)
+    t.broker_got(ask(11))
+    assert t.row(f"request_rate.{api}").amount_total == 12
+
+
+def test_other_apis_are_not_charged():
+    t = Transcript(rates(Metadata=1.0))
+    t.client_sends(*(m.heartbeat(number) for number in range(20)), *(m.produce(number) for number in range(20)))
+    assert not t.paused
+    assert t.engine.snapshot(t.now) == [row for row in t.engine.snapshot(t.now) if row.kind == "produce"]
+
+
+def test_request_is_charged_to_its_api_and_to_all():
+    t = Transcript(rates(2.0, Metadata=1.0))
+    t.client_sends(*map(m.metadata, range(12)))
+    assert t.core.throttle.kind == METADATA
+    assert t.core.throttle.cause == "request_rates.Metadata of client-id=etl"
+    assert (t.row(METADATA).amount_total, t.row("request_rate").amount_total) == (11, 11)
+
+
+def test_produce_rate_holds_on_the_fast_path():
+    t = Transcript(rates(Produce=1.0))
+    for number in range(10):
+        t.client_sends(m.produce(number))
+    assert t.core.client.hot_buckets
+    t.client_sends(m.produce(10))
+    assert t.core.throttle.kind == "request_rate.Produce"
+
+
+def test_new_rate_charges_open_connections():
+    t = Transcript()
+    t.client_sends(*map(m.metadata, range(20)))
+    t.configure(rates(Metadata=1.0))
+    t.client_sends(*map(m.metadata, range(20, 31)))
+    assert t.paused
+    t.configure(rates(Metadata=20.0))
+    t.broker_answers(*(m.described(number, []) for number in range(31)))
+    t.passes(0.051)
+    assert not t.paused
+
+
+def test_members_of_a_group_share_its_rate():
+    group = Group("jobs", (GroupRule(client_id="job-*"),), {"request_rates.Metadata": 1.0})
+    engine = QuotaEngine(QuotaSettings((group.quota,), groups=(group,)), START)
+    one, other = Transcript(engine=engine), Transcript(engine=engine)
+    one.client_sends(*(m.metadata(number, client_id="job-1") for number in range(6)))
+    other.client_sends(*(m.metadata(number, client_id="job-2") for number in range(5)))
+    assert (one.paused, other.paused) == (False, True)
+    (row,) = (row for row in engine.snapshot(START) if row.group)
+    assert (row.group, row.kind, row.amount_total, row.limit) == ("jobs", METADATA, 11, 1.0)
