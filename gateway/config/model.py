@@ -128,6 +128,9 @@ class QuotasConfig(Section):
         "Algorithm of byte rates: a token bucket, which flows evenly, or Kafka's sampled window (KIP-13).", "token_bucket"
     )
     window: WindowConfig = described("Window over which use counts; it sets the burst too.", WindowConfig())
+    scope: Literal["cluster", "broker"] = described(
+        "Reach of each limit: the whole cluster, or each broker by itself, so that a broker's figures can be copied.", "cluster"
+    )
     mutations: MutationsConfig = described("Algorithm of controller mutations.", MutationsConfig())
     entities: EntityRows = described(
         "Quotas by entity, with Kafka's entities, keys and precedence. Of several rows of an entity, all but one have `until`"
@@ -140,7 +143,8 @@ class QuotasConfig(Section):
         (),
     )
     max_entities: Annotated[int, Field(ge=1, le=1_000_000)] = described(
-        "Entities with a bucket of their own, for each kind of quota. Further entities share one bucket per quota level.",
+        "Entities with a bucket of their own, for each kind of quota. Further entities share one bucket per quota level."
+        " With `scope: broker`, an entity counts once for each broker.",
         10_000,
         unit="entities",
     )

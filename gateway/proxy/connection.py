@@ -26,6 +26,7 @@ from gateway.proxy.tcp_info import silence_seconds, transferred_bytes
 from gateway.proxy.tls.causes import cause_of
 from gateway.proxy.wire import Data, Slot
 from gateway.quotas.bucket import Bucket
+from gateway.quotas.entity import BOOTSTRAP
 from protocol.errors import InvalidFrame, ProtocolError
 
 WRITE_BUFFER_HIGH: Final = 256 * 1024
@@ -103,6 +104,7 @@ class Session:
         self.peer = core.connection.peer = f"{address[0]}:{address[1]}"
         core.client.ip = core.throttle.origin.address = address[0]
         core.throttle.origin.broker = host.node_id
+        core.client.broker = BOOTSTRAP if host.node_id is None else host.node_id
         self.last_active = self._begun = monotonic()
         self._authenticate_by = self.last_active + host.context.authentication_seconds
 

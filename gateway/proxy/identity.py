@@ -2,6 +2,7 @@
 
 from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.entity import BOOTSTRAP
 from gateway.quotas.groups import NO_CLAIMS, Claims
 
 ANONYMOUS = "ANONYMOUS"
@@ -20,12 +21,13 @@ class Client:
     """A connection's user and its current client-id; their buckets are looked up once and kept until either changes.
 
     `hot_buckets` are those of Produce requests like the previous one. They are empty if the next Produce is to be parsed.
-    `ip` is the client's address, and `_claims` are those of its bearer token: groups may have rules for both.
+    `ip` is the client's address, and `_claims` are those of its bearer token: groups may have rules for both. `broker` is the
+    node id of the broker that serves the connection, or `BOOTSTRAP`.
     """
 
     __slots__ = (
-        "_buckets", "_claims", "_engine", "_entered", "_exempt", "_next", "_queued", "client_id", "generation", "hot_buckets",
-        "ip", "user",
+        "_buckets", "_claims", "_engine", "_entered", "_exempt", "_next", "_queued", "broker", "client_id", "generation",
+        "hot_buckets", "ip", "user",
     )  # fmt: skip
 
     def __init__(self, engine: QuotaEngine) -> None:
@@ -38,6 +40,7 @@ class Client:
         self._claims = NO_CLAIMS
         self.user = ANONYMOUS
         self.ip = ""
+        self.broker = BOOTSTRAP
         self.client_id = ""
         self.generation = engine.generation
         self.hot_buckets: tuple[Bucket, ...] = ()
@@ -93,7 +96,7 @@ class Client:
 
     def _path(self, kind: str, now: float, *, used: float = 0, limited: bool = False) -> tuple[Bucket, ...]:
         return self._engine.acquire_path(
-            kind, self.user, self.client_id, now, self.ip, self._claims, used=used, limited=limited
+            kind, self.user, self.client_id, now, self.ip, self._claims, broker=self.broker, used=used, limited=limited
         )
 
     def exempt_from(self, name: str) -> bool:

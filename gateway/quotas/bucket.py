@@ -378,6 +378,7 @@ class Bucket:
             unthrottled_seconds=self.episode.quiet(now) if self.policy.enforce else None,
             addresses=tuple(self.episode.addresses),
             group=self.resolution.tags.group or "",
+            broker=self.resolution.tags.broker_text,
         )
 
     def forgettable(self, now: float, idle_seconds: float) -> bool:

@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.entity import OTHER, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable, Resolution, Tags
+from gateway.quotas.entity import BOOTSTRAP, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable, Resolution, Tags
 from gateway.quotas.groups import NO_CLAIMS, Claims, Group, GroupTable
 from gateway.quotas.kinds import KINDS, REQUEST_KEYS, QuotaKind
 from gateway.quotas.kinds.produce import KIND as PRODUCE
 from gateway.quotas.labels import LabelSlots, UnnamedBuckets
-from gateway.quotas.meter import Meter, Window, carry_over
+from gateway.quotas.meter import Meter, Window, carry_over, precharge
 from gateway.quotas.policy import KindTotals, Policy, small_quotas
+from gateway.quotas.scope import at_broker, in_scope, overflow_tags
 from gateway.quotas.shared_meter import SharedMeter, UsageAccount, UsageKey
 from gateway.quotas.snapshot import Tally, ThrottleTotals, UsageRow
 
@@ -37,7 +38,8 @@ class QuotaSettings:
     """The settings that can be changed while the gateway runs.
 
     `quotas` are the config file's, those of `groups` included. `dynamic` are the quota API's. `algorithm` (`token_bucket` or
-    `window`) and `window` hold for each kind that is not in `metering`.
+    `window`) and `window` hold for each kind that is not in `metering`. With `by_broker`, limits hold at each broker as in
+    Kafka, except those of groups and of kinds that Kafka counts for the whole cluster.
     """
 
     quotas: tuple[EntityQuota, ...] = ()
@@ -47,6 +49,7 @@ class QuotaSettings:
     window: Window = field(default_factory=Window)
     metering: Mapping[str, Metering] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
+    by_broker: bool = False
 
     def metering_of(self, kind: QuotaKind) -> Metering:
         """The metering of a kind. A kind without the common algorithm has its own default algorithm."""
@@ -114,16 +117,18 @@ class QuotaEngine:
         ip: str = "",
         claims: Claims = NO_CLAIMS,
         *,
+        broker: int = BOOTSTRAP,
         used: float = 0,
         limited: bool = False,
     ) -> tuple[Bucket, ...]:
         """The buckets that a client's requests are charged to: its own, then its group's if the group has a limit of the kind.
 
         `used` is as for `acquire`. With `limited`, the path of a client without any limit is empty, and the engine keeps
-        nothing of the client. A client that is exempt from the kind stays out of its group's limit as well.
+        nothing of the client. A client that is exempt from the kind stays out of its group's limit as well. `broker` is the
+        node id of the broker that serves the client.
         """
         key = KINDS[kind].config_key
-        resolution = self._table.resolve(key, user, client_id)
+        resolution = at_broker(self._table.resolve(key, user, client_id), kind, broker, by_broker=self.settings.by_broker)
         group = None if resolution.exempt else self._groups.find(user, client_id, ip, claims)
         shared = None if group is None else self._table.resolve_group(key, group)
         if shared is None or shared.limit is None:
@@ -133,15 +138,18 @@ class QuotaEngine:
     def exempts(self, name: str, user: str, client_id: str) -> bool:
         return self._table.exempts(name, user, client_id)
 
-    def acquire_ip(self, kind: str, ip: str, now: float) -> Bucket | None:
+    def acquire_ip(self, kind: str, ip: str, now: float, broker: int = BOOTSTRAP) -> Bucket | None:
         """The bucket of an address. None if the address has no quota; then the engine keeps nothing of it."""
-        resolution = self._table.resolve_ip(KINDS[kind].config_key, ip)
-        return None if resolution.limit is None else self._acquire(kind, resolution, 0, now)
+        return self._acquire_limited(kind, self._table.resolve_ip(KINDS[kind].config_key, ip), broker, now)
 
-    def acquire_user(self, kind: str, user: str, now: float) -> Bucket | None:
+    def acquire_user(self, kind: str, user: str, now: float, broker: int = BOOTSTRAP) -> Bucket | None:
         """The bucket of a user's connections. None if the user has no quota; then the engine keeps nothing of it."""
-        resolution = self._table.resolve_user(KINDS[kind].config_key, user)
-        return None if resolution.limit is None else self._acquire(kind, resolution, 0, now)
+        return self._acquire_limited(kind, self._table.resolve_user(KINDS[kind].config_key, user), broker, now)
+
+    def _acquire_limited(self, kind: str, resolution: Resolution, broker: int, now: float) -> Bucket | None:
+        if resolution.limit is None:
+            return None
+        return self._acquire(kind, at_broker(resolution, kind, broker, by_broker=self.settings.by_broker), 0, now)
 
     def user_limit(self, key: str, user: str) -> float | None:
         """A limit of a user without a bucket, such as `MAX_CONNECTIONS`."""
@@ -170,10 +178,13 @@ class QuotaEngine:
     def peer_account(self, kind: str, tags: Tags | str, now: float) -> Bucket | None:
         """The bucket of the entity that a peer names by these tags. The engine makes a missing bucket, without connections.
 
-        A client that connects later finds the bucket charged. None if the entity has no quota here, or if there is no room.
+        A client that connects later finds the bucket charged. None if the entity has no quota here, if there is no room, or if
+        the peer has another scope.
         """
         buckets = self._buckets.get(kind)
         if buckets is None or isinstance(tags, str) or tags.overflow:
+            return None
+        if not in_scope(tags, kind, by_broker=self.settings.by_broker):
             return None
         tags = tags.bounded()
         bucket = buckets.get(tags)
@@ -216,11 +227,11 @@ class QuotaEngine:
         # The config bounds the number of groups, and a group without its own bucket could not be shared.
         if bucket is None and len(buckets) >= self.max_buckets and resolution.tags.group is None:
             self.overflowed += 1
-            resolution = replace(resolution, tags=_overflow_tags(resolution.entity))
+            resolution = replace(resolution, tags=overflow_tags(resolution.entity, resolution.tags.broker))
             bucket = buckets.get(resolution.tags)
         if bucket is None:
             bucket = self._create(KINDS[kind], resolution, now)
-            _precharge(bucket.meter, used, now)
+            precharge(bucket.meter, used, now)
         bucket.connections += 1
         bucket.last_used = now
         return bucket
@@ -235,14 +246,16 @@ class QuotaEngine:
     def apply(self, settings: QuotaSettings, now: float) -> None:
         """Change the configuration under live traffic. It takes effect on the next request: sessions see `generation` change.
 
-        A client that keeps its bucket keeps its use. A new window keeps use and debts. A new algorithm keeps recent use and no
-        debt.
+        A client that keeps its bucket keeps its use. A new window keeps use and debts. A new algorithm or a new scope keeps
+        recent use and no debt.
         """
         before, self.settings = self.settings, settings
         old = self._table
         self._set_table(QuotaTable(settings.quotas, settings.dynamic))
         if settings.groups != before.groups:
             self._groups = GroupTable(settings.groups)
+        if settings.by_broker != before.by_broker:
+            self._drop_misplaced()
         for name, kind in KINDS.items():
             metering, after = before.metering_of(kind), settings.metering_of(kind)
             self._policies[name].enforce = settings.enforce
@@ -253,6 +266,13 @@ class QuotaEngine:
                 self._reconfigure(kind, bucket, metering, now)
         self.recall()
 
+    def _drop_misplaced(self) -> None:
+        """Drop the buckets of the other scope. Sessions that hold one take its recent use to their next bucket."""
+        for name, buckets in self._buckets.items():
+            for tags, bucket in list(buckets.items()):
+                if not in_scope(tags, name, by_broker=self.settings.by_broker):
+                    self._drop(name, bucket)
+
     def _set_table(self, table: QuotaTable) -> None:
         self._table = table
         self._small_quotas = small_quotas(table)
@@ -261,9 +281,9 @@ class QuotaEngine:
     def _buckets_of(self, kind: str, entities: Set[ClientQuotaEntity]) -> Iterable[Bucket]:
         """The buckets that may have the quota of one of these entities: all buckets if one entity is a default."""
         buckets = self._buckets[kind]
-        if not all(entity.names_only for entity in entities):
+        if self.settings.by_broker or not all(entity.names_only for entity in entities):
             return buckets.values()
-        tags = [entity.tags for entity in entities] + [_overflow_tags(entity) for entity in entities]
+        tags = [entity.tags for entity in entities] + [overflow_tags(entity) for entity in entities]
         return [bucket for each in tags if (bucket := buckets.get(each)) is not None]
 
     def recall(self) -> None:
@@ -379,7 +399,7 @@ class QuotaEngine:
         keeps_use = old is not None and before.algorithm == self.settings.metering_of(kind).algorithm
         bucket.meter = self.changed_meter(kind.name, old, limit, before, now)
         if not keeps_use:
-            _precharge(bucket.meter, bucket.used_lately(), now)
+            precharge(bucket.meter, bucket.used_lately(), now)
 
     def _change_window(self, kind: str, window: Window, now: float) -> None:
         before = self._policies[kind]
@@ -387,14 +407,3 @@ class QuotaEngine:
         kept = policy.follow(before, now)
         for bucket in self._buckets[kind].values():
             bucket.rebind(policy, kept)
-
-
-def _overflow_tags(entity: ClientQuotaEntity | None) -> Tags:
-    """The tags of the bucket for all clients of a quota level that found no room."""
-    return Tags(OTHER, str(entity or OTHER), overflow=True)
-
-
-def _precharge(meter: Meter | None, used: float, now: float) -> None:
-    """Charge a new meter with its client's recent use, but without a debt from a time without a quota."""
-    if meter is not None:
-        meter.charge(min(used, meter.capacity), now)

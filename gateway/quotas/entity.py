@@ -7,7 +7,7 @@ Source: `ClientQuotaManager.DefaultQuotaCallback.quotaMetricTags` and `quotaLimi
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -145,6 +145,9 @@ VOLUMES: Final = "volumes"
 EXEMPTIONS: Final = (RATES, TOPICS, VOLUMES)
 """The quotas that an entity can be exempt from: quotas of entities, `quotas.topics` and `quotas.volumes`."""
 
+BOOTSTRAP: Final = -1
+"""In place of a broker's node id: the connections to a bootstrap port. The gateway does not know which broker serves them."""
+
 DynamicQuotas = Mapping[ClientQuotaEntity, Mapping[str, float]]
 """The quota API's limits per second, by entity and quota key."""
 
@@ -155,7 +158,7 @@ class Tags:
 
     None: the quota's level ignores the name. (Kafka's metrics have "" instead, but a client-id may be empty.) Connections have
     an `ip` only, requests never have one. `overflow`: the bucket of all clients that found no room for their own. The bucket of
-    a group has the `group` only.
+    a group has the `group` only. `broker`: the node id of the only broker that the bucket is for, or `BOOTSTRAP`; None: all.
     """
 
     user: str | None
@@ -163,12 +166,18 @@ class Tags:
     overflow: bool = False
     ip: str | None = None
     group: str | None = None
+    broker: int | None = None
 
     def bounded(self) -> "Tags":
         """The tags with short names. Messages and files of an older gateway may have long names."""
         if len(self.user or "") <= MAX_NAME and len(self.client_id or "") <= MAX_NAME:
             return self
-        return Tags(_bounded(self.user), _bounded(self.client_id), self.overflow, self.ip, self.group)
+        return replace(self, user=_bounded(self.user), client_id=_bounded(self.client_id))
+
+    @property
+    def broker_text(self) -> str:
+        """The broker in metrics and tables: its node id, `bootstrap`, or "" for a bucket of all brokers."""
+        return "" if self.broker is None else "bootstrap" if self.broker == BOOTSTRAP else str(self.broker)
 
     @property
     def shown(self) -> tuple[str, str]:

@@ -135,3 +135,9 @@ def throttle_time_ms(delay: float) -> int:
     A long delay saturates. Kafka keeps its low 32 bits, which may be negative and let the client through.
     """
     return min(floor(delay * 1000.0 + 0.5), MAX_THROTTLE_TIME_MS)
+
+
+def precharge(meter: Meter | None, used: float, now: float) -> None:
+    """Charge a new meter with its client's recent use, but without a debt from a time without a quota."""
+    if meter is not None:
+        meter.charge(min(used, meter.capacity), now)

@@ -23,6 +23,7 @@ class UsageRow:
     """One bucket: an entity's use of one quota kind. Rates are in the kind's unit per second, times in seconds.
 
     - `user`, `client_id`, `ip` and `group` are the bucket's tags: "" if the level does not name one.
+    - `broker` is the node id of the only broker that the bucket is for, or `bootstrap`. "" is a bucket of the whole cluster.
     - `level` is the configured entity of the limit, such as `user=alice, client-id=<default>`; `source` is `file` or `api`.
       Both are "" without a limit. The level of an exempt entity ends with ` (exempt)`.
     - `limit`: None is unlimited.
@@ -62,6 +63,7 @@ class UsageRow:
     unthrottled_seconds: float | None
     addresses: tuple[str, ...]
     group: str = ""
+    broker: str = ""
 
 
 def is_throttled(left: float, unthrottled: float | None) -> bool:

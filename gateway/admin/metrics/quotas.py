@@ -8,8 +8,9 @@ from gateway.admin.metrics.scrape import Scrape
 from gateway.quotas.kinds import KINDS, UNITS, Unit
 from gateway.quotas.snapshot import THROTTLE_BOUNDS, UsageRow
 
-_BUCKET: Labels = ("kind", "user", "client_id", "ip")
-"""Only addresses have the label `ip`: samples of clients keep the labels that they had before there were addresses."""
+_BUCKET: Labels = ("kind", "user", "client_id", "ip", "broker")
+"""Only addresses have the label `ip`: samples of clients keep the labels that they had before there were addresses. Only with
+`scope: broker` is there a label `broker`: an empty label is none for Prometheus."""
 
 
 def _per_bucket(read: Callable[[UsageRow], float | None], *, unit: Unit | None = None) -> Read:
@@ -20,7 +21,8 @@ def _per_bucket(read: Callable[[UsageRow], float | None], *, unit: Unit | None =
             if not row.group and (unit is None or KINDS[row.kind].unit == unit):
                 value = read(row)
                 if value is not None:
-                    yield (row.kind, row.user, row.client_id, *((row.ip,) if row.ip else ())), value
+                    last = (row.ip, row.broker) if row.broker else (row.ip,) if row.ip else ()
+                    yield (row.kind, row.user, row.client_id, *last), value
 
     return values
 
@@ -70,7 +72,7 @@ def _of_unit(unit: Unit) -> Iterator[Row]:
     yield Value(
         "gauge",
         f"weir_quota_limit_{name}_per_second",
-        f"Limit of a bucket for the whole cluster, {name} per second. Absent without a limit.",
+        f"Limit of a bucket for the whole cluster, or for its broker, {name} per second. Absent without a limit.",
         _BUCKET,
         _per_bucket(lambda row: row.limit, unit=unit),
         merge="max",

@@ -18,6 +18,7 @@ from gateway.quotas.engine import Metering, QuotaEngine, QuotaSettings
 from gateway.quotas.entity import DynamicQuotas, EntityQuota
 from gateway.quotas.kinds.controller_mutation import KIND as CONTROLLER_MUTATIONS
 from gateway.quotas.meter import Window
+from gateway.quotas.scope import BROKER
 
 _LOOK_SECONDS: Final = 60.0
 _SHORTEST_SECONDS: Final = 0.01
@@ -117,6 +118,7 @@ def quota_settings(section: QuotasConfig) -> QuotaSettings:
     return QuotaSettings(
         quotas=section.rows,
         groups=section.groups,
+        by_broker=section.scope == BROKER,
         enforce=section.enforce,
         algorithm=section.algorithm,
         window=_window(section.window),

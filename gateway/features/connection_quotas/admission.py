@@ -11,6 +11,7 @@ from typing import Protocol
 from gateway.clock import monotonic
 from gateway.features.connection_quotas.rules import ConnectionQuotas, ConnectionSlot
 from gateway.observer import Outlet
+from gateway.quotas.entity import BOOTSTRAP
 
 MAX_HELD = 1_000
 """The maximum number of held sockets. Further refused connections are closed at once."""
@@ -85,11 +86,18 @@ class ConnectionAdmission:
         return seconds
 
     def admit(
-        self, listener: str, connection: socket.socket, ip: str, port: int, *, limit_address: bool = True
+        self,
+        listener: str,
+        connection: socket.socket,
+        ip: str,
+        port: int,
+        *,
+        broker: int = BOOTSTRAP,
+        limit_address: bool = True,
     ) -> ConnectionSlot | None:
         """Count a new connection. Returns None for a refused connection; this object closes its socket."""
         now = monotonic()
-        verdict = self.quotas.accept(listener, ip, now, limit_address=limit_address)
+        verdict = self.quotas.accept(listener, ip, now, broker=broker, limit_address=limit_address)
         if isinstance(verdict, ConnectionSlot):
             return verdict
         reason = verdict.reason

@@ -6,7 +6,7 @@ from typing import Final
 
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine
-from gateway.quotas.entity import MAX_CONNECTIONS, short_name
+from gateway.quotas.entity import BOOTSTRAP, MAX_CONNECTIONS, short_name
 from gateway.quotas.kinds.connection import KIND as CONNECTIONS
 
 USER: Final = "user"
@@ -55,8 +55,8 @@ class UserConnections:
         self.parts = 1
         self.refused = 0
 
-    def accept(self, user: str, now: float) -> UserVerdict:
-        """Count a connection, or refuse it. A refused one uses nothing of the rate."""
+    def accept(self, user: str, now: float, broker: int = BOOTSTRAP) -> UserVerdict:
+        """Count a connection to a broker, or refuse it. A refused one uses nothing of the rate."""
         settings = self._engine.settings
         hold = settings.metering_of(CONNECTIONS).window.seconds if self.refused < MAX_REFUSED else 0.0
         most = self._engine.user_limit(MAX_CONNECTIONS, user)
@@ -64,7 +64,7 @@ class UserConnections:
             self.refused += 1
             return UserVerdict("max_per_user", hold)
         delay, enforced = 0.0, False
-        bucket = self._engine.acquire_user(CONNECTIONS.name, user, now)
+        bucket = self._engine.acquire_user(CONNECTIONS.name, user, now, broker)
         if bucket is not None:
             self._engine.release(bucket, now)
             delay, enforced = bucket.charge(1, now)

@@ -17,7 +17,7 @@ from typing import ClassVar, Final
 
 from gateway.features.connection_quotas.per_user import ADMITTED, USER, CountKey, UserConnections, UserVerdict, part_of
 from gateway.quotas.engine import Metering, QuotaEngine
-from gateway.quotas.entity import Tags, short_name
+from gateway.quotas.entity import BOOTSTRAP, Tags, short_name
 from gateway.quotas.kinds.connection import KIND as CONNECTIONS
 from gateway.quotas.meter import Meter, Window
 from gateway.quotas.rate import SampledRate
@@ -143,10 +143,11 @@ class ListenerQuota:
 class ConnectionSlot:
     """One connection that is counted until it is released."""
 
-    __slots__ = ("_open", "_quotas", "_refused", "_user", "ip", "listener")
+    __slots__ = ("_broker", "_open", "_quotas", "_refused", "_user", "ip", "listener")
 
-    def __init__(self, quotas: "ConnectionQuotas", listener: str, ip: str) -> None:
+    def __init__(self, quotas: "ConnectionQuotas", listener: str, ip: str, broker: int) -> None:
         self._quotas = quotas
+        self._broker = broker
         self._open = True
         self._refused = False
         self._user = ""
@@ -158,7 +159,7 @@ class ConnectionSlot:
         if user == self._user or not self._open:
             return ADMITTED
         self._leave()
-        verdict = self._quotas.users.accept(user, now)
+        verdict = self._quotas.users.accept(user, now, self._broker)
         self._refused = verdict.refused
         if self._refused:
             self._quotas.report_refusal(self, user, verdict.refusal)
@@ -228,8 +229,12 @@ class ConnectionQuotas:
         """Seconds until the listener may accept a connection; inf: until a connection is closed."""
         return max(self.gateway.wait(now), self.listeners[listener].wait(now))
 
-    def accept(self, listener: str, ip: str, now: float, *, limit_address: bool = True) -> ConnectionSlot | Refusal:
+    def accept(
+        self, listener: str, ip: str, now: float, *, broker: int = BOOTSTRAP, limit_address: bool = True
+    ) -> ConnectionSlot | Refusal:
         """Count a connection that a listener has accepted, or refuse the connection. The listener must not have to `wait`.
+
+        With `scope: broker`, the rate of the address is that of one `broker`.
 
         A delay is at most one sample of the quota window, as in Kafka. A balancer's own connections and those of clients
         without an address come without `limit_address`.
@@ -238,7 +243,7 @@ class ConnectionQuotas:
         if limit_address and at_once + self._peers.get((IP, ip), 0) >= part_of(self.max_per_ip(ip), self._parts):
             return Refusal("max_per_ip")
         enforce, longest = self._engine.settings.enforce, self._metering.window.seconds
-        bucket = self._engine.acquire_ip(KIND, ip, now) if limit_address else None
+        bucket = self._engine.acquire_ip(KIND, ip, now, broker) if limit_address else None
         if bucket is not None:
             delay, enforced = bucket.enter(longest, now)
             self._engine.release(bucket, now)
@@ -251,7 +256,7 @@ class ConnectionQuotas:
         self._per_ip[ip] = at_once + 1
         quota.connections += 1
         self.gateway.connections += 1
-        return ConnectionSlot(self, listener, ip)
+        return ConnectionSlot(self, listener, ip, broker)
 
     def release(self, listener: str, ip: str) -> None:
         """Count that a connection is closed. Raises ValueError if the address has no open connection."""

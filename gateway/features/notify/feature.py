@@ -120,7 +120,7 @@ class Notify(Feature[NotifyConfig | None]):
 
     def _log(self, notice: Notice, context: NoticeContext) -> None:
         row = notice.row
-        names = {"user": row.user, "client_id": row.client_id, "ip": row.ip, "group": row.group}
+        names = {"user": row.user, "client_id": row.client_id, "ip": row.ip, "group": row.group, "broker": row.broker}
         _log.info(
             "%s",
             sentence(notice, context),

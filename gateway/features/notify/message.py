@@ -42,6 +42,7 @@ def json_body(notice: Notice, context: NoticeContext) -> dict[str, Any]:
             "ip": row.ip or None,
             "group": row.group or None,
         },
+        "broker": row.broker or None,
         "kind": row.kind,
         "key": kind.config_key,
         "unit": kind.limit_unit,
@@ -74,7 +75,8 @@ def sentence(notice: Notice, context: NoticeContext, escape: Callable[[str], str
                                row.ip and f"ip {row.ip}", row.group and f"group {row.group}") if part]  # fmt: skip
     entity = escape(", ".join(name[:_LONGEST_NAME] for name in names))
     limit = "no limit" if row.limit is None else kind.text(row.limit)
-    quota = escape(f"{kind.config_key} {limit} of {row.level}" + (f" ({context.set_in})" if context.set_in else ""))
+    place = (f" at broker {row.broker}" if row.broker else "") + (f" ({context.set_in})" if context.set_in else "")
+    quota = escape(f"{kind.config_key} {limit} of {row.level}{place}")
     if notice.event == NEAR:
         return f"{entity} uses {row.used_ratio:.0%} of its quota {quota}. Throttling begins at 100%."
     if notice.event == THROTTLED:

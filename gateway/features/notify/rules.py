@@ -14,8 +14,8 @@ EVENTS: Final = (NEAR, THROTTLED, ENDED)
 
 MAX_EPISODES: Final = 10_000
 
-BucketName = tuple[str, str, str, str, str]
-"""Kind, user, client-id, address and group, as in metrics."""
+BucketName = tuple[str, str, str, str, str, str]
+"""Kind, user, client-id, address, group and broker, as in metrics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class EpisodeTable:
         for row in rows:
             if row.limit is None or OTHER in (row.user, row.client_id):
                 continue
-            name = (row.kind, row.user, row.client_id, row.ip, row.group)
+            name = (row.kind, row.user, row.client_id, row.ip, row.group, row.broker)
             # Of an entity that was idle at the last look, only throttles of the last minute count, as one.
             lately = row.throttled_seconds is not None
             before = self._throttled.get(name, row.throttled_total - lately)

@@ -37,7 +37,7 @@ MAX_BYTES = 1 << 28
 _MAX_HEADER = 4_096
 
 _TOTALS_PER_LINE = 50
-_TAGS = ("user", "client_id", "ip", "group")
+_TAGS = ("user", "client_id", "ip", "group", "broker")
 
 
 class BadUsageFileError(Exception):
@@ -83,13 +83,14 @@ class _Row(_Saved):
     client_id: str | None = None
     ip: str | None = None
     group: str | None = None
+    broker: int | None = None
     listener: str | None = None
     limit: Annotated[float, Field(gt=0)]
     metering: _Metering
     spent: Annotated[_Spent, Field(min_length=1)]
 
     def tags(self) -> Tags:
-        return Tags(self.user, self.client_id, ip=self.ip, group=self.group)
+        return Tags(self.user, self.client_id, ip=self.ip, group=self.group, broker=self.broker)
 
     def use(self) -> RecentUse:
         algorithm, samples, seconds = self.metering
@@ -105,11 +106,14 @@ class _Total(_Saved):
     client_id: str | None = None
     ip: str | None = None
     group: str | None = None
+    broker: int | None = None
     name: str | None = None
     total: Annotated[int, Field(ge=0)]
 
     def key(self) -> UsageKey:
-        return self.kind, Tags(self.user, self.client_id, ip=self.ip, group=self.group) if self.name is None else self.name
+        if self.name is not None:
+            return self.kind, self.name
+        return self.kind, Tags(self.user, self.client_id, ip=self.ip, group=self.group, broker=self.broker)
 
 
 class _Member(_Saved):
@@ -204,7 +208,7 @@ def peer_lines(peer: PeerTotals) -> Iterator[str]:
         yield _line({"member": peer.identity, "sequence": peer.sequence, "told": told[start : start + _TOTALS_PER_LINE]})
 
 
-def _names(name: Tags | str) -> dict[str, str]:
+def _names(name: Tags | str) -> dict[str, str | int]:
     if isinstance(name, str):
         return {"name": name}
     return {part: value for part in _TAGS if (value := getattr(name, part)) is not None}

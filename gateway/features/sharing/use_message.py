@@ -4,13 +4,15 @@
     value  {"Version": 1, "Sequence": 17, "Entities": [["produce", {"user": "alice"}, 123456789, 4096], ...],
             "Connections": [["user", "alice", 12], ...]}
 
-A row has the kind, the tags or the name (`{"name": "payments"}` with the kind `topic`), and two counts in the kind's unit.
+A row has the kind, the tags or the name (`{"name": "payments"}` with the kind `topic`), and two counts in the kind's unit. The
+tag `broker` is a node id as text; an older Weir skips rows with it.
 The first count is the use since the member began to count, the second the use within the quota window. A row of `Connections`
 has the kind and the name of a maximum number, and the member's open connections. Each message has all such rows; messages of
 an older Weir have none. A record without a value means that the member has left.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -30,6 +32,7 @@ CountKey = tuple[str, str]
 
 _ID_DIGITS = 16
 _HEX = frozenset("0123456789abcdef")
+_NODE_ID = re.compile(r"-1|\d{1,10}", re.ASCII)
 _MAX_INT64 = 2**63 - 1
 MAX_NAME = 32_767
 """The maximum number of characters in all parts, as long as a client-id may be. An entity with a longer name is not shared."""
@@ -119,9 +122,18 @@ def _use(row: object) -> EntityUse:
     name = names.pop(_NAME, None)
     if name is not None and names:
         raise BadRecordError("bad_type", "an entity has both a name and tags")
-    tags = Tags(names.get("user"), names.get("client_id"), ip=names.get("ip"), group=names.get("group"))
+    broker = _broker(names.get("broker"))
+    tags = Tags(names.get("user"), names.get("client_id"), ip=names.get("ip"), group=names.get("group"), broker=broker)
     what = tags if name is None else name
     return EntityUse(kind, what, _count(total, "the total"), _count(recent, "the recent use"))
+
+
+def _broker(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not _NODE_ID.fullmatch(text):
+        raise BadRecordError("bad_type", "broker is not a node id")
+    return int(text)
 
 
 def _connections(rows: object, skipped: list[str]) -> dict[CountKey, int]:
@@ -155,11 +167,11 @@ def name_length(name: Tags | str) -> int:
 
 
 _NAME = "name"
-_TAGS = ("user", "client_id", "ip", "group")
+_TAGS = ("user", "client_id", "ip", "group", "broker")
 _PARTS = (*_TAGS, _NAME)
 
 
 def _parts(tags: Tags | str) -> dict[str, str]:
     if isinstance(tags, str):
         return {_NAME: tags}
-    return {part: name for part in _TAGS if (name := getattr(tags, part)) is not None}
+    return {part: str(name) for part in _TAGS if (name := getattr(tags, part)) is not None}

@@ -18,6 +18,7 @@ from gateway.cluster.brokers import Address
 from gateway.proxy.listeners.proxy_headers import ProxyHeaders
 from gateway.proxy.tls.handshakes import Handshakes
 from gateway.proxy.wire import Slot
+from gateway.quotas.entity import BOOTSTRAP
 
 ACCEPTS_PER_WAKE = 32
 """The limit on accepted connections before the event loop serves open connections again; about 1 ms of work."""
@@ -39,8 +40,10 @@ class Admission(Protocol):
     def wait(self, listener: str, resume: Callable[[], None]) -> float:
         """Return the seconds until the listener may accept. After `inf`, it calls `resume` when the listener may accept."""
 
-    def admit(self, listener: str, connection: socket.socket, ip: str, port: int, *, limit_address: bool = True) -> Slot | None:
-        """Count a new connection, or refuse it: close its socket and return None.
+    def admit(
+        self, listener: str, connection: socket.socket, ip: str, port: int, *, broker: int, limit_address: bool = True
+    ) -> Slot | None:
+        """Count a new connection, or refuse it: close its socket and return None. `broker` is that of the port.
 
         Without `limit_address`, the limits on addresses refuse nothing.
         """
@@ -53,8 +56,9 @@ Serve = Callable[[Slot, Address], asyncio.Protocol]
 class Acceptor:
     """Accepts connections from one listening socket, and owns the socket. With `tls`, connections start with a handshake.
 
-    `listener` is the name of the listener in the config. Connections that must wait stay in the kernel's queue. With `headers`,
-    a balancer's connection is admitted only after its header, with the client's address.
+    `listener` is the name of the listener in the config, `broker` the node id of the port's broker. Connections that must wait
+    stay in the kernel's queue. With `headers`, a balancer's connection is admitted only after its header, with the client's
+    address.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Acceptor:
         admission: Admission,
         listener: str,
         *,
+        broker: int = BOOTSTRAP,
         tls: Handshakes | None = None,
         headers: ProxyHeaders | None = None,
     ) -> None:
@@ -71,6 +76,7 @@ class Acceptor:
         self._serve = serve
         self._admission = admission
         self._listener = listener
+        self._broker = broker
         self._tls = tls
         self._headers = headers
         self._introduced: deque[tuple[socket.socket, Address, bool]] = deque()  # after their headers, before admission
@@ -193,7 +199,7 @@ class Acceptor:
         self, connection: socket.socket, client: Address, limit_address: bool = True, *, unread: ProxyHeaders | None = None
     ) -> None:
         """Start the connection's session, unless a limit refuses it. `unread` refuses a header that a client sends."""
-        slot = self._admission.admit(self._listener, connection, *client, limit_address=limit_address)
+        slot = self._admission.admit(self._listener, connection, *client, broker=self._broker, limit_address=limit_address)
         if slot is not None:
             self._run(self._begin(connection, slot, client, unread))
 

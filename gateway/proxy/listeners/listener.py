@@ -26,6 +26,7 @@ from gateway.proxy.sessions import Sessions
 from gateway.proxy.tls.contexts import LiveContext, ServerContext, server_context
 from gateway.proxy.tls.handshakes import Handshakes
 from gateway.proxy.tls.principal import PrincipalMapping
+from gateway.quotas.entity import BOOTSTRAP
 from protocol.bodies.addresses import Translate
 
 BACKLOG = 1024
@@ -210,7 +211,8 @@ class Listener:
         else:
             failures = self._counters.handshake_failures
             serve = partial(AcceptedTlsClient, TlsAcceptor(name, partial(self._host_of, host), self._mapping, failures))
-        acceptor = Acceptor(bound, serve, self._admission, name, tls=self._handshakes, headers=self._headers)
+        port_of = BOOTSTRAP if node_id is None else node_id
+        acceptor = Acceptor(bound, serve, self._admission, name, broker=port_of, tls=self._handshakes, headers=self._headers)
         acceptor.start()
         self._acceptors.append(acceptor)
 

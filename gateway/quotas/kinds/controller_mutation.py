@@ -14,5 +14,6 @@ KIND = QuotaKind(
     charge=Charge(frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS}), by="request"),
     integral=False,
     meters={"token_bucket": TokenBucket.for_mutations, "rate": SpreadRate},
+    at_each_broker=False,  # the active controller counts
     full_request=FullRequest(50, "one topic of 50 partitions", "create topics with fewer partitions"),
 )

@@ -93,6 +93,7 @@ class QuotaKind:
     - `meters`: the algorithms by their names in the config file, the default one first.
     - `full_request`: None if no mute can end a client's session.
     - `per_second`: False for a limit that is a total.
+    - `at_each_broker`: False if Kafka counts the quota at one broker for the whole cluster.
     - `in_overview`: the live page and the reports show the sum over all entities.
     - `api`: the only API of a kind of `request_rates`. Such a kind has no key of its own in a row of the config.
     """
@@ -109,6 +110,7 @@ class QuotaKind:
     meters: Mapping[str, NewMeter] = field(default_factory=lambda: BYTE_METERS)
     full_request: FullRequest | None = None
     per_second: bool = True
+    at_each_broker: bool = True
     in_overview: bool = False
     api: ApiKey | None = None
 

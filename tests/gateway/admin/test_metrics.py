@@ -118,6 +118,19 @@ def test_address_has_a_label_that_no_client_can_take(view: AdminView, engine: Qu
     assert not page.has("weir_early_requests_total", user="", client_id="")
 
 
+def test_scope_broker_adds_the_label_broker(view: AdminView, engine: QuotaEngine) -> None:
+    quota = EntityQuota(ClientQuotaEntity("carol"), {"producer_byte_rate": 5, "controller_mutation_rate": 5})
+    engine.apply(QuotaSettings((quota,), by_broker=True), view.monotonic())
+    for broker, size in ((1, 7), (2, 9)):
+        engine.acquire_path("produce", "carol", "", view.monotonic(), broker=broker)[0].charge(size, view.monotonic())
+    engine.acquire_path("controller_mutation", "carol", "", view.monotonic(), broker=1)[0].charge(1, view.monotonic())
+    page = Page(view)
+    carol = {"user": "carol", "client_id": ""}
+    at_brokers = [page.get("weir_quota_bytes_total", kind="produce", **carol, ip="", broker=broker) for broker in ("1", "2")]
+    assert at_brokers == [7, 9]
+    assert page.get("weir_quota_partitions_total", kind="controller_mutation", **carol) == 1
+
+
 def test_groups_have_metrics_of_their_own(view: AdminView, engine: QuotaEngine) -> None:
     jobs = Group("jobs", (GroupRule(client_id="job-*"),), {"producer_byte_rate": 1_000})
     engine.apply(QuotaSettings((jobs.quota,), groups=(jobs,)), view.monotonic())

@@ -259,6 +259,10 @@ BAD = [
     # quotas
     (MINIMAL + "quotas: {enforce: 'no'}\n", "quotas.enforce", "must be true or false, not text", "without quotes"),
     (MINIMAL + "quotas: {algorithm: leaky}\n", "quotas.algorithm", "is not a choice", "'token_bucket' or 'window'"),
+    (MINIMAL + "quotas: {scope: brokers}\n", "quotas.scope", "is not a choice", "'cluster' or 'broker'"),
+    (MINIMAL + "quotas: {scope: 3}\n", "quotas.scope", "is not a choice", "'cluster' or 'broker'"),
+    (MINIMAL + "quotas: {scope: }\n", "quotas.scope", "is empty", "to get its default"),
+    (MINIMAL + "scope: broker\n", "scope", "is not a key of the file", "it belongs under quotas"),
     (MINIMAL + "quotas: {window: {samples: 1}}\n", "quotas.window.samples", "must be at least 2", "at least 2"),
     (MINIMAL + "quotas: {window: {seconds: 0}}\n", "quotas.window.seconds", "must be at least 1", "at least 1"),
     (MINIMAL + "quotas: {window: 11}\n", "quotas.window", "must be a section with keys", "indented"),

@@ -24,8 +24,9 @@ from gateway.features.volume_quotas.rules import ClusterVolumes, VolumeState, Vo
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.counters import Counters
 from gateway.proxy.states import IllegalEventError, Mute, MuteEvent, MuteState
+from gateway.quotas.bucket import Bucket
 from gateway.quotas.engine import QuotaEngine, QuotaSettings
-from gateway.quotas.entity import DEFAULT, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable
+from gateway.quotas.entity import BOOTSTRAP, DEFAULT, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable
 from gateway.quotas.meter import MAX_THROTTLE_TIME_MS, Window, throttle_time_ms
 from gateway.quotas.rate import SampledRate, WindowMeter
 from gateway.quotas.token_bucket import TokenBucket
@@ -146,7 +147,9 @@ class ReplayedManager:
     # The vectors of the request quota count a thread's time in ms against a percentage. One percent is 10 ms per second.
     MICROSECONDS, MICROSECONDS_OF_A_PERCENT = 1_000, 10_000
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: dict[str, Any], broker: int | None = None) -> None:
+        """`broker`: the manager is this broker's, and the engine has buckets for each broker."""
+        self.broker = broker
         self.window = window(config)
         self.longest_ms = config.get("max_throttle_ms", MAX_THROTTLE_TIME_MS)
         self.unit = self.MICROSECONDS_OF_A_PERCENT if "unit" in config else 1
@@ -161,7 +164,10 @@ class ReplayedManager:
 
     def settings(self) -> QuotaSettings:
         quotas = tuple(EntityQuota(entity, {"producer_byte_rate": limit}) for entity, limit in self.limits.items())
-        return QuotaSettings(quotas, algorithm="window", window=self.window)
+        return QuotaSettings(quotas, algorithm="window", window=self.window, by_broker=self.broker is not None)
+
+    def bucket(self, user: str, client_id: str, now: float) -> Bucket:
+        return self.engine.acquire_path("produce", user, client_id, now, broker=self.broker or BOOTSTRAP)[0]
 
     def update_quota(self, now: float, user: str | None, client_id: str | None, quota: float | None) -> None:
         entity = ClientQuotaEntity(*(DEFAULT if name == "<default>" else name for name in (user, client_id)))
@@ -182,18 +188,18 @@ class ReplayedManager:
         return [tags.user or "", tags.client_id or ""]
 
     def max_value_in_window(self, now: float, user: str, client_id: str) -> float:
-        bucket = self.engine.acquire("produce", user, client_id, now)
+        bucket = self.bucket(user, client_id, now)
         self.engine.release(bucket, now)
         return UNBOUNDED_IN_KAFKA if bucket.meter is None else bucket.meter.capacity
 
     def record(self, now: float, user: str, client_id: str, value: int = 0, value_ms: float = 0) -> int:
-        bucket = self.engine.acquire("produce", user, client_id, now)
+        bucket = self.bucket(user, client_id, now)
         delay, _ = bucket.charge(value or round(value_ms * self.MICROSECONDS), now)
         self.engine.release(bucket, now)
         return min(throttle_time_ms(delay), self.longest_ms)
 
     def throttle(self, now: float, ms: int) -> None:
-        bucket = self.engine.acquire("produce", "ANONYMOUS", "unknown", now)
+        bucket = self.bucket("ANONYMOUS", "unknown", now)
         self.throttles.append(ChannelThrottle(SilentWire(), self.counters))
         self.throttles[-1].start((ms / 1000, True), now, bucket, None)
 
@@ -210,6 +216,19 @@ class ReplayedManager:
     def sensor_exists(self, now: float, name: str) -> bool:
         user, client_id = name.removeprefix("ProduceThrottleTime-").removeprefix("Produce-").split(":")
         return (user, client_id) in {(row.user, row.client_id) for row in self.engine.snapshot(now)}
+
+
+def replay_two_brokers(config: dict[str, Any]) -> Step:
+    """Each step is taken at two brokers that share an engine, one after the other: each has to decide as if it were alone."""
+    first, second = (ReplayedManager(config, broker) for broker in (1, 2))
+    second.engine, second.limits = first.engine, first.limits
+
+    def step(op: str, args: dict[str, Any], now: float | None) -> Any:
+        of_first, of_second = (manager.step(op, args, now) for manager in (first, second))
+        assert of_first == of_second
+        return of_first
+
+    return step
 
 
 class ConnectionThrottled(Exception):
@@ -622,6 +641,16 @@ def test_vector_steps_give_recorded_results(vector):
         if vector["kind"] == "delay_queue":  # Kafka's delay continues below zero, Weir's remaining time stops at zero
             expect = {how: max(value, 0) for how, value in expect.items()}
         check(vector["case"], index, expect, actual)
+
+
+@pytest.mark.parametrize(
+    "vector", [v for v in VECTORS if v["kind"] == "client_quota"], ids=lambda v: v["case"].replace(" ", "-")
+)
+def test_scope_broker_gives_kafkas_results_at_two_brokers(vector):
+    step = replay_two_brokers(vector["config"])
+    for index, each in enumerate(vector["steps"]):
+        now = None if each["t_ms"] is None else (vector["config"]["base_ms"] + each["t_ms"]) / 1000
+        check(vector["case"], index, each["expect"], step(each["op"], each["args"], now))
 
 
 def test_deviations_name_existing_steps():

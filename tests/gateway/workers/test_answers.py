@@ -68,7 +68,14 @@ class TestRows:
         ]
 
     def test_distinct_buckets_stay_unchanged(self) -> None:
-        others = [row("bob"), row(kind="fetch"), row("", group="jobs"), row("", group="others")]
+        others = [
+            row("bob"),
+            row(kind="fetch"),
+            row("", group="jobs"),
+            row("", group="others"),
+            row(broker="1"),
+            row(broker="2"),
+        ]
         assert merge_rows([[row()], others]) == [row(), *others]
 
     def test_worker_without_the_new_quota_yet_is_merged(self) -> None:

@@ -114,6 +114,12 @@ def test_json_body_has_units_and_times() -> None:
     assert body["page"] == "http://weir:9644/entities?user=alice"
 
 
+def test_notice_names_the_broker_of_the_quota() -> None:
+    notice = Notice(THROTTLED, throttled(3, broker="2"), 30.0, 2, 1.2)
+    assert json_body(notice, CONTEXT)["broker"] == "2"
+    assert "producer_byte_rate 1.00 MiB/s of user=alice at broker 2 (weir.yaml:6)" in slack_body(notice, CONTEXT)["text"]
+
+
 def test_slack_text_is_escaped() -> None:
     row = throttled(1, user="<!channel> & co", level="user=<!channel> & co")
     text = slack_body(Notice(THROTTLED, row, 0.0, 1, 1.2), CONTEXT)["text"]

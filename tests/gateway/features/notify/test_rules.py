@@ -115,6 +115,11 @@ def test_entities_match_by_name_or_by_default_quota(entity: tuple[str, str, str]
     assert is_of_entity(*entity, row) is matches
 
 
+def test_each_broker_has_its_own_episode() -> None:
+    notices = EpisodeTable(0.8, QUIET).observe([used(0.9, broker=broker) for broker in ("1", "2")], 0.0)
+    assert [(notice.event, notice.row.broker) for notice in notices] == [(NEAR, "1"), (NEAR, "2")]
+
+
 def test_groups_have_episodes_of_their_own() -> None:
     rows = [used(0.9, user="", group=group, level=f"group={group}") for group in ("jobs", "others")]
     notices = EpisodeTable(0.8, QUIET).observe(rows, 0.0)

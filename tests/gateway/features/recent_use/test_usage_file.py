@@ -93,8 +93,10 @@ def test_written_usage_is_read(path, usage):
     assert read_usage(path) == usage
 
 
-def test_use_of_a_group_is_kept(path):
-    tags = Tags(None, None, group="jobs")
+@pytest.mark.parametrize(
+    "tags", [Tags(None, None, group="jobs"), Tags("alice", None, broker=3), Tags("alice", None, broker=-1)]
+)
+def test_use_of_a_group_or_broker_is_kept(path, tags):
     usage = Usage(USAGE.at, (BucketUse("produce", tags, USE),), peers=(PeerTotals("00f1", 7, {("produce", tags): 512}),))
     write(path, usage)
     assert read_usage(path) == usage

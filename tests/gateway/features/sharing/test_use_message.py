@@ -21,7 +21,10 @@ from gateway.quotas.entity import Tags
 from gateway.quotas.kinds import KINDS
 
 names = st.none() | st.text(max_size=20)
-tags = st.builds(Tags, names, names, ip=names).filter(lambda tags: (tags.user, tags.client_id, tags.ip) != (None, None, None))
+brokers = st.none() | st.integers(-1, 2**31 - 1)
+tags = st.builds(Tags, names, names, ip=names, broker=brokers).filter(
+    lambda tags: (tags.user, tags.client_id, tags.ip) != (None, None, None)
+)
 counts = st.integers(0, 2**63 - 1)
 uses = st.builds(EntityUse, st.sampled_from(list(KINDS)), tags, counts, counts)
 
@@ -78,6 +81,9 @@ def test_unusable_message_is_refused(value: bytes, reason: str) -> None:
         (["produce", {"user": 1}, 1, 1], "bad_type"),
         (["produce", {"user": "a" * 40_000}, 1, 1], "bad_type"),
         (["produce", {"user": "a", "name": "b"}, 1, 1], "bad_type"),
+        (["produce", {"user": "a", "broker": 1}, 1, 1], "bad_type"),
+        (["produce", {"user": "a", "broker": "-2"}, 1, 1], "bad_type"),
+        (["produce", {"user": "a", "broker": "1 "}, 1, 1], "bad_type"),
         (["produce", {"shoe": "a"}, 1, 1], "unknown_part"),
         (["produce", {"user": "a"}, -1, 1], "bad_number"),
         (["produce", {"user": "a"}, 1, 2**63], "bad_number"),
