@@ -5,6 +5,7 @@ from typing import Final, Protocol
 
 from gateway.proxy.counters import Counters
 from gateway.proxy.in_flight import Entry
+from gateway.proxy.membership import Membership
 from gateway.proxy.states import Mute, MuteEvent, MuteState
 from gateway.proxy.wire import Origin, Recorder, Wire
 from gateway.quotas.bucket import Bucket, QuotaVerdict
@@ -31,8 +32,8 @@ class ChannelThrottle:
     """
 
     __slots__ = (
-        "_bucket", "_counters", "_entry", "_gate", "_gated", "_limit", "_mute", "_recorder", "_unread_when_answered",
-        "_wire", "active", "origin", "until",
+        "_bucket", "_counters", "_entry", "_firm_until", "_gate", "_gated", "_limit", "_membership", "_mute", "_recorder",
+        "_unread_when_answered", "_wire", "active", "origin", "until",
     )  # fmt: skip
 
     def __init__(
@@ -43,6 +44,8 @@ class ChannelThrottle:
         self._recorder = recorder
         self._gate = gate
         self._gated = False  # the gate has set `until`, not a quota
+        self._firm_until = 0.0  # the end of the mutes that spare no member of a group
+        self._membership: Membership | None = None
         self.origin = Origin()
         self._mute = Mute()
         self._entry: Entry | None = None
@@ -78,6 +81,12 @@ class ChannelThrottle:
         self, verdict: QuotaVerdict, now: float, bucket: Bucket, api_key: int, entry: Entry | None, amount: int
     ) -> None:
         delay, enforced = verdict
+        if self._membership is not None and enforced and bucket.kind.counts_requests:
+            longest = self._membership.longest_mute(now)
+            if longest < delay:
+                bucket.shorten(delay, longest)
+                self._counters.member_mutes += 1
+                delay, verdict = longest, (longest, True)
         if self._recorder is not None:
             self._recorder.throttled(self.origin, api_key, bucket, amount, verdict, now)
         bucket.episode.note_address(self.origin.address)
@@ -96,6 +105,8 @@ class ChannelThrottle:
     def _mute_for(self, delay: float, now: float, bucket: Bucket, entry: Entry | None) -> bool:
         """Mute for that time, unless the client is muted for longer already. True if the mute is now due to this call."""
         until = now + max(1, throttle_time_ms(delay)) / 1000.0
+        if not bucket.kind.counts_requests and until > self._firm_until:
+            self._firm_until = until
         if self.active and self._mute.state is not MuteState.MUTED_AND_RESPONSE_PENDING:
             if until <= self.until:
                 return False
@@ -117,6 +128,21 @@ class ChannelThrottle:
         if self._entry is None:
             self._mute.fire(MuteEvent.RESPONSE_SENT)
         return True
+
+    def membership(self) -> Membership:
+        """The connection's members of groups. Connections of clients without a rate of requests have none."""
+        if self._membership is None:
+            self._membership = Membership()
+        return self._membership
+
+    def accept_member(self, session_seconds: float | None, now: float) -> None:
+        """Note that the coordinator has accepted a member, see `Membership.accepted`, and shorten a mute that is too long."""
+        membership = self.membership()
+        membership.accepted(session_seconds, now)
+        until = max(now + membership.longest_mute(now), self._firm_until)
+        if self.active and until < self.until:
+            self._counters.member_mutes += 1
+            self._shorten(until)
 
     def time_left_ms(self, now: float) -> int:
         """The rest of the throttle time, for a response that is written now."""

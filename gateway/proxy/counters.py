@@ -15,6 +15,7 @@ class Counters:
     `latency[api_key][i]` counts upstream latencies in slot i (not cumulative), and `latency_seconds[api_key]` is their sum.
     `wait_moves[api_key][i]`, added to it, gives the latencies that clients see: a request that waited in Weir leaves its slot
     for a later slot. `wait_seconds[api_key]` is the sum of the waits.
+    `member_mutes` counts mutes that were kept short for a member of a group.
     `connections` and `muted` are of this moment. `rejected[reason]` counts connections that a limit refused or closed.
     `protocol_errors[reason]` counts connections that are closed for their peer's bytes. `handshakes` are TLS handshakes of this
     moment, `handshake_failures[reason]` those that failed. `certificate_reloads[result]` counts changed certificate files.
@@ -33,6 +34,7 @@ class Counters:
         self.connections = 0
         self.connections_total = 0
         self.muted = 0
+        self.member_mutes = 0
         self.ledger_dropped = self.ledger_topic_dropped = 0
         self.usage_saves: Counter[str] = Counter()
         self.task_restarts: Counter[str] = Counter()

@@ -11,6 +11,7 @@ from gateway.proxy.authentication import Authentication
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.identity import Client
 from gateway.proxy.in_flight import Entry, Special, TakeAnswer
+from gateway.proxy.membership import MEMBER_APIS
 from gateway.proxy.wire import Slot, Wire
 from protocol.cursor import LENGTH_BYTES
 from protocol.errors import InvalidFrame
@@ -285,7 +286,10 @@ class Connection:
         for kind in kinds:
             while (found := self.client.enter_queue(kind, request.arrived, now)) is not None:
                 bucket, verdict = found
-                self.throttle.defer(verdict, now, bucket, request.header.api_key)
+                if request.header.api_key in MEMBER_APIS:
+                    verdict = bucket.let_member_in(verdict, now)
+                if verdict[0] > 0.0:
+                    self.throttle.defer(verdict, now, bucket, request.header.api_key)
                 if verdict[1]:
                     return True
         return False

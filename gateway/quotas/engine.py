@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.entity import BOOTSTRAP, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable, Resolution, Tags
 from gateway.quotas.groups import NO_CLAIMS, Claims, Group, GroupTable
-from gateway.quotas.kinds import KINDS, REQUEST_KEYS, QuotaKind
+from gateway.quotas.kinds import KINDS, RATE_KEYS, REQUEST_KEYS, QuotaKind
 from gateway.quotas.kinds.produce import KIND as PRODUCE
 from gateway.quotas.labels import LabelSlots, UnnamedBuckets
 from gateway.quotas.meter import Meter, Window, carry_over, precharge
@@ -134,6 +134,17 @@ class QuotaEngine:
         if shared is None or shared.limit is None:
             return () if limited and resolution.limit is None else (self._acquire(kind, resolution, used, now),)
         return self._acquire(kind, resolution, used, now), self._acquire(kind, shared, 0, now)
+
+    def counts_requests_of(self, user: str, client_id: str, ip: str, claims: Claims) -> bool:
+        """True if the client or its group has a rate of requests, of any API."""
+        for key in self._rate_keys:
+            resolution = self._table.resolve(key, user, client_id)
+            if resolution.limit is not None:
+                return True
+            group = None if resolution.exempt else self._groups.find(user, client_id, ip, claims)
+            if group is not None and self._table.resolve_group(key, group).limit is not None:
+                return True
+        return False
 
     def exempts(self, name: str, user: str, client_id: str) -> bool:
         return self._table.exempts(name, user, client_id)
@@ -277,6 +288,7 @@ class QuotaEngine:
         self._table = table
         self._small_quotas = small_quotas(table)
         self.charges_requests = not REQUEST_KEYS.isdisjoint(table.keys)
+        self._rate_keys = [key for key in table.keys if key in RATE_KEYS]
 
     def _buckets_of(self, kind: str, entities: Set[ClientQuotaEntity]) -> Iterable[Bucket]:
         """The buckets that may have the quota of one of these entities: all buckets if one entity is a default."""

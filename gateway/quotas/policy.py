@@ -71,6 +71,12 @@ class KindTotals:
         self.buckets[bisect_left(THROTTLE_BOUNDS, delay)] += 1
         self.seconds += delay
 
+    def correct(self, delay: float, shorter: float) -> None:
+        """Replace a delay that was noted by a shorter one."""
+        self.buckets[bisect_left(THROTTLE_BOUNDS, delay)] -= 1
+        self.buckets[bisect_left(THROTTLE_BOUNDS, shorter)] += 1
+        self.seconds += shorter - delay
+
 
 def small_quotas(table: QuotaTable) -> dict[str, int]:
     """By kind: the number of entities with a quota so small that a mute may outlast a client's session."""

@@ -3,18 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.proxy.handler import (
-    DEFER,
-    FORWARD,
-    WAIT,
-    Collect,
-    Connection,
-    HandlerFactory,
-    Replace,
-    Request,
-    RequestHandler,
-    Verdict,
-)
+from gateway.proxy.handler import FORWARD, Connection, HandlerFactory, Replace, Request, Verdict
+from gateway.proxy.handlers.charging import MEMBERSHIP_APIS, ChargedRequestHandler, MemberRequestHandler
 from gateway.quotas.kinds import request_kinds
 from protocol.api_keys import APIS, ApiKey
 from protocol.bodies import api_versions, find_coordinator
@@ -58,33 +48,6 @@ class ApiVersionsHandler:
         return Replace(request.data[request.pos : at] + _UNKNOWN_VERSION + request.data[at + _VERSION_BYTES : request.end])
 
 
-class ChargedRequestHandler:
-    """Charges a request to quota kinds with figures, once the API's own handler, if any, has decided.
-
-    The request passes in any case. If it exceeds a quota, the client is muted (KIP-219). The first request of a connection
-    waits while a bucket is in debt. A client without a quota of a kind is not charged.
-    """
-
-    __slots__ = ("_connection", "_inner", "_kinds")
-
-    def __init__(self, connection: Connection, kinds: tuple[str, ...], inner: RequestHandler | None) -> None:
-        self._connection = connection
-        self._kinds = kinds
-        self._inner = inner
-
-    def handle(self, request: Request, now: float) -> Verdict:
-        connection = self._connection
-        connection.client.use(request.header.client_id, now)
-        if connection.has_to_queue(self._kinds, request, now):
-            return DEFER
-        verdict: Verdict = FORWARD if self._inner is None else self._inner.handle(request, now)
-        if verdict is DEFER or verdict is WAIT or isinstance(verdict, Collect):
-            return verdict  # the request comes again
-        for kind in self._kinds:
-            connection.throttle.charge(connection.client.limited_buckets(kind, now), request.size, now, request.entry)
-        return verdict
-
-
 _FIND_COORDINATOR_HANDLER: Final = FindCoordinatorHandler()
 
 
@@ -109,9 +72,10 @@ def charging_registry(handlers: Mapping[int, HandlerFactory]) -> dict[int, Handl
     for api in APIS:
         kinds = tuple([kind.name for kind in request_kinds(ApiKey(api))])
         if kinds and api != ApiKey.PRODUCE:  # Produce has a fast path, so its own handler charges it
-            charging[api] = _charged(kinds, handlers.get(api))
+            charging[api] = _charged(api, kinds, handlers.get(api))
     return charging
 
 
-def _charged(kinds: tuple[str, ...], inner: HandlerFactory | None) -> HandlerFactory:
-    return lambda connection: ChargedRequestHandler(connection, kinds, None if inner is None else inner(connection))
+def _charged(api: int, kinds: tuple[str, ...], inner: HandlerFactory | None) -> HandlerFactory:
+    handler = MemberRequestHandler if api in MEMBERSHIP_APIS else ChargedRequestHandler
+    return lambda connection: handler(connection, kinds, None if inner is None else inner(connection))

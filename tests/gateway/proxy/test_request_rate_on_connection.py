@@ -36,13 +36,17 @@ def produced(number, throttle_time_ms=0):
     return m.produced(number, throttle_time_ms=throttle_time_ms)
 
 
-def beat(number, throttle_time_ms=0):
-    return m.beat(number, throttle_time_ms=throttle_time_ms)
+def list_offsets(number):
+    return codec.encode_request(ApiKey.LIST_OFFSETS, 7, {"replica_id": -1}, number, "etl")
+
+
+def offsets(number, throttle_time_ms=0):
+    return codec.encode_response(ApiKey.LIST_OFFSETS, 7, {"throttle_time_ms": throttle_time_ms}, number)
 
 
 REQUESTS = {
     "Metadata": (m.metadata, described),
-    "Heartbeat": (m.heartbeat, beat),
+    "ListOffsets": (list_offsets, offsets),
     "OffsetCommit": (commit, committed),
     "Fetch": (m.fetch, fetched),
     "Produce": (m.produce, produced),
@@ -142,11 +146,11 @@ def test_removed_rate_ends_the_wait_for_its_bucket():
     bucket = engine.acquire("request_rate", "ANONYMOUS", "etl", START)
     bucket.charge(40, START)
     t = Transcript(engine=engine)
-    t.client_sends(m.heartbeat(0))
+    t.client_sends(m.metadata(0))
     assert (t.paused, bucket.waiting) == (True, 1)
     t.configure(QuotaSettings())
     t.passes(0.001)
-    t.broker_got(m.heartbeat(0))
+    t.broker_got(m.metadata(0))
     assert (t.paused, bucket.waiting) == (False, 0)
 
 

@@ -1,0 +1,106 @@
+"""Requests under a quota that charges figures, such as a rate of requests, and the members of groups among their senders."""
+
+from typing import Final
+
+from gateway.proxy.channel_throttle import ChannelThrottle
+from gateway.proxy.handler import DEFER, FORWARD, WAIT, Collect, Connection, Request, RequestHandler, Verdict
+from gateway.proxy.in_flight import Entry
+from gateway.proxy.membership import GROUP_PROTOCOL_SESSION_SECONDS, HEARTBEATS
+from protocol.api_keys import ApiKey
+from protocol.bodies.group_membership import read_answer, session_timeout_ms
+
+_HEARTBEAT: Final = int(ApiKey.HEARTBEAT)
+_JOIN_GROUP: Final = int(ApiKey.JOIN_GROUP)
+_SYNC_GROUP: Final = int(ApiKey.SYNC_GROUP)
+
+MEMBERSHIP_APIS: Final = HEARTBEATS | {_JOIN_GROUP, _SYNC_GROUP}
+"""The requests that begin a member's session timeout anew."""
+
+_HEARTBEATS_A_SESSION: Final = 3
+"""The brokers set a heartbeat interval of at most a third of the session timeout."""
+
+
+class ChargedRequestHandler:
+    """Charges a request to quota kinds with figures, once the API's own handler, if any, has decided.
+
+    The request passes in any case. If it exceeds a quota, the client is muted (KIP-219). The first request of a connection
+    waits while a bucket is in debt. A client without a quota of a kind is not charged.
+    """
+
+    __slots__ = ("_connection", "_inner", "_kinds")
+
+    def __init__(self, connection: Connection, kinds: tuple[str, ...], inner: RequestHandler | None) -> None:
+        self._connection = connection
+        self._kinds = kinds
+        self._inner = inner
+
+    def handle(self, request: Request, now: float) -> Verdict:
+        connection = self._connection
+        connection.client.use(request.header.client_id, now)
+        if connection.has_to_queue(self._kinds, request, now):
+            return DEFER
+        return self._pass_on(request, now, charged=True)
+
+    def _pass_on(self, request: Request, now: float, *, charged: bool) -> Verdict:
+        verdict: Verdict = FORWARD if self._inner is None else self._inner.handle(request, now)
+        if not charged or verdict is DEFER or verdict is WAIT or isinstance(verdict, Collect):
+            return verdict  # free, or the request comes again
+        connection = self._connection
+        for kind in self._kinds:
+            connection.throttle.charge(connection.client.limited_buckets(kind, now), request.size, now, request.entry)
+        return verdict
+
+
+class MemberRequestHandler(ChargedRequestHandler):
+    """As above, for the requests that keep a member in its group: `MEMBERSHIP_APIS`.
+
+    A member's heartbeats are free, up to one a second. The coordinator's answer proves the membership.
+    """
+
+    __slots__ = ()
+
+    def handle(self, request: Request, now: float) -> Verdict:
+        connection, header = self._connection, request.header
+        connection.client.use(header.client_id, now)
+        if not connection.client.counted:
+            return super().handle(request, now)
+        api_key = header.api_key
+        session: float | None = None
+        if api_key == _JOIN_GROUP:
+            at, end, after = header.body_offset, request.end, request.after
+            session = session_timeout_ms(header.api_version, request.data, at, end, after) / 1000.0
+        member = connection.throttle.membership()
+        free = api_key in HEARTBEATS and member.is_free(now)
+        if not free and connection.has_to_queue(self._kinds, request, now):
+            return DEFER
+        member.beat(now)
+        verdict = self._pass_on(request, now, charged=not free)
+        if api_key != _SYNC_GROUP and request.entry.special is None:
+            request.intercept(MemberAnswerHandler(connection.throttle, request.entry, session))
+        return verdict
+
+
+class MemberAnswerHandler:
+    """Reads from the coordinator's answer if the client is a member of its group. The client gets the answer unchanged."""
+
+    __slots__ = ("_entry", "_session", "_throttle")
+
+    def __init__(self, throttle: ChannelThrottle, entry: Entry, session: float | None) -> None:
+        self._throttle = throttle
+        self._entry = entry
+        self._session = session
+
+    def response(self, frame: bytes, now: float) -> bytes:
+        api_key = self._entry.api_key
+        answer = read_answer(api_key, self._entry.version, frame)
+        if not answer.kept:
+            return frame
+        session = self._session
+        if api_key == _JOIN_GROUP:
+            self._throttle.membership().beat(now)  # the session timeout begins with the answer
+        elif api_key != _HEARTBEAT:
+            if answer.interval_ms <= 0:  # the member has left
+                return frame
+            session = min(_HEARTBEATS_A_SESSION * answer.interval_ms / 1000.0, GROUP_PROTOCOL_SESSION_SECONDS)
+        self._throttle.accept_member(session, now)
+        return frame

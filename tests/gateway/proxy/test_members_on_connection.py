@@ -1,0 +1,210 @@
+"""Members of groups under a rate of requests: their connections are muted for a third of the session timeout at most."""
+
+import pytest
+
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from protocol.api_keys import ApiKey
+from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.transcript import START, Transcript
+from tests.protocol import codec
+
+DEBT = 100.0
+
+
+def settings(**limits):
+    return QuotaSettings((EntityQuota(ClientQuotaEntity(None, "etl"), limits or {"request_rate": 1.0}),))
+
+
+def in_debt(key="request_rate", seconds=DEBT, **limits):
+    """A gateway whose client has a debt of that many seconds, at 1 unit a second, from its other connections."""
+    engine = QuotaEngine(settings(**{key: 1.0} | limits), START)
+    kind = {"request_rate": "request_rate", "request_rates.Metadata": "request_rate.Metadata"}[key]
+    return engine, engine.acquire(kind, "ANONYMOUS", "etl", START), 10 + seconds
+
+
+def join(number, session=45_000, **values):
+    values = {"group_id": "g", "session_timeout_ms": session, "member_id": "m"} | values
+    return codec.encode_request(ApiKey.JOIN_GROUP, 9, values, number, "etl")
+
+
+def joined(number, throttle_time_ms=0, error=0):
+    return codec.encode_response(ApiKey.JOIN_GROUP, 9, {"error_code": error, "throttle_time_ms": throttle_time_ms}, number)
+
+
+def beat(number, throttle_time_ms=0, error=0):
+    return codec.encode_response(ApiKey.HEARTBEAT, 4, {"error_code": error, "throttle_time_ms": throttle_time_ms}, number)
+
+
+def group_heartbeat(number, api):
+    return codec.encode_request(api, 0, {"group_id": "g", "member_id": "m" * 22, "member_epoch": 1}, number, "etl")
+
+
+def group_beat(number, api, interval, error=0):
+    values = {"error_code": error, "member_id": "m", "heartbeat_interval_ms": interval}
+    return codec.encode_response(api, 0, values, number)
+
+
+def member(engine, session=45_000):
+    """A connection that has joined a group, while the client had no debt."""
+    t = Transcript(engine=engine)
+    t.client_sends(join(0, session))
+    t.broker_answers(joined(0))
+    t.broker_got(join(0, session))
+    t.client_got(joined(0))
+    return t
+
+
+@pytest.mark.parametrize(("session", "third"), [(45_000, 15_000), (10_000, 3_333), (6_000, 2_000), (1, 2_000)])
+def test_member_is_muted_for_a_third_of_its_session(session, third):
+    engine, bucket, amount = in_debt()
+    t = member(engine, session)
+    bucket.charge(amount, START)
+    t.client_sends(m.metadata(1), m.heartbeat(2))
+    t.broker_answers(m.described(1, []))
+    t.client_got(m.described(1, [], throttle_time_ms=third))
+    t.broker_got(m.metadata(1))
+    t.passes(third / 1000)
+    t.broker_got(m.heartbeat(2))
+
+
+def test_debt_of_a_spared_member_stays():
+    engine, bucket, amount = in_debt()
+    t = member(engine)
+    bucket.charge(amount, START)
+    t.client_sends(m.metadata(1))
+    t.broker_answers(m.described(1, []))
+    t.passes(15.0)
+    assert not t.paused
+    assert bucket.throttle_left(t.now) == pytest.approx(DEBT + 2 - 15)
+    assert bucket.throttle_seconds_total == pytest.approx(DEBT + 1 + 15)
+    assert t.counters.member_mutes == 1
+
+
+@pytest.mark.parametrize(
+    ("api", "interval", "cap"),
+    [
+        (ApiKey.CONSUMER_GROUP_HEARTBEAT, 5_000, 5_000),
+        (ApiKey.SHARE_GROUP_HEARTBEAT, 1_000, 2_000),
+        (ApiKey.STREAMS_GROUP_HEARTBEAT, 60_000, 15_000),
+    ],
+    ids=lambda each: getattr(each, "name", str(each)),
+)
+def test_group_protocol_heartbeat_bounds_the_mute(api, interval, cap):
+    engine, bucket, amount = in_debt()
+    t = Transcript(engine=engine)
+    t.client_sends(group_heartbeat(0, api))
+    t.broker_answers(group_beat(0, api, interval))
+    t.client_got(group_beat(0, api, interval))
+    bucket.charge(amount, START)
+    t.client_sends(m.metadata(1))
+    t.broker_answers(m.described(1, []))
+    t.client_got(m.described(1, [], throttle_time_ms=cap))
+
+
+def test_heartbeat_of_another_connections_member_bounds_the_mute():
+    """franz-go joins on one connection and sends heartbeats on another one."""
+    engine, bucket, amount = in_debt()
+    t = Transcript(engine=engine)
+    t.client_sends(m.heartbeat(0))
+    t.broker_answers(beat(0))
+    bucket.charge(amount, START)
+    t.client_sends(m.metadata(1))
+    t.broker_answers(m.described(1, []))
+    t.client_got(beat(0), m.described(1, [], throttle_time_ms=2_000))
+
+
+def test_accepted_join_shortens_its_own_mute():
+    engine, bucket, amount = in_debt()
+    t = Transcript(engine=engine)
+    t.client_sends(m.metadata(0))
+    t.broker_answers(m.described(0, []))
+    bucket.charge(amount, START)
+    t.client_sends(join(1))
+    t.passes(30.0)
+    t.broker_answers(joined(1))
+    t.client_got(m.described(0, []), joined(1, throttle_time_ms=15_000))
+
+
+@pytest.mark.parametrize("error", [22, 25, 30])
+def test_refused_heartbeat_spares_nobody(error):
+    engine, bucket, amount = in_debt()
+    t = Transcript(engine=engine)
+    t.client_sends(m.heartbeat(0))
+    t.broker_answers(beat(0, error=error))
+    bucket.charge(amount, START)
+    t.client_sends(m.metadata(1))
+    t.broker_answers(m.described(1, []))
+    t.client_got(beat(0, error=error), m.described(1, [], throttle_time_ms=102_000))
+
+
+def test_members_heartbeats_cost_nothing_once_a_second():
+    t = member(QuotaEngine(settings(request_rate=100.0), START))
+    before = t.row("request_rate").amount_total
+    for number in range(1, 21):
+        t.client_sends(m.heartbeat(number))
+        t.broker_answers(beat(number))
+        t.passes(0.25)
+    assert t.row("request_rate").amount_total - before == 15
+
+
+def test_bytes_of_a_member_mute_for_their_whole_time():
+    engine, bucket, amount = in_debt(producer_byte_rate=10.0)
+    t = member(engine)
+    bucket.charge(amount, START)
+    t.client_sends(m.produce(1, size=1_100))
+    assert t.core.throttle.until - START == pytest.approx(100.0)
+    t.broker_answers(m.produced(1))
+    t.client_got(m.produced(1, throttle_time_ms=100_000))
+
+
+def test_accepted_member_waits_for_its_bytes():
+    """The answer that proves the membership arrives during a mute for bytes and for requests."""
+    engine, _, _ = in_debt(producer_byte_rate=10.0)
+    t = Transcript(engine=engine)
+    t.client_sends(m.metadata(0))
+    t.broker_answers(m.described(0, []))
+    t.client_sends(join(1))
+    t.client_sends(m.produce(2, size=400))
+    assert t.core.throttle.until - START == pytest.approx(30.0)
+    t.broker_answers(joined(1), m.produced(2))
+    t.client_got(m.described(0, []), joined(1, throttle_time_ms=30_000), m.produced(2, throttle_time_ms=30_000))
+
+
+def test_rate_of_one_api_spares_members_as_well():
+    engine, bucket, amount = in_debt("request_rates.Metadata")
+    t = member(engine)
+    t.client_sends(m.metadata(1))
+    t.broker_answers(m.described(1, []))
+    bucket.charge(amount, START)
+    t.client_sends(m.metadata(2))
+    t.broker_answers(m.described(2, []))
+    t.client_got(m.described(1, []), m.described(2, [], throttle_time_ms=15_000))
+
+
+def test_answers_of_unlimited_clients_pass_unread():
+    t = Transcript(settings(request_rate=1.0))
+    t.client_sends(codec.encode_request(ApiKey.HEARTBEAT, 4, {"group_id": "g"}, 0, "other"))
+    assert t.core.in_flight[0].special is None
+
+
+def test_returning_members_pass_in_spite_of_a_debt():
+    engine, bucket, amount = in_debt()
+    bucket.charge(amount, START)
+    returning = [Transcript(engine=engine) for _ in range(5)]
+    for number, t in enumerate(returning):
+        t.client_sends(m.heartbeat(number))
+    assert [bool(t.broker_inbox) for t in returning] == [True, False, False, False, False]
+    for t in returning:
+        t.passes(0.4)
+    assert all(t.broker_inbox for t in returning)
+    assert bucket.amount_total == amount + 5
+
+
+def test_other_first_requests_wait_for_the_debt():
+    engine, bucket, amount = in_debt()
+    bucket.charge(amount, START)
+    t = Transcript(engine=engine)
+    t.client_sends(m.metadata(0))
+    assert t.core.throttle.until - START == pytest.approx(DEBT)
+    t.broker_got()
