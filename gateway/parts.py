@@ -38,6 +38,7 @@ from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.sessions import Sessions
 from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.own_topics import OwnTopics
+from gateway.quotas.scope import BROKER
 from gateway.quotas.snapshot import UsageRow
 from gateway.workers.worker import Worker, gateway_name
 
@@ -157,4 +158,5 @@ def _connection_limits(config: WeirConfig) -> ConnectionLimits:
 
 
 def _topics_section(config: WeirConfig) -> TopicsSection:
-    return TopicsSection(config.quotas.topics, config.quotas.window, config.quotas.enforce)
+    quotas = config.quotas
+    return TopicsSection(quotas.topics, quotas.window, quotas.enforce, by_broker=quotas.scope == BROKER)

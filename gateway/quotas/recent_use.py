@@ -61,7 +61,7 @@ class BucketUse:
 class TopicSpent:
     """The use that a topic's rate still counts, by the rule `meter` and `window`; the name None stands for all topics together.
 
-    `elsewhere` is the use through other gateways.
+    `elsewhere` is the use through other gateways. `broker`: at this broker alone, as in `Tags`.
     """
 
     name: str | None
@@ -69,6 +69,7 @@ class TopicSpent:
     window: Window
     here: tuple[PastUse, ...]
     elsewhere: tuple[PastUse, ...] = ()
+    broker: int | None = None
 
     def aged(self, seconds: float) -> "TopicSpent":
         """Return the same use, as it is `seconds` later."""

@@ -73,20 +73,28 @@ def merge_topics(answers: Sequence[Answer]) -> Answer:
 
     A rate is the highest of all, because workers that share the thresholds know the sum of their rates.
     """
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
     for answer in answers:
         for row in answer["rows"]:
-            if row["topic"] not in rows:
-                rows[row["topic"]] = dict(row)
+            merged = rows.setdefault((row["topic"], row["broker"]), row)
+            if merged is row:
                 continue
-            merged = rows[row["topic"]]
-            merged |= {key: merged[key] + row[key] for key in _TOPIC_SUMS}
-            merged["rate"] = max(merged["rate"], row["rate"])
-            merged["refused_bytes"] = merge_counts([merged["refused_bytes"], row["refused_bytes"]])
-            merged["rejected"] = merged["rejected"] or row["rejected"]
-    totals = [answer["total"] for answer in answers]
-    total = {**totals[0], "rate": max(total["rate"] for total in totals), "over": any(total["over"] for total in totals)}
-    return {**answers[0], "total": total, "rows": list(rows.values())}
+            rows[row["topic"], row["broker"]] = {
+                **merged,
+                **{key: merged[key] + row[key] for key in _TOPIC_SUMS},
+                "rate": max(merged["rate"], row["rate"]),
+                "refused_bytes": merge_counts([merged["refused_bytes"], row["refused_bytes"]]),
+                "rejected": merged["rejected"] or row["rejected"],
+            }
+    brokers: dict[str, dict[str, Any]] = {}
+    for total in [total for answer in answers for total in (answer["brokers"] or [answer["total"]])]:
+        same = brokers.setdefault(total["broker"], total)
+        more = {"rate": max(same["rate"], total["rate"]), "over": same["over"] or total["over"]}
+        brokers[total["broker"]] = {**same, **more}
+    totals = list(brokers.values())
+    busiest = max(totals, key=lambda total: float(total["rate"]))
+    at_brokers = totals if any(answer["brokers"] for answer in answers) else []
+    return {**answers[0], "total": busiest, "rows": list(rows.values()), "brokers": at_brokers}
 
 
 @_if_configured

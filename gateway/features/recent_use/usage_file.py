@@ -130,11 +130,12 @@ class _Topic(_Saved):
     metering: _Metering
     spent: _Spent
     elsewhere: _Spent = []
+    broker: int | None = None
 
     def use(self) -> TopicSpent:
         meter, samples, seconds = self.metering
         here, elsewhere = (tuple(PastUse(*each) for each in spent) for spent in (self.spent, self.elsewhere))
-        return TopicSpent(self.topic, meter, Window(samples, seconds), here, elsewhere)
+        return TopicSpent(self.topic, meter, Window(samples, seconds), here, elsewhere, self.broker)
 
 
 _LINE: TypeAdapter[_Row | _Member | _Topic] = TypeAdapter(_Row | _Member | _Topic)
@@ -199,7 +200,8 @@ def _parse(lines: list[bytes]) -> Usage:
 
 def topic_line(saved: TopicSpent) -> str:
     metering = [saved.meter, saved.window.samples, saved.window.seconds]
-    return _line({"topic": saved.name, "metering": metering, "spent": saved.here, "elsewhere": saved.elsewhere})
+    broker = {} if saved.broker is None else {"broker": saved.broker}
+    return _line({"topic": saved.name, "metering": metering, "spent": saved.here, "elsewhere": saved.elsewhere, **broker})
 
 
 def peer_lines(peer: PeerTotals) -> Iterator[str]:

@@ -29,7 +29,9 @@ class TopicsConfig(Section):
     """`quotas.topics`: thresholds on the bytes of record batches that enter topics."""
 
     total: Annotated[int, Field(gt=0, le=_MAX_INT64)] = described(
-        "Bytes that all topics together may append, over all brokers.", alias=TOTAL, unit="bytes per second"
+        "Bytes that all topics together may append, over all brokers, or over one with `scope: broker`.",
+        alias=TOTAL,
+        unit="bytes per second",
     )
     explicit: dict[str, Annotated[int, Field(gt=0, le=_MAX_INT64)]] = described(
         "Thresholds of single topics, by name. The other topics share the rest of the total evenly.",
@@ -65,3 +67,4 @@ class TopicsSection(NamedTuple):
     topics: TopicsConfig | None
     window: WindowConfig
     enforce: bool
+    by_broker: bool = False

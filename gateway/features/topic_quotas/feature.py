@@ -15,9 +15,9 @@ from gateway.features.topic_quotas.config import TopicsSection
 from gateway.features.topic_quotas.handlers import handler_factories
 from gateway.features.topic_quotas.metrics import METRICS
 from gateway.features.topic_quotas.produce_inspector import TopicInspection
-from gateway.features.topic_quotas.recent_topics import restore_topics, topic_uses
 from gateway.features.topic_quotas.rejections import RejectionFolder
-from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings, TopicsReport
+from gateway.features.topic_quotas.rules import TopicSettings, TopicsReport
+from gateway.features.topic_quotas.scoped_quotas import ScopedTopicQuotas
 from gateway.features.topic_quotas.thresholds import KEY, TOTAL, TopicLimits, TopicThresholds, thresholds
 from gateway.observer import Outlet
 from gateway.proxy.handler import HandlerFactory
@@ -40,7 +40,7 @@ class TopicQuotasFeature(Feature[TopicsSection]):
 
     page = "topics"
     metrics = METRICS
-    kinds = TopicQuotas.kinds
+    kinds = ScopedTopicQuotas.kinds
 
     def __init__(
         self,
@@ -56,6 +56,7 @@ class TopicQuotasFeature(Feature[TopicsSection]):
         self._metadata = metadata
         self._own = own or OwnTopics()
         self._inspection: TopicInspection | None = None
+        self._quotas: ScopedTopicQuotas | None = None
         self._folder = RejectionFolder(outlet)
         self._subscription: Subscription | None = None
         self._listing_fails = False
@@ -64,9 +65,9 @@ class TopicQuotasFeature(Feature[TopicsSection]):
         self._tasks: BackgroundTasks | None = None
 
     @property
-    def quotas(self) -> TopicQuotas | None:
+    def quotas(self) -> ScopedTopicQuotas | None:
         """The active quotas; None if topics have no quotas."""
-        return self._inspection.quotas if self._inspection is not None and self._task is not None else None
+        return None if self._task is None else self._quotas
 
     def handlers(self) -> Mapping[int, HandlerFactory]:
         return handler_factories(self.thresholds)
@@ -132,20 +133,26 @@ class TopicQuotasFeature(Feature[TopicsSection]):
                 self._task.cancel()
             self._task = None
             return
+        if self._task is not None and (self._quotas is None or self._quotas.by_broker != section.by_broker):
+            self._task.cancel()
+            self._task = None
         if self.quotas is not None:
             self.quotas.apply(settings, now)
         else:
-            quotas = TopicQuotas(settings, now, on_nameless=self._hurry, own=self._own)
+            self._quotas = quotas = ScopedTopicQuotas(
+                settings, now, by_broker=section.by_broker, on_nameless=self._hurry, own=self._own
+            )
             if self._inspection is None:
-                self._inspection = TopicInspection(quotas, section.topics.error_code, self._folder.note)
-            self._inspection.quotas = quotas  # connections may still use the inspection of earlier quotas
+                self._inspection = TopicInspection(quotas.whole, section.topics.error_code, self._folder.note)
+            self._inspection.quotas = quotas.whole  # connections may still use the inspection of earlier quotas
+            self._inspection.at_broker = quotas.of if quotas.by_broker else None
             self._listing_fails = False
             self._task = tasks.start("list the cluster's topics", lambda: self._list_topics(quotas))
         if self._inspection is not None:
             self._inspection.error_code = section.topics.error_code
             self.produced.make_inspector = self._inspection.open
 
-    async def _list_topics(self, quotas: TopicQuotas) -> None:
+    async def _list_topics(self, quotas: ScopedTopicQuotas) -> None:
         """Subscribe to the list of topics until cancelled."""
 
         def note(topics: Sequence[TopicMetadata]) -> None:
@@ -178,11 +185,11 @@ class TopicQuotasFeature(Feature[TopicsSection]):
         return None if self.quotas is None else self.quotas.peer_account(kind, name, now)
 
     def recent_uses(self, accounts: Iterable[tuple[UsageKey, UsageAccount]], now: float) -> Iterable[TopicSpent]:
-        return () if self.quotas is None else topic_uses(self.quotas, accounts, now)
+        return () if self.quotas is None else self.quotas.recent_uses(accounts, now)
 
     def restore_uses(self, saved: Iterable[TopicSpent], now: float) -> None:
         if self.quotas is not None:
-            restore_topics(self.quotas, saved, now)
+            self.quotas.restore_uses(saved, now)
 
 
 def topic_settings(config: TopicsSection, overrides: Mapping[str, float] | None = None) -> TopicSettings | None:

@@ -2,16 +2,31 @@
 
 from collections.abc import Callable, Iterator
 
-from gateway.admin.metrics.row import Labels, Read, Row, Value, deprecated, one_of
+from gateway.admin.metrics.row import Labels, Read, Row, Value, deprecated
 from gateway.admin.metrics.scrape import Scrape
-from gateway.features.topic_quotas.rules import TopicRow, TopicsReport
+from gateway.features.topic_quotas.rules import TopicRow, TopicsReport, TopicTotals
 
-_topics = one_of(TopicsReport)
+
+def _topics(read: Callable[[TopicTotals], float]) -> Read:
+    """The value for the cluster, or for each broker that has quotas of its own."""
+
+    def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+        report = scrape.report(TopicsReport)
+        if report is not None:
+            for total in report.brokers or [report.total]:
+                yield (total.broker,) if total.broker else (), read(total)
+
+    return values
 
 
 def _rows(scrape: Scrape) -> list[TopicRow]:
     report = scrape.report(TopicsReport)
     return [] if report is None else report.rows
+
+
+def _labels(row: TopicRow) -> Labels:
+    """Only the topics of single brokers (`quotas.scope: broker`) have the label `broker`."""
+    return (row.topic, row.broker) if row.broker else (row.topic,)
 
 
 def _per_topic(read: Callable[[TopicRow], float | None]) -> Read:
@@ -21,7 +36,7 @@ def _per_topic(read: Callable[[TopicRow], float | None]) -> Read:
         for row in _rows(scrape):
             value = read(row)
             if value is not None:
-                yield (row.topic,), value
+                yield _labels(row), value
 
     return values
 
@@ -29,32 +44,36 @@ def _per_topic(read: Callable[[TopicRow], float | None]) -> Read:
 def _refused_topics(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
     for row in _rows(scrape):
         for reason, size in sorted(row.refused_bytes.items()):
-            yield (row.topic, reason), size
+            yield (row.topic, reason, *_labels(row)[1:]), size
 
+
+_TOPIC: Labels = ("topic", "broker")
+_CLUSTER: Labels = ("broker",)
+"""Only with `quotas.scope: broker` do samples have the label `broker`."""
 
 _ROWS: tuple[Value, ...] = (
-    Value("counter", "weir_topic_bytes_total", "Bytes of record batches that brokers appended to a topic.", ("topic",),
+    Value("counter", "weir_topic_bytes_total", "Bytes of record batches that brokers appended to a topic.", _TOPIC,
           _per_topic(lambda row: row.appended_bytes)),
     Value("counter", "weir_topic_throttled_bytes_total", "Bytes rejected because their topic was over its share. With"
-          " `enforce: false`: bytes that Weir would have rejected.", ("topic",), _per_topic(lambda row: row.throttled_bytes)),
+          " `enforce: false`: bytes that Weir would have rejected.", _TOPIC, _per_topic(lambda row: row.throttled_bytes)),
     Value("counter", "weir_topic_throttled_requests_total", "Produce requests with bytes that Weir rejected because their"
-          " topic was over its share.", ("topic",), _per_topic(lambda row: row.throttled_total)),
+          " topic was over its share.", _TOPIC, _per_topic(lambda row: row.throttled_total)),
     Value("counter", "weir_topic_refused_bytes_total", "Bytes that brokers did not append, by the broker's error.",
-          ("topic", "reason"), _refused_topics),
+          ("topic", "reason", "broker"), _refused_topics),
     Value("gauge", "weir_topic_usage_bytes_per_second", "Bytes per second that are appended to a topic, through all gateways"
-          " that share its quota.", ("topic",), _per_topic(lambda row: row.rate), merge="max"),
+          " that share its quota.", _TOPIC, _per_topic(lambda row: row.rate), merge="max"),
     Value("gauge", "weir_topic_threshold_bytes_per_second", "The threshold of a topic, explicit or default, in bytes per"
-          " second.", ("topic",), _per_topic(lambda row: row.threshold), merge="max"),
-    Value("gauge", "weir_topic_rejected", "1 while batches for the topic are rejected.", ("topic",),
+          " second.", _TOPIC, _per_topic(lambda row: row.threshold), merge="max"),
+    Value("gauge", "weir_topic_rejected", "1 while batches for the topic are rejected.", _TOPIC,
           _per_topic(lambda row: row.rejected), merge="max"),
     Value("gauge", "weir_topics_usage_bytes_per_second", "Bytes per second that are appended to all topics, through all"
-          " gateways that share their quotas.", (), _topics(lambda topics: topics.total.rate), merge="max"),
-    Value("gauge", "weir_topics_threshold_bytes_per_second", "The threshold of all topics together, in bytes per second.", (),
-          _topics(lambda topics: topics.total.threshold), merge="max"),
+          " gateways that share their quotas.", _CLUSTER, _topics(lambda topics: topics.rate), merge="max"),
+    Value("gauge", "weir_topics_threshold_bytes_per_second", "Threshold of all topics together, in bytes per second.", _CLUSTER,
+          _topics(lambda topics: topics.threshold), merge="max"),
     Value("gauge", "weir_topics_default_threshold_bytes_per_second", "The threshold of topics without an explicit one, in"
-          " bytes per second.", (), _topics(lambda topics: topics.total.default_threshold), merge="max"),
-    Value("gauge", "weir_topics_over", "1 while all topics together are over their threshold.", (),
-          _topics(lambda topics: topics.total.over), merge="max"),
+          " bytes per second.", _CLUSTER, _topics(lambda topics: topics.default_threshold), merge="max"),
+    Value("gauge", "weir_topics_over", "1 while all topics together are over their threshold.", _CLUSTER,
+          _topics(lambda topics: topics.over), merge="max"),
 )  # fmt: skip
 
 _OLD_NAMES = {

@@ -90,10 +90,14 @@ class Rejection:
 
 
 class TopicInspection:
-    """The part that all connections share: the quotas, Kafka's code for rejected bytes, and the callback for rejections."""
+    """The part that all connections share: the quotas, Kafka's code for rejected bytes, and the callback for rejections.
+
+    With `at_broker`, each broker has quotas of its own, and `quotas` are not used.
+    """
 
     def __init__(self, quotas: TopicQuotas, error_code: int, on_rejected: Callable[[Rejection, float], None]) -> None:
         self.quotas = quotas
+        self.at_broker: Callable[[int], TopicQuotas] | None = None
         self.error_code = error_code
         self.on_rejected = on_rejected
 
@@ -124,12 +128,15 @@ class TopicInspector:
         return bool(self._gaps)
 
     def open(self, header: RequestHeader, body_offset: int, frame_bytes: int, now: float) -> "InspectedRequest":
-        whole = self.pending or (self.shared.quotas.settings.enforce and self.shared.quotas.over(now))
-        return InspectedRequest(self, header, body_offset, frame_bytes, whole)
+        at_broker = self.shared.at_broker
+        quotas = self.shared.quotas if at_broker is None else at_broker(self.client.broker)
+        whole = self.pending or (quotas.settings.enforce and quotas.over(now))
+        return InspectedRequest(self, quotas, header, body_offset, frame_bytes, whole)
 
-    def reject(self, frame: bytes, topics: Sequence[ProducedTopic], now: float, *, by_id: bool) -> set[tuple[int, int]]:
+    def reject(
+        self, quotas: TopicQuotas, frame: bytes, topics: Sequence[ProducedTopic], now: float, *, by_id: bool
+    ) -> set[tuple[int, int]]:
         """The partitions to reject, as (position of the topic, position of the partition)."""
-        quotas = self.shared.quotas
         exempt = not quotas.settings.enforce or self.client.exempt_from(TOPICS)
         cut: set[tuple[int, int]] = set()
         for number, topic in enumerate(topics):
@@ -169,9 +176,16 @@ class InspectedRequest:
     """One Produce request: an `InspectedProduce`."""
 
     def __init__(
-        self, inspector: TopicInspector, header: RequestHeader, body_offset: int, frame_bytes: int, whole: bool
+        self,
+        inspector: TopicInspector,
+        quotas: TopicQuotas,
+        header: RequestHeader,
+        body_offset: int,
+        frame_bytes: int,
+        whole: bool,
     ) -> None:
         self.whole = whole
+        self._quotas = quotas
         self._inspector = inspector
         self._shared = inspector.shared
         self._version = header.api_version
@@ -193,7 +207,7 @@ class InspectedRequest:
     def decide(self, frame: bytes, body_offset: int, now: float) -> bytes | None:
         """The request without the rejected partitions; None if all partitions are rejected."""
         self._scanner = scan = scan_whole(self._version, frame, body_offset)
-        self._cut = cut = self._inspector.reject(frame, scan.topics, now, by_id=self._by_id)
+        self._cut = cut = self._inspector.reject(self._quotas, frame, scan.topics, now, by_id=self._by_id)
         self._count_rejected(now)
         if scan.acks == 0:
             self._count_unanswered(now)
@@ -220,7 +234,7 @@ class InspectedRequest:
         return refuse(self._version, self._correlation_id, topics, self._shared.error_code, MESSAGE)
 
     def _count(self, key: bytes, size: int, error: int, now: float) -> None:
-        quotas = self._shared.quotas
+        quotas = self._quotas
         if quotas.own.is_own(key):
             return
         if error in _APPENDED:
@@ -234,7 +248,7 @@ class InspectedRequest:
         self._report(quotas.refused(key, size, reason, now, by_id=self._by_id), reason, size, now)
 
     def _count_rejected(self, now: float) -> None:
-        quotas = self._shared.quotas
+        quotas = self._quotas
         for number, topic in enumerate(self._scanner.topics):
             sizes = [part.size for position, part in enumerate(topic.partitions) if (number, position) in self._cut]
             use = quotas.find(topic.key, by_id=self._by_id)
@@ -243,7 +257,7 @@ class InspectedRequest:
                 self._report(use, QUOTA, sum(sizes), now)
 
     def _report(self, use: TopicUse, reason: str, size: int, now: float, *, enforced: bool = True) -> None:
-        quotas, inspector = self._shared.quotas, self._inspector
+        quotas, inspector = self._quotas, self._inspector
         rejection = Rejection(
             topic=use.name,
             reason=reason,

@@ -11,8 +11,10 @@ _LEAST = 1.0
 """The fewest bytes that are saved. A one-minute rate falls towards 0 and never reaches it."""
 
 
-def topic_uses(quotas: TopicQuotas, accounts: Iterable[tuple[UsageKey, UsageAccount]], now: float) -> Iterator[TopicSpent]:
-    """The use that these accounts of `quotas` still count."""
+def topic_uses(
+    quotas: TopicQuotas, accounts: Iterable[tuple[UsageKey, UsageAccount]], now: float, broker: int | None = None
+) -> Iterator[TopicSpent]:
+    """The use that these accounts of `quotas` still count. `broker` as in `TopicSpent`."""
     settings = quotas.settings
     for (kind, name), use in accounts:
         if not isinstance(use, AppendedBytes) or not isinstance(name, str):
@@ -25,6 +27,7 @@ def topic_uses(quotas: TopicQuotas, accounts: Iterable[tuple[UsageKey, UsageAcco
                 settings.window,
                 tuple(use.rate.dump(now)),
                 () if use.elsewhere is None else tuple(use.elsewhere.dump(now)),
+                broker,
             )
 
 

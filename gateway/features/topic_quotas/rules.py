@@ -5,7 +5,7 @@ Topics without an explicit threshold share the rest of the total evenly.
 """
 
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
@@ -49,7 +49,8 @@ class TopicRow:
     """The use of one topic, or of all topics that have no row of their own. Bytes of record batches, through this gateway.
 
     `rate` is in bytes per second through all gateways that share the threshold. `refused_bytes` are the bytes that the broker
-    did not append, by the name of the broker's error. `threshold` is None in the row of the other topics.
+    did not append, by the name of the broker's error. `threshold` is None in the row of the other topics. `broker` is as in
+    `UsageRow`.
     """
 
     topic: str
@@ -61,11 +62,15 @@ class TopicRow:
     throttled_total: int
     refused_bytes: Mapping[str, int]
     rejected: bool
+    broker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicTotals:
-    """All topics together, through all gateways. `over`: topics above their own threshold are rejected."""
+    """All topics together, through all gateways. `over`: topics above their own threshold are rejected.
+
+    `broker` is as in `UsageRow`.
+    """
 
     threshold: float
     rate: float
@@ -73,20 +78,42 @@ class TopicTotals:
     default_threshold: float
     defaulted: int
     """The number of topics without an explicit threshold."""
+    broker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsReport:
-    """The state of topic quotas for the admin page and the metrics."""
+    """The state of topic quotas for the admin page and the metrics.
+
+    `brokers` has the totals of each broker if each has quotas of its own. `total` then is that of the broker with most bytes.
+    """
 
     meter: str
     enforced: bool
     total: TopicTotals
     rows: list[TopicRow]
+    brokers: list[TopicTotals] = field(default_factory=list)
+
+
+class TopicListing:
+    """The cluster's topics by name, and their names by id. The quotas of several brokers share it."""
+
+    __slots__ = ("listed", "names")
+
+    def __init__(self, topics: Mapping[str, bytes], own: OwnTopics) -> None:
+        """`topics` has ids (zeros if the broker has no ids), without Kafka's internal topics. Weir's `own` are left out."""
+        for name in own.names:
+            if name in topics:
+                own.identify(name, topics[name])
+        topics = {name: topic_id for name, topic_id in topics.items() if name not in own.names}
+        self.listed: Final = topics.keys()
+        self.names: Final = {topic_id: name for name, topic_id in topics.items() if any(topic_id)}
 
 
 class TopicQuotas:
-    """The quotas of a cluster's topics. A key is the topic in a Produce request: the bytes of its name, or its id (16 bytes).
+    """The quotas of topics in the cluster, or at the only `broker`.
+
+    A key is the topic in a Produce request: the bytes of its name, or its id (16 bytes).
 
     `on_nameless` is called after the first bytes for an unknown id. The caller does not count bytes for Weir's own topics
     (`own`).
@@ -101,8 +128,10 @@ class TopicQuotas:
         max_labelled: int = MAX_LABELLED,
         on_nameless: Callable[[], None] | None = None,
         own: OwnTopics | None = None,
+        broker: str = "",
     ) -> None:
         self.settings = settings
+        self._broker = broker
         self.own = own or OwnTopics()
         self.default_threshold = 0.0
         self._max_topics = max_topics
@@ -110,10 +139,10 @@ class TopicQuotas:
         self._labelled = 0
         self._on_nameless = on_nameless
         self._total = AppendedBytes(self.new_rate(now), settings.total)
-        self._listed: set[str] = set()  # the latest list of the cluster's topics
+        self._listed: Set[str] = frozenset()  # the latest list of the cluster's topics
         self._seen: set[str] = set()  # topics that were appended to since then and are not in the list
         self._young: set[str] = set()  # topics that were seen before the list and are not in it: the list may be older
-        self._names: dict[bytes, str] = {}
+        self._names: Mapping[bytes, str] = {}
         self._uses: dict[str, TopicUse] = {}
         self._nameless: dict[bytes, TopicUse] = {}
         self._still_nameless: set[bytes] = set()
@@ -134,18 +163,15 @@ class TopicQuotas:
         self._update_default_threshold()
 
     def update_topics(self, topics: Mapping[str, bytes]) -> None:
-        """Take over the cluster's topics by name, with their ids (zeros if the broker has no ids). Forget deleted topics.
+        """As `take`, of topics as for `TopicListing`."""
+        self.take(TopicListing(topics, self.own))
 
-        The caller leaves out Kafka's internal topics.
-        """
-        for name in self.own.names:
-            if name in topics:
-                self.own.identify(name, topics[name])
-        topics = {name: topic_id for name, topic_id in topics.items() if name not in self.own.names}
-        self._listed = set(topics)
-        self._young, self._seen = self._seen - topics.keys(), set()
-        self._names = {topic_id: name for name, topic_id in topics.items() if any(topic_id)}
-        for name in [name for name in self._uses if name not in topics and name not in self._young]:
+    def take(self, listing: TopicListing) -> None:
+        """Take over the list of the cluster's topics. Forget deleted topics."""
+        listed = self._listed = listing.listed
+        self._young, self._seen = self._seen - listed, set()
+        self._names = listing.names
+        for name in [name for name in self._uses if name not in listed and name not in self._young]:
             self._forget(self._uses.pop(name))
         for topic_id in list(self._nameless):
             known = self._names.get(topic_id)
@@ -201,7 +227,8 @@ class TopicQuotas:
 
     def totals(self, now: float) -> TopicTotals:
         rate = self._total.measure(now)
-        return TopicTotals(self.settings.total, rate, self.over(now), self.default_threshold, self._defaulted)
+        over = self.over(now)
+        return TopicTotals(self.settings.total, rate, over, self.default_threshold, self._defaulted, self._broker)
 
     def rate(self, now: float) -> float:
         """Bytes per second of all topics together, through all gateways."""
@@ -253,11 +280,14 @@ class TopicQuotas:
         return TopicsReport(self.settings.meter, self.settings.enforce, self.totals(now), self.snapshot(now))
 
     def snapshot(self, now: float) -> list[TopicRow]:
-        """A row for each labelled topic, rows for idle topics while there is room, and one row for all others."""
+        """A row for each labelled topic, rows for idle topics while there is room, and one row for all others.
+
+        The quotas of a single broker have no rows of idle topics.
+        """
         shown = [use for use in (*self._uses.values(), *self._nameless.values()) if use.labelled]
         rows = [self._row(use, self.threshold(use.name), use.measure(now), now) for use in shown]
         room = self._max_labelled - len(rows)
-        idle = sorted((self._listed | self.settings.explicit.keys()) - self._uses.keys())
+        idle = [] if self._broker else sorted((self._listed | self.settings.explicit.keys()) - self._uses.keys())
         rows += [
             self._row(TopicUse(name, self._others.rate, labelled=True), self.threshold(name), 0.0, now) for name in idle[:room]
         ]
@@ -283,6 +313,7 @@ class TopicQuotas:
             throttled_total=use.throttled_total,
             refused_bytes=dict(use.refused_bytes),
             rejected=threshold is not None and rate > threshold and self.over(now),
+            broker=self._broker,
         )
 
     def _successor(self, rate: Rate, now: float, keeps_history: bool) -> Rate:
@@ -337,7 +368,8 @@ class TopicQuotas:
     def _update_default_threshold(self) -> None:
         """Divide the rest of the total evenly among the topics without an explicit threshold."""
         explicit = self.settings.explicit
-        self._defaulted = len((self._listed | self._seen | self._young) - explicit.keys())
+        unlisted = (self._seen | self._young) - explicit.keys() - self._listed
+        self._defaulted = len(self._listed) - len(explicit.keys() & self._listed) + len(unlisted)
         left = max(0.0, self.settings.total - sum(explicit.values()))
         self.default_threshold = left / max(1, self._defaulted)
 

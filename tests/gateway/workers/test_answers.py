@@ -88,14 +88,18 @@ class TestRows:
         assert (merged.limit, merged.tokens, merged.used_ratio) == (None, None, 0.0)
 
 
-def topic(name: str, rate: float, *, rejected: bool = False, **refused: int) -> dict[str, Any]:
-    counts = {"appended_bytes": 10, "throttled_bytes": 2, "throttled_total": 1}
+def topic(name: str, rate: float, *, rejected: bool = False, broker: str = "", **refused: int) -> dict[str, Any]:
+    counts = {"appended_bytes": 10, "throttled_bytes": 2, "throttled_total": 1, "broker": broker}
     return {"topic": name, "threshold": 50.0, "rate": rate, "rejected": rejected, "refused_bytes": refused, **counts}
 
 
-def topics(*rows: dict[str, Any], over: bool = False) -> dict[str, Any]:
-    total = {"threshold": 100.0, "rate": sum(row["rate"] for row in rows), "over": over}
-    return {"configured": True, "meter": "one_minute", "total": total, "rows": list(rows)}
+def topics(*rows: dict[str, Any], over: bool = False, brokers: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    total = topics_total("", sum(row["rate"] for row in rows), over=over)
+    return {"configured": True, "meter": "one_minute", "total": total, "rows": list(rows), "brokers": brokers or []}
+
+
+def topics_total(broker: str, rate: float, *, over: bool = False) -> dict[str, Any]:
+    return {"threshold": 100.0, "rate": rate, "over": over, "broker": broker}
 
 
 class TestTopics:
@@ -106,13 +110,25 @@ class TestTopics:
         one = topics(topic("a", 10.0, NOT_LEADER=3))
         other = topics(topic("a", 20.0, rejected=True, NOT_LEADER=1, TIMEOUT=2), topic("b", 5.0), over=True)
         merged = merge_topics([one, other])
-        assert merged["total"] == {"threshold": 100.0, "rate": 25.0, "over": True}
+        assert merged["total"] == topics_total("", 25.0, over=True)
+        assert merged["brokers"] == []
         a, b = merged["rows"]
         assert a["rate"] == 20.0  # each worker's rate includes the other workers' bytes
         assert a["appended_bytes"] == 20
         assert a["rejected"] is True
         assert a["refused_bytes"] == {"NOT_LEADER": 4, "TIMEOUT": 2}
         assert b == topic("b", 5.0)
+
+    def test_brokers_stay_apart(self) -> None:
+        one = topics(topic("a", 10.0, broker="1"), brokers=[topics_total("1", 10.0)])
+        other = topics(
+            topic("a", 20.0, broker="1"), topic("a", 5.0, broker="2"),
+            brokers=[topics_total("1", 20.0, over=True), topics_total("2", 5.0)],
+        )  # fmt: skip
+        merged = merge_topics([one, other])
+        assert [(row["topic"], row["broker"], row["rate"]) for row in merged["rows"]] == [("a", "1", 20.0), ("a", "2", 5.0)]
+        assert merged["brokers"] == [topics_total("1", 20.0, over=True), topics_total("2", 5.0)]
+        assert merged["total"] == topics_total("1", 20.0, over=True)
 
     def test_merging_does_not_change_its_input(self) -> None:
         one, other = topics(topic("a", 10.0)), topics(topic("a", 20.0))

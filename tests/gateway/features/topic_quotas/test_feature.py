@@ -45,7 +45,18 @@ async def test_topic_configs_override_file(at_work):
     assert at_work.quotas.settings.explicit == {"payments": 20.0, "orders": 30.0}
     at_work.override({})
     assert at_work.quotas.settings.explicit == {"payments": 10.0, "orders": 30.0}
-    assert at_work.quotas.default_threshold == 60.0
+    assert at_work.quotas.whole.default_threshold == 60.0
+
+
+async def test_reload_changes_the_scope(at_work):
+    at_work.apply(section(payments=10))
+    assert at_work.quotas.by_broker is False
+    at_work.apply(section(payments=10)._replace(by_broker=True))
+    assert at_work.quotas.by_broker is True
+    assert at_work.quotas.of(1) is not at_work.quotas.of(2)
+    assert at_work.quotas.of(1).settings.explicit == {"payments": 10.0}
+    at_work.apply(section(payments=11)._replace(by_broker=True))
+    assert at_work.quotas.of(1).settings.explicit == {"payments": 11.0}
 
 
 async def test_topic_configs_stay_over_reloaded_file(at_work):

@@ -7,6 +7,7 @@ import pytest
 
 from gateway.features.topic_quotas.produce_inspector import MAX_GAPS, MESSAGE, TopicInspection
 from gateway.features.topic_quotas.rules import TopicQuotas, TopicSettings
+from gateway.features.topic_quotas.scoped_quotas import ScopedTopicQuotas
 from gateway.proxy.handler import EndConnection
 from gateway.proxy.produce_gate import ProducedTopics
 from gateway.quotas.engine import QuotaSettings
@@ -109,6 +110,18 @@ def test_appended_bytes_count_after_broker_answer(version, by):
     assert t.counted() == {HOT: (340, 0, {"MESSAGE_TOO_LARGE": 10}), COLD: (50, 0, {})}
     assert [(each.topic, each.reason, each.size) for each in t.rejections] == [(HOT, "MESSAGE_TOO_LARGE", 10)]
     assert t.counters.requests[ApiKey.PRODUCE] == 2
+
+
+@pytest.mark.parametrize("broker", [1, 2])
+def test_topic_is_rejected_at_the_broker_that_is_over(broker):
+    t = Metered()
+    quotas = ScopedTopicQuotas(t.gate.quotas.settings, START, by_broker=True)
+    t.gate.at_broker = quotas.of
+    quotas.of(1).appended(HOT.encode(), 5_000, START, by_id=False)
+    t.core.client.broker = broker
+    t.client_sends(produce(1, (HOT, {0: b"x" * 300})))
+    t.broker_got(*([produce(1, (HOT, {0: b"x" * 300}))] if broker == 2 else []))
+    assert [each.reason for each in t.rejections] == (["quota"] if broker == 1 else [])
 
 
 @pytest.mark.parametrize("error", [0, 7, 20])

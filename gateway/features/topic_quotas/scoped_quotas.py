@@ -1,0 +1,144 @@
+"""The quotas of topics in their scope: one `TopicQuotas` for the whole cluster, or one for each broker (`quotas.scope`).
+
+Gateways share the use of topics by broker under kinds of their own, which an older Weir ignores. The name of a topic's account
+then is `BROKER/TOPIC`; no topic's name has a slash.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import ClassVar, Final
+
+from gateway import clock
+from gateway.features.topic_quotas.recent_topics import restore_topics, topic_uses
+from gateway.features.topic_quotas.rules import (
+    ALL_TOPICS,
+    MAX_LABELLED,
+    TOPIC,
+    TopicListing,
+    TopicQuotas,
+    TopicSettings,
+    TopicsReport,
+)
+from gateway.quotas.entity import BOOTSTRAP, Tags
+from gateway.quotas.own_topics import OwnTopics
+from gateway.quotas.recent_use import TopicSpent
+from gateway.quotas.shared_meter import UsageAccount, UsageKey
+
+MAX_BROKERS: Final = 1_000
+"""The maximum number of brokers with quotas of their own. Peers name brokers too."""
+
+LABELLED_AT_BROKER: Final = 300
+"""The maximum number of topics that metrics show by name for each broker."""
+
+_AT_BROKER: Final = {TOPIC: "broker_topic", ALL_TOPICS: "broker_topics"}
+_OF_CLUSTER: Final = {kind: of_cluster for of_cluster, kind in _AT_BROKER.items()}
+
+
+class ScopedTopicQuotas:
+    """Not `by_broker`: the cluster's quotas have the key `BOOTSTRAP`. It is a `SharedUsage` for sharing."""
+
+    kinds: ClassVar[frozenset[str]] = frozenset((*_AT_BROKER, *_OF_CLUSTER))
+
+    def __init__(
+        self,
+        settings: TopicSettings,
+        now: float,
+        *,
+        by_broker: bool = False,
+        on_nameless: Callable[[], None] | None = None,
+        own: OwnTopics | None = None,
+    ) -> None:
+        """`on_nameless` and `own` as for `TopicQuotas`."""
+        self.settings = settings
+        self.by_broker = by_broker
+        self._own = own or OwnTopics()
+        self._on_nameless = on_nameless
+        self._listing = TopicListing({}, self._own)
+        self._at: dict[int, TopicQuotas] = {}
+        self.whole = self._new(BOOTSTRAP, now)
+
+    def of(self, broker: int) -> TopicQuotas:
+        """The quotas at a broker, made if they are missing. Beyond `MAX_BROKERS`, those of bootstrap connections."""
+        found = self._at.get(broker)
+        if found is None:
+            found = self.whole if len(self._at) >= MAX_BROKERS else self._new(broker, clock.monotonic())
+        return found
+
+    def apply(self, settings: TopicSettings, now: float) -> None:
+        self.settings = settings
+        for quotas in self._at.values():
+            quotas.apply(settings, now)
+
+    def update_topics(self, topics: Mapping[str, bytes]) -> None:
+        """Take over the cluster's topics, as for `TopicListing`."""
+        self._listing = TopicListing(topics, self._own)
+        for quotas in self._at.values():
+            quotas.take(self._listing)
+
+    def report(self, now: float) -> TopicsReport:
+        if not self.by_broker:
+            return self.whole.report(now)
+        reports = [quotas.report(now) for broker, quotas in sorted(self._at.items()) if broker != BOOTSTRAP]
+        at_bootstrap = self.whole.report(now)
+        if not reports or any(row.appended_bytes or row.throttled_total or row.refused_bytes for row in at_bootstrap.rows):
+            reports.append(at_bootstrap)
+        brokers = [report.total for report in reports]
+        rows = [row for report in reports for row in report.rows]
+        busiest = max(brokers, key=lambda total: total.rate)
+        return TopicsReport(self.settings.meter, self.settings.enforce, busiest, rows, brokers)
+
+    def accounts(self) -> Iterator[tuple[UsageKey, UsageAccount]]:
+        for broker, quotas in self._at.items():
+            for key, account in quotas.accounts():
+                yield self._key(broker, key), account
+
+    def changed(self) -> Iterator[tuple[UsageKey, UsageAccount]]:
+        for broker, quotas in self._at.items():
+            for key, account in quotas.changed():
+                yield self._key(broker, key), account
+
+    def peer_account(self, kind: str, name: Tags | str, now: float) -> UsageAccount | None:
+        """The account to which a peer's bytes are charged. None if the peer has another scope."""
+        if not isinstance(name, str) or (kind in _OF_CLUSTER) != self.by_broker:
+            return None
+        if not self.by_broker:
+            return self.whole.peer_account(kind, name, now)
+        broker, _, topic = name.partition("/")
+        if not broker.removeprefix("-").isdecimal() or (int(broker) not in self._at and len(self._at) >= MAX_BROKERS):
+            return None
+        return self.of(int(broker)).peer_account(_OF_CLUSTER[kind], topic, now)
+
+    def recent_uses(self, accounts: Iterable[tuple[UsageKey, UsageAccount]], now: float) -> Iterator[TopicSpent]:
+        """The use that these accounts still count."""
+        for (kind, name), account in accounts:
+            if not self.by_broker:
+                yield from topic_uses(self.whole, [((kind, name), account)], now)
+            elif isinstance(name, str):
+                broker, _, topic = name.partition("/")
+                yield from topic_uses(self.whole, [((_OF_CLUSTER[kind], topic), account)], now, int(broker))
+
+    def restore_uses(self, saved: Iterable[TopicSpent], now: float) -> None:
+        """Restore saved use of the same scope."""
+        by_broker: dict[int, list[TopicSpent]] = {}
+        for each in saved:
+            if (each.broker is not None) == self.by_broker:
+                by_broker.setdefault(BOOTSTRAP if each.broker is None else each.broker, []).append(each)
+        for broker, uses in by_broker.items():
+            restore_topics(self.of(broker), uses, now)
+
+    def _key(self, broker: int, key: UsageKey) -> UsageKey:
+        kind, topic = key
+        return (_AT_BROKER[kind], f"{broker}/{topic}") if self.by_broker else key
+
+    def _new(self, broker: int, now: float) -> TopicQuotas:
+        shown = Tags(None, None, broker=broker).broker_text if self.by_broker else ""
+        quotas = TopicQuotas(
+            self.settings,
+            now,
+            max_labelled=LABELLED_AT_BROKER if self.by_broker else MAX_LABELLED,
+            on_nameless=self._on_nameless,
+            own=self._own,
+            broker=shown,
+        )
+        quotas.take(self._listing)
+        self._at[broker] = quotas
+        return quotas
