@@ -190,7 +190,8 @@ def _card(row: Row) -> str:
         facts.append(("Throttled addresses", ", ".join(row["addresses"])))
     words = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in facts)
     parts = [part for part in (row["user"] and f"user {row['user']}", row["client_id"] and f"client-id {row['client_id']}",
-                               row["ip"] and f"ip {row['ip']}", row["group"] and f"group {row['group']}") if part]  # fmt: skip
+                               row["ip"] and f"ip {row['ip']}", row["group"] and f"group {row['group']}",
+                               row["broker"] and f"broker {row['broker']}") if part]  # fmt: skip
     return (
         f'<section><h2>{escape(kind.title)} <span class="quiet">{escape(", ".join(parts))}</span></h2>'
         f"{_bar(row) if limited else ''}<dl>{words}</dl></section>"

@@ -84,10 +84,15 @@ def _quotas(answer: Answer) -> Table:
 
 
 def _sharers(quota: Answer) -> str:
-    """The clients that share the quota's bucket."""
-    bucket = quota["bucket"]
+    """The clients that share the quota's bucket, and its broker."""
     if quota["limit"] is None:
         return "-"
+    broker = (quota["use"] or {}).get("broker")
+    place = "" if not quota.get("at_each_broker") else f", at broker {broker}" if broker else ", at each broker"
+    return _clients(quota["bucket"]) + place
+
+
+def _clients(bucket: Answer) -> str:
     if bucket["ip"]:
         return "this address"
     if bucket["group"]:
@@ -125,9 +130,10 @@ def _sections(answer: Answer) -> Iterator[str]:
     elif topics["exempt_by"]:
         yield f"Topic quotas: exempt by {topics['exempt_by']}."
     else:
+        place = " at their broker" if topics.get("at_each_broker") else ""
         yield (
             f"Topic quotas ({topics['set_in']}): Weir rejects batches of a topic over its threshold while all topics are over"
-            f" {topics['total']:,} {topics['unit']}. {len(topics['explicit'])} topics have an explicit threshold."
+            f" {topics['total']:,} {topics['unit']}{place}. {len(topics['explicit'])} topics have an explicit threshold."
             f"{'' if topics['enforce'] else ' The quotas are not enforced.'}"
         )
     if volumes is None:

@@ -11,6 +11,7 @@ from gateway.quotas.groups import Group, GroupRule, GroupTable
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
 from gateway.quotas.kinds.kind import QuotaKind
 from gateway.quotas.precedence import Candidate, Precedence
+from gateway.quotas.scope import BROKER, is_separate
 from gateway.quotas.snapshot import wait_text
 
 ANONYMOUS: Final = "ANONYMOUS"
@@ -76,12 +77,18 @@ def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) 
 
 
 def with_use(answer: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
-    """The answer with the current use of the client's buckets. A bucket without recent use has no row."""
-    by_bucket = {(row["kind"], *(row[part] for part in _BUCKET)): row for row in rows}
-    quotas = [
-        {**quota, "use": by_bucket.get((quota["kind"], *(quota["bucket"][part] for part in _BUCKET)))}
-        for quota in answer["quotas"]
-    ]
+    """The answer with the current use of the client's buckets. A bucket without recent use has no row.
+
+    With `scope: broker`, a quota is there once for each broker that has a bucket; only the first one has candidates.
+    """
+    by_bucket: dict[tuple[str, ...], list[Row]] = {}
+    for row in sorted(rows, key=lambda row: str(row["broker"])):
+        by_bucket.setdefault((row["kind"], *(row[part] for part in _BUCKET)), []).append(row)
+    quotas = []
+    for quota in answer["quotas"]:
+        found = by_bucket.get((quota["kind"], *(quota["bucket"][part] for part in _BUCKET)))
+        first, others = (None, []) if found is None else (found[0], found[1:])
+        quotas += [{**quota, "use": first}, *({**quota, "use": row, "candidates": []} for row in others)]
     return {**answer, "running": True, "quotas": quotas, "binds": [*_unknown(quotas), *_binds(quotas)]}
 
 
@@ -128,6 +135,7 @@ def _quota(kind: QuotaKind, resolution: Resolution, candidates: Sequence[Candida
             "ip": resolution.tags.ip or "",
             "group": resolution.tags.group or "",
         },
+        "at_each_broker": is_separate(resolution.tags, kind.name, by_broker=places.config.quotas.scope == BROKER),
         "use": None,
     }
 
@@ -183,6 +191,7 @@ def _topics(client: ClientNames, config: WeirConfig, places: Places, precedence:
         "exempt_by": _exempt_by(TOPICS, client, places, precedence),
         "enforce": config.quotas.enforce,
         "total": topics.total,
+        "at_each_broker": config.quotas.scope == BROKER,
         "explicit": dict(topics.explicit),
         "unit": "bytes/s",
         "set_in": places.of_key(("quotas", "topics"), given=True),
@@ -242,6 +251,8 @@ def _binds(quotas: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _together(quota: Mapping[str, Any]) -> str:
+    if quota["at_each_broker"]:
+        return " at each broker"
     return f" of {quota['entity']}, for all members together" if quota["bucket"]["group"] else ""
 
 
@@ -251,9 +262,13 @@ def _binds_now(quota: Mapping[str, Any]) -> str:
         since = f" since {use['throttled_since']}" if use.get("throttled_since") else ""
         return (
             f"{kind.config_key} binds now{since}: the client waits {wait_text(use['throttle_left'])}, because it has used more"
-            f" than {kind.text(quota['limit'])} of {quota['entity']}."
+            f" than {kind.text(quota['limit'])} of {quota['entity']}{_at_broker(use)}."
         )
     return (
         f"No quota binds now. {kind.config_key} is the nearest: {use['used_ratio']:.0%} of {kind.text(quota['limit'])}"
-        f" of {quota['entity']} is used, and throttling begins at 100%."
+        f" of {quota['entity']}{_at_broker(use)} is used, and throttling begins at 100%."
     )
+
+
+def _at_broker(use: Row) -> str:
+    return f" at broker {use['broker']}" if use["broker"] else ""

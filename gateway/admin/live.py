@@ -201,8 +201,8 @@ _SHOWN: Final = {
     "since": "throttled_since",
     **{
         name: name
-        for name in ("kind", "user", "client_id", "ip", "group", "level", "source", "limit", "rate", "connections", "key",
-                     "set_in", "addresses")
+        for name in ("kind", "user", "client_id", "ip", "group", "broker", "level", "source", "limit", "rate", "connections",
+                     "key", "set_in", "addresses")
     },
 }  # fmt: skip
 """The values of a row on the live page, and the names of the rows of `/api/quotas`."""

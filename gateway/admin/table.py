@@ -77,8 +77,9 @@ async def forgive_debts(admin: str, wanted: Mapping[str, str], console: Console)
     async with aiohttp.ClientSession(timeout=ADMIN_TIMEOUT) as session:
         answer = await ask(session, admin, "/api/quotas/forgive", "cleared", wanted)
     for debt in answer["cleared"]:
+        place = f" at broker {debt['broker']}" if debt.get("broker") else ""
         names = ", ".join(f"{key} {printable(debt[key])}" for key in ("user", "client_id", "group") if debt.get(key))
-        console.print(f"cleared {debt['seconds']:.1f} s of {debt['kind']} for {names}", markup=False, highlight=False)
+        console.print(f"cleared {debt['seconds']:.1f} s of {debt['kind']} for {names}{place}", markup=False, highlight=False)
     if not answer["cleared"]:
         console.print(
             "nothing to clear: no such client or group is in debt. Give the names that its row in `weir quotas` has.",
@@ -123,10 +124,11 @@ def quota_table(answer: Answer, width: int) -> Group:
     """The answer of `/api/quotas` as a table of at most `width` characters, with the highest used ratio first."""
     rows = sorted(answer["rows"], key=lambda row: (-row["used_ratio"], -row["rate"], row["kind"], row["user"]))
     lines = [_cells(row, _formatter(row["kind"])) for row in rows]
-    widths = {name: max([len(name), *(len(line[name]) for line in lines)]) for name in _COLUMNS}
+    columns = [name for name in _COLUMNS if name != _BROKER or any(line[name] for line in lines)]
+    widths = {name: max([len(name), *(len(line[name]) for line in lines)]) for name in columns}
     left_out = _left_out(widths, width)
     table = Table(title=f"Quotas at {answer['generated_at']}", title_justify="left", header_style="bold")
-    shown = [name for name in _COLUMNS if name not in left_out]
+    shown = [name for name in columns if name not in left_out]
     for name in shown:
         least = _least(name, widths[name])
         table.add_column(name, justify=_COLUMNS[name], overflow="fold", no_wrap=name not in _FOLDED, min_width=least)
@@ -181,6 +183,7 @@ _COLUMNS: dict[str, JustifyMethod] = {
     "kind": "left",
     "user": "left",
     "client-id or ip": "left",
+    "broker": "right",
     "rate": "right",
     "limit": "right",
     "used": "left",
@@ -193,6 +196,8 @@ _COLUMNS: dict[str, JustifyMethod] = {
 }
 _BAR = "bar"
 """The bar in the column `used`, beside the percentage."""
+_BROKER = "broker"
+"""The column of the broker that a row is for. No row has one without `quotas.scope: broker`."""
 _DISPENSABLE = ("addresses", "early", "since", _BAR, "throttled", "quota that binds", "time left", "limit")
 """Columns that a narrow terminal drops, in this order."""
 _FOLDED = frozenset({"kind", "user", "client-id or ip", "quota that binds", "addresses"})
@@ -214,6 +219,7 @@ def _cells(row: Answer, rate: Callable[[float], str]) -> dict[str, str]:
         "kind": row["kind"],
         "user": printable(row["user"]),
         "client-id or ip": printable(row["client_id"] or row["ip"] or (f"group {row['group']}" if row.get("group") else "")),
+        "broker": row.get("broker", ""),
         "rate": rate(row["rate"]),
         "limit": "" if row["limit"] is None else rate(row["limit"]),
         "used": "" if row["limit"] is None else f"{row['used_ratio']:4.0%}",

@@ -80,6 +80,7 @@ class ClearedDebt:
     client_id: str
     seconds: float
     group: str = ""
+    broker: str = ""
 
 
 def clear_debts(buckets: Iterable[Bucket], wanted: DebtFilter, now: float) -> tuple[set[Bucket], list[ClearedDebt]]:
@@ -92,6 +93,6 @@ def clear_debts(buckets: Iterable[Bucket], wanted: DebtFilter, now: float) -> tu
     for bucket in covered:
         if bucket.meter is not None and (seconds := bucket.meter.delay(now)) >= LEAST_DELAY:
             bucket.meter.forgive(now)
-            user, client_id = bucket.resolution.tags.shown
-            cleared.append(ClearedDebt(bucket.kind.name, user, client_id, seconds, bucket.resolution.tags.group or ""))
+            tags = bucket.resolution.tags
+            cleared.append(ClearedDebt(bucket.kind.name, *tags.shown, seconds, tags.group or "", tags.broker_text))
     return covered, sorted(cleared, key=lambda debt: -debt.seconds)

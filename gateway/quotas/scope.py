@@ -17,14 +17,14 @@ BROKER: Final = "broker"
 def at_broker(resolution: Resolution, kind: str, broker: int, *, by_broker: bool) -> Resolution:
     """The quota with the tags of the bucket of that broker, if brokers have buckets of their own."""
     tags = resolution.tags
-    if not _is_separate(tags, kind, by_broker=by_broker):
+    if not is_separate(tags, kind, by_broker=by_broker):
         return resolution
     return replace(resolution, tags=replace(tags, broker=broker))
 
 
 def in_scope(tags: Tags, kind: str, *, by_broker: bool) -> bool:
     """True if a bucket of these tags exists in this scope. A gateway with another config may share use by other tags."""
-    return (tags.broker is not None) == _is_separate(tags, kind, by_broker=by_broker)
+    return (tags.broker is not None) == is_separate(tags, kind, by_broker=by_broker)
 
 
 def overflow_tags(entity: ClientQuotaEntity | None, broker: int | None = None) -> Tags:
@@ -32,5 +32,6 @@ def overflow_tags(entity: ClientQuotaEntity | None, broker: int | None = None) -
     return Tags(OTHER, str(entity or OTHER), overflow=True, broker=broker)
 
 
-def _is_separate(tags: Tags, kind: str, *, by_broker: bool) -> bool:
+def is_separate(tags: Tags, kind: str, *, by_broker: bool) -> bool:
+    """True if each broker has a bucket of its own in place of one with these tags."""
     return by_broker and tags.group is None and KINDS[kind].at_each_broker

@@ -59,6 +59,14 @@ def test_page_counts_unenforced_throttles_apart(view: AdminView) -> None:
     assert "12 requests, 0.0 s in sum; 9 of them not enforced" in text
 
 
+def test_page_shows_each_broker_apart(view: AdminView) -> None:
+    places = Places(view.effective.config, "weir.yaml")
+    rows = described([used(0.2, broker="1"), used(0.3, broker="2")], places, 0.0)
+    entity = EntityNames("alice", None, None)
+    text = entity_page(entity, [row for row in rows if entity.owns(row)], EntityUsage(rows, True, "now"))
+    assert text.count("user alice, broker 1") == text.count("user alice, broker 2") == 1
+
+
 async def test_page_shows_nothing_of_other_entities(client: ClientSession) -> None:
     for names in ({"user": "alice"}, {"client_id": "etl"}, {"user": "alice", "client_id": "etl"}):
         text = await page(client, **names)

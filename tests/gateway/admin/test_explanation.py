@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,15 @@ from rich.console import Console
 
 from gateway.__main__ import main
 from gateway.admin.explain_table import ask_explanation, print_explanation
-from gateway.admin.explanation import ClientNames, explain_client
+from gateway.admin.explanation import ClientNames, explain_client, with_use
+from gateway.admin.rows import described
 from gateway.admin.server import AdminServer
 from gateway.admin.table import AdminUnreachableError
 from gateway.admin.view import AdminView
 from gateway.config.load import parse_config
 from gateway.config.places import Places
 from gateway.quotas.entity import ClientQuotaEntity
+from tests.gateway.features.notify.rows import used
 
 CONFIG = """\
 upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
@@ -73,6 +76,33 @@ def test_api_with_a_rate_has_a_line(path: Path, capsys: pytest.CaptureFixture[st
     keys = [each["key"] for each in answer["quotas"] if each["key"].startswith("request_rate")]
     assert keys == ["request_rate", "request_rates.Metadata"]
     assert "request_rates.Metadata binds at 5.0 requests/s of user=alice." in answer["binds"]
+
+
+def test_scope_broker_is_explained(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path.write_text(CONFIG.replace("quotas:\n", "quotas:\n  scope: broker\n"))
+    answer = explained(path, capsys, "--user", "alice", "--ip", "10.0.0.7")
+    at_each_broker = {each["key"]: each["at_each_broker"] for each in answer["quotas"]}
+    assert at_each_broker.pop("controller_mutation_rate") is False
+    assert set(at_each_broker.values()) == {True}
+    assert main(["explain", "--config", str(path), "--user", "alice"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "all clients of user alice, at each broker" in out
+    assert "10,000,000 bytes/s at their broker" in out
+
+
+def test_use_is_explained_for_each_broker(path: Path) -> None:
+    path.write_text(CONFIG.replace("quotas:\n", "quotas:\n  scope: broker\n"))
+    places = Places(parse_config(path.read_text(), source="weir.yaml"), "weir.yaml")
+    rows = [used(ratio, broker=broker, throttle_left=left) for broker, ratio, left in (("2", 1.5, 3.0), ("1", 0.2, 0.0))]
+    answer = with_use(explain_client(ClientNames("alice"), places, {}), described(rows, places, 0.0))
+    found = [each for each in answer["quotas"] if each["key"] == "producer_byte_rate"]
+    assert [(each["use"]["broker"], each["use"]["used_ratio"]) for each in found] == [("1", 0.2), ("2", 1.5)]
+    assert "because it has used more than 512 KiB/s of user=alice at broker 2." in answer["binds"][0]
+    console = Console(file=StringIO(), width=180)
+    print_explanation(answer, console)
+    text = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+    assert "all clients of user alice, at broker 1" in text
+    assert text.count("less specific than user=alice") == 1
 
 
 @pytest.mark.parametrize(

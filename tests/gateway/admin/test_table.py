@@ -207,6 +207,18 @@ def test_groups_have_rows_with_their_names(view: AdminView) -> None:
     assert "producer_byte_rate of group=jobs" in screen.text
 
 
+def test_rows_of_brokers_have_a_column(view: AdminView) -> None:
+    places = Places(view.effective.config, "weir.yaml")
+    texts = []
+    for brokers in (("17", "bootstrap"), ("", "")):
+        rows = described([used(0.5, broker=broker) for broker in brokers], places, 0.0)
+        screen = Screen()
+        screen.console.print(quota_table({"generated_at": "2026-01-01T00:00:00Z", "enforce": True, "rows": rows}, 180))
+        texts.append(screen.text)
+    assert all(word in texts[0] for word in ("broker", "17", "bootstrap"))
+    assert "broker" not in texts[1]
+
+
 def test_shared_quotas_explain_rate_and_used() -> None:
     screen = Screen()
     screen.console.print(quota_table({"generated_at": "now", "enforce": True, "units": {}, "shared": True, "rows": []}, 180))
