@@ -8,6 +8,7 @@ from gateway.migration import MigrationError
 from gateway.migration.access import access_of, check_not_gateway
 from gateway.migration.broker_admin import BrokerAdmin
 from gateway.migration.copied_rates import copied_rate_warnings
+from gateway.quotas.scope import BROKER
 
 
 def broker_warnings(config: WeirConfig, path: Path, command_config: Path | None = None) -> list[str]:
@@ -24,4 +25,5 @@ async def _ask(config: WeirConfig, path: Path, command_config: Path | None) -> l
     async with BrokerAdmin(access) as admin:
         cluster = await admin.cluster()
         quotas = await admin.describe()
-    return list(copied_rate_warnings(config.quotas.entities, quotas, len(cluster.brokers)))
+    at_each_broker = config.quotas.scope == BROKER
+    return list(copied_rate_warnings(config.quotas.entities, quotas, len(cluster.brokers), at_each_broker=at_each_broker))

@@ -1,7 +1,8 @@
 """The brokers' own quotas (KIP-546), and the limits by which Weir allows the cluster the same rates.
 
 Kafka's byte rates and connection rates hold for each broker: a client of three brokers may use three times its quota. Weir's
-limits hold for the whole cluster. Partition mutations pass the active controller alone (KIP-599), so their rate stays the same.
+limits hold for the whole cluster, or with `quotas.scope: broker` for each broker too: then all rates stay the same. Partition
+mutations pass the active controller alone (KIP-599), so their rate stays the same in both scopes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,7 +35,7 @@ _UNSEEN: Final = {"request_percentage": "it measures broker threads, which a gat
 
 @dataclass(frozen=True, slots=True)
 class MovedQuota:
-    """One quota of the brokers. Its equivalent in Weir: `limit` per second in the whole cluster, for the entity `target`."""
+    """One quota of the brokers. Its equivalent in Weir: `limit` per second, in its scope, for the entity `target`."""
 
     entity: Entity
     key: str
@@ -59,9 +60,9 @@ class KeptQuota:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """All quotas of a cluster of `brokers` brokers, in the order of `sort_key`."""
+    """All quotas of a cluster of `brokers` brokers, in the order of `sort_key`. None: Weir's limits hold at each broker."""
 
-    brokers: int
+    brokers: int | None
     moved: tuple[MovedQuota, ...]
     kept: tuple[KeptQuota, ...]
 
@@ -105,8 +106,8 @@ def _precedence(entity: Entity) -> tuple[int, ...]:
     return tuple(2 if kind not in names else int(names[kind] is None) for kind in _ORDER)
 
 
-def translated(quotas: BrokerQuotas, brokers: int) -> Translation:
-    """The equivalents of all quotas in front of a cluster of that many brokers."""
+def translated(quotas: BrokerQuotas, brokers: int | None) -> Translation:
+    """The equivalents of all quotas in front of a cluster of that many brokers. None: with `quotas.scope: broker`."""
     moved: list[MovedQuota] = []
     kept: list[KeptQuota] = []
     for entity, values in sorted(quotas.items(), key=lambda item: sort_key(item[0])):
@@ -134,15 +135,17 @@ def limits_by_target(moved: Iterable[MovedQuota]) -> dict[ClientQuotaEntity, dic
     return found
 
 
-def factor_text(quota: MovedQuota, brokers: int) -> str:
-    """The origin of a limit: `1048576 x 3 brokers`, or `10 for the cluster`."""
+def factor_text(quota: MovedQuota, brokers: int | None) -> str:
+    """The origin of a limit: `1048576 x 3 brokers`, `1048576 at each broker`, or `10 for the cluster`."""
     value = number_text(quota.at_broker)
     if quota.key not in PER_BROKER:
         return f"{value} for the cluster"
+    if brokers is None:
+        return f"{value} at each broker"
     return f"{value} x {brokers} {'broker' if brokers == 1 else 'brokers'}"
 
 
-def _limit(key: str, value: float, brokers: int) -> int | float | str:
+def _limit(key: str, value: float, brokers: int | None) -> int | float | str:
     """Weir's limit, or the reason why the quota stays at the brokers."""
     if key in _UNSEEN:
         return _UNSEEN[key]
@@ -150,7 +153,7 @@ def _limit(key: str, value: float, brokers: int) -> int | float | str:
         return "Weir does not know this quota"
     if not (isfinite(value) and value > 0):
         return "a limit in a config must be a number above 0"
-    times = brokers if key in PER_BROKER else 1
+    times = brokers if brokers is not None and key in PER_BROKER else 1
     if not BY_CONFIG_KEY[key].integral:
         return value * times
     whole = int(value) * times if value == int(value) else int(value * times)

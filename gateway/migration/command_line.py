@@ -13,7 +13,8 @@ Reads the brokers' own quotas (kafka-configs) and prints them as `quotas.entitie
 nothing. Rows that only the config has stay in the list. The output is YAML; differences are comments in it.
 
 Kafka grants byte rates and connection rates at each broker. Weir grants its limits in the whole cluster, so import
-multiplies them by the number of brokers. One controller counts partition mutations: their rate stays the same.
+multiplies them by the number of brokers. With `quotas.scope: broker` in the config, Weir grants them at each broker,
+and import copies the figures. One controller counts partition mutations: their rate stays the same in any case.
 Weir can't measure request_percentage: it stays at the brokers. SCRAM users are not quotas, and stay as they are.
 """
 

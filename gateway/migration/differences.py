@@ -126,13 +126,13 @@ def rows_text(rows: Sequence[EntityQuota], translation: Translation) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _origin(row: EntityQuota, wanted: Mapping[str, MovedQuota], brokers: int) -> str:
+def _origin(row: EntityQuota, wanted: Mapping[str, MovedQuota], brokers: int | None) -> str:
     if not wanted:
         return "only in the config"
     return "; ".join(factor_text(wanted[key], brokers) if key in wanted else f"{key} only in the config" for key in row.limits)
 
 
-def _compared(name: str, quota: MovedQuota, limit: float | None, brokers: int) -> Difference:
+def _compared(name: str, quota: MovedQuota, limit: float | None, brokers: int | None) -> Difference:
     kind = BY_CONFIG_KEY[quota.key]
     wanted = f"{number_text(quota.limit)} ({kind.text(quota.limit)}; {factor_text(quota, brokers)})"
     if limit is None:

@@ -9,6 +9,7 @@ from gateway.migration.broker_admin import BrokerAdmin, Cluster
 from gateway.migration.broker_quotas import Translation, translated
 from gateway.migration.differences import differences, rows_text, summary
 from gateway.quotas.entity import EntityQuota
+from gateway.quotas.scope import BROKER
 
 
 async def import_quotas(config: WeirConfig, path: Path, access: Access, brokers: int | None) -> str:
@@ -19,7 +20,8 @@ async def import_quotas(config: WeirConfig, path: Path, access: Access, brokers:
         check_not_gateway(config, list(cluster.brokers.values()))
         quotas = await admin.describe()
         await admin.refuse_gateway()
-    translation = translated(quotas, len(cluster.brokers) if brokers is None else brokers)
+    count = len(cluster.brokers) if brokers is None else brokers
+    translation = translated(quotas, None if config.quotas.scope == BROKER else count)
     return import_text(cluster, translation, config.quotas.entities, str(path))
 
 
@@ -27,7 +29,11 @@ def import_text(cluster: Cluster, translation: Translation, rows: Sequence[Entit
     """YAML with the rows of the brokers and of the config; the differences stand above it as comments."""
     found = differences(translation, rows)
     lines = [f"Quotas of {cluster}."]
-    if translation.brokers > 1:
+    if translation.brokers is None:
+        lines.append(
+            "Kafka grants rates at each broker, and so does Weir with quotas.scope: broker. The figures stay the same."
+        )
+    elif translation.brokers > 1:
         lines.append(
             "Kafka grants byte rates and connection rates at each broker, Weir in the whole cluster: its limits are"
             f" {translation.brokers} times as high."
@@ -35,9 +41,10 @@ def import_text(cluster: Cluster, translation: Translation, rows: Sequence[Entit
         lines.append(
             "A client may use its whole limit at one broker. With --brokers 1, the limits stay at the rate of one broker."
         )
-    if translation.brokers != len(cluster.brokers):
+        lines.append("With quotas.scope: broker in the config, Weir grants the brokers' own figures at each broker.")
+    if translation.brokers not in (None, len(cluster.brokers)):
         lines.append(f"The number of brokers is that of --brokers: {translation.brokers}.")
-    else:
+    elif translation.brokers is not None:
         lines.append("Brokers that are down are not counted: give the number of all brokers with --brokers.")
     if any(quota.key == "connection_creation_rate" for quota in translation.moved):
         lines.append(

@@ -19,6 +19,7 @@ from gateway.migration.access import Access, check_not_gateway, reason_of
 from gateway.migration.broker_admin import BrokerAdmin, Cluster
 from gateway.migration.broker_quotas import Entity, Translation, translated, waves
 from gateway.migration.lift_rules import GatewayQuotas, burst_notes, lasting, listed, loosened, obstacles, with_api_quotas
+from gateway.quotas.scope import BROKER
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
 
@@ -91,15 +92,18 @@ def lift(config: WeirConfig, path: Path, access: Access, options: LiftOptions) -
 async def _planned(config: WeirConfig, path: Path, access: Access, options: LiftOptions) -> _Plan:
     copies = 1 if config.sharing is not None else max(config.workers, len(options.admin))
     api = await StateFile(config.state.file(path)).load()
-    file = with_api_quotas(GatewayQuotas(str(path), config.quotas.enforce, lasting(config.quotas.entities), copies), api)
+    rows, at_each_broker = lasting(config.quotas.entities), config.quotas.scope == BROKER
+    file = with_api_quotas(GatewayQuotas(str(path), config.quotas.enforce, rows, copies, at_each_broker), api)
     running = [with_api_quotas(await _running_quotas(url), api) for url in options.admin]
     async with BrokerAdmin(access) as admin:
         cluster = await admin.cluster()
         check_not_gateway(config, list(cluster.brokers.values()))
         quotas = await admin.describe()
         await admin.ask_every_broker(cluster)
-    translation = translated(quotas, len(cluster.brokers) if options.brokers is None else options.brokers)
-    found = [obstacle for gateway in (file, *running) for obstacle in obstacles(translation, gateway)]
+    count = len(cluster.brokers) if options.brokers is None else options.brokers
+    in_scope = {at_each: translated(quotas, None if at_each else count) for at_each in (True, False)}
+    translation = in_scope[at_each_broker]
+    found = [each for gateway in (file, *running) for each in obstacles(in_scope[gateway.at_each_broker], gateway)]
     return _Plan(cluster, translation, tuple(found), _text(config, cluster, translation, file, options))
 
 
@@ -112,7 +116,8 @@ async def _running_quotas(admin: str) -> GatewayQuotas:
             answer: Any = await response.json()
         quotas = answer["config"]["quotas"]
         rows = lasting([entity_quota(row) for row in quotas["entities"]])
-        return GatewayQuotas(f"the gateway at {admin} (config version {answer['version']})", quotas["enforce"] is True, rows)
+        name = f"the gateway at {admin} (config version {answer['version']})"
+        return GatewayQuotas(name, quotas["enforce"] is True, rows, at_each_broker=quotas.get("scope") == BROKER)
     except (aiohttp.ClientResponseError, ValueError, KeyError, TypeError) as error:
         raise MigrationError(
             f"--admin {admin}: answers, but not as Weir does ({error}) — name Weir's admin.host and admin.port"

@@ -21,6 +21,9 @@ class GatewayQuotas:
     copies: int = 1
     """The number of processes that give every client its whole quota, because they share none."""
 
+    at_each_broker: bool = False
+    """True with `quotas.scope: broker`."""
+
     api: DynamicQuotas = field(default_factory=dict)
     """The part of `rows` that was set through Weir's quota API."""
 
@@ -65,7 +68,7 @@ def obstacles(translation: Translation, gateway: GatewayQuotas) -> list[str]:
     return found
 
 
-def _obstacle(quota: MovedQuota, row: EntityQuota | None, brokers: int, source: str) -> str | None:
+def _obstacle(quota: MovedQuota, row: EntityQuota | None, brokers: int | None, source: str) -> str | None:
     import_it = "add the row that `weir quotas import` prints"
     if row is None:
         return f"{source} has no row for this entity — {import_it}"
@@ -76,10 +79,8 @@ def _obstacle(quota: MovedQuota, row: EntityQuota | None, brokers: int, source: 
     if limit is None:
         return f"{source} has a row for this entity without this key — set it to {allowed}, or less"
     if limit > quota.limit:
-        return (
-            f"{source} allows {number_text(limit)}, and the brokers allow {allowed} — lower it; if some brokers are down, give"
-            " the number of all brokers with --brokers"
-        )
+        down = "" if brokers is None else "; if some brokers are down, give the number of all brokers with --brokers"
+        return f"{source} allows {number_text(limit)}, and the brokers allow {allowed} — lower it{down}"
     return None
 
 
@@ -134,7 +135,7 @@ def burst_notes(samples: int, seconds: int) -> list[str]:
     return [f"right after the lift, a client may use {burst} s of its quota at once, as after a pause — {remedy}"]
 
 
-def listed(moved: Sequence[MovedQuota], brokers: int, gateway: GatewayQuotas) -> list[str]:
+def listed(moved: Sequence[MovedQuota], brokers: int | None, gateway: GatewayQuotas) -> list[str]:
     """One line for each quota that the lift removes: the brokers' rate beside Weir's."""
     rows = gateway.by_entity()
     lines = []

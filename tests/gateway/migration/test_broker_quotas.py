@@ -138,6 +138,7 @@ def test_every_kind_of_kafka_has_a_scope() -> None:
 @pytest.mark.parametrize(
     ("key", "brokers", "text"),
     [("producer_byte_rate", 3, "10 x 3 brokers"), ("producer_byte_rate", 1, "10 x 1 broker"),
+     ("producer_byte_rate", None, "10 at each broker"), ("controller_mutation_rate", None, "10 for the cluster"),
      ("controller_mutation_rate", 3, "10 for the cluster")],
 )  # fmt: skip
 def test_origin_of_a_limit_is_shown(key, brokers, text) -> None:

@@ -37,4 +37,14 @@ def test_copied_rates_are_named(rows: list[EntityQuota], brokers: int, keys: lis
 
 def test_warning_has_the_rate_of_the_cluster() -> None:
     (line,) = copied_rate_warnings([EntityQuota(ALICE, {"producer_byte_rate": 1_048_576})], QUOTAS, 3)
-    assert "write 3145728, or run `weir quotas import`" in line
+    assert "write 3145728, run `weir quotas import`, or set quotas.scope to broker" in line
+
+
+@pytest.mark.parametrize(("limit", "named"), [(1_048_576, False), (3_145_728, True), (7, False)])
+def test_rate_of_the_cluster_is_named_with_scope_broker(limit: int, named: bool) -> None:
+    rows = [EntityQuota(ALICE, {"producer_byte_rate": limit, "controller_mutation_rate": 5})]
+    found = list(copied_rate_warnings(rows, QUOTAS, 3, at_each_broker=True))
+    assert [line.startswith("quotas.entities[0].producer_byte_rate: 3145728 is the rate of all") for line in found] == [
+        True
+    ] * named
+    assert all("at each of them — write 1048576" in line for line in found)

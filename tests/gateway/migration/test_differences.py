@@ -155,6 +155,22 @@ def test_comments_explain_the_factor_and_missing_brokers() -> None:
     assert "The number of brokers is that of --brokers: 1" in kept
 
 
+def test_import_copies_figures_with_scope_broker() -> None:
+    quotas = {
+        entity_of({"user": "a"}): {"producer_byte_rate": 4.0, "controller_mutation_rate": 2.5},
+        entity_of({"ip": None}): {"connection_creation_rate": 4.0},
+    }
+    text = import_text(CLUSTER, translated(quotas, None), rows({"user": "a", "producer_byte_rate": 12}), "weir.yaml")
+    assert yaml.safe_load(text)["quotas"]["entities"] == [
+        {"user": "a", "producer_byte_rate": 4, "controller_mutation_rate": 2.5},
+        {"ip": "<default>", "connection_creation_rate": 4},
+    ]
+    comments = "\n".join(lines_of(text))
+    assert "so does Weir with quotas.scope: broker. The figures stay the same." in comments
+    assert "12 in the config, 4 (4 B/s; 4 at each broker) at the brokers" in comments
+    assert "--brokers" not in comments
+
+
 def test_output_is_yaml_with_one_section() -> None:
     text = import_text(CLUSTER, translated({entity_of({"user": "a"}): {"producer_byte_rate": 4.0}}, 3), [], "weir.yaml")
     assert yaml.safe_load(text) == {"quotas": {"entities": [{"user": "a", "producer_byte_rate": 12}]}}

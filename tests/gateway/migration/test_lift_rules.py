@@ -51,6 +51,14 @@ def test_lift_needs_a_limit_at_least_as_low(row: Mapping[str, object] | None, pr
         assert problem in found[0]
 
 
+@pytest.mark.parametrize(("limit", "lifted"), [(10, True), (11, False)])
+def test_scope_broker_needs_the_brokers_own_limit(limit: int, lifted: bool) -> None:
+    found = obstacles(
+        translated({ALICE: {"producer_byte_rate": 10.0}}, None), gateway({"user": "alice", "producer_byte_rate": limit})
+    )
+    assert found == [] if lifted else found[0].endswith("the brokers allow 10 (10 at each broker) — lower it")
+
+
 @pytest.mark.parametrize(
     ("broker", "config"),
     [
