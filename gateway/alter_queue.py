@@ -1,13 +1,18 @@
 """The queue of alterations that clients request. `features.quota_api` carries them out, one after the other."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Literal, Protocol
 
 from gateway.alterations import NO_QUOTA_ADMIN, Alteration, Change
 from gateway.quotas.entity import DynamicQuotas
 from protocol.bodies.client_quotas import AlterRequest, EntityPart
+
+BROKER_ACLS: Final = "broker_acls"
+
+QuotaAdmins = tuple[str, ...] | Literal["broker_acls"]
+"""The principals that may request a change, such as `User:admin`. `BROKER_ACLS`: the brokers' own ACLs decide."""
 
 
 class AlterRules(Protocol):
@@ -36,20 +41,18 @@ class AlterTask:
 
 
 class AlterQueue:
-    """Requests of clients, changes to undo, and quotas that another gateway has set. Each new entry sets `arrived`.
+    """Requests of clients, changes to undo, and quotas that another gateway has set. Each new entry sets `arrived`."""
 
-    `admins` are the principals that may request a change, such as `User:admin`.
-    """
-
-    def __init__(self, admins: Iterable[str] = ()) -> None:
-        self.admins = frozenset(admins)
+    def __init__(self, admins: QuotaAdmins = ()) -> None:
+        self.admins: QuotaAdmins = admins
         self.arrived = asyncio.Event()
         self.followed: DynamicQuotas | None = None
         self.undos: list[tuple[AlterTask, list[Change]]] = []
         self._tasks: list[AlterTask] = []
 
-    def allows(self, user: str) -> bool:
-        return f"User:{user}" in self.admins
+    def allows(self, user: str) -> bool | None:
+        """True if the user may request a change. None: ask the broker (`AlterRight`)."""
+        return None if self.admins == BROKER_ACLS else f"User:{user}" in self.admins
 
     def alter(
         self, request: AlterRequest, user: str, done: Callable[[], None], *, rules: AlterRules | None = None

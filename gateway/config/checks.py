@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from gateway.alter_queue import BROKER_ACLS
 from gateway.config.document import Document
 from gateway.config.endpoints import Server, is_wildcard
 from gateway.config.entities import entity_quota
@@ -95,6 +96,7 @@ def cross_check(data: object, document: Document) -> list[Problem]:
         *_entities(data, document),
         *_groups(data, document),
         *_workers(data, document),
+        *_broker_acls(data, listeners, document),
         *_topics(data, document),
     ]
 
@@ -232,6 +234,28 @@ def _workers(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
         message = "lets clients set quotas through Weir, and several workers share such quotas only through a topic"
         remedy = "write 'sharing: {}', which creates the topic, or remove quota_admins, or set workers to 1"
         yield problem(document, ("quota_admins",), message, remedy)
+
+
+def _broker_acls(data: Mapping[str, Any], listeners: _Listeners, document: Document) -> Iterator[Problem]:
+    """Clients that the brokers know by another name than Weir: their certificates end at Weir.
+
+    If Weir itself logs in by SASL, the brokers' listener demands SASL of clients as well. SASL's user overrides TLS's.
+    """
+    upstream = _valid(data.get("upstream"), UpstreamConfig)
+    if data.get("quota_admins") != BROKER_ACLS or upstream is None or upstream.sasl is not None:
+        return
+    remedy = 'list principals, such as ["User:admin"]; if clients use SASL, set upstream.sasl'
+    if upstream.tls is not None and upstream.tls.cert is not None:
+        message = (
+            "lets brokers judge clients by upstream.tls.cert, Weir's own certificate: all clients would have Weir's rights"
+        )
+        yield problem(document, ("quota_admins",), message, remedy, value=BROKER_ACLS)
+    for index, listener in listeners:
+        if listener.tls is not None and listener.tls.client_auth != "none":
+            message = (
+                f"lets brokers judge clients, and the certificates of listeners[{index}].tls.client_ca never reach a broker"
+            )
+            yield problem(document, ("quota_admins",), message, remedy, value=BROKER_ACLS)
 
 
 def _topics(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:

@@ -131,6 +131,8 @@ def _kind(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
         return "choice" if "choice" in kinds else ", or ".join(kinds)
     if "enum" in schema:
         return "choice"
+    if "const" in schema:
+        return f"`{schema['const']}`"
     if schema["type"] == "array":
         return f"list of {_kind(schema['items'], root)}s".replace("choices", "names").replace("texts", "text")
     if schema["type"] == "object" and "additionalProperties" in schema and "properties" not in schema:

@@ -20,7 +20,7 @@ from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns
 from gateway.features.connection_quotas.config import AcceptSection, ConnectionsConfig
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.notify.config import NotifyConfig
-from gateway.features.quota_api.config import QuotaAdmins, StateConfig
+from gateway.features.quota_api.config import QuotaAdminsKey, StateConfig
 from gateway.features.sharing.config import SharingConfig
 from gateway.features.topic_quotas.config import TopicsConfig
 from gateway.features.volume_quotas.config import VolumesConfig
@@ -226,8 +226,10 @@ class WeirConfig(Section):
         unit="processes",
         changes="restart",
     )
-    quota_admins: QuotaAdmins = described(
-        "Principals that may read and change quotas with `kafka-configs.sh` through Weir, such as `User:admin`.", ()
+    quota_admins: QuotaAdminsKey = described(
+        "Clients that may read and change quotas with `kafka-configs.sh` through Weir: principals, such as `User:admin`."
+        " `broker_acls`: those with DescribeConfigs and AlterConfigs on Cluster at the brokers.",
+        (),
     )
     state: StateConfig = described("Files that Weir keeps over restarts.", StateConfig(), changes="restart")
     sharing: SharingConfig | None = described(

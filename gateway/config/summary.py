@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from gateway.alter_queue import BROKER_ACLS
 from gateway.config.model import ListenerConfig, WeirConfig
 
 
@@ -43,7 +44,7 @@ def _features(config: WeirConfig) -> Iterator[tuple[str, str | None]]:
     yield "topic quotas", None if topics is None else f"{topics.total} bytes/s, {_enforced(quotas.enforce)}"
     yield "volume quotas", None if volumes is None else f"source {volumes.source}, {_enforced(volumes.enforce)}"
     yield "connection limits", ", ".join(_limits(config))
-    yield "quota API", f"for {', '.join(config.quota_admins)}" if config.quota_admins else None
+    yield "quota API", _quota_admins(config)
     yield "sharing", None if config.sharing is None else f"topic {config.sharing.topic}"
     yield "workers", str(config.workers) if config.workers > 1 else None
     ledger = config.ledger
@@ -60,6 +61,12 @@ def _limits(config: WeirConfig) -> Iterator[str]:
     limited = [each.name for each in config.listeners if each.max_connections or each.connection_creation_rate]
     if limited:
         yield f"listeners {', '.join(limited)}"
+
+
+def _quota_admins(config: WeirConfig) -> str | None:
+    if config.quota_admins == BROKER_ACLS:
+        return "for users with the brokers' ACLs"
+    return f"for {', '.join(config.quota_admins)}" if config.quota_admins else None
 
 
 def _enforced(enforce: bool) -> str:

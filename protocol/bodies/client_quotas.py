@@ -7,15 +7,19 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final, NamedTuple, TypeVar
 
+from protocol.api_keys import ApiKey
 from protocol.bodies.addresses import array_count, encode_nullable_string, encode_string
 from protocol.cursor import INT16, INT32, Buffer, Reader
 from protocol.errors import InvalidFrame
-from protocol.headers import RequestHeader
+from protocol.headers import RequestHeader, encode_request
 
 MATCH_EXACT: Final = 0
 MATCH_DEFAULT: Final = 1
 MATCH_SPECIFIED: Final = 2
 """``DescribeClientQuotasRequest.MATCH_TYPE_*``: the given name, the default entity, or any entity of this type."""
+
+ASKED: Final = 0
+"""The version of Weir's own AlterClientQuotas. Every broker knows it."""
 
 _FLEXIBLE_SINCE: Final = 1
 _FLOAT64 = Struct(">d")
@@ -107,8 +111,13 @@ def read_alter_request(frame: Buffer, header: RequestHeader) -> AlterRequest:
 def write_alter_request(frame: Buffer, header: RequestHeader, request: AlterRequest) -> bytes:
     """A request frame with the header of `frame` and a new body. `header` is the decoded header of `frame`."""
     to = _Encoding(header.api_version)
-    entries = to.array(request.entries, lambda entry: to.entity(entry.entity) + to.array(entry.ops, to.op))
-    return to.frame(bytes(frame[INT32.size : header.body_offset]), entries + _boolean(request.validate_only))
+    return to.frame(bytes(frame[INT32.size : header.body_offset]), to.alteration(request))
+
+
+def ask_alter(correlation_id: int, client_id: str | None, request: AlterRequest) -> bytes:
+    """A request frame of version `ASKED`."""
+    header = RequestHeader(ApiKey.ALTER_CLIENT_QUOTAS, ASKED, correlation_id, client_id, 0)
+    return encode_request(header, _Encoding(ASKED).alteration(request))
 
 
 def read_alter_response(version: int, frame: Buffer) -> AlterResponse:
@@ -134,6 +143,16 @@ def read_describe_request(frame: Buffer, header: RequestHeader) -> DescribeReque
     request = DescribeRequest(_array(reader, _read_component), reader.byte() != 0)
     _end(reader)
     return request
+
+
+def write_describe_request(frame: Buffer, header: RequestHeader, request: DescribeRequest) -> bytes:
+    """A request frame with the header of `frame` and a new body. `header` is the decoded header of `frame`."""
+    to = _Encoding(header.api_version)
+    components = to.array(
+        request.components,
+        lambda each: to.string(each.entity_type) + bytes((each.match_type & 0xFF,)) + to.nullable_string(each.match),
+    )
+    return to.frame(bytes(frame[INT32.size : header.body_offset]), components + _boolean(request.strict))
 
 
 def read_describe_response(version: int, frame: Buffer) -> DescribeResponse:
@@ -233,6 +252,10 @@ class _Encoding:
 
     def op(self, op: Op) -> bytes:
         return self.value((op.key, op.value or 0.0)) + _boolean(op.value is None)
+
+    def alteration(self, request: AlterRequest) -> bytes:
+        entries = self.array(request.entries, lambda entry: self.entity(entry.entity) + self.array(entry.ops, self.op))
+        return entries + _boolean(request.validate_only)
 
     def value(self, pair: tuple[str, float]) -> bytes:
         return self.string(pair[0]) + _FLOAT64.pack(pair[1])

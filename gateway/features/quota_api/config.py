@@ -1,23 +1,48 @@
 """The config sections of the quota API: its administrators, and the files in which Weir keeps its state."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, WrapValidator, model_validator
 
+from gateway.alter_queue import BROKER_ACLS, QuotaAdmins
+from gateway.config.problems import nearest
 from gateway.config.section import Section, described, invalid
 
 _USER = "User:"
 
 
 def _principal(text: str) -> str:
+    if text == BROKER_ACLS:
+        raise invalid("is not a principal, but stands for the list", f"write quota_admins: {BROKER_ACLS}, without a list")
     if not text.startswith(_USER) or text == _USER:
         raise invalid("is not a principal", f'write it as Kafka does: "{_USER}{text.removeprefix(_USER) or "admin"}"')
     return text
 
 
-QuotaAdmins = Annotated[tuple[Annotated[str, AfterValidator(_principal)], ...], Field(strict=False)]
-"""`quota_admins`: the principals with the right to use DescribeClientQuotas and AlterClientQuotas, such as `User:admin`."""
+_PRINCIPALS = TypeAdapter[tuple[str, ...]](
+    Annotated[tuple[Annotated[str, AfterValidator(_principal)], ...], Field(strict=False)]
+)
+
+
+def _admins(value: object, _: object) -> QuotaAdmins:
+    if isinstance(value, list | tuple):
+        return _PRINCIPALS.validate_python(value)
+    if value == BROKER_ACLS:
+        return BROKER_ACLS
+    if value is None:
+        raise invalid("is empty", "fill it in, or remove the key to get its default")
+    text = value if isinstance(value, str) else ""
+    if nearest(text, [BROKER_ACLS]):
+        remedy = f"did you mean {BROKER_ACLS}?"
+    else:
+        example = text if text.startswith(_USER) and text != _USER else f"{_USER}admin"
+        remedy = f'write a list of principals: ["{example}"], or {BROKER_ACLS}'
+    raise invalid(f"is neither {BROKER_ACLS} nor a list", remedy)
+
+
+QuotaAdminsKey = Annotated[QuotaAdmins, WrapValidator(_admins, json_schema_input_type=list[str] | Literal["broker_acls"])]
+"""`quota_admins`: the clients with the right to use DescribeClientQuotas and AlterClientQuotas."""
 
 
 class StateConfig(Section):

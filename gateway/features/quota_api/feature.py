@@ -1,10 +1,10 @@
 """Connects the quota API to the engine, the store of its quotas, and the readiness of the gateway."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from gateway import clock
-from gateway.alter_queue import AlterQueue
+from gateway.alter_queue import AlterQueue, QuotaAdmins
 from gateway.background import BackgroundTask, BackgroundTasks
 from gateway.cluster.metadata import OwnClient
 from gateway.feature import Feature
@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 10.0
 """The gateway waits for the topic for at most this time before it is ready with the copy in the state file."""
 
 
-class QuotaApi(Feature[Sequence[str]]):
+class QuotaApi(Feature[QuotaAdmins]):
     """Stores the quotas in a state file. With `sharing`, a topic has the quotas, and the file is a copy of the topic."""
 
     metrics = METRICS
@@ -59,9 +59,9 @@ class QuotaApi(Feature[Sequence[str]]):
     def start(self, tasks: BackgroundTasks) -> None:
         self._task = tasks.start("quotas of the API", self._run)
 
-    def apply(self, section: Sequence[str]) -> list[str]:
+    def apply(self, section: QuotaAdmins) -> list[str]:
         """`section` is `quota_admins`."""
-        self._queue.admins = frozenset(section)
+        self._queue.admins = section
         return []
 
     async def stop(self) -> None:

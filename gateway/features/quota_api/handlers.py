@@ -2,12 +2,16 @@
 
 Weir checks, saves and applies an alteration. Then it forwards the broker's part to the broker. If the broker refuses an entity,
 the client gets the broker's error, and Weir undoes its own change of that entity.
+
+With `quota_admins: broker_acls`, a client without the right gets the broker's own refusal. The broker decides about a
+description, because it gets the request as well. About an alteration, Weir asks it first (`AlterRight`).
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
 
 from gateway.alter_queue import AlterQueue, AlterTask, denied
+from gateway.alter_right import AlterRight
 from gateway.alterations import CLUSTER_AUTHORIZATION_FAILED, NONE, QuotaApiError
 from gateway.features.quota_api.rules import described, with_brokers
 from gateway.proxy.handler import (
@@ -27,8 +31,22 @@ from gateway.proxy.handler import (
 from gateway.quotas.entity import GROUP
 from protocol.api_keys import ApiKey
 from protocol.bodies import client_quotas
-from protocol.bodies.client_quotas import AlterResult, Component, DescribedEntity, EntityPart
+from protocol.bodies.client_quotas import (
+    MATCH_DEFAULT,
+    AlterRequest,
+    AlterResult,
+    Component,
+    DescribedEntity,
+    DescribeRequest,
+    EntityPart,
+)
 from protocol.headers import RequestHeader
+
+ONE_ENTITY: Final = DescribeRequest((Component("user", MATCH_DEFAULT, None), Component("client-id", MATCH_DEFAULT, None)), True)
+"""A filter that every broker knows. At most one entity matches it."""
+
+MAX_REPEATED_CHARACTERS: Final = 256 * 1024
+"""The most characters of the broker's message in the results of one answer. Kafka's message fits for 9 000 entities."""
 
 
 class Describe(Protocol):
@@ -45,7 +63,7 @@ class DescribeClientQuotas:
         self._client = connection.client
         self._queue = queue
         self._describe = describe
-        self._request = client_quotas.DescribeRequest((), strict=False)
+        self._request = DescribeRequest((), strict=False)
         self._version = 0
 
     def handle(self, request: Request, now: float) -> Verdict:
@@ -56,27 +74,43 @@ class DescribeClientQuotas:
             return COLLECT
         frame, header = request.cut()
         self._version = header.api_version
-        if not self._queue.allows(self._client.user):
+        listed = self._queue.allows(self._client.user)
+        if listed is False:
             return _refusal(header, CLUSTER_AUTHORIZATION_FAILED, denied(self._client.user))
         self._request = client_quotas.read_describe_request(frame, header)
-        try:
-            described({}, self._request.components, strict=self._request.strict)
-        except QuotaApiError as error:
-            return _refusal(header, error.code, error.message)
-        if any(component.entity_type == GROUP for component in self._request.components):
-            ours = tuple(self._describe(self._request.components, strict=self._request.strict))
-            response = client_quotas.DescribeResponse(0, NONE, None, ours)  # a broker would refuse the type
-            return Answer(client_quotas.write_describe_response(header.api_version, header.correlation_id, response))
+        if listed:
+            try:
+                described({}, self._request.components, strict=self._request.strict)
+            except QuotaApiError as error:
+                return _refusal(header, error.code, error.message)
+            if self._of_groups:
+                response = client_quotas.DescribeResponse(0, NONE, None, tuple(self._own()))
+                return Answer(client_quotas.write_describe_response(self._version, header.correlation_id, response))
         request.intercept(self)
-        return FORWARD
+        if not self._of_groups:
+            return FORWARD
+        return Replace(client_quotas.write_describe_request(frame, header, ONE_ENTITY))
 
     def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
         theirs = client_quotas.read_describe_response(self._version, frame)
         if theirs.error_code != NONE:
             return frame
-        ours = self._describe(self._request.components, strict=self._request.strict)
-        merged = theirs._replace(entries=tuple(with_brokers(ours, theirs.entries or ())))
-        return client_quotas.write_describe_response(self._version, _correlation_id(frame), merged)
+        try:
+            entries = self._own()
+            if not self._of_groups:
+                entries = with_brokers(entries, theirs.entries or ())
+            response = theirs._replace(entries=tuple(entries))
+        except QuotaApiError as error:  # the broker is newer, and knows more entity types
+            response = client_quotas.DescribeResponse(theirs.throttle_time_ms, error.code, error.message, None)
+        return client_quotas.write_describe_response(self._version, _correlation_id(frame), response)
+
+    @property
+    def _of_groups(self) -> bool:
+        """True if the filter has Weir's own entity type. A broker would refuse the type, and only Weir has such quotas."""
+        return any(component.entity_type == GROUP for component in self._request.components)
+
+    def _own(self) -> list[DescribedEntity]:
+        return self._describe(self._request.components, strict=self._request.strict)
 
 
 class AlterClientQuotas:
@@ -85,6 +119,7 @@ class AlterClientQuotas:
     def __init__(self, connection: Connection, queue: AlterQueue) -> None:
         self._connection = connection
         self._queue = queue
+        self._right = AlterRight(connection, queue)
         self._task: AlterTask | None = None
         self._results: dict[tuple[EntityPart, ...], AlterResult] = {}
         self._version = 0
@@ -93,42 +128,50 @@ class AlterClientQuotas:
     def handle(self, request: Request, now: float) -> Verdict:
         self._connection.client.use(request.header.client_id, now)
         if self._task is None:
-            user = self._connection.client.user
-            size, allowed = request.frame_bytes, self._queue.allows(user)
-            if allowed:
-                check_size(size, MAX_COLLECTED_REQUEST_BYTES, "alter fewer entities at a time")
-            else:
-                check_size(size, MAX_UNTRUSTED_BYTES, f"add User:{user} to quota_admins, or alter fewer entities at a time")
+            size = request.frame_bytes
+            check_size(size, MAX_COLLECTED_REQUEST_BYTES, "alter fewer entities at a time")
+            long = size > MAX_UNTRUSTED_BYTES
+            if not (request.whole or long):
+                return COLLECT
+            # Before a long request is collected, its client must have the right. The collected request comes to a new handler.
+            if not self._right.known(request.header, now):
+                return WAIT
+            refusal, user = self._right.refusal, self._connection.client.user
+            if refusal is not None and long:
+                remedy = f"alter fewer entities at a time, or give User:{user} the right to alter quotas"
+                check_size(size, MAX_UNTRUSTED_BYTES, f"{remedy} ({refusal.message})")
             if not request.whole:
                 return COLLECT
             frame, header = request.cut()
             self._version, self._correlation_id = header.api_version, header.correlation_id
             alteration = client_quotas.read_alter_request(frame, header)
-            if not allowed:
-                return self._denial(alteration, user)
+            if refusal is not None:
+                return self._refuse(alteration, refusal)
             self._task = self._queue.alter(alteration, user, self._connection.ready)
         if self._task.alteration is None:
             return WAIT
         self._results = self._task.alteration.results
         entries = tuple(self._task.alteration.for_broker)
         if not entries:
-            return Answer(self._written(0))
+            return Answer(self._written(self._results.values()))
         request.intercept(self)
         frame, header = request.cut()
         return Replace(client_quotas.write_alter_request(frame, header, self._task.request._replace(entries=entries)))
 
-    def _denial(self, request: client_quotas.AlterRequest, user: str) -> Answer:
+    def _refuse(self, request: AlterRequest, refusal: AlterResult) -> Answer:
         """Refuse all entities.
 
-        Java's client waits for a result of each entity. Only the first result has a message, so that the answer is not much
-        longer than the request. For the other results, clients show their own text of the error code.
+        As at a broker, each entity of the request has a result, because Java's client waits for it. Weir's own message is in
+        the first result alone, and so is a long one of the broker, to bound the answer. For the others, clients show their own
+        text of the error code.
         """
-        message: str | None = denied(user)
-        for each in request.entries:
-            if each.entity not in self._results:
-                self._results[each.entity] = AlterResult(CLUSTER_AUTHORIZATION_FAILED, message, each.entity)
-                message = None
-        return Answer(self._written(0))
+        message = refusal.message or ""
+        in_each = self._right.by_broker and len(message) * len(request.entries) <= MAX_REPEATED_CHARACTERS
+        results = [
+            AlterResult(refusal.error_code, refusal.message if in_each or number == 0 else None, each.entity)
+            for number, each in enumerate(request.entries)
+        ]
+        return Answer(self._written(results))
 
     def response(self, frame: bytes, now: float) -> bytes:  # noqa: ARG002
         """Merge the broker's errors into the results, and undo Weir's changes of the entities that the broker refuses."""
@@ -140,10 +183,11 @@ class AlterClientQuotas:
                 if result.error_code == NONE:
                     self._results[entity] = refused
                 self._queue.undo(self._task, entity)
-        return self._written(theirs.throttle_time_ms)
+        return self._written(self._results.values(), theirs.throttle_time_ms)
 
-    def _written(self, throttle_time_ms: int) -> bytes:
-        response = client_quotas.AlterResponse(throttle_time_ms, tuple(self._results.values()))
+    def _written(self, results: Iterable[AlterResult], throttle_time_ms: int = 0) -> bytes:
+        """The answer, with the longer one of the broker's throttle times."""
+        response = client_quotas.AlterResponse(max(throttle_time_ms, self._right.throttle_time_ms), tuple(results))
         return client_quotas.write_alter_response(self._version, self._correlation_id, response)
 
 

@@ -3,13 +3,16 @@
 Weir takes the key out of IncrementalAlterConfigs and AlterConfigs, and forwards the other configs. As with client quotas, Weir
 saves and applies its own change first. If the broker then refuses the other configs of the topic, Weir undoes its change.
 The broker answers DescribeConfigs, and Weir adds the key to the answer.
+
+A threshold is a quota, so the right to alter quotas decides about it (`AlterRight`).
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.alter_queue import AlterTask, denied
-from gateway.alterations import CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, NONE, QuotaApiError
+from gateway.alter_queue import AlterTask
+from gateway.alter_right import AlterRight
+from gateway.alterations import INVALID_REQUEST, NONE, QuotaApiError
 from gateway.features.topic_quotas.thresholds import INVALID_CONFIG, KEY, TopicThresholds, parse, parts_of, shown
 from gateway.proxy.handler import (
     COLLECT,
@@ -42,11 +45,16 @@ _NOT_THERE: Final = frozenset({_UNKNOWN_TOPIC, 17, metadata.TOPIC_AUTHORIZATION_
 
 @dataclass(slots=True)
 class _TopicChange:
-    """Weir's part of one resource. If it `changes` the threshold, `threshold` is the new one (None: remove it)."""
+    """Weir's part of one resource. If it `changes` the threshold, `threshold` is the new one (None: remove it).
+
+    `named`: the request has the key. `same`: the change has no effect, so it needs no right.
+    """
 
     topic: str
     threshold: float | None = None
     changes: bool = False
+    named: bool = True
+    same: bool = False
     error: int = NONE
     message: str | None = None
 
@@ -61,6 +69,8 @@ class AlterConfigs:
         self._connection = connection
         self._thresholds = thresholds
         self._user = connection.client.user
+        self._right = AlterRight(connection, thresholds.queue)
+        self._parsed = False
         self._begun = False
         self._pending = 0
         self._own: dict[int, _TopicChange] = {}
@@ -72,23 +82,35 @@ class AlterConfigs:
 
     def handle(self, request: Request, now: float) -> Verdict:
         self._connection.client.use(request.header.client_id, now)
+        if not self._parsed:
+            verdict = self._collect(request, now)
+            if verdict is not None:
+                return verdict
+            self._parsed = True
+            self._parse(*request.cut())
         if not self._begun:
-            # A longer request goes to the broker with the key. The broker does not know the key and refuses it.
-            longest = MAX_COLLECTED_REQUEST_BYTES if self._thresholds.queue.allows(self._user) else MAX_UNTRUSTED_BYTES
-            if request.frame_bytes > longest:
-                return FORWARD
-            if not request.whole:
-                return COLLECT
+            if any(own.changes for own in self._own.values()) and not self._right.known(request.header, now):
+                return WAIT
             self._begun = True
-            frame, header = request.cut()
-            self._key, self._version, self._correlation_id = header.api_key, header.api_version, header.correlation_id
-            legacy = header.api_key == ApiKey.ALTER_CONFIGS and self._thresholds.queue.allows(self._user)
-            if legacy or _KEY_BYTES in frame:
-                self._begin(frame, header, now)
+            self._begin(request.header, now)
         if self._pending or (self._task is not None and self._task.alteration is None):
             return WAIT
         request.intercept(self)
         return self._forward_rest(request) if self._own else FORWARD
+
+    def _collect(self, request: Request, now: float) -> Verdict | None:
+        """The verdict on a request that is not whole or too long; None if Weir opens it.
+
+        A longer request goes to the broker with the key. The broker does not know the key and refuses it.
+        """
+        if request.frame_bytes > MAX_UNTRUSTED_BYTES:
+            if request.frame_bytes > MAX_COLLECTED_REQUEST_BYTES:
+                return FORWARD
+            if not self._right.known(request.header, now):
+                return WAIT
+            if self._right.refusal is not None:
+                return FORWARD
+        return None if request.whole else COLLECT
 
     def _forward_rest(self, request: Request) -> Verdict:
         """Forward the broker's part of the changes, or answer the request if there is none."""
@@ -136,20 +158,53 @@ class AlterConfigs:
         error, message = (NONE, None) if own is None else (own.error, own.message)
         return configs.result(self._key, self._version, error, message, resource)
 
-    def _begin(self, frame: bytes, header: RequestHeader, now: float) -> None:
+    def _parse(self, frame: bytes, header: RequestHeader) -> None:
+        """Find Weir's part of each resource, as it is for a client with the right."""
+        self._key, self._version, self._correlation_id = header.api_key, header.api_version, header.correlation_id
+        legacy = header.api_key == ApiKey.ALTER_CONFIGS and self._thresholds.dynamic
+        if not legacy and _KEY_BYTES not in frame:
+            return
         self._request = configs.read_alter_request(header.api_key, header.api_version, frame, header.body_offset)
-        allowed = self._thresholds.queue.allows(self._user)
         seen: set[str] = set()
         for number, resource in enumerate(self._request.resources):
             if resource.resource_type != configs.TOPIC:
                 continue
-            own = self._own_part(resource, allowed=allowed)
+            own = self._own_part(resource)
             if own is None:
                 continue
             if resource.name in seen:
                 own.fail(INVALID_REQUEST, "Each resource must appear at most once.")
             seen.add(resource.name)
             self._own[number] = own
+
+    def _own_part(self, resource: AlteredResource) -> _TopicChange | None:
+        """Weir's part of a topic's changes; None if there is none."""
+        ops = [op for op in resource.ops if op.name == KEY]
+        threshold = self._thresholds.threshold(resource.name)
+        if not ops:  # AlterConfigs removes the configs that it does not name
+            if self._key != ApiKey.ALTER_CONFIGS or threshold.dynamic is None:
+                return None
+            return _TopicChange(resource.name, changes=True, named=False)
+        own = _TopicChange(resource.name, changes=True)
+        try:
+            own.threshold = _wanted(ops)
+        except QuotaApiError as error:
+            own.fail(error.code, error.message)
+            return own
+        own.same = threshold.dynamic is None if own.threshold is None else threshold.effective == own.threshold
+        return own
+
+    def _begin(self, header: RequestHeader, now: float) -> None:
+        """Drop the changes for which the client lacks the right, and start the others."""
+        refusal = self._right.refusal
+        if refusal is not None:
+            for number, own in list(self._own.items()):
+                if not own.named:
+                    del self._own[number]
+                elif own.same:  # a client that changes another config by AlterConfigs sends all described configs back
+                    own.changes = False
+                elif own.changes:
+                    own.fail(refusal.error_code, refusal.message)
         # The threshold of a deleted topic can still be removed, so only new thresholds need an existing topic.
         names = {own.topic for own in self._own.values() if own.changes and own.threshold is not None}
         for request in metadata.ask_by_name(header.correlation_id, header.client_id, names):
@@ -157,28 +212,6 @@ class AlterConfigs:
             self._connection.send_own_request(request, self._take_topics, now)
         if not names:
             self._change()
-
-    def _own_part(self, resource: AlteredResource, *, allowed: bool) -> _TopicChange | None:
-        """Weir's part of a topic's changes; None if there is none."""
-        ops = [op for op in resource.ops if op.name == KEY]
-        threshold = self._thresholds.threshold(resource.name)
-        own = _TopicChange(resource.name)
-        if not ops:  # AlterConfigs removes the configs that it does not name
-            if self._key != ApiKey.ALTER_CONFIGS or not allowed or threshold.dynamic is None:
-                return None
-            own.changes = True
-            return own
-        try:
-            own.threshold = _wanted(ops)
-        except QuotaApiError as error:
-            own.fail(error.code, error.message)
-            return own
-        same = threshold.dynamic is None if own.threshold is None else threshold.effective == own.threshold
-        if allowed:
-            own.changes = True
-        elif not same:  # a client that changes another config by AlterConfigs sends all described configs back
-            own.fail(CLUSTER_AUTHORIZATION_FAILED, denied(self._user))
-        return own
 
     def _take_topics(self, answer: bytes, now: float) -> None:  # noqa: ARG002
         self._pending -= 1

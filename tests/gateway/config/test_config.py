@@ -134,6 +134,10 @@ def test_quota_admins_are_principals() -> None:
     assert config.quota_admins == ("User:admin", "User:CN=ops,O=Example")
 
 
+def test_broker_acls_stand_for_the_list_of_admins() -> None:
+    assert parsed(MINIMAL + "quota_admins: broker_acls\n").quota_admins == "broker_acls"
+
+
 def test_config_is_frozen() -> None:
     config = parsed(entities("{user: a, producer_byte_rate: 50000}"))
     with pytest.raises(ValueError, match="frozen"):
@@ -145,7 +149,22 @@ def test_config_is_frozen() -> None:
 BAD = [
     (MINIMAL + "quota_admins: [admin]\n", "quota_admins[0]", "is not a principal", '"User:admin"'),
     (MINIMAL + "quota_admins: ['User:']\n", "quota_admins[0]", "is not a principal", '"User:admin"'),
-    (MINIMAL + "quota_admins: User:admin\n", "quota_admins", "must be a list", "write a list"),
+    (
+        MINIMAL + "quota_admins: User:a\n",
+        "quota_admins",
+        "is neither broker_acls nor a list",
+        'write a list of principals: ["User:a"]',
+    ),
+    (
+        MINIMAL + "quota_admins: true\n",
+        "quota_admins",
+        "is neither broker_acls nor a list",
+        'principals: ["User:admin"], or broker_acls',
+    ),
+    (MINIMAL + "quota_admins: broker_acl\n", "quota_admins", "is neither broker_acls nor a list", "did you mean broker_acls?"),
+    (MINIMAL + "quota_admins: [broker_acls]\n", "quota_admins[0]", "stands for the list", "write quota_admins: broker_acls"),
+    (MINIMAL + "quota_admins: ['User:a', 7]\n", "quota_admins[1]", "must be text", "put it in quotes"),
+    (MINIMAL + "quota_admins:\n", "quota_admins", "is empty", "remove the key"),
     (MINIMAL + "state: {path: ''}\n", "state.path", "is empty", "fill it in"),
     (
         MINIMAL + "state: {path: a, usage_path: a}\n",

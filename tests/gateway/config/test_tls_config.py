@@ -12,7 +12,7 @@ from gateway.config.load import load_config
 from gateway.config.problems import ConfigError, Problem
 from gateway.config.tls import BrokerNames
 from loadtest.testkit.certificates import DAY, LOOPBACK, Authority
-from tests.gateway.config.texts import parsed, problems_of
+from tests.gateway.config.texts import check_problem, parsed, problems_of
 
 UPSTREAM = 'bootstrap_servers: ["127.0.0.1:9092"]'
 
@@ -195,3 +195,22 @@ def test_wildcard_certificate_covers_every_broker(authority: Authority, tmp_path
     names = "advertised_host: kafka.example.com, sni: 'broker-{id}.kafka.example.com'"
     file.write_text(config(f", {names}, tls: {{cert: server.pem, key: server.key}}"))
     assert certificate_warnings(load_config(file), tmp_path, clock.wall()) == []
+
+
+CLIENT_CA = ", tls: {cert: c, key: k, client_ca: a}"
+SASL = ", sasl: {mechanism: PLAIN, username: u, password_file: p}"
+
+
+@pytest.mark.parametrize(
+    ("listener", "upstream", "message"),
+    [
+        (CLIENT_CA, "", "the certificates of listeners[0].tls.client_ca never reach a broker"),
+        ("", ", tls: {cert: c, key: k}", "all clients would have Weir's rights"),
+    ],
+)
+def test_broker_acls_refuse_users_by_certificate(listener: str, upstream: str, message: str) -> None:
+    check_problem(
+        config(listener, upstream) + "quota_admins: broker_acls\n", "quota_admins", message, "line 4", "list principals"
+    )
+    for valid in (config(listener, upstream), config(listener, upstream + SASL) + "quota_admins: broker_acls\n"):
+        parsed(valid)

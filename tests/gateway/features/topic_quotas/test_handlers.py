@@ -46,6 +46,10 @@ class Api:
         assert user == "ANONYMOUS"
         return self.allowed
 
+    @property
+    def dynamic(self):
+        return thresholds(self.quotas)
+
     def threshold(self, topic):
         return Threshold(thresholds(self.quotas).get(topic), LIMITS.explicit.get(topic))
 
@@ -274,6 +278,98 @@ def test_request_with_too_many_elements_ends_connection():
     t, _ = opened(allowed=False)
     with pytest.raises(InvalidFrame, match="5000 per request"):
         t.client_sends(alter(1, (TOPIC, "t", [("", "")] * 6_000 + [(KEY, "1")])))
+
+
+# The right by the brokers' ACLs.
+
+ASKED = codec.encode_request(
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    0,
+    {
+        "entries": [
+            {
+                "entity": [{"entity_type": "user", "entity_name": None}],
+                "ops": [{"key": "producer_byte_rate", "value": 0.0, "remove": True}],
+            }
+        ],
+        "validate_only": True,
+    },
+    1,
+    "etl",
+)
+
+
+def broker_decides(t, error=0, message=None):
+    entity = [{"entity_type": "user", "entity_name": None}]
+    entries = [{"error_code": error, "error_message": message, "entity": entity}]
+    t.broker_answers(codec.encode_response(ApiKey.ALTER_CLIENT_QUOTAS, 0, {"throttle_time_ms": 0, "entries": entries}, 1))
+
+
+def test_broker_grants_threshold():
+    t, api = opened(allowed=None)
+    t.client_sends(alter(1, (TOPIC, "payments", [(KEY, "500"), (OTHER_KEY, "1")])))
+    t.broker_got(ASKED)
+    broker_decides(t)
+    t.run_ready()
+    answer_metadata(t, "payments")
+    api.finish()
+    t.run_ready()
+    t.broker_got(alter(1, (TOPIC, "payments", [(OTHER_KEY, "1")])))
+    assert thresholds(api.quotas) == {"payments": 500.0}
+
+
+def test_broker_refuses_threshold_and_other_topics_go_on():
+    t, api = opened(allowed=None)
+    t.client_sends(alter(1, (TOPIC, "payments", [(KEY, "5")]), (TOPIC, "logs", [(OTHER_KEY, "1")])))
+    t.broker_got(ASKED)
+    broker_decides(t, 31, "Cluster authorization failed.")
+    t.run_ready()
+    t.broker_got(alter(1, (TOPIC, "logs", [(OTHER_KEY, "1")])))
+    t.broker_answers(changed(1, (TOPIC, "logs", 0, None)))
+    t.client_got(changed(1, (TOPIC, "payments", 31, "Cluster authorization failed."), (TOPIC, "logs", 0, None)))
+    assert api.tasks == []
+
+
+def test_request_without_threshold_asks_no_right():
+    t, _ = opened(allowed=None)
+    for key, version in ((INCREMENTAL, 1), (LEGACY, 2)):
+        frame = alter(1, (TOPIC, "payments", [(OTHER_KEY, "5")]), key=key, version=version)
+        t.client_sends(frame)
+        t.broker_got(frame)
+
+
+def test_legacy_request_without_right_keeps_threshold():
+    t, api = opened(allowed=None)
+    api.alter_thresholds({"payments": 5.0}, "admin", lambda: None, validate_only=False)
+    api.finish()
+    resources = [(TOPIC, "payments", [(OTHER_KEY, "1")]), (TOPIC, "orders", [(KEY, "300")])]
+    t.client_sends(alter(1, *resources, key=LEGACY, version=2))
+    t.broker_got(ASKED)
+    broker_decides(t, 31, "Cluster authorization failed.")
+    t.run_ready()
+    t.broker_got(alter(1, resources[0], (TOPIC, "orders", []), key=LEGACY, version=2))
+    assert len(api.tasks) == 1
+    assert thresholds(api.quotas) == {"payments": 5.0}
+
+
+@pytest.mark.parametrize(("error", "passes"), [(0, False), (31, True)])
+def test_long_request_is_opened_after_grant(error, passes):
+    t, api = opened(allowed=None)
+    frame = alter(1, *[(TOPIC, f"t{number:04}", [(KEY, "x" * 300)]) for number in range(200)])
+    assert len(frame) > 32 << 10
+    t.client_sends(frame[:10_000])
+    t.broker_got(ASKED)
+    broker_decides(t, error, None)
+    t.run_ready()
+    t.client_sends(frame[10_000:])
+    if passes:
+        t.broker_got(frame)
+    else:  # the collected request is a new one to its handler
+        t.broker_got(ASKED)
+        broker_decides(t)
+        t.run_ready()
+        assert codec.decode_response(INCREMENTAL, 1, bytes(t.client_inbox))["responses"][-1]["error_code"] == 40
+    assert api.tasks == []
 
 
 # Descriptions.
