@@ -1,7 +1,7 @@
 """The requests that keep a member in its group, and their answers: JoinGroup and the heartbeats of all group protocols.
 
-Source: ``JoinGroupRequest.json``, ``JoinGroupResponse.json``, ``HeartbeatResponse.json`` and the responses to the heartbeats of
-consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071), which begin with the same fields.
+Source: ``JoinGroupRequest.json``, ``JoinGroupResponse.json`` and ``HeartbeatResponse.json``. The responses to the heartbeats of
+consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071) begin with the same fields.
 """
 
 from typing import Final, NamedTuple

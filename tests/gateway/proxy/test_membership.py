@@ -66,7 +66,7 @@ def test_unknown_session_timeout_becomes_known():
     assert membership.longest_mute(NOW) == pytest.approx(15.0)
 
 
-def test_connection_that_has_long_kept_nobody_is_muted_for_any_time():
+def test_proof_of_a_member_ends_after_five_minutes():
     membership = member(45.0)
     assert membership.longest_mute(NOW + 299.0) < inf
     assert membership.longest_mute(NOW + 300.0) == inf
