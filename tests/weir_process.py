@@ -18,10 +18,11 @@ __all__ = ["BROKER_PORTS", "Weir", "wait_until"]
 
 def wait_until(condition: Callable[[], object], what: str, timeout: float = 60.0) -> Any:
     """Evaluate `condition` until it is true and return its value. Fails naming `what` after `timeout` seconds."""
-    deadline = time.monotonic() + timeout
+    deadline, pause = time.monotonic() + timeout, 0.01
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {what}"
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(pause * 1.2, 0.1)  # a page that is asked for every 10 ms would cost more than the test
     return value
 
 
