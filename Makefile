@@ -5,7 +5,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test quick compiled hostile lint docs reference dist images bench rivals charttools clean
+.PHONY: help setup demo test quick compiled hostile lint build docs reference dist images bench rivals charttools clean
 
 STAMPS := .cache/stamps
 BIN := .venv/bin
@@ -13,6 +13,8 @@ LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(
 # Runs a command over the compiled build, which is made first if a source has changed; over the sources without a C compiler.
 COMPILED := $(BIN)/python -m loadtest.testkit.compiled_build
 WHEEL := $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --no-cache-dir
+# Workers take whole files, in the order of tests/conftest.py: the longest first.
+BY_FILE := --dist loadfile --no-loadscope-reorder
 COMPILED_TESTS := tests/test_compiled_build.py tests/protocol tests/gateway/quotas tests/gateway/proxy tests/gateway/features tests/hostile
 export PATH := $(PATH):$(CURDIR)/.cache/tools/bin
 unexport PYTHONDONTWRITEBYTECODE
@@ -32,9 +34,15 @@ quick: $(STAMPS)/venv ## run lint and the tests that start no other process, in 
 	$(BIN)/python -m pytest -n 2 -m "not process" || failed=1; \
 	wait $$! || { cat $$lint; failed=1; }; rm $$lint; exit $$failed
 
-test: setup lint $(STAMPS)/helm $(STAMPS)/classes ## run all checks and tests; the tests against Kafka run the compiled build
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not broker"
-	$(COMPILED) $(BIN)/python -m pytest --import-mode=append -n 2 --dist loadfile $(COMPILED_TESTS) tests/broker
+test: setup ## run all checks and tests; the tests against Kafka run the compiled build
+	@# Each of these mostly uses one core.
+	@$(MAKE) --no-print-directory --jobs=3 lint build $(STAMPS)/helm $(STAMPS)/classes
+	$(BIN)/python -m pytest -n 2 $(BY_FILE) -m "not broker" --ignore=tests/hostile
+	@# These wait more than they compute, so that two cores run three at a time.
+	$(COMPILED) $(BIN)/python -m pytest --import-mode=append -n 3 $(BY_FILE) $(COMPILED_TESTS) tests/broker
+
+build: $(STAMPS)/venv
+	$(COMPILED)
 
 compiled: $(STAMPS)/venv ## compile the hot path into build/compiled and run the tests of the proxy and the quotas over it
 	$(COMPILED) $(BIN)/python -m pytest --import-mode=append -n 3 --dist worksteal $(COMPILED_TESTS)
