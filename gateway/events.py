@@ -81,6 +81,8 @@ class ThrottleEvent:
     ip: str | None = None
     group: str | None = None
     quota: str | None = None
+    quota_broker: int | None = None
+    """The only broker that the limit is for (`quotas.scope: broker`), -1 for the bootstrap ports; None: the whole cluster."""
     address: str | None = None
     broker: int | None = None
     """The broker's node id; None if it isn't known yet (bootstrap)."""
@@ -118,8 +120,10 @@ class UsageSample:
     ip: str | None = None
     group: str | None = None
     quota: str | None = None
+    quota_broker: int | None = None
+    """As in `throttle`."""
     limit: float | None = None
-    """The limit at the minute's end for the cluster as a whole, units per second; None: unlimited."""
+    """The limit at the minute's end for the cluster as a whole, or for its broker, units per second; None: unlimited."""
     amount: float
     """The units used in this minute."""
     requests: int = 0

@@ -119,6 +119,7 @@ def _event(gateway: str, key: _Key, fold: Fold, offset: float) -> ThrottleEvent:
         client_id=tags.client_id,
         group=tags.group,
         quota=None if for_volumes or resolution.entity is None else str(resolution.entity),
+        quota_broker=tags.broker,
         address=fold.address or None,
         broker=broker,
         api=None if api_key == NO_API else APIS[api_key].name,

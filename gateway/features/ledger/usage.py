@@ -60,6 +60,7 @@ class UsageSampler:
                     ip=resolution.tags.ip,
                     group=resolution.tags.group,
                     quota=None if resolution.entity is None else str(resolution.entity),
+                    quota_broker=resolution.tags.broker,
                     limit=resolution.limit,
                     amount=float(bucket.amount_total - amount),
                     requests=requests,

@@ -22,7 +22,7 @@ from gateway.reports.report import ENTITY
 
 HOUR = ("date", "hour")
 ENTITY_MINUTES = "entity_minutes"
-BUCKET = (*ENTITY, "quota")
+BUCKET = (*ENTITY, "quota", "quota_broker")
 _CLIENT = ("user", "client_id")
 IDS = {"bucket": BUCKET, "entity": ENTITY, "client": _CLIENT}
 PLACE = ("address", "broker", "api")

@@ -39,10 +39,10 @@ def _decisions_of() -> Mapping[tuple[Any, ...], list[Decision]]:
 
 
 def _minutes_of() -> Mapping[tuple[Any, ...], Mapping[int, list[Use]]]:
-    """Return each entity's use by minute, summed over gateways."""
+    """Return each entity's use by minute, summed over gateways. Each broker with quotas of its own has its own minutes."""
     found: dict[tuple[Any, ...], dict[int, list[Use]]] = defaultdict(lambda: defaultdict(list))
     for use in uses():
-        found[use.bucket.entity][use.at].append(use)
+        found[use.bucket.entity][use.at + (use.bucket.quota_broker or 0)].append(use)
     return found
 
 

@@ -53,6 +53,18 @@ def test_throttle_by_a_group_names_the_group():
     assert (event.address, event.limit, event.throttle_ms) == ("10.0.0.1", 1_000, 2_000)
 
 
+def test_throttle_at_one_broker_names_the_broker_of_its_quota(bucket):
+    engine = QuotaEngine(QuotaSettings((ALICE,), by_broker=True), NOW)
+    at_broker = engine.acquire_path("produce", "alice", "etl", NOW, broker=1)[0]
+    folds = ThrottleFolds()
+    for each in (bucket, at_broker):
+        folds.throttled(HOME, ApiKey.PRODUCE, each, 100, (1.0, True), NOW)
+    assert [(event.broker, event.quota, event.quota_broker) for event in folds.take("weir-1", NOW, WALL)] == [
+        (1, "user=alice", None),
+        (1, "user=alice", 1),
+    ]
+
+
 def test_api_broker_and_enforcement_separate_events(bucket):
     folds = ThrottleFolds()
     for origin, api, verdict in (

@@ -27,6 +27,18 @@ def test_usage_is_sampled_when_its_minute_ends():
     assert sampler.take("weir-1", engine.buckets(), MINUTE + 180.0) == []
 
 
+def test_each_broker_has_its_own_sample():
+    engine = QuotaEngine(QuotaSettings((ALICE,), by_broker=True), NOW)
+    sampler = UsageSampler(MINUTE)
+    for broker, size in ((1, 500), (2, 70)):
+        engine.acquire_path("produce", "alice", "etl", NOW, broker=broker)[0].charge(size, NOW)
+    samples = sampler.take("weir-1", engine.buckets(), MINUTE + 60.0)
+    assert [(each.user, each.quota_broker, each.amount, each.limit) for each in samples] == [
+        ("alice", 1, 500.0, 1_000),
+        ("alice", 2, 70.0, 1_000),
+    ]
+
+
 def test_seconds_with_use_or_throttle_are_counted():
     """The throttle of 3 s begins with the use of 4 seconds' quota. The next use in this minute is late."""
     engine = QuotaEngine(QuotaSettings((ALICE,)), NOW)
