@@ -134,6 +134,38 @@ class UsageSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowSample:
+    """The throttles of one minute by one shadow limit, if it were real. Minutes without use have no sample.
+
+    Throttle times are those of a client that waits. Their sum over all gateways is the time by which the same work would have
+    taken longer, so it may exceed the minute.
+    """
+
+    TYPE: ClassVar[str] = "shadow"
+
+    time_ms: int
+    """The minute's beginning."""
+    gateway: str
+    kind: str
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
+    group: str | None = None
+    quota: str | None = None
+    limit: float | None = None
+    """The shadow limit at the minute's end, units per second; None if it was removed."""
+    amount: float
+    """The units used in this minute."""
+    active_seconds: int
+    """Seconds of the minute with use, from 1 to 60."""
+    count: int
+    """Requests that would have been throttled."""
+    throttle_ms: int
+    """Summed up."""
+    throttle_max_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigApplied:
     """A config file was read again: applied, or refused as a whole."""
 
@@ -231,6 +263,8 @@ class ConnectionRejected:
     """The label of `weir_connections_rejected_total`: `max_per_ip`, `idle`, `authentication`, ..."""
     address: str | None = None
     listener: str | None = None
+    user: str | None = None
+    """The user whose limit refused the connections; None for other reasons."""
     count: int = 1
 
 
@@ -267,6 +301,7 @@ class TopicRejected:
 Event = (
     ThrottleEvent
     | UsageSample
+    | ShadowSample
     | ConfigApplied
     | QuotaChanged
     | GrantExpired

@@ -43,8 +43,8 @@ class Outlet:
         for observer in self._observers:
             observer.notify(event)
 
-    def connection_rejected(self, reason: str, address: str = "", listener: str = "") -> None:
-        """`address` (without its port) and `listener` are empty where they are not known."""
+    def connection_rejected(self, reason: str, address: str = "", listener: str = "", user: str = "") -> None:
+        """`address` (without its port) and `listener` are empty where they are not known, `user` where no user was refused."""
         now = self.now_ms()
         self.notify(
             ConnectionRejected(
@@ -54,6 +54,7 @@ class Outlet:
                 reason=reason,
                 address=address or None,
                 listener=listener or None,
+                user=user or None,
             )
         )
 

@@ -21,6 +21,7 @@ from gateway.features.connection_quotas.rules import ConnectionLimits
 from gateway.features.controller_mutations.feature import ControllerMutations
 from gateway.features.ledger.feature import Ledger
 from gateway.features.ledger.ledger_topic import ledger_topic
+from gateway.features.ledger.shadow_usage import ShadowSampler
 from gateway.features.ledger.usage import UsageSampler
 from gateway.features.notify.feature import LOOK_SECONDS, Notify
 from gateway.features.quota_api.feature import QuotaApi
@@ -36,27 +37,29 @@ from gateway.proxy.counters import Counters
 from gateway.proxy.handler import HandlerFactory
 from gateway.proxy.produce_gate import ProduceGate
 from gateway.proxy.sessions import Sessions
-from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.own_topics import OwnTopics
 from gateway.quotas.scope import BROKER
+from gateway.quotas.shadows import EngineWithShadows
 from gateway.quotas.snapshot import UsageRow
 from gateway.workers.worker import Worker, gateway_name
 
 
 class SharedParts:
-    """Everything that features, listeners and the admin server need alike. `usage` is for the ledger."""
+    """Everything that features, listeners and the admin server need alike. `usage` and `shadow_usage` are for the ledger."""
 
     def __init__(self, path: Path, config: WeirConfig, worker: Worker | None) -> None:
         """Raises OSError if the certificates of `upstream.tls` can't be used."""
         self.counters: Final = Counters()
         self.outlet: Final = Outlet(gateway_name(config.ledger, worker), [self.counters])
         self.usage: Final = UsageSampler(clock.wall())
-        self.engine: Final = QuotaEngine(
+        self.shadow_usage: Final = ShadowSampler(clock.wall())
+        self.engine: Final = EngineWithShadows(
             quota_settings(config.quotas.at(clock.utc())[0]),
             clock.monotonic(),
             max_buckets=config.quotas.max_entities,
             shared=config.sharing is not None,
             on_forgotten=None if config.ledger is None else self.usage.forgotten,
+            on_shadow_forgotten=None if config.ledger is None else self.shadow_usage.forgotten,
         )
         self.own_topics: Final = OwnTopics(own_topics(config), clock.monotonic(), on_change=self.engine.recall)
         self.brokers: Final = Brokers([(server.host, server.port) for server in config.upstream.bootstrap_servers])
@@ -76,17 +79,18 @@ class InstalledFeatures:
         alterations = AlterQueue(config.quota_admins)
         self.ledger: Final = None if config.ledger is None else Ledger(
             config.ledger, outlet.gateway, parts.counters, parts.usage, engine.buckets,
-            ledger_topic(config.ledger, outlet.gateway, metadata.connect),
+            ledger_topic(config.ledger, outlet.gateway, metadata.connect), (parts.shadow_usage, engine.shadows.buckets),
         )  # fmt: skip
         if self.ledger is not None:
             outlet.observe(self.ledger)
         client_quotas = ClientQuotas(config.quotas, engine, outlet, reconsider)
-        self.connections: Final = ConnectionQuotasFeature(_connection_limits(config), engine, outlet)
+        self.connections: Final = ConnectionQuotasFeature(_connection_limits(config), engine, outlet, engine.shadows)
         self.mutations: Final = ControllerMutations()
         self.topics: Final = TopicQuotasFeature(_topics_section(config), metadata, outlet, alterations, parts.own_topics)
         volumes = VolumeQuotas(config.quotas.volumes, metadata, engine, parts.produce_gate, outlet, reconsider)
         sharing = None if config.sharing is None else Sharing(
-            config.sharing, metadata.connect, engine, (self.connections.quotas, self.topics), self.connections.quotas
+            config.sharing, metadata.connect, engine, (self.connections.quotas, self.topics, engine.shadows),
+            self.connections.quotas,
         )  # fmt: skip
         api_quotas = QuotaApi(
             StateFile(config.state.file(path), None if parts.locks is None else parts.locks.quotas),
@@ -107,6 +111,7 @@ class InstalledFeatures:
             self.topics,
             None if sharing is None else sharing.member,
             parts.counters.usage_saves,
+            engine.shadows,
         )
 
         self._config = config

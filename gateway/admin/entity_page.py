@@ -144,7 +144,7 @@ def _named(wanted: str, shown: str) -> bool:
 def entity_page(entity: EntityNames, rows: list[dict[str, Any]], usage: EntityUsage) -> str:
     """The page as HTML. Every name is escaped."""
     order = {name: index for index, name in enumerate(KINDS)}
-    rows = sorted(rows, key=lambda row: (-row["throttle_left"], order[row["kind"]], row["client_id"]))
+    rows = sorted(rows, key=lambda row: (-row["throttle_left"], row["shadow"], order[row["kind"]], row["client_id"]))
     throttled = [row for row in rows if is_throttled(row["throttle_left"], row["unthrottled_seconds"])]
     if throttled:
         summary = f"Throttled now by {', '.join(dict.fromkeys(row['key'] for row in throttled))}."
@@ -169,7 +169,7 @@ def _card(row: Row) -> str:
     limited = row["limit"] is not None
     facts = [("Use now", kind.text(row["rate"]))]
     if limited:
-        facts.append(("Limit", f"{kind.text(row['limit'])} ({row['key']})"))
+        facts.append(("Shadow limit" if row["shadow"] else "Limit", f"{kind.text(row['limit'])} ({row['key']})"))
         facts.append(("Used", f"{row['used_ratio']:.0%} of the limit; throttling begins at 100%"))
         facts.append(("Quota of entity", row["level"]))
         facts.append(("Set in", row["set_in"]))
@@ -179,7 +179,10 @@ def _card(row: Row) -> str:
         facts.append(("Next request waits", wait_text(row["throttle_left"])))
     if row["throttled_since"]:
         facts.append(("Throttled since", row["throttled_since"]))
-    if row["throttled_total"]:
+    if row["shadow"]:
+        words = f"{_requests(row['throttled_total'])}, {row['throttle_seconds_total']:,.1f} s in sum"
+        facts.append(("Would have throttled", words if row["throttled_total"] else "nothing; a shadow limit delays nobody"))
+    elif row["throttled_total"]:
         words = f"{_requests(row['throttled_total'])}, {row['throttle_seconds_total']:,.1f} s in sum"
         words += f"; {row['unenforced_total']:,} of them not enforced" if row["unenforced_total"] else ""
         facts.append(("Throttled so far", words))

@@ -43,6 +43,8 @@ def print_explanation(answer: Answer, console: Console) -> None:
     overruled = [(quota, each) for quota in answer["quotas"] for each in quota["candidates"] if not each["applies"]]
     if overruled:
         console.print(_overruled(overruled))
+    if answer.get("shadows"):
+        console.print(_shadows(answer))
     console.print(_connections(answer))
     for line in _sections(answer):
         console.print(Text(printable(line)))
@@ -109,6 +111,23 @@ def _overruled(values: list[tuple[Answer, Answer]]) -> Table:
     for quota, each in values:
         value = "exempt" if each["limit"] is None else KINDS[quota["kind"]].text(each["limit"])
         cells = (quota["key"], value, each["entity"], each["set_in"], each["reason"])
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table
+
+
+def _shadows(answer: Answer) -> Table:
+    running = answer["running"]
+    table = Table(title="Shadow limits: measured, never enforced", title_justify="left", header_style="bold")
+    for name in ("quota", "limit", "of entity", "shared by", "set in", *(("used", "would have throttled") if running else ())):
+        table.add_column(name, overflow="fold", justify="right" if name in ("limit", "used") else "left")
+    for quota in answer["shadows"]:
+        use = quota["use"]
+        cells = [quota["key"], KINDS[quota["kind"]].text(quota["limit"]), quota["entity"], _sharers(quota), quota["set_in"]]
+        if running:
+            cells += ["-", "-"] if use is None else [
+                f"{use['used_ratio']:.0%}",
+                f"{use['throttled_total']:,} requests, {use['throttle_seconds_total']:,.1f} s in sum",
+            ]  # fmt: skip
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
 

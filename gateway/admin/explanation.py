@@ -1,6 +1,6 @@
 """The quotas that concern one client: the value that applies for each kind, the overruled values, and the other limits."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from gateway.config.model import WeirConfig
@@ -12,6 +12,7 @@ from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
 from gateway.quotas.kinds.kind import QuotaKind
 from gateway.quotas.precedence import Candidate, Precedence
 from gateway.quotas.scope import BROKER, is_separate
+from gateway.quotas.shadows import ShadowTable
 from gateway.quotas.snapshot import wait_text
 
 ANONYMOUS: Final = "ANONYMOUS"
@@ -46,6 +47,7 @@ def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) 
     """The answer as JSON values, without the current use."""
     config = places.config
     precedence = Precedence(places.quotas.rows, dynamic)
+    shadows = ShadowTable(places.quotas.rows, dynamic)
     claims = frozenset([(name, text) for name, _, text in (claim.partition("=") for claim in client.claims)])
     match = GroupTable(places.quotas.groups).match(client.user, client.client_id, client.ip, claims)
     quotas = []
@@ -69,6 +71,7 @@ def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) 
         "notes": _notes(client, config, places.quotas.groups),
         "group": match and _group(*match, places),
         "quotas": quotas,
+        "shadows": [_shadow(*each, places) for each in _shadows_of(client, match and match[0].name, shadows)],
         "connections": _connections(client, config, places, precedence),
         "topics": _topics(client, config, places, precedence),
         "volumes": _volumes(client, config, places, precedence),
@@ -81,15 +84,27 @@ def with_use(answer: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
 
     With `scope: broker`, a quota is there once for each broker that has a bucket; only the first one has candidates.
     """
+    real, shadows = ([row for row in rows if row["shadow"] is shadow] for shadow in (False, True))
+    quotas = _with_rows(answer["quotas"], real)
+    return {
+        **answer,
+        "running": True,
+        "quotas": quotas,
+        "shadows": _with_rows(answer["shadows"], shadows),
+        "binds": [*_unknown(quotas), *_binds(quotas)],
+    }
+
+
+def _with_rows(quotas: Iterable[Row], rows: Iterable[Row]) -> list[dict[str, Any]]:
     by_bucket: dict[tuple[str, ...], list[Row]] = {}
     for row in sorted(rows, key=lambda row: str(row["broker"])):
         by_bucket.setdefault((row["kind"], *(row[part] for part in _BUCKET)), []).append(row)
-    quotas = []
-    for quota in answer["quotas"]:
+    used: list[dict[str, Any]] = []
+    for quota in quotas:
         found = by_bucket.get((quota["kind"], *(quota["bucket"][part] for part in _BUCKET)))
         first, others = (None, []) if found is None else (found[0], found[1:])
-        quotas += [{**quota, "use": first}, *({**quota, "use": row, "candidates": []} for row in others)]
-    return {**answer, "running": True, "quotas": quotas, "binds": [*_unknown(quotas), *_binds(quotas)]}
+        used += [{**quota, "use": first}, *({**quota, "use": row, "candidates": []} for row in others)]
+    return used
 
 
 def _notes(client: ClientNames, config: WeirConfig, groups: Sequence[Group]) -> list[str]:
@@ -109,7 +124,6 @@ def _group(group: Group, rule: GroupRule, places: Places) -> dict[str, str]:
 
 
 def _quota(kind: QuotaKind, resolution: Resolution, candidates: Sequence[Candidate], places: Places) -> dict[str, Any]:
-    user, client_id = resolution.tags.shown
     applying = next((each for each in candidates if each.applies), None)
     return {
         "kind": kind.name,
@@ -129,14 +143,46 @@ def _quota(kind: QuotaKind, resolution: Resolution, candidates: Sequence[Candida
             }
             for each in candidates
         ],
-        "bucket": {
-            "user": user,
-            "client_id": client_id,
-            "ip": resolution.tags.ip or "",
-            "group": resolution.tags.group or "",
-        },
+        "bucket": _bucket(resolution),
         "at_each_broker": is_separate(resolution.tags, kind.name, by_broker=places.config.quotas.scope == BROKER),
         "use": None,
+    }
+
+
+def _shadows_of(client: ClientNames, group: str | None, table: ShadowTable) -> Iterator[tuple[QuotaKind, Resolution]]:
+    """The shadow limits of a client, of its group and of its address."""
+    for kind in KINDS.values():
+        key = kind.config_key
+        if "ip" in kind.entity_types:
+            found = [table.resolve_user(key, client.user), *([table.resolve_ip(key, client.ip)] if client.ip else [])]
+        else:
+            found = [table.resolve(key, client.user, client.client_id)]
+            found += [] if group is None or found[0].exempt else [table.resolve_group(key, group)]
+        yield from ((kind, each) for each in found if each.limit is not None)
+
+
+def _shadow(kind: QuotaKind, resolution: Resolution, places: Places) -> dict[str, Any]:
+    return {
+        "kind": kind.name,
+        "key": kind.config_key,
+        "unit": kind.limit_unit,
+        "limit": resolution.limit,
+        "entity": str(resolution.entity),
+        "set_in": places.of_entity(str(resolution.entity), _FILE),
+        "candidates": [],
+        "bucket": _bucket(resolution),
+        "at_each_broker": is_separate(resolution.tags, kind.name, by_broker=places.config.quotas.scope == BROKER),
+        "use": None,
+    }
+
+
+def _bucket(resolution: Resolution) -> dict[str, str]:
+    user, client_id = resolution.tags.shown
+    return {
+        "user": user,
+        "client_id": client_id,
+        "ip": resolution.tags.ip or "",
+        "group": resolution.tags.group or "",
     }
 
 

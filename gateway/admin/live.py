@@ -175,7 +175,7 @@ def kinds() -> dict[str, dict[str, Any]]:
 
 
 def ranked(rows: Sequence[UsageRow], places: Places, wall: float) -> dict[str, Any]:
-    """The entities of a snapshot: throttled entities, the longest first, and entities near a limit.
+    """The entities of a snapshot: throttled entities, the longest first, and entities near a limit or a shadow limit.
 
     `wall` is the time of the rows, in seconds since 1970.
     """
@@ -183,12 +183,17 @@ def ranked(rows: Sequence[UsageRow], places: Places, wall: float) -> dict[str, A
         (row for row in rows if is_throttled(row.throttle_left, row.unthrottled_seconds)), key=lambda row: -row.throttle_left
     )
     busiest = sorted((row for row in rows if row.rate > 0.0), key=lambda row: (-row.used_ratio, -row.rate))
+    top, shadows = ([row for row in busiest if row.shadow is shadow][:MAX_TOP] for shadow in (False, True))
     return {
         # The members' own rows have the use of a group as well.
-        "rates": {kind.name: sum(row.rate for row in rows if row.kind == kind.name and not row.group) for kind in ROW_KINDS},
+        "rates": {
+            kind.name: sum(row.rate for row in rows if row.kind == kind.name and not (row.group or row.shadow))
+            for kind in ROW_KINDS
+        },
         "throttled_count": len(throttled),
         "throttled": [_shown(row) for row in described(throttled[:MAX_THROTTLED], places, wall)],
-        "top": [_shown(row) for row in described(busiest[:MAX_TOP], places, wall)],
+        "top": [_shown(row) for row in described(top, places, wall)],
+        "shadows": [_shown(row) for row in described(shadows, places, wall)],
     }
 
 
@@ -197,6 +202,7 @@ _SHOWN: Final = {
     "left": "throttle_left",
     "throttled": "throttled_total",
     "unenforced": "unenforced_total",
+    "seconds": "throttle_seconds_total",
     "early": "early_total",
     "since": "throttled_since",
     **{

@@ -63,12 +63,12 @@ async def show_quotas(admin: str, *, once: bool, as_json: bool, console: Console
 
 def unused_quotas(usage: Answer, configured: Answer) -> list[Answer]:
     """The configured quotas without a row in the answer of `/api/quotas`: no client has used them lately."""
-    used = {(row.get("key"), row["level"]) for row in usage["rows"]}
+    used = {(row.get("key"), row["level"], row.get("shadow", False)) for row in usage["rows"]}
     exempt = {row["level"] for row in usage["rows"] if row["level"].endswith(EXEMPT)}
     return [
         row
         for row in configured["rows"]
-        if (row["entity"] + EXEMPT not in exempt if row["exempt"] else (row["key"], row["entity"]) not in used)
+        if (row["entity"] + EXEMPT not in exempt if row["exempt"] else (row["key"], row["entity"], row["shadow"]) not in used)
     ]
 
 
@@ -144,6 +144,10 @@ def quota_table(answer: Answer, width: int) -> Group:
         notes.append(Text("quotas.enforce is false: no client is delayed; throttles are only counted.", style="yellow"))
     if "early" not in left_out and any(row["early_total"] for row in answer["rows"]):
         notes.append(Text("early: requests that came before their client's throttle time was over, and by how much at most."))
+    if any(row.get("shadow") for row in answer["rows"]):
+        notes.append(
+            Text("shadow: a limit that delays nobody. It shows how many requests it would throttle, and for how long.")
+        )
     if answer.get("shared"):
         notes.append(Text("Gateways share these quotas: rate is the use through this gateway, used that of all gateways."))
     return Group(table, *([_unused_table(answer["unused"])] if "unused" in answer else []), *notes)
@@ -160,7 +164,8 @@ def _unused_table(rows: Sequence[Answer]) -> Table | Text:
     for row in rows:
         kind = BY_CONFIG_KEY.get(row["key"])
         limit = "" if row["limit"] is None else kind.text(row["limit"]) if kind else f"{row['limit']:,.0f} {row['unit']}"
-        table.add_row(Text(printable(row["entity"])), row["key"] or "exempt", limit, Text(row["set_in"]))
+        key = f"shadow {row['key']}" if row["shadow"] else row["key"] or "exempt"
+        table.add_row(Text(printable(row["entity"])), key, limit, Text(row["set_in"]))
     return table
 
 
@@ -235,6 +240,8 @@ def _cells(row: Answer, rate: Callable[[float], str]) -> dict[str, str]:
 def _throttled(row: Answer) -> str:
     """The number of throttled requests. A gateway of version 0.2.0 or older does not count the unenforced ones apart."""
     unenforced = row.get("unenforced_total", 0)
+    if row.get("shadow"):
+        return f"{unenforced:,} would be, {wait_text(row['throttle_seconds_total'])}" if unenforced else "0"
     return f"{row['throttled_total']:,}" + (f", {unenforced:,} unenforced" if unenforced else "")
 
 
@@ -245,7 +252,7 @@ def _binding(row: Answer) -> str:
     """
     if not row["source"]:
         return ""
-    key = "" if row["limit"] is None or "key" not in row else f"{row['key']} of "
+    key = "" if row["limit"] is None or "key" not in row else f"{'shadow ' if row.get('shadow') else ''}{row['key']} of "
     return f"{key}{row['level']} ({row.get('set_in', row['source'])})"
 
 

@@ -37,6 +37,12 @@ _AT_BROKERS = (
 UNSUPPORTED: dict[tuple[str, ...], tuple[str, str]] = {
     ("quotas", "entities", "request_percentage"): _AT_BROKERS,
     ("quotas", "groups", "request_percentage"): _AT_BROKERS,
+    ("quotas", "entities", "shadow", "request_percentage"): _AT_BROKERS,
+    ("quotas", "groups", "shadow", "request_percentage"): _AT_BROKERS,
+    ("quotas", "entities", "shadow", "max_connections"): (
+        "is a number of connections, and shadow limits are rates",
+        "remove it; `weir connections` shows the open connections of each user",
+    ),
     ("quotas", "groups", "parent"): _NO_TREE,
     **{
         ("quotas", "groups", kind.config_key, each): _NO_TREE

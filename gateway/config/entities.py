@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, Wr
 
 from gateway.config.request_rates import nested, rates_key
 from gateway.config.section import Section, described, invalid
+from gateway.config.shadow_rows import check_shadow, shadow_key, shadow_limits, shadow_row
 from gateway.config.timed_rows import TimedKeys
 from gateway.features.connection_quotas.config import ip_text
 from gateway.quotas.entity import DEFAULT, EXEMPTIONS, GROUP, MAX_CONNECTIONS, RATES, ClientQuotaEntity, Default, EntityQuota
@@ -100,7 +101,8 @@ _MOST: Any = (
 )
 _LIMITS: dict[str, Any] = {kind.config_key: _limit(kind) for kind in ROW_KINDS} | {MAX_CONNECTIONS: _MOST}
 _RATES: dict[str, Any] = {REQUEST_RATES: rates_key("the entity")}
-EntityRow = create_model("EntityRow", __base__=_TimedEntityKeys, **_LIMITS, **_RATES)
+_SHADOW: Any = shadow_key("EntityShadow", ROW_KINDS, _limit, _RATES)
+EntityRow = create_model("EntityRow", __base__=_TimedEntityKeys, **_LIMITS, **_RATES, shadow=_SHADOW)
 """A row of `quotas.entities` in the file."""
 
 
@@ -127,16 +129,18 @@ def entity_quota(value: object) -> EntityQuota:
             "move it to a row with user alone; connections.max_per_ip limits addresses",
         )
     exempt, exempt_from = exemptions(row.exempt)
+    shadow, when = shadow_limits(row.shadow), row.when()
+    check_shadow(shadow, types, when, alone=not limits and not exempt and not exempt_from)
     if exempt and limits:
         raise invalid(f"is exempt and has {', '.join(limits)}", "remove exempt or the quotas")
     if "ip" in types and set(exempt_from) - {RATES}:
         raise invalid(
             f"exempts an ip from {exempt_from[-1]}, which is a quota of clients", "give the exemption to a user or client-id"
         )
-    if not exempt and not exempt_from and not limits:
+    if not exempt and not exempt_from and not limits and not shadow:
         raise invalid("sets nothing", f"give it one of {', '.join([*_LIMITS, REQUEST_RATES])}, or exempt: true, or remove it")
     entity = ClientQuotaEntity(_default_or_name(row.user), _default_or_name(row.client_id), _default_or_name(row.ip))
-    return EntityQuota(entity, MappingProxyType(limits), exempt, exempt_from, when=row.when())
+    return EntityQuota(entity, MappingProxyType(limits), exempt, exempt_from, when=when, shadow=MappingProxyType(shadow))
 
 
 def _default_or_name(name: str | None) -> Name:
@@ -146,7 +150,8 @@ def _default_or_name(name: str | None) -> Name:
 def _entity_row(quota: EntityQuota) -> dict[str, object]:
     names = {kind: name.value if name is DEFAULT else name for kind, name in quota.entity.parts().items()}
     exempt: object = list(quota.exempt_from) or quota.exempt
-    return names | ({"exempt": exempt} if exempt else {}) | nested(quota.limits) | (quota.when.keys() if quota.when else {})
+    when = quota.when.keys() if quota.when else {}
+    return names | ({"exempt": exempt} if exempt else {}) | nested(quota.limits) | shadow_row(quota.shadow) | when
 
 
 EntityRows = Annotated[

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Pl
 
 from gateway.config.request_rates import nested, rates_key
 from gateway.config.section import Section, described, invalid
+from gateway.config.shadow_rows import check_shadow, shadow_key, shadow_limits, shadow_row
 from gateway.config.timed_rows import TimedKeys
 from gateway.quotas.entity import DEFAULT, GROUP, OTHER
 from gateway.quotas.groups import Group, GroupRule, Network
@@ -121,9 +122,11 @@ def _ceiling(kind: QuotaKind) -> tuple[object, object]:
     return ceiling, described(words, None, unit=unit, absent="no limit")
 
 
-_LIMITS: dict[str, Any] = {kind.config_key: _ceiling(kind) for kind in ROW_KINDS if GROUP in kind.entity_types}
+_KINDS: Final = [kind for kind in ROW_KINDS if GROUP in kind.entity_types]
+_LIMITS: dict[str, Any] = {kind.config_key: _ceiling(kind) for kind in _KINDS}
 _RATES: dict[str, Any] = {REQUEST_RATES: rates_key("all members together")}
-GroupRow = create_model("GroupRow", __base__=_TimedGroupKeys, **_LIMITS, **_RATES)
+_SHADOW: Any = shadow_key("GroupShadow", _KINDS, _ceiling, _RATES)
+GroupRow = create_model("GroupRow", __base__=_TimedGroupKeys, **_LIMITS, **_RATES, shadow=_SHADOW)
 """A row of `quotas.groups` in the file."""
 
 
@@ -133,7 +136,9 @@ def group_of(value: object) -> Group:
         return value
     row: Any = GroupRow.model_validate(value)
     limits = {key: limit for key in _LIMITS if (limit := getattr(row, key)) is not None} | (row.request_rates or {})
-    return Group(row.name, row.match, MappingProxyType(limits), when=row.when())
+    shadow, when = shadow_limits(row.shadow), row.when()
+    check_shadow(shadow, {GROUP}, when, alone=not limits)
+    return Group(row.name, row.match, MappingProxyType(limits), when=when, shadow=MappingProxyType(shadow))
 
 
 def _group_row(group: Group) -> dict[str, object]:
@@ -141,6 +146,7 @@ def _group_row(group: Group) -> dict[str, object]:
         "name": group.name,
         "match": [rule_row(rule) for rule in group.rules],
         **nested(group.limits),
+        **shadow_row(group.shadow),
         **(group.when.keys() if group.when else {}),
     }
 
@@ -157,7 +163,7 @@ GroupRows = Annotated[
 def group_warnings(groups: Sequence[Group]) -> Iterator[str]:
     """One line for each group without an effect of its own, and for each pattern that is probably meant as a principal."""
     for index, group in enumerate(groups):
-        if not group.limits:
+        if not group.limits and not group.shadow:
             yield (
                 f"quotas.groups[{index}]: {group.name} has no ceiling, so it only keeps its members out of later groups — give"
                 f" it one of {', '.join(_LIMITS)}, or remove it"

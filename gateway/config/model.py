@@ -16,6 +16,7 @@ from gateway.config.group_rows import GroupRows, group_warnings
 from gateway.config.proxy_protocol import ProxyProtocolConfig
 from gateway.config.sasl import SENT_AS_IT_IS, ListenerSaslConfig, UpstreamSaslConfig
 from gateway.config.section import Section, WindowConfig, described, filled_in, invalid
+from gateway.config.shadow_rows import shadow_warnings
 from gateway.config.tls import ListenerTlsConfig, Sni, UpstreamTlsConfig, is_dns_name
 from gateway.features.connection_quotas.config import AcceptSection, ConnectionsConfig
 from gateway.features.ledger.config import LedgerConfig
@@ -255,6 +256,7 @@ class WeirConfig(Section):
                 warning = small_quota_warning(key, limit, str(quota))
                 if warning is not None:
                     found.append(f"{place}.{key}: {warning}")
+            found += shadow_warnings(place, quota)
         found += exemption_warnings(self.quotas.entities)
         found += name_warnings(self.quotas.entities)
         found += group_warnings(self.quotas.groups)

@@ -113,13 +113,18 @@ def _label(name: object, when: When | None) -> str:
 
 
 def _terms(group: Group) -> str:
-    return "; ".join([*map(str, group.rules), *(f"{key} {limit}" for key, limit in group.limits.items())])
+    limits = [f"{key} {limit}" for key, limit in group.limits.items()]
+    return "; ".join([*map(str, group.rules), *limits, *_shadow(group.shadow)])
 
 
 def _settings(row: EntityQuota) -> str:
     exempt = f"exempt from {', '.join(row.exempt_from)}" if row.exempt_from else "exempt"
     limits = [f"{key} {limit}" for key, limit in row.limits.items()]
-    return ", ".join([*([exempt] if row.exempt or row.exempt_from else []), *limits])
+    return ", ".join([*([exempt] if row.exempt or row.exempt_from else []), *limits, *_shadow(row.shadow)])
+
+
+def _shadow(limits: Mapping[str, float]) -> list[str]:
+    return [f"shadow {key} {limit}" for key, limit in limits.items()]
 
 
 class Reloader:

@@ -17,6 +17,14 @@ def is_limited(path: tuple[Bucket, ...]) -> bool:
     return False
 
 
+def is_enforced(path: tuple[Bucket, ...]) -> bool:
+    """True if one of the buckets has a quota that may delay its client."""
+    for bucket in path:  # noqa: SIM110 -- as above
+        if bucket.meter is not None and bucket.policy.enforce:
+            return True
+    return False
+
+
 class Client:
     """A connection's user and its current client-id; their buckets are looked up once and kept until either changes.
 
@@ -79,7 +87,8 @@ class Client:
     def buckets(self, kind: str, now: float) -> tuple[Bucket, ...]:
         """The buckets that this client's requests are charged to for a quota kind.
 
-        The client's own is the first. The other is its group's, if the group has a limit of the kind.
+        The client's own is the first. Its group's follows, if the group has a limit of the kind. Then come the shadow limits of
+        both, which delay nobody.
         """
         buckets = self._buckets.get(kind)
         if not buckets:

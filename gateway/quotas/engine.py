@@ -89,7 +89,7 @@ class QuotaEngine:
         self._policies = {
             name: Policy(settings.enforce, settings.metering_of(kind).window, now) for name, kind in KINDS.items()
         }
-        self._set_table(QuotaTable(settings.quotas, settings.dynamic))
+        self._set_table(self._table_of(settings))
         self._groups = GroupTable(settings.groups)
         self._buckets: dict[str, dict[Tags, Bucket]] = {name: {} for name in KINDS}
         self._labelled = {name: LabelSlots(max_labelled, now) for name in KINDS}
@@ -262,7 +262,7 @@ class QuotaEngine:
         """
         before, self.settings = self.settings, settings
         old = self._table
-        self._set_table(QuotaTable(settings.quotas, settings.dynamic))
+        self._set_table(self._table_of(settings))
         if settings.groups != before.groups:
             self._groups = GroupTable(settings.groups)
         if settings.by_broker != before.by_broker:
@@ -289,6 +289,9 @@ class QuotaEngine:
         self._small_quotas = small_quotas(table)
         self.charges_requests = not REQUEST_KEYS.isdisjoint(table.keys)
         self._rate_keys = [key for key in table.keys if key in RATE_KEYS]
+
+    def _table_of(self, settings: QuotaSettings) -> QuotaTable:
+        return QuotaTable(settings.quotas, settings.dynamic)
 
     def _buckets_of(self, kind: str, entities: Set[ClientQuotaEntity]) -> Iterable[Bucket]:
         """The buckets that may have the quota of one of these entities: all buckets if one entity is a default."""
@@ -383,12 +386,14 @@ class QuotaEngine:
         ]
 
     def _create(self, kind: QuotaKind, resolution: Resolution, now: float) -> Bucket:
-        bucket = Bucket(
-            kind, resolution, self._meter(kind, resolution, now), self._policies[kind.name], self._totals[kind.name], now
-        )
+        bucket = self._bucket(kind, resolution, now)
         self._buckets[kind.name][resolution.tags] = bucket
         self._labelled[kind.name].grant(bucket, now)
         return bucket
+
+    def _bucket(self, kind: QuotaKind, resolution: Resolution, now: float) -> Bucket:
+        meter = self._meter(kind, resolution, now)
+        return Bucket(kind, resolution, meter, self._policies[kind.name], self._totals[kind.name], now)
 
     def _drop(self, kind: str, bucket: Bucket) -> None:
         del self._buckets[kind][bucket.resolution.tags]

@@ -118,7 +118,7 @@ class EntityQuota:
 
     `exempt`: from all rates; there are no limits then. `exempt_from`: the list in the file, empty if the file says `true`.
     `line` of the file, from 1; None if unknown. A row that only moved to another line is equal to the row before.
-    `when`: the time in which the row counts; None: always.
+    `when`: the time in which the row counts; None: always. `shadow`: limits that are measured and delay nobody.
     """
 
     entity: ClientQuotaEntity
@@ -127,6 +127,7 @@ class EntityQuota:
     exempt_from: tuple[str, ...] = ()
     line: int | None = field(default=None, compare=False)
     when: When | None = None
+    shadow: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return str(self.entity)

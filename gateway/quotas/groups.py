@@ -82,13 +82,14 @@ class GroupRule:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of the config file: its rules, and its ceilings by quota key. `line` and `when` as in `EntityQuota`."""
+    """A group of the config file: its rules, and its ceilings by quota key. `line`, `when` and `shadow` as in `EntityQuota`."""
 
     name: str
     rules: tuple[GroupRule, ...]
     limits: Mapping[str, float] = field(default_factory=dict)
     line: int | None = field(default=None, compare=False)
     when: When | None = None
+    shadow: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def identity(self) -> str:
@@ -97,7 +98,7 @@ class Group:
     @property
     def quota(self) -> EntityQuota:
         """The ceilings as the quota of an entity of the type `group`."""
-        return EntityQuota(ClientQuotaEntity(group=self.name), self.limits, line=self.line, when=self.when)
+        return EntityQuota(ClientQuotaEntity(group=self.name), self.limits, line=self.line, when=self.when, shadow=self.shadow)
 
 
 class _Matcher:

@@ -13,6 +13,7 @@ from gateway.quotas.engine import Metering, QuotaEngine
 from gateway.quotas.entity import Tags
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.meter import Meter, PastUse, Window, carry_over
+from gateway.quotas.shadows import SHADOW, ShadowBucket
 from gateway.quotas.shared_meter import UsageKey
 
 LONGEST_SECONDS: Final = 86_400.0
@@ -103,7 +104,8 @@ def entity_uses(engine: QuotaEngine, buckets: Iterable[Bucket], now: float) -> I
             continue
         use = recent_use(bucket.kind.name, bucket.meter, bucket.resolution.limit, engine, now)
         if use is not None:
-            yield BucketUse(bucket.kind.name, bucket.resolution.tags, use)
+            prefix = SHADOW if isinstance(bucket, ShadowBucket) else ""
+            yield BucketUse(prefix + bucket.kind.name, bucket.resolution.tags, use)
 
 
 def restore_entity(engine: QuotaEngine, saved: BucketUse, now: float) -> bool:
@@ -111,7 +113,7 @@ def restore_entity(engine: QuotaEngine, saved: BucketUse, now: float) -> bool:
     bucket = engine.peer_account(saved.kind, saved.tags, now)
     if bucket is None or bucket.meter is None or bucket.resolution.limit is None:
         return False
-    restore_meter(bucket.meter, saved.kind, bucket.resolution.limit, saved.use, engine, now)
+    restore_meter(bucket.meter, bucket.kind.name, bucket.resolution.limit, saved.use, engine, now)
     return True
 
 

@@ -38,6 +38,7 @@ class UsageRow:
     - `unthrottled_seconds` is the time since the last throttle time was over, and 0.0 before. It is None for an entity that was
       not throttled lately, and while quotas are not enforced.
     - `addresses` are the addresses of the last episode's throttled connections, without ports, the latest last.
+    - `shadow`: the limit delays nobody. Use that an enforced or unlimited bucket measures is in this row as well.
     """
 
     kind: str
@@ -64,6 +65,7 @@ class UsageRow:
     addresses: tuple[str, ...]
     group: str = ""
     broker: str = ""
+    shadow: bool = False
 
 
 def is_throttled(left: float, unthrottled: float | None) -> bool:

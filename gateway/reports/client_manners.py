@@ -30,11 +30,12 @@ def _build(tables: Tables) -> DataFrame:
     )
     rejected = (
         tables.table("connections")
-        .groupBy("reason", "listener", "address")
+        .groupBy("reason", "listener", "address", "user")
         .agg(F.sum("count").alias("count"), F.min("first_ms").alias("first_ms"), F.max("last_ms").alias("last_ms"))
         .select(
             F.lit("connections_rejected").alias("what"),
             F.lit(CONNECTIONS.name).alias("kind"),
+            "user",
             "address",
             "reason",
             "listener",
@@ -54,7 +55,7 @@ def _plots(rows: Sequence[ReportRow]) -> Sequence[Plot]:
         requests = [(kind_label(row), row["count"]) for row in early]
         plots.append(bars(requests, "Requests sent before the throttle time was over", "requests"))
     if rejected:
-        connections = [(f"{row['address']}: {row['reason']}", row["count"]) for row in rejected]
+        connections = [(f"{row['user'] or row['address']}: {row['reason']}", row["count"]) for row in rejected]
         plots.append(bars(connections, "Rejected connections", CONNECTIONS.unit.name))
     return plots
 
@@ -75,9 +76,10 @@ def _findings(rows: Sequence[ReportRow]) -> Sequence[Finding]:
     if rejected:
         connections = counted(sum(row["count"] for row in rejected), "connection", "connections")
         addresses = counted(len({row["address"] for row in rejected}), "address", "addresses")
+        user = f"user {rejected[0]['user']} at " if rejected[0]["user"] else ""
         found.append(
             Finding(
-                f"{connections} from {addresses} had to be closed, most often from {rejected[0]['address']}"
+                f"{connections} from {addresses} had to be closed, most often from {user}{rejected[0]['address']}"
                 f" (reason: {rejected[0]['reason']}).",
                 "Raise the limit that the reason names, or correct the client's certificate or password.",
             )
@@ -93,7 +95,8 @@ REPORT = Report(
     nothing="Every client respected its throttle times, and no connection was rejected.",
     sort=("-count", "what", *ENTITY, "address", "reason", "listener"),
     columns={
-        "what": "early_sends: an entity's early requests; connections_rejected: rejected connections of an address",
+        "what": "early_sends: an entity's early requests; connections_rejected: rejected connections of an address,"
+        " and of the user whose limit refused them",
         "count": "the number of early requests or rejected connections",
         "throttled": "the number of throttle decisions for the entity",
         "early_fraction": "count / throttled; above 1.0 if a client sent several requests early",

@@ -40,10 +40,10 @@ _ROW: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 
 def merge_rows(answers: Iterable[Iterable[UsageRow]]) -> list[UsageRow]:
     """A row for each bucket of any worker, with the sum of its use and its longest throttle."""
-    merged: dict[tuple[str, ...], UsageRow] = {}
+    merged: dict[tuple[str | bool, ...], UsageRow] = {}
     for rows in answers:
         for row in rows:
-            key = row.kind, row.user, row.client_id, row.ip, row.group, row.broker
+            key = row.kind, row.user, row.client_id, row.ip, row.group, row.broker, row.shadow
             merged[key] = _merge_row(merged[key], row) if key in merged else row
     return list(merged.values())
 

@@ -12,13 +12,15 @@ _BUCKET: Labels = ("kind", "user", "client_id", "ip", "broker")
 """Only addresses have the label `ip`: samples of clients keep the labels that they had before there were addresses. Only with
 `scope: broker` is there a label `broker`: an empty label is none for Prometheus."""
 
+_SHADOW: Labels = (*_BUCKET, "group")
+
 
 def _per_bucket(read: Callable[[UsageRow], float | None], *, unit: Unit | None = None) -> Read:
     """A value for each bucket that has one. Groups have metrics of their own: a sum over clients must not count them twice."""
 
     def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
         for row in scrape.rows:
-            if not row.group and (unit is None or KINDS[row.kind].unit == unit):
+            if not row.group and not row.shadow and (unit is None or KINDS[row.kind].unit == unit):
                 value = read(row)
                 if value is not None:
                     last = (row.ip, row.broker) if row.broker else (row.ip,) if row.ip else ()
@@ -32,8 +34,19 @@ def _per_group(read: Callable[[UsageRow], float | None]) -> Read:
 
     def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
         for row in scrape.rows:
-            if row.group and (value := read(row)) is not None:
+            if row.group and not row.shadow and (value := read(row)) is not None:
                 yield (row.group, row.kind), value
+
+    return values
+
+
+def _per_shadow(read: Callable[[UsageRow], float | None]) -> Read:
+    """A value for each shadow limit that has one. They have metrics of their own, because they measure the same use again."""
+
+    def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
+        for row in scrape.rows:
+            if row.shadow and (value := read(row)) is not None:
+                yield (row.kind, row.user, row.client_id, row.ip, row.broker, row.group), value
 
     return values
 
@@ -41,7 +54,7 @@ def _per_group(read: Callable[[UsageRow], float | None]) -> Read:
 def _early(read: Callable[[UsageRow], float]) -> Read:
     def values(scrape: Scrape) -> Iterator[tuple[Labels, float]]:
         for row in scrape.rows:
-            if not row.ip and not row.group:
+            if not row.ip and not row.group and not row.shadow:
                 yield (row.user, row.client_id), read(row)
 
     return values
@@ -136,6 +149,15 @@ METRICS: tuple[Row, ...] = (
           merge="max"),
     Value("counter", "weir_group_throttled_requests_total", "Requests that Weir throttled for a group's ceiling.",
           ("group", "kind"), _per_group(lambda row: row.throttled_total)),
+    Value("gauge", "weir_shadow_limit", "Shadow limit for the whole cluster, in the kind's unit per second.", _SHADOW,
+          _per_shadow(lambda row: row.limit), merge="max"),
+    Value("gauge", "weir_shadow_used_ratio", "Fraction of a shadow limit used, by all gateways that share it. A real limit"
+          " would throttle above 1.0.", _SHADOW,
+          _per_shadow(lambda row: None if row.limit is None else row.used_ratio), merge="max"),
+    Value("counter", "weir_shadow_throttled_requests_total", "Requests that a shadow limit would have throttled.", _SHADOW,
+          _per_shadow(lambda row: row.throttled_total)),
+    Value("counter", "weir_shadow_throttle_seconds_total", "Throttle times that a shadow limit would have caused for a client"
+          " that waits, summed up.", _SHADOW, _per_shadow(lambda row: row.throttle_seconds_total)),
     Value("gauge", "weir_small_quotas", "Entities whose quota is so small that a full request mutes for longer than the usual"
           " session timeout.", ("kind",), reasons(lambda scrape: scrape.small_quotas), merge="max"),
     Value("counter", "weir_quota_overflowed_total", "Times a client had to share a bucket, because of quotas.max_entities.", (),

@@ -11,7 +11,7 @@ from typing import Protocol
 from gateway.clock import monotonic
 from gateway.features.connection_quotas.rules import ConnectionQuotas, ConnectionSlot
 from gateway.observer import Outlet
-from gateway.quotas.entity import BOOTSTRAP
+from gateway.quotas.entity import BOOTSTRAP, short_name
 
 MAX_HELD = 1_000
 """The maximum number of held sockets. Further refused connections are closed at once."""
@@ -117,7 +117,7 @@ class ConnectionAdmission:
         return None
 
     def _refused(self, slot: ConnectionSlot, user: str, reason: str) -> None:
-        self._outlet.connection_rejected(reason, slot.ip, slot.listener)
+        self._outlet.connection_rejected(reason, slot.ip, slot.listener, short_name(user))
         _log.warning(
             "connection refused: user %s %s", user, _CAUSES[reason],
             extra={"peer": f"{slot.ip}:0", "reason": reason, "user": user, "listener": slot.listener},

@@ -21,8 +21,10 @@ class ConnectionQuotasFeature(Feature[ConnectionLimits]):
 
     metrics = METRICS
 
-    def __init__(self, section: ConnectionLimits, engine: QuotaEngine, outlet: Outlet) -> None:
-        self.quotas = ConnectionQuotas(engine, section, clock.monotonic())
+    def __init__(
+        self, section: ConnectionLimits, engine: QuotaEngine, outlet: Outlet, shadows: QuotaEngine | None = None
+    ) -> None:
+        self.quotas = ConnectionQuotas(engine, section, clock.monotonic(), shadows)
         self.admission = ConnectionAdmission(self.quotas, outlet)
 
     def apply(self, section: ConnectionLimits) -> list[str]:

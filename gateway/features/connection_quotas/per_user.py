@@ -48,8 +48,9 @@ class UserConnections:
     Users without a limit are counted as well: a reload may give them one.
     """
 
-    def __init__(self, engine: QuotaEngine) -> None:
+    def __init__(self, engine: QuotaEngine, shadows: QuotaEngine | None = None) -> None:
         self._engine = engine
+        self._shadows = shadows
         self._open: dict[str, int] = {}
         self.peers: Mapping[CountKey, int] = {}
         self.parts = 1
@@ -72,6 +73,12 @@ class UserConnections:
                 bucket.record(-1, now)
                 self.refused += 1
                 return UserVerdict("creation_rate_per_user", hold)
+        if (
+            self._shadows is not None
+            and (shadow := self._shadows.acquire_user(CONNECTIONS.name, user, now, broker)) is not None
+        ):
+            self._shadows.release(shadow, now)
+            shadow.charge(1, now)
         self._open[user] = self._open.get(user, 0) + 1
         return UserVerdict("", delay, enforced, bucket) if delay > 0.0 else ADMITTED
 

@@ -188,14 +188,15 @@ class ConnectionQuotas:
 
     kinds: ClassVar[frozenset[str]] = frozenset((LISTENER, GATEWAY))
 
-    def __init__(self, engine: QuotaEngine, limits: ConnectionLimits, now: float) -> None:
+    def __init__(self, engine: QuotaEngine, limits: ConnectionLimits, now: float, shadows: QuotaEngine | None = None) -> None:
         self._engine = engine
+        self._shadows = shadows
         self._limits = limits
         self._metering = engine.settings.metering_of(CONNECTIONS)
         self.gateway = ListenerQuota(self._metering.window)
         self.listeners: dict[str, ListenerQuota] = {}
         self._per_ip: dict[str, int] = {}
-        self.users = UserConnections(engine)
+        self.users = UserConnections(engine, shadows)
         self._peers: Mapping[CountKey, int] = {}
         self._parts = 1
         self._on_refusal: list[Callable[[ConnectionSlot, str, str], None]] = []
@@ -249,6 +250,13 @@ class ConnectionQuotas:
             self._engine.release(bucket, now)
             if enforced:
                 return Refusal("connection_creation_rate", delay)
+        if (
+            limit_address
+            and self._shadows is not None
+            and (shadow := self._shadows.acquire_ip(KIND, ip, now, broker)) is not None
+        ):
+            shadow.enter(longest, now)
+            self._shadows.release(shadow, now)
         quota = self.listeners[listener]
         quota.throttle_seconds_total += max(
             self.gateway.record(now, longest, enforce=enforce), quota.record(now, longest, enforce=enforce)

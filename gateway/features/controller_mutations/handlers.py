@@ -29,7 +29,9 @@ from gateway.proxy.handler import (
     Verdict,
     check_size,
 )
+from gateway.quotas.bucket import Bucket
 from gateway.quotas.kinds.controller_mutation import KIND
+from gateway.quotas.shadows import ShadowBucket
 from protocol.api_keys import ApiKey
 from protocol.bodies import addresses, api_versions, topic_lists
 from protocol.bodies import topic_metadata as metadata
@@ -129,7 +131,7 @@ class MutationHandler:
         return topic_lists.answer_with(self._key, self._version, frame, response, merged)
 
     def _limited(self, now: float) -> bool:
-        return any(bucket.meter is not None for bucket in self._connection.client.buckets(_KIND, now))
+        return _have_limits(self._connection.client.buckets(_KIND, now))
 
     # The broker's metadata.
 
@@ -192,7 +194,7 @@ class MutationHandler:
 
     def _charge(self, quota: MutationQuota, now: float) -> None:
         """Charge each topic, or set the error of Weir's own answer."""
-        self._forecasts.limited = any(bucket.meter is not None for bucket in self._buckets)
+        self._forecasts.limited = _have_limits(self._buckets)
         forecasts = self._forecasts.of_all(self._request.topics, now)
         # The controller refuses a longer request as a whole, or creates some of its topics. So Weir charges the request as one
         # operation and forwards it whole. If the broker refuses it, Weir gives the tokens back.
@@ -256,6 +258,11 @@ class MutationHandler:
         if requested.name is None and (name := self._forecasts.name_of(requested)) is not None:
             requested = requested._replace(name_field=addresses.encode_string(name, compact=True))
         return topic_lists.refuse(self._key, self._version, requested, topic.error, topic.message)
+
+
+def _have_limits(buckets: Iterable[Bucket]) -> bool:
+    """Shadow limits alone are no reason to ask the broker: its results correct their charge afterwards."""
+    return any(bucket.meter is not None and not isinstance(bucket, ShadowBucket) for bucket in buckets)
 
 
 def _first_of_each(topics: Iterable[_Topic]) -> list[_Topic]:

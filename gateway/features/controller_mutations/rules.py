@@ -4,20 +4,25 @@ Source: `StrictControllerMutationQuota` and `PermissiveControllerMutationQuota` 
 """
 
 from gateway.quotas.bucket import LEAST_DELAY, Bucket, QuotaVerdict
+from gateway.quotas.shadows import ShadowBucket
 
 
 class MutationQuota:
     """One request's use of its client's buckets of partitions: its own, and its group's if the group has a limit.
+
+    Shadow limits decide apart from the others, so that they never refuse an operation.
 
     Strict mode is for clients that know THROTTLING_QUOTA_EXCEEDED. It checks the bucket before it records an operation. So one
     operation may overdraw the bucket without limit, and the next operation is refused. Permissive mode refuses no operation; a
     client that overdraws the bucket is muted.
     """
 
-    __slots__ = ("_at", "_buckets", "_delay", "_enforced", "_recorded", "_strict", "binding")
+    __slots__ = ("_at", "_buckets", "_delay", "_enforced", "_recorded", "_shadow", "_strict", "binding")
 
     def __init__(self, buckets: tuple[Bucket, ...], *, strict: bool) -> None:
-        self._buckets = buckets
+        shadows = tuple([bucket for bucket in buckets[1:] if isinstance(bucket, ShadowBucket)])
+        self._buckets = buckets[: len(buckets) - len(shadows)]
+        self._shadow = MutationQuota(shadows, strict=strict) if shadows else None
         self.binding = buckets[0]  # the bucket with the longest delay
         self._strict = strict
         self._delay = 0.0
@@ -40,6 +45,8 @@ class MutationQuota:
         for bucket in self._buckets:
             bucket.record(partitions, now)
         self._recorded = True
+        if self._shadow is not None:
+            self._shadow.record(partitions, now)
         return True
 
     def in_debt(self, now: float) -> bool:
@@ -58,6 +65,8 @@ class MutationQuota:
         """
         if self._recorded and not self._strict:
             self._check(now)
+        if self._shadow is not None:
+            self._shadow.settle(now)
         return self.time_left(now), self._enforced
 
     def time_left(self, now: float) -> float:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 from gateway import clock
 from gateway.background import BackgroundTask, BackgroundTasks
@@ -14,6 +15,7 @@ from gateway.features.ledger.files import AgreedTime, LedgerFiles
 from gateway.features.ledger.fold import ThrottleFolds
 from gateway.features.ledger.ledger_topic import LedgerTopic
 from gateway.features.ledger.metrics import METRICS, LedgerTopicReport
+from gateway.features.ledger.shadow_usage import ShadowSampler
 from gateway.features.ledger.usage import UsageSampler
 from gateway.proxy.counters import Counters
 from gateway.quotas.bucket import Bucket
@@ -31,15 +33,21 @@ _DAY = 86_400.0
 _log = logging.getLogger("weir.ledger")
 
 
+class Lossy(Protocol):
+    """A source of events. `dropped` counts those that it had no room for."""
+
+    dropped: int
+
+
 class RejectionFolds:
-    """The `ConnectionRejected` events between two flushes, folded by reason, address and listener."""
+    """The `ConnectionRejected` events between two flushes, folded by reason, address, listener and user."""
 
     def __init__(self) -> None:
-        self._folds: dict[tuple[str, str | None, str | None], tuple[int, int, int]] = {}
+        self._folds: dict[tuple[str, str | None, str | None, str | None], tuple[int, int, int]] = {}
         self.dropped = 0
 
     def add(self, event: ConnectionRejected) -> None:
-        key = (event.reason, event.address, event.listener)
+        key = (event.reason, event.address, event.listener, event.user)
         first, _, count = self._folds.get(key, (event.time_ms, 0, 0))
         if count == 0 and len(self._folds) >= MAX_REJECTIONS:
             self.dropped += 1
@@ -48,7 +56,7 @@ class RejectionFolds:
 
     def take(self, gateway: str) -> Iterator[ConnectionRejected]:
         folds, self._folds = self._folds, {}
-        for (reason, address, listener), (first, last, count) in folds.items():
+        for (reason, address, listener, user), (first, last, count) in folds.items():
             yield ConnectionRejected(
                 time_ms=first,
                 last_ms=last,
@@ -56,6 +64,7 @@ class RejectionFolds:
                 reason=reason,
                 address=address,
                 listener=listener,
+                user=user,
                 count=count,
             )
 
@@ -79,7 +88,9 @@ class Ledger(Feature[LedgerConfig | None]):
         usage: UsageSampler,
         buckets: Callable[[], Iterable[Bucket]],
         topic: LedgerTopic | None = None,
+        shadows: tuple[ShadowSampler, Callable[[], Iterable[Bucket]]] | None = None,
     ) -> None:
+        """`shadows` are the sampler of shadow limits and their buckets."""
         self._gateway = gateway
         self.folds = ThrottleFolds()
         self._rejections = RejectionFolds()
@@ -87,6 +98,7 @@ class Ledger(Feature[LedgerConfig | None]):
         self._config = config
         self._buckets = buckets
         self._topic = topic
+        self._shadows = shadows
         self._pending: list[Event] = []
         self._agreed_time = AgreedTime()
         self._usage = usage
@@ -177,7 +189,13 @@ class Ledger(Feature[LedgerConfig | None]):
     def _sample(self, *, last: bool = False) -> None:
         for sample in self._usage.take(self._gateway, self._buckets(), clock.wall(), last=last):
             self.notify(sample)
-        for source in (self.folds, self._usage, self._rejections):
+        sources: list[Lossy] = [self.folds, self._usage, self._rejections]
+        if self._shadows is not None:
+            sampler, buckets = self._shadows
+            for shadow in sampler.take(self._gateway, buckets(), clock.wall(), last=last):
+                self.notify(shadow)
+            sources.append(sampler)
+        for source in sources:
             self._counters.ledger_dropped += source.dropped
             source.dropped = 0
 

@@ -7,6 +7,7 @@ from gateway.events import ThrottleEvent, throttle_slot
 from gateway.proxy.wire import NO_API, Origin
 from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.meter import throttle_time_ms
+from gateway.quotas.shadows import ShadowBucket
 from protocol.api_keys import APIS, ApiKey
 
 VOLUME = "volume"
@@ -48,6 +49,8 @@ class ThrottleFolds:
         self.dropped = 0
 
     def throttled(self, origin: Origin, api_key: int, bucket: Bucket, amount: float, verdict: QuotaVerdict, now: float) -> None:
+        if isinstance(bucket, ShadowBucket):
+            return  # see ShadowSampler
         delay, enforced = verdict
         fold = self._decision((bucket, api_key, origin.broker, enforced, False), origin, delay, now)
         if fold is None:

@@ -36,6 +36,7 @@ from gateway.quotas.recent_use import (
     restore_entity,
     seconds_between,
 )
+from gateway.quotas.shadows import ShadowEngine
 from gateway.quotas.shared_meter import UsageAccount, UsageKey
 
 _BATCH = 50
@@ -97,6 +98,7 @@ class RecentUsage(Feature[None]):
         topics: RecentTopics | None,
         peers: RecentPeers | None,
         saves: Counter[str],
+        shadows: ShadowEngine | None = None,
     ) -> None:
         self._peers = peers
         self._topics = topics
@@ -105,6 +107,7 @@ class RecentUsage(Feature[None]):
         self._path = path
         self._interval = interval
         self._engine = engine
+        self._shadows = shadows
         self._listeners = listeners
         self._file_has_lines = True
         self._write: asyncio.Future[None] | None = None
@@ -127,7 +130,7 @@ class RecentUsage(Feature[None]):
             return
         now = clock.monotonic()
         restored = sum(
-            restore_entity(self._engine, BucketUse(saved.kind, saved.tags, saved.use.aged(seconds)), now)
+            restore_entity(self._engine_of(saved.kind), BucketUse(saved.kind, saved.tags, saved.use.aged(seconds)), now)
             for saved in usage.entities
         )
         for listener, use in usage.listeners.items():
@@ -139,6 +142,9 @@ class RecentUsage(Feature[None]):
         _log.info("recent usage restored", extra={"buckets": restored, "seconds_ago": round(seconds, 1)})
         if usage.damaged:
             _log.warning("%d lines of %s are damaged or missing and were skipped", usage.damaged, self._path)
+
+    def _engine_of(self, kind: str) -> QuotaEngine:
+        return self._shadows if self._shadows is not None and kind in self._shadows.kinds else self._engine
 
     def start(self, tasks: BackgroundTasks) -> None:
         if self._restored is not None and self._topics is not None:  # topics have meters only after their feature's start
@@ -191,10 +197,11 @@ class RecentUsage(Feature[None]):
     async def _lines(self) -> list[str]:
         """The file's lines, made in batches so that clients are served in between."""
         lines: list[str] = []
-        buckets = list(self._engine.buckets())
-        for start in range(0, len(buckets), _BATCH):
-            lines += map(entity_line, entity_uses(self._engine, buckets[start : start + _BATCH], clock.monotonic()))
-            await asyncio.sleep(0)
+        for engine in (self._engine, *([] if self._shadows is None else [self._shadows])):
+            buckets = list(engine.buckets())
+            for start in range(0, len(buckets), _BATCH):
+                lines += map(entity_line, entity_uses(engine, buckets[start : start + _BATCH], clock.monotonic()))
+                await asyncio.sleep(0)
         lines += [listener_line(*each) for each in self._listeners.recent_uses(clock.monotonic()).items()]
         if self._topics is not None:
             accounts = list(self._topics.accounts())

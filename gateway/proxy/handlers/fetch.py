@@ -5,7 +5,7 @@ from typing import Final
 
 from gateway.proxy.channel_throttle import ChannelThrottle
 from gateway.proxy.handler import DEFER, FORWARD, Answer, Replace, Request, Verdict
-from gateway.proxy.identity import Client, is_limited
+from gateway.proxy.identity import Client, is_enforced, is_limited
 from gateway.proxy.in_flight import ChargedFetch, Entry, ThrottledFetch
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.kinds.fetch import KIND
@@ -164,7 +164,7 @@ class ShareFetchHandler:
         consumers = self._fetch.places(buckets)
         ends_session = head.session_epoch == -1
         if is_limited(buckets) and not ends_session:
-            if self._fetch.share_pending:
+            if self._fetch.share_pending and is_enforced(buckets):
                 self._fetch.answer_awaited = True
                 return DEFER
             if _over_quota(buckets, consumers, self._throttle, request, now, answered=False):

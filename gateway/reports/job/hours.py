@@ -61,7 +61,7 @@ class HourEvents:
         return self.stored.where(F.col("minute").isNotNull())
 
 
-_OTHERS = ("topics", "connections", "changes")
+_OTHERS = ("topics", "connections", "shadows", "changes")
 """The tables of events that are neither usage samples nor throttles."""
 
 
@@ -306,11 +306,35 @@ def _topics(hours: HourEvents) -> DataFrame:
 
 
 def _connections(hours: HourEvents) -> DataFrame:
-    """Refused or closed connections by reason, listener and address."""
+    """Refused or closed connections by reason, listener, address and user."""
     return (
         hours.of("connection_rejected")
-        .groupBy(*HOUR, "reason", "listener", "address")
+        .groupBy(*HOUR, "reason", "listener", "address", "user")
         .agg(F.sum("count").alias("count"), F.min("time_ms").alias("first_ms"), F.max("last_ms").alias("last_ms"))
+    )
+
+
+def _shadows(hours: HourEvents) -> DataFrame:
+    """The minutes of shadow limits, by entity, matched entity and limit. A minute has the `seconds` of its busiest gateway."""
+    minutes = (
+        hours.of("shadow")
+        .groupBy(*HOUR, *BUCKET, "limit", "time_ms")
+        .agg(
+            F.max("active_seconds").alias("seconds"),
+            *(F.sum(name).alias(name) for name in ("amount", "count", "throttle_ms")),
+            F.max("throttle_max_ms").alias("throttle_max_ms"),
+        )
+    )
+    return minutes.groupBy(*HOUR, *BUCKET, "limit").agg(
+        F.count("*").alias("minutes"),
+        F.count_if(F.col("count") > 0).alias("throttled_minutes"),
+        F.sum("seconds").alias("seconds"),
+        F.sum("amount").alias("amount"),
+        F.sum("count").alias("throttled"),
+        F.sum("throttle_ms").alias("throttle_ms"),
+        F.max("throttle_max_ms").alias("throttle_max_ms"),
+        F.min("time_ms").alias("first_ms"),
+        (F.max("time_ms") + MINUTE_SECONDS * 1000).alias("last_ms"),
     )
 
 
@@ -337,6 +361,7 @@ _HOURLY = {
     "neighbours": _neighbours,
     "topics": _topics,
     "connections": _connections,
+    "shadows": _shadows,
     "changes": _changes,
 }
 
@@ -344,12 +369,16 @@ _HOURLY = {
 def rare_schemas() -> dict[str, StructType]:
     """The schemas of the tables that `hourly` may leave out."""
     hour, client = "date date, hour int, ", "user string, client_id string, "
+    bucket = ", ".join(f"{name} string" for name in BUCKET)
     texts = {
         "neighbours": "client bigint, by_client bigint, minutes bigint, slowed_minutes bigint, held_minutes bigint,"
         " held_ms bigint, by_bytes double, all_bytes double",
         "topics": f"topic string, reason string, enforced boolean, {client}rejections bigint, bytes double, peak_rate double,"
         " peak_total_rate double, limit double, total_limit double, first_ms bigint, last_ms bigint",
-        "connections": "reason string, listener string, address string, count bigint, first_ms bigint, last_ms bigint",
+        "connections": "reason string, listener string, address string, user string, count bigint, first_ms bigint,"
+        " last_ms bigint",
+        "shadows": f"{bucket}, limit double, minutes bigint, throttled_minutes bigint, seconds bigint, amount double,"
+        " throttled bigint, throttle_ms bigint, throttle_max_ms bigint, first_ms bigint, last_ms bigint",
     }
     texts["changes"] = ", ".join(f"{name} {EVENT_SCHEMA[name].dataType.simpleString()}" for name in _OF_CHANGES)
     return {name: cast("StructType", StructType.fromDDL(hour + text)) for name, text in texts.items()}

@@ -424,6 +424,10 @@ def test_key_of_a_later_release_is_refused(keys: tuple[str, ...]) -> None:
             document["quotas"] = {"entities": [{"user": "a", key: 5}]}
         case ("quotas", "groups", key):
             document["quotas"] = {"groups": [{"name": "a", "match": [{"user": "a"}], key: 5}]}
+        case ("quotas", "entities", "shadow", key):
+            document["quotas"] = {"entities": [{"user": "a", "shadow": {key: 5}}]}
+        case ("quotas", "groups", "shadow", key):
+            document["quotas"] = {"groups": [{"name": "a", "match": [{"user": "a"}], "shadow": {key: 5}}]}
         case ("quotas", "groups", quota, key):
             document["quotas"] = {"groups": [{"name": "a", "match": [{"user": "a"}], quota: {"ceiling": 7, key: 5}}]}
         case ("quotas", key):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from typing import Any
 
+from gateway.events import ShadowSample
 from tests.gateway.reports.scenario import (
     CONFIGS,
     EXPIRED_GRANTS,
@@ -13,6 +14,7 @@ from tests.gateway.reports.scenario import (
     MINUTE,
     QUOTA_CHANGES,
     REJECTED_CONNECTIONS,
+    SHADOWS,
     START,
     TOPIC_REJECTIONS,
     VOLUME_CHANGES,
@@ -336,13 +338,14 @@ def client_manners() -> Rows:
                     "until": moment(max(decision.at for decision in of_entity)),
                 }
             )
-    for address, reason in (("10.0.0.9", "max_per_ip"), ("10.0.0.8", "authentication")):
+    refusals = (("10.0.0.9", "max_per_ip", None), ("10.0.0.8", "authentication", None), ("10.0.0.8", "max_per_user", "greedy"))
+    for address, reason, user in refusals:
         rejected = [each for each in REJECTED_CONNECTIONS if (each.address, each.reason) == (address, reason)]
         rows.append(
             {
                 "what": "connections_rejected",
                 "kind": "connection",
-                "user": None,
+                "user": user,
                 "client_id": None,
                 "ip": None,
                 "group": None,
@@ -359,6 +362,37 @@ def client_manners() -> Rows:
             }
         )
     return rows
+
+
+def shadow_limits() -> Rows:
+    def figures(samples: list[ShadowSample]) -> dict[str, object]:
+        minutes = {at: [each for each in samples if each.time_ms == at] for at in {each.time_ms for each in samples}}
+        waited = sum(each.throttle_ms for each in samples) / 1000
+        seconds = sum(max(each.active_seconds for each in some) for some in minutes.values())
+        return {
+            "kind": "produce",
+            "user": samples[0].user,
+            "client_id": None,
+            "ip": None,
+            "group": samples[0].group,
+            "quota": samples[0].quota,
+            "limit": samples[0].limit,
+            "active_minutes": len(minutes),
+            "throttled_minutes": sum(any(each.count for each in some) for some in minutes.values()),
+            "active_seconds": seconds,
+            "used_amount": sum(each.amount for each in samples),
+            "throttled": sum(each.count for each in samples),
+            "throttle_ms": sum(each.throttle_ms for each in samples),
+            "throttle_max_ms": max(each.throttle_max_ms for each in samples),
+            "delayed_fraction": round(waited / (waited + seconds), 4),
+            "since": moment(min(each.time_ms for each in samples)),
+            "until": moment(max(each.time_ms for each in samples) + MINUTE),
+        }
+
+    parts: dict[object, list[ShadowSample]] = {}
+    for each in SHADOWS:
+        parts.setdefault((each.quota, each.limit), []).append(each)
+    return [figures(samples) for samples in parts.values()]
 
 
 def config_changes() -> Rows:
@@ -462,6 +496,7 @@ EXPECTED = {
         topics,
         volumes,
         client_manners,
+        shadow_limits,
         config_changes,
         chargeback,
         trend,

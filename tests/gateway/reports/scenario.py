@@ -15,6 +15,7 @@ from gateway.events import (
     Event,
     GrantExpired,
     QuotaChanged,
+    ShadowSample,
     ThrottleEvent,
     TopicRejected,
     UsageSample,
@@ -190,12 +191,38 @@ REJECTED_CONNECTIONS = [
         reason=reason,
         address=address,
         listener="clients",
+        user=user,
         count=minute + 1,
     )
-    for minute, reason, address in (
-        (0, "max_per_ip", "10.0.0.9"),
-        (90, "max_per_ip", "10.0.0.9"),
-        (91, "authentication", "10.0.0.8"),
+    for minute, reason, address, user in (
+        (0, "max_per_ip", "10.0.0.9", None),
+        (90, "max_per_ip", "10.0.0.9", None),
+        (91, "authentication", "10.0.0.8", None),
+        (92, "max_per_user", "10.0.0.8", "greedy"),
+    )
+]
+
+SHADOWS = [
+    ShadowSample(
+        time_ms=START + minute * MINUTE,
+        gateway=f"weir-{gateway}",
+        kind="produce",
+        user=user,
+        group=group,
+        quota="user=greedy" if user else "group=jobs",
+        limit=500.0 if minute < 100 else 600.0,
+        amount=minute * 1000.0,
+        active_seconds=20 + gateway,
+        count=count,
+        throttle_ms=count * 1_500,
+        throttle_max_ms=2_000 + minute if count else 0,
+    )
+    for minute, gateway, user, group, count in (
+        (10, 0, "greedy", None, 3),
+        (10, 1, "greedy", None, 0),
+        (90, 0, "greedy", None, 5),
+        (130, 0, "greedy", None, 7),
+        (11, 0, None, "jobs", 0),
     )
 ]
 
@@ -272,6 +299,7 @@ BAD_LINES = {
 def events() -> Sequence[Event]:
     """The scenario as events in the ledgers of three gateways."""
     ledger: list[Event] = [*TOPIC_REJECTIONS, *REJECTED_CONNECTIONS, *VOLUME_CHANGES, *CONFIGS, *QUOTA_CHANGES, *EXPIRED_GRANTS]
+    ledger += SHADOWS
     ledger += [
         UsageSample(
             time_ms=use.at,

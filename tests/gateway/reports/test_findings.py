@@ -101,6 +101,23 @@ CASES: list[tuple[str, list[dict[str, Any]], list[str]]] = [
         ],
     ),
     (
+        "client_manners",
+        [JOB | EARLY | {"what": "connections_rejected", "count": 2, "reason": "max_per_user", "user": "etl"}],
+        ["2 connections from 1 address had to be closed, most often from user etl at 10.0.0.1 (reason: max_per_user)."],
+    ),
+    (
+        "shadow_limits",
+        [
+            APP | {"throttled": 4, "throttle_ms": 9_000, "delayed_fraction": 0.9},
+            JOB | {"throttled": 2, "throttle_ms": 1_000, "delayed_fraction": 0.5},
+            JOB | {"throttled": 0, "throttle_ms": 0, "delayed_fraction": 0.0},
+        ],
+        [
+            "2 shadow limits would have throttled for 10 s; client-id=app (produce) would have waited 90.0 % of its time.",
+            "1 shadow limit would have throttled nobody.",
+        ],
+    ),
+    (
         "chargeback",
         [
             OWNER | {"date": dt.date(2026, 11, 20), "used_bytes": 3072},

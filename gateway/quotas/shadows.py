@@ -1,0 +1,208 @@
+"""Shadow limits: measured like quotas beside the real ones, and never enforced.
+
+They show how often a limit would have throttled its clients, and for how long. Each throttle is counted as if the client had
+waited for it (`StretchedMeter`). docs/decisions/029 has the meaning of the figures.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import replace
+from itertools import chain
+from typing import Final
+
+from gateway.quotas.bucket import Bucket, QuotaVerdict
+from gateway.quotas.engine import MAX_BUCKETS, QuotaEngine, QuotaSettings
+from gateway.quotas.entity import (
+    BOOTSTRAP,
+    ClientQuotaEntity,
+    DynamicQuotas,
+    EntityQuota,
+    QuotaTable,
+    Resolution,
+    Source,
+    Tags,
+)
+from gateway.quotas.groups import NO_CLAIMS, Claims
+from gateway.quotas.kinds import KINDS, QuotaKind
+from gateway.quotas.meter import Meter
+from gateway.quotas.policy import KindTotals, Policy
+from gateway.quotas.scope import at_broker
+from gateway.quotas.shared_meter import SharedMeter, UsageAccount, UsageKey
+from gateway.quotas.snapshot import UsageRow
+from gateway.quotas.stretched_meter import StretchedMeter
+
+SHADOW: Final = "shadow_"
+"""In messages and files of use, the kind of a shadow limit is its quota kind behind this prefix."""
+
+
+class ShadowTable(QuotaTable):
+    """The shadow limits laid over the real ones. A real limit that is more specific than a shadow limit overrides it.
+
+    So a client has a shadow limit if that limit would hold for the client as a real one.
+    """
+
+    def __init__(self, quotas: Iterable[EntityQuota] = (), dynamic: DynamicQuotas | None = None) -> None:
+        rows = list(quotas)
+        super().__init__(rows, dynamic)
+        self._shadows: dict[str, set[ClientQuotaEntity]] = {}
+        for row in rows:
+            self._set(row.entity, row.shadow, Source.FILE)
+            for key in row.shadow:
+                self._shadows.setdefault(key, set()).add(row.entity.shortened())
+
+    @property
+    def keys(self) -> Set[str]:
+        return self._shadows.keys()
+
+    def of(self, key: str) -> Set[ClientQuotaEntity]:
+        """The entities with a shadow limit of this key."""
+        return self._shadows.get(key, set())
+
+    def changed(self, key: str, before: QuotaTable) -> Set[ClientQuotaEntity]:
+        old = before.of(key) if isinstance(before, ShadowTable) else set()
+        return super().changed(key, before) | (old ^ self.of(key))
+
+    def _first(self, key: str, levels: Sequence[tuple[ClientQuotaEntity, Tags]]) -> Resolution | None:
+        found = super()._first(key, levels)
+        return None if found is None or (not found.exempt and found.entity not in self.of(key)) else found
+
+
+class ShadowBucket(Bucket):
+    """`longest` is the longest throttle time since the last sample for the ledger."""
+
+    __slots__ = ("longest",)
+
+    def __init__(
+        self, kind: QuotaKind, resolution: Resolution, meter: Meter | None, policy: Policy, totals: KindTotals, now: float
+    ) -> None:
+        super().__init__(kind, resolution, meter, policy, totals, now)
+        self.longest = 0.0
+
+    def shared_meter(self) -> SharedMeter | None:
+        """None: nobody waits for the limit, so the use of peers is charged once it is known, and is never presumed."""
+        return None
+
+    def _verdict(self, meter: Meter, delay: float, now: float) -> QuotaVerdict:
+        """Each gateway sees the debt of all gateways. Counted in proportion to their use, a debt counts once."""
+        others = 0 if self.others_marks is None else self.others_total - self.others_marks[self.policy.oldest]
+        if others > 0:
+            own = self.used_lately()
+            delay *= own / (own + others)
+        self.longest = max(self.longest, delay)
+        return super()._verdict(meter, delay, now)
+
+
+class ShadowEngine(QuotaEngine):
+    """The buckets of shadow limits. An enforced limit of the same client has its own bucket in the main engine.
+
+    Gateways share this use as they share the main engine's, under kinds with the prefix `SHADOW`.
+    """
+
+    def __init__(
+        self,
+        settings: QuotaSettings,
+        now: float,
+        *,
+        max_buckets: int = MAX_BUCKETS,
+        shared: bool = False,
+        on_forgotten: Callable[[Bucket], None] | None = None,
+    ) -> None:
+        settings = replace(settings, enforce=False)
+        super().__init__(settings, now, max_buckets=max_buckets, shared=shared, on_forgotten=on_forgotten)
+
+    def apply(self, settings: QuotaSettings, now: float) -> None:
+        super().apply(replace(settings, enforce=False), now)
+
+    def acquire_limited(
+        self, kind: str, user: str, client_id: str, now: float, ip: str, claims: Claims, *, broker: int, used: float
+    ) -> tuple[Bucket, ...]:
+        """The buckets of the client and of its group that have a shadow limit. Arguments are those of `acquire_path`."""
+        key = KINDS[kind].config_key
+        if key not in self._table.keys:
+            return ()
+        own = at_broker(self._table.resolve(key, user, client_id), kind, broker, by_broker=self.settings.by_broker)
+        path = () if own.limit is None else (self._acquire(kind, own, used, now),)
+        group = None if own.exempt else self._groups.find(user, client_id, ip, claims)
+        shared = None if group is None else self._table.resolve_group(key, group)
+        return path if shared is None or shared.limit is None else (*path, self._acquire(kind, shared, 0, now))
+
+    def snapshot(self, now: float) -> list[UsageRow]:
+        return [replace(row, shadow=True) for row in super().snapshot(now)]
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset([SHADOW + name for name in KINDS])
+
+    def accounts(self) -> Iterator[tuple[UsageKey, UsageAccount]]:
+        return iter([((SHADOW + kind, tags), account) for (kind, tags), account in super().accounts()])
+
+    def changed(self) -> list[tuple[UsageKey, UsageAccount]]:
+        return [((SHADOW + kind, tags), account) for (kind, tags), account in super().changed()]
+
+    def peer_account(self, kind: str, tags: Tags | str, now: float) -> Bucket | None:
+        return super().peer_account(kind.removeprefix(SHADOW), tags, now)
+
+    def _table_of(self, settings: QuotaSettings) -> QuotaTable:
+        return ShadowTable(settings.quotas, settings.dynamic)
+
+    def _unshared_meter(self, kind: str, limit: float, now: float) -> Meter:
+        return StretchedMeter(super()._unshared_meter(kind, limit, now), limit)
+
+    def _bucket(self, kind: QuotaKind, resolution: Resolution, now: float) -> Bucket:
+        meter = self._meter(kind, resolution, now)
+        return ShadowBucket(kind, resolution, meter, self._policies[kind.name], self._totals[kind.name], now)
+
+
+class EngineWithShadows(QuotaEngine):
+    """The engine of a gateway: paths of clients, and snapshots, end with the buckets of shadow limits.
+
+    All else that it returns is about the other buckets. `shadows` has those of shadow limits.
+    """
+
+    def __init__(
+        self,
+        settings: QuotaSettings,
+        now: float,
+        *,
+        max_buckets: int = MAX_BUCKETS,
+        shared: bool = False,
+        on_forgotten: Callable[[Bucket], None] | None = None,
+        on_shadow_forgotten: Callable[[Bucket], None] | None = None,
+    ) -> None:
+        self.shadows: Final = ShadowEngine(
+            settings, now, max_buckets=max_buckets, shared=shared, on_forgotten=on_shadow_forgotten
+        )
+        super().__init__(settings, now, max_buckets=max_buckets, shared=shared, on_forgotten=on_forgotten)
+
+    def acquire_path(
+        self,
+        kind: str,
+        user: str,
+        client_id: str,
+        now: float,
+        ip: str = "",
+        claims: Claims = NO_CLAIMS,
+        *,
+        broker: int = BOOTSTRAP,
+        used: float = 0,
+        limited: bool = False,
+    ) -> tuple[Bucket, ...]:
+        shadows = self.shadows.acquire_limited(kind, user, client_id, now, ip, claims, broker=broker, used=used)
+        limited = limited and not shadows  # the client's own bucket is the first in any case
+        path = super().acquire_path(kind, user, client_id, now, ip, claims, broker=broker, used=used, limited=limited)
+        return path + shadows
+
+    def apply(self, settings: QuotaSettings, now: float) -> None:
+        self.shadows.max_buckets = self.max_buckets
+        self.shadows.apply(settings, now)
+        super().apply(settings, now)
+
+    def snapshot(self, now: float) -> list[UsageRow]:
+        return super().snapshot(now) + self.shadows.snapshot(now)
+
+    def tick_in_parts(self, now: float) -> Iterator[None]:
+        return chain(super().tick_in_parts(now), self.shadows.tick_in_parts(now))
+
+    def _set_table(self, table: QuotaTable) -> None:
+        super()._set_table(table)
+        if self.shadows.charges_requests:
+            self.charges_requests = True
