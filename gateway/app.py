@@ -55,12 +55,15 @@ async def serve(path: Path, config: WeirConfig, worker: Worker | None = None) ->
         loop.add_signal_handler(signal_number, stopping.request if worker is None else stopping.drain)
     if worker is not None:
         loop.add_signal_handler(CUT, stopping.cut)
+    _allow_open_files()
     try:
         await gateway.start()
     except (BindError, AdminBindError) as error:
         _log.error("%s", error)
         await gateway.stop()
         return CANNOT_BIND
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 20, 50)
     if worker is not None:
         worker.when_alone(stopping.drain)
     await gateway.run(stopping)
@@ -141,11 +144,8 @@ class Gateway:
         await self._admin.start()
         for listener in self._listeners:
             await listener.start()
-        files = _allow_open_files()
-        gc.freeze()
-        gc.set_threshold(GC_THRESHOLD, 20, 50)
         listeners = [listener.name for listener in self._effective.config.listeners]
-        _log.info("serving", extra={"listeners": listeners, "open_files": files, "build": weir_build()})
+        _log.info("serving", extra={"listeners": listeners, "open_files": _open_files(), "build": weir_build()})
 
     async def run(self, stopping: Stopping) -> None:
         """Serve until `stopping`, then drain and stop."""
@@ -226,13 +226,17 @@ class Gateway:
         return self._features.not_ready()
 
 
-def _allow_open_files() -> int:
-    """Raise the limit of open files (a client takes two) as far as it goes, and return it."""
+def _allow_open_files() -> None:
+    """Raise the limit of open files (a client takes two) as far as it goes."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for limit in (max(hard, OPEN_FILES), hard):
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
         except (ValueError, OSError):  # only root may raise the hard limit, and not beyond fs.nr_open
             continue
-        return limit
-    return hard
+        return
+
+
+def _open_files() -> int:
+    """The limit of open files."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

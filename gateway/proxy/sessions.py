@@ -94,7 +94,7 @@ class Sessions:
     def __init__(self, counters: Counters, outlet: Outlet, *, max_idle_seconds: float) -> None:
         self._counters = counters
         self._outlet = outlet
-        self._open: set[OpenSession] = set()
+        self._open: dict[OpenSession, None] = {}  # in the order of their beginning, so that runs can be repeated
         self._empty: asyncio.Future[None] | None = None
         self.max_idle_seconds = max_idle_seconds
 
@@ -105,12 +105,12 @@ class Sessions:
         return iter(tuple(self._open))
 
     def add(self, session: OpenSession) -> None:
-        self._open.add(session)
+        self._open[session] = None
         self._counters.connections += 1
         self._counters.connections_total += 1
 
     def remove(self, session: OpenSession) -> None:
-        self._open.remove(session)
+        del self._open[session]
         self._counters.connections -= 1
         if not self._open and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
