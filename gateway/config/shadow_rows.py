@@ -67,5 +67,5 @@ def shadow_warnings(place: str, quota: EntityQuota) -> Iterator[str]:
         if real is not None and real <= limit:
             yield (
                 f"{place}.shadow.{key}: {limit:.12g} is not below the real {key} of {real:.12g}, so it never throttles"
-                " — write a smaller rate: the use at a larger one can't be measured"
+                " — write a smaller rate"
             )

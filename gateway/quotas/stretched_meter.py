@@ -1,7 +1,7 @@
 """A meter on the clock of a client that would have waited for each throttle.
 
-This clock runs ahead of the monotonic one by all throttle times so far. So each charge comes when it would have come from a
-client that waits, and every algorithm gives the same throttle times as for that client.
+This clock runs ahead of the monotonic one by all throttle times so far. A charge comes at the time of a client that waits, so
+every algorithm gives that client's throttle times.
 """
 
 from collections.abc import Sequence
