@@ -7,6 +7,7 @@ import pytest
 
 from tests.broker.conftest import Target
 from tests.broker.records import ACKS, CODECS, PARTITIONS
+from tests.weir_process import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -26,11 +27,20 @@ def produce(kcat: str, target: Target, topic: str, *arguments: str) -> None:
         run(kcat, target, "-P", "-t", topic, "-p", str(partition), "-K", "\t", *arguments, stdin=stdin)
 
 
+def end(kcat: str, target: Target, topic: str, partition: int) -> int:
+    """Return the offset after the last record that consumers may read."""
+    latest = -1
+    return int(run(kcat, target, "-Q", "-t", f"{topic}:{partition}:{latest}").split()[-1])
+
+
 def assert_holds_what_was_sent(kcat: str, target: Target, topic: str) -> None:
     for partition in range(PARTITIONS):
+        sent = LINES[partition::PARTITIONS]
+        # With acks below `all`, records are acknowledged before consumers may read them, and kcat ends at the last readable.
+        wait_until(lambda: end(kcat, target, topic, partition) >= len(sent), f"{len(sent)} readable records")  # noqa: B023
         reading = ("-C", "-q", "-e", "-o", "beginning", "-f", "%k\t%s\n")
         consumed = run(kcat, target, *reading, "-t", topic, "-p", str(partition))
-        assert consumed.splitlines() == LINES[partition::PARTITIONS]
+        assert consumed.splitlines() == sent
 
 
 @pytest.mark.parametrize("codec", CODECS)
