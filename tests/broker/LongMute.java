@@ -14,11 +14,11 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
  * Sends two records and reads them. Each request mutes the connection for longer than the request timeout.
- * Arguments: bootstrap servers, topic, record bytes, client-id. Prints "PRODUCED seconds" and "CONSUMED seconds" between the two
- * records, and "CONNECTIONS producer consumer" opened meanwhile.
+ * Arguments: bootstrap servers, topic, record bytes, client-id. Prints "PRODUCED seconds" and "CONSUMED seconds" from the
+ * first request to the second record, and "CONNECTIONS producer consumer" opened between the two records.
  */
 public class LongMute {
-    static final String REQUEST_TIMEOUT_MS = "2000";
+    static final String REQUEST_TIMEOUT_MS = "4000";
 
     public static void main(String[] arguments) throws Exception {
         String topic = arguments[1];
@@ -31,7 +31,8 @@ public class LongMute {
         long opened;
         var bytes = new ByteArraySerializer();
         try (var producer = new KafkaProducer<byte[], byte[]>(producing, bytes, bytes)) {
-            long first = send(producer, topic, Integer.parseInt(arguments[2]));
+            long first = System.nanoTime();
+            send(producer, topic, Integer.parseInt(arguments[2]));
             double before = opened(producer.metrics());
             long second = send(producer, topic, Integer.parseInt(arguments[2]));
             System.out.println("PRODUCED " + (second - first) / 1e9);
@@ -45,7 +46,8 @@ public class LongMute {
             var partition = new TopicPartition(topic, 0);
             consumer.assign(List.of(partition));
             consumer.seekToBeginning(List.of(partition));
-            long first = read(consumer, 0);
+            long first = System.nanoTime();
+            read(consumer, 0);
             double before = opened(consumer.metrics());
             long second = read(consumer, 1);
             System.out.println("CONSUMED " + (second - first) / 1e9);

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pytest
@@ -26,12 +27,15 @@ QUOTA = 50_000
 """Bytes per second. With the smallest window the burst is one second's worth."""
 RECORD = 300_000
 MUTE_SECONDS = (RECORD - QUOTA) / QUOTA
+DELAY_SECONDS = 20.0
+"""Of a busy machine. A client that gave up its connection would wait for its timeout of 30 s or more."""
 TIMEOUT = 60.0
 
 CONSUMER_QUOTA = 1_000_000
 CONSUMED = 10_000_000
 VALUE = 10_000
-RATE_TOLERANCE = 0.05
+RATE_TOLERANCE = 0.15
+"""The consumer of a busy machine begins and ends to count up to a second late."""
 
 
 @pytest.fixture(autouse=True)
@@ -73,13 +77,28 @@ class Counts:
         return sum(row["early_total"] for row in rows)
 
 
-def librdkafka(servers: str, topic: str, client_id: str, accepted: Callable[[], float]) -> list[float]:
+class Observed(NamedTuple):
+    """The seconds from the first request to the second record, and the connections opened between the two records."""
+
+    seconds: float
+    opened: float
+
+
+def twice(step: Callable[[int], object], accepted: Callable[[], float]) -> Observed:
+    """Send or read record 0 and then record 1. The mute begins after the first request, however late its client sees that."""
+    begun = time.monotonic()
+    step(0)
+    opened = accepted()
+    step(1)
+    return Observed(time.monotonic() - begun, accepted() - opened)
+
+
+def librdkafka(servers: str, topic: str, client_id: str, accepted: Callable[[], float]) -> list[Observed]:
     errors: list[KafkaError] = []
     config = {"bootstrap.servers": servers, "client.id": client_id, "error_cb": errors.append}
     producer = Producer(config | {"linger.ms": 0, "message.send.max.retries": 0})
-    times: list[float] = []
 
-    def deliver() -> None:
+    def deliver(_: int) -> None:
         failed: list[KafkaError] = []
         producer.produce(
             topic, bytes(RECORD), partition=0, on_delivery=lambda error, _: failed.append(error) if error else None
@@ -87,70 +106,70 @@ def librdkafka(servers: str, topic: str, client_id: str, accepted: Callable[[], 
         assert producer.flush(TIMEOUT) == 0
         assert failed == []
 
-    deliver()
-    times += [time.monotonic(), accepted()]
-    deliver()
-    times += [time.monotonic(), accepted()]
-    consumer = Consumer(config | {"group.id": client_id, "enable.auto.commit": False})
-    with closing(consumer):
+    produced = twice(deliver, accepted)
+    with closing(Consumer(config | {"group.id": client_id, "enable.auto.commit": False})) as consumer:
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        for offset in range(2):
+
+        def read(offset: int) -> None:
             message = consumer.poll(TIMEOUT)
             assert message is not None
             assert message.error() is None
             assert message.offset() == offset
-            times += [time.monotonic(), accepted()]
+
+        consumed = twice(read, accepted)
     assert errors == []
-    return times
+    return [produced, consumed]
 
 
-def aiokafka(servers: str, topic: str, client_id: str, accepted: Callable[[], float]) -> list[float]:
-    async def run() -> list[float]:
-        times: list[float] = []
-        producer = AIOKafkaProducer(bootstrap_servers=servers, client_id=client_id)
-        await producer.start()
+def aiokafka(servers: str, topic: str, client_id: str, accepted: Callable[[], float]) -> list[Observed]:
+    with asyncio.Runner() as loop:
+        producer = loop.run(_started(lambda: AIOKafkaProducer(bootstrap_servers=servers, client_id=client_id)))
         try:
-            for _ in range(2):
-                await asyncio.wait_for(producer.send_and_wait(topic, bytes(RECORD), partition=0), TIMEOUT)
-                times += [time.monotonic(), accepted()]
+            produced = twice(
+                lambda _: loop.run(asyncio.wait_for(producer.send_and_wait(topic, bytes(RECORD), partition=0), TIMEOUT)),
+                accepted,
+            )
         finally:
-            await producer.stop()
-        consumer = AIOKafkaConsumer(bootstrap_servers=servers, client_id=client_id, auto_offset_reset="earliest")
-        await consumer.start()
+            loop.run(producer.stop())
+        reading = {"bootstrap_servers": servers, "client_id": client_id, "auto_offset_reset": "earliest"}
+        consumer = loop.run(_started(lambda: AIOKafkaConsumer(**reading), AiokafkaPartition(topic, 0)))
         try:
-            consumer.assign([AiokafkaPartition(topic, 0)])
-            for offset in range(2):
-                assert (await asyncio.wait_for(consumer.getone(), TIMEOUT)).offset == offset
-                times += [time.monotonic(), accepted()]
+
+            def read(offset: int) -> None:
+                assert loop.run(asyncio.wait_for(consumer.getone(), TIMEOUT)).offset == offset
+
+            return [produced, twice(read, accepted)]
         finally:
-            await consumer.stop()
-        return times
-
-    return asyncio.run(run())
+            loop.run(consumer.stop())
 
 
-def kafka_python(servers: str, topic: str, client_id: str, accepted: Callable[[], float]) -> list[float]:
-    times: list[float] = []
+async def _started(client: Callable[[], Any], *partitions: AiokafkaPartition) -> Any:
+    """Make a client of aiokafka within the loop, and start it. A consumer is assigned to its partitions."""
+    made = client()
+    await made.start()
+    if partitions:
+        made.assign(partitions)
+    return made
+
+
+def kafka_python(servers: str, topic: str, client_id: str, accepted: Callable[[], float]) -> list[Observed]:
     with closing(KafkaProducer(bootstrap_servers=servers, client_id=client_id, retries=0)) as producer:
-        for _ in range(2):
-            producer.send(topic, bytes(RECORD), partition=0).get(TIMEOUT)
-            times += [time.monotonic(), accepted()]
+        produced = twice(lambda _: producer.send(topic, bytes(RECORD), partition=0).get(TIMEOUT), accepted)
     with closing(KafkaConsumer(bootstrap_servers=servers, client_id=client_id, auto_offset_reset="earliest")) as consumer:
         consumer.assign([PythonPartition(topic, 0)])
-        for offset in range(2):
+
+        def read(offset: int) -> None:
             assert next(consumer).offset == offset
-            times += [time.monotonic(), accepted()]
-    return times
+
+        return [produced, twice(read, accepted)]
 
 
 @pytest.mark.parametrize("client", [librdkafka, aiokafka, kafka_python])
-def test_long_mute_costs_a_client_only_time(weir: Weir, topic: str, client: Callable[..., list[float]]) -> None:
+def test_long_mute_costs_a_client_only_time(weir: Weir, topic: str, client: Callable[..., list[Observed]]) -> None:
     counts = Counts(weir, client.__name__)
-    times = client(weir.bootstrap_servers, topic, client.__name__, counts.accepted)
-    sent, opened, sent_again, opened_then, read, opened_reading, read_again, opened_at_last = times
-    for seconds in (sent_again - sent, read_again - read):
-        assert MUTE_SECONDS - 0.5 < seconds < MUTE_SECONDS + 4
-    assert (opened_then, opened_at_last) == (opened, opened_reading), "a connection was lost"
+    for observed in client(weir.bootstrap_servers, topic, client.__name__, counts.accepted):
+        assert MUTE_SECONDS - 0.5 < observed.seconds < MUTE_SECONDS + DELAY_SECONDS
+        assert observed.opened == 0, "a connection was lost"
     if client is kafka_python:  # the two other clients ignore throttle times
         assert counts.early() == 0
 
@@ -160,7 +179,7 @@ def test_java_client_waits_longer_than_its_request_timeout(weir: Weir, topic: st
     output = run_tool(JAVA, weir.bootstrap_servers, topic, str(RECORD), "java")
     lines = dict(line.split(maxsplit=1) for line in output.splitlines() if line)
     for what in ("PRODUCED", "CONSUMED"):
-        assert MUTE_SECONDS - 0.5 < float(lines[what]) < MUTE_SECONDS + 4
+        assert MUTE_SECONDS - 0.5 < float(lines[what]) < MUTE_SECONDS + DELAY_SECONDS
     assert lines["CONNECTIONS"] == "0 0"
     assert counts.early() == 0
 
