@@ -50,18 +50,3 @@ def target(cluster_and_gateway: tuple[KafkaCluster, Weir | None]) -> Iterator[Ta
     with DirectConnections([node.port for node in cluster.brokers], allowed) as direct:
         yield Target(gateway.bootstrap_servers, len(cluster.brokers), gateway.ports)
     assert direct.found == set(), "connected to a broker's own address"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with real brokers get a second try, those of the client matrix a third. The summary marks retried tests with `R`.
-
-    The matrix shows that a client works through Weir if it works directly. The libraries' own races with a changed cluster
-    happen directly as well. Examples are a topic that not every broker knows yet, and a group that rebalances once more.
-    The groups of `kafka-python` fail so once in some hundred tests. Other tests share their CPUs with starting JVMs and miss
-    their deadlines of some seconds. A test that fails twice is wrong. Investigate a test that often needs its second try.
-    """
-    for item in items:
-        if "target" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=1))
-        elif item.get_closest_marker("broker") or item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=1))

@@ -22,7 +22,7 @@ class DirectConnections:
     """Within its `with` block, collects in `found` every process outside `allowed` that connects to `ports`.
 
     Connections from before the block do not count. A client of an earlier test may still be connected directly, because the
-    traceback of a retried test keeps it alive.
+    traceback of a failed test keeps it alive.
 
     The check samples every 20 ms, so it may miss shorter connections. Kafka's clients keep connections until they close, so a
     connection to a leaked address lasts as long as its client.

@@ -172,7 +172,7 @@ def assert_once_and_in_order(cluster: KafkaCluster, topic: str, numbers: Iterabl
 
 
 def test_hot_topic_is_rejected_and_meters_match_the_log(cluster, gateway, topics) -> None:
-    one = uuid4().hex[:6]  # a second try has its own topics
+    one = uuid4().hex[:6]
     hottest, *others = names = [f"even-{one}-{name}" for name in ("hot", 1, 2, 3, 4)]
     topics(*names)
     wait_until(lambda: thresholds(gateway) == shares({}, names), "five topics have a fifth each")
