@@ -31,6 +31,7 @@ OWN_QUERIES = {
     "weir_group_limit": "the ceiling beside the use of a group",
     "weir_group_used_ratio": "groups near their ceiling: above 0.8",
     "weir_group_throttled_requests_total": "groups whose ceiling throttles their members",
+    "weir_member_mutes_total": "if it grows, a rate of requests is too small for the number of its group members",
     "weir_user_connections": "users near weir_user_max_connections",
     "weir_user_max_connections": "the maximum beside weir_user_connections",
     **{

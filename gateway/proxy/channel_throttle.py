@@ -10,6 +10,7 @@ from gateway.proxy.states import Mute, MuteEvent, MuteState
 from gateway.proxy.wire import Origin, Recorder, Wire
 from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.meter import throttle_time_ms
+from gateway.quotas.spared_members import shorten
 from protocol.api_keys import ApiKey
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
@@ -81,10 +82,10 @@ class ChannelThrottle:
         self, verdict: QuotaVerdict, now: float, bucket: Bucket, api_key: int, entry: Entry | None, amount: int
     ) -> None:
         delay, enforced = verdict
-        if self._membership is not None and enforced and bucket.kind.counts_requests:
+        if self._membership is not None and enforced and bucket.kind.spares_members:
             longest = self._membership.longest_mute(now)
             if longest < delay:
-                bucket.shorten(delay, longest)
+                shorten(bucket, delay, longest)
                 self._counters.member_mutes += 1
                 delay, verdict = longest, (longest, True)
         if self._recorder is not None:
@@ -105,7 +106,7 @@ class ChannelThrottle:
     def _mute_for(self, delay: float, now: float, bucket: Bucket, entry: Entry | None) -> bool:
         """Mute for that time, unless the client is muted for longer already. True if the mute is now due to this call."""
         until = now + max(1, throttle_time_ms(delay)) / 1000.0
-        if not bucket.kind.counts_requests and until > self._firm_until:
+        if not bucket.kind.spares_members and until > self._firm_until:
             self._firm_until = until
         if self.active and self._mute.state is not MuteState.MUTED_AND_RESPONSE_PENDING:
             if until <= self.until:

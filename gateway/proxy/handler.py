@@ -13,6 +13,7 @@ from gateway.proxy.identity import Client
 from gateway.proxy.in_flight import Entry, Special, TakeAnswer
 from gateway.proxy.membership import MEMBER_APIS
 from gateway.proxy.wire import Slot, Wire
+from gateway.quotas.spared_members import let_in
 from protocol.cursor import LENGTH_BYTES
 from protocol.errors import InvalidFrame
 from protocol.headers import RequestHeader
@@ -286,8 +287,8 @@ class Connection:
         for kind in kinds:
             while (found := self.client.enter_queue(kind, request.arrived, now)) is not None:
                 bucket, verdict = found
-                if request.header.api_key in MEMBER_APIS:
-                    verdict = bucket.let_member_in(verdict, now)
+                if bucket.kind.spares_members and request.header.api_key in MEMBER_APIS:
+                    verdict = let_in(bucket, verdict, now)
                 if verdict[0] > 0.0:
                     self.throttle.defer(verdict, now, bucket, request.header.api_key)
                 if verdict[1]:

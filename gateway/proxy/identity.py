@@ -34,7 +34,7 @@ class Client:
     """
 
     __slots__ = (
-        "_buckets", "_claims", "_counted", "_engine", "_entered", "_exempt", "_next", "_queued", "broker", "client_id",
+        "_buckets", "_claims", "_engine", "_entered", "_exempt", "_next", "_queued", "broker", "client_id",
         "generation", "hot_buckets", "ip", "user",
     )  # fmt: skip
 
@@ -42,7 +42,6 @@ class Client:
         self._engine = engine
         self._buckets: dict[str, tuple[Bucket, ...]] = {}
         self._exempt: dict[str, bool] = {}
-        self._counted: bool | None = None
         self._entered: set[str] = set()  # kinds of quotas to which this connection has charged a request of the client's
         self._next = 0  # the next bucket that the first request of a kind waits for
         self._queued: tuple[Bucket, int] | None = None  # the bucket that this connection's first request waits for
@@ -63,7 +62,6 @@ class Client:
         self.client_id = name
         self.generation = self._engine.generation
         self._exempt = {}
-        self._counted = None
         old, self._buckets = self._buckets, {}
         for kind, buckets in old.items():
             if same_client and buckets:
@@ -81,7 +79,6 @@ class Client:
         self.user = user
         self._claims = claims
         self._exempt = {}
-        self._counted = None
         self._give_back(now)
 
     def buckets(self, kind: str, now: float) -> tuple[Bucket, ...]:
@@ -118,12 +115,12 @@ class Client:
             exempt = self._exempt[name] = self._engine.exempts(name, self.user, self.client_id)
         return exempt
 
-    @property
-    def counted(self) -> bool:
-        """True if the client of the last request, or its group, has a rate of requests."""
-        if self._counted is None:
-            self._counted = self._engine.counts_requests_of(self.user, self.client_id, self.ip, self._claims)
-        return self._counted
+    def has_request_rate(self, now: float) -> bool:
+        """True if the client of the last request, or its group, has a rate of requests, of any API."""
+        for kind in self._engine.rate_kinds:  # noqa: SIM110 -- as above
+            if self.limited_buckets(kind, now):
+                return True
+        return False
 
     @property
     def queued(self) -> bool:

@@ -18,9 +18,6 @@ MOST_WITHIN_QUOTA: Final = 0.99
 LEAST_DELAY: Final = 0.0005
 """Seconds that round to 1 ms. Kafka throttles nobody for 0 ms."""
 
-MEMBERS_PER_SECOND: Final = 10
-"""The members of groups that may come back while the bucket is in debt. A rate of requests may be smaller than that."""
-
 QuotaVerdict = tuple[float, bool]
 """The throttle time in seconds, and True if the gateway enforces that time. (0.0, False) is a request within its quota."""
 
@@ -36,10 +33,10 @@ class Bucket:
 
     __slots__ = (
         "_active", "_noticed", "active_seconds", "amount_total", "answered_total", "connections", "early_seconds_max",
-        "early_seconds_total",
-        "early_total", "episode", "kind", "labelled", "last_used", "latency_seconds_total", "line", "marks", "member_turn",
-        "meter", "others_marks", "others_total", "over_at", "per_byte", "per_message", "policy", "resolution", "shared_total",
-        "shown_before", "throttle_seconds_total", "throttled_total", "totals", "unenforced_total", "waiting",
+        "early_seconds_total", "early_total", "episode", "kind", "labelled", "last_used", "latency_seconds_total", "line",
+        "marks", "member_turn", "meter", "others_marks", "others_total", "over_at", "per_byte", "per_message", "policy",
+        "resolution", "shared_total", "shown_before", "throttle_seconds_total", "throttled_total", "totals",
+        "unenforced_total", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -66,8 +63,7 @@ class Bucket:
         self.unenforced_total = 0
         self.throttle_seconds_total = 0.0
         self.early_total = 0
-        self.early_seconds_total = 0.0
-        self.early_seconds_max = 0.0
+        self.early_seconds_total = self.early_seconds_max = 0.0
         self.last_used = now
         self.labelled = False  # metrics and tables show it by name
         self.shown_before = _NOTHING  # its counters when `labelled` changed, so that nothing is counted under both names
@@ -115,24 +111,6 @@ class Bucket:
         if enforced:
             self.waiting += amount
         return delay, enforced
-
-    def let_member_in(self, verdict: QuotaVerdict, now: float) -> QuotaVerdict:
-        """Shorten the wait of a connection's first request, as a member of a group may come back with it.
-
-        At most `MEMBERS_PER_SECOND` such requests pass in spite of a debt, so that reconnecting gains little.
-        """
-        turn = max(self.member_turn, now)
-        wait = turn - now
-        if not verdict[1] or wait >= verdict[0]:
-            return verdict
-        self.member_turn = turn + 1.0 / MEMBERS_PER_SECOND
-        self.shorten(verdict[0], wait)
-        return (wait, True) if wait >= LEAST_DELAY else (0.0, False)
-
-    def shorten(self, delay: float, shorter: float) -> None:
-        """Correct the counters, as a client waits for a shorter time than its verdict says. The debt stays."""
-        self.throttle_seconds_total += shorter - delay
-        self.totals.correct(delay, shorter)
 
     def leave_queue(self, amount: int) -> None:
         """A request that waited is forwarded, or its connection is gone."""

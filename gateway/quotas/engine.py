@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.entity import BOOTSTRAP, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable, Resolution, Tags
 from gateway.quotas.groups import NO_CLAIMS, Claims, Group, GroupTable
-from gateway.quotas.kinds import KINDS, RATE_KEYS, REQUEST_KEYS, QuotaKind
+from gateway.quotas.kinds import KINDS, REQUEST_KEYS, QuotaKind
 from gateway.quotas.kinds.produce import KIND as PRODUCE
 from gateway.quotas.labels import LabelSlots, UnnamedBuckets
 from gateway.quotas.meter import Meter, Window, carry_over, precharge
@@ -134,17 +134,6 @@ class QuotaEngine:
         if shared is None or shared.limit is None:
             return () if limited and resolution.limit is None else (self._acquire(kind, resolution, used, now),)
         return self._acquire(kind, resolution, used, now), self._acquire(kind, shared, 0, now)
-
-    def counts_requests_of(self, user: str, client_id: str, ip: str, claims: Claims) -> bool:
-        """True if the client or its group has a rate of requests, of any API."""
-        for key in self._rate_keys:
-            resolution = self._table.resolve(key, user, client_id)
-            if resolution.limit is not None:
-                return True
-            group = None if resolution.exempt else self._groups.find(user, client_id, ip, claims)
-            if group is not None and self._table.resolve_group(key, group).limit is not None:
-                return True
-        return False
 
     def exempts(self, name: str, user: str, client_id: str) -> bool:
         return self._table.exempts(name, user, client_id)
@@ -288,7 +277,7 @@ class QuotaEngine:
         self._table = table
         self._small_quotas = small_quotas(table)
         self.charges_requests = not REQUEST_KEYS.isdisjoint(table.keys)
-        self._rate_keys = [key for key in table.keys if key in RATE_KEYS]
+        self.rate_kinds = tuple([kind.name for kind in KINDS.values() if kind.spares_members and kind.config_key in table.keys])
 
     def _table_of(self, settings: QuotaSettings) -> QuotaTable:
         return QuotaTable(settings.quotas, settings.dynamic)
@@ -342,8 +331,6 @@ class QuotaEngine:
         """
         rows: list[UsageRow] = []
         for name, buckets in self._buckets.items():
-            if not buckets and name not in self._rests:
-                continue
             labelled = self._labelled[name].buckets
             rows.extend(bucket.row(now) for bucket in labelled)
             unnamed = len(buckets) - len(labelled)
@@ -378,12 +365,7 @@ class QuotaEngine:
         return dict(self._small_quotas)
 
     def throttle_totals(self) -> list[ThrottleTotals]:
-        """Of the kinds of single APIs, only those that have throttled a request."""
-        return [
-            ThrottleTotals(name, tuple(total.buckets), total.seconds)
-            for name, total in self._totals.items()
-            if total.seconds or KINDS[name].api is None
-        ]
+        return [ThrottleTotals(name, tuple(total.buckets), total.seconds) for name, total in self._totals.items()]
 
     def _create(self, kind: QuotaKind, resolution: Resolution, now: float) -> Bucket:
         bucket = self._bucket(kind, resolution, now)

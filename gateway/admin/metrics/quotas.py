@@ -62,6 +62,9 @@ def _early(read: Callable[[UsageRow], float]) -> Read:
 
 def _throttle_times(scrape: Scrape) -> Iterator[tuple[Labels, Histogram]]:
     for total in scrape.totals:
+        kind = KINDS.get(total.kind)
+        if kind is not None and kind.api is not None and not total.seconds:
+            continue  # most APIs have no rate
         yield (total.kind,), Histogram(THROTTLE_BOUNDS, total.buckets, total.seconds)
 
 

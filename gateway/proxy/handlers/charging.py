@@ -62,7 +62,7 @@ class MemberRequestHandler(ChargedRequestHandler):
     def handle(self, request: Request, now: float) -> Verdict:
         connection, header = self._connection, request.header
         connection.client.use(header.client_id, now)
-        if not connection.client.counted:
+        if not connection.client.has_request_rate(now):
             return super().handle(request, now)
         api_key = header.api_key
         session: float | None = None

@@ -44,11 +44,11 @@ def request_kinds(api: ApiKey) -> list[QuotaKind]:
     return [kind for kind in KINDS.values() if kind.charge is not None and kind.charge.has_figure_for(api)]
 
 
-RATE_KEYS = frozenset(kind.config_key for kind in KINDS.values() if kind.counts_requests)
-"""The quotas of kinds that count requests."""
-
-REQUEST_KEYS = RATE_KEYS | {kind.config_key for api in ApiKey if api is not ApiKey.PRODUCE for kind in request_kinds(api)}
-"""These, and the quotas of other kinds that charge a figure for requests other than Produce."""
+REQUEST_KEYS = frozenset(
+    [kind.config_key for kind in KINDS.values() if kind.spares_members]
+    + [kind.config_key for api in ApiKey if api is not ApiKey.PRODUCE for kind in request_kinds(api)]
+)
+"""The rates of requests, and other quotas of kinds that charge a figure for requests other than Produce."""
 
 
 def small_quota_warning(config_key: str, limit: float, entity: str) -> str | None:
@@ -67,7 +67,6 @@ __all__ = [
     "BY_CONFIG_KEY",
     "CLIENT_KINDS",
     "KINDS",
-    "RATE_KEYS",
     "REQUEST_KEYS",
     "ROW_KINDS",
     "UNITS",

@@ -96,6 +96,7 @@ class QuotaKind:
     - `at_each_broker`: False if Kafka counts the quota at one broker for the whole cluster.
     - `in_overview`: the live page and the reports show the sum over all entities.
     - `api`: the only API of a kind of `request_rates`. Such a kind has no key of its own in a row of the config.
+    - `spares_members`: mutes for the quota are so short that no member of a group is lost (`gateway.proxy.membership`).
     """
 
     name: str
@@ -113,16 +114,12 @@ class QuotaKind:
     at_each_broker: bool = True
     in_overview: bool = False
     api: ApiKey | None = None
+    spares_members: bool = False
 
     @property
     def title(self) -> str:
         words = self.name.replace("_", " ").replace(".", " of ")
         return f"{words[:1].upper()}{words[1:]}"
-
-    @property
-    def counts_requests(self) -> bool:
-        """True if a request costs the same whatever its size. Mutes for such quotas spare members of groups (`Membership`)."""
-        return self.charge is not None and self.charge.per_message > 0 and self.charge.per_byte == 0
 
     @property
     def limit_unit(self) -> str:

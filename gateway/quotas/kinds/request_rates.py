@@ -26,6 +26,7 @@ def _kind(api: ApiKey) -> QuotaKind:
         integral=False,
         meters=REQUEST_RATE.meters,
         api=api,
+        spares_members=True,
     )
 
 
