@@ -51,6 +51,7 @@ EXAMPLES: Mapping[str, object] = {
             "schedule.to": "06:00",
             "schedule.zone": "Europe/Berlin",
             "request_rates": {"Metadata": 5, "OffsetCommit": 20},
+            "shadow.request_rates": {"Metadata": 5},
         }.items()
     },
     "quotas.groups[].name": "jobs",
