@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from gateway.alter_queue import BROKER_ACLS
 from gateway.config.model import ListenerConfig, WeirConfig
+from gateway.quotas.scope import BROKER
 
 
 def summary(config: WeirConfig) -> list[str]:
@@ -37,7 +38,8 @@ def _features(config: WeirConfig) -> Iterator[tuple[str, str | None]]:
     quotas, topics, volumes = config.quotas, config.quotas.topics, config.quotas.volumes
     limited = sum(bool(row.limits) for row in quotas.entities)
     exempt = sum(row.exempt or bool(row.exempt_from) for row in quotas.entities)
-    how = f"{quotas.algorithm}, {_enforced(quotas.enforce)}"
+    scope = ", at each broker" if quotas.scope == BROKER else ""
+    how = f"{quotas.algorithm}{scope}, {_enforced(quotas.enforce)}"
     yield "quotas", f"{limited} limited and {exempt} exempt; {how}" if quotas.entities else None
     groups = sum(bool(group.limits) for group in quotas.groups)
     yield "groups", f"{groups} limited of {len(quotas.groups)}; {_enforced(quotas.enforce)}" if quotas.groups else None

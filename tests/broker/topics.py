@@ -17,6 +17,15 @@ def create_topic(bootstrap_servers: str, topic: str, partitions: int = PARTITION
     return topic
 
 
+def create_topic_at(bootstrap_servers: str, topic: str, broker: int) -> str:
+    """As `create_topic`, with the only copy of the only partition at this broker."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    new = NewTopic(topic, 1, replica_assignment=[[broker]], config={"min.insync.replicas": "1"})
+    admin.create_topics([new])[topic].result(TIMEOUT)
+    wait_until(lambda: _is_served(admin, topic, 1), f"leader of {topic}", TIMEOUT)
+    return topic
+
+
 def _is_served(admin: AdminClient, topic: str, partitions: int) -> bool:
     ends = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
     try:

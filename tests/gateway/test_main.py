@@ -52,6 +52,11 @@ class TestCheck:
         )
         assert err == ""
 
+    def test_scope_broker_is_shown(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path.write_text(CONFIG.replace("quotas: {", "quotas: {scope: broker, "))
+        assert main(["check", "--config", str(path)]) == 0
+        assert "quotas (1 limited and 0 exempt; token_bucket, at each broker, enforced)" in capsys.readouterr().out
+
     def test_workers_and_shared_topic_are_shown(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path.write_text(CONFIG + "workers: 2\n")
         assert main(["check", "--config", str(path)]) == 0

@@ -1,0 +1,69 @@
+"""`quotas.scope: broker` beside the brokers' own quotas, with the same figure and the same algorithm."""
+
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from confluent_kafka.admin import AdminClient
+
+from loadtest.testkit.kafka import KafkaCluster
+from protocol.api_keys import ApiKey
+from tests.broker.request_client import RequestClient
+from tests.broker.test_moving_quotas import alter, everywhere
+from tests.broker.topics import create_topic_at
+from tests.weir_process import Weir
+
+pytestmark = pytest.mark.broker
+
+OF_BROKERS, OF_WEIR = "limited-by-kafka", "limited-by-weir!"
+"""Names of one length, so that requests have the same size."""
+RATE = 10_000
+RECORD_BYTES = {0: 150_000, 1: 240_000, 2: 330_000}
+"""By broker. Each record is more than the ten seconds of the quota that a client may use at once."""
+TIMEOUT = 60.0
+
+
+@pytest.fixture
+def topics(kafka3: KafkaCluster) -> Iterator[list[str]]:
+    """A topic for each broker, with its only partition there. The brokers limit `OF_BROKERS`."""
+    servers = kafka3.bootstrap_servers
+    names = [create_topic_at(servers, f"scope-{uuid4().hex[:8]}-{node.id}", node.id) for node in kafka3.brokers]
+    entity = (("client-id", OF_BROKERS),)
+    alter(servers, {entity: {"producer_byte_rate": float(RATE)}})
+    everywhere(kafka3, {entity: {"producer_byte_rate": float(RATE)}})
+    yield names
+    alter(servers, {entity: {"producer_byte_rate": None}})
+    everywhere(kafka3, {})
+    for deleted in AdminClient({"bootstrap.servers": servers}).delete_topics(names).values():
+        deleted.result(TIMEOUT)
+
+
+def throttle_time_ms(address: str, client_id: str, topic: str, size: int) -> int:
+    """The throttle time of the first Produce request of a client at a broker."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 20)
+    builder.append(0, 1_700_000_000_000, None, bytes(size), [])
+    partition = {"index": 0, "records": bytes(builder.build())}
+    topic_data = [{"name": topic, "partition_data": [partition]}]
+    with RequestClient(address, client_id) as client:
+        values = {"transactional_id": None, "acks": 1, "timeout_ms": 30_000, "topic_data": topic_data}
+        answer = client.ask(ApiKey.PRODUCE, 9, values)
+    assert [each["error_code"] for each in answer["responses"][0]["partition_responses"]] == [0]
+    return int(answer["throttle_time_ms"])
+
+
+def test_each_broker_throttles_as_weir_does(kafka3: KafkaCluster, topics: list[str], start_weir: Callable[..., Weir]) -> None:
+    entities = [{"client-id": OF_WEIR, "producer_byte_rate": RATE}]
+    gateway = start_weir(kafka3.bootstrap_servers, quotas={"scope": "broker", "algorithm": "window", "entities": entities})
+    for node, topic in zip(kafka3.brokers, topics, strict=True):
+        at_weir = f"127.0.0.1:{gateway.ports[1 + node.id]}"
+        of_broker = throttle_time_ms(node.address, OF_BROKERS, topic, RECORD_BYTES[node.id])
+        assert of_broker > 0
+        assert throttle_time_ms(at_weir, OF_WEIR, topic, RECORD_BYTES[node.id]) == of_broker
+    rows = {row["broker"]: row for row in gateway.usage() if (row["kind"], row["client_id"]) == ("produce", OF_WEIR)}
+    assert rows.keys() == {"0", "1", "2"}
+    assert {row["limit"] for row in rows.values()} == {RATE}
+    assert (
+        gateway.metric("weir_quota_bytes_total", kind="produce", user="", client_id=OF_WEIR, ip="", broker="2")
+        > RECORD_BYTES[2]
+    )
