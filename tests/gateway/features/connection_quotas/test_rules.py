@@ -105,6 +105,22 @@ def test_address_is_held_for_at_most_one_sample():
     assert subject.accept("a", ALICE, START) == Refusal("connection_creation_rate", 2.0)
 
 
+@pytest.mark.parametrize("by_broker", [True, False])
+def test_scope_broker_gives_an_address_its_rate_at_each_broker(by_broker):
+    subject = quotas([(ALICE, 2)], by_broker=by_broker)
+    for _ in range(21):
+        subject.accept("a", ALICE, START, broker=1)
+    refused = [isinstance(subject.accept("a", ALICE, START, broker=broker), Refusal) for broker in (1, 2)]
+    assert refused == [True, not by_broker]
+
+
+def test_scope_broker_gives_a_user_its_rate_at_each_broker():
+    rate = EntityQuota(ClientQuotaEntity("alice"), {"connection_creation_rate": 2})
+    subject = quotas(engine=QuotaEngine(QuotaSettings((rate,), by_broker=True), START))
+    slots = [subject.accept("a", ALICE, START, broker=broker) for broker in (*[1] * 22, 2)]
+    assert [slot.identify("alice", START).delay > 0 for slot in slots][-2:] == [True, False]
+
+
 def test_default_rate_is_per_address_and_exemptions_win():
     subject = quotas([(DEFAULT, 1)], exempt=[BOB])
     open_all(subject, 10)

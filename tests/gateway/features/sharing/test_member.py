@@ -30,8 +30,12 @@ JOBS = Group("jobs", (GroupRule(client_id="job-*"),), {"producer_byte_rate": LIM
 class Fleet:
     """Gateways and the topic between them. Only the test uses quota."""
 
-    def __init__(self, count: int, *, fair_share: bool = False, algorithm: str = "token_bucket") -> None:
+    def __init__(
+        self, count: int, *, fair_share: bool = False, algorithm: str = "token_bucket", by_broker: tuple[bool, ...] = ()
+    ) -> None:
+        """`by_broker`: the scope of each gateway, if not that of the cluster."""
         self.now = 100.0
+        self.by_broker = by_broker or (False,) * count
         self.algorithm = algorithm
         self.fair_share = fair_share
         self.engines: dict[int, QuotaEngine] = {}
@@ -42,7 +46,9 @@ class Fleet:
             self.join(number)
 
     def join(self, number: int) -> None:
-        settings = QuotaSettings((*QUOTAS, JOBS.quota), algorithm=self.algorithm, groups=(JOBS,))
+        settings = QuotaSettings(
+            (*QUOTAS, JOBS.quota), algorithm=self.algorithm, groups=(JOBS,), by_broker=self.by_broker[number]
+        )
         engine = QuotaEngine(settings, self.now, shared=True)
         self.engines[number] = engine
         self.members[number] = member = Member(f"{number + 1:016x}", engine, INTERVAL, self.now, fair_share=self.fair_share)
@@ -440,3 +446,13 @@ def test_simulated_fleet_stays_within_bound() -> None:
     assert abs(outcome.rate_ratio - 1.0) <= 0.03
     assert outcome.empty_seconds == 0
     assert outcome == simulate(scenario), "the simulation is seeded"
+
+
+@pytest.mark.parametrize(("by_broker", "charged"), [((True, True), {1}), ((True, False), set()), ((False, True), set())])
+def test_use_at_a_broker_is_shared_in_the_same_scope(by_broker: tuple[bool, ...], charged: set[int]) -> None:
+    fleet = Fleet(2, by_broker=by_broker)
+    fleet.run(2)
+    fleet.engines[0].acquire_path("produce", "alice", "", fleet.now, broker=1)[0].charge(5_000, fleet.now)
+    fleet.run(1)
+    buckets = {broker: fleet.engines[1].acquire_path("produce", "alice", "", fleet.now, broker=broker)[0] for broker in (1, 2)}
+    assert {broker for broker, bucket in buckets.items() if (bucket.meter.tokens(fleet.now) or 0) < 7_000} == charged  # type: ignore[union-attr]
