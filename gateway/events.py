@@ -30,6 +30,9 @@ of a source rise. Lines whose confirmation got lost are sent again: a number tha
 
 EXACT_SLOTS: Final = 32
 
+AT_BROKER: Final = " at broker "
+"""Between the entity and the broker in `quota`. So a report compares the use at a broker with the limit of that broker."""
+
 
 class InvalidEventError(ValueError):
     """A line that is no event of this version; says why."""
@@ -61,8 +64,9 @@ class ThrottleEvent:
     The entity is that of the bucket: `user`, `client_id` and `ip` are None where the quota's level does not look at them. The
     bucket of a group has `group` alone.
     `quota` is the configured entity whose limit applied (`user=alice, client-id=<default>`), None where it is a limit of the
-    whole gateway (`volume`). `address` (without port), `rate` and `limit` (units per second) are those of the longest throttle.
-    `rate` is the use through all gateways that share the quota.
+    whole gateway (`volume`). For a limit of a single broker (`quotas.scope: broker`), ` at broker 1` stands behind it.
+    `address` (without port), `rate` and `limit` (units per second) are those of the longest throttle. `rate` is the use through
+    all gateways that share the quota.
     `enforced` is False if the throttle was only noted (`quotas.enforce: false`).
     `early_count` counts requests before the end of their throttle time; `early_ms` sums up how early they were.
     """
@@ -81,8 +85,6 @@ class ThrottleEvent:
     ip: str | None = None
     group: str | None = None
     quota: str | None = None
-    quota_broker: int | None = None
-    """The only broker that the limit is for (`quotas.scope: broker`), -1 for the bootstrap ports; None: the whole cluster."""
     address: str | None = None
     broker: int | None = None
     """The broker's node id; None if it isn't known yet (bootstrap)."""
@@ -120,8 +122,6 @@ class UsageSample:
     ip: str | None = None
     group: str | None = None
     quota: str | None = None
-    quota_broker: int | None = None
-    """As in `throttle`."""
     limit: float | None = None
     """The limit at the minute's end for the cluster as a whole, or for its broker, units per second; None: unlimited."""
     amount: float

@@ -7,6 +7,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from gateway.events import AT_BROKER
 from gateway.reports.job.columns import count, moment
 from gateway.reports.job.hours import ENTITY_MINUTES
 from gateway.reports.job.period import Hour
@@ -102,7 +103,8 @@ def _quota_effects(changes: DataFrame, tables: Tables, hours: Sequence[Hour]) ->
         "change", "at", *(F.col(name).alias(f"of_{name}") for name in ("kind", "quota", *_PARTS))
     )
     named = reduce(Column.__and__, (F.col(part).eqNullSafe(F.col(f"of_{part}")) for part in _PARTS))
-    applied = (F.col("kind") == F.col("of_kind")) & ((F.col("quota") == F.col("of_quota")) | named)
+    entity = F.split("quota", AT_BROKER)[0]
+    applied = (F.col("kind") == F.col("of_kind")) & ((entity == F.col("of_quota")) | named)
     buckets = tables.names.join(F.broadcast(quotas), applied).select("change", "at", F.col("bucket").alias("of_bucket"))
     minutes = tables.table(ENTITY_MINUTES, hours).where(F.col("minute").isNotNull())
     return _in_windows(minutes, buckets, F.col("bucket") == F.col("of_bucket"))

@@ -16,8 +16,6 @@ from tests.weir_process import Weir
 
 pytestmark = pytest.mark.broker
 
-OF_BROKERS, OF_WEIR = "limited-by-kafka", "limited-by-weir!"
-"""Names of one length, so that requests have the same size."""
 RATE = 10_000
 RECORD_BYTES = {0: 150_000, 1: 240_000, 2: 330_000}
 """By broker. Each record is more than the ten seconds of the quota that a client may use at once."""
@@ -26,17 +24,25 @@ TIMEOUT = 60.0
 
 @pytest.fixture
 def topics(kafka3: KafkaCluster) -> Iterator[list[str]]:
-    """A topic for each broker, with its only partition there. The brokers limit `OF_BROKERS`."""
+    """A topic for each broker, with its only partition there."""
     servers = kafka3.bootstrap_servers
     names = [create_topic_at(servers, f"scope-{uuid4().hex[:8]}-{node.id}", node.id) for node in kafka3.brokers]
-    entity = (("client-id", OF_BROKERS),)
-    alter(servers, {entity: {"producer_byte_rate": float(RATE)}})
-    everywhere(kafka3, {entity: {"producer_byte_rate": float(RATE)}})
     yield names
-    alter(servers, {entity: {"producer_byte_rate": None}})
-    everywhere(kafka3, {})
-    for deleted in AdminClient({"bootstrap.servers": servers}).delete_topics(names).values():
+    admin = AdminClient({"bootstrap.servers": servers})
+    for deleted in admin.delete_topics(names).values():
         deleted.result(TIMEOUT)
+
+
+@pytest.fixture
+def limited(kafka3: KafkaCluster) -> Iterator[str]:
+    """A client-id that the brokers limit. Brokers remember the use of each name for a while, so each run has a new name."""
+    name = f"kafka-{uuid4().hex}"
+    entity = (("client-id", name),)
+    alter(kafka3.bootstrap_servers, {entity: {"producer_byte_rate": float(RATE)}})
+    everywhere(kafka3, {entity: {"producer_byte_rate": float(RATE)}})
+    yield name
+    alter(kafka3.bootstrap_servers, {entity: {"producer_byte_rate": None}})
+    everywhere(kafka3, {})
 
 
 def throttle_time_ms(address: str, client_id: str, topic: str, size: int) -> int:
@@ -52,18 +58,19 @@ def throttle_time_ms(address: str, client_id: str, topic: str, size: int) -> int
     return int(answer["throttle_time_ms"])
 
 
-def test_each_broker_throttles_as_weir_does(kafka3: KafkaCluster, topics: list[str], start_weir: Callable[..., Weir]) -> None:
-    entities = [{"client-id": OF_WEIR, "producer_byte_rate": RATE}]
+def test_each_broker_throttles_as_weir_does(
+    kafka3: KafkaCluster, topics: list[str], limited: str, start_weir: Callable[..., Weir]
+) -> None:
+    by_weir = limited.replace("kafka", "weir-")  # a name of the same length, so that requests have the same size
+    entities = [{"client-id": by_weir, "producer_byte_rate": RATE}]
     gateway = start_weir(kafka3.bootstrap_servers, quotas={"scope": "broker", "algorithm": "window", "entities": entities})
     for node, topic in zip(kafka3.brokers, topics, strict=True):
         at_weir = f"127.0.0.1:{gateway.ports[1 + node.id]}"
-        of_broker = throttle_time_ms(node.address, OF_BROKERS, topic, RECORD_BYTES[node.id])
+        of_broker = throttle_time_ms(node.address, limited, topic, RECORD_BYTES[node.id])
         assert of_broker > 0
-        assert throttle_time_ms(at_weir, OF_WEIR, topic, RECORD_BYTES[node.id]) == of_broker
-    rows = {row["broker"]: row for row in gateway.usage() if (row["kind"], row["client_id"]) == ("produce", OF_WEIR)}
+        assert throttle_time_ms(at_weir, by_weir, topic, RECORD_BYTES[node.id]) == of_broker
+    rows = {row["broker"]: row for row in gateway.usage() if (row["kind"], row["client_id"]) == ("produce", by_weir)}
     assert rows.keys() == {"0", "1", "2"}
     assert {row["limit"] for row in rows.values()} == {RATE}
-    assert (
-        gateway.metric("weir_quota_bytes_total", kind="produce", user="", client_id=OF_WEIR, ip="", broker="2")
-        > RECORD_BYTES[2]
-    )
+    found = gateway.metric("weir_quota_bytes_total", kind="produce", user="", client_id=by_weir, ip="", broker="2")
+    assert found > RECORD_BYTES[2]

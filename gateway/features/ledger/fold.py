@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from gateway.events import ThrottleEvent, throttle_slot
+from gateway.features.ledger.usage import quota_of
 from gateway.proxy.wire import NO_API, Origin
 from gateway.quotas.bucket import Bucket, QuotaVerdict
 from gateway.quotas.meter import throttle_time_ms
@@ -121,8 +122,7 @@ def _event(gateway: str, key: _Key, fold: Fold, offset: float) -> ThrottleEvent:
         user=tags.user,
         client_id=tags.client_id,
         group=tags.group,
-        quota=None if for_volumes or resolution.entity is None else str(resolution.entity),
-        quota_broker=tags.broker,
+        quota=None if for_volumes else quota_of(resolution),
         address=fold.address or None,
         broker=broker,
         api=None if api_key == NO_API else APIS[api_key].name,

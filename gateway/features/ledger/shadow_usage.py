@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from gateway.events import ShadowSample
-from gateway.features.ledger.usage import MAX_SAMPLES, MINUTE
+from gateway.features.ledger.usage import MAX_SAMPLES, MINUTE, quota_of
 from gateway.quotas.bucket import Bucket
 from gateway.quotas.meter import throttle_time_ms
 from gateway.quotas.shadows import ShadowBucket
@@ -63,7 +63,7 @@ class ShadowSampler:
                     client_id=tags.client_id,
                     ip=tags.ip,
                     group=tags.group,
-                    quota=None if resolution.entity is None else str(resolution.entity),
+                    quota=quota_of(resolution),
                     limit=resolution.limit,
                     amount=float(bucket.amount_total - amount),
                     # A bucket counts a second at its next tick, so the first use may not be counted yet.

@@ -3,11 +3,21 @@
 from collections.abc import Iterable
 from itertools import chain
 
-from gateway.events import UsageSample
+from gateway.events import AT_BROKER, UsageSample
 from gateway.quotas.bucket import Bucket
+from gateway.quotas.entity import Resolution
 
 MINUTE = 60.0
 MAX_SAMPLES = 10_000
+
+
+def quota_of(resolution: Resolution) -> str | None:
+    """The field `quota` of an event."""
+    if resolution.entity is None:
+        return None
+    broker = resolution.tags.broker_text
+    return str(resolution.entity) + (AT_BROKER + broker if broker else "")
+
 
 _UNUSED = (0, 0, 0.0, 0)
 
@@ -59,8 +69,7 @@ class UsageSampler:
                     client_id=resolution.tags.client_id,
                     ip=resolution.tags.ip,
                     group=resolution.tags.group,
-                    quota=None if resolution.entity is None else str(resolution.entity),
-                    quota_broker=resolution.tags.broker,
+                    quota=quota_of(resolution),
                     limit=resolution.limit,
                     amount=float(bucket.amount_total - amount),
                     requests=requests,

@@ -4,8 +4,8 @@
 `names` and `places` have none, and `rates` counts a whole batch. Times are `*_ms` since 1970. If the meaning of a table
 changes, increase `state.LAYOUT`, so that old hours are not mixed with new ones.
 
-Tables carry 64-bit hashes instead of names: `entity` (a row's `ENTITY`), `bucket` (with the matched quota and its only broker)
-and `client` (user and client-id). A shuffle of names would cost more than the parser.
+Tables carry 64-bit hashes instead of names: `entity` (a row's `ENTITY`), `bucket` (with the matched quota) and `client`
+(user and client-id). A shuffle of names would cost more than the parser.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ HOUR = ("date", "hour")
 ENTITY_MINUTES = "entity_minutes"
 BUCKET = (*ENTITY, "quota")
 _CLIENT = ("user", "client_id")
-IDS = {"bucket": (*BUCKET, "quota_broker"), "entity": ENTITY, "client": _CLIENT}
+IDS = {"bucket": BUCKET, "entity": ENTITY, "client": _CLIENT}
 PLACE = ("address", "broker", "api")
 _BYTE_KINDS = [kind.name for kind in UNITS[BYTES]]
 _MINUTE = (*HOUR, "minute")

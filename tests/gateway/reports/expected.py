@@ -44,7 +44,8 @@ def _minutes_of() -> Mapping[tuple[Any, ...], Mapping[int, list[Use]]]:
     """Return each entity's use by minute, summed over gateways. Each broker with quotas of its own has its own minutes."""
     found: dict[tuple[Any, ...], dict[int, list[Use]]] = defaultdict(lambda: defaultdict(list))
     for use in uses():
-        found[use.bucket.entity][use.at + (use.bucket.quota_broker or 0)].append(use)
+        broker = (use.bucket.quota or "").partition(" at broker ")[2]
+        found[use.bucket.entity][use.at + int(broker or 0)].append(use)
     return found
 
 

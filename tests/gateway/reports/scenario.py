@@ -41,7 +41,6 @@ class Bucket:
     quota: str | None = None
     limit: float | None = None
     group: str | None = None
-    quota_broker: int | None = None
 
     @property
     def entity(self) -> tuple[str, str | None, str | None, str | None, str | None]:
@@ -67,7 +66,7 @@ NOBODY = Bucket("produce", user="ANONYMOUS", quota="user=<default>", limit=1e6)
 UNNAMED = Bucket("fetch", client_id="")
 CROWD = Bucket("fetch", user="<other>", client_id="client-id=<default>", quota="client-id=<default>", limit=1e6)
 """The shared bucket of the clients beyond `quotas.max_entities`."""
-AT_BROKER = Bucket("produce", user="spread", quota="user=spread", limit=1000.0, quota_broker=1)
+AT_BROKER = Bucket("produce", user="spread", quota="user=spread at broker 1", limit=1000.0)
 """The bucket of one broker, with `scope: broker`."""
 HOSTILE = Bucket("fetch", user='</script><b>"type":"usage"', quota="user=<default>", limit=100_000.0)
 
@@ -124,7 +123,8 @@ def uses() -> Iterator[Use]:
     yield Use(START + 30 * MINUTE, "weir-0", TRIAL, 45_000, 9, seconds=40)
     yield Use(START + 90 * MINUTE, "weir-1", JOBS, 170_000, 12, 300.0)
     yield Use(START + 95 * MINUTE, "weir-1", AT_BROKER, 30_000, 3)
-    yield Use(START + 95 * MINUTE, "weir-1", replace(AT_BROKER, quota_broker=2), 60_000, 6)
+    for minute in (95, 96):
+        yield Use(START + minute * MINUTE, "weir-1", replace(AT_BROKER, quota="user=spread at broker 2"), 60_000, 6)
     yield Use(START + 2 * HOUR, "weir-0", HOSTILE, 5, 1)
     for number, bucket in enumerate((SECOND_APP, NOBODY, UNNAMED, CROWD)):
         yield Use(START + 60 * MINUTE + number * MINUTE, "weir-2", bucket, 1_000_003 + number, 1)
@@ -310,7 +310,6 @@ def events() -> Sequence[Event]:
             ip=use.bucket.ip,
             group=use.bucket.group,
             quota=use.bucket.quota,
-            quota_broker=use.bucket.quota_broker,
             limit=use.bucket.limit,
             amount=float(use.amount),
             requests=use.requests,
@@ -342,7 +341,6 @@ def _folded(fold: Sequence[Decision]) -> ThrottleEvent:
         ip=bucket.ip,
         group=bucket.group,
         quota=bucket.quota,
-        quota_broker=bucket.quota_broker,
         address=longest.address,
         broker=longest.broker,
         api=longest.api,

@@ -59,9 +59,9 @@ def test_throttle_at_one_broker_names_the_broker_of_its_quota(bucket):
     folds = ThrottleFolds()
     for each in (bucket, at_broker):
         folds.throttled(HOME, ApiKey.PRODUCE, each, 100, (1.0, True), NOW)
-    assert [(event.broker, event.quota, event.quota_broker) for event in folds.take("weir-1", NOW, WALL)] == [
-        (1, "user=alice", None),
-        (1, "user=alice", 1),
+    assert [(event.broker, event.quota) for event in folds.take("weir-1", NOW, WALL)] == [
+        (1, "user=alice"),
+        (1, "user=alice at broker 1"),
     ]
 
 

@@ -33,9 +33,9 @@ def test_each_broker_has_its_own_sample():
     for broker, size in ((1, 500), (2, 70)):
         engine.acquire_path("produce", "alice", "etl", NOW, broker=broker)[0].charge(size, NOW)
     samples = sampler.take("weir-1", engine.buckets(), MINUTE + 60.0)
-    assert [(each.user, each.quota_broker, each.amount, each.limit) for each in samples] == [
-        ("alice", 1, 500.0, 1_000),
-        ("alice", 2, 70.0, 1_000),
+    assert [(each.user, each.quota, each.amount, each.limit) for each in samples] == [
+        ("alice", "user=alice at broker 1", 500.0, 1_000),
+        ("alice", "user=alice at broker 2", 70.0, 1_000),
     ]
 
 
