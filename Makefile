@@ -5,7 +5,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test quick compiled hostile lint build docs reference dist images bench rivals charttools clean
+.PHONY: help setup demo test quick compiled hostile simulate lint build docs reference dist images bench rivals charttools clean
 
 STAMPS := .cache/stamps
 BIN := .venv/bin
@@ -50,6 +50,9 @@ compiled: $(STAMPS)/venv ## compile the hot path into build/compiled and run the
 hostile: $(STAMPS)/venv ## run the tests with hostile clients and faulty brokers
 	@# They wait more than they compute, so that two cores run three at a time.
 	$(BIN)/python -m pytest tests/hostile -n 3 --dist worksteal
+
+simulate: $(STAMPS)/venv ## run whole gateways under a fake clock and network: SEEDS=1000 from FIRST=0 on
+	@$(BIN)/python -m loadtest.simulation --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0)
 
 lint: $(STAMPS)/venv ## run ruff, mypy --strict, the import contracts, vulture and the check for plain English
 	$(LINT)

@@ -1,0 +1,232 @@
+"""Clients: they send numbered requests, several at a time, and check that each response is the one that is due."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import Final
+
+from loadtest.simulation import kafka_messages as kafka
+from loadtest.simulation.brokers import PORT, Cluster, Sent
+from loadtest.simulation.kafka_messages import Api, Frames
+from loadtest.simulation.plan import Client
+from loadtest.simulation.sockets import Line
+from loadtest.simulation.transports import SimulatedTransport
+from loadtest.simulation.virtual_loop import Process
+
+RECONNECT_SECONDS: Final = 0.3
+THINK_SECONDS: Final = 0.005
+CONNECTIONS: Final = 1_000
+"""The limit on the connections of one client: a connection's number is the client's times this, and its own."""
+NUMBERS_PER_CONNECTION: Final = 10_000
+PARTITIONS: Final = 3
+
+
+class ClientConnection(asyncio.Protocol):
+    """One connection of a client. `due` are the numbers of the requests without a response, the oldest first."""
+
+    transport: SimulatedTransport
+
+    def __init__(self, client: "SimulatedClient", number: int, gateway: str) -> None:
+        self.client = client
+        self.number = number
+        self.gateway = gateway
+        self.due: deque[int] = deque()
+        self.frames = Frames()
+        self.session = (0, 0 if client.plan.in_session else -1)
+        self.muted_until = 0.0
+        self.ended: str | None = None  # fin, reset or closed
+        self.lost = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, SimulatedTransport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self.frames.add(data):
+            self._take(frame)
+        self.client.answered.set()
+
+    def _take(self, frame: bytes) -> None:
+        verdicts, sent = self.client.cluster.verdicts, self.client.cluster.sent
+        number = int.from_bytes(frame[4:8], "big")
+        if not self.due or self.due[0] != number:
+            due = self.due[0] if self.due else "nothing"
+            verdicts.fail("wrong response", f"client {self.client.plan.number} got {number}, and {due} was due")
+            return
+        self.due.popleft()
+        request = sent[number]
+        request.answered = True
+        api = Api(request.head.api)
+        answer = kafka.read_answer(api, frame)
+        if answer.number not in (None, number):
+            verdicts.fail("wrong response", f"the response to {number} has the content of {answer.number}")
+        if api in (Api.PRODUCE, Api.METADATA) and answer.number is None and answer.error != kafka.PAUSED:
+            verdicts.fail("wrong response", f"the response to {number} has no content, error {answer.error}")
+        if answer.throttle > 0.0 and self.client.plan.polite:
+            self.muted_until = self.client.loop.time() + answer.throttle
+        if any(host != self.gateway for host, _ in answer.brokers):
+            verdicts.fail("wrong address", f"the response to {number} names {answer.brokers}")
+        if api is Api.FETCH and self.client.plan.in_session:
+            self.session = (0, 0) if answer.error else (answer.session_id or self.session[0], self.session[1] + 1)
+
+    def eof_received(self) -> None:
+        self.ended = "fin"
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None:
+            self.ended = "reset"
+        elif self.ended is None:
+            self.ended = "closed"
+        self.lost.set()
+        self.client.answered.set()
+        self.client.on_end(self)
+
+
+class SimulatedClient:
+    """Runs one client of the plan until it has sent all its requests. `on_end` is called for each ended connection."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        plan: Client,
+        cluster: Cluster,
+        gateways: list[str],
+        seed: int,
+        on_end: Callable[[ClientConnection], None],
+    ) -> None:
+        self.loop = loop
+        self.plan = plan
+        self.cluster = cluster
+        self.on_end = on_end
+        self.process = Process(f"client-{plan.number}", f"10.2.0.{plan.number + 1}")
+        self.answered = asyncio.Event()
+        self.connection: ClientConnection | None = None
+        self.connections = 0
+        self.done = False
+        self.leaving = False
+        self.stopped = False
+        self._gateways = gateways
+        self._line = Line(f"{seed}-client-{plan.number}")
+        self._numbers = count(1)
+        self._left = plan.requests
+
+    @property
+    def unanswered(self) -> int:
+        connection = self.connection
+        return 0 if connection is None or connection.ended is not None else len(connection.due)
+
+    def start(self) -> None:
+        self.process.run(lambda: self.loop.create_task(self._run()))
+
+    async def _run(self) -> None:
+        await asyncio.sleep(self.plan.begin)
+        while self._left > 0 and not self.stopped:
+            connection = await self._connect()
+            if connection is None:
+                await asyncio.sleep(RECONNECT_SECONDS)
+                continue
+            self.connection = connection
+            slow = self.loop.create_task(self._read_slowly(connection)) if self.plan.slow else None
+            await self._send_all(connection)
+            while connection.due and connection.ended is None:
+                await self._next()
+            if slow is not None:
+                slow.cancel()
+            if self.leaving:
+                break
+            if self.plan.hops and connection.ended is None:
+                connection.ended = "closed"
+                connection.transport.close()
+                continue
+            if connection.ended is not None:
+                await asyncio.sleep(RECONNECT_SECONDS)
+        self.done = True
+
+    async def _connect(self) -> ClientConnection | None:
+        """Connect to the next gateway in turn. A client that hops stays with its gateway."""
+        hop = 0 if self.plan.hops else self.connections
+        host = self._gateways[(self.plan.gateway + hop) % len(self._gateways)]
+        self.connections += 1
+        number = self.plan.number * CONNECTIONS + self.connections
+        try:
+            _, protocol = await self.loop.create_connection(lambda: ClientConnection(self, number, host), host, PORT)
+        except OSError:
+            return None
+        assert isinstance(protocol, ClientConnection)
+        return protocol
+
+    async def _send_all(self, connection: ClientConnection) -> None:
+        depth = 1 if self.plan.in_session and self.plan.kind == "consumer" else self.plan.depth
+        while self._left > 0 and connection.ended is None and not (self.leaving or self.stopped):
+            wait = connection.muted_until - self.loop.time()
+            if wait > 0.0 or self.plan.pause:
+                await asyncio.sleep(max(wait, self.plan.pause))
+            while self._left > 0 and connection.ended is None and len(connection.due) < depth:
+                self._left -= 1
+                self._send(connection)
+                if self.plan.acks == 0 and self.plan.kind == "producer":
+                    await asyncio.sleep(THINK_SECONDS)
+            if self.plan.hops:
+                return
+            if connection.ended is None and len(connection.due) >= depth:
+                await self._next()
+
+    async def _next(self) -> None:
+        self.answered.clear()
+        await self.answered.wait()
+
+    def _send(self, connection: ClientConnection) -> None:
+        plan = self.plan
+        number = (
+            plan.number * CONNECTIONS * NUMBERS_PER_CONNECTION
+            + connection.number % CONNECTIONS * NUMBERS_PER_CONNECTION
+            + next(self._numbers)
+        )
+        acks = -1
+        match plan.kind:
+            case "producer":
+                acks = plan.acks
+                frame = kafka.produce(number, plan.client_id, plan.size, acks)
+            case "consumer":
+                frame = kafka.fetch(number, plan.client_id, max(plan.size, kafka.BATCH_BYTES), connection.session)
+            case "admin":
+                topics = [(f"t{number}", PARTITIONS)]
+                if number % 3 == 0:
+                    topics.append((f"bad{number}", PARTITIONS))
+                frame = kafka.create_topics(number, plan.client_id, topics)
+            case _:
+                frame = (kafka.heartbeat if number % 2 else kafka.metadata)(number, plan.client_id)
+        self.cluster.sent[number] = Sent(frame, kafka.head_of(frame), acks, connection.number)
+        if acks != 0:
+            connection.due.append(number)
+        connection.transport.write(frame)
+
+    async def _read_slowly(self, connection: ClientConnection) -> None:
+        while connection.ended is None and not self.stopped:
+            connection.transport.pause_reading()
+            await asyncio.sleep(self.plan.slow)
+            connection.transport.resume_reading()
+            await asyncio.sleep(self._line.delay())
+
+    # Faults.
+
+    def leave(self) -> None:
+        """Close the connection, and do not come back."""
+        self.leaving = True
+        if self.connection is not None and self.connection.ended is None:
+            self.connection.ended = "closed"
+            self.connection.transport.close()
+        self.answered.set()
+
+    def abort_in_request(self) -> None:
+        """Send the first half of a request, and reset the connection."""
+        connection = self.connection
+        if connection is None or connection.ended is not None or connection.transport.is_closing():
+            return
+        connection.ended = "reset"
+        self.answered.set()
+        self.process.run(
+            connection.transport.write, kafka.produce(0, self.plan.client_id, self.plan.size, 1)[: self.plan.size // 2]
+        )
+        self.cluster.network.at(self.loop.time() + self._line.delay() * 3, connection.transport.connection.cut)

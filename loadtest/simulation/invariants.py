@@ -1,0 +1,158 @@
+"""The rules that hold in every run, whatever the faults: at every moment, and at the end.
+
+Only this module and `gateway_host` look inside of gateways.
+"""
+
+from collections.abc import Iterable
+from math import inf
+from typing import Final
+
+from gateway.features.sharing.member import SMALL
+from gateway.proxy.connection import _CORE, WRITE_BUFFER_HIGH, Session
+from gateway.proxy.in_flight import OwnRequest
+from gateway.proxy.request_stream import MAX_IN_FLIGHT, MAX_OWN_BYTES
+from gateway.proxy.states import CLIENT_UNREAD, IN_FLIGHT, MUTED
+from loadtest.simulation.brokers import Cluster
+from loadtest.simulation.clients import CONNECTIONS
+from loadtest.simulation.gateway_host import CLIENT_IDS, GatewayHost, Incarnation, transport_of
+from loadtest.simulation.network import Verdicts
+from loadtest.simulation.plan import Plan
+from loadtest.simulation.sockets import MAX_READ
+
+MAX_BUFFERED: Final = WRITE_BUFFER_HIGH + MAX_READ + MAX_OWN_BYTES
+"""DESIGN.md, Bounds: 256 KiB and one chunk, and the local responses that were waiting."""
+
+TOPIC_SECONDS: Final = 0.3
+"""The most that a message of `sharing` takes in a run without faults: two requests over slow lines."""
+
+DISTURBS_SHARING: Final = frozenset({
+    "kill_gateway", "restart_gateway", "lose_topics", "delete_topic", "stop_broker", "slow_broker", "reload",
+})  # fmt: skip
+
+
+def check_sessions(hosts: Iterable[GatewayHost], verdicts: Verdicts) -> None:
+    """No connection waits without a cause that ends, and no buffer exceeds its bound."""
+    for host in hosts:
+        for session in host.sessions():
+            problem = _waits_for_nothing(session) or _holds_too_much(session)
+            if problem:
+                verdicts.fail(
+                    "connection stuck" if problem.startswith("waits") else "memory", f"{host.name}, {session.peer}: {problem}"
+                )
+
+
+def _waits_for_nothing(session: Session) -> str:
+    """The problem of a session that nothing will wake up, or ""."""
+    client = transport_of(session)
+    if client is None or client.is_closing():
+        return ""
+    core, timer = session._core, session._timer
+    throttle, direction = core.throttle, core.requests._direction
+    pending = throttle._entry in core.in_flight or core.responses.unfinished
+    if throttle.active and (timer is None or timer.cancelled()) and not pending:
+        return f"waits, muted ({throttle.cause}) without a timer and without a pending response"
+    if direction.reasons & MUTED and not throttle.active:
+        return "waits, paused for a mute that is over"
+    if direction.reasons & IN_FLIGHT and not core.in_flight:
+        return "waits, paused for requests in flight, of which there are none"
+    if direction.reasons & CLIENT_UNREAD and not client.get_write_buffer_size():
+        return "waits, paused for a client that has read everything"
+    if client.paused != bool(session._paused):
+        return (
+            f"waits, the transport is {'paused' if client.paused else 'read'} and the session's reasons are {session._paused}"
+        )
+    if session._paused == _CORE and direction.open and not throttle.active and not session.draining:
+        return "waits, not read without a reason"
+    return ""
+
+
+def _holds_too_much(session: Session) -> str:
+    client = transport_of(session)
+    for name, transport in (("client", client), ("broker", session._broker)):
+        buffered = 0 if transport is None else transport.get_write_buffer_size()
+        if buffered > MAX_BUFFERED:
+            return f"{buffered} bytes wait for the {name}"
+    in_flight = sum(not isinstance(entry.special, OwnRequest) for entry in session._core.in_flight)
+    return f"{in_flight} requests are in flight" if in_flight > MAX_IN_FLIGHT + MAX_READ // 30 else ""
+
+
+def check_charges(incarnation: Incarnation, name: str, verdicts: Verdicts) -> None:
+    """The buckets of a gateway have what it forwarded: Produce bytes, Fetch responses, created partitions."""
+    totals = incarnation.totals
+    unsent = sum(tap.unsent_bytes() for tap in incarnation.taps)
+    charged = sum(bucket.amount_total for bucket in incarnation.buckets("produce"))
+    if charged != totals.produced_bytes + unsent:
+        text = f"{name}: {charged} bytes of Produce are charged, {totals.produced_bytes} were forwarded, {unsent} were not"
+        verdicts.fail("charged is not forwarded", text)
+    fetched = sum(bucket.amount_total for bucket in incarnation.buckets("fetch"))
+    if fetched != totals.fetched:
+        text = f"{name}: {fetched} bytes of Fetch are charged, {totals.fetched} came from brokers"
+        verdicts.fail("charged is not forwarded", text)
+    unsent_partitions = sum(tap.unsent_partitions() for tap in incarnation.taps)
+    created = sum(bucket.amount_total for bucket in incarnation.buckets("controller_mutation"))
+    if not totals.created_least <= created <= totals.created_most + unsent_partitions:
+        text = f"{name}: {created} partitions are charged, brokers created {totals.created_least} to {totals.created_most}"
+        verdicts.fail("refund", text)
+
+
+def check_protocol_errors(incarnation: Incarnation, name: str, verdicts: Verdicts) -> None:
+    """Clients and brokers keep to the protocol, but for clients that end in the middle of a request."""
+    errors = {reason: count for reason, count in incarnation.parts.counters.protocol_errors.items() if reason != "truncated"}
+    if any(errors.values()):
+        verdicts.fail("protocol error", f"{name}: {errors}")
+
+
+def check_overshoot(plan: Plan, hosts: list[GatewayHost], cluster: Cluster, verdicts: Verdicts) -> None:
+    """The forwarded bytes stay within the bound of docs/decisions/013, for each gateway, and for all that share."""
+    if not all(settings.enforce for settings in plan.settings):
+        return
+    limit = max(settings.limit for settings in plan.settings)
+    capacity = limit * (plan.settings[0].samples - 1)
+    kinds = {fault.kind for fault in plan.faults}
+    shared = SMALL * capacity + limit * (plan.interval_ms / 1000.0 + TOPIC_SECONDS) if plan.sharing else 0.0
+    for client_id in CLIENT_IDS:
+        allowed = _allowance(cluster, client_id) + shared
+        every: list[tuple[float, int]] = []
+        for host in hosts:
+            for incarnation in host.incarnations:
+                uses = _uses(incarnation, client_id)
+                every += uses
+                over = _overshoot(uses, limit, capacity)
+                if over > allowed:
+                    text = f"{host.name} alone is {over:.0f} bytes over for {client_id}, the bound is {allowed:.0f}"
+                    verdicts.fail("overshoot", text)
+        if plan.sharing and plan.gateways > 1 and not kinds & DISTURBS_SHARING:
+            over = _overshoot(sorted(every), limit, capacity)
+            if over > allowed:
+                text = f"all gateways together are {over:.0f} bytes over for {client_id}, the bound is {allowed:.0f}"
+                verdicts.fail("overshoot of sharing", text)
+
+
+def _uses(incarnation: Incarnation, client_id: str) -> list[tuple[float, int]]:
+    """The times and bytes of Produce requests, in order.
+
+    A gateway that drains forwards every Produce with acks=0 that has arrived, because its client takes it for done.
+    """
+    totals, end = incarnation.totals, incarnation.terminated_at or inf
+    unanswered = [use for use in totals.unanswered.get(client_id, []) if use[0] < end]
+    return sorted([*totals.produced.get(client_id, []), *unanswered])
+
+
+def _allowance(cluster: Cluster, client_id: str) -> float:
+    """Two requests of each client: a new connection waits while the bucket is in debt, so reconnecting gains nothing."""
+    largest: dict[int, int] = {}
+    for sent in cluster.sent.values():
+        if sent.head.client_id == client_id and sent.head.api == 0:
+            client = sent.connection // CONNECTIONS
+            largest[client] = max(largest.get(client, 0), len(sent.frame))
+    return 2.0 * sum(largest.values())
+
+
+def _overshoot(uses: Iterable[tuple[float, int]], limit: float, capacity: float) -> float:
+    """The largest debt of a bucket that sees all uses at once."""
+    balance, last, lowest = capacity, 0.0, 0.0
+    for when, amount in uses:
+        balance = min(capacity, balance + (when - last) * limit) - amount
+        last = when
+        lowest = min(lowest, balance)
+    return -lowest

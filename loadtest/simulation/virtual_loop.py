@@ -1,0 +1,205 @@
+"""An asyncio event loop in virtual time. Nothing waits: if no callback is ready, the clock jumps to the next timer.
+
+Every callback belongs to a simulated process, by its context. The loop drops the callbacks of a killed process.
+"""
+
+import asyncio
+import heapq
+from asyncio import events
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, copy_context
+from itertools import count
+from typing import Any, Protocol, TypeVar
+
+BEGIN = 1_000.0
+"""The monotonic clock at the start of a run (seconds)."""
+
+THREAD_SECONDS = 0.003
+"""The time after which the result of a thread's work arrives."""
+
+_T = TypeVar("_T")
+
+
+class DeadlockError(Exception):
+    """No callback is ready, and no timer is set."""
+
+
+class Process:
+    """One simulated process. `wall_offset` is the error of its wall clock, in seconds."""
+
+    def __init__(self, name: str, host: str) -> None:
+        self.name = name
+        self.host = host
+        self.alive = True
+        self.wall_offset = 0.0
+        self.signal_handlers: dict[int, Callable[[], object]] = {}
+        self.config_changed = asyncio.Event()
+        self.context = copy_context()
+        self.context.run(PROCESS.set, self)
+
+    def run(self, function: Callable[..., _T], *args: Any) -> _T:
+        """Call a function as this process: callbacks and tasks that it creates belong to the process."""
+        return self.context.run(function, *args)
+
+
+PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
+
+
+class ConnectionMaker(Protocol):
+    """The network."""
+
+    async def connect(
+        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]: ...
+
+    def adopt(
+        self, protocol_factory: Callable[[], asyncio.Protocol], connection: Any
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]: ...
+
+    def add_reader(self, fd: int, callback: Callable[[], object]) -> None: ...
+
+    def remove_reader(self, fd: int) -> bool: ...
+
+
+class VirtualTask(asyncio.Task[Any]):
+    """A task with a hash that does not depend on its address: asyncio iterates over sets of tasks."""
+
+    def __init__(self, number: int, coroutine: Coroutine[Any, Any, Any], loop: "VirtualLoop", **options: Any) -> None:
+        self._number = number
+        super().__init__(coroutine, loop=loop, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """`network` makes connections; it is set before the first one."""
+
+    network: ConnectionMaker
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = BEGIN
+        self._numbers = count()
+        self.turns = 0
+        self.tasks: list[VirtualTask] = []
+        self.revives_dead = False
+        self.set_task_factory(self._make_task)  # type: ignore[arg-type]
+
+    def time(self) -> float:
+        return self._now
+
+    def _make_task(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any) -> VirtualTask:
+        assert loop is self
+        task = VirtualTask(next(self._numbers), coroutine, self, **options)
+        # A killed process leaves tasks that are not done. Their frames must not be collected during the run.
+        self.tasks.append(task)
+        return task
+
+    def _run_once(self) -> None:
+        ready: Any = self._ready  # type: ignore[attr-defined]
+        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        self.turns += 1
+        while scheduled and scheduled[0].cancelled():
+            self._forget(heapq.heappop(scheduled))
+        if not ready:
+            if not scheduled:
+                raise DeadlockError
+            self._now = max(self._now, scheduled[0].when())
+        while scheduled and scheduled[0].when() <= self._now:
+            handle = heapq.heappop(scheduled)
+            self._forget(handle)
+            if not handle.cancelled():
+                ready.append(handle)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            process = handle._context.get(PROCESS)
+            if process is None or process.alive or self.revives_dead:
+                handle._run()
+
+    def _forget(self, handle: asyncio.TimerHandle) -> None:
+        handle._scheduled = False  # type: ignore[attr-defined]
+        if handle.cancelled():
+            self._timer_cancelled_count -= 1  # type: ignore[attr-defined]
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        self._timer_cancelled_count += 1  # type: ignore[attr-defined]
+
+    def _write_to_self(self) -> None:
+        """No other thread has to wake this loop."""
+
+    def end(self) -> None:
+        """Let every task that is left run its `finally` blocks, so that none of them is destroyed while it is pending."""
+        self.revives_dead = True
+        self.set_exception_handler(lambda _loop, _context: None)
+        for _ in range(3):
+            left = [task for task in self.tasks if not task.done()]
+            for task in left:
+                task.cancel()
+            if left:
+                try:
+                    self.run_until_complete(asyncio.wait(left, timeout=1.0))
+                except DeadlockError:
+                    break
+        for task in self.tasks:
+            if task.done() and not task.cancelled():
+                task.exception()  # it counts as seen
+        self.tasks.clear()
+        self.close()
+
+    # The rest of the interface that gateways use.
+
+    def run_in_executor(self, _: Any, func: Callable[..., _T], *args: Any) -> asyncio.Future[_T]:  # type: ignore[override]
+        future: asyncio.Future[_T] = self.create_future()
+        try:
+            result = func(*args)
+        except Exception as error:
+            self.call_later(THREAD_SECONDS, _settle, future, None, error)
+        else:
+            self.call_later(THREAD_SECONDS, _settle, future, result, None)
+        return future
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
+        process = PROCESS.get()
+        assert process is not None
+        process.signal_handlers[sig] = lambda: callback(*args)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        process = PROCESS.get()
+        return process is not None and process.signal_handlers.pop(sig, None) is not None
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+        return await self.network.connect(protocol_factory, host, port)
+
+    async def connect_accepted_socket(self, protocol_factory: Any, sock: Any, **_: Any) -> Any:
+        return self.network.adopt(protocol_factory, sock)
+
+    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
+        self.network.add_reader(fd, lambda: callback(*args))
+
+    def remove_reader(self, fd: Any) -> bool:
+        return self.network.remove_reader(fd)
+
+
+def _settle(future: asyncio.Future[Any], result: object, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+
+
+def run_in(loop: VirtualLoop, coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine to its end in this loop."""
+    events.set_event_loop(None)
+    return loop.run_until_complete(coroutine)
+
+
+WORLD = Context()
+"""The context of the network itself, which no kill can stop."""

@@ -1,0 +1,220 @@
+"""Seeds of the simulation pass, and can be replayed; the simulation finds defects that are planted in the gateway."""
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from gateway.features.controller_mutations import handlers as mutations
+from gateway.features.sharing.member import Member
+from gateway.proxy import connection
+from gateway.proxy.channel_throttle import ChannelThrottle
+from gateway.proxy.connection import Session
+from gateway.proxy.fast_path import FastPath
+from gateway.proxy.request_stream import RequestStream
+from gateway.quotas.bucket import Bucket
+from loadtest.simulation.plan import KINDS, Fault, plan_of
+from loadtest.simulation.run import Run
+from loadtest.simulation.shrink import shrink
+from loadtest.testkit.paths import CHECKOUT
+
+SEEDS = 200
+MUTANT_SEEDS = 60
+
+
+@contextmanager
+def no_collections():
+    """Cyclic garbage of runs is collected at the end, which saves a quarter of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.collect()
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 50))
+def test_seeds_hold_all_invariants(first):
+    with no_collections():
+        for seed in range(first, first + 50):
+            outcome = Run(plan_of(seed)).execute()
+            assert not outcome.violations, f"seed {seed}: {outcome.violations[0]}"
+            assert outcome.forwarded, f"seed {seed} forwards nothing"
+
+
+def test_seed_replays_exactly():
+    for seed in (0, 29, 45):
+        first, second = (Run(plan_of(seed)).execute() for _ in range(2))
+        assert (first.transcript, first.turns) == (second.transcript, second.turns)
+
+
+TRANSCRIPTS = """
+from loadtest.simulation.plan import plan_of
+from loadtest.simulation.run import Run
+print([Run(plan_of(seed)).execute().transcript for seed in range(20, 32)])
+"""
+
+
+@pytest.mark.process
+def test_seed_does_not_depend_on_hashes_of_strings():
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", TRANSCRIPTS],
+            env={**os.environ, "PYTHONHASHSEED": number, "PYTHONPATH": str(CHECKOUT)},
+            cwd=CHECKOUT, check=True, capture_output=True, text=True, timeout=120,
+        ).stdout
+        for number in ("1", "2")
+    }  # fmt: skip
+    assert len(found) == 1
+
+
+def test_seeds_differ():
+    assert len({Run(plan_of(seed)).execute().transcript for seed in range(5)}) == 5
+
+
+# Defects of the gateway. Each function plants one.
+
+
+def no_refund(patch):
+    patch.setattr(mutations.MutationHandler, "_settle", lambda self, results, now: None)
+
+
+def free_requests(patch):
+    """Every third request of the fast path costs nothing."""
+    charge, calls = Bucket.charge, [0]
+
+    def forgetful(self, amount, now):
+        calls[0] += 1
+        return (0.0, False) if calls[0] % 3 == 0 else charge(self, amount, now)
+
+    patch.setattr(Bucket, "charge", forgetful)
+
+
+def no_timer(patch):
+    patch.setattr(Session, "wake_at", lambda self, when: None)
+
+
+def swapped_responses(patch):
+    """Two responses that the broker sends in one chunk change places."""
+    feed = Session.broker_data
+
+    def swapped(self, data):
+        size = 4 + int.from_bytes(data[:4], "big")
+        if len(data) > size and 4 + int.from_bytes(data[size : size + 4], "big") == len(data) - size:
+            self._core.in_flight.rotate(-1)
+            data = data[size:] + data[:size]
+        feed(self, data)
+
+    patch.setattr(Session, "broker_data", swapped)
+
+
+def first_request_twice(patch):
+    """The first bytes go out before and after the connection to the broker is there."""
+    dial = Session._dial
+
+    async def twice(self):
+        self._early = [*self._early, *self._early]
+        await dial(self)
+
+    patch.setattr(Session, "_dial", twice)
+
+
+def no_mute(patch):
+    """A client over its quota is told so, and read on."""
+    patch.setattr(ChannelThrottle, "_mute_for", lambda self, delay, now, bucket, entry: False)
+
+
+def no_queue(patch):
+    """A new connection need not wait for the debt of the one before."""
+    patch.setattr(Bucket, "enter_queue", lambda self, amount, now: (0.0, False))
+
+
+def selfish_member(patch):
+    """Each gateway takes the whole quota for itself."""
+    patch.setattr(Member, "_share", lambda self, entity, now: 1.0)
+    patch.setattr(Bucket, "charge_others", lambda self, amount, now, *, no_debt: None)
+
+
+def no_back_pressure(patch):
+    patch.setattr(Session, "pause_writing", lambda self: None)
+    patch.setattr(Session, "resume_writing", lambda self: None)
+
+
+def lost_resume(patch):
+    """A client that was paused for its own unread responses is not read again."""
+    patch.setattr(RequestStream, "client_reads", lambda self, now: None)
+
+
+def early_half_close(patch):
+    """A drain does not wait for the responses in flight."""
+
+    def half_close(self):
+        if self._dialing is None and not self._core.requests._splitter.begun:
+            self._core.requests.half_close(connection.monotonic())
+            return True
+        return False
+
+    patch.setattr(Session, "half_close", half_close)
+
+
+def endless_drain(patch):
+    """The drain waits for a second signal that never comes."""
+    patch.setattr("gateway.drain._first_of", _without_timeout)
+
+
+async def _without_timeout(seconds, *what):
+    for each in what[2:]:
+        each.close()
+    await asyncio.gather(*what[:2])
+
+
+def charged_by_claim(patch):
+    """A request is charged for the length in its header, not for the bytes that have arrived."""
+    begin = FastPath.begin
+    patch.setattr(
+        FastPath, "begin", lambda self, buckets, entry, size, amount, now: begin(self, buckets, entry, size, size, now)
+    )
+
+
+MUTANTS = [
+    no_refund, free_requests, no_timer, swapped_responses, first_request_twice, no_mute, no_queue, selfish_member,
+    no_back_pressure, lost_resume, early_half_close, endless_drain, charged_by_claim,
+]  # fmt: skip
+
+
+def first_failing(seeds):
+    for seed in seeds:
+        outcome = Run(plan_of(seed)).execute()
+        if outcome.violations:
+            return seed, outcome.violations[0]
+    return None
+
+
+@pytest.mark.parametrize("plant", MUTANTS, ids=lambda plant: plant.__name__)
+def test_simulation_finds_planted_defect(monkeypatch, plant):
+    plant(monkeypatch)
+    with no_collections():
+        assert first_failing(range(MUTANT_SEEDS)) is not None
+
+
+def test_shrink_keeps_only_the_needed_fault():
+    plan = plan_of(55)
+    assert len(plan.faults) > 1
+    needed = plan.faults[1]
+    smaller = shrink(plan, lambda candidate: "rule" if needed in candidate.faults else None)
+    assert smaller.faults == (needed,)
+    assert all(client.requests == 1 for client in smaller.clients)
+
+
+def test_fault_kinds_all_have_an_effect():
+    plan = replace(plan_of(0), seconds=1.0, gateways=1, brokers=1)
+    faults = tuple(Fault(0.01 * place, kind, 0, 0.1, 0.5) for place, kind in enumerate(KINDS))
+    clients = tuple(replace(client, gateway=0) for client in plan.clients)
+    outcome = Run(replace(plan, faults=faults, clients=clients), log=True).execute()
+    assert not outcome.violations
+    assert sum("fault" in line for line in outcome.log) == len(KINDS)
