@@ -125,7 +125,7 @@ def first_request_twice(patch):
 
 
 def no_mute(patch):
-    """A client over its quota is told so, and read on."""
+    """A client over its quota gets a throttle time, and is read all the same."""
     patch.setattr(ChannelThrottle, "_mute_for", lambda self, delay, now, bucket, entry: False)
 
 
