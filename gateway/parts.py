@@ -19,6 +19,7 @@ from gateway.features.connection_quotas.config import connection_limits
 from gateway.features.connection_quotas.feature import ConnectionQuotasFeature
 from gateway.features.connection_quotas.rules import ConnectionLimits
 from gateway.features.controller_mutations.feature import ControllerMutations
+from gateway.features.groups.feature import Groups
 from gateway.features.ledger.feature import Ledger
 from gateway.features.ledger.ledger_topic import ledger_topic
 from gateway.features.ledger.shadow_usage import ShadowSampler
@@ -124,6 +125,7 @@ class InstalledFeatures:
         # Each feature, and the choice of its own section from a config.
         sections: dict[Feature[Any] | None, Callable[[WeirConfig], Any]] = {
             client_quotas: lambda config: config.quotas,
+            Groups(engine, shared=config.sharing is not None): lambda _: None,
             self.connections: _connection_limits,
             self.mutations: lambda _: None,
             self.topics: _topics_section,

@@ -14,21 +14,18 @@ from gateway.config.document import Document
 from gateway.config.endpoints import Server, is_wildcard
 from gateway.config.entities import entity_quota
 from gateway.config.explain import aliases, problem, without_indexes
+from gateway.config.group_checks import tree_problems
 from gateway.config.group_rows import MAX_RULES, group_of, rule_row
 from gateway.config.keys import SECTIONS
 from gateway.config.model import AdminConfig, ListenerConfig, UpstreamConfig
 from gateway.config.problems import KeyPath, Problem, key_path
 from gateway.config.topic_keys import OWN_TOPICS
-from gateway.quotas.entity import GROUP, ClientQuotaEntity, EntityQuota
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 from gateway.quotas.groups import Group, GroupRule
 from gateway.quotas.kinds import ROW_KINDS
 from gateway.quotas.schedule import When
 
 _NOT_YET = "is not supported by this version of Weir"
-_NO_TREE = (
-    "belongs to a tree of groups, which this version of Weir does not support",
-    "remove it, and give the group a ceiling",
-)
 _AT_BROKERS = (
     "measures broker threads, which a gateway can't see",
     "remove it and set it at the broker, whose throttle times pass through",
@@ -43,13 +40,6 @@ UNSUPPORTED: dict[tuple[str, ...], tuple[str, str]] = {
         "is a number of connections, and shadow limits are rates",
         "remove it; `weir connections` shows the open connections of each user",
     ),
-    ("quotas", "groups", "parent"): _NO_TREE,
-    **{
-        ("quotas", "groups", kind.config_key, each): _NO_TREE
-        for kind in ROW_KINDS
-        if GROUP in kind.entity_types
-        for each in ("guarantee", "weight")
-    },
 }
 """Keys of Kafka that this version does not support, by path without indexes: message and remedy.
 
@@ -198,12 +188,14 @@ def _groups(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
     timed = {name for name in map(_name_of_timed, rows) if name is not None}
     before: list[tuple[KeyPath, GroupRule]] = []
     count = 0
+    groups: dict[int, Group] = {}
     for index, row in enumerate(rows):
         path: KeyPath = ("quotas", "groups", index)
         try:
             group: Group = group_of(row)
         except ValueError:  # the row's own validation reports it
             continue
+        groups[index] = group
         first = names.setdefault((group.name, group.when), index)
         if first != index:
             message = f"is the name of quotas.groups[{first}] too"
@@ -222,6 +214,8 @@ def _groups(data: Mapping[str, Any], document: Document) -> Iterator[Problem]:
                 message = f"can never match, because {key_path(cover)} stands before it and takes all of these clients"
                 remedy = "move the narrower rule up, or remove it"
                 yield problem(document, here, message, remedy, value=rule_row(rule))
+    raw_names = [row.get("name") for row in rows if isinstance(row, Mapping)]
+    yield from tree_problems(groups, raw_names, document)
 
 
 def _name_of_timed(row: object) -> str | None:

@@ -1,9 +1,9 @@
-"""The rows of `quotas.groups`: rules that put clients into a group, and the ceilings of all members together."""
+"""The rows of `quotas.groups`: rules that put clients into a group, and the numbers of all members together."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_network
 from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, TypeAdapter, create_model
 
@@ -12,6 +12,7 @@ from gateway.config.section import Section, described, invalid
 from gateway.config.shadow_rows import check_shadow, shadow_key, shadow_limits, shadow_row
 from gateway.config.timed_rows import TimedKeys
 from gateway.quotas.entity import DEFAULT, GROUP, OTHER
+from gateway.quotas.group_tree import lineage
 from gateway.quotas.groups import Group, GroupRule, Network
 from gateway.quotas.kinds import ROW_KINDS, QuotaKind
 from gateway.quotas.kinds.request_rates import KEY as REQUEST_RATES
@@ -94,8 +95,13 @@ class _GroupKeys(Section):
     name: Annotated[_Text, AfterValidator(_name)] = described(
         "Name of the group in metrics, tables, reports and the quota API."
     )
-    match: Annotated[tuple[Rule, ...], Field(strict=False, min_length=1)] = described(
-        "Rules: a client belongs to the first group, in the file's order, with a rule that matches it."
+    parent: Annotated[_Text | None, BeforeValidator(_given)] = described(
+        "Group above: its ceilings are divided among the groups below it.", None, absent="the group shares with no other group"
+    )
+    match: Annotated[tuple[Rule, ...], BeforeValidator(_given), Field(strict=False, min_length=1)] = described(
+        "Rules: a client belongs to the first group, in the file's order, with a rule that matches it. A group with groups"
+        " below it has none.",
+        (),
     )
 
 
@@ -103,27 +109,66 @@ class _TimedGroupKeys(TimedKeys, _GroupKeys):
     """The name and the rules come first, then the time."""
 
 
-def _ceiling(kind: QuotaKind) -> tuple[object, object]:
-    """The type and the description of a kind's key: a number, or a table with the key `ceiling`."""
+class _Numbers(NamedTuple):
+    """The numbers of one kind in a row. A plain number is a ceiling."""
+
+    guarantee: float | None = None
+    ceiling: float | None = None
+    weight: float | None = None
+
+
+_Weight = Annotated[float, Field(ge=0.001, le=1_000_000)]
+
+
+def _numbers(kind: QuotaKind) -> tuple[object, object]:
+    """The type and the description of a kind's key: a number, or a table with some of the keys of `_Numbers`."""
     unit = kind.unit.name + (" per second" if kind.per_second else "")
     number: Any = Annotated[int if kind.integral else float, Field(gt=0, le=_MAX_INT64)]
-    words = "The most that all members may use together."
-    keys: Any = {"ceiling": (number, described(words, unit=unit))}
+    amount: Any = Annotated[number | None, BeforeValidator(_given)]
+    keys: Any = {
+        "guarantee": (amount, described("The part that all members may use at any time.", None, unit=unit, absent="none")),
+        "ceiling": (
+            amount,
+            described("The most that all members may use together.", None, unit=unit, absent="that of the group above"),
+        ),
+        "weight": (
+            Annotated[_Weight | None, BeforeValidator(_given)],
+            described("Part of the rest that the guarantees leave, beside the other groups below `parent`.", None, absent="1"),
+        ),
+    }
     table: Any = create_model(f"Group{kind.title.title().replace(' ', '')}", __base__=Section, **keys)
     plain: TypeAdapter[float] = TypeAdapter(number, config=Section.model_config)
 
-    def validated(value: object) -> float:
-        found: float = table.model_validate(value).ceiling if isinstance(value, Mapping) else plain.validate_python(value)
+    def validated(value: object) -> _Numbers:
+        if not isinstance(value, Mapping):
+            return _Numbers(ceiling=plain.validate_python(value))
+        row = table.model_validate(value)
+        found = _Numbers(row.guarantee, row.ceiling, row.weight)
+        if found == _Numbers():
+            raise invalid("is empty", "give it guarantee, ceiling or weight, or remove it")
+        if found.guarantee is not None and found.ceiling is not None and found.guarantee > found.ceiling:
+            raise invalid(
+                f"has the guarantee {found.guarantee:.16g} above its ceiling {found.ceiling:.16g}",
+                "raise the ceiling, or lower the guarantee",
+            )
         return found
 
-    words = kind.description.replace("the entity", "all members together") + ": a number, or a table with `ceiling`."
-    words = f"{words[:1].upper()}{words[1:]}"
-    ceiling = Annotated[Any, PlainValidator(validated, json_schema_input_type=number | table)]
-    return ceiling, described(words, None, unit=unit, absent="no limit")
+    words = kind.description.replace("the entity", "all members together")
+    words = f"{words[:1].upper()}{words[1:]}: a ceiling, or a table with some of `guarantee`, `ceiling` and `weight`."
+    numbers = Annotated[Any, PlainValidator(validated, json_schema_input_type=number | table)]
+    return numbers, described(words, None, unit=unit, absent="no limit")
+
+
+def _ceiling(kind: QuotaKind) -> tuple[object, object]:
+    """The type and the description of a kind's key in `shadow`."""
+    number: Any = Annotated[int if kind.integral else float, Field(gt=0, le=_MAX_INT64)]
+    words = kind.description.replace("the entity", "all members together")
+    unit = kind.unit.name + (" per second" if kind.per_second else "")
+    return number, described(f"{words[:1].upper()}{words[1:]}.", None, unit=unit, absent="no limit")
 
 
 _KINDS: Final = [kind for kind in ROW_KINDS if GROUP in kind.entity_types]
-_LIMITS: dict[str, Any] = {kind.config_key: _ceiling(kind) for kind in _KINDS}
+_LIMITS: dict[str, Any] = {kind.config_key: _numbers(kind) for kind in _KINDS}
 _RATES: dict[str, Any] = {REQUEST_RATES: rates_key("all members together")}
 _SHADOW: Any = shadow_key("GroupShadow", _KINDS, _ceiling, _RATES)
 GroupRow = create_model("GroupRow", __base__=_TimedGroupKeys, **_LIMITS, **_RATES, shadow=_SHADOW)
@@ -135,20 +180,35 @@ def group_of(value: object) -> Group:
     if isinstance(value, Group):
         return value
     row: Any = GroupRow.model_validate(value)
-    limits = {key: limit for key in _LIMITS if (limit := getattr(row, key)) is not None} | (row.request_rates or {})
-    shadow, when = shadow_limits(row.shadow), row.when()
-    check_shadow(shadow, {GROUP}, when, alone=not limits)
-    return Group(row.name, row.match, MappingProxyType(limits), when=when, shadow=MappingProxyType(shadow))
+    found: dict[str, _Numbers] = {key: numbers for key in _LIMITS if (numbers := getattr(row, key)) is not None}
+    limits, guarantees, weights = (
+        MappingProxyType({key: number for key, numbers in found.items() if (number := getattr(numbers, name)) is not None})
+        for name in ("ceiling", "guarantee", "weight")
+    )
+    limits = MappingProxyType({**limits, **(row.request_rates or {})})
+    shadow, when = MappingProxyType(shadow_limits(row.shadow)), row.when()
+    check_shadow(shadow, {GROUP}, when, alone=not found and not row.request_rates)
+    return Group(
+        row.name, row.match, limits, when=when, shadow=shadow, parent=row.parent, guarantees=guarantees, weights=weights
+    )
 
 
 def _group_row(group: Group) -> dict[str, object]:
     return {
         "name": group.name,
-        "match": [rule_row(rule) for rule in group.rules],
-        **nested(group.limits),
+        **({} if group.parent is None else {"parent": group.parent}),
+        **({"match": [rule_row(rule) for rule in group.rules]} if group.rules else {}),
+        **{key: _numbers_row(key, group) for key in _LIMITS if key in {**group.limits, **group.guarantees, **group.weights}},
+        **nested({key: limit for key, limit in group.limits.items() if key not in _LIMITS}),
         **shadow_row(group.shadow),
         **(group.when.keys() if group.when else {}),
     }
+
+
+def _numbers_row(key: str, group: Group) -> object:
+    numbers = {"guarantee": group.guarantees.get(key), "ceiling": group.limits.get(key), "weight": group.weights.get(key)}
+    given = {name: number for name, number in numbers.items() if number is not None}
+    return given["ceiling"] if given.keys() == {"ceiling"} else given
 
 
 GroupRows = Annotated[
@@ -162,8 +222,10 @@ GroupRows = Annotated[
 
 def group_warnings(groups: Sequence[Group]) -> Iterator[str]:
     """One line for each group without an effect of its own, and for each pattern that is probably meant as a principal."""
+    yield from _unused_numbers(groups)
+    related = {group.parent for group in groups} | {group.name for group in groups if group.parent is not None}
     for index, group in enumerate(groups):
-        if not group.limits and not group.shadow:
+        if not group.limits and not group.shadow and group.name not in related:
             yield (
                 f"quotas.groups[{index}]: {group.name} has no ceiling, so it only keeps its members out of later groups — give"
                 f" it one of {', '.join(_LIMITS)}, or remove it"
@@ -173,4 +235,22 @@ def group_warnings(groups: Sequence[Group]) -> Iterator[str]:
                 yield (
                     f'quotas.groups[{index}].match[{number}].user: "{rule.user}" is a principal, and groups have the plain name'
                     f" — write {rule.user.removeprefix('User:')}"
+                )
+
+
+def _unused_numbers(groups: Sequence[Group]) -> Iterator[str]:
+    """One line for each guarantee and weight without effect, because no group above has a ceiling to divide."""
+    by_name = {group.name: group for group in groups}
+    parents = {group.name: group.parent for group in groups}
+    for index, group in enumerate(groups):
+        above = lineage(group.name, parents)[1:]
+        for key in {**group.guarantees, **group.weights}:
+            if not any(key in by_name[name].limits for name in above):
+                names = " and ".join(
+                    name for name, numbers in (("guarantee", group.guarantees), ("weight", group.weights)) if key in numbers
+                )
+                ancestor = f"give {above[-1]} a ceiling" if above else "give the group a parent with a ceiling"
+                yield (
+                    f"quotas.groups[{index}].{key}: no group above {group.name} has a ceiling of {key} to divide, so {names}"
+                    f" has no effect — {ancestor}"
                 )

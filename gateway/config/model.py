@@ -139,8 +139,8 @@ class QuotasConfig(Section):
         (),
     )
     groups: GroupRows = described(
-        "Groups of clients, with ceilings for all members together. Of several rows of a group, all but one have `until` or"
-        " `schedule`.",
+        "Groups of clients, with a ceiling for all members together, or with a part of a capacity that groups share. Of several"
+        " rows of a group, all but one have `until` or `schedule`.",
         (),
     )
     max_entities: Annotated[int, Field(ge=1, le=1_000_000)] = described(

@@ -113,8 +113,11 @@ def _label(name: object, when: When | None) -> str:
 
 
 def _terms(group: Group) -> str:
-    limits = [f"{key} {limit}" for key, limit in group.limits.items()]
-    return "; ".join([*map(str, group.rules), *limits, *_shadow(group.shadow)])
+    parts = [] if group.parent is None else [f"below {group.parent}"]
+    parts += [*map(str, group.rules), *(f"{key} {limit}" for key, limit in group.limits.items())]
+    for name, numbers in (("guarantee", group.guarantees), ("weight", group.weights)):
+        parts += [f"{key} {name} {number:.16g}" for key, number in numbers.items()]
+    return "; ".join([*parts, *_shadow(group.shadow)])
 
 
 def _settings(row: EntityQuota) -> str:

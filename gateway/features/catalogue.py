@@ -6,6 +6,7 @@ from gateway.feature import Feature
 from gateway.features.client_quotas.feature import ClientQuotas
 from gateway.features.connection_quotas.feature import ConnectionQuotasFeature
 from gateway.features.controller_mutations.feature import ControllerMutations
+from gateway.features.groups.feature import Groups
 from gateway.features.ledger.feature import Ledger
 from gateway.features.notify.feature import Notify
 from gateway.features.quota_api.feature import QuotaApi
@@ -18,6 +19,7 @@ FEATURES: Final[tuple[type[Feature[Any]], ...]] = (
     Sharing,  # stops first, so that the other gateways get the last use without delay
     TopicQuotasFeature,  # applies before ClientQuotas, because the reload of ClientQuotas makes sessions read both again
     ClientQuotas,
+    Groups,
     VolumeQuotas,
     ConnectionQuotasFeature,  # applies after ClientQuotas, because it follows the algorithm and window of ClientQuotas
     ControllerMutations,

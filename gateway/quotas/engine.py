@@ -1,17 +1,21 @@
 """All buckets of a gateway: looked up by a client's entity, changed live, bounded in number."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Set
+from dataclasses import replace
 
 from gateway.quotas.bucket import Bucket
-from gateway.quotas.entity import BOOTSTRAP, ClientQuotaEntity, DynamicQuotas, EntityQuota, QuotaTable, Resolution, Tags
-from gateway.quotas.groups import NO_CLAIMS, Claims, Group, GroupTable
+from gateway.quotas.entity import BOOTSTRAP, ClientQuotaEntity, QuotaTable, Resolution, Tags
+from gateway.quotas.group_buckets import GroupBuckets
+from gateway.quotas.group_meter import GroupMeter
+from gateway.quotas.groups import NO_CLAIMS, Claims, GroupTable
 from gateway.quotas.kinds import KINDS, REQUEST_KEYS, QuotaKind
 from gateway.quotas.kinds.produce import KIND as PRODUCE
 from gateway.quotas.labels import LabelSlots, UnnamedBuckets
 from gateway.quotas.meter import Meter, Window, carry_over, precharge
 from gateway.quotas.policy import KindTotals, Policy, small_quotas
 from gateway.quotas.scope import at_broker, in_scope, overflow_tags
+from gateway.quotas.settings import Metering as Metering
+from gateway.quotas.settings import QuotaSettings as QuotaSettings
 from gateway.quotas.shared_meter import SharedMeter, UsageAccount, UsageKey
 from gateway.quotas.snapshot import Tally, ThrottleTotals, UsageRow
 
@@ -23,40 +27,6 @@ MAX_BUCKETS = 10_000
 
 TOGETHER = 1_000
 """The buckets that one part of a tick, or one scrape, reads: some milliseconds of work."""
-
-
-@dataclass(frozen=True, slots=True)
-class Metering:
-    """The algorithm of a kind, by its name in the kind's `meters`, and the quota window."""
-
-    algorithm: str = "token_bucket"
-    window: Window = field(default_factory=Window)
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaSettings:
-    """The settings that can be changed while the gateway runs.
-
-    `quotas` are the config file's, those of `groups` included. `dynamic` are the quota API's. `algorithm` (`token_bucket` or
-    `window`) and `window` hold for each kind that is not in `metering`. With `by_broker`, limits hold at each broker as in
-    Kafka, except those of groups and of kinds that Kafka counts for the whole cluster.
-    """
-
-    quotas: tuple[EntityQuota, ...] = ()
-    dynamic: DynamicQuotas = field(default_factory=dict)
-    enforce: bool = True
-    algorithm: str = "token_bucket"
-    window: Window = field(default_factory=Window)
-    metering: Mapping[str, Metering] = field(default_factory=dict)
-    groups: tuple[Group, ...] = ()
-    by_broker: bool = False
-
-    def metering_of(self, kind: QuotaKind) -> Metering:
-        """The metering of a kind. A kind without the common algorithm has its own default algorithm."""
-        own = self.metering.get(kind.name)
-        if own is not None:
-            return own
-        return Metering(self.algorithm if self.algorithm in kind.meters else next(iter(kind.meters)), self.window)
 
 
 class QuotaEngine:
@@ -89,6 +59,7 @@ class QuotaEngine:
         self._policies = {
             name: Policy(settings.enforce, settings.metering_of(kind).window, now) for name, kind in KINDS.items()
         }
+        self.group_buckets = GroupBuckets(shared=shared)
         self._set_table(self._table_of(settings))
         self._groups = GroupTable(settings.groups)
         self._buckets: dict[str, dict[Tags, Bucket]] = {name: {} for name in KINDS}
@@ -130,7 +101,7 @@ class QuotaEngine:
         key = KINDS[kind].config_key
         resolution = at_broker(self._table.resolve(key, user, client_id), kind, broker, by_broker=self.settings.by_broker)
         group = None if resolution.exempt else self._groups.find(user, client_id, ip, claims)
-        shared = None if group is None else self._table.resolve_group(key, group)
+        shared = None if group is None else self.group_buckets.resolution(kind, self._table.resolve_group(key, group))
         if shared is None or shared.limit is None:
             return () if limited and resolution.limit is None else (self._acquire(kind, resolution, used, now),)
         return self._acquire(kind, resolution, used, now), self._acquire(kind, shared, 0, now)
@@ -189,7 +160,7 @@ class QuotaEngine:
         tags = tags.bounded()
         bucket = buckets.get(tags)
         if bucket is None and (len(buckets) < self.max_buckets or tags.group is not None):
-            resolution = self._table.again(KINDS[kind].config_key, Resolution(tags, None, None))
+            resolution = self._again(KINDS[kind], Resolution(tags, None, None))
             if resolution.limit is not None:
                 bucket = self._create(KINDS[kind], resolution, now)
         return bucket if bucket is not None and bucket.meter is not None else None
@@ -263,7 +234,10 @@ class QuotaEngine:
                 self._change_window(name, after.window, now)
             changed = self._table.changed(kind.config_key, old)
             for bucket in self._buckets_of(name, changed) if after == metering else self._buckets[name].values():
-                self._reconfigure(kind, bucket, metering, now)
+                if bucket.resolution.tags.group is None:
+                    self._reconfigure(kind, bucket, metering, now)
+            for bucket in self.group_buckets.in_order(name, self._buckets[name]):
+                self._regroup(kind, bucket, metering, now)
         self.recall()
 
     def _drop_misplaced(self) -> None:
@@ -275,6 +249,7 @@ class QuotaEngine:
 
     def _set_table(self, table: QuotaTable) -> None:
         self._table = table
+        self.group_buckets.follow(self.settings.groups, table)
         self._small_quotas = small_quotas(table)
         self.charges_requests = not REQUEST_KEYS.isdisjoint(table.keys)
         self.rate_kinds = tuple([kind.name for kind in KINDS.values() if kind.spares_members and kind.config_key in table.keys])
@@ -313,7 +288,7 @@ class QuotaEngine:
             for start in range(0, len(every), TOGETHER):
                 for bucket in every[start : start + TOGETHER]:
                     bucket.tick(now, marking=marking)
-                    if bucket.forgettable(now, idle_seconds):
+                    if bucket.forgettable(now, idle_seconds) and not isinstance(bucket.meter, GroupMeter):
                         self._drop(name, bucket)
                     elif not bucket.labelled:
                         if (bucket.connections or bucket.configured) and slots.grant(bucket, now):
@@ -370,6 +345,7 @@ class QuotaEngine:
     def _create(self, kind: QuotaKind, resolution: Resolution, now: float) -> Bucket:
         bucket = self._bucket(kind, resolution, now)
         self._buckets[kind.name][resolution.tags] = bucket
+        self.group_buckets.add(bucket)
         self._labelled[kind.name].grant(bucket, now)
         return bucket
 
@@ -387,7 +363,38 @@ class QuotaEngine:
             bucket.add_to(self._gone[kind])
 
     def _meter(self, kind: QuotaKind, resolution: Resolution, now: float) -> Meter | None:
-        return None if resolution.limit is None else self.meter(kind.name, resolution.limit, now)
+        if resolution.limit is None:
+            return None
+        tags = resolution.tags
+        if tags.group is None or not self.group_buckets.shares(kind.name, tags.group):
+            return self.meter(kind.name, resolution.limit, now)
+        return self.group_buckets.meter(kind, tags, self._parent(kind, tags, now), self.share_of_new, now)
+
+    def _again(self, kind: QuotaKind, resolution: Resolution) -> Resolution:
+        return self.group_buckets.resolution(kind.name, self._table.again(kind.config_key, resolution))
+
+    def _parent(self, kind: QuotaKind, tags: Tags, now: float) -> Bucket | None:
+        """The bucket of the group above, made if it is missing."""
+        above = self.group_buckets.parent(kind.name, tags)
+        if above is None:
+            return None
+        return self._buckets[kind.name].get(above) or self._create(kind, self._again(kind, Resolution(above, None, None)), now)
+
+    def _regroup(self, kind: QuotaKind, bucket: Bucket, before: Metering, now: float) -> None:
+        """As `_reconfigure`, for the bucket of a group."""
+        tags = bucket.resolution.tags
+        shares = tags.group is not None and self.group_buckets.shares(kind.name, tags.group)
+        if shares and isinstance(bucket.meter, GroupMeter):
+            bucket.resolution = self._again(kind, bucket.resolution)
+            self.group_buckets.regroup(bucket, self._parent(kind, tags, now))
+        elif shares:
+            bucket.resolution = self._again(kind, bucket.resolution)
+            bucket.meter = self._meter(kind, bucket.resolution, now)
+            self.group_buckets.add(bucket)
+        else:
+            if isinstance(bucket.meter, GroupMeter):
+                bucket.meter = None
+            self._reconfigure(kind, bucket, before, now)
 
     def _reconfigure(self, kind: QuotaKind, bucket: Bucket, before: Metering, now: float) -> None:
         bucket.resolution = self._table.again(kind.config_key, bucket.resolution)

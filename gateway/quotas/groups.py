@@ -82,7 +82,11 @@ class GroupRule:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of the config file: its rules, and its ceilings by quota key. `line`, `when` and `shadow` as in `EntityQuota`."""
+    """A group of the config file: its rules, and its ceilings by quota key. `line`, `when` and `shadow` as in `EntityQuota`.
+
+    A group with a `parent` shares the parent's ceilings with its siblings, by `guarantees` and `weights`. A group that is a
+    parent has no rules.
+    """
 
     name: str
     rules: tuple[GroupRule, ...]
@@ -90,6 +94,9 @@ class Group:
     line: int | None = field(default=None, compare=False)
     when: When | None = None
     shadow: Mapping[str, float] = field(default_factory=dict)
+    parent: str | None = None
+    guarantees: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def identity(self) -> str:

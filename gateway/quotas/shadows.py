@@ -91,6 +91,11 @@ class ShadowBucket(Bucket):
         return super()._verdict(meter, delay, now)
 
 
+def _measured_alone(settings: QuotaSettings) -> QuotaSettings:
+    """The settings without enforcement and without parents: the shadow limit of a group is a ceiling of its clients alone."""
+    return replace(settings, enforce=False, groups=tuple([replace(group, parent=None) for group in settings.groups]))
+
+
 class ShadowEngine(QuotaEngine):
     """The buckets of shadow limits. An enforced limit of the same client has its own bucket in the main engine.
 
@@ -106,11 +111,10 @@ class ShadowEngine(QuotaEngine):
         shared: bool = False,
         on_forgotten: Callable[[Bucket], None] | None = None,
     ) -> None:
-        settings = replace(settings, enforce=False)
-        super().__init__(settings, now, max_buckets=max_buckets, shared=shared, on_forgotten=on_forgotten)
+        super().__init__(_measured_alone(settings), now, max_buckets=max_buckets, shared=shared, on_forgotten=on_forgotten)
 
     def apply(self, settings: QuotaSettings, now: float) -> None:
-        super().apply(replace(settings, enforce=False), now)
+        super().apply(_measured_alone(settings), now)
 
     def acquire_limited(
         self, kind: str, user: str, client_id: str, now: float, ip: str, claims: Claims, *, broker: int, used: float

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from gateway.quotas.entity import Tags
+from gateway.quotas.group_meter import GroupMeter
 from gateway.quotas.meter import Meter, PastUse, carry_over
 
 _WHOLE: Final = 1.0
@@ -177,4 +178,6 @@ class UsageAccount(Protocol):
 
 
 def as_shared(meter: Meter | None) -> SharedMeter | None:
+    if isinstance(meter, GroupMeter):
+        meter = meter.own
     return meter if isinstance(meter, SharedMeter) else None

@@ -132,6 +132,10 @@ class ThrottleEpisode:
         """Seconds since the first throttle; None after the end."""
         return now - self._since if now <= self._until + EPISODE_QUIET_SECONDS else None
 
+    def lasted_beyond(self, moment: float) -> bool:
+        """True if a throttle time was not over at that moment, or began later."""
+        return self._until > moment
+
     def quiet(self, now: float) -> float | None:
         """Seconds since the last throttle time was over, and 0.0 before; None after the end."""
         return None if now > self._until + EPISODE_QUIET_SECONDS else max(0.0, now - self._until)

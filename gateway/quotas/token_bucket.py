@@ -16,17 +16,23 @@ entity for a day."""
 
 
 class TokenBucket(Meter):
-    """Refilled at `limit` per second up to `limit * burst_seconds`; starts full; never below `-limit * max_debt_seconds`."""
+    """Refilled at `limit` per second up to `limit * burst_seconds`; starts full; never below `-limit * max_debt_seconds`.
 
-    __slots__ = ("_burst", "_burst_seconds", "_last", "_max_debt_seconds", "_tokens")
+    The burst is at least `least_burst` units.
+    """
 
-    def __init__(self, limit: float, burst_seconds: float, now: float, max_debt_seconds: float = inf) -> None:
+    __slots__ = ("_burst", "_burst_seconds", "_last", "_least_burst", "_max_debt_seconds", "_tokens")
+
+    def __init__(
+        self, limit: float, burst_seconds: float, now: float, max_debt_seconds: float = inf, least_burst: float = 0.0
+    ) -> None:
         super().__init__(limit)
         if burst_seconds <= 0:
             raise ValueError(f"burst_seconds {burst_seconds} must be positive")
         self._burst_seconds = burst_seconds
+        self._least_burst = least_burst
         self._max_debt_seconds = max_debt_seconds
-        self._burst = limit * burst_seconds
+        self._burst = max(limit * burst_seconds, least_burst)
         self._tokens = self._burst
         self._last = now
 
@@ -86,7 +92,7 @@ class TokenBucket(Meter):
         self._tokens = self.tokens(now)
         self._last = now
         self._limit = limit
-        self._burst = limit * self._burst_seconds
+        self._burst = max(limit * self._burst_seconds, self._least_burst)
         self._tokens = min(self._tokens, self._burst)
 
     def forgive(self, now: float) -> None:

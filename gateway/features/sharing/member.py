@@ -9,6 +9,7 @@ from itertools import chain
 
 from gateway.cluster.client import BadRecordError
 from gateway.features.sharing.peer_counts import PeerCounts, SharedCounts
+from gateway.features.sharing.peer_demands import PeerDemands
 from gateway.features.sharing.shared_usage import DecayingUse, OwnUse, Peer, SharedUsage, SharingStatus
 from gateway.features.sharing.use_message import (
     MAX_ENTITIES,
@@ -92,6 +93,7 @@ class Member:
         self._active: dict[UsageKey, dict[str, DecayingUse]] = {}
         self._flows = 0
         self._connections = PeerCounts(counts)
+        self._demands = PeerDemands()
 
     def configure(self, interval: float, *, fair_share: bool) -> None:
         """The settings take effect with the next step."""
@@ -159,6 +161,7 @@ class Member:
             self._charge(identity, peer, (use for entity, use in waiting.items() if entity not in current), now, resumed=True)
         self._charge(identity, peer, message.entities, now, resumed=resumed)
         self._connections.receive(identity, message.connections)
+        self._demands.receive(identity, message.demands, now)
 
     def _charge(self, identity: str, peer: Peer, uses: Iterable[EntityUse], now: float, *, resumed: bool) -> None:
         for use in uses:
@@ -201,6 +204,7 @@ class Member:
         self._count(now)
         if now - self._settled < self.interval * 0.9:
             return []
+        self._demands.divide(self._engine.group_buckets, self.interval, now)
         self._settle(now, hold=not publish)
         self._settled = now
         return [self._record(now)] if publish else []
@@ -219,8 +223,9 @@ class Member:
     def _record(self, now: float) -> Record:
         self._sequence += 1
         connections, left_out = self._connections.chosen(self.status.members, MAX_MESSAGE_BYTES // 4)
-        self.status.left_out_total += left_out
-        return self.identity.encode(), encode(UseMessage(self._sequence, self._chosen(now), connections=connections))
+        demands, unpublished = self._demands.chosen(self._sequence, MAX_MESSAGE_BYTES // 8)
+        self.status.left_out_total += left_out + unpublished
+        return self.identity.encode(), encode(UseMessage(self._sequence, self._chosen(now), (), connections, demands))
 
     def _count(self, now: float) -> None:
         """Count the use of each account since the last call."""
@@ -352,12 +357,12 @@ class Member:
     def _expire(self, now: float) -> None:
         forget = max(FORGET_SECONDS, self.expiry)
         if self._peers:
-            silent = [identity for identity, peer in self._peers.items() if now - peer.heard > forget]
-            for identity in silent:
+            for identity in [identity for identity, peer in self._peers.items() if now - peer.heard > forget]:
                 self._forget(identity)
             for identity, peer in self._peers.items():
                 if now - peer.heard > self.expiry:
                     self._connections.forget(identity)
+                    self._demands.forget(identity)
         if now - self._own_message_at <= self.expiry or self._own_message_at == float("-inf"):
             expiry, then = self.expiry, self._as_of(now)
             self.status.members = 1 + sum(peer.alive and then - peer.heard <= expiry for peer in self._peers.values())
@@ -382,6 +387,7 @@ class Member:
         if peer is None:
             return
         self._connections.forget(identity)
+        self._demands.forget(identity)
         self._flows -= len(peer.flows)
         for entity in peer.flows:
             flows = self._active[entity]

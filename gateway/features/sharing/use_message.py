@@ -2,19 +2,22 @@
 
     key    2f6c1b7e9d034a58          a member: 16 random hex digits, new at each start
     value  {"Version": 1, "Sequence": 17, "Entities": [["produce", {"user": "alice"}, 123456789, 4096], ...],
-            "Connections": [["user", "alice", 12], ...]}
+            "Connections": [["user", "alice", 12], ...], "Demands": [["produce", "payments", 1048576.0], ...]}
 
 A row has the kind, the tags or the name (`{"name": "payments"}` with the kind `topic`), and two counts in the kind's unit. The
 tag `broker` is a node id as text; an older Weir skips rows with it.
 The first count is the use since the member began to count, the second the use within the quota window. A row of `Connections`
 has the kind and the name of a maximum number, and the member's open connections. Each message has all such rows; messages of
-an older Weir have none. A record without a value means that the member has left.
+an older Weir have none. A row of `Demands` has the kind and the name of a group, and the demand of its clients per second: null
+if it has no bound. Each message has the rows that changed, and later ones have them again. A record without a value means that
+the member has left.
 """
 
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from gateway.cluster.client import BadRecordError
 from gateway.quotas.entity import Tags
@@ -26,6 +29,12 @@ MAX_ENTITIES = 500
 
 MAX_COUNTS = 500
 """The maximum number of counts of connections in one message."""
+
+MAX_DEMANDS = 1_000
+"""The maximum number of demands in one message."""
+
+DemandKey = tuple[str, str]
+"""A kind and the name of a group."""
 
 CountKey = tuple[str, str]
 """The open connections of a listener, the gateway, an address or a user: its kind and its name."""
@@ -51,13 +60,14 @@ class EntityUse:
 
 @dataclass(frozen=True, slots=True)
 class UseMessage:
-    """A member's use and its open connections. `sequence` rises by one with each message; `skipped` has the reasons of
-    unusable rows."""
+    """A member's use, its open connections and its demands. `sequence` rises by one with each message; `skipped` has the
+    reasons of unusable rows."""
 
     sequence: int
     entities: tuple[EntityUse, ...]
     skipped: tuple[str, ...] = ()
     connections: Mapping[CountKey, int] = field(default_factory=dict)
+    demands: Mapping[DemandKey, float] = field(default_factory=dict)
 
 
 def encode(message: UseMessage) -> bytes:
@@ -65,6 +75,9 @@ def encode(message: UseMessage) -> bytes:
     fields = {"Version": VERSION, "Sequence": message.sequence, "Entities": rows}
     if message.connections:
         fields["Connections"] = [[kind, name, count] for (kind, name), count in message.connections.items()]
+    if message.demands:
+        rows = [[kind, name, None if demand == inf else demand] for (kind, name), demand in message.demands.items()]
+        fields["Demands"] = rows
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -103,7 +116,8 @@ def parse(value: bytes) -> UseMessage:
         except BadRecordError as error:
             skipped.append(error.reason)
     connections = _connections(fields.get("Connections", []), skipped)
-    return UseMessage(sequence, tuple(uses), tuple(skipped), connections)
+    demands = _demands(fields.get("Demands", []), skipped)
+    return UseMessage(sequence, tuple(uses), tuple(skipped), connections, demands)
 
 
 def _use(row: object) -> EntityUse:
@@ -149,6 +163,23 @@ def _connections(rows: object, skipped: list[str]) -> dict[CountKey, int]:
             case _:
                 skipped.append("bad_type")
     return counts
+
+
+def _demands(rows: object, skipped: list[str]) -> dict[DemandKey, float]:
+    if not isinstance(rows, list):
+        raise BadRecordError("bad_type", "Demands is not a list")
+    if len(rows) > MAX_DEMANDS:
+        raise BadRecordError("too_large", f"{len(rows)} demands, more than {MAX_DEMANDS}")
+    demands: dict[DemandKey, float] = {}
+    for row in rows:
+        match row:
+            case [str(kind), str(name), None] if len(name) <= MAX_NAME:
+                demands[kind, name] = inf
+            case [str(kind), str(name), int(demand) | float(demand)] if len(name) <= MAX_NAME and 0 <= demand <= _MAX_INT64:
+                demands[kind, name] = float(demand)
+            case _:
+                skipped.append("bad_type")
+    return demands
 
 
 def _count(value: object, what: str) -> int:

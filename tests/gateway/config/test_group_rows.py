@@ -91,7 +91,7 @@ def test_principal_in_place_of_a_user_gets_a_warning() -> None:
         (["{name: 5, match: [{user: x}]}"], "[0].name", ["value 5, line 5", "put it in quotes"]),
         (["{name: <default>, match: [{user: x}]}"], "[0].name", ["give the group another name"]),
         (["{name: a, match: [{user: x}]}", "{name: a, match: [{user: y}]}"], "[1].name", ["quotas.groups[0]", "line 6"]),
-        (["{name: a}"], "[0].match", ["is missing"]),
+        (["{name: a}"], "[0]", ["has no match, and no group below it", "add match"]),
         (["{name: a, match: []}"], "[0].match", ["is empty"]),
         (["{name: a, match: {user: x}}"], "[0].match", ["must be a list"]),
         (["{name: a, match: [{}]}"], "[0].match[0]", ["is an empty rule", 'user: "*" is every client']),
@@ -114,20 +114,94 @@ def test_principal_in_place_of_a_user_gets_a_warning() -> None:
         (["{name: a, match: [{user: x}], producer_byte_rate: 1.5}"], "[0].producer_byte_rate", ["a whole number"]),
         (["{name: a, match: [{user: x}], producer_byte_rate: fast}"], "[0].producer_byte_rate", ["a whole number"]),
         (["{name: a, match: [{user: x}], producer_byte_rate: }"], "[0].producer_byte_rate", ["is empty"]),
-        (["{name: a, match: [{user: x}], producer_byte_rate: {}}"], "[0].producer_byte_rate.ceiling", ["is missing"]),
+        (["{name: a, match: [{user: x}], producer_byte_rate: {}}"], "[0].producer_byte_rate", ["is empty", "or weight"]),
         (["{name: a, match: [{user: x}], producer_byte_rate: {ceiling: -1}}"], "[0].producer_byte_rate.ceiling", ["above 0"]),
         (
-            ["{name: a, match: [{user: x}], producer_byte_rate: {ceiling: 2, weight: 1}}"],
-            "[0].producer_byte_rate.weight",
-            ["a tree of groups", "line 5"],
+            ["{name: a, match: [{user: x}], producer_byte_rate: {ceiling: 2, guarantee: 3}}"],
+            "[0].producer_byte_rate",
+            ["has the guarantee 3 above its ceiling 2", "line 5", "lower the guarantee"],
         ),
-        (["{name: a, parent: b, match: [{user: x}]}"], "[0].parent", ["a tree of groups", "line 5"]),
+        (["{name: a, match: [{user: x}], request_rate: {weight: 0}}"], "[0].request_rate.weight", ["at least 0.001"]),
+        (["{name: a, match: [{user: x}], request_rate: {wieght: 3}}"], "[0].request_rate.wieght", ["did you mean weight?"]),
+        (["{name: a, parent: b, match: [{user: x}]}"], "[0].parent", ['"b", line 5', "add a group of this name"]),
+        (["{name: a, parent: , match: [{user: x}]}"], "[0].parent", ["is empty"]),
+        (["{name: all, match: [{user: y}]}", "{name: a, parent: al, match: [{user: x}]}"], "[1].parent", ["did you mean all?"]),
+        (["{name: a, parent: a}"], "[0].parent", ["puts a below itself: a < a"]),
+        (
+            ["{name: a, match: [{user: x}]}", "{name: b, parent: a, match: [{user: y}]}"],
+            "[0].match",
+            ["has clients, and b is below it", "line 5"],
+        ),
+        (
+            ["{name: a, shadow: {request_rate: 5}}", "{name: b, parent: a, match: [{user: y}]}"],
+            "[0].shadow",
+            ["a has groups in place of clients", "move it to the groups below"],
+        ),
+        (
+            [
+                "{name: top, producer_byte_rate: 100}",
+                "{name: mid, parent: top, producer_byte_rate: {guarantee: 30}}",
+                "{name: a, parent: mid, match: [{user: x}], producer_byte_rate: {guarantee: 60}}",
+                "{name: b, parent: top, match: [{user: y}], producer_byte_rate: {guarantee: 41}}",
+            ],
+            "[0].producer_byte_rate",
+            ["101 in all (mid 60, b 41)", "value 100, line 5", "raise the ceiling"],
+        ),
         (["{name: a, match: [{user: x}], producer_rate: 5}"], "[0].producer_rate", ["did you mean producer_byte_rate?"]),
         (["{name: a, match: [{user: x}], request_percentage: 5}"], "[0].request_percentage", ["broker threads"]),
     ],
 )
 def test_bad_group_is_refused(rows: list[str], key: str, words: list[str]) -> None:
     check_problem(groups(*rows), f"quotas.groups{key}", *words)
+
+
+def test_cycle_of_groups_is_refused() -> None:
+    rows = ("{name: a, parent: b}", "{name: b, parent: a}", "{name: c, parent: b, match: [{user: x}]}")
+    problems = problems_of(groups(*rows))
+    assert [problem.key for problem in problems] == [f"quotas.groups[{index}].parent" for index in range(3)]
+    assert "puts a below itself: a < b < a" in problems[0].message
+
+
+def test_tree_of_too_many_levels_is_refused() -> None:
+    rows = ["{name: g0, request_rate: 5}", *(f"{{name: g{index}, parent: g{index - 1}}}" for index in range(1, 8))]
+    check_problem(
+        groups(*rows, "{name: g8, parent: g7, match: [{user: x}]}"), "quotas.groups[8].parent", "more than 7 levels below"
+    )
+
+
+TREE = groups(
+    "{name: all, producer_byte_rate: 104857600}",
+    "{name: a, parent: all, match: [{user: a}], producer_byte_rate: {guarantee: 20971520, ceiling: 83886080, weight: 3}}",
+    "{name: b, parent: all, match: [{user: b}], consumer_byte_rate: {weight: 2}}",
+)
+
+
+def test_groups_of_a_tree_have_guarantees_and_weights() -> None:
+    whole, a, b = parsed(TREE).quotas.groups
+    assert (whole.parent, whole.rules, whole.limits) == (None, (), {"producer_byte_rate": 104857600})
+    assert (a.parent, a.guarantees, a.limits) == (
+        "all", {"producer_byte_rate": 20971520}, {"producer_byte_rate": 83886080},
+    )  # fmt: skip
+    assert (a.weights, b.weights) == ({"producer_byte_rate": 3}, {"consumer_byte_rate": 2})
+
+
+def test_tree_survives_the_way_to_a_worker() -> None:
+    config = parsed(TREE)
+    assert parse_kept_config(kept_config(config), source="weir.yaml", directory=Path()).quotas.groups == config.quotas.groups
+
+
+def test_weight_without_a_capacity_above_gets_a_warning() -> None:
+    (warning,) = parsed(TREE).warnings()
+    assert warning == (
+        "quotas.groups[2].consumer_byte_rate: no group above b has a ceiling of consumer_byte_rate to divide, so weight has no"
+        " effect — give all a ceiling"
+    )
+
+
+def test_reload_lists_a_changed_place_in_the_tree() -> None:
+    after = parsed(TREE.replace("weight: 3", "weight: 4"))
+    terms = "below all; user=a; producer_byte_rate 83886080; producer_byte_rate guarantee 20971520; producer_byte_rate "
+    assert plan(parsed(TREE), after).changes == (f"quotas.groups: changed a ({terms}weight 3 -> {terms}weight 4)",)
 
 
 @pytest.mark.parametrize("value", ["7", "{name: a}", "[7]", ""])

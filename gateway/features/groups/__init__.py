@@ -1,0 +1,1 @@
+"""Groups of clients that share a capacity by guarantees, weights and ceilings."""

@@ -1,0 +1,73 @@
+"""Divides the capacities that groups share, and reports the division.
+
+With `sharing`, the gateways divide together, see `features/sharing`.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gateway import clock
+from gateway.background import BackgroundTask, BackgroundTasks
+from gateway.feature import Feature
+from gateway.features.groups.metrics import METRICS, GroupsReport
+from gateway.quotas.engine import QuotaEngine
+from gateway.quotas.group_buckets import INTERVAL_SECONDS, GroupShareRow
+from gateway.quotas.kinds import KINDS
+
+_IDLE_SECONDS: Final = 1.0
+"""The time after which to look again for groups that share a capacity."""
+
+
+class Groups(Feature[None]):
+    """`shared`: another feature divides together with other gateways."""
+
+    page = "groups"
+    metrics = METRICS
+
+    def __init__(self, engine: QuotaEngine, *, shared: bool) -> None:
+        self._engine = engine
+        self._shared = shared
+        self._task: BackgroundTask | None = None
+
+    def start(self, tasks: BackgroundTasks) -> None:
+        if not self._shared:
+            self._task = tasks.start("divide the capacities of groups", self._run)
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        groups = self._engine.group_buckets
+        while True:
+            if groups.active:
+                now = clock.monotonic()
+                groups.divide(groups.measure(now), INTERVAL_SECONDS, now)
+            await asyncio.sleep(INTERVAL_SECONDS if groups.active else _IDLE_SECONDS)
+
+    def report(self) -> GroupsReport:
+        return GroupsReport(tuple(self._engine.group_buckets.rows(clock.monotonic())))
+
+    def as_json(self) -> dict[str, Any] | None:
+        rows = self.report().rows
+        return {"groups": [_as_json(row) for row in rows]} if rows else None
+
+
+def _as_json(row: GroupShareRow) -> Mapping[str, object]:
+    return {
+        "kind": row.kind,
+        "unit": KINDS[row.kind].limit_unit,
+        "group": row.group,
+        "parent": row.parent,
+        "level": row.level,
+        "weight": row.weight,
+        "guarantee": row.guarantee,
+        "ceiling": row.ceiling,
+        "entitlement": row.entitlement,
+        "allocation": row.allocation,
+        "use": row.use,
+        "borrowed": row.borrowed,
+        "lent": row.lent,
+        "wants_more": row.wants_more,
+    }

@@ -1,0 +1,173 @@
+"""The meter of a group that shares a capacity with other groups. It charges the groups above it as well.
+
+A group within its entitlement waits for its own bucket only. A group above its entitlement borrows: it waits for its parent's
+bucket as well, but never longer than until its entitlement has paid for the use (the green and yellow of Linux' HTB).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from gateway.quotas.meter import Meter, PastUse
+from gateway.quotas.token_bucket import MAX_DEBT_SECONDS, TokenBucket
+
+LEAF_BURST_SECONDS: Final = 1.0
+"""A group with clients may use the rate of this time at once. A group with groups below it may use that of one interval."""
+
+
+LONGEST_ENTITLEMENT_DEBT: Final = 1.0
+"""Seconds. After this time at the latest, a group that has borrowed gets its entitlement again."""
+
+
+class EntitledBucket(TokenBucket):
+    """A token bucket with a second balance, which the group's entitlement refills.
+
+    The second balance holds the entitlement of one interval. Its debt is as small: use that the parent has lent is not paid
+    back later.
+    """
+
+    __slots__ = ("_entitlement", "_free", "_most_free")
+
+    def __init__(self, rate: float, entitlement: float, burst_seconds: float, least_burst: float, now: float) -> None:
+        super().__init__(rate, burst_seconds, now, MAX_DEBT_SECONDS, least_burst)
+        self._entitlement = entitlement
+        self._most_free = 0.0
+        self._free = 0.0
+
+    def entitle(self, entitlement: float, interval: float, now: float) -> None:
+        """Change the entitlement per second. The balance holds that of `interval` seconds."""
+        self._free += (now - self._last) * (self._entitlement - entitlement)
+        if self._most_free == 0.0:
+            self._free = entitlement * interval
+        self._entitlement = entitlement
+        self._most_free = entitlement * interval
+
+    def set_burst(self, burst_seconds: float) -> None:
+        """Takes effect with the next change of the limit."""
+        self._burst_seconds = burst_seconds
+
+    def set_limit(self, limit: float, now: float) -> None:
+        self._free = self._unspent(now)
+        super().set_limit(limit, now)
+
+    def forgive(self, now: float) -> None:
+        self._free = max(0.0, self._unspent(now))
+        super().forgive(now)
+
+    def restore(self, used: Sequence[PastUse], now: float) -> None:
+        super().restore(used, now)
+        self._free = 0.0
+
+    def charge(self, amount: float, now: float) -> float:
+        unspent = self._unspent(now)
+        free = unspent - amount
+        if amount < 0.0 and free > 0.0:  # use that peers were presumed to make is late: nobody makes up for it
+            free = max(unspent, 0.0)
+        least = -self._entitlement * LONGEST_ENTITLEMENT_DEBT
+        if free < least and free < -amount:
+            free = min(least, -amount)
+        self._free = free
+        return super().charge(amount, now)
+
+    def lent(self) -> None:
+        """The parent has paid for the use."""
+        if self._free < -self._most_free:
+            self._free = -self._most_free
+
+    def borrowed(self, now: float, further: float = 0.0) -> float:
+        """The seconds until the entitlement has paid for the use, and for `further` units."""
+        free = self._unspent(now) - further
+        return -free / self._entitlement if free < 0.0 else 0.0
+
+    def _unspent(self, now: float) -> float:
+        free = self._free + (now - self._last) * self._entitlement
+        return self._most_free if free > self._most_free else free
+
+
+class GroupMeter(Meter):
+    """`own` is the group's bucket, which gateways may share; `entitled` is the same bucket without its peers.
+
+    `used` is the use that the groups below have charged. A group that clients belong to counts in its `Bucket`.
+    """
+
+    __slots__ = ("_entitled", "own", "parent", "used")
+
+    def __init__(self, own: Meter, entitled: EntitledBucket, limit: float, parent: "GroupMeter | None") -> None:
+        super().__init__(limit)
+        self.own = own
+        self._entitled = entitled
+        self.parent = parent
+        self.used = 0.0
+
+    def set_rates(self, rate: float, entitlement: float, interval: float, now: float) -> None:
+        """Run at `rate` per second until the next division."""
+        self._entitled.entitle(entitlement, interval, now)
+        self.set_limit(rate, now)
+
+    def set_burst(self, burst_seconds: float) -> None:
+        self._entitled.set_burst(burst_seconds)
+
+    def charge(self, amount: float, now: float) -> float:
+        delay = self.own.charge(amount, now)
+        parent = self.parent
+        if parent is None:
+            return delay
+        parent.used += amount
+        above = parent.charge(amount, now)
+        if above <= 0.0:
+            self._entitled.lent()
+        elif above > delay:
+            wait = self._entitled.borrowed(now)
+            if wait > delay:
+                return min(wait, above)
+        return delay
+
+    def delay(self, now: float, promised: float = 0.0, ahead: float = 0.0) -> float:
+        delay = self.own.delay(now, promised, ahead)
+        if self.parent is not None:
+            above = self.parent.delay(now, promised, ahead)
+            if above > delay:
+                return max(delay, min(above, self._entitled.borrowed(now, promised + ahead)))
+        return delay
+
+    def rate(self, now: float) -> float | None:
+        return self.own.rate(now)
+
+    def tokens(self, now: float) -> float | None:
+        return self.own.tokens(now)
+
+    def used_ratio(self, now: float) -> float:
+        return self.own.used_ratio(now)
+
+    def fetch_allowance(self, now: float, promised: float = 0.0, among: int = 1) -> float:
+        """While the parent's bucket is empty, a group that borrows may request a portion only."""
+        allowance = self.own.fetch_allowance(now, promised, among)
+        if self.parent is not None and allowance > self.portion:
+            return max(self.portion, min(allowance, self.parent.fetch_allowance(now, promised, among)))
+        return allowance
+
+    def saved(self, now: float) -> float:
+        return self.own.saved(now)
+
+    @property
+    def portion(self) -> float:
+        return self.own.portion
+
+    @property
+    def capacity(self) -> float:
+        return self.own.capacity
+
+    def set_limit(self, limit: float, now: float) -> None:
+        self.own.set_limit(limit, now)
+        self._limit = limit
+
+    def forgive(self, now: float) -> None:
+        self.own.forgive(now)
+
+    def idle(self, now: float) -> bool:
+        return self.own.idle(now)
+
+    def dump(self, now: float) -> list[PastUse]:
+        return self.own.dump(now)
+
+    def restore(self, used: Sequence[PastUse], now: float) -> None:
+        self.own.restore(used, now)

@@ -1,0 +1,65 @@
+"""The tree of groups of one quota kind: its shares for the division, and the smallest ceiling above each group."""
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import Final
+
+from gateway.quotas.entity import QuotaTable
+from gateway.quotas.fair_share import ROOT, Share, ShareTree
+from gateway.quotas.groups import Group
+
+MAX_LEVELS: Final = 8
+"""Each request is charged to every group above its client, so the tree is kept flat."""
+
+
+def lineage(name: str, parents: Mapping[str, str | None]) -> list[str]:
+    """A group and the groups above it, the root last. In a cycle, the path ends before its first group comes again."""
+    found = [name]
+    above = parents.get(name)
+    while above is not None and above in parents and above not in found and len(found) < MAX_LEVELS:
+        found.append(above)
+        above = parents.get(above)
+    return found
+
+
+class KindTree:
+    """The groups that share a capacity of one kind: those with a ceiling, their own or of a group above, and with a relative.
+
+    A group without numbers of its own below such a ceiling has the weight 1. `limits` are the smallest ceilings on the paths.
+    """
+
+    __slots__ = ("ceilings", "groups", "leaves", "limits", "parents", "places", "shares", "tree")
+
+    def __init__(self, key: str, groups: Sequence[Group], table: QuotaTable) -> None:
+        by_name = {group.name: group for group in groups}
+        parents = {group.name: group.parent for group in groups}
+        above = {group.parent for group in groups if group.parent in by_name}
+        paths = [lineage(name, parents) for name in by_name if parents[name] in by_name or name in above]
+        self.ceilings = {path[0]: ceiling(key, path[0], table) for path in paths}
+        self.parents: dict[str, str | None] = {}
+        self.limits: dict[str, float] = {}
+        self.places: dict[str, int] = {}
+        self.groups: list[Group] = []
+        self.shares: list[Share] = []
+        for path in sorted(paths, key=len):
+            name = path[0]
+            limit = min([self.ceilings[each] for each in path])
+            if limit == inf:
+                continue
+            parent = path[1] if len(path) > 1 and path[1] in self.places else None
+            group = by_name[name]
+            self.parents[name] = parent
+            self.limits[name] = limit
+            self.places[name] = len(self.groups)
+            self.groups.append(group)
+            place = ROOT if parent is None else self.places[parent]
+            weight, guarantee = group.weights.get(key, 1.0), group.guarantees.get(key, 0.0)
+            self.shares.append(Share(place, weight, min(guarantee, limit), self.ceilings[name]))
+        self.leaves = frozenset(self.places) - {parent for parent in self.parents.values() if parent is not None}
+        self.tree = ShareTree(self.shares)
+
+
+def ceiling(key: str, group: str, table: QuotaTable) -> float:
+    """The ceiling of a group: that of the quota API, else the file's."""
+    limit = table.resolve_group(key, group).limit
+    return inf if limit is None else limit

@@ -1,0 +1,189 @@
+"""Gateways that divide a capacity among groups together."""
+
+from math import inf
+
+import pytest
+
+from gateway.features.sharing.member import Member
+from gateway.features.sharing.peer_demands import REPEAT_MESSAGES, STALE_INTERVALS, PeerDemands
+from gateway.features.sharing.use_message import MAX_DEMANDS, UseMessage, encode, parse
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.groups import Group, GroupRule
+from tests.gateway.quotas.greedy_clients import START, Sender, Traffic
+
+MB8 = 8_000_000.0
+INTERVAL = 0.2
+KEY = "producer_byte_rate"
+
+
+def groups(**shares):
+    whole = Group("all", (), {KEY: MB8})
+    below = [
+        Group(name, (GroupRule(user=f"{name}*"),), {}, parent="all", guarantees={KEY: guarantee}, weights={KEY: weight})
+        for name, (weight, guarantee) in shares.items()
+    ]
+    return (whole, *below)
+
+
+class Gateways:
+    """Members whose records arrive `delay` seconds after each step. `dead` members neither publish nor receive."""
+
+    def __init__(self, count, every, delay=0.0):
+        settings = QuotaSettings(tuple(group.quota for group in every), groups=every)
+        self.engines = [QuotaEngine(settings, START, shared=True) for _ in range(count)]
+        self.members = [Member(f"{number + 1:016x}", engine, INTERVAL, START) for number, engine in enumerate(self.engines)]
+        self.dead = set()
+        self.delay = delay
+        self._late = []
+
+    def step(self, now):
+        arrived = self._late if self.delay else []
+        self._late = []
+        for number, member in enumerate(self.members):
+            if number not in self.dead:
+                self._late += member.step(now)
+        for record in arrived if self.delay else self._late:
+            for number, member in enumerate(self.members):
+                if number not in self.dead:
+                    member.receive(*record, now)
+        if round(now / INTERVAL) % 5 == 0:
+            for engine in self.engines:
+                engine.tick(now)
+
+    def allocations(self, now):
+        return [
+            {row.group: row.allocation / MB8 for row in engine.group_buckets.rows(now) if row.parent}
+            for number, engine in enumerate(self.engines)
+            if number not in self.dead
+        ]
+
+
+def begun(count, every, delay=0.0):
+    gateways = Gateways(count, every, delay)
+    traffic = Traffic(gateways.engines, gateways.step, INTERVAL)
+    traffic.run([], 2)
+    return gateways, traffic
+
+
+@pytest.mark.parametrize("delay", [0.0, INTERVAL])
+def test_two_gateways_divide_as_one(delay):
+    gateways, traffic = begun(2, groups(a=(3, 0), b=(1, 0)), delay)
+    traffic.run([Sender("a", gateway=0), Sender("b", gateway=0), Sender("a2", gateway=1)], 14)
+    shares = traffic.shares(MB8, 6, 16)
+    assert shares["a"] + shares["a2"] == pytest.approx(0.75, abs=0.02)
+    assert shares["b"] == pytest.approx(0.25, abs=0.02)
+    assert gateways.allocations(traffic.now) == [pytest.approx({"a": 0.75, "b": 0.25})] * 2
+
+
+def test_idle_group_returns_at_another_gateway():
+    _, traffic = begun(2, groups(a=(1, 0), b=(1, MB8 / 2)))
+    traffic.run([Sender("a", gateway=0), Sender("b", lambda seconds: seconds >= 8, gateway=1)], 18)
+    assert traffic.shares(MB8, 5, 10) == pytest.approx({"a": 1.0}, abs=0.02)
+    assert traffic.shares(MB8, 10, 12)["b"] > 0.5
+    assert traffic.shares(MB8, 12, 20) == pytest.approx({"a": 0.25, "b": 0.75}, abs=0.03)
+    seconds = traffic.whole(MB8, 5, 20)
+    assert min(seconds) > 0.8
+    assert max(seconds) < 1.2
+
+
+def test_clients_of_a_dead_gateway_want_nothing():
+    gateways, traffic = begun(2, groups(a=(1, 0), b=(1, 0)))
+    traffic.run([Sender("a", gateway=0), Sender("b", gateway=1)], 6)
+    gateways.dead.add(1)
+    traffic.run([Sender("a", gateway=0)], 12)
+    assert traffic.shares(MB8, 18, 20) == pytest.approx({"a": 1.0}, abs=0.02)
+
+
+def test_many_gateways_agree_within_bounded_messages():
+    names = {f"g{number:03}-{'x' * 20}": (number % 7 + 1, 0) for number in range(300)}
+    gateways, traffic = begun(20, groups(**names))
+    for number, engine in enumerate(gateways.engines):
+        for name in list(names)[number::20]:
+            path = engine.acquire_path("produce", name, "", traffic.now)
+            path[1].charge(MB8, traffic.now)
+    traffic.run([], 2)
+    first, *others = gateways.allocations(traffic.now)
+    assert all(other == pytest.approx(first) for other in others)
+    whole = sum(weight for weight, _ in names.values())
+    assert first == pytest.approx({name: weight / whole for name, (weight, _) in names.items()})
+
+
+def test_demands_survive_the_message():
+    message = UseMessage(3, (), demands={("produce", "a"): 12.5, ("fetch", "b"): inf, ("fetch", "c"): 0.0})
+    assert parse(encode(message)) == message
+
+
+def test_message_of_an_older_weir_has_no_demands():
+    assert parse(b'{"Version": 1, "Sequence": 4, "Entities": []}').demands == {}
+
+
+@pytest.mark.parametrize("row", ['["a"]', '["produce", "a", -1]', '["produce", 7, 1]', '["produce", "a", NaN]'])
+def test_bad_demand_is_skipped(row):
+    message = parse(f'{{"Version": 1, "Sequence": 4, "Entities": [], "Demands": [{row}, ["produce", "b", 2]]}}'.encode())
+    assert message.demands == {("produce", "b"): 2.0}
+    assert message.skipped == ("bad_type",)
+
+
+class Wants:
+    """Groups with given demands."""
+
+    def __init__(self):
+        self.demands = {}
+        self.divided = None
+
+    def measure(self, now):
+        return dict(self.demands)
+
+    def divide(self, demands, interval, now):
+        self.divided = demands
+
+
+def test_demands_of_peers_are_added():
+    subject, wants = PeerDemands(), Wants()
+    wants.demands = {("produce", "a"): 5.0}
+    subject.receive("p", {("produce", "a"): 10.0, ("produce", "b"): inf}, 1.0)
+    subject.receive("q", {("produce", "a"): 20.0, ("produce", "b"): 3.0}, 1.0)
+    subject.divide(wants, INTERVAL, 1.1)
+    assert wants.divided == {("produce", "a"): 35.0, ("produce", "b"): inf}
+    subject.receive("p", {("produce", "b"): 0.0}, 1.2)
+    subject.divide(wants, INTERVAL, 1.3)
+    assert wants.divided == {("produce", "a"): 35.0, ("produce", "b"): 3.0}
+    subject.forget("q")
+    subject.divide(wants, INTERVAL, 1.4)
+    assert wants.divided == {("produce", "a"): 15.0}
+
+
+def test_demand_that_is_not_repeated_is_forgotten():
+    subject, wants = PeerDemands(), Wants()
+    subject.receive("p", {("produce", "a"): inf}, 1.0)
+    subject.divide(wants, INTERVAL, 1.0 + (STALE_INTERVALS - 1) * INTERVAL)
+    assert wants.divided == {("produce", "a"): inf}
+    subject.divide(wants, INTERVAL, 1.1 + STALE_INTERVALS * INTERVAL)
+    assert wants.divided == {}
+
+
+def test_changed_demand_is_published_at_once_and_repeated_later():
+    subject, wants = PeerDemands(), Wants()
+
+    def published(sequence, **demands):
+        wants.demands = {("produce", name): demand for name, demand in demands.items()}
+        subject.divide(wants, INTERVAL, float(sequence))
+        return {name: demand for (_, name), demand in subject.chosen(sequence, 10_000)[0].items()}
+
+    assert published(1, a=100.0, b=inf) == {"a": 100.0, "b": inf}
+    assert published(2, a=104.0, b=inf) == {}
+    assert published(3, a=120.0, b=inf) == {"a": 120.0}
+    assert published(4, a=120.0, b=50.0) == {"b": 50.0}
+    assert published(3 + REPEAT_MESSAGES, a=121.0, b=50.0) == {"a": 121.0}
+    assert published(4 + REPEAT_MESSAGES, a=121.0) == {"b": 0.0}
+    assert published(4 + 2 * REPEAT_MESSAGES, a=121.0) == {"a": 121.0, "b": 0.0}
+    assert published(4 + 3 * REPEAT_MESSAGES) == {"a": 0.0}
+
+
+def test_demands_beyond_the_message_follow_in_the_next():
+    subject, wants = PeerDemands(), Wants()
+    wants.demands = {("produce", f"g{number}"): inf for number in range(MAX_DEMANDS + 10)}
+    subject.divide(wants, INTERVAL, 1.0)
+    chosen, left_out = subject.chosen(1, 1_000_000)
+    assert (len(chosen), left_out) == (MAX_DEMANDS, 10)
+    assert len(subject.chosen(2, 1_000_000)[0]) == 10

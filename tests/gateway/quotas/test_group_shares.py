@@ -1,0 +1,225 @@
+"""Groups that share a capacity, with clients that send as fast as they may."""
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, Tags
+from gateway.quotas.group_buckets import INTERVAL_SECONDS
+from gateway.quotas.groups import Group, GroupRule
+from tests.gateway.quotas.greedy_clients import START, Sender, Traffic
+
+MB8 = 8_000_000.0
+KEY = "producer_byte_rate"
+
+
+def group(name, parent="all", *, weight=None, guarantee=None, ceiling=None, clients=True):
+    return Group(
+        name,
+        (GroupRule(user=name),) if clients else (),
+        {} if ceiling is None else {KEY: ceiling},
+        parent=parent,
+        guarantees={} if guarantee is None else {KEY: guarantee},
+        weights={} if weight is None else {KEY: weight},
+    )
+
+
+ALL = group("all", None, ceiling=MB8, clients=False)
+
+
+def settings(*groups, **rest):
+    return QuotaSettings(tuple(each.quota for each in groups), groups=groups, **rest)
+
+
+def engine(*groups, **rest):
+    return QuotaEngine(settings(ALL, *groups), START, **rest)
+
+
+def divide(subject, now):
+    subject.group_buckets.divide(subject.group_buckets.measure(now), INTERVAL_SECONDS, now)
+
+
+def traffic(*groups):
+    subject = engine(*groups)
+    return Traffic([subject], lambda now: divide(subject, now))
+
+
+def level(subject, name, now=START):
+    return next(row for row in subject.group_buckets.rows(now) if row.group == name)
+
+
+@pytest.mark.parametrize(
+    ("groups", "senders", "expected"),
+    [
+        ([group("a", weight=3), group("b")], [Sender("a"), Sender("b")], {"a": 0.75, "b": 0.25}),
+        (
+            [group("a"), group("b"), group("c")],
+            [Sender("a"), Sender("b", rate=MB8 * 50 / 120), Sender("c", rate=MB8 * 10 / 120)],
+            {"a": 60 / 120, "b": 50 / 120, "c": 10 / 120},
+        ),
+        ([group("a"), group("b", guarantee=0.8 * MB8)], [Sender("a"), Sender("b")], {"a": 0.1, "b": 0.9}),
+        ([group("a", ceiling=0.3 * MB8), group("b")], [Sender("a"), Sender("b")], {"a": 0.3, "b": 0.7}),
+        ([group("a", weight=3), group("b"), group("c")], [Sender("a"), Sender("c")], {"a": 0.75, "c": 0.25}),
+        (
+            [group("x", weight=2, clients=False), group("a", "x"), group("a2", "x"), group("b")],
+            [Sender("a"), Sender("b")],
+            {"a": 2 / 3, "b": 1 / 3},
+        ),
+    ],
+    ids=["weights", "wants", "guarantee", "ceiling", "idle", "two_levels"],
+)
+def test_greedy_clients_get_their_shares(groups, senders, expected):
+    subject = traffic(*groups)
+    subject.run(senders, 12)
+    assert subject.shares(MB8, 2, 12) == pytest.approx(expected, abs=0.01)
+    assert min(subject.whole(MB8, 2, 12)) > 0.97
+
+
+def test_idle_group_gets_its_guarantee_at_once_when_it_returns():
+    subject = traffic(group("a"), group("b", guarantee=MB8 / 2))
+    subject.run([Sender("a"), Sender("b", lambda seconds: not 3 <= seconds < 13)], 20)
+    assert subject.shares(MB8, 5, 13) == pytest.approx({"a": 1.0}, abs=0.01)
+    assert subject.shares(MB8, 13, 15)["b"] > 0.7
+    assert subject.shares(MB8, 15, 20) == pytest.approx({"a": 0.25, "b": 0.75}, abs=0.01)
+    seconds = subject.whole(MB8, 2, 20)
+    assert min(seconds) > 0.85
+    assert max(seconds) < 1.2
+
+
+def test_changes_every_six_seconds_waste_and_exceed_little():
+    subject = traffic(group("a"), group("b", guarantee=MB8 / 2))
+    subject.run([Sender("a"), Sender("b", lambda seconds: int(seconds / 6) % 2 == 0)], 48)
+    seconds = subject.whole(MB8, 6, 48)
+    assert all(0.97 < sum(seconds[begin : begin + 5]) / 5 < 1.03 for begin in range(len(seconds) - 5))
+    assert max(seconds) < 1.2
+
+
+def test_member_waits_for_its_own_quota_as_well():
+    own = replace(group("a").quota, entity=ClientQuotaEntity("a"), limits={KEY: MB8 / 10})
+    subject = engine(group("a"), group("b"))
+    subject.apply(replace(subject.settings, quotas=(*subject.settings.quotas, own)), START)
+    run = Traffic([subject], lambda now: divide(subject, now))
+    run.run([Sender("a"), Sender("b")], 20)
+    assert run.shares(MB8, 13, 20) == pytest.approx({"a": 0.1, "b": 0.9}, abs=0.02)
+
+
+@pytest.mark.parametrize("kind", ["fetch", "request_rate", "controller_mutation"])
+def test_every_kind_is_divided(kind):
+    key = {"fetch": "consumer_byte_rate", "controller_mutation": "controller_mutation_rate"}.get(kind, kind)
+    groups = (replace(ALL, limits={key: MB8}), replace(group("a"), weights={key: 3.0}), group("b"))
+    subject = QuotaEngine(settings(*groups), START)
+    run = Traffic([subject], lambda now: divide(subject, now), kind=kind)
+    run.run([Sender("a"), Sender("b")], 6)
+    assert run.shares(MB8, 2, 6) == pytest.approx({"a": 0.75, "b": 0.25}, abs=0.02)
+
+
+def test_path_has_the_clients_bucket_and_its_groups():
+    subject = engine(group("x", clients=False), group("a", "x"))
+    path = subject.acquire_path("produce", "a", "", START)
+    assert [bucket.resolution.tags for bucket in path] == [Tags(None, ""), Tags(None, None, group="a")]
+    assert path[1].resolution.limit == MB8
+    path[1].charge(1_000, START)
+    divide(subject, START + 0.2)
+    used = {bucket.resolution.tags.group: bucket.amount_total for bucket in subject.buckets()}
+    assert used == {None: 0, "a": 1_000, "x": 1_000, "all": 1_000}
+
+
+def test_group_without_numbers_below_a_ceiling_has_weight_one():
+    subject = engine(group("a", weight=3), group("b"))
+    assert (level(subject, "a").entitlement, level(subject, "b").entitlement) == (0.75 * MB8, 0.25 * MB8)
+
+
+def test_group_without_a_ceiling_above_is_not_limited():
+    subject = QuotaEngine(settings(group("all", None, clients=False), group("a")), START)
+    assert [bucket.resolution.tags.group for bucket in subject.acquire_path("produce", "a", "", START)] == [None]
+    assert not subject.group_buckets.active
+
+
+def test_burst_of_a_group_with_clients_is_a_second():
+    subject = engine(group("a", weight=3), group("b"))
+    bucket = subject.acquire_path("produce", "a", "", START)[1]
+    assert bucket.capacity() == 0.75 * MB8
+    parents = [each for each in subject.buckets() if each.resolution.tags.group == "all"]
+    assert [parent.capacity() for parent in parents] == [INTERVAL_SECONDS * MB8]
+
+
+def test_burst_is_at_least_a_full_request():
+    subject = QuotaEngine(settings(replace(ALL, limits={KEY: 1_000.0}), group("a"), group("b")), START)
+    subject.acquire_path("produce", "a", "", START)
+    assert {bucket.capacity() for bucket in subject.buckets() if bucket.meter} == {1_048_576.0}
+
+
+def test_waiting_client_makes_the_demand_unbounded():
+    subject = engine(group("a"), group("b"))
+    subject.group_buckets.measure(START)
+    a, b = (subject.acquire_path("produce", name, "", START)[1] for name in "ab")
+    a.charge(MB8, START)
+    b.charge(1_000, START)
+    assert subject.group_buckets.measure(START + 0.2) == {("produce", "a"): inf, ("produce", "b"): pytest.approx(5_000)}
+    assert subject.group_buckets.measure(START + 0.4) == {("produce", "a"): inf}
+    assert subject.group_buckets.measure(START + 2.0) == {("produce", "a"): inf}
+    assert subject.group_buckets.measure(START + 3.0) == {}
+
+
+def test_reloaded_weights_count_at_the_next_division():
+    subject = traffic(group("a", weight=3), group("b"))
+    subject.run([Sender("a"), Sender("b")], 6)
+    subject.engines[0].apply(settings(ALL, group("a"), group("b", weight=4)), subject.now)
+    subject.run([Sender("a"), Sender("b")], 8)
+    assert subject.shares(MB8, 8, 14) == pytest.approx({"a": 0.2, "b": 0.8}, abs=0.01)
+
+
+def test_reloaded_parent_moves_a_group():
+    subject = traffic(group("x", weight=3, clients=False), group("a", "x"), group("b"))
+    subject.run([Sender("a"), Sender("b")], 6)
+    assert subject.shares(MB8, 2, 6)["a"] == pytest.approx(0.75, abs=0.01)
+    moved = settings(ALL, group("x", weight=3, clients=False), group("y", "x"), group("a"), group("b"))
+    subject.engines[0].apply(moved, subject.now)
+    subject.run([Sender("a"), Sender("b")], 8)
+    assert subject.shares(MB8, 8, 14) == pytest.approx({"a": 0.5, "b": 0.5}, abs=0.01)
+    assert level(subject.engines[0], "x", subject.now).allocation == 0.0
+
+
+def test_group_joins_and_leaves_a_tree():
+    alone = group("a", None, ceiling=MB8 / 10)
+    subject = traffic(alone, group("b"))
+    senders = [Sender("a"), Sender("b")]
+    subject.run(senders, 14)
+    assert subject.shares(MB8, 11, 14) == pytest.approx({"a": 0.1, "b": 1.0}, abs=0.01)
+    subject.engines[0].apply(settings(ALL, group("a"), group("b")), subject.now)
+    subject.run(senders, 6)
+    assert subject.shares(MB8, 16, 20) == pytest.approx({"a": 0.5, "b": 0.5}, abs=0.01)
+    subject.engines[0].apply(settings(ALL, alone, group("b")), subject.now)
+    subject.run(senders, 14)
+    assert subject.shares(MB8, 31, 34) == pytest.approx({"a": 0.1, "b": 1.0}, abs=0.02)
+
+
+def test_ceiling_of_the_quota_api_is_divided():
+    subject = traffic(group("a"), group("b"))
+    dynamic = {ClientQuotaEntity(group="all"): {KEY: MB8 / 2}, ClientQuotaEntity(group="a"): {KEY: MB8 / 8}}
+    subject.engines[0].apply(replace(subject.engines[0].settings, dynamic=dynamic), START)
+    subject.run([Sender("a"), Sender("b")], 8)
+    assert subject.shares(MB8, 2, 8) == pytest.approx({"a": 0.125, "b": 0.375}, abs=0.01)
+
+
+def test_unenforced_groups_keep_no_debt():
+    subject = engine(group("a"), group("b"))
+    subject.apply(replace(subject.settings, enforce=False), START)
+    run = Traffic([subject], lambda now: divide(subject, now))
+    run.run([Sender("a"), Sender("b", rate=MB8 / 4)], 3)
+    assert run.shares(MB8, 0, 3)["a"] > 2
+    assert {bucket.throttle_left(run.now) for bucket in subject.buckets()} == {0.0}
+    subject.apply(replace(subject.settings, enforce=True), run.now)
+    run.run([Sender("a"), Sender("b", rate=MB8 / 4)], 6)
+    assert run.shares(MB8, 5, 9) == pytest.approx({"a": 0.75, "b": 0.25}, abs=0.02)
+
+
+def test_buckets_of_a_tree_are_never_dropped():
+    subject = engine(group("a"), group("b"))
+    path = subject.acquire_path("produce", "a", "", START)
+    for bucket in path:
+        subject.release(bucket, START)
+    subject.tick(START + 10_000)
+    assert {bucket.resolution.tags.group for bucket in subject.buckets()} == {"a", "all"}
