@@ -108,6 +108,9 @@ _QUOTAS = """\
 Shows each client's rate beside its limit, the highest use first, from a running gateway. On a terminal the table
 is updated each second; in a file or a pipe it is printed once. A quota that no client has used lately has no row there:
 --all lists these quotas too.
+
+--groups shows the groups that share a capacity: the use and the present share of each. It also shows the part that
+a group lends (-) or borrows (+), and the part that the group may use at any time.
 """
 
 
@@ -193,10 +196,14 @@ def _quotas(options: argparse.Namespace) -> int:
     if options.config is not None or options.command_config is not None:
         options.parser.error("the table comes from a running gateway, not from a file: give --admin URL instead")
     # Rich is imported here, so that other commands start without it.
+    from gateway.admin.group_table import show_groups
     from gateway.admin.table import AdminUnreachableError, show_quotas, stdout_console
 
     console = stdout_console()
     try:
+        if options.groups:
+            asyncio.run(show_groups(options.admin, once=options.once, as_json=options.json, console=console))
+            return OK
         asyncio.run(show_quotas(options.admin, once=options.once, as_json=options.json, console=console, unused=options.all))
     except AdminUnreachableError as error:
         print(error, file=sys.stderr)
@@ -292,7 +299,9 @@ def _parser() -> argparse.ArgumentParser:
     quotas.add_argument("--admin", type=_url, default=DEFAULT_ADMIN, metavar="URL", help=f"of the gateway ({DEFAULT_ADMIN})")
     quotas.add_argument("--once", action="store_true", help="print the table once, also on a terminal")
     quotas.add_argument("--json", action="store_true", help="print the gateway's answer once, as JSON")
-    quotas.add_argument("--all", action="store_true", help="also list configured quotas that no client has used lately")
+    shown = quotas.add_mutually_exclusive_group()
+    shown.add_argument("--all", action="store_true", help="also list configured quotas that no client has used lately")
+    shown.add_argument("--groups", action="store_true", help="show the groups that share a capacity instead")
     # Options of the commands below it. Without these lines, argparse would take their values for the names of commands.
     quotas.add_argument("--config", type=Path, help=argparse.SUPPRESS)
     quotas.add_argument("--command-config", type=Path, help=argparse.SUPPRESS)

@@ -206,6 +206,7 @@ ROUTES: dict[str, dict[str, Any]] = {
 FEATURE_PAGES: dict[str, tuple[str, str]] = {
     "topics": ("Use of topics", "Thresholds and rates of topics (`quotas.topics`)."),
     "volumes": ("Usage of disks", "The brokers' volumes and their effect on producers (`quotas.volumes`)."),
+    "groups": ("Groups that share a capacity", "The use, the share and the limits of each group (`quotas.groups`)."),
     "sharing": ("Gateways that share quotas", "The members and the state of the topic (`sharing`)."),
 }
 """Summary and notes of features' pages; the default is the first line of the feature's module."""

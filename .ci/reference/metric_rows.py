@@ -32,6 +32,10 @@ OWN_QUERIES = {
     "weir_group_used_ratio": "groups near their ceiling: above 0.8",
     "weir_group_throttled_requests_total": "groups whose ceiling throttles their members",
     "weir_member_mutes_total": "if it grows, a rate of requests is too small for the number of its group members",
+    "weir_group_guarantee": "a group that wants more and uses less than this does not get its guarantee",
+    "weir_group_entitlement": "the part that a group always gets: the base for weights and guarantees",
+    "weir_group_allocation": "a group's share now: above its entitlement it borrows, below it lends",
+    "weir_group_wants_more": "groups with clients that wait",
     "weir_user_connections": "users near weir_user_max_connections",
     "weir_user_max_connections": "the maximum beside weir_user_connections",
     **{

@@ -55,6 +55,7 @@ EXAMPLES: Mapping[str, object] = {
         }.items()
     },
     "quotas.groups[].name": "jobs",
+    "quotas.groups[].parent": "cluster",
     "quotas.groups[].match[].user": "flink-*",
     "quotas.groups[].match[].client-id": "job-*",
     "quotas.groups[].match[].claim": {"groups": "payments"},

@@ -123,7 +123,7 @@ async def ask(
 def quota_table(answer: Answer, width: int) -> Group:
     """The answer of `/api/quotas` as a table of at most `width` characters, with the highest used ratio first."""
     rows = sorted(answer["rows"], key=lambda row: (-row["used_ratio"], -row["rate"], row["kind"], row["user"]))
-    lines = [_cells(row, _formatter(row["kind"])) for row in rows]
+    lines = [_cells(row, formatter(row["kind"])) for row in rows]
     columns = [name for name in _COLUMNS if name != _BROKER or any(line[name] for line in lines)]
     widths = {name: max([len(name), *(len(line[name]) for line in lines)]) for name in columns}
     left_out = _left_out(widths, width)
@@ -213,7 +213,7 @@ _BORDER = 3
 _SHOWN_ADDRESSES = 3
 
 
-def _formatter(kind: str) -> Callable[[float], str]:
+def formatter(kind: str) -> Callable[[float], str]:
     """The text of amounts of a kind. A gateway of a later version may have kinds that this registry does not know."""
     known = KINDS.get(kind)
     return (lambda rate: f"{rate:,.1f}/s") if known is None else known.text

@@ -126,7 +126,10 @@ def _numbers(kind: QuotaKind) -> tuple[object, object]:
     number: Any = Annotated[int if kind.integral else float, Field(gt=0, le=_MAX_INT64)]
     amount: Any = Annotated[number | None, BeforeValidator(_given)]
     keys: Any = {
-        "guarantee": (amount, described("The part that all members may use at any time.", None, unit=unit, absent="none")),
+        "guarantee": (
+            amount,
+            described("The part that all members may use at any time.", None, unit=unit, absent="no guarantee"),
+        ),
         "ceiling": (
             amount,
             described("The most that all members may use together.", None, unit=unit, absent="that of the group above"),

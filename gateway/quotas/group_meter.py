@@ -1,7 +1,7 @@
 """The meter of a group that shares a capacity with other groups. It charges the groups above it as well.
 
-A group within its entitlement waits for its own bucket only. A group above its entitlement borrows: it waits for its parent's
-bucket as well, but never longer than until its entitlement has paid for the use (the green and yellow of Linux' HTB).
+A group within its entitlement waits for its own bucket only. A group above its entitlement borrows, so it waits for its
+parent's bucket as well. The wait ends when the entitlement has paid for the use (the green and yellow of Linux' HTB).
 """
 
 from collections.abc import Sequence

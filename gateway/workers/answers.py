@@ -109,6 +109,17 @@ def merge_sharing(answers: Sequence[Answer]) -> Answer:
     return min(answers, key=lambda answer: (answer["reachable"], answer["members"]))
 
 
+def merge_groups(answers: Sequence[Answer]) -> Answer:
+    """`/api/groups`: every worker divides for all of them, so they differ by the age of their news alone."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for answer in answers:
+        for row in answer["groups"]:
+            merged = rows.setdefault((row["kind"], row["group"]), dict(row))
+            merged["use"] = max(merged["use"], row["use"])
+            merged["wants_more"] = merged["wants_more"] or row["wants_more"]
+    return {"configured": True, "groups": list(rows.values())}
+
+
 def merge_config(answers: Sequence[Answer]) -> Answer:
     """`/api/config`: among the answers with the latest version, the one with the most reloads."""
     return max(answers, key=lambda answer: (answer["version"], sum(answer["reloads"].values()), answer["loaded_at"]))

@@ -110,9 +110,10 @@ def test_sample_has_every_key() -> None:
 
 
 def test_sample_is_valid_with_its_examples() -> None:
-    """Without those of two keys that exclude each other."""
+    """Without those of two keys that exclude each other, and without a parent that is no group."""
     data = yaml.safe_load(COMPLETE)
     del data["upstream"]["sasl"]["token_file"], data["listeners"][0]["sni"]
+    del data["quotas"]["groups"][0]["parent"]
     row = data["quotas"]["entities"][0]
     del row["ip"], row["connection_creation_rate"], row["max_connections"]
     (target,) = data["notify"]["targets"]

@@ -49,9 +49,8 @@ class Groups(Feature[None]):
     def report(self) -> GroupsReport:
         return GroupsReport(tuple(self._engine.group_buckets.rows(clock.monotonic())))
 
-    def as_json(self) -> dict[str, Any] | None:
-        rows = self.report().rows
-        return {"groups": [_as_json(row) for row in rows]} if rows else None
+    def as_json(self) -> dict[str, Any]:
+        return {"groups": [_as_json(row) for row in self.report().rows]}
 
 
 def _as_json(row: GroupShareRow) -> Mapping[str, object]:

@@ -1,0 +1,71 @@
+"""`weir quotas --groups`: the parts of groups that share a capacity, as a table in the terminal."""
+
+import asyncio
+import json
+
+import aiohttp
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from gateway.admin.table import ADMIN_TIMEOUT, REFRESH_SECONDS, Answer, ask, formatter, printable
+
+GROUPS = "/api/groups"
+
+
+async def show_groups(admin: str, *, once: bool, as_json: bool, console: Console) -> None:
+    """Print the table, again each second on a terminal unless `once`. Raises AdminUnreachableError."""
+    async with aiohttp.ClientSession(timeout=ADMIN_TIMEOUT) as session:
+
+        async def answer() -> Answer:
+            return await ask(session, admin, GROUPS, "groups")
+
+        if as_json:
+            console.print(json.dumps(await answer(), indent=2), markup=False, highlight=False, soft_wrap=True)
+        elif once or not console.is_terminal:
+            console.print(group_table(await answer()))
+        else:
+            with Live(group_table(await answer()), console=console, auto_refresh=False, screen=False) as live:
+                while True:
+                    await asyncio.sleep(REFRESH_SECONDS)
+                    live.update(group_table(await answer()), refresh=True)
+
+
+def group_table(answer: Answer) -> Table | Text:
+    """The answer of `/api/groups`. Groups below others are indented."""
+    rows = answer["groups"]
+    if not rows:
+        return Text("No groups share a capacity. Give groups in quotas.groups a parent with a ceiling.")
+    table = Table(title="Groups that share a capacity", title_justify="left", header_style="bold")
+    table.add_column("kind")
+    table.add_column("group", overflow="fold")
+    for name in ("use", "share now", "lends or borrows", "at any time", "guarantee", "weight", "ceiling"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    below: dict[tuple[str, str], list[Answer]] = {}
+    for row in rows:
+        below.setdefault((row["kind"], row["parent"]), []).append(row)
+    for kind in dict.fromkeys(row["kind"] for row in rows):
+        _add(table, below, kind, "")
+    return table
+
+
+def _add(table: Table, below: dict[tuple[str, str], list[Answer]], kind: str, parent: str) -> None:
+    """Add the groups below `parent`, each before the groups below it."""
+    rate = formatter(kind)
+    for row in below.get((kind, parent), []):
+        table.add_row(
+            kind if not parent else "",
+            Text("  " * row["level"] + printable(row["group"])),
+            rate(row["use"]),
+            rate(row["allocation"]),
+            f"+{rate(row['borrowed'])}" if row["borrowed"] else f"-{rate(row['lent'])}" if row["lent"] else "",
+            rate(row["entitlement"]),
+            rate(row["guarantee"]) if row["guarantee"] else "",
+            f"{row['weight']:g}" if parent else "",
+            "" if row["ceiling"] is None else rate(row["ceiling"]),
+            "wants more" if row["wants_more"] else "",
+            style="yellow" if row["wants_more"] else "",
+        )
+        _add(table, below, kind, row["group"])
