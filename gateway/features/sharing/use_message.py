@@ -9,8 +9,8 @@ tag `broker` is a node id as text; an older Weir skips rows with it.
 The first count is the use since the member began to count, the second the use within the quota window. A row of `Connections`
 has the kind and the name of a maximum number, and the member's open connections. Each message has all such rows; messages of
 an older Weir have none. A row of `Demands` has the kind and the name of a group, and the demand of its clients per second. Null
-is a demand without a bound. Each message has the rows that changed, and later ones have them again. A record without a value means that
-the member has left.
+is a demand without a bound. Each message has the rows that changed, and later messages have them again. A record without a
+value means that the member has left.
 """
 
 import json
