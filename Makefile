@@ -13,8 +13,9 @@ LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(
 # Runs a command over the compiled build, which is made first if a source has changed; over the sources without a C compiler.
 COMPILED := $(BIN)/python -m loadtest.testkit.compiled_build
 WHEEL := $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --no-cache-dir
-# Workers take whole files, in the order of tests/conftest.py: the longest first.
-BY_FILE := --dist loadfile --no-loadscope-reorder
+# Tests that start processes wait more than they compute, so that two cores run three at a time. Workers take whole files, in the
+# order of tests/conftest.py: the longest first.
+THREE_BY_FILE := -n 3 --dist loadfile --no-loadscope-reorder
 COMPILED_TESTS := tests/test_compiled_build.py tests/protocol tests/gateway/quotas tests/gateway/proxy tests/gateway/features tests/hostile
 export PATH := $(PATH):$(CURDIR)/.cache/tools/bin
 unexport PYTHONDONTWRITEBYTECODE
@@ -37,9 +38,9 @@ quick: $(STAMPS)/venv ## run lint and the tests that start no other process, in 
 test: setup ## run all checks and tests; the tests against Kafka run the compiled build
 	@# Each of these mostly uses one core.
 	@$(MAKE) --no-print-directory --jobs=3 lint build $(STAMPS)/helm $(STAMPS)/classes
-	$(BIN)/python -m pytest -n 2 $(BY_FILE) -m "not broker" --ignore=tests/hostile
-	@# These wait more than they compute, so that two cores run three at a time.
-	$(COMPILED) $(BIN)/python -m pytest --import-mode=append -n 3 $(BY_FILE) $(COMPILED_TESTS) tests/broker
+	@# The clients of tests/hostile meet the compiled build only; `make hostile` runs them over the sources.
+	$(BIN)/python -m pytest $(THREE_BY_FILE) -m "not broker" --ignore=tests/hostile
+	$(COMPILED) $(BIN)/python -m pytest --import-mode=append $(THREE_BY_FILE) $(COMPILED_TESTS) tests/broker
 
 build: $(STAMPS)/venv
 	$(COMPILED)
