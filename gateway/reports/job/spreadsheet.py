@@ -1,5 +1,6 @@
 """Cells of CSV files that a spreadsheet reads as they are: no text becomes a formula, and numbers have no exponent."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -19,7 +20,16 @@ _FORMULA: Final = r"^\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]|^[\t\r\n]"
 
 def cells(rows: DataFrame) -> DataFrame:
     """The same rows. An apostrophe before a dangerous text makes it a plain text."""
-    return rows.select(*(_cell(field.name, field.dataType) for field in rows.schema))
+    return rows.select(*_cells(rows))
+
+
+def csv_line(rows: DataFrame) -> Column:
+    """The line that each row has in a CSV file of its `cells`."""
+    return F.to_csv(F.struct(*_cells(rows)), CSV_OPTIONS)
+
+
+def _cells(rows: DataFrame) -> Sequence[Column]:
+    return [_cell(field.name, field.dataType) for field in rows.schema]
 
 
 def _cell(name: str, of: DataType) -> Column:

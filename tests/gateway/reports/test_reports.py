@@ -127,7 +127,7 @@ def test_trend_shows_owners_that_come_and_go(spark: "SparkSession") -> None:
 
 
 def test_csv_is_safe_and_plain_in_a_spreadsheet(spark: "SparkSession", tmp_path: Path) -> None:
-    from gateway.reports.job.spreadsheet import CSV_OPTIONS, cells
+    from gateway.reports.job.spreadsheet import CSV_OPTIONS, cells, csv_line
 
     dangerous = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", " =1", "\uff1d1"]
     harmless = ["alice", "a=b", "user-1", 'say "hi", twice', " blank ", "", "two\nlines", "back\\slash"]
@@ -136,6 +136,8 @@ def test_csv_is_safe_and_plain_in_a_spreadsheet(spark: "SparkSession", tmp_path:
     frame = spark.createDataFrame(rows, "name string, amount double, total long")
     cells(frame).coalesce(1).write.options(**CSV_OPTIONS).csv(str(tmp_path / "csv"))
     (file,) = (tmp_path / "csv").glob("*.csv")
+    lines = [row.line for row in frame.select(csv_line(frame).alias("line")).collect()]
+    assert file.read_bytes().decode() == "".join(f"{line}\n" for line in ["name,amount,total", *lines])
     with file.open(newline="") as text:
         header, *found = csv.reader(text)
     assert header == ["name", "amount", "total"]
