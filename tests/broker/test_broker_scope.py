@@ -16,9 +16,10 @@ from tests.weir_process import Weir
 
 pytestmark = pytest.mark.broker
 
-RATE = 10_000
-RECORD_BYTES = {0: 150_000, 1: 240_000, 2: 330_000}
-"""By broker. Each record is more than the ten seconds of the quota that a client may use at once."""
+RATE = 100
+RECORD_BYTES = {0: 1_500, 1: 2_400, 2: 3_300}
+"""By broker. Each record is more than the ten seconds of the quota that a client may use at once. It comes in one chunk, as a
+window begins with the first chunk."""
 TIMEOUT = 60.0
 
 
