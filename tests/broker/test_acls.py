@@ -1,26 +1,48 @@
-"""The rights in docs/reference/acls.md suffice for Weir's own user: each feature works, and no request is denied."""
+"""A cluster with ACLs: the documented rights suffice for Weir's own user, and decide who administers quotas through Weir."""
 
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, ResourcePatternType, ResourceType
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from kafka import KafkaAdminClient
 
 from loadtest.testkit.fleet import AUTHORIZER
 from loadtest.testkit.kafka import KafkaCluster
-from loadtest.testkit.kafka.sasl import librdkafka_properties, sasl_listener, scram_arguments
+from loadtest.testkit.kafka.sasl import java_properties, librdkafka_properties, sasl_listener, scram_arguments
+from protocol.api_keys import ApiKey
+from tests.broker.request_client import RequestClient
+from tests.broker.test_quota_api import ConfigTool, Outcome, wait_until_known
 from tests.broker.topics import create_topic
 from tests.weir_process import Weir, wait_until
 
 pytestmark = pytest.mark.broker
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "acls.md").read_text("utf-8")
-PASSWORDS = {"weir": "weir-secret"}
+RIGHTS = {
+    "admin": {"Alter", "AlterConfigs"},  # Kafka includes Describe and DescribeConfigs
+    "reader": {"DescribeConfigs"},
+    "nobody": set[str](),
+    "root": set[str](),  # a super user
+}
+"""The rights of each user on the cluster."""
+
+PASSWORDS = {user: f"{user}-secret" for user in ("weir", *RIGHTS)}
 LEDGER_TOPIC = "__weir_throttles"
 NAMES = {"Topic, the name in `ledger.topic`": ("Topic", LEDGER_TOPIC), "Cluster": ("Cluster", "kafka-cluster")}
 OPERATIONS = {
@@ -29,6 +51,8 @@ OPERATIONS = {
     "Write": AclOperation.WRITE,
     "Describe": AclOperation.DESCRIBE,
     "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS,
+    "Alter": AclOperation.ALTER,
+    "AlterConfigs": AclOperation.ALTER_CONFIGS,
 }
 
 
@@ -46,20 +70,24 @@ def documented() -> set[tuple[str, str, str]]:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """A broker that denies by default. The tests themselves are ANONYMOUS, a super user on the plaintext listener."""
-    properties = AUTHORIZER | {"allow.everyone.if.no.acl.found": "false", "super.users": "User:ANONYMOUS"}
+    properties = AUTHORIZER | {"allow.everyone.if.no.acl.found": "false", "super.users": "User:ANONYMOUS;User:root"}
     directory = tmp_path_factory.mktemp("kafka-acls")
     listeners = [sasl_listener("SASL", PASSWORDS)]
     with KafkaCluster(
         directory, 1, properties=properties, listeners=listeners, format_arguments=scram_arguments(PASSWORDS)
     ) as running:
+        for user, operations in RIGHTS.items():
+            if not operations:
+                continue
+            grant(running, {("Cluster", "kafka-cluster", operation) for operation in operations}, user)
         yield running
 
 
-def grant(cluster: KafkaCluster, rights: set[tuple[str, str, str]]) -> None:
+def grant(cluster: KafkaCluster, rights: set[tuple[str, str, str]], user: str = "weir") -> None:
     kinds = {"Topic": ResourceType.TOPIC, "Cluster": ResourceType.BROKER}
     bindings = [
         AclBinding(
-            kinds[kind], name, ResourcePatternType.LITERAL, "User:weir", "*", OPERATIONS[operation], AclPermissionType.ALLOW
+            kinds[kind], name, ResourcePatternType.LITERAL, f"User:{user}", "*", OPERATIONS[operation], AclPermissionType.ALLOW
         )
         for kind, name, operation in sorted(rights)
     ]
@@ -118,3 +146,141 @@ def test_missing_right_is_denied(cluster: KafkaCluster) -> None:
     with pytest.raises(KafkaException, match="uthorization failed"):
         admin.delete_topics(["__weir_usage"])["__weir_usage"].result(60)
     assert wait_until(lambda: denials(cluster), "the denial is logged")
+
+
+# Quotas by the brokers' ACLs.
+
+DESCRIBE, ALTER = ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS
+USER, SCRAM_USER = "--entity-type users --entity-name alice", "--entity-type users --entity-name dave"
+COMMANDS = [
+    "--describe --entity-type users",
+    f"--describe {USER}",
+    "--describe --entity-type clients",
+    f"--alter {USER} --add-config producer_byte_rate=1024",
+    f"--alter {USER} --add-config consumer_byte_rate=2048,request_percentage=50",
+    f"--alter {USER} --add-config producer_byte_rate=-1",
+    f"--alter {USER} --delete-config consumer_byte_rate,request_percentage,producer_byte_rate",
+    f"--alter {SCRAM_USER} --add-config SCRAM-SHA-256=[password=secret]",
+    f"--alter {SCRAM_USER} --delete-config SCRAM-SHA-256",
+]
+
+
+@pytest.fixture(scope="module")
+def gateway(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
+    """A gateway that leaves the decision to the broker."""
+    directory = tmp_path_factory.mktemp("weir-broker-acls")
+    (directory / "password").write_text("weir-secret\n")
+    servers = cluster.bootstrap_servers_of("SASL")
+    upstream = {
+        "bootstrap_servers": servers.split(","),
+        "sasl": {"mechanism": "SCRAM-SHA-512", "username": "weir", "password_file": "password"},
+    }
+    with Weir(directory, servers, {"upstream": upstream, "quota_admins": "broker_acls"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    cluster: KafkaCluster, gateway: Weir, tmp_path_factory: pytest.TempPathFactory
+) -> dict[tuple[str, str], tuple[Outcome, Outcome]]:
+    """By user and command: the outcomes of the broker and of Weir."""
+    found: dict[tuple[str, str], list[Outcome]] = {(user, command): [] for user in RIGHTS for command in COMMANDS}
+    directory = tmp_path_factory.mktemp("command-config")
+    with closing(ConfigTool()) as tool:
+        for servers in (cluster.bootstrap_servers_of("SASL"), gateway.bootstrap_servers):
+            for user, command in found:
+                file = directory / user
+                properties = java_properties("SCRAM-SHA-512", user, PASSWORDS[user])
+                file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+                found[user, command].append(tool.run(servers, f"--command-config {file} {command}"))
+                if "--alter" in command:
+                    wait_until_known(cluster.bootstrap_servers)
+    return {key: (direct, through) for key, (direct, through) in found.items()}
+
+
+@pytest.mark.parametrize("user", RIGHTS)
+def test_tool_shows_broker_decision(outcomes: dict[tuple[str, str], tuple[Outcome, Outcome]], user: str) -> None:
+    for command in COMMANDS:
+        direct, through = (each._replace(err=without_connection(each.err)) for each in outcomes[user, command])
+        assert through == direct, command
+    succeed = [command for command in COMMANDS if outcomes[user, command][1].code == "0"]
+    valid = [command for command in COMMANDS if "producer_byte_rate=-1" not in command]
+    # A description of users has their SCRAM credentials as well, which need Describe.
+    assert succeed == {"nobody": [], "reader": ["--describe --entity-type clients"]}.get(user, valid)
+
+
+def without_connection(text: str) -> str:
+    """The message of a controller without the details of the connection that asked it."""
+    return re.sub(r"Request\(.*\)(?= needs)", "Request", text)
+
+
+def log_in(servers: str, user: str) -> RequestClient:
+    client = RequestClient(servers)
+    client.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+    client.ask(ApiKey.SASL_AUTHENTICATE, 1, {"auth_bytes": f"\0{user}\0{PASSWORDS[user]}".encode()})
+    return client
+
+
+def entry(rate: float = 1.0, **names: str | None) -> dict[str, Any]:
+    return {
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in names.items()],
+        "ops": [{"key": "producer_byte_rate", "value": rate, "remove": False}],
+    }
+
+
+def component(kind: str) -> dict[str, Any]:
+    return {"entity_type": kind, "match_type": 2, "match": None}
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("user", RIGHTS)
+def test_answers_equal_those_of_broker(cluster: KafkaCluster, gateway: Weir, user: str, version: int) -> None:
+    entries = [entry(user="alice"), entry(user=None, ip="1.2.3.4"), entry(-1.0, client="x"), entry(-1.0, user="bob"), entry()]
+    refused = [entry(user="alice"), entry(group="jobs"), entry(user="alice"), entry()]
+    filters = [[], [component("user")], [component("ip"), component("user")], [component("")], [component("group")]]
+    with log_in(cluster.bootstrap_servers_of("SASL"), user) as direct, log_in(gateway.bootstrap_servers, user) as through:
+        values = {"entries": refused if user in {"reader", "nobody"} else entries, "validate_only": True}
+        answers = [client.ask(ALTER, version, values) for client in (through, direct)]
+        if user not in {"reader", "nobody"}:  # the results have the order of a Java hash table
+            answers = [answer | {"entries": sorted(answer["entries"], key=str)} for answer in answers]
+        assert answers[0] == answers[1]
+        for components in filters if user == "nobody" else filters[:-1]:
+            values = {"components": components, "strict": False}
+            assert through.ask(DESCRIBE, version, values) == direct.ask(DESCRIBE, version, values)
+
+
+def test_right_counts_from_grant_to_revocation(cluster: KafkaCluster, gateway: Weir) -> None:
+    """The requests of one connection follow the ACL, because Weir keeps no decision."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    acl = (
+        ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL, "User:nobody", "*", AclOperation.ALTER_CONFIGS,
+        AclPermissionType.ALLOW,
+    )  # fmt: skip
+    with log_in(gateway.bootstrap_servers, "nobody") as client:
+
+        def code() -> int:
+            answer = client.ask(ALTER, 1, {"entries": [entry(user="alice")], "validate_only": True})
+            result: int = answer["entries"][0]["error_code"]
+            return result
+
+        assert code() == 31
+        for future in admin.create_acls([AclBinding(*acl)]).values():
+            future.result(60)
+        try:
+            wait_until(lambda: code() == 0, "the ACL is granted")
+        finally:
+            for future in admin.delete_acls([AclBindingFilter(*acl)]).values():
+                future.result(60)
+        wait_until(lambda: code() == 31, "the ACL is revoked")
+
+
+def test_python_clients_describe_scram_users(gateway: Weir) -> None:
+    login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-512", "sasl_plain_username": "admin"}
+    with closing(
+        KafkaAdminClient(bootstrap_servers=gateway.bootstrap_servers, **login, sasl_plain_password=PASSWORDS["admin"])
+    ) as client:
+        assert set(PASSWORDS) == set(client.describe_user_scram_credentials())
+    librdkafka = AdminClient(
+        {"bootstrap.servers": gateway.bootstrap_servers, **librdkafka_properties("SCRAM-SHA-512", "root", PASSWORDS["root"])}
+    )
+    assert set(librdkafka.describe_user_scram_credentials().result(60)) == set(PASSWORDS)
