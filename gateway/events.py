@@ -156,9 +156,9 @@ class ShadowSample:
     """The shadow limit at the minute's end, units per second; None if it was removed."""
     amount: float
     """The units used in this minute."""
-    active_seconds: int
+    active_seconds: int | None = None
     """Seconds of the minute with use, from 1 to 60."""
-    count: int
+    count: int = 1
     """Requests that would have been throttled."""
     throttle_ms: int
     """Summed up."""

@@ -36,6 +36,10 @@ OWN_QUERIES = {
     "weir_group_entitlement": "the part that a group always gets: the base for weights and guarantees",
     "weir_group_allocation": "a group's share now: above its entitlement it borrows, below it lends",
     "weir_group_wants_more": "groups with clients that wait",
+    "weir_shadow_limit": "the shadow limit beside its use",
+    "weir_shadow_used_ratio": "shadow limits that would throttle: above 1.0",
+    "weir_shadow_throttled_requests_total": "requests that a shadow limit would have throttled",
+    "weir_shadow_throttle_seconds_total": "the time by which a shadow limit would have delayed its clients",
     "weir_user_connections": "users near weir_user_max_connections",
     "weir_user_max_connections": "the maximum beside weir_user_connections",
     **{

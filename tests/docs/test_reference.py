@@ -115,7 +115,7 @@ def test_sample_is_valid_with_its_examples() -> None:
     del data["upstream"]["sasl"]["token_file"], data["listeners"][0]["sni"]
     del data["quotas"]["groups"][0]["parent"]
     row = data["quotas"]["entities"][0]
-    del row["ip"], row["connection_creation_rate"], row["max_connections"]
+    del row["ip"], row["connection_creation_rate"], row["max_connections"], row["shadow"]["connection_creation_rate"]
     (target,) = data["notify"]["targets"]
     del target["url_file"], target["entities"][0]["ip"]
     config = parse_config(yaml.safe_dump(data), source="weir.yaml")

@@ -75,6 +75,8 @@ class LedgerFolder:
         schema = StructType([*EVENT_SCHEMA.fields, *_FOLDER])
         source = self._reader(hours).schema(schema).option("columnNameOfCorruptRecord", CORRUPT)
         rows = source.json([self._folders[hour] for hour in hours])
+        # Comparisons with a column that may be null take several times as much generated code.
+        rows = rows.withColumn("type", F.coalesce("type", F.lit("")))
         return rows.select(*HOUR, *field_columns(F.col), rejection(F.col, F.col("date"), F.col("hour")).alias("rejected"))
 
     def bad_lines(self, hours: Sequence[Hour]) -> DataFrame:

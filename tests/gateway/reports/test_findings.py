@@ -94,7 +94,7 @@ CASES: list[tuple[str, list[dict[str, Any]], list[str]]] = [
     ),
     (
         "client_manners",
-        [APP | EARLY, JOB | EARLY | {"what": "connections_rejected", "count": 7, "reason": "max_per_ip"}],
+        [APP | EARLY, APP | EARLY | {"what": "connections_rejected", "count": 7, "reason": "max_per_ip"}],
         [
             "1 entity sent 3 requests before the throttle time was over, client-id=app (produce) 3.",
             "7 connections from 1 address had to be closed, most often from 10.0.0.1 (reason: max_per_ip).",
@@ -113,7 +113,7 @@ CASES: list[tuple[str, list[dict[str, Any]], list[str]]] = [
             JOB | {"throttled": 0, "throttle_ms": 0, "delayed_fraction": 0.0},
         ],
         [
-            "2 shadow limits would have throttled for 10 s; client-id=app (produce) would have waited 90.0 % of its time.",
+            "2 shadow limits would have throttled for 10.0 s; client-id=app (produce) would have waited 90.0 % of its time.",
             "1 shadow limit would have throttled nobody.",
         ],
     ),

@@ -1,0 +1,53 @@
+"""The throttles by shadow limits, by minute."""
+
+from gateway.events import ShadowSample, from_line, to_line
+from gateway.features.ledger.shadow_usage import ShadowSampler
+from gateway.quotas.engine import QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.shadows import EngineWithShadows
+
+NOW = 1_000.0
+MINUTE = 1_767_225_600.0
+ALICE = EntityQuota(ClientQuotaEntity("alice"), {"producer_byte_rate": 900}, shadow={"producer_byte_rate": 100})
+
+
+def test_throttles_of_a_minute_are_one_sample():
+    engine = EngineWithShadows(QuotaSettings((ALICE,)), NOW)
+    sampler = ShadowSampler(MINUTE + 5.0)
+    _, bucket = engine.acquire_path("produce", "alice", "etl", NOW)
+    for amount in (1_200, 50, 300):
+        bucket.charge(amount, NOW)
+    assert sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 59.0) == []
+    (sample,) = sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 60.5)
+    assert sample == ShadowSample(
+        time_ms=1_767_225_600_000,
+        gateway="weir-1",
+        kind="produce",
+        user="alice",
+        quota="user=alice",
+        limit=100,
+        amount=1_550.0,
+        active_seconds=1,
+        count=3,
+        throttle_ms=5_500,
+        throttle_max_ms=3_000,
+    )
+    assert from_line(to_line(sample)) == sample
+    assert sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 120.5) == []
+    bucket.charge(10, NOW + 100.0)
+    (sample,) = sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 180.5)
+    assert (sample.amount, sample.count, sample.throttle_ms, sample.throttle_max_ms) == (10.0, 0, 0, 0)
+
+
+def test_dropped_shadow_is_sampled_once():
+    sampler = ShadowSampler(MINUTE)
+    engine = EngineWithShadows(QuotaSettings((ALICE,)), NOW, on_shadow_forgotten=sampler.forgotten)
+    for bucket in engine.acquire_path("produce", "alice", "etl", NOW):
+        bucket.charge(1_200, NOW)
+        engine.release(bucket, NOW)
+    engine.tick(NOW)
+    engine.tick(NOW + 10_000.0)
+    assert list(engine.shadows.buckets()) == []
+    (sample,) = sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 60.0)
+    assert (sample.amount, sample.count) == (1_200.0, 1)
+    assert sampler.take("weir-1", engine.shadows.buckets(), MINUTE + 120.0) == []

@@ -1,0 +1,127 @@
+"""Shadow limits on a connection: the client and the broker get every byte at once, and the limits count."""
+
+import pytest
+
+from gateway.features.controller_mutations import handlers as mutations
+from gateway.features.controller_mutations.costs import KnownTopics
+from gateway.features.ledger.fold import ThrottleFolds
+from gateway.quotas.engine import QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
+from gateway.quotas.groups import Group, GroupRule
+from gateway.quotas.shadows import EngineWithShadows
+from protocol.api_keys import ApiKey
+from tests.gateway.features.controller_mutations import mutation_session
+from tests.gateway.proxy import messages as m
+from tests.gateway.proxy.transcript import START, Transcript
+from tests.protocol import codec
+
+SHADOW = {
+    "producer_byte_rate": 10.0,
+    "consumer_byte_rate": 10.0,
+    "request_rate": 0.1,
+    "request_rates.Metadata": 0.1,
+    "controller_mutation_rate": 0.1,
+}
+"""A burst is the amount of ten seconds; eleven for mutations."""
+GROUP = Group("all", (GroupRule(user="*"),), shadow=SHADOW)
+SHARE_FETCH = {"group_id": "g", "member_id": "m", "share_session_epoch": 0, "max_bytes": 2**31 - 1, "topics": []}
+
+
+def settings(*, real=None, **rest):
+    row = EntityQuota(ClientQuotaEntity(None, "etl"), real or {}, shadow=SHADOW)
+    return QuotaSettings((row, GROUP.quota), groups=(GROUP,), **rest)
+
+
+def transcript(of=None, recorder=None):
+    handlers = mutations.handler_factories(KnownTopics())
+    return Transcript(engine=EngineWithShadows(of or settings(), START), handlers=handlers, recorder=recorder)
+
+
+def share_fetch(correlation_id):
+    return codec.encode_request(ApiKey.SHARE_FETCH, 1, SHARE_FETCH, correlation_id, "etl")
+
+
+def shadows(t, kind):
+    return [row for row in t.engine.snapshot(t.now) if row.shadow and row.kind == kind and (row.client_id or row.group)]
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "window"])
+@pytest.mark.parametrize("by", [None, 1, 70])
+def test_requests_over_a_shadow_pass_at_once(algorithm, by):
+    t = transcript(settings(algorithm=algorithm))
+    for round_ in range(3):
+        number = 10 * round_
+        requests = [
+            *(m.produce(number + each, size=400) for each in range(3)),
+            m.fetch(number + 3),
+            m.fetch(number + 4),
+            share_fetch(number + 5),
+            share_fetch(number + 6),
+            m.metadata(number + 7),
+        ]
+        t.client_sends(*requests, by=by)
+        t.broker_got(*requests)
+        answers = [*(m.produced(number + each) for each in range(3)), m.fetched(number + 3, size=500), m.fetched(number + 4)]
+        t.broker_answers(*answers, by=by)
+        t.client_got(*answers)
+        shared = {"responses": [], "node_endpoints": []}
+        answers = [codec.encode_response(ApiKey.SHARE_FETCH, 1, shared, number + each) for each in (5, 6)]
+        t.broker_answers(*answers, m.described(number + 7, []), by=by)
+        t.client_inbox.clear()
+    assert not t.paused
+    for kind in ("produce", "fetch", "request_rate"):
+        assert [row.throttled_total > 0 for row in shadows(t, kind)] == [True, True], kind
+
+
+def test_new_connection_waits_for_no_shadow():
+    first = transcript()
+    first.client_sends(m.produce(1, size=5_000))
+    second = Transcript(engine=first.engine)
+    second.client_sends(m.produce(1, size=5_000))
+    second.broker_got(m.produce(1, size=5_000))
+
+
+@pytest.mark.parametrize("version", [*mutation_session.PERMISSIVE.values(), 7])
+def test_mutations_over_a_shadow_are_forwarded_unchanged(version):
+    t = transcript()
+    for number in range(2):
+        request = mutation_session.create(number, {f"a{number}": 30, f"b{number}": 40}, version=version)
+        t.client_sends(request)
+        t.broker_got(request)
+    assert [row.throttled_total for row in shadows(t, "controller_mutation")] == [2, 2]
+
+
+def test_real_limit_on_mutations_is_enforced_beside_a_shadow():
+    t = transcript(settings(real={"controller_mutation_rate": 2.0}))
+    controller = mutation_session.Controller(t)
+    for number in range(2):
+        t.client_sends(mutation_session.create(number, {f"a{number}": 60}))
+        controller.serve()
+    (real,) = (row for row in t.engine.snapshot(t.now) if row.kind == "controller_mutation" and not row.shadow)
+    assert (real.throttled_total, real.unenforced_total, real.amount_total) == (1, 0, 60)
+    assert [row.amount_total for row in shadows(t, "controller_mutation")] == [60, 60]
+
+
+def test_real_limit_mutes_for_its_own_time():
+    t = transcript(settings(real={"producer_byte_rate": 100}))
+    t.client_sends(m.produce(1, size=1_200))
+    t.broker_answers(m.produced(1))
+    t.client_got(m.produced(1, throttle_time_ms=2_000))
+    assert t.paused
+    t.passes(2.0)
+    assert not t.paused
+
+
+def test_throttles_of_shadows_are_not_among_those_of_the_ledger():
+    recorder = ThrottleFolds()
+    t = transcript(settings(real={"producer_byte_rate": 100}), recorder)
+    t.client_sends(m.produce(1, size=1_200))
+    (event,) = recorder.take("weir-0", t.now, t.now)
+    assert (event.limit, event.count, event.enforced) == (100, 1, True)
+
+
+def test_addresses_of_a_shadow_are_remembered():
+    t = transcript()
+    t.core.throttle.origin.address = "10.0.0.7"
+    t.client_sends(m.produce(1, size=1_200))
+    assert [row.addresses for row in shadows(t, "produce")] == [("10.0.0.7",), ("10.0.0.7",)]
