@@ -63,6 +63,7 @@ _CONNECTION = _object(
     {
         "user": _STRING,
         "client_id": _STRING,
+        "group": {"type": "string", "description": "The client's group; empty without one."},
         "software_name": _STRING,
         "software_version": _STRING,
         "address": {"type": "string", "description": "The client's address and port."},

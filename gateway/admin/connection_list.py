@@ -36,7 +36,7 @@ _TOGETHER: Final = 500
 
 Row = Mapping[str, Any]
 
-_EXACT: Final = {"user": "user", "client-id": "client_id", "listener": "listener"}
+_EXACT: Final = {"user": "user", "client-id": "client_id", "group": "group", "listener": "listener"}
 FILTERS: Final = (*_EXACT, "ip", "broker", "software", "throttled", "text")
 SORTS: Final[Mapping[str, Callable[[Row], Any]]] = {
     "bytes": lambda row: -row["bytes_per_second"],
@@ -44,6 +44,7 @@ SORTS: Final[Mapping[str, Callable[[Row], Any]]] = {
     "since": lambda row: row["since"],
     "user": lambda row: row["user"],
     "client-id": lambda row: row["client_id"],
+    "group": lambda row: row["group"],
     "software": lambda row: (row["software_name"], row["software_version"]),
     "ip": lambda row: row["address"],
     "listener": lambda row: row["listener"],
@@ -135,7 +136,7 @@ def _matches(name: str, wanted: str, row: Row) -> bool:
             return row[_EXACT[name]] in (wanted, short_name(wanted))
 
 
-_SEARCHED: Final = ("user", "client_id", "software_name", "software_version", "address", "listener", "throttled_by")
+_SEARCHED: Final = ("user", "client_id", "group", "software_name", "software_version", "address", "listener", "throttled_by")
 
 
 class ConnectionList:
@@ -196,6 +197,7 @@ def _row(facts: ConnectionFacts, before: tuple[int, int] | None, seconds: float,
     return {
         "user": facts.user,
         "client_id": facts.client_id,
+        "group": facts.group,
         "software_name": facts.software_name,
         "software_version": facts.software_version,
         "address": facts.address,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_SORTS: Final = ("bytes", "throttle", "since", "user", "client-id", "software", "ip", "listener", "broker")
+_SORTS: Final = ("bytes", "throttle", "since", "user", "client-id", "group", "software", "ip", "listener", "broker")
 _MAX_LIMIT: Final = 1_000
 
 _ABOUT = """\
@@ -40,6 +40,7 @@ def add_connections(commands: Any, url: Callable[[str], str], admin: str) -> Non
     )
     command.add_argument("--user", metavar="NAME", help="only connections of this user")
     command.add_argument("--client-id", metavar="NAME", help="only connections with this client-id")
+    command.add_argument("--group", metavar="NAME", help="only connections of members of this group")
     command.add_argument("--ip", metavar="ADDRESS", help="only connections from this address")
     command.add_argument("--listener", metavar="NAME", help="only connections of this listener")
     command.add_argument("--broker", metavar="ID", help="only connections to the broker with this node id")
@@ -63,7 +64,7 @@ def query_of(options: argparse.Namespace) -> dict[str, str]:
     return query | {"sort": options.sort, "limit": str(options.limit), "offset": str(options.offset)}
 
 
-_FILTERS: Final = ("user", "client-id", "ip", "listener", "broker", "software", "text")
+_FILTERS: Final = ("user", "client-id", "group", "ip", "listener", "broker", "software", "text")
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -105,6 +106,8 @@ def _table(answer: Answer, width: int) -> "Table":
 
     table = Table(title=f"Connections at {answer['generated_at']}", title_justify="left", header_style="bold")
     columns = [name for name in _COLUMNS if width >= _WIDE or name not in _DISPENSABLE]
+    if not any(row.get("group") for row in answer["rows"]):
+        columns.remove("group")
     for name in columns:
         number = name in ("bytes/s", "broker", "time left")
         table.add_column(name, justify="right" if number else "left", overflow="fold", no_wrap=number)
@@ -123,6 +126,7 @@ def _pace(row: Answer) -> str:
 _COLUMNS: Final[Mapping[str, Callable[[Answer], str]]] = {
     "user": lambda row: row["user"],
     "client-id": lambda row: row["client_id"],
+    "group": lambda row: row.get("group", ""),
     "software": lambda row: f"{row['software_name']} {row['software_version']}".strip() or "-",
     "address": lambda row: row["address"],
     "listener": lambda row: row["listener"],

@@ -108,6 +108,7 @@ class SessionCore:
             sent_bytes=transferred[1],
             throttled_by=throttle.cause,
             throttle_left=max(0.0, throttle.until - now) if throttle.active else 0.0,
+            group=self.client.group,
         )
 
     @property

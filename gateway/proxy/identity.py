@@ -123,6 +123,11 @@ class Client:
         return False
 
     @property
+    def group(self) -> str:
+        """The group of the client of the last request, "" without one."""
+        return self._engine.group_of(self.user, self.client_id, self.ip, self._claims) or ""
+
+    @property
     def queued(self) -> bool:
         """True while the connection's request waits for a bucket in debt."""
         return self._queued is not None

@@ -16,7 +16,7 @@ class ConnectionFacts:
 
     `address` is the client's with its port. `broker` is the node id, None for a bootstrap connection. `begun` is monotonic.
     `received_bytes` are the client's since then, `sent_bytes` those that it has acknowledged, both with TLS. `throttled_by` is
-    the quota that the client is muted for, "" if it is not muted; `throttle_left` is in seconds.
+    the quota that the client is muted for, "" if it is not muted; `throttle_left` is in seconds. `group` is "" without one.
     """
 
     user: str
@@ -31,6 +31,7 @@ class ConnectionFacts:
     sent_bytes: int
     throttled_by: str
     throttle_left: float
+    group: str = ""
 
 
 class OpenSession(Protocol):

@@ -106,6 +106,9 @@ class QuotaEngine:
             return () if limited and resolution.limit is None else (self._acquire(kind, resolution, used, now),)
         return self._acquire(kind, resolution, used, now), self._acquire(kind, shared, 0, now)
 
+    def group_of(self, user: str, client_id: str, ip: str, claims: Claims) -> str | None:
+        return self._groups.find(user, client_id, ip, claims)
+
     def exempts(self, name: str, user: str, client_id: str) -> bool:
         return self._table.exempts(name, user, client_id)
 

@@ -92,8 +92,12 @@ class ShadowBucket(Bucket):
 
 
 def _measured_alone(settings: QuotaSettings) -> QuotaSettings:
-    """The settings without enforcement and without parents: the shadow limit of a group is a ceiling of its clients alone."""
+    """The settings without enforcement and without parents: a shadow limit of a group is a ceiling that is not divided."""
     return replace(settings, enforce=False, groups=tuple([replace(group, parent=None) for group in settings.groups]))
+
+
+def _parents(settings: QuotaSettings) -> dict[str, str]:
+    return {group.name: group.parent for group in settings.groups if group.parent is not None}
 
 
 class ShadowEngine(QuotaEngine):
@@ -111,23 +115,32 @@ class ShadowEngine(QuotaEngine):
         shared: bool = False,
         on_forgotten: Callable[[Bucket], None] | None = None,
     ) -> None:
+        self._above = _parents(settings)
         super().__init__(_measured_alone(settings), now, max_buckets=max_buckets, shared=shared, on_forgotten=on_forgotten)
 
     def apply(self, settings: QuotaSettings, now: float) -> None:
+        self._above = _parents(settings)
         super().apply(_measured_alone(settings), now)
 
     def acquire_limited(
         self, kind: str, user: str, client_id: str, now: float, ip: str, claims: Claims, *, broker: int, used: float
     ) -> tuple[Bucket, ...]:
-        """The buckets of the client and of its group that have a shadow limit. Arguments are those of `acquire_path`."""
+        """The buckets of the client, of its group and of the groups above that have a shadow limit.
+
+        Arguments are those of `acquire_path`.
+        """
         key = KINDS[kind].config_key
         if key not in self._table.keys:
             return ()
         own = at_broker(self._table.resolve(key, user, client_id), kind, broker, by_broker=self.settings.by_broker)
         path = () if own.limit is None else (self._acquire(kind, own, used, now),)
         group = None if own.exempt else self._groups.find(user, client_id, ip, claims)
-        shared = None if group is None else self._table.resolve_group(key, group)
-        return path if shared is None or shared.limit is None else (*path, self._acquire(kind, shared, 0, now))
+        while group is not None:
+            shared = self._table.resolve_group(key, group)
+            if shared.limit is not None:
+                path = (*path, self._acquire(kind, shared, 0, now))
+            group = self._above.get(group)
+        return path
 
     def snapshot(self, now: float) -> list[UsageRow]:
         return [replace(row, shadow=True) for row in super().snapshot(now)]

@@ -30,7 +30,7 @@ EVERYBODY = [
     PLAIN,
     replace(PLAIN, user="bob", address="10.0.0.2:5002", broker=3, begun=START - 60, received_bytes=900, sent_bytes=100),
     replace(PLAIN, client_id="job-1", address="::1:5003", listener="tls", throttled_by="producer_byte_rate of user=alice",
-            throttle_left=2.5, begun=START - 30, received_bytes=5_000),
+            throttle_left=2.5, begun=START - 30, received_bytes=5_000, group="jobs"),
     replace(PLAIN, client_id="job-2", address="10.0.0.1:5004", software_name="", software_version="", broker=11,
             throttled_by="volumes", throttle_left=0.5, begun=START - 10),
 ]  # fmt: skip
@@ -79,6 +79,7 @@ async def test_row_has_the_facts_of_a_connection(clock) -> None:
     assert row == {
         "user": "alice",
         "client_id": "job-1",
+        "group": "jobs",
         "software_name": "librdkafka",
         "software_version": "2.3.0",
         "address": "::1:5003",
@@ -98,6 +99,9 @@ async def test_row_has_the_facts_of_a_connection(clock) -> None:
     [
         ({"user": "bob"}, ["5002"]),
         ({"client_id": "job-1"}, ["5003"]),
+        ({"group": "jobs"}, ["5003"]),
+        ({"group": ""}, ["5001", "5002", "5004"]),
+        ({"text": "jobs"}, ["5003"]),
         ({"ip": "10.0.0.1"}, ["5001", "5004"]),
         ({"ip": "0:0::1"}, ["5003"]),
         ({"listener": "tls"}, ["5003"]),
@@ -122,6 +126,7 @@ async def test_filters_select_connections(clock, query, ports) -> None:
         ({"sort": "since", "reverse": "true"}, ["5001", "5004", "5003", "5002"]),
         ({"sort": "user"}, ["5001", "5004", "5003", "5002"]),
         ({"sort": "client-id"}, ["5001", "5002", "5003", "5004"]),
+        ({"sort": "group", "reverse": "true", "limit": "1"}, ["5003"]),
         ({"sort": "software"}, ["5004", "5001", "5002", "5003"]),
         ({"sort": "broker"}, ["5001", "5003", "5002", "5004"]),
         ({"sort": "ip", "limit": "2"}, ["5001", "5004"]),

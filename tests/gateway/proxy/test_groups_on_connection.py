@@ -211,3 +211,12 @@ def test_throttled_window_response_is_charged_to_no_bucket():
     t.client_sends(fetch(1))
     t.broker_answers(m.fetched(1, size=50_000))
     assert (group_row(t, "fetch").amount_total, t.row("fetch", "job-1").amount_total) == (0, 0)
+
+
+def test_facts_of_a_connection_name_its_group():
+    t = Transcript(settings(jobs(producer_byte_rate=1_000)))
+    groups = []
+    for client_id in ("job-1", "jobless"):
+        t.client_sends(produce(1, 100, client_id))
+        groups.append(t.core.facts(START, (0, 0), t.now).group)
+    assert groups == ["jobs", ""]

@@ -87,6 +87,12 @@ def test_member_has_shadows_of_its_own_and_of_its_group() -> None:
     assert path(engine(row("alice", shadow=50), groups=(group,)), client_id="job-1") == expected
 
 
+def test_member_has_the_shadow_of_the_group_above() -> None:
+    above, leaf = Group("all", (), shadow={RATE: 90}), Group("jobs", (JOBS,), shadow={RATE: 70}, parent="all")
+    limits = [(tags.group, limit) for tags, limit in path(engine(groups=(above, leaf)), client_id="job-1")]
+    assert limits == [(None, None), ("jobs", 70), ("all", 90)]
+
+
 def test_requests_are_charged_while_a_shadow_counts_them() -> None:
     subject = engine(EntityQuota(ClientQuotaEntity("alice"), shadow={"request_rate": 5}))
     assert subject.charges_requests

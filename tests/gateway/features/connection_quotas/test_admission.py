@@ -1,6 +1,11 @@
 import io
 
-from gateway.features.connection_quotas.admission import HeldSockets
+from gateway.events import ConnectionRejected
+from gateway.features.connection_quotas.admission import ConnectionAdmission, HeldSockets
+from gateway.features.connection_quotas.rules import AcceptLimits, ConnectionLimits, ConnectionQuotas
+from gateway.observer import Outlet
+from gateway.quotas.engine import QuotaEngine, QuotaSettings
+from gateway.quotas.entity import ClientQuotaEntity, EntityQuota
 
 
 def test_held_sockets_close_in_order_of_their_times():
@@ -25,3 +30,17 @@ def test_full_hold_accepts_no_more_sockets():
     assert held.hold(third, 2.0)
     held.close_all()
     assert (third.closed, len(held)) == (True, 0)
+
+
+def test_event_of_a_refused_user_names_the_user():
+    class Events(list):
+        notify = list.append
+
+    events = Events()
+    settings = QuotaSettings((EntityQuota(ClientQuotaEntity("alice"), {"max_connections": 1}),))
+    quotas = ConnectionQuotas(QuotaEngine(settings, 0.0), ConnectionLimits(10, listeners={"clients": AcceptLimits()}), 0.0)
+    ConnectionAdmission(quotas, Outlet("weir-1", [events], wall=lambda: 1.5))
+    for _ in range(2):
+        quotas.accept("clients", "10.0.0.7", 0.0).identify("alice", 0.0)
+    expected = {"reason": "max_per_user", "address": "10.0.0.7", "listener": "clients", "user": "alice"}
+    assert events == [ConnectionRejected(time_ms=1500, last_ms=1500, gateway="weir-1", **expected)]

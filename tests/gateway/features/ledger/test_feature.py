@@ -54,6 +54,13 @@ async def test_name_that_utf8_cannot_encode_is_written(ledger: Ledger, written: 
     assert counters.ledger_dropped == 0
 
 
+async def test_rejections_of_users_are_folded_apart(ledger: Ledger, written: Written) -> None:
+    for user in ("alice", "bob", "alice"):
+        ledger.notify(rejection(reason="max_per_user", address="10.0.0.1", user=user))
+    await ledger.flush()
+    assert [(event["user"], event["count"]) for event in written()] == [("alice", 2), ("bob", 1)]
+
+
 class Full:
     """A topic without room."""
 
