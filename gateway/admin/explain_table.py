@@ -10,7 +10,7 @@ from rich.text import Text
 
 from gateway.admin.entity_page import EXPLAIN
 from gateway.admin.explanation import ClientNames
-from gateway.admin.table import ADMIN_TIMEOUT, ask, printable
+from gateway.admin.table import ADMIN_TIMEOUT, ask, formatter, printable
 from gateway.quotas.kinds import KINDS
 from gateway.quotas.snapshot import wait_text
 
@@ -39,6 +39,10 @@ def print_explanation(answer: Answer, console: Console) -> None:
     if group is not None:
         text = f"Member of group {group['name']} ({group['set_in']}) by the rule {group['rule']}"
         console.print(Text(printable(text)))
+        if len(group.get("path", ())) > 1:
+            console.print(Text(printable(f"Group path: {' > '.join(group['path'])}")))
+        for share in group.get("shares", ()):
+            console.print(Text(printable(_share(share))))
     console.print(_quotas(answer))
     overruled = [(quota, each) for quota in answer["quotas"] for each in quota["candidates"] if not each["applies"]]
     if overruled:
@@ -51,6 +55,15 @@ def print_explanation(answer: Answer, console: Console) -> None:
     console.print(Text("\nWhich quota binds", style="bold"))
     for line in answer["binds"]:
         console.print(Text(printable(line)))
+
+
+def _share(share: Answer) -> str:
+    rate = formatter(share["kind"])
+    guarantee = f"the guarantee {rate(share['guarantee'])} and " if share["guarantee"] else ""
+    return (
+        f"{share['key']}: all members may use {rate(share['entitlement'])} at any time, by {guarantee}the weight"
+        f" {share['weight']:g}, and up to {rate(share['ceiling'])} while other groups do not use their part"
+    )
 
 
 def _quotas(answer: Answer) -> Table:

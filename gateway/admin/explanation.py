@@ -6,7 +6,8 @@ from typing import Any, Final, NamedTuple
 from gateway.config.model import WeirConfig
 from gateway.config.places import Places
 from gateway.config.problems import KeyPath
-from gateway.quotas.entity import MAX_CONNECTIONS, TOPICS, VOLUMES, DynamicQuotas, Resolution, Source
+from gateway.quotas.entity import MAX_CONNECTIONS, TOPICS, VOLUMES, DynamicQuotas, QuotaTable, Resolution, Source
+from gateway.quotas.group_tree import KindTree, lineage
 from gateway.quotas.groups import Group, GroupRule, GroupTable
 from gateway.quotas.kinds import BY_CONFIG_KEY, KINDS
 from gateway.quotas.kinds.kind import QuotaKind
@@ -50,6 +51,8 @@ def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) 
     shadows = ShadowTable(places.quotas.rows, dynamic)
     claims = frozenset([(name, text) for name, _, text in (claim.partition("=") for claim in client.claims)])
     match = GroupTable(places.quotas.groups).match(client.user, client.client_id, client.ip, claims)
+    groups = places.quotas.groups
+    path = [] if match is None else lineage(match[0].name, {group.name: group.parent for group in groups})
     quotas = []
     for kind in KINDS.values():
         if "ip" not in kind.entity_types:
@@ -57,8 +60,8 @@ def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) 
             if kind.api is None or any(each.limit is not None for each in own[1]):
                 quotas.append(_quota(kind, *own, places))
             if match is not None and not own[0].exempt:
-                of_group = precedence.of_group(kind.config_key, match[0].name)
-                quotas += [_quota(kind, *of_group, places)] if of_group[0].limit is not None else []
+                of_groups = [precedence.of_group(kind.config_key, name) for name in path]
+                quotas += [_quota(kind, *of_group, places) for of_group in of_groups if of_group[0].limit is not None]
             continue
         if "user" in kind.entity_types:
             quotas.append(_quota(kind, *precedence.of_user(kind.config_key, client.user), places))
@@ -69,7 +72,7 @@ def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) 
         "running": False,
         "enforce": config.quotas.enforce,
         "notes": _notes(client, config, places.quotas.groups),
-        "group": match and _group(*match, places),
+        "group": match and {**_group(*match, places), "path": path[::-1], "shares": _shares(match[0], places, dynamic)},
         "quotas": quotas,
         "shadows": [_shadow(*each, places) for each in _shadows_of(client, match and match[0].name, shadows)],
         "connections": _connections(client, config, places, precedence),
@@ -121,6 +124,28 @@ def _notes(client: ClientNames, config: WeirConfig, groups: Sequence[Group]) -> 
 
 def _group(group: Group, rule: GroupRule, places: Places) -> dict[str, str]:
     return {"name": group.name, "rule": str(rule), "set_in": places.of_entity(str(group.quota), _FILE)}
+
+
+def _shares(group: Group, places: Places, dynamic: DynamicQuotas) -> list[dict[str, Any]]:
+    """The group's part of each capacity that it shares, if every group wants everything."""
+    table = QuotaTable(places.quotas.rows, dynamic)
+    found = []
+    for kind in KINDS.values():
+        tree = KindTree(kind.config_key, places.quotas.groups, table) if kind.config_key in table.keys else None
+        if tree is not None and tree.parents.get(group.name) is not None:
+            place = tree.places[group.name]
+            found.append(
+                {
+                    "kind": kind.name,
+                    "key": kind.config_key,
+                    "unit": kind.limit_unit,
+                    "weight": tree.shares[place].weight,
+                    "guarantee": tree.shares[place].guarantee,
+                    "ceiling": tree.limits[group.name],
+                    "entitlement": tree.tree.entitlements[place],
+                }
+            )
+    return found
 
 
 def _quota(kind: QuotaKind, resolution: Resolution, candidates: Sequence[Candidate], places: Places) -> dict[str, Any]:

@@ -241,7 +241,9 @@ def limits_of(answer: dict[str, Any]) -> list[tuple[str, int, str]]:
 
 def test_group_of_a_client_is_explained(with_groups: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = explained(with_groups, capsys, "--user", "alice", "--client-id", "job-7")
-    assert answer["group"] == {"name": "jobs", "rule": "client-id=job-*", "set_in": f"{with_groups}:9"}
+    assert answer["group"] == {
+        "name": "jobs", "rule": "client-id=job-*", "set_in": f"{with_groups}:9", "path": ["jobs"], "shares": [],
+    }  # fmt: skip
     assert limits_of(answer) == [
         ("producer_byte_rate", 8388608, "user=alice"),
         ("producer_byte_rate", 4194304, "group=jobs"),
@@ -267,6 +269,43 @@ def test_claims_and_address_select_the_group(
 ) -> None:
     group = explained(with_groups, capsys, "--user", "alice", *options)["group"]
     assert (None if group is None else group["rule"]) == rule
+
+
+TREE = """\
+upstream: {bootstrap_servers: ["127.0.0.1:9092"]}
+listeners: [{bootstrap_port: 29092}]
+quotas:
+  groups:
+    - {name: cluster, producer_byte_rate: 104857600}
+    - {name: payments, parent: cluster, match: [{user: alice}], producer_byte_rate: {guarantee: 20971520, weight: 3}}
+    - {name: batch, parent: cluster, match: [{user: bob}]}
+"""
+
+
+def test_path_and_share_of_a_group_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "weir.yaml"
+    path.write_text(TREE)
+    answer = explained(path, capsys, "--user", "alice")
+    assert answer["group"]["path"] == ["cluster", "payments"]
+    assert answer["group"]["shares"] == [
+        {
+            "kind": "produce",
+            "key": "producer_byte_rate",
+            "unit": "bytes/s",
+            "weight": 3,
+            "guarantee": 20971520,
+            "ceiling": 104857600,
+            "entitlement": 20971520 + 0.75 * (104857600 - 20971520),
+        }
+    ]
+    assert answer["binds"][0] == "producer_byte_rate binds at 100 MiB/s of group=cluster, for all members together."
+    assert main(["explain", "--config", str(path), "--user", "alice"]) == 0
+    lines = " ".join(capsys.readouterr().out.split())
+    assert "Group path: cluster > payments" in lines
+    assert (
+        "producer_byte_rate: all members may use 80.0 MiB/s at any time, by the guarantee 20.0 MiB/s and the weight 3, and up"
+        " to 100 MiB/s while other groups do not use their part"
+    ) in lines
 
 
 def test_exempt_member_has_no_ceiling(with_groups: Path, capsys: pytest.CaptureFixture[str]) -> None:
