@@ -34,7 +34,7 @@ class Client:
     """
 
     __slots__ = (
-        "_buckets", "_claims", "_engine", "_entered", "_exempt", "_next", "_queued", "broker", "client_id",
+        "_buckets", "_claims", "_engine", "_entered", "_exempt", "_limited", "_next", "_queued", "broker", "client_id",
         "generation", "hot_buckets", "ip", "user",
     )  # fmt: skip
 
@@ -42,6 +42,7 @@ class Client:
         self._engine = engine
         self._buckets: dict[str, tuple[Bucket, ...]] = {}
         self._exempt: dict[str, bool] = {}
+        self._limited: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._entered: set[str] = set()  # kinds of quotas to which this connection has charged a request of the client's
         self._next = 0  # the next bucket that the first request of a kind waits for
         self._queued: tuple[Bucket, int] | None = None  # the bucket that this connection's first request waits for
@@ -62,6 +63,7 @@ class Client:
         self.client_id = name
         self.generation = self._engine.generation
         self._exempt = {}
+        self._limited = {}
         old, self._buckets = self._buckets, {}
         for kind, buckets in old.items():
             if same_client and buckets:
@@ -79,6 +81,7 @@ class Client:
         self.user = user
         self._claims = claims
         self._exempt = {}
+        self._limited = {}
         self._give_back(now)
 
     def buckets(self, kind: str, now: float) -> tuple[Bucket, ...]:
@@ -102,6 +105,13 @@ class Client:
         if buckets is None:
             buckets = self._buckets[kind] = self._path(kind, now, limited=True)
         return buckets if is_limited(buckets) else ()
+
+    def limited_kinds(self, kinds: tuple[str, ...], now: float) -> tuple[str, ...]:
+        """Those of the kinds that the client or its group has a quota of: usually none."""
+        found = self._limited.get(kinds)
+        if found is None:
+            found = self._limited[kinds] = tuple([kind for kind in kinds if self.limited_buckets(kind, now)])
+        return found
 
     def _path(self, kind: str, now: float, *, used: float = 0, limited: bool = False) -> tuple[Bucket, ...]:
         return self._engine.acquire_path(

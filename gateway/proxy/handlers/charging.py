@@ -37,16 +37,19 @@ class ChargedRequestHandler:
     def handle(self, request: Request, now: float) -> Verdict:
         connection = self._connection
         connection.client.use(request.header.client_id, now)
-        if connection.has_to_queue(self._kinds, request, now):
+        kinds = connection.client.limited_kinds(self._kinds, now)
+        if not kinds:
+            connection.client.leave_queue()
+        elif connection.has_to_queue(kinds, request, now):
             return DEFER
-        return self._pass_on(request, now, charged=True)
+        return self._pass_on(request, now, kinds)
 
-    def _pass_on(self, request: Request, now: float, *, charged: bool) -> Verdict:
+    def _pass_on(self, request: Request, now: float, kinds: tuple[str, ...]) -> Verdict:
         verdict: Verdict = FORWARD if self._inner is None else self._inner.handle(request, now)
-        if not charged or verdict is DEFER or verdict is WAIT or isinstance(verdict, Collect):
+        if not kinds or verdict is DEFER or verdict is WAIT or isinstance(verdict, Collect):
             return verdict  # free, or the request comes again
         connection = self._connection
-        for kind in self._kinds:
+        for kind in kinds:
             connection.throttle.charge(connection.client.limited_buckets(kind, now), request.size, now, request.entry)
         return verdict
 
@@ -74,7 +77,7 @@ class MemberRequestHandler(ChargedRequestHandler):
         if not free and connection.has_to_queue(self._kinds, request, now):
             return DEFER
         member.beat(now)
-        verdict = self._pass_on(request, now, charged=not free)
+        verdict = self._pass_on(request, now, () if free else self._kinds)
         if api_key != _SYNC_GROUP and request.entry.special is None:
             request.intercept(MemberAnswerHandler(connection.throttle, request.entry, session))
         return verdict
