@@ -7,18 +7,12 @@ fields follow by their names, without those that are None. Within a version, a n
 unknown fields. Any other change needs a new version. Times are integers, milliseconds since 1970 in UTC: they depend on no zone
 and cost little to write and to parse (`jq '.time_ms / 1000 | todate'`). Amounts are in the unit of their quota kind
 (`gateway.quotas.kinds`), those of `volume` in bytes.
-
-Files are `date=YYYY-MM-DD/hour=HH/NAME` under the ledger's path. Date and hour (UTC) are those of the events' `time_ms`; NAME
-is `file_name(...)`. The format is gzip, which Spark reads everywhere without native libraries. Spark reads a gzip file in one
-task, so a ledger should begin a new file after some 32 MiB of compressed lines. A file appears whole under its name and never
-changes: write `in_progress_name(...)`, then rename it. Spark ignores names that begin with a dot or an underscore. An hour may
-get more files at any time; then a report computes this hour again.
+The names of files are in `ledger_paths`.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from datetime import UTC, datetime
 from types import UnionType
 from typing import Any, ClassVar, Final, get_args, get_origin, get_type_hints
 
@@ -397,20 +391,3 @@ def _value(wanted: EventField, value: object) -> object:
     elif holds is not float and type(value) is holds:
         return value
     raise InvalidEventError(f"{wanted.name} is {value!r}, not {holds.__name__}")
-
-
-def partition(time_ms: int) -> str:
-    """The folder of an event's file under the ledger's path: `date=2026-11-21/hour=03`."""
-    return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("date=%Y-%m-%d/hour=%H")
-
-
-def file_name(gateway: str, begun_ms: int, sequence: int) -> str:
-    """A finished file's name: `weir-GATEWAY-20261121T031500-000007.jsonl.gz`. Never used twice by a gateway."""
-    begun = datetime.fromtimestamp(begun_ms // 1000, UTC).strftime("%Y%m%dT%H%M%S")
-    safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in gateway)
-    return f"weir-{safe}-{begun}-{sequence:06d}.jsonl.gz"
-
-
-def in_progress_name(finished: str) -> str:
-    """A file's name until it is whole: Spark and the reports pass over it."""
-    return f"_{finished}.part"

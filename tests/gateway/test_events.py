@@ -17,14 +17,12 @@ from gateway.events import (
     InvalidEventError,
     ThrottleEvent,
     UsageSample,
-    file_name,
     from_line,
-    in_progress_name,
-    partition,
     slot_upper_ms,
     throttle_slot,
     to_line,
 )
+from gateway.ledger_paths import file_name, in_progress_name, partition
 
 VALUES = {
     int: st.integers(-(2**62), 2**62),

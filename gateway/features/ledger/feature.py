@@ -8,7 +8,7 @@ from typing import Protocol
 
 from gateway import clock
 from gateway.background import BackgroundTask, BackgroundTasks
-from gateway.events import ConnectionRejected, Event, partition, to_line
+from gateway.events import ConnectionRejected, Event, to_line
 from gateway.feature import Feature
 from gateway.features.ledger.config import LedgerConfig
 from gateway.features.ledger.files import AgreedTime, LedgerFiles
@@ -17,6 +17,7 @@ from gateway.features.ledger.ledger_topic import LedgerTopic
 from gateway.features.ledger.metrics import METRICS, LedgerTopicReport
 from gateway.features.ledger.shadow_usage import ShadowSampler
 from gateway.features.ledger.usage import UsageSampler
+from gateway.ledger_paths import partition
 from gateway.proxy.counters import Counters
 from gateway.quotas.bucket import Bucket
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.events import file_name, in_progress_name
+from gateway.ledger_paths import file_name, in_progress_name
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
 """A larger file is finished at the next flush, because Spark reads a gzip file in one task."""

@@ -38,7 +38,7 @@ class LedgerFile:
 
 
 class LedgerFolder:
-    """The files under a path of any Hadoop file system, in the layout of `gateway.events`."""
+    """The files under a path of any Hadoop file system, in the layout of `gateway.ledger_paths`."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark

@@ -26,7 +26,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from aiokafka.helpers import create_ssl_context
 
-from gateway.events import LINE_HEADER, in_progress_name, partition
+from gateway.events import LINE_HEADER
+from gateway.ledger_paths import in_progress_name, partition
 
 _AT_ONCE = 50_000
 """The limit on records in memory before files are written."""

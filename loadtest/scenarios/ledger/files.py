@@ -5,7 +5,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from gateway.events import Event, file_name, in_progress_name, partition, to_line
+from gateway.events import Event, to_line
+from gateway.ledger_paths import file_name, in_progress_name, partition
 
 _FAST = 1
 

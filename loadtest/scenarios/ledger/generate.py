@@ -17,11 +17,10 @@ from gateway.events import (
     QuotaChanged,
     TopicRejected,
     VolumeStateChanged,
-    file_name,
-    partition,
     throttle_slot,
     to_line,
 )
+from gateway.ledger_paths import file_name, partition
 from loadtest.scenarios.ledger.files import write_lines
 
 KINDS = ("produce", "fetch", "controller_mutation")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.events import partition
+from gateway.ledger_paths import partition
 from loadtest.scenarios.ledger.files import write_events
 from tests.gateway.reports.scenario import BAD_LINES, START, events
 

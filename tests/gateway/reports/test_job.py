@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.events import UsageSample, partition, slot_upper_ms, throttle_slot
+from gateway.events import UsageSample, slot_upper_ms, throttle_slot
+from gateway.ledger_paths import partition
 from loadtest.scenarios.ledger.files import write_events
 from loadtest.testkit.spark_cluster import SparkCluster
 from tests.gateway.reports.conftest import SPARK, Run

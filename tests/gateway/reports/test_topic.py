@@ -12,7 +12,8 @@ from aiokafka.structs import ConsumerRecord
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from gateway.events import LINE_HEADER, Event, UsageSample, from_line, partition, to_line
+from gateway.events import LINE_HEADER, Event, UsageSample, from_line, to_line
+from gateway.ledger_paths import partition
 from gateway.reports.job.topic import TopicError, client_options, fetch_topic, load_mark
 from loadtest.testkit.kafka import KafkaCluster
 from tests.broker.topics import create_topic

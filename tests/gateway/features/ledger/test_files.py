@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.events import file_name, in_progress_name
 from gateway.features.ledger.files import STRANGER_SECONDS, LedgerFiles
+from gateway.ledger_paths import file_name, in_progress_name
 
 WALL = 1_767_225_600.0
 HOUR, NEXT = "date=2026-01-01/hour=00", "date=2026-01-01/hour=01"
@@ -87,7 +87,7 @@ def test_gateways_started_in_one_second_write_two_files(tmp_path):
 KILLED = """
 import sys
 from pathlib import Path
-from gateway.events import file_name, in_progress_name
+from gateway.ledger_paths import file_name, in_progress_name
 from gateway.features.ledger.files import LedgerFiles
 files = LedgerFiles(Path(sys.argv[1]), "weir-1", rotate_seconds=300.0, retention_seconds=1e9, max_bytes=10**9)
 for number in range(3):
