@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
-from ipaddress import ip_address
 from typing import NamedTuple
 
 from gateway import clock
 from gateway.alter_queue import AlterQueue, AlterTask
 from gateway.alterations import UNKNOWN_SERVER_ERROR, Alteration, Change, QuotaApiError
+from gateway.features.quota_api.host_names import HostNames
 from gateway.features.quota_api.rules import alteration, altered, check_room, described, ips, undone, without_topics
 from gateway.features.quota_api.state_file import NotSavedError, QuotaStore
 from gateway.observer import Outlet
@@ -17,8 +17,6 @@ from gateway.quotas.engine import QuotaEngine
 from gateway.quotas.entity import ClientQuotaEntity, DynamicQuotas, QuotaTable
 from gateway.quotas.kinds import small_quota_warning
 from protocol.bodies.client_quotas import Component, DescribedEntity
-
-LOOKUP_SECONDS = 5.0
 
 RETRY_SECONDS = 60.0
 """The time after which Weir tries again to undo changes and to resolve host names. The next request undoes changes earlier."""
@@ -53,6 +51,7 @@ class QuotaAdmin:
         self._on_quotas = on_quotas
         self._applied = applied
         self._quotas: DynamicQuotas = {}
+        self._host_names = HostNames()
         self._addresses: dict[str, str] = {}  # by the `ip` of an entity: an address or a host name
         self._unresolved: frozenset[str] = frozenset()  # host names without an address: their quotas apply to no client
         self._retry_due = False
@@ -205,11 +204,11 @@ class QuotaAdmin:
         unknown = [name for name in names if name not in self._addresses]
         if not unknown:
             return
-        found: Mapping[str, str | None] = dict(zip(unknown, await asyncio.gather(*map(_address, unknown)), strict=True))
+        found = await self._host_names.addresses(unknown)
         known = {entity.ip for entity in self._quotas}
         known |= names
         self._addresses = {name: address for name, address in self._addresses.items() if name in known}
-        self._addresses |= {name: address for name, address in found.items() if address is not None}
+        self._addresses |= found
 
 
 class _Changes(NamedTuple):
@@ -222,17 +221,3 @@ class _Changes(NamedTuple):
 
 def _ips_of(quotas: DynamicQuotas) -> set[str]:
     return {entity.ip for entity in quotas if isinstance(entity.ip, str)}
-
-
-async def _address(name: str) -> str | None:
-    """The address of a host name or of an address, in the usual spelling; None if there is none."""
-    try:
-        return str(ip_address(name.removeprefix("[").removesuffix("]")))
-    except ValueError:
-        pass
-    try:
-        async with asyncio.timeout(LOOKUP_SECONDS):
-            found = await asyncio.get_running_loop().getaddrinfo(name, None)
-        return str(ip_address(found[0][4][0]))
-    except (OSError, ValueError):  # unknown host, timeout, or invalid name
-        return None

@@ -309,7 +309,7 @@ async def test_unresolved_host_is_logged_and_retried(monkeypatch, caplog):
     async def address(name):
         return dns.get(name)
 
-    monkeypatch.setattr("gateway.features.quota_api.quota_admin._address", address)
+    monkeypatch.setattr("gateway.features.quota_api.host_names._lookup", address)
     monkeypatch.setattr("gateway.features.quota_api.quota_admin.RETRY_SECONDS", 0.01)
     host = ClientQuotaEntity(ip="gate.example.com")
     world = World(MemoryStore({host: {"connection_creation_rate": 2.0}}))
