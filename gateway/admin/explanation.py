@@ -74,7 +74,7 @@ def explain_client(client: ClientNames, places: Places, dynamic: DynamicQuotas) 
         "notes": _notes(client, config, places.quotas.groups),
         "group": match and {**_group(*match, places), "path": path[::-1], "shares": _shares(match[0], places, dynamic)},
         "quotas": quotas,
-        "shadows": [_shadow(*each, places) for each in _shadows_of(client, match and match[0].name, shadows)],
+        "shadows": [_shadow(*each, places) for each in _shadows_of(client, path, shadows)],
         "connections": _connections(client, config, places, precedence),
         "topics": _topics(client, config, places, precedence),
         "volumes": _volumes(client, config, places, precedence),
@@ -174,15 +174,15 @@ def _quota(kind: QuotaKind, resolution: Resolution, candidates: Sequence[Candida
     }
 
 
-def _shadows_of(client: ClientNames, group: str | None, table: ShadowTable) -> Iterator[tuple[QuotaKind, Resolution]]:
-    """The shadow limits of a client, of its group and of its address."""
+def _shadows_of(client: ClientNames, groups: Sequence[str], table: ShadowTable) -> Iterator[tuple[QuotaKind, Resolution]]:
+    """The shadow limits of a client, of its address, and of `groups`: its own and those above."""
     for kind in KINDS.values():
         key = kind.config_key
         if "ip" in kind.entity_types:
             found = [table.resolve_user(key, client.user), *([table.resolve_ip(key, client.ip)] if client.ip else [])]
         else:
             found = [table.resolve(key, client.user, client.client_id)]
-            found += [] if group is None or found[0].exempt else [table.resolve_group(key, group)]
+            found += [] if found[0].exempt else [table.resolve_group(key, group) for group in groups]
         yield from ((kind, each) for each in found if each.limit is not None)
 
 
