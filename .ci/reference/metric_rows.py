@@ -27,10 +27,6 @@ OWN_QUERIES = {
     "weir_topic_throttled_requests_total": "requests that met the threshold of a topic, by topic",
     "weir_volume_open_ratio": "strength of the disks' effect on producers",
     "weir_volume_publication_age_seconds": "an age above quotas.volumes.freshness_seconds: gateways count the usage as unknown",
-    "weir_group_usage": "the use of all members of a group, to size its ceiling",
-    "weir_group_limit": "the ceiling beside the use of a group",
-    "weir_group_used_ratio": "groups near their ceiling: above 0.8",
-    "weir_group_throttled_requests_total": "groups whose ceiling throttles their members",
     "weir_member_mutes_total": "if it grows, a rate of requests is too small for the number of its group members",
     "weir_group_guarantee": "a group that wants more and uses less than this does not get its guarantee",
     "weir_group_entitlement": "the part that a group always gets: the base for weights and guarantees",
@@ -39,7 +35,6 @@ OWN_QUERIES = {
     "weir_shadow_limit": "the shadow limit beside its use",
     "weir_shadow_used_ratio": "shadow limits that would throttle: above 1.0",
     "weir_shadow_throttled_requests_total": "requests that a shadow limit would have throttled",
-    "weir_shadow_throttle_seconds_total": "the time by which a shadow limit would have delayed its clients",
     "weir_user_connections": "users near weir_user_max_connections",
     "weir_user_max_connections": "the maximum beside weir_user_connections",
     **{
